@@ -1,0 +1,53 @@
+# Two commands: `make run` and `make test`. The rest is for the inner loop.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help env lock run test test-full check lint types unit bench clean
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+env: .venv/.made ## only the environment: .venv with hostler in it
+
+.venv/.made: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Hostler needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
+	@echo "env: installing locked dependencies"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock: ## resolve the dependencies anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --extra dev -o requirements.lock pyproject.toml
+
+run: env ## the sandbox with a small mixed fleet and the operator on it; with KUBECONFIG set, that cluster, dry-run first
+	@$(BIN)/python -m hostler.demo
+
+test: env lint types ## everything: lint, types, pure tests, real tests on one sandbox
+	$(BIN)/hostler sandbox build
+	$(BIN)/pytest -m "not full"
+
+test-full: env lint types ## every exhaustive variant too
+	$(BIN)/hostler sandbox build
+	$(BIN)/pytest
+
+check: env lint types unit ## the inner loop, under a minute
+
+lint:
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/lint-imports --verbose 2>/dev/null | tail -n 3 || $(BIN)/lint-imports
+
+types:
+	$(BIN)/mypy
+
+unit:
+	$(BIN)/pytest -q tests/unit
+
+bench: env ## benchmarks; writes bench/RESULTS.md
+	$(BIN)/python -m bench.runtime
+
+clean:
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,5 @@
+"""`python -m hostler` is `hostler`."""
+
+from hostler.cli.main import main
+
+main()
