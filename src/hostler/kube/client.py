@@ -1,0 +1,351 @@
+"""The API server over HTTP: one method per verb, typed errors, nothing cached and nothing retried.
+
+Writers of capabilities do not use this class directly but `kube.writer.Writer`, which asks the gate first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import enum
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractStreamWriter
+
+from hostler import __version__
+from hostler.kube.errors import Unauthorized, Unreachable, WriteRefused, from_response
+from hostler.kube.kinds import POD, Kind
+
+T = TypeVar("T")
+FIELD_MANAGER = "hostler"
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who we are for one request. `ssl` is None for plain HTTP."""
+
+    headers: Mapping[str, str]
+    ssl: ssl.SSLContext | None
+
+
+class Connection(Protocol):
+    """Where an API server is and how to be let in; `kube.config` makes them."""
+
+    @property
+    def server(self) -> str: ...
+    @property
+    def server_hostname(self) -> str | None: ...
+    @property
+    def proxy(self) -> str | None: ...
+    @property
+    def namespace(self) -> str: ...
+
+    async def credentials(self) -> Credentials: ...
+
+    def rejected(self) -> None:
+        """The server answered 401: forget what is cached, so that the next call reads it afresh."""
+
+
+class How(enum.StrEnum):
+    """The ways to patch, by their content type."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"  # JSON is YAML
+
+
+class Page(msgspec.Struct, kw_only=True):
+    class Meta(msgspec.Struct, rename="camel"):
+        resource_version: str = ""
+        continue_: str = msgspec.field(default="", name="continue")
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    items: list[msgspec.Raw] | None = None
+
+
+# None: go on. A sentence: do not write, and this is why.
+Gate = Callable[[], str | None]
+
+
+class GatedBody(aiohttp.BytesPayload):
+    """A body that asks the gate once more as its bytes leave.
+
+    Between our first look at the gate and this moment the process may have slept (SIGSTOP, a suspended machine)
+    while another operator took the lease. After this check there is no await before the bytes are in the kernel.
+    """
+
+    def __init__(self, data: bytes, content: str, gate: Gate) -> None:
+        super().__init__(data, content_type=content)
+        self._gate = gate
+        self.refused: str | None = None
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        self._check()
+        await super().write(writer)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self._check()
+        await super().write_with_length(writer, content_length)
+
+    def _check(self) -> None:
+        self.refused = self._gate()
+        if self.refused is not None:
+            raise WriteRefused(self.refused)
+
+
+_PAGE = msgspec.json.Decoder(Page)
+_ENCODER = msgspec.json.Encoder()
+
+
+class Client:
+    """One API server. Safe to share between tasks; close it once."""
+
+    def __init__(
+        self, connection: Connection, *, timeout: float = 30.0, user_agent: str = f"hostler/{__version__}"
+    ) -> None:
+        self.connection = connection
+        self._gate: Gate | None = None
+        self._timeout = timeout
+        self._agent = user_agent
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    def gated(self, gate: Gate) -> Client:
+        """The same connections, but every write asks `gate` first. Close only the original."""
+        self._session()
+        twin = copy.copy(self)
+        twin._gate = gate
+        return twin
+
+    # -- reads
+
+    async def get(
+        self, kind: Kind, name: str, namespace: str | None = None, *, type: type[T], subresource: str | None = None
+    ) -> T:
+        body = await self.request("GET", kind.path(namespace, name, subresource))
+        return msgspec.json.decode(body, type=type)
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, type: type[T], labels: str = "", fields: str = ""
+    ) -> list[T]:
+        """Every object, page by page. For caches use `kube.watch`; this is for commands and checks."""
+        decoder = msgspec.json.Decoder(type)
+        params = {"limit": str(PAGE)}
+        if labels:
+            params["labelSelector"] = labels
+        if fields:
+            params["fieldSelector"] = fields
+        found: list[T] = []
+        while True:
+            page = _PAGE.decode(await self.request("GET", kind.path(namespace), params=params))
+            found.extend(decoder.decode(item) for item in page.items or ())
+            if not page.metadata.continue_:
+                return found
+            params["continue"] = page.metadata.continue_
+
+    async def version(self) -> dict[str, Any]:
+        return msgspec.json.decode(await self.request("GET", "/version"), type=dict[str, Any])
+
+    # -- writes (raw: see Writer)
+
+    async def create(
+        self, kind: Kind, body: Mapping[str, Any], namespace: str | None = None, *, type: type[T], dry_run: bool = False
+    ) -> T:
+        data = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        params = {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
+        answer = await self.request("POST", kind.path(namespace), params=params, body=_ENCODER.encode(data))
+        return msgspec.json.decode(answer, type=type)
+
+    async def patch(
+        self,
+        kind: Kind,
+        name: str,
+        body: Any,
+        namespace: str | None = None,
+        *,
+        type: type[T],
+        how: How = How.MERGE,
+        subresource: str | None = None,
+        manager: str = FIELD_MANAGER,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> T:
+        """Change just the fields in `body`. With `metadata.resourceVersion` in it, a merge patch is conditional."""
+        params = {"fieldManager": manager}
+        if how is How.APPLY:
+            body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+            params["force"] = "true" if force else "false"
+        if dry_run:
+            params["dryRun"] = "All"
+        answer = await self.request(
+            "PATCH",
+            kind.path(namespace, name, subresource),
+            params=params,
+            body=_ENCODER.encode(body),
+            content=how.value,
+        )
+        return msgspec.json.decode(answer, type=type)
+
+    async def delete(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+        propagation: str = "",
+        dry_run: bool = False,
+    ) -> None:
+        """Delete; with `uid`, only that very object and not one of the same name made since."""
+        await self.request(
+            "DELETE", kind.path(namespace, name),
+            body=_ENCODER.encode(_delete_options(uid, resource_version, grace_seconds, propagation, dry_run)),
+        )  # fmt: skip
+
+    async def evict(
+        self, name: str, namespace: str, *, uid: str, grace_seconds: int | None = None, dry_run: bool = False
+    ) -> None:
+        """Ask for one pod's eviction. TooManyRequests: a PodDisruptionBudget says not now."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": _delete_options(uid, "", grace_seconds, "", dry_run),
+        }
+        await self.request("POST", POD.path(namespace, name, "eviction"), body=_ENCODER.encode(body))
+
+    # -- the wire
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content: str = "application/json",
+        timeout: float | None = None,
+    ) -> bytes:
+        """One request and its whole answer, or a typed error."""
+        limit = aiohttp.ClientTimeout(total=timeout or self._timeout)
+        async with self.stream(method, path, params=params, body=body, content=content, timeout=limit) as response:
+            try:
+                return await response.read()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise Unreachable(
+                    f"{self.connection.server} stopped in the middle of an answer: {_say(error)}"
+                ) from error
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content: str = "application/json",
+        timeout: aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An open response with a good status; refusals are raised as typed errors."""
+        credentials = await self.connection.credentials()
+        headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": self._agent,
+            **credentials.headers,
+        }
+        gated = self._gate_for(method, body or b"", content)
+        if body is not None and gated is None:
+            headers["Content-Type"] = content
+        try:
+            response = await self._session().request(
+                method, self.connection.server + path, params=params, data=gated or body, headers=headers,
+                timeout=limit_of(timeout),
+                ssl=credentials.ssl if credentials.ssl is not None else True, proxy=self.connection.proxy,
+                server_hostname=self.connection.server_hostname, allow_redirects=False,
+            )  # fmt: skip
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if gated is not None and gated.refused is not None:
+                raise WriteRefused(gated.refused) from error
+            raise Unreachable(f"{self.connection.server} cannot be reached: {_say(error)}") from error
+        async with response:
+            if response.status >= 300:
+                raise await self._refusal(response)
+            yield response
+
+    def _gate_for(self, method: str, body: bytes, content: str) -> GatedBody | None:
+        if self._gate is None or method == "GET":
+            return None
+        why = self._gate()
+        if why is not None:
+            raise WriteRefused(why)
+        return GatedBody(body, content, self._gate)
+
+    async def _refusal(self, response: aiohttp.ClientResponse) -> Exception:
+        try:
+            body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return Unreachable(f"{self.connection.server} stopped in the middle of an answer: {_say(error)}")
+        error_ = from_response(response.status, body, response.headers.get("Retry-After"))
+        if isinstance(error_, Unauthorized):
+            self.connection.rejected()
+        return error_
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            # No limit on connections: every watch holds one for as long as it lives, and a bound below the
+            # number of watched kinds would deadlock the writes. Writes are bounded by the budget instead.
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, force_close=False)
+            self._http = aiohttp.ClientSession(connector=connector, auto_decompress=True, read_bufsize=1 << 20)
+        return self._http
+
+
+def limit_of(timeout: aiohttp.ClientTimeout) -> aiohttp.ClientTimeout:
+    """Connecting never takes longer than ten seconds, whatever the whole may take."""
+    return aiohttp.ClientTimeout(
+        total=timeout.total, sock_read=timeout.sock_read, sock_connect=timeout.sock_connect or 10
+    )
+
+
+def _delete_options(uid: str, version: str, grace: int | None, propagation: str, dry_run: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    if uid or version:
+        options["preconditions"] = {
+            **({"uid": uid} if uid else {}),
+            **({"resourceVersion": version} if version else {}),
+        }
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    if propagation:
+        options["propagationPolicy"] = propagation
+    if dry_run:
+        options["dryRun"] = ["All"]
+    return options
+
+
+def _say(error: BaseException) -> str:
+    """An error of the network in words; some have none of their own."""
+    if isinstance(error, asyncio.TimeoutError):
+        return "no answer in time"
+    return str(error) or type(error).__name__
