@@ -1,0 +1,110 @@
+"""MAX_UNAVAILABLE: how many nodes may be out of service by us at a time, over all causes.
+
+The limit is a number (`3`) or a percentage (`25%`) of the nodes a capability may touch. A percentage is rounded down,
+fewer nodes out being the careful side, but to no less than 1, or a small fleet could never be maintained at all.
+`0` and `0%` mean what they say: nothing goes. Unset means 50 percent, but at least 2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hostler.errors import Complaint, Exit
+from hostler.host.conditions import count, names
+from hostler.host.facts import Unknown
+from hostler.host.holds import holds_of
+from hostler.kube.records import Node
+
+SETTING = "MAX_UNAVAILABLE"
+_LIMIT = re.compile(r"(?P<amount>[0-9]{1,9})(?P<percent>%?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    amount: int
+    percent: bool
+    at_least: int
+
+    def of(self, total: int) -> int:
+        """How many of `total` nodes may be out; never more than there are."""
+        if not self.percent:
+            return min(self.amount, total)
+        share = total * self.amount // 100
+        return min(max(share, self.at_least if self.amount else 0), total)
+
+    def __str__(self) -> str:
+        if not self.percent:
+            return str(self.amount)
+        return f"{self.amount}%, at least {self.at_least}" if self.at_least > 1 else f"{self.amount}%"
+
+
+DEFAULT = Limit(50, percent=True, at_least=2)
+
+
+def parse_limit(text: str) -> Limit:
+    """The limit a setting's text means; empty is the default. A Complaint names the setting."""
+    stripped = text.strip()
+    if not stripped:
+        return DEFAULT
+    read = _LIMIT.fullmatch(stripped)
+    if read is None or (read["percent"] and int(read["amount"]) > 100):
+        raise Complaint(
+            f"{SETTING} is {text!r}, which is neither a number of nodes nor a percentage up to 100%.",
+            hint="Write for example 3 or 25%; leave it out for 50%, but at least 2.",
+            code=Exit.SETTING,
+        )
+    return Limit(int(read["amount"]), bool(read["percent"]), at_least=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the ceiling leaves: `left` more nodes may go. `out` are those that are gone already."""
+
+    left: int
+    allowed: int
+    total: int
+    out: tuple[str, ...]
+    limit: Limit
+
+    def admits(self, node: str) -> bool:
+        """Whether this node may be taken out. One that is out already may stay out."""
+        return node in self.out or self.left > 0
+
+    def after(self, node: str) -> Room:
+        """The room once this node is taken too, so that one pass over many nodes counts each once."""
+        if node in self.out:
+            return self
+        return Room(max(0, self.left - 1), self.allowed, self.total, tuple(sorted((*self.out, node))), self.limit)
+
+    def why_not(self, node: str) -> str:
+        """The sentence for a node that is held back."""
+        if self.allowed == 0:
+            return f"{node} stays in service: {SETTING} ({self.limit}) allows none of {count(self.total, 'node')} out."
+        return (
+            f"{node} waits: {SETTING} ({self.limit}) allows {self.allowed} of {count(self.total, 'node')} out of "
+            f"service at a time, and {len(self.out)} {'is' if len(self.out) == 1 else 'are'} out: {names(self.out)}."
+        )
+
+
+def room(nodes: Iterable[Node], limit: Limit, also_out: Iterable[str] = ()) -> Room:
+    """How many more of these nodes may go out of service.
+
+    `nodes` are those the capability may touch. A node is out if anybody holds it through us, whatever the cause, or
+    if its holds cannot be read; `also_out` names what is out without a Node to show it (a stopped VM whose Node is
+    deleted): it counts against the limit and into the total.
+    """
+    touched = list(nodes)
+    out = {node.metadata.name for node in touched if is_out(node)}
+    beyond = set(also_out) - {node.metadata.name for node in touched}
+    total = len(touched) + len(beyond)
+    out |= set(also_out)
+    allowed = limit.of(total)
+    return Room(max(0, allowed - len(out)), allowed, total, tuple(sorted(out)), limit)
+
+
+def is_out(node: Node) -> bool:
+    """Held by anybody through us; holds that cannot be read count as held."""
+    holds = holds_of(node)
+    return isinstance(holds, Unknown) or bool(holds)
