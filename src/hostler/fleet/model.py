@@ -1,0 +1,123 @@
+"""The Fleet object: what a cluster's owner decides once (`spec`), and what Hostler says about itself (`status`).
+
+The CRD is generated from these types by `fleet.crd`. A field here is a field of the API: its description is what
+`kubectl explain fleet` prints. Rooms add their own fields; everything works without a Fleet, on defaults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from hostler.host.conditions import Condition
+from hostler.kube.records import Metadata, Record
+
+NAME = "cluster"  # there is one Fleet per cluster, and this is its name
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A CEL rule the API server checks on every write, and what it says when the rule is broken."""
+
+    cel: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the API server enforces of one field; see `doc`."""
+
+    least: int | None = None
+    most: int | None = None
+    max_length: int | None = None
+    pattern: str = ""
+    rules: tuple[Rule, ...] = ()
+    keys: tuple[str, ...] = ()
+    defaulted: bool = False
+    format: str = ""
+
+
+def doc(
+    description: str,
+    *,
+    least: int | None = None,
+    max_length: int | None = None,
+    pattern: str = "",
+    rules: tuple[Rule, ...] = (),
+    keys: tuple[str, ...] = (),
+    most: int | None = None,
+    defaulted: bool = False,
+    format: str = "",
+) -> Meta:
+    """A field's description and limits, for the API server to enforce and not for our decoder.
+
+    An object that breaks a limit (written under an older CRD) must stay readable: it may carry the stop button.
+    `most` bounds a number, or the length of a list or map; `keys` makes a list a map by these fields; `defaulted` lets
+    the API server fill the Python default in, so that it shows in the stored object.
+    """
+    limits = Limits(least, most, max_length, pattern, rules, keys, defaulted, format)
+    return Meta(description=description, extra={"limits": limits})
+
+
+NUMBER_OR_PERCENT = Rule(
+    "type(self) == int ? self >= 0 : self.matches('^(100|[1-9]?[0-9])%$')",
+    "must be a whole number (3) or a percentage (50%)",
+)
+
+
+class FleetSpec(Record, frozen=True, omit_defaults=True):
+    """What the cluster's owner decides."""
+
+    paused: Annotated[
+        bool, doc("The stop button. True: no capability writes anything until it is false again.", defaulted=True)
+    ] = False
+    paused_reason: Annotated[str, doc("Why it is paused; shown wherever something is held back.", max_length=1024)] = ""
+    paused_by: Annotated[str, doc("Who paused it.", max_length=253)] = ""
+    max_unavailable: Annotated[
+        int | str | None,
+        doc(
+            "Never more nodes than this out of service by Hostler at a time, over all causes: a number or a percentage "
+            "of the nodes. Unset: the operator's MAX_UNAVAILABLE.",
+            rules=(NUMBER_OR_PERCENT,),
+        ),
+    ] = None
+
+
+class CapabilityStatus(Record, frozen=True):
+    """Whether one capability is on, and whether it may write."""
+
+    name: Annotated[str, doc("The capability's name, as in --only.", max_length=63)]
+    enabled: Annotated[bool, doc("It is switched on in the running operator.")]
+    writes: Annotated[bool, doc("It may change things now.")]
+    reason: Annotated[str, doc("Why it is on or off, or why it may not write.", max_length=1024)] = ""
+    incumbent: Annotated[str, doc("The other controller at work in its place, if one was found.", max_length=253)] = ""
+
+
+class FleetCounts(Record, frozen=True):
+    """How many nodes there are and how many are out of service by us."""
+
+    nodes: Annotated[int, doc("Nodes in the cluster.", least=0)] = 0
+    held: Annotated[int, doc("Nodes that somebody holds (annotation hostler.dev/holds).", least=0)] = 0
+    unavailable: Annotated[int, doc("Nodes out of service by Hostler.", least=0)] = 0
+    ceiling: Annotated[int, doc("How many may be out of service by Hostler at a time.", least=0)] = 0
+
+
+class FleetStatus(Record, frozen=True):
+    """What Hostler says about itself."""
+
+    observed_generation: Annotated[int, doc("The generation of the spec this status is about.", least=0)] = 0
+    leader: Annotated[str, doc("The operator that acts now.", max_length=253)] = ""
+    version: Annotated[str, doc("The version of that operator.", max_length=63)] = ""
+    counts: Annotated[FleetCounts, doc("Nodes.")] = FleetCounts()
+    capabilities: Annotated[tuple[CapabilityStatus, ...], doc("Every capability.", keys=("name",), most=64)] = ()
+    conditions: Annotated[tuple[Condition, ...], doc("The state at a glance.", keys=("type",), most=32)] = ()
+
+
+class Fleet(Record, frozen=True):
+    """The hosts under this cluster: the stop button, the owner's decisions, and what Hostler says about itself."""
+
+    metadata: Metadata = Metadata()
+    spec: FleetSpec = FleetSpec()
+    status: FleetStatus = FleetStatus()

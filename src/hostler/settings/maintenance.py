@@ -1,0 +1,43 @@
+"""The settings of maintenance: names and defaults of seed 002, exactly. They move into that room when it is built."""
+
+from __future__ import annotations
+
+from hostler.settings.model import AnySetting, Rule, Setting, Settings
+from hostler.settings.readers import LABEL, PATH, SWITCH, TEXT, seconds, whole
+
+ROOM = "maintenance"
+
+VCENTER_HOST = Setting("VCENTER_HOST", TEXT, "", "Name or address of the vCenter. Unset: no maintenance.", ROOM)
+VCENTER_USER = Setting("VCENTER_USER", TEXT, "", "User in that vCenter.", ROOM)
+VCENTER_PASSWORD = Setting("VCENTER_PASSWORD", TEXT, "", "Its password; environment or file only.", ROOM, secret=True)
+VCENTER_CA_BUNDLE = Setting("VCENTER_CA_BUNDLE", PATH, "", "CA bundle (PEM) to verify the vCenter with.", ROOM)
+VCENTER_TLS_VERIFY = Setting("VCENTER_TLS_VERIFY", SWITCH, False, "Verify with the system's trust store.", ROOM)
+GPU_NODE_LABEL = Setting(
+    "GPU_NODE_LABEL", LABEL, "intel.feature.node.kubernetes.io/gpu=true", "Label of the nodes to look after.", ROOM
+)
+POLL_INTERVAL_SECONDS = Setting(
+    "POLL_INTERVAL_SECONDS", seconds(1), 30.0, "Look at vCenter at least this often, even if it pushes nothing.", ROOM
+)
+GUEST_SHUTDOWN_TIMEOUT_SECONDS = Setting(
+    "GUEST_SHUTDOWN_TIMEOUT_SECONDS", seconds(0), 120.0, "Wait for the guest to shut down before powering off.", ROOM
+)
+POWER_ON_TIMEOUT_SECONDS = Setting(
+    "POWER_ON_TIMEOUT_SECONDS", seconds(1), 300.0, "Wait for a started VM's node to become Ready.", ROOM
+)
+MAX_CONCURRENT_DRAINS = Setting("MAX_CONCURRENT_DRAINS", whole(1), 1, "Nodes drained at the same time.", ROOM)
+
+SETTINGS: tuple[AnySetting, ...] = (
+    VCENTER_HOST, VCENTER_USER, VCENTER_PASSWORD, VCENTER_CA_BUNDLE, VCENTER_TLS_VERIFY, GPU_NODE_LABEL,
+    POLL_INTERVAL_SECONDS, GUEST_SHUTDOWN_TIMEOUT_SECONDS, POWER_ON_TIMEOUT_SECONDS, MAX_CONCURRENT_DRAINS,
+)  # fmt: skip
+
+
+def _whole_vcenter(settings: Settings) -> str | None:
+    if settings[VCENTER_HOST]:
+        missing = [setting.name for setting in (VCENTER_USER, VCENTER_PASSWORD) if not settings[setting]]
+        if missing:
+            return f"VCENTER_HOST is set ({settings.source(VCENTER_HOST)}), but {' and '.join(missing)} is not."
+    return None
+
+
+RULES: tuple[Rule, ...] = (_whole_vcenter,)

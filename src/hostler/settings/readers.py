@@ -1,0 +1,189 @@
+"""How the text of a setting becomes a value. A reader that refuses says nothing itself: `allowed` says it all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import urlsplit
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reader(Generic[T]):
+    """Reads one kind of value. `read` raises ValueError on anything that `allowed` does not describe."""
+
+    allowed: str  # ends the sentence "... must be"
+    read: Callable[[str], T]
+    show: Callable[[T], str] = str
+    words: tuple[str, ...] = ()  # all possible values, where they can be listed: for completion
+    switch: bool = False  # a flag pair --x/--no-x instead of --x VALUE
+    metavar: str = "TEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where we listen. An empty host is every interface; port 0 is any free port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
+
+
+def _read_switch(text: str) -> bool:
+    word = text.strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ValueError
+
+
+SWITCH: Reader[bool] = Reader(
+    "true or false", _read_switch, lambda on: "true" if on else "false", words=("true", "false"), switch=True
+)
+TEXT: Reader[str] = Reader("any text", lambda text: text)
+PATH: Reader[str] = Reader("the path of a file", lambda text: text, metavar="FILE")
+
+
+def choice(*words: str) -> Reader[str]:
+    """One of a few words."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError
+        return text
+
+    return Reader(f"one of {', '.join(words)}", read, words=words, metavar="|".join(words))
+
+
+def names(known: tuple[str, ...]) -> Reader[tuple[str, ...]]:
+    """A list of known words, separated by commas; kept in the order of `known`, each once."""
+
+    def read(text: str) -> tuple[str, ...]:
+        given = {word.strip() for word in text.split(",") if word.strip()}
+        if not given <= set(known):
+            raise ValueError
+        return tuple(word for word in known if word in given)
+
+    return Reader(f"a comma-separated list of {', '.join(known)}", read, ",".join, words=known, metavar="A,B")
+
+
+def whole(least: int, most: int | None = None) -> Reader[int]:
+    """A whole number within bounds."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
+            raise ValueError
+        number = int(text)
+        if number < least or (most is not None and number > most):
+            raise ValueError
+        return number
+
+    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+    return Reader(f"a whole number {bounds}", read, metavar="N")
+
+
+def seconds(least: float, *, most: float = 30 * 86400) -> Reader[float]:
+    """A time span. Only plain decimal numbers: `inf`, `nan` and `1e9` are spelling mistakes here, not wishes."""
+
+    def read(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text.strip()):
+            raise ValueError
+        number = float(text)
+        if not least <= number <= most:
+            raise ValueError
+        return number
+
+    return Reader(f"a number of seconds from {least:g} to {most:g}", read, lambda span: f"{span:g}", metavar="SECONDS")
+
+
+def rate(least: float, most: float) -> Reader[float]:
+    """So many per second."""
+
+    return Reader(
+        f"a number from {least:g} to {most:g}",
+        seconds(least, most=most).read,
+        lambda number: f"{number:g}",
+        metavar="N",
+    )
+
+
+def _read_limit(text: str) -> str:
+    text = text.strip()
+    if not re.fullmatch(r"[0-9]{1,9}|(100|[1-9]?[0-9])%|", text):
+        raise ValueError
+    return text
+
+
+# Kept as text: `host.ceiling.parse_limit` gives it its meaning, and the same for Fleet.spec.maxUnavailable.
+LIMIT: Reader[str] = Reader(
+    "a number of nodes (3) or a percentage (50%)",
+    _read_limit,
+    lambda text: text or "50%, at least 2",
+    metavar="N|N%",
+)
+
+
+def _read_address(text: str) -> Address:
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise ValueError
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError  # ::1:8080 could be read in two ways
+    if not re.fullmatch(r"[A-Za-z0-9.:%_-]*", host):
+        raise ValueError
+    return Address(host, int(port))
+
+
+ADDRESS: Reader[Address] = Reader(
+    "HOST:PORT with a port from 0 to 65535, an IPv6 host in brackets, an empty host for every interface",
+    _read_address,
+    metavar="HOST:PORT",
+)
+
+
+def _read_url(text: str) -> str:
+    text = text.strip().rstrip("/")
+    parts = urlsplit(text)
+    if text and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError
+    return text
+
+
+URL: Reader[str] = Reader("a URL that starts with http:// or https://", _read_url, metavar="URL")
+
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+
+
+def _read_label(text: str) -> str:
+    text = text.strip()
+    if not re.fullmatch(rf"([a-z0-9.-]{{1,253}}/)?{_LABEL}(=({_LABEL})?)?", text):
+        raise ValueError
+    return text
+
+
+LABEL: Reader[str] = Reader("a label as KEY=VALUE or KEY", _read_label, metavar="KEY=VALUE")
+
+_DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+
+
+def _read_object_name(text: str) -> str:
+    if not re.fullmatch(_DNS_LABEL, text):
+        raise ValueError
+    return text
+
+
+OBJECT_NAME: Reader[str] = Reader(
+    "a Kubernetes name: lower-case letters, digits and dashes, at most 63", _read_object_name, metavar="NAME"
+)

@@ -1,0 +1,15 @@
+"""The one table of settings. A room adds its own here: one import, one line in each tuple."""
+
+from __future__ import annotations
+
+from hostler.settings import foundation, maintenance
+from hostler.settings.model import AnySetting, Rule
+
+SETTINGS: tuple[AnySetting, ...] = (
+    *foundation.SETTINGS,
+    *maintenance.SETTINGS,
+)
+RULES: tuple[Rule, ...] = (
+    *foundation.RULES,
+    *maintenance.RULES,
+)
