@@ -37,7 +37,7 @@ var programs = map[string]func() int{
 	"etcd":                    runEtcd,
 	"kube-apiserver":          component(apiserver.NewAPIServerCommand),
 	"kube-controller-manager": component(controllermanager.NewControllerManagerCommand),
-	"kube-scheduler":          component(scheduler.NewSchedulerCommand),
+	"kube-scheduler":          component(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
 	"kubectl":                 runKubectl,
 	"kwok":                    runKwok,
 }
@@ -79,7 +79,7 @@ func runEtcd() int {
 
 func runKubectl() int {
 	// As kubectl's own main does: verbosity counts while the command is still being put together.
-	if err := logs.GlogSetter(kubectl.GetLogVerbosity(os.Args)); err != nil {
+	if _, err := logs.GlogSetter(kubectl.GetLogVerbosity(os.Args)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -1,0 +1,133 @@
+"""What a sandbox is on disk: its folder, its settings, its ports and the processes that belong to it."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import msgspec
+
+from hostler.errors import Complaint, Exit
+from hostler.sandbox.process import Process
+
+# Whatever a sandbox makes in its folder; `down` removes these and nothing else.
+MADE = (
+    "sandbox.json",
+    "kubeconfig",
+    "vcenter.json",
+    "vcenter-ca.pem",
+    "audit.log",
+    "conf",
+    "pki",
+    "etcd",
+    "logs",
+    "kubectl-cache",
+    ".lock",
+)
+
+PORTS = (
+    "etcd",
+    "etcd-peer",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kwok",
+    "vcenter",
+    "vcenter-control",
+)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sandbox is to be. Times are in seconds, with the defaults of a real cluster."""
+
+    fleet: str | None = None
+    crds: tuple[str, ...] = ()
+    audit: bool = False
+    vcenter: bool = True
+    kwok: bool = True
+    node_monitor_period_seconds: int = 5
+    node_monitor_grace_seconds: int = 50
+    node_lease_duration_seconds: int = 40
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """Where things are inside one sandbox's folder."""
+
+    root: Path
+
+    @property
+    def state(self) -> Path:
+        return self.root / "sandbox.json"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.root / "kubeconfig"
+
+    @property
+    def vcenter(self) -> Path:
+        return self.root / "vcenter.json"
+
+    @property
+    def audit_log(self) -> Path:
+        return self.root / "audit.log"
+
+    @property
+    def pki(self) -> Path:
+        return self.root / "pki"
+
+    @property
+    def conf(self) -> Path:
+        return self.root / "conf"
+
+    def log(self, part: str) -> Path:
+        return self.root / "logs" / f"{part}.log"
+
+
+class State(msgspec.Struct, kw_only=True):
+    """The content of sandbox.json."""
+
+    version: int = 1
+    complete: bool = False  # False: an `up` did not come to its end, and the data is not to be trusted
+    options: Options
+    ports: dict[str, int]
+    programs: dict[str, str]
+    vcenter_user: str = ""
+    vcenter_password: str = ""
+    has_vcenter: bool = False
+    parts: dict[str, Process] = msgspec.field(default_factory=dict)
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self.ports['kube-apiserver']}"
+
+    @property
+    def control(self) -> str:
+        return f"http://127.0.0.1:{self.ports['vcenter-control']}"
+
+
+def read_state(layout: Layout) -> State | None:
+    """What the folder says, or None if there is no sandbox in it."""
+    try:
+        return msgspec.json.decode(layout.state.read_bytes(), type=State)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise Complaint(
+            f"{layout.state} is not a sandbox of this version of Hostler: {error}.",
+            hint="End it with the version that started it, or remove the folder once nothing runs in it.",
+            code=Exit.SETTING,
+        ) from error
+    except OSError as error:
+        raise Complaint(f"{layout.state} cannot be read: {error.strerror}.", code=Exit.SETTING) from error
+
+
+def free_ports() -> dict[str, int]:
+    """One free loopback port per name; all are held until the last is found, so that none comes twice."""
+    held = [socket.socket() for _ in PORTS]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return {name: one.getsockname()[1] for name, one in zip(PORTS, held, strict=True)}
+    finally:
+        for one in held:
+            one.close()

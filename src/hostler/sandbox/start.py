@@ -1,0 +1,144 @@
+"""Brings a sandbox up: from nothing, or after a crash, or not at all because it runs already."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hostler.errors import Complaint, Exit
+from hostler.sandbox import build, parts
+from hostler.sandbox.certs import write_secret
+from hostler.sandbox.crds import install_crds
+from hostler.sandbox.fleet import read_fleet
+from hostler.sandbox.life import locked, new_state
+from hostler.sandbox.load import load_fleet
+from hostler.sandbox.model import MADE, Layout, Options, State, read_state
+
+if TYPE_CHECKING:
+    from hostler.sandbox.life import Sandbox
+
+CONTROL_PLANE = ("etcd", "kube-apiserver")
+
+
+def bring_up(cls: type[Sandbox], layout: Layout, options: Options, progress: build.Progress) -> Sandbox:
+    """The one way in. Leaves either a sandbox that is ready, or nothing running and a sentence."""
+    _make_folder(layout)
+    with locked(layout):
+        state = read_state(layout)
+        if state is not None and state.complete:
+            return _continue(cls(layout, state), options)
+        if state is not None:
+            # A first `up` that did not come to its end: what it left running is ended, what it left behind removed.
+            cls(layout, state).end_parts()
+            _clear(layout)
+        return _first(cls, layout, options, progress)
+
+
+def _first(cls: type[Sandbox], layout: Layout, options: Options, progress: build.Progress) -> Sandbox:
+    fleet = read_fleet(options.fleet)
+    inventory = fleet.inventory() if options.vcenter else None
+    wanted = ["controlplane", *(["vcenter"] if inventory else [])]
+    programs = {program: str(build.ensure(program, progress)) for program in wanted}
+    begin = time.monotonic()
+    box = cls(layout, new_state(layout, options, programs, has_vcenter=inventory is not None))
+    if inventory is not None:
+        write_secret(layout.conf / "inventory.json", msgspec.json.encode(inventory))
+    try:
+        _start_all(box, progress)
+        with _timed(box, "crds"):
+            install_crds(box, options.crds, progress)
+        with _timed(box, "fleet"):
+            load_fleet(box, fleet, progress)
+        box.wait_ready()
+    except BaseException:
+        box.end_parts()
+        raise
+    box.state.complete = True
+    box.save()
+    box.timings["all"] = round(time.monotonic() - begin, 2)
+    box.news = f"The sandbox is up, in {box.timings['all']:.1f} s."
+    return box
+
+
+def _start_all(box: Sandbox, progress: build.Progress) -> None:
+    """etcd and the API server together (it waits for etcd by itself), the rest once there is somebody to talk to."""
+    names = box.part_names
+    with _timed(box, "control plane"):
+        for name in names:
+            if name in (*CONTROL_PLANE, "vcenter"):
+                box.start(name)
+        box.wait_ready(only=[name for name in names if name in (*CONTROL_PLANE, "vcenter")])
+    with _timed(box, "controllers"):
+        for name in names:
+            box.start(name)
+        box.wait_ready()
+
+
+def _continue(box: Sandbox, options: Options) -> Sandbox:
+    """A sandbox that was complete once: refuse other settings, bring back what is dead."""
+    asked, has = msgspec.structs.asdict(options), msgspec.structs.asdict(box.state.options)
+    if different := [name for name in asked if asked[name] != has[name]]:
+        changes = ", ".join(f"{name.replace('_', '-')} is {has[name]!r}, not {asked[name]!r}" for name in different)
+        raise Complaint(
+            f"There is a sandbox in {box.layout.root} already, with other settings: {changes}.",
+            hint=f"End it first (`hostler sandbox down --dir {box.layout.root}`) or use another --dir.",
+            code=Exit.REFUSED,
+        )
+    dead = [name for name in box.part_names if not box.alive(name)]
+    if not dead:
+        box.news = "The sandbox runs already."
+        return box
+    _forget_missing_programs(box.state)
+    begin = time.monotonic()
+    _start_all(box, build.Silent())
+    box.timings["all"] = round(time.monotonic() - begin, 2)
+    box.news = f"Brought back {', '.join(dead)}, in {box.timings['all']:.1f} s."
+    return box
+
+
+def _forget_missing_programs(state: State) -> None:
+    """The cache may have been cleaned since: build what is gone, from today's sources."""
+    for program in state.programs:
+        state.programs[program] = str(build.ensure(program, build.Silent()))
+
+
+def _make_folder(layout: Layout) -> None:
+    root = layout.root
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        foreign = sorted(path.name for path in root.iterdir() if path.name not in MADE)
+    except OSError as error:
+        raise Complaint(
+            f"{root} cannot be used for a sandbox: {error.strerror}.", hint="Choose another --dir.", code=Exit.SETTING
+        ) from error
+    if foreign and not layout.state.exists():
+        raise Complaint(
+            f"{root} is not empty (it holds {foreign[0]}), and a sandbox wants a folder of its own.",
+            hint="Name a new folder with --dir.",
+            code=Exit.SETTING,
+        )
+    root.chmod(0o700)
+
+
+def _clear(layout: Layout) -> None:
+    for name in MADE:
+        path = layout.root / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif name != ".lock":
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _timed(box: Sandbox, step: str) -> Iterator[None]:
+    begin = time.monotonic()
+    yield
+    box.timings[step] = round(time.monotonic() - begin, 2)
+
+
+__all__ = ["bring_up", "parts"]

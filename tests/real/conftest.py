@@ -1,0 +1,117 @@
+"""One sandbox for the whole run: a real control plane with seconds where a cluster has minutes, and a vCenter.
+
+Whoever stops a part starts it again and calls `sandbox.wait_ready()` before the test ends.
+With HOSTLER_TEST_SANDBOX=DIR the sandbox is kept there and used again by the next run: the quick inner loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pytest
+
+from hostler.errors import Complaint
+from hostler.sandbox import Options, Sandbox
+from hostler.sandbox import build as sandbox_build
+from hostler.sandbox.expand import node_object
+from hostler.sandbox.fleet import Node
+from hostler.sandbox.load import create
+
+T = TypeVar("T")
+
+# A lease of 8 s is renewed every 2 s; a node that is off turns Unknown after 8 to 9 s.
+OPTIONS = {
+    "audit": True,
+    "fleet": "mixed",
+    "node_monitor_period_seconds": 1,
+    "node_monitor_grace_seconds": 8,
+    "node_lease_duration_seconds": 8,
+}
+
+
+class Eventually(Protocol):
+    def __call__(self, look: Callable[[], T], seconds: float = 30.0, what: str = "") -> T: ...
+
+
+@pytest.fixture(scope="session")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """The shared sandbox, with the built-in fleet `mixed` in it."""
+    kept = os.environ.get("HOSTLER_TEST_SANDBOX")
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("sandbox")
+    box = Sandbox.up(folder, Options(**OPTIONS, vcenter=_vcenter_builds()))  # type: ignore[arg-type]
+    yield box
+    if not kept:
+        box.down()
+
+
+@pytest.fixture(scope="session")
+def vcenter(sandbox: Sandbox) -> dict[str, Any]:
+    """How to reach the simulator; skips where it cannot be built."""
+    if not sandbox.state.has_vcenter:
+        pytest.skip("the vCenter simulator could not be built on this machine")
+    return sandbox.vcenter
+
+
+@pytest.fixture(scope="session")
+def eventually() -> Eventually:
+    """Look until the look is truthy; the answer, or a failure that says what was seen last."""
+
+    def look_until(look: Callable[[], T], seconds: float = 30.0, what: str = "") -> T:
+        end = time.monotonic() + seconds
+        while not (seen := look()):
+            if time.monotonic() > end:
+                raise AssertionError(f"not within {seconds:.0f} s: {what or look}; last seen: {seen!r}")
+            time.sleep(0.1)
+        return seen
+
+    return look_until
+
+
+@pytest.fixture
+def namespace(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own, gone afterwards."""
+    name = f"t-{os.urandom(4).hex()}"
+    sandbox.kubectl("create", "namespace", name)
+    yield name
+    sandbox.kubectl("delete", "namespace", name, "--wait=false")
+
+
+_numbers = itertools.count(1000)
+
+
+@pytest.fixture
+def make_node(sandbox: Sandbox) -> Iterator[Callable[..., str]]:
+    """Makes Ready nodes that nobody else schedules on (a taint, unless `taint=False`); gone afterwards.
+
+    Keywords are the fields of a node in a fleet file, in Python's spelling: labels, taints, provider_id ...
+    """
+    made: list[str] = []
+
+    def make(name: str = "", *, taint: bool = True, **fields: Any) -> str:
+        number = next(_numbers)
+        node = Node(name=name or f"node-{os.urandom(4).hex()}", **fields)
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        one = node_object(node, number, None, now, off=node.power == "off")
+        if taint:
+            one["spec"]["taints"].append({"key": "hostler.dev/test", "effect": "NoSchedule"})
+        create(sandbox, [one])
+        made.append(node.name)
+        return node.name
+
+    yield make
+    if made:
+        sandbox.kubectl("delete", "node", *made, "--ignore-not-found", "--wait=false")
+
+
+def _vcenter_builds() -> bool:
+    try:
+        sandbox_build.ensure("vcenter", sandbox_build.Lines(print))
+    except Complaint as why:
+        print(f"The vCenter simulator is left out: {why}")
+        return False
+    return True
