@@ -1,0 +1,336 @@
+"""Keeps a `Store` equal to the API server's truth: one streaming request per kind, resumed after anything.
+
+First choice is watch-list streaming (the objects arrive as events, then a bookmark, then the changes, all on one
+request); where the server does not know it, a paged list and then a watch. A line is taken only when it is complete,
+and the version to resume from moves only with lines taken, so a connection may be cut at any byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+import aiohttp
+import msgspec
+import structlog
+
+from hostler.kube.client import PAGE, Client, Page
+from hostler.kube.errors import (
+    ApiError,
+    BadRequest,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    ServerError,
+    Status,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    from_status,
+)
+from hostler.kube.kinds import Kind
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import HasMetadata, Metadata, key_of
+from hostler.kube.store import Index, Store
+
+R = TypeVar("R", bound=HasMetadata)
+log = structlog.get_logger("hostler.watch")
+
+# The server sends a bookmark about every minute; silence for longer than this means the connection is dead.
+STALL_SECONDS = 90.0
+# The server ends a watch after this long; spread so that many watches do not end together.
+LIFETIME_SECONDS = (290.0, 580.0)
+BACKOFF_FIRST, BACKOFF_MOST = 0.1, 15.0
+# A kind that is not there (no CRD), or that we may not read, is asked for at this pace.
+ABSENT_SECONDS = 10.0
+
+_PREFIX = b'{"type":"'
+_ADDED, _MODIFIED, _DELETED, _BOOKMARK, _ERROR = b"AMDBE"
+
+
+class _Event(msgspec.Struct, Generic[R], gc=False):
+    object: R
+
+
+class _Line(msgspec.Struct, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+class _Bookmark(msgspec.Struct, gc=False):
+    class Meta(msgspec.Struct, rename="camel", gc=False):
+        resource_version: str = ""
+        annotations: dict[str, str] = {}
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+
+
+class _Named(msgspec.Struct, gc=False):
+    """The little that can be read of an object whose rest does not decode."""
+
+    metadata: Metadata
+
+
+_LINE = msgspec.json.Decoder(_Line)
+_BOOKMARKS = msgspec.json.Decoder(_Event[_Bookmark])  # type: ignore[type-var]
+_ERRORS = msgspec.json.Decoder(_Event[Status])  # type: ignore[type-var]
+_NAMED = msgspec.json.Decoder(_Event[_Named])
+_PAGES = msgspec.json.Decoder(Page)
+
+
+class _Ended(Exception):
+    """The stream ended and is to be resumed; the word is for the metric."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Watch(Generic[R]):
+    """One kind, followed for as long as `run` runs. `store` is what others read."""
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind,
+        type: type[R],
+        *,
+        metrics: Metrics,
+        indexes: Mapping[str, Index[R]] | None = None,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        stall: float = STALL_SECONDS,
+        streaming: bool = True,
+        page: int = PAGE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.kind = kind
+        self.store: Store[R] = Store(indexes)
+        self.synced = asyncio.Event()  # the store is complete, or the kind is known not to exist
+        self.absent = False  # the API server does not know this kind
+        self.problem = ""  # why it is not being followed right now; a sentence
+        self.heard = -1.0  # when the API server last said anything on this watch, by `clock`
+        self._client = client
+        self._metrics = metrics
+        self._path = kind.path(namespace)
+        self._select = {
+            **({"labelSelector": labels} if labels else {}),
+            **({"fieldSelector": fields} if fields else {}),
+        }
+        self._decoder: msgspec.json.Decoder[_Event[R]] = msgspec.json.Decoder(_Event[type])  # type: ignore[valid-type]
+        self._items = msgspec.json.Decoder(type)
+        self._stall = stall
+        self._streaming = streaming
+        self._page = page
+        self._clock = clock
+        self._version = ""  # where to resume; "" means list first
+        self._failures = 0
+
+    def age(self) -> float | None:
+        """Seconds since the API server last confirmed what is in the store; None: it never did."""
+        return None if self.heard < 0 else self._clock() - self.heard
+
+    async def run(self) -> None:
+        """Follow the kind until cancelled. Never raises for anything a server or a network can do."""
+        while True:
+            try:
+                if self._version or self._streaming:
+                    await self._stream()
+                else:
+                    await self._list()
+                continue
+            except _Ended as end:
+                # The server ends every watch after a while; only then is coming straight back polite.
+                why, delay = end.why, 0.0 if end.why == "ended" and self._version else self._pause()
+            except Gone:
+                self._version = ""
+                why, delay = "gone", random.random() * 0.2
+            except TooManyRequests as error:
+                why, delay = "throttled", max(error.retry_after or 0.0, self._pause()) * (1 + random.random() / 4)
+            except NotFound:
+                self._is_absent()
+                why, delay = "absent", ABSENT_SECONDS
+            except (Invalid, BadRequest) as error:
+                why, delay = "refused", self._fall_back(error)
+            except (Forbidden, Unauthorized) as error:
+                why, delay = "forbidden", ABSENT_SECONDS / 2
+                self._say(f"may not watch {self.kind.resource}: {error}")
+            except (Unreachable, ServerError) as error:
+                why, delay = "unreachable", self._pause()
+                self._say(str(error))
+            except ApiError as error:
+                why, delay = "refused", self._pause()
+                self._say(str(error))
+            self._metrics.watch_restarted(self.kind.resource, why)
+            if delay:
+                await asyncio.sleep(delay)
+
+    # -- streaming
+
+    async def _stream(self) -> None:
+        """One watch request, until it ends. Raises _Ended or the error that ended it."""
+        initial = not self._version
+        params = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(int(random.uniform(*LIFETIME_SECONDS))),
+            **self._select,
+        }
+        if initial:
+            # No resourceVersion: as of now, by quorum, so a resync can never show an older state than before.
+            params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+            self.store.begin_sync()
+        else:
+            params["resourceVersion"] = self._version
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=self._stall)
+        async with self._client.stream("GET", self._path, params=params, timeout=timeout) as response:
+            self._heard()
+            if not initial:
+                self.problem = ""
+            tail = b""
+            try:
+                async for chunk in response.content.iter_any():
+                    lines = (tail + chunk if tail else chunk).split(b"\n")
+                    tail = lines.pop()
+                    self._lines(lines)
+            except TimeoutError:
+                raise _Ended("stalled") from None
+            except (aiohttp.ClientError, OSError):
+                raise _Ended("cut") from None
+        # An orderly end. A half line left over is dropped: its event comes again, from the version before it.
+        raise _Ended("cut" if tail else "ended")
+
+    def _lines(self, lines: list[bytes]) -> None:
+        """Take complete lines. The hot path: no awaits, one decode per event."""
+        self._heard()
+        decode = self._decoder.decode
+        put = self.store.put
+        for line in lines:
+            kind = line[9] if line.startswith(_PREFIX) else self._kind_of(line)
+            if kind in (_ADDED, _MODIFIED, _DELETED):
+                try:
+                    record = decode(line).object
+                    version = record.metadata.resource_version
+                    if kind == _DELETED:
+                        self.store.remove(record)
+                    else:
+                        put(record)
+                except (msgspec.MsgspecError, ValueError) as error:
+                    version = self._unread(line, kind == _DELETED, error)
+                if self._version:
+                    self._version = version
+                    self._failures = 0
+            elif kind == _BOOKMARK:
+                self._bookmark(line)
+            elif kind == _ERROR:
+                raise from_status(_ERRORS.decode(line).object)
+
+    def _kind_of(self, line: bytes) -> int:
+        """The slow way, for a line spelled differently or not readable at all."""
+        if not line:
+            return 0
+        try:
+            return (_LINE.decode(line).type or "?").encode()[0]
+        except msgspec.MsgspecError as error:
+            # Not JSON in the middle of a stream: something between us and the server broke it. Start over from the
+            # last version; nothing of this line is believed.
+            raise _Ended("garbled") from error
+
+    def _bookmark(self, line: bytes) -> None:
+        meta = _BOOKMARKS.decode(line).object.metadata
+        if meta.annotations.get("k8s.io/initial-events-end") == "true":
+            self._complete(meta.resource_version)
+        elif self._version:
+            if int(meta.resource_version) < int(self._version):
+                # A restored etcd. The server would never send us what is below our version: list anew.
+                self._version = ""
+                raise _Ended("rewound")
+            self._version = meta.resource_version
+            self._failures = 0
+            self.store.version = max(self.store.version, int(meta.resource_version))
+            self._metrics.cached(self.kind.resource, len(self.store))
+
+    def _complete(self, version: str) -> None:
+        """Everything that exists has been seen, as of `version`."""
+        if not self.store.end_sync(int(version)):
+            log.warning("the API server's history went backwards; listing again", kind=self.kind.resource)
+            raise _Ended("rewound")
+        self._version = version
+        self._failures = 0
+        self.absent = False
+        self.problem = ""
+        self._metrics.cached(self.kind.resource, len(self.store))
+        self.synced.set()
+
+    def _unread(self, line: bytes, deleted: bool, error: Exception) -> str:
+        """An object that does not decode: count it, name it, go on. Returns its version, to resume after it."""
+        try:
+            metadata = _NAMED.decode(line).object.metadata
+            version = int(metadata.resource_version)
+        except (msgspec.MsgspecError, ValueError):
+            raise _Ended("garbled") from error
+        key = key_of(metadata)
+        self.store.saw(key)
+        if deleted:
+            self.store.forget(key, version)
+        else:
+            self.store.unread(key, version, str(error))
+            self._metrics.unreadable(self.kind.resource)
+            log.error("cannot read an object; it is left out", kind=self.kind.resource, name=key, error=str(error))
+        return metadata.resource_version
+
+    # -- the fallback: pages
+
+    async def _list(self) -> None:
+        """A paged list, for servers without watch-list streaming; the watch follows from its version."""
+        params = {"limit": str(self._page), **self._select}
+        self.store.begin_sync()
+        while True:
+            page = _PAGES.decode(await self._client.request("GET", self._path, params=params, timeout=60))
+            for item in page.items or ():
+                try:
+                    self.store.put(self._items.decode(item))
+                except (msgspec.MsgspecError, ValueError) as error:
+                    self._unread(b'{"object":' + bytes(item) + b"}", False, error)
+            self._heard()
+            if not page.metadata.continue_:
+                return self._complete(page.metadata.resource_version)
+            params["continue"] = page.metadata.continue_
+
+    def _fall_back(self, error: ApiError) -> float:
+        if self._streaming and not self._version:
+            self._streaming = False
+            log.info("no watch-list streaming here; listing in pages", kind=self.kind.resource, error=str(error))
+            return 0.0
+        self._say(str(error))
+        return self._pause()
+
+    # -- small change
+
+    def _heard(self) -> None:
+        self.heard = self._clock()
+
+    def _is_absent(self) -> None:
+        """404 on the collection: the kind is not served. That is knowledge, not a failure."""
+        self._version = ""
+        self.absent = True
+        self.problem = f"{self.kind.resource} is not installed on this API server"
+        self.store.begin_sync()
+        self.store.end_sync(self.store.version)
+        self._heard()
+        self.synced.set()
+
+    def _pause(self) -> float:
+        """The next delay: doubling, with full jitter, so that a thousand clients do not come back together."""
+        self._failures += 1
+        return random.random() * min(BACKOFF_FIRST * 2.0 ** min(self._failures, 20), BACKOFF_MOST)
+
+    def _say(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            log.warning("not following for now", kind=self.kind.resource, why=problem)

@@ -1,0 +1,145 @@
+"""A real TCP proxy in front of the real API server that cuts, stalls, delays and truncates.
+
+Towards the API server it speaks TLS with the sandbox's own certificates, towards the client plain TCP. So the faults
+fall on exact bytes of the HTTP stream: inside a JSON line, inside a chunk header, between two of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from hostler.kube.client import Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class PlainConnection:
+    """A `Connection` through the proxy: the proxy holds the certificates."""
+
+    server: str
+    server_hostname: str | None = None
+    proxy: str | None = None
+    namespace: str = "default"
+
+    async def credentials(self) -> Credentials:
+        return Credentials({}, None)
+
+    def rejected(self) -> None:
+        pass
+
+
+class Proxy:
+    """`watch_budget()` says after how many bytes of an answer to a watch the connection is cut; None: never."""
+
+    def __init__(self, upstream: str, tls: ssl.SSLContext) -> None:
+        self._upstream = urlsplit(upstream)
+        self._tls = tls
+        self._live: set[asyncio.StreamWriter] = set()
+        self.watch_budget: Callable[[], int | None] = lambda: None
+        self.reset = False  # cut with RST instead of an orderly end
+        self.stalled = False  # accept and read, but pass nothing on
+        self.refusing = False
+        self.delay = 0.0  # seconds added before each piece of an answer
+        self.cuts = 0
+        self.connections = 0
+        self.port = 0
+
+    @property
+    def connection(self) -> PlainConnection:
+        return PlainConnection(f"http://127.0.0.1:{self.port}")
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[Proxy]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            self.cut_all()
+            await asyncio.sleep(0.05)
+
+    def cut_all(self) -> None:
+        """End every connection now, wherever it is."""
+        for writer in list(self._live):
+            self._cut(writer)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        if self.refusing:
+            writer.close()
+            return
+        try:
+            up_reader, up_writer = await asyncio.open_connection(
+                self._upstream.hostname, self._upstream.port, ssl=self._tls, server_hostname=self._upstream.hostname
+            )
+        except OSError:
+            writer.close()
+            return
+        self._live.add(writer)
+        watching = asyncio.Event()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._requests(reader, up_writer, watching))
+                group.create_task(self._answers(up_reader, writer, up_writer, watching))
+        except* OSError:
+            pass  # a cut connection is what this proxy is for
+        finally:
+            self._live.discard(writer)
+            writer.close()
+            up_writer.close()
+
+    async def _requests(self, reader: asyncio.StreamReader, up: asyncio.StreamWriter, watching: asyncio.Event) -> None:
+        while data := await reader.read(65536):
+            if b"watch=true" in data.split(b"\r\n", 1)[0]:
+                watching.set()
+            up.write(data)
+            await up.drain()
+        up.close()
+
+    async def _answers(
+        self,
+        up: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        up_writer: asyncio.StreamWriter,
+        watching: asyncio.Event,
+    ) -> None:
+        budget: int | None = None
+        asked = False
+        while data := await up.read(65536):
+            while self.stalled:
+                await asyncio.sleep(0.05)
+            if self.delay:
+                await asyncio.sleep(self.delay * random.random())
+            if watching.is_set() and not asked:
+                budget, asked = self.watch_budget(), True
+            if budget is not None and len(data) >= budget:
+                writer.write(data[:budget])
+                with contextlib.suppress(OSError):
+                    await writer.drain()
+                self.cuts += 1
+                self._cut(writer)
+                up_writer.close()
+                return
+            if budget is not None:
+                budget -= len(data)
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    def _cut(self, writer: asyncio.StreamWriter) -> None:
+        if self.reset:
+            raw: socket.socket | None = writer.get_extra_info("socket")
+            if raw is not None:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        else:
+            writer.close()

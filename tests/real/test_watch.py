@@ -1,0 +1,296 @@
+"""The watch cache against the real API server, through a proxy that breaks the connection in every way.
+
+Every story ends the same: what the cache holds is equal to what the API server says, record by record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hostler.kube.config import load
+from hostler.kube.metrics import Metrics
+
+from hostler.kube import kinds
+from hostler.kube.client import Client, How
+from hostler.kube.errors import AlreadyExists, ApiError, Unreachable
+from hostler.kube.kinds import CONFIG_MAP, NODE, POD, SECRET, Kind
+from hostler.kube.records import Object, key_of
+from hostler.kube.store import Store
+from hostler.kube.watch import Watch
+from hostler.sandbox.life import Sandbox
+from tests.real.proxy import Proxy
+
+NAMESPACE = "watch-faults"
+
+
+@asynccontextmanager
+async def proxied(sandbox: Sandbox) -> AsyncIterator[tuple[Client, Proxy, Client]]:
+    """A client straight to the API server, the proxy, and a client through it."""
+    connection = load(str(sandbox.layout.kubeconfig), None)
+    credentials = await connection.credentials()
+    assert credentials.ssl is not None
+    async with Client(connection) as direct:
+        await namespace(direct)
+        async with Proxy(connection.server, credentials.ssl).serve() as proxy, Client(proxy.connection) as through:
+            yield direct, proxy, through
+
+
+async def namespace(client: Client) -> None:
+    try:
+        await client.create(kinds.NAMESPACE, {"metadata": {"name": NAMESPACE}}, type=Object)
+    except AlreadyExists:
+        pass
+
+
+@asynccontextmanager
+async def following(*watches: Watch[Object]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(watch.run()) for watch in watches]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def truth(client: Client, kind: Kind, namespace: str | None) -> dict[str, str]:
+    found = await client.list(kind, namespace, type=Object)
+    return {key_of(one.metadata): one.metadata.resource_version for one in found}
+
+
+def held(store: Store[Object]) -> dict[str, str]:
+    return {key_of(one.metadata): one.metadata.resource_version for one in store}
+
+
+async def settles(watch: Watch[Object], client: Client, namespace: str | None, seconds: float = 60) -> None:
+    """Wait until the cache equals the truth; a comparison that never holds fails with the difference."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        have, want = held(watch.store), await truth(client, watch.kind, namespace)
+        if have == want and watch.store.synced:
+            return
+        if asyncio.get_running_loop().time() > deadline:
+            wrong = {key for key in have.keys() | want.keys() if have.get(key) != want.get(key)}
+            pytest.fail(f"{watch.kind.resource}: {len(wrong)} differ after {seconds:g} s, such as {sorted(wrong)[:3]}")
+        await asyncio.sleep(0.1)
+
+
+async def churn(client: Client, rounds: int, names: int, *, pause: float = 0.0) -> None:
+    """Create, change and delete ConfigMaps and Secrets at random; outages of the API server are waited out."""
+    dice = random.Random(7)
+    for _ in range(rounds):
+        kind = dice.choice((CONFIG_MAP, SECRET))
+        name = f"c{dice.randrange(names)}"
+        try:
+            await random_write(client, kind, name, dice)
+        except Unreachable:
+            await asyncio.sleep(0.2)
+        except ApiError as error:
+            if error.code not in (404, 409, 429, 500, 503, 504, 403):
+                raise
+        if pause:
+            await asyncio.sleep(pause)
+
+
+async def random_write(client: Client, kind: Kind, name: str, dice: random.Random) -> None:
+    body = {"metadata": {"name": name, "labels": {"value": str(dice.randrange(1000))}}}
+    match dice.randrange(4):
+        case 0:
+            await client.create(kind, body, NAMESPACE, type=Object)
+        case 1:
+            await client.delete(kind, name, NAMESPACE)
+        case _:
+            await client.patch(kind, name, body, NAMESPACE, type=Object)
+
+
+def two_kinds(client: Client, *, stall: float = 90.0, streaming: bool = True) -> list[Watch[Object]]:
+    return [
+        Watch(client, kind, Object, metrics=Metrics(), namespace=NAMESPACE, stall=stall, streaming=streaming)
+        for kind in (CONFIG_MAP, SECRET)
+    ]
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["orderly", "reset"])
+def test_two_hundred_cuts_at_random_bytes_lose_nothing(sandbox: Sandbox, reset: bool) -> None:
+    async def story() -> None:
+        async with proxied(sandbox) as (direct, proxy, through):
+            dice = random.Random(1)
+            proxy.reset = reset
+            watches = two_kinds(through)
+            async with following(*watches):
+                for watch in watches:
+                    await asyncio.wait_for(watch.synced.wait(), 30)
+                # From here on every watch dies after a few hundred bytes, in the middle of whatever is on the wire.
+                proxy.watch_budget = lambda: dice.randrange(200, 4000)
+                proxy.cut_all()
+                while proxy.cuts < 200:
+                    await churn(direct, 50, 20)
+                proxy.watch_budget = lambda: None
+                for watch in watches:
+                    await settles(watch, direct, NAMESPACE)
+                assert proxy.cuts >= 200
+
+    asyncio.run(story())
+
+
+def test_a_stalled_connection_is_noticed_and_replaced(sandbox: Sandbox) -> None:
+    async def story() -> None:
+        async with proxied(sandbox) as (direct, proxy, through):
+            watches = two_kinds(through, stall=1.0)
+            async with following(*watches):
+                for watch in watches:
+                    await asyncio.wait_for(watch.synced.wait(), 30)
+                proxy.stalled = True
+                await churn(direct, 40, 10)
+                await asyncio.sleep(1.5)
+                before = proxy.connections
+                proxy.stalled = False
+                for watch in watches:
+                    await settles(watch, direct, NAMESPACE)
+                assert proxy.connections >= before
+
+    asyncio.run(story())
+
+
+def test_paged_lists_with_delays_and_cuts_end_equal_too(sandbox: Sandbox) -> None:
+    async def story() -> None:
+        async with proxied(sandbox) as (direct, proxy, through):
+            dice = random.Random(2)
+            proxy.delay = 0.01
+            watches = [
+                Watch(through, kind, Object, metrics=Metrics(), namespace=NAMESPACE, streaming=False, page=7)
+                for kind in (CONFIG_MAP, SECRET)
+            ]
+            async with following(*watches):
+                proxy.watch_budget = lambda: dice.randrange(200, 3000)
+                await churn(direct, 300, 30)
+                proxy.watch_budget = lambda: None
+                for watch in watches:
+                    await settles(watch, direct, NAMESPACE)
+
+    asyncio.run(story())
+
+
+def test_compaction_gives_410_and_the_cache_lists_again(sandbox: Sandbox) -> None:
+    async def story() -> None:
+        async with proxied(sandbox) as (direct, proxy, through):
+            metrics = Metrics()
+            watches = [
+                Watch(through, kind, Object, metrics=metrics, namespace=None, stall=5.0)
+                for kind in (CONFIG_MAP, SECRET, NODE, POD)
+            ]
+            async with following(*watches):
+                for watch in watches:
+                    await asyncio.wait_for(watch.synced.wait(), 30)
+                proxy.refusing = True
+                proxy.cut_all()
+                await churn(direct, 60, 20)
+                await asyncio.to_thread(sandbox.compact_etcd)
+                proxy.refusing = False
+                for watch in watches:
+                    await settles(watch, direct, None)
+                gone = {
+                    sample.labels["kind"]
+                    for family in metrics.registry.collect()
+                    for sample in family.samples
+                    if sample.name == "hostler_watch_restarts_total" and sample.labels["why"] == "gone" and sample.value
+                }
+                assert gone == {watch.kind.resource for watch in watches}
+
+    asyncio.run(story())
+
+
+def test_an_api_server_dead_for_thirty_seconds_is_survived(sandbox: Sandbox) -> None:
+    async def story() -> None:
+        connection = load(str(sandbox.layout.kubeconfig), None)
+        async with Client(connection) as client:
+            await namespace(client)
+            watches = two_kinds(client)
+            async with following(*watches):
+                for watch in watches:
+                    await asyncio.wait_for(watch.synced.wait(), 30)
+                sandbox.kill("kube-apiserver")
+                await asyncio.sleep(30)
+                assert all(watch.problem for watch in watches), "a dead API server must be said"
+                await asyncio.to_thread(sandbox.start, "kube-apiserver")
+                await asyncio.to_thread(sandbox.wait_ready)
+                await churn(client, 60, 20)
+                for watch in watches:
+                    await settles(watch, client, NAMESPACE)
+                assert not any(watch.problem for watch in watches)
+
+    asyncio.run(story())
+
+
+def test_memory_does_not_grow_over_many_broken_listings(sandbox: Sandbox) -> None:
+    """After a warm-up, three hundred listings cut half-way leave no more memory behind than thirty did."""
+
+    async def story() -> None:
+        async with proxied(sandbox) as (direct, proxy, through):
+            for number in range(150):
+                body = {"metadata": {"name": f"m{number}"}, "data": {"x": "y" * 2000}}
+                await apply(direct, f"m{number}", body)
+            dice = random.Random(3)
+            proxy.watch_budget = lambda: dice.randrange(10_000, 300_000)
+            watches = two_kinds(through)
+
+            async def listings(cuts: int) -> int:
+                """Fresh watches again and again until the proxy has cut this often; then the memory in use."""
+                until = proxy.cuts + cuts
+                while proxy.cuts < until:
+                    async with following(*two_kinds(through)):
+                        await asyncio.sleep(0.5)
+                gc.collect()
+                return resident_kib()
+
+            first = await listings(30)
+            last = await listings(300)
+            assert last - first < 8 * 1024, f"grew from {first} to {last} KiB"
+            proxy.watch_budget = lambda: None
+            async with following(*watches):
+                for watch in watches:
+                    await settles(watch, direct, NAMESPACE)
+
+    asyncio.run(story())
+
+
+async def apply(client: Client, name: str, body: dict[str, object]) -> None:
+    await client.patch(CONFIG_MAP, name, body, NAMESPACE, type=Object, how=How.APPLY, force=True)
+
+
+def resident_kib() -> int:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+def test_an_object_that_does_not_decode_is_counted_and_named_and_the_rest_goes_on(sandbox: Sandbox) -> None:
+    class Odd(Object, frozen=True):
+        """A record that cannot read every ConfigMap: `data.size` must be a number here."""
+
+        data: dict[str, int] = {}  # noqa: RUF012 (msgspec copies it)
+
+    async def story() -> None:
+        async with proxied(sandbox) as (direct, _, through):
+            metrics = Metrics()
+            watch = Watch(through, CONFIG_MAP, Odd, metrics=metrics, namespace=NAMESPACE, labels="odd=yes")
+            labels = {"odd": "yes"}
+            await apply(direct, "odd-bad", {"metadata": {"name": "odd-bad", "labels": labels}, "data": {"size": "x"}})
+            await apply(direct, "odd-good", {"metadata": {"name": "odd-good", "labels": labels}})
+            async with following(watch):
+                await asyncio.wait_for(watch.synced.wait(), 30)
+                assert list(watch.store.keys()) == [f"{NAMESPACE}/odd-good"]
+                assert list(watch.store.unreadable) == [f"{NAMESPACE}/odd-bad"]
+                assert "int" in watch.store.unreadable[f"{NAMESPACE}/odd-bad"]
+                text = metrics.text().decode()
+                assert 'hostler_decode_failures_total{kind="configmaps"} 1.0' in text
+                await direct.delete(CONFIG_MAP, "odd-bad", NAMESPACE)
+                async with asyncio.timeout(10):
+                    while watch.store.unreadable:
+                        await asyncio.sleep(0.05)
+
+    asyncio.run(story())
