@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import weakref
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -46,7 +45,7 @@ class Server:
         self._app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
-        self._silent: weakref.WeakSet[web.RequestHandler] = weakref.WeakSet()
+        self._silent: set[web.RequestHandler] = set()  # connections that have not asked anything yet
         self.add_get("/healthz", self._healthz)
         self.add_get("/readyz", self._readyz)
         self.add_get("/metrics", self._show_metrics)
