@@ -6,17 +6,21 @@ the bytes leave (see `client.GatedBody`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from hostler.kube.client import FIELD_MANAGER, Client, Gate, How
-from hostler.kube.errors import TooManyRequests
+from hostler.kube.errors import ApiError, TooManyRequests, Unreachable, WriteRefused
 from hostler.kube.kinds import POD, Kind
+from hostler.kube.metrics import Metrics
 
 T = TypeVar("T")
 log = structlog.get_logger("hostler.writes")
+
+# Dry-run lines remembered, so that each is said once; when full the oldest half is forgotten and may be said again.
+SAID_MOST = 10_000
 
 
 class Budget(Protocol):
@@ -30,12 +34,23 @@ class Budget(Protocol):
 class Writer:
     """Writes in the name of one capability. In a dry run every method says what it would do and returns None."""
 
-    def __init__(self, client: Client, owner: str, *, gate: Gate, budget: Budget, dry_run: bool = False) -> None:
+    def __init__(
+        self,
+        client: Client,
+        owner: str,
+        *,
+        gate: Gate,
+        budget: Budget,
+        dry_run: bool = False,
+        metrics: Metrics | None = None,
+    ) -> None:
         self.owner = owner
         self.dry_run = dry_run
+        self._gate = gate
         self._client = client.gated(gate)
         self._budget = budget
-        self._said: set[str] = set()
+        self._metrics = metrics
+        self._said: dict[str, None] = {}
 
     async def create(
         self, kind: Kind, body: Mapping[str, Any], namespace: str | None = None, *, type: type[T], why: str
@@ -43,7 +58,7 @@ class Writer:
         name = str(body.get("metadata", {}).get("name", ""))
         if self._only_said("create", kind, name, namespace, why):
             return None
-        return await self._spend(self._client.create(kind, body, namespace, type=type))
+        return await self._spend("create", kind, lambda: self._client.create(kind, body, namespace, type=type))
 
     async def patch(
         self,
@@ -59,12 +74,15 @@ class Writer:
         manager: str = FIELD_MANAGER,
         force: bool = False,
     ) -> T | None:
-        if self._only_said("apply" if how is How.APPLY else "patch", kind, name, namespace, why):
+        verb = "apply" if how is How.APPLY else "patch"
+        if self._only_said(verb, kind, name, namespace, why):
             return None
         return await self._spend(
-            self._client.patch(
+            verb,
+            kind,
+            lambda: self._client.patch(
                 kind, name, body, namespace, type=type, how=how, subresource=subresource, manager=manager, force=force
-            )
+            ),
         )
 
     async def delete(
@@ -77,30 +95,52 @@ class Writer:
         why: str,
         grace_seconds: int | None = None,
     ) -> None:
-        if not self._only_said("delete", kind, name, namespace, why):
-            await self._spend(self._client.delete(kind, name, namespace, uid=uid, grace_seconds=grace_seconds))
+        if self._only_said("delete", kind, name, namespace, why):
+            return
+        await self._spend(
+            "delete", kind, lambda: self._client.delete(kind, name, namespace, uid=uid, grace_seconds=grace_seconds)
+        )
 
     async def evict(self, name: str, namespace: str, *, uid: str, why: str, grace_seconds: int | None = None) -> None:
-        """A 429 here is a PodDisruptionBudget's answer, not the server's load: it does not slow other writes."""
+        """A 429 here is mostly a PodDisruptionBudget's answer, not the server's load: see `_throttled`."""
         if self._only_said("evict", POD, name, namespace, why):
             return
-        await self._budget.take()
-        await self._client.evict(name, namespace, uid=uid, grace_seconds=grace_seconds)
-        self._budget.succeeded()
+        await self._spend(
+            "evict", POD, lambda: self._client.evict(name, namespace, uid=uid, grace_seconds=grace_seconds)
+        )
 
-    async def _spend(self, write: Awaitable[T]) -> T:
+    async def _spend(self, verb: str, kind: Kind, send: Callable[[], Awaitable[T]]) -> T:
+        """Send one write within the budget, and count how it went."""
+        refusal = self._gate()
+        if refusal is not None:  # before the budget: who may not write must not use it up
+            self._count(verb, kind, "refused")
+            raise WriteRefused(refusal)
+        await self._budget.take()
         try:
-            await self._budget.take()
-        except BaseException:
-            write.close()  # type: ignore[attr-defined]  # a coroutine never awaited would warn
+            answer = await send()
+        except WriteRefused:
+            self._count(verb, kind, "refused")
             raise
-        try:
-            answer = await write
-        except TooManyRequests as error:
-            self._budget.throttled(error.retry_after)
+        except ApiError as error:
+            if isinstance(error, TooManyRequests):
+                self._throttled(error)
+            self._count(verb, kind, str(error.code))
+            raise
+        except Unreachable:
+            self._count(verb, kind, "unreachable")
             raise
         self._budget.succeeded()
+        self._count(verb, kind, "ok")
         return answer
+
+    def _throttled(self, error: TooManyRequests) -> None:
+        """Slow down, unless it is a PodDisruptionBudget that said no: that says nothing about the server's load."""
+        if not any(cause.get("reason") == "DisruptionBudget" for cause in error.causes):
+            self._budget.throttled(error.retry_after)
+
+    def _count(self, verb: str, kind: Kind, result: str) -> None:
+        if self._metrics is not None:
+            self._metrics.wrote(verb, kind.resource, result)
 
     def _only_said(self, verb: str, kind: Kind, name: str, namespace: str | None, why: str) -> bool:
         if not self.dry_run:
@@ -108,6 +148,8 @@ class Writer:
         target = f"{namespace}/{name}" if namespace else name
         line = f"{verb} {kind.kind} {target}: {why}"
         if line not in self._said:
-            self._said.add(line)
+            self._said[line] = None
+            if len(self._said) > SAID_MOST:
+                self._said = dict.fromkeys(list(self._said)[SAID_MOST // 2 :])
             log.info("would write", capability=self.owner, verb=verb, kind=kind.kind, name=target, why=why)
         return True
