@@ -1,0 +1,128 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// relocate starts a RelocateVM task: compute only. It is checked at the start and again at the end,
+// because a host may begin to enter maintenance while the VM is under way.
+func (s *Sim) relocate(ctx *simulator.Context, vmRef ref, spec *types.VirtualMachineRelocateSpec) (ref, types.BaseMethodFault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	vm := s.vm(vmRef)
+	if vm == nil {
+		return ref{}, &types.ManagedObjectNotFound{Obj: vmRef}
+	}
+	if spec.Host == nil {
+		return ref{}, &types.InvalidArgument{InvalidProperty: "spec.host"}
+	}
+	target := *spec.Host
+	if s.host(target) == nil {
+		return ref{}, &types.ManagedObjectNotFound{Obj: target}
+	}
+	var r *running
+	var timer *time.Timer
+	r = s.begin(ctx, vm, "RelocateVM_Task", "VirtualMachine.relocate", func() {
+		timer.Stop()
+		s.end(r, &types.RequestCanceled{})
+	})
+	timer = time.AfterFunc(seconds(s.settings.migrateSeconds), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.running[r.task.Self] != r {
+			return // cancelled
+		}
+		fault := s.mayMove(vmRef, target, spec)
+		if fault == nil {
+			s.move(vmRef, target)
+		}
+		s.end(r, fault)
+	})
+	if fault := s.mayMove(vmRef, target, spec); fault != nil {
+		timer.Stop()
+		s.end(r, fault)
+	}
+	return r.task.Self, nil
+}
+
+// mayMove says why a VM cannot move to a host now; mu is held.
+func (s *Sim) mayMove(vmRef, target ref, spec *types.VirtualMachineRelocateSpec) types.BaseMethodFault {
+	now, there := s.vmNow(vmRef)
+	if !there {
+		return &types.ManagedObjectNotFound{Obj: vmRef}
+	}
+	host := s.hostNow(target)
+	if host.connection != types.HostSystemConnectionStateConnected || s.hostNow(now.host).connection != types.HostSystemConnectionStateConnected {
+		return &types.HostNotConnected{}
+	}
+	if !inService(host) {
+		return &types.InvalidState{}
+	}
+	vm := s.vm(vmRef)
+	if spec.Datastore != nil && !slices.Contains(vm.Datastore, *spec.Datastore) {
+		return &types.NotSupported{} // storage is never moved here
+	}
+	if now.power == poweredOn && s.pinned(vmRef) != "" {
+		return &types.MigrationFeatureNotSupported{AtSourceHost: true, FailedHostName: s.hostNow(now.host).name, FailedHost: now.host}
+	}
+	if missing := s.unreachable(vmRef, target); missing != nil {
+		if missing.Type == "Datastore" {
+			return &types.DatastoreNotWritableOnHost{
+				InvalidDatastore: types.InvalidDatastore{Datastore: missing}, Host: target,
+			}
+		}
+		return &types.NetworksMayNotBeTheSame{}
+	}
+	return nil
+}
+
+// move changes the host of a VM on all sides; mu is held and the move was checked.
+func (s *Sim) move(vmRef, target ref) {
+	vm, to := s.vm(vmRef), s.host(target)
+	now, _ := s.vmNow(vmRef)
+	from := s.host(now.host)
+	if from == nil || from == to {
+		return
+	}
+	ctx := s.context()
+	// The new side first: a client that follows host.vm never sees the VM on no host.
+	s.reg.WithLock(ctx, to.Self, func() {
+		ctx.Update(to, []types.PropertyChange{change("vm", with(to.Vm, vmRef))})
+	})
+	s.update(ctx, vm, change("runtime.host", target), change("summary.runtime.host", target))
+	s.reg.WithLock(ctx, from.Self, func() {
+		ctx.Update(from, []types.PropertyChange{change("vm", without(from.Vm, vmRef))})
+	})
+	if to.Parent != nil && from.Parent != nil && *to.Parent != *from.Parent {
+		s.changePool(ctx, vm, *to.Parent)
+	}
+	s.post(ctx, &types.VmMigratedEvent{
+		VmEvent:          s.vmEvent(vm),
+		SourceHost:       types.HostEventArgument{EntityEventArgument: types.EntityEventArgument{Name: from.Name}, Host: from.Self},
+		SourceDatacenter: s.datacenterArgument(vm),
+		SourceDatastore:  s.datastoreArgument(vm),
+	})
+}
+
+// changePool follows a move into another cluster.
+func (s *Sim) changePool(ctx *simulator.Context, vm *simulator.VirtualMachine, cluster ref) {
+	c, ok := s.reg.Get(cluster).(*simulator.ClusterComputeResource)
+	if !ok || c.ResourcePool == nil {
+		return
+	}
+	if old, ok := s.reg.Get(*vm.ResourcePool).(*simulator.ResourcePool); ok {
+		s.reg.WithLock(ctx, old.Self, func() {
+			ctx.Update(old, []types.PropertyChange{change("vm", without(old.Vm, vm.Self))})
+		})
+	}
+	if pool, ok := s.reg.Get(*c.ResourcePool).(*simulator.ResourcePool); ok {
+		s.reg.WithLock(ctx, pool.Self, func() {
+			ctx.Update(pool, []types.PropertyChange{change("vm", with(pool.Vm, vm.Self))})
+		})
+	}
+	s.update(ctx, vm, change("resourcePool", *c.ResourcePool))
+}
