@@ -123,7 +123,7 @@ class Node(Record, frozen=True):
 
 
 class PodAnnotations(Record, frozen=True):
-    mirror: str = msgspec.field(default="", name="kubernetes.io/config.mirror")
+    mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
 
 
 class PodMetadata(Record, frozen=True):

@@ -1,0 +1,54 @@
+"""Who blocks a drain, in words: the budget and the pods it holds, stable and bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hostler.drain.budgets import Says, Standing, describe
+from hostler.drain.model import Attempt, Blocker, Memory, Outcome, Verdict
+from hostler.host.conditions import cut, names
+
+SAID_LIMIT = 200
+SHOWN = 3
+
+
+def blockers_of(stuck: Iterable[Verdict], stands: dict[str, Standing], memory: Memory) -> tuple[Blocker, ...]:
+    """One blocker per pod that was refused, in the order of their names."""
+    found = [
+        _blocker(verdict.key, memory.attempts[verdict.pod.metadata.uid], stands[verdict.pod.metadata.uid])
+        for verdict in stuck
+    ]
+    return tuple(sorted(found, key=lambda blocker: blocker.pod))
+
+
+def _blocker(pod: str, attempt: Attempt, stands: Standing) -> Blocker:
+    if attempt.outcome is Outcome.FAILED:
+        return Blocker(pod, "", f"the API server did not evict it: {cut(attempt.said, SAID_LIMIT)}")
+    if attempt.outcome is Outcome.SEVERAL_BUDGETS or stands.says is Says.SEVERAL:
+        which = f" ({names(stands.names)})" if len(stands.names) > 1 else ""
+        return Blocker(
+            pod,
+            ", ".join(stands.names),
+            f"more than one PodDisruptionBudget covers it{which}, which the eviction API does not support; "
+            f"delete one or narrow its selector",
+        )
+    if stands.says is Says.HOLDS:
+        return Blocker(pod, stands.names[0], describe(stands.budgets[0]))
+    if stands.budgets:
+        return Blocker(pod, stands.names[0], f"PodDisruptionBudget {stands.names[0]}")
+    return Blocker(pod, "", cut(attempt.said, SAID_LIMIT) or "a PodDisruptionBudget")
+
+
+def said_of(blockers: Iterable[Blocker]) -> str:
+    """One clause per reason, with the pods it holds."""
+    by_reason: dict[str, list[str]] = {}
+    for blocker in blockers:
+        by_reason.setdefault(blocker.why, []).append(blocker.pod)
+    clauses = [f"{names(pods)}: blocked by {why}" if _is_budget(why) else f"{names(pods)}: {why}"
+               for why, pods in sorted(by_reason.items())]  # fmt: skip
+    more = f"; and {len(clauses) - SHOWN} more reasons" if len(clauses) > SHOWN else ""
+    return "; ".join(clauses[:SHOWN]) + more
+
+
+def _is_budget(why: str) -> bool:
+    return why.startswith(("PodDisruptionBudget", "a PodDisruptionBudget"))
