@@ -49,7 +49,7 @@ class Timing:
 
 
 def _unfit(sentence: str) -> Complaint:
-    return Complaint(sentence, hint="The defaults are 15, 10 and 2 seconds.", code=Exit.SETTING)
+    return Complaint(f"{sentence}.", hint="The defaults are 15, 10 and 2 seconds.", code=Exit.SETTING)
 
 
 @dataclass(frozen=True, slots=True)

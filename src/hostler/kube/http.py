@@ -116,7 +116,7 @@ class Server:
     def _no_port(self, error: OSError) -> Complaint:
         why = _PORT_TROUBLE.get(error.errno or 0, error.strerror or str(error))
         return Complaint(
-            f"cannot listen on {self._host}:{self._port}: {why}",
+            f"cannot listen on {self._host}:{self._port}: {why}.",
             hint=f"Set {self._setting} to a free address, or stop what uses this one.",
             code=Exit.SETTING,
         )
