@@ -57,7 +57,12 @@ def node_object(node: Node, number: int, vm_uuid: str | None, now: str, *, off: 
     roles = {f"node-role.kubernetes.io/{role}": "" for role in node.roles}
     base = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     labels = {**base, **roles, **node.labels, **({OFF_LABEL: "off"} if off else {})}
-    annotations = {**node.annotations, **({"sandbox.hostler.dev/power": "off"} if node.power == "off" else {})}
+    # A kubelet sets the first one; without it nobody attaches volumes to the node.
+    annotations = {"volumes.kubernetes.io/controller-managed-attach-detach": "true", **node.annotations}
+    if node.power == "off":
+        annotations["sandbox.hostler.dev/power"] = "off"
+    if vm_uuid:
+        annotations["sandbox.hostler.dev/boots"] = "0" if off else "1"
     capacity = {"cpu": "32", "memory": "128Gi", "ephemeral-storage": "200Gi", "pods": "250", **node.capacity}
     capacity = {name: str(value) for name, value in capacity.items()}
     ip = node.internal_ip or f"10.{64 + (number >> 16)}.{(number >> 8) & 255}.{number & 255}"

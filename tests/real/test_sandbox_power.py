@@ -1,0 +1,211 @@
+"""A machine that is off looks off to Kubernetes: everything later stories build on is shown here first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostler.sandbox import Sandbox
+from tests.real.conftest import Eventually
+
+TOLERATE = [{"key": "hostler.dev/test", "operator": "Exists"}]
+
+
+def ready(sandbox: Sandbox, node: str) -> dict[str, str]:
+    conditions = sandbox.get("node", node)["status"]["conditions"]
+    return next(dict(one) for one in conditions if one["type"] == "Ready")
+
+
+def boot_id(sandbox: Sandbox, node: str) -> str:
+    return str(sandbox.get("node", node)["status"]["nodeInfo"]["bootID"])
+
+
+def lease(sandbox: Sandbox, node: str) -> str:
+    return str(sandbox.get("lease", "-n", "kube-node-lease", node)["spec"]["renewTime"])
+
+
+def pod_phase(sandbox: Sandbox, namespace: str, name: str) -> str:
+    """Its phase, `Terminating`, `Unready`, or nothing if it is gone."""
+    found = sandbox.get("pods", "-n", namespace, "--field-selector", f"metadata.name={name}")["items"]
+    if not found:
+        return ""
+    if "deletionTimestamp" in found[0]["metadata"]:
+        return "Terminating"
+    conditions = {one["type"]: one["status"] for one in found[0]["status"].get("conditions", [])}
+    return "Unready" if conditions.get("Ready") == "False" else str(found[0]["status"]["phase"])
+
+
+def run_pod(sandbox: Sandbox, namespace: str, name: str, node: str, **spec: Any) -> None:
+    """A bare pod that stays where it is: the default toleration would have it deleted after five minutes."""
+    annotations = spec.pop("annotations", {})
+    sandbox.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+            "spec": {
+                "nodeName": node,
+                "containers": [{"name": "main", "image": "none.invalid/x:1"}],
+                "tolerations": [{"operator": "Exists"}],
+                **spec,
+            },
+        }
+    )
+
+
+def test_a_node_that_is_off_and_on_again(
+    sandbox: Sandbox, namespace: str, make_node: Callable[..., str], eventually: Eventually
+) -> None:
+    node = make_node()
+    for name in ("stays", "leaves", "forced"):
+        run_pod(sandbox, namespace, name, node)
+        eventually(lambda name=name: pod_phase(sandbox, namespace, name) == "Running", what=f"{name} runs")  # type: ignore[misc]
+    first_lease = eventually(lambda: lease(sandbox, node), what="a lease")
+    eventually(lambda: lease(sandbox, node) != first_lease, what="the lease is renewed while the node is on")
+    before = boot_id(sandbox, node)
+
+    # Off: heartbeat and lease stop, Ready turns Unknown, its pods turn unready.
+    sandbox.node_power(node, "off")
+    eventually(lambda: ready(sandbox, node)["status"] == "Unknown", what="Ready is Unknown")
+    last_lease = lease(sandbox, node)
+    eventually(lambda: pod_phase(sandbox, namespace, "stays") == "Unready", what="its pods are unready")
+    run_pod(sandbox, namespace, "late", node)
+
+    # A deleted pod stays: nobody is there to end it. Only force takes it away.
+    sandbox.kubectl("delete", "pod", "-n", namespace, "leaves", "forced", "--wait=false", "--grace-period=1")
+    sandbox.kubectl("delete", "pod", "-n", namespace, "forced", "--force", "--grace-period=0")
+    assert pod_phase(sandbox, namespace, "forced") == ""
+    # Two lease durations are enough to see that nothing moves: kwok acts within tenths of a second.
+    eventually(_after(16), 20)
+    assert pod_phase(sandbox, namespace, "leaves") == "Terminating"
+    assert pod_phase(sandbox, namespace, "late") == "Pending"
+    assert lease(sandbox, node) == last_lease
+    assert boot_id(sandbox, node) == before
+
+    # On: a new boot id first, then Ready with a new transition time, and its pods move on.
+    unknown_since = ready(sandbox, node)["lastTransitionTime"]
+    sandbox.node_power(node, "on")
+    eventually(lambda: ready(sandbox, node)["status"] == "True", what="Ready is True again")
+    assert boot_id(sandbox, node) != before
+    assert ready(sandbox, node)["lastTransitionTime"] > unknown_since
+    eventually(lambda: lease(sandbox, node) > last_lease, what="the lease is renewed")
+    eventually(lambda: pod_phase(sandbox, namespace, "leaves") == "", what="the deleted pod goes")
+    eventually(lambda: pod_phase(sandbox, namespace, "stays") == "Running", what="the others are ready again")
+    eventually(lambda: pod_phase(sandbox, namespace, "late") == "Running", what="the new one starts")
+    pod = sandbox.get("pod", "-n", namespace, "stays")
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
+
+
+def test_a_pod_that_was_stopping_when_its_node_went_off_does_not_finish(
+    sandbox: Sandbox, namespace: str, make_node: Callable[..., str], eventually: Eventually
+) -> None:
+    node = make_node()
+    slowly = {"sandbox.hostler.dev/stop": "slowly"}
+    run_pod(sandbox, namespace, "slow", node, annotations=slowly, terminationGracePeriodSeconds=3)
+    run_pod(sandbox, namespace, "slow-but-alive", node, annotations=slowly, terminationGracePeriodSeconds=3)
+    for name in ("slow", "slow-but-alive"):
+        eventually(lambda name=name: pod_phase(sandbox, namespace, name) == "Running")  # type: ignore[misc]
+    sandbox.kubectl("delete", "pod", "-n", namespace, "slow-but-alive", "--wait=false")
+    assert pod_phase(sandbox, namespace, "slow-but-alive") == "Terminating"
+    eventually(lambda: pod_phase(sandbox, namespace, "slow-but-alive") == "", what="it ends after its grace period")
+
+    sandbox.kubectl("delete", "pod", "-n", namespace, "slow", "--wait=false")
+    sandbox.node_power(node, "off")
+    eventually(_after(6), 10)
+    assert pod_phase(sandbox, namespace, "slow") == "Terminating"
+    sandbox.node_power(node, "on")
+    eventually(lambda: pod_phase(sandbox, namespace, "slow") == "", what="it ends once the node is back")
+
+
+def test_a_pod_can_be_left_alone_by_its_kubelet(
+    sandbox: Sandbox, namespace: str, make_node: Callable[..., str], eventually: Eventually
+) -> None:
+    node = make_node()
+    run_pod(sandbox, namespace, "ignored", node, annotations={"sandbox.hostler.dev/kubelet": "ignore"})
+    run_pod(sandbox, namespace, "late", node, annotations={"sandbox.hostler.dev/ready-after": "2s"})
+    assert pod_phase(sandbox, namespace, "late") == "Pending"
+    eventually(lambda: pod_phase(sandbox, namespace, "late") == "Running", what="it starts after two seconds")
+    assert pod_phase(sandbox, namespace, "ignored") == "Pending"
+
+
+def test_a_vm_takes_its_node_with_it(sandbox: Sandbox, vcenter: dict[str, Any], eventually: Eventually) -> None:
+    before = boot_id(sandbox, "app-1")
+    sandbox.power("app-1", "off")
+    eventually(lambda: ready(sandbox, "app-1")["status"] == "Unknown", what="Ready is Unknown")
+    sandbox.power("app-1", "on")
+    eventually(lambda: ready(sandbox, "app-1")["status"] == "True", what="Ready is True again")
+    assert boot_id(sandbox, "app-1") != before
+
+
+def test_a_short_power_cycle_changes_the_boot_id_too(
+    sandbox: Sandbox, vcenter: dict[str, Any], eventually: Eventually
+) -> None:
+    before = boot_id(sandbox, "app-0")
+    sandbox.control("POST", "/vms/app-0/reset", {"hard": True})
+    eventually(lambda: boot_id(sandbox, "app-0") != before, what="a new boot id after a reset")
+    assert ready(sandbox, "app-0")["status"] == "True"
+
+
+@pytest.mark.parametrize("way", ["pod gone", "out of service"])
+def test_the_volume_of_a_dead_node(
+    way: str, sandbox: Sandbox, namespace: str, make_node: Callable[..., str], eventually: Eventually
+) -> None:
+    """It is attached while a pod uses it; on a node that is off it goes only with the pod, or with the taint."""
+    node, volume = make_node(), f"pv-{namespace}"
+    claim = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": namespace, "name": "disk"}
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    sandbox.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume},
+            "spec": {
+                **spec,
+                "capacity": {"storage": "1Gi"},
+                "claimRef": claim,
+                "csi": {"driver": "csi.sandbox.hostler.dev", "volumeHandle": volume},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "disk", "namespace": namespace},
+            "spec": {**spec, "volumeName": volume, "resources": {"requests": {"storage": "1Gi"}}},
+        },
+    )
+    disk = {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}
+    run_pod(sandbox, namespace, "writer", node, volumes=[disk])
+
+    def attached() -> list[str]:
+        items = sandbox.get("volumeattachments")["items"]
+        return [
+            "leaving" if "deletionTimestamp" in one["metadata"] else "attached"
+            for one in items
+            if one["spec"]["source"].get("persistentVolumeName") == volume and one["status"]["attached"]
+        ]
+
+    eventually(lambda: attached() == ["attached"], what="the attach-detach controller and the attacher did their parts")
+    sandbox.node_power(node, "off")
+    eventually(lambda: ready(sandbox, node)["status"] == "Unknown", what="the node is gone")
+    sandbox.kubectl("delete", "pod", "-n", namespace, "writer", "--wait=false", "--grace-period=1")
+    name = sandbox.kubectl("get", "volumeattachments", "-o", "name").split()
+    mine = [one for one in name if sandbox.get(one)["spec"]["source"].get("persistentVolumeName") == volume]
+    sandbox.kubectl("delete", *mine, "--wait=false")
+    eventually(_after(4), 10)
+    assert attached() == ["leaving"], "the pod is still there, so the volume is too"
+    if way == "pod gone":
+        sandbox.kubectl("delete", "pod", "-n", namespace, "writer", "--force", "--grace-period=0")
+    else:
+        sandbox.kubectl("taint", "node", node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+    eventually(lambda: attached() == [], 40, what="the volume is detached")
+    sandbox.kubectl("delete", "pv", volume, "--wait=false")
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    """True so many seconds from now; for showing that something does *not* happen."""
+    import time
+
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
