@@ -79,10 +79,10 @@ func (c *Control) state(*http.Request) (int, any, error) {
 func (s *Sim) view() stateView {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seq, vms, hosts := s.feed.snapshot()
-	out := stateView{Seq: seq, Hosts: []hostView{}, VMs: []vmView{}}
-	for _, r := range sortedBy(hosts, func(h hostState) string { return h.name }) {
-		h := hosts[r]
+	p := s.look()
+	out := stateView{Seq: p.seq, Hosts: []hostView{}, VMs: []vmView{}}
+	for _, r := range sortedBy(p.hosts, func(h hostState) string { return h.name }) {
+		h := p.hosts[r]
 		view := hostView{Name: h.name, ID: r.Value, Cluster: h.cluster, InMaintenance: h.inMaintenance, Entering: h.entering, Connection: string(h.connection), Tasks: []string{}}
 		if e := s.entries[r]; e != nil {
 			for _, t := range e.tasks {
@@ -91,12 +91,12 @@ func (s *Sim) view() stateView {
 		}
 		out.Hosts = append(out.Hosts, view)
 	}
-	for _, r := range sortedBy(vms, func(v vmState) string { return v.name }) {
-		vm := vms[r]
-		v := s.judge(r, vm, vms, hosts)
+	for _, r := range sortedBy(p.vms, func(v vmState) string { return v.name }) {
+		vm := p.vms[r]
+		v := s.judge(p, r)
 		out.VMs = append(out.VMs, vmView{
 			Name: vm.name, ID: r.Value, UUID: vm.uuid, InstanceUUID: vm.instance,
-			Host: hosts[vm.host].name, Cluster: hosts[vm.host].cluster, Power: string(vm.power), Boots: vm.boots,
+			Host: p.hosts[vm.host].name, Cluster: p.hosts[vm.host].cluster, Power: string(vm.power), Boots: vm.boots,
 			Tools: s.toolsWord(r, vm), BlocksMaintenance: v.blocks, Why: v.why,
 		})
 	}

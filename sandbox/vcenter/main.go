@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -155,6 +156,11 @@ func serve(ctx context.Context, stop func(), o *options, inv *Inventory) error {
 	tlsConfig, caPEM, err := certificate(o.cert, o.key)
 	if err != nil {
 		return misuse{err}
+	}
+	// The simulator keeps its datastores in a temporary directory. Beside the state file it goes with
+	// the rest of a sandbox even when this process is killed and cannot remove it.
+	if dir, err := filepath.Abs(filepath.Dir(o.state)); err == nil {
+		_ = os.Setenv("TMPDIR", dir)
 	}
 	sim, err := NewSim(inv, login.user)
 	if err != nil {

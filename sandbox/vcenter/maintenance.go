@@ -136,20 +136,19 @@ func (s *Sim) step(e *entry) (vm, target ref, pause time.Duration, more bool) {
 	if s.entries[e.host] != e {
 		return ref{}, ref{}, 0, false // every task was cancelled or timed out
 	}
-	_, vms, hosts := s.feed.snapshot()
+	p := s.look()
 	left := 0
-	for _, r := range sortedBy(vms, func(v vmState) string { return v.name }) {
-		state := vms[r]
-		if state.host != e.host || !s.mustGo(e, state, hosts) {
+	for _, r := range p.vmsOn[e.host] {
+		if !s.mustGo(p, e, r) {
 			continue
 		}
 		left++
 		if target != (ref{}) {
 			continue
 		}
-		if to, ok := s.destination(r, state, vms, hosts); ok {
+		if to, ok := s.destination(p, r); ok {
 			vm, target = r, to
-			if state.power == types.VirtualMachinePowerStatePoweredOn {
+			if p.vms[r].power == poweredOn {
 				pause = seconds(s.settings.migrateSeconds)
 			}
 		}
@@ -169,8 +168,8 @@ func (s *Sim) step(e *entry) (vm, target ref, pause time.Duration, more bool) {
 }
 
 // mustGo says whether a VM on the host keeps the tasks from completing.
-func (s *Sim) mustGo(e *entry, vm vmState, hosts map[ref]hostState) bool {
-	if vm.power == types.VirtualMachinePowerStatePoweredOn {
+func (s *Sim) mustGo(p *picture, e *entry, r ref) bool {
+	if p.vms[r].power == poweredOn {
 		return true
 	}
 	for _, t := range e.tasks {
@@ -178,35 +177,30 @@ func (s *Sim) mustGo(e *entry, vm vmState, hosts map[ref]hostState) bool {
 			return true
 		}
 	}
-	return s.drsMode(hosts[e.host].clusterRef) == drsFull && len(hosts) > 1 && s.couldEvacuate(e, hosts)
-}
-
-// couldEvacuate keeps automatic evacuation of powered-off VMs from hanging a task nobody asked it
-// of: with no other host in service in the cluster they simply stay, as they do without DRS.
-func (s *Sim) couldEvacuate(e *entry, hosts map[ref]hostState) bool {
-	for r, h := range hosts {
-		if r != e.host && h.clusterRef == hosts[e.host].clusterRef && inService(h) {
-			return true
-		}
+	if p.drs[p.hosts[e.host].clusterRef] != drsFull {
+		return false
 	}
-	return false
+	// DRS takes powered-off VMs along unasked; one that nobody can take does not hang the task.
+	_, ok := s.findTarget(p, r)
+	return ok
 }
 
-func (s *Sim) destination(r ref, state vmState, vms map[ref]vmState, hosts map[ref]hostState) (ref, bool) {
-	if state.power == types.VirtualMachinePowerStatePoweredOn {
-		v := s.judge(r, state, vms, hosts)
+// destination says where DRS, or the re-registration of a powered-off VM, would bring it.
+func (s *Sim) destination(p *picture, r ref) (ref, bool) {
+	if p.vms[r].power == poweredOn {
+		v := s.judge(p, r)
 		return v.target, !v.blocks
 	}
-	return s.findTarget(r, state.host, vms, hosts)
+	return s.findTarget(p, r)
 }
 
 func (s *Sim) canGo(e *entry, vm, target ref) bool {
-	_, vms, hosts := s.feed.snapshot()
-	state, there := vms[vm]
-	if !there || state.host != e.host || !inService(hosts[target]) || s.unreachable(vm, target) != nil {
+	p := s.look()
+	state, there := p.vms[vm]
+	if !there || state.host != e.host || !inService(p.hosts[target]) || s.unreachable(p.ctx, vm, target) != nil {
 		return false
 	}
-	_, ok := s.destination(vm, state, vms, hosts)
+	_, ok := s.destination(p, vm)
 	return ok
 }
 

@@ -66,10 +66,10 @@ func (s *Sim) mayMove(vmRef, target ref, spec *types.VirtualMachineRelocateSpec)
 	if spec.Datastore != nil && !slices.Contains(vm.Datastore, *spec.Datastore) {
 		return &types.NotSupported{} // storage is never moved here
 	}
-	if now.power == poweredOn && s.pinned(vmRef) != "" {
+	if now.power == poweredOn && s.pinned(s.context(), vmRef) != "" {
 		return &types.MigrationFeatureNotSupported{AtSourceHost: true, FailedHostName: s.hostNow(now.host).name, FailedHost: now.host}
 	}
-	if missing := s.unreachable(vmRef, target); missing != nil {
+	if missing := s.unreachable(s.context(), vmRef, target); missing != nil {
 		if missing.Type == "Datastore" {
 			return &types.DatastoreNotWritableOnHost{
 				InvalidDatastore: types.InvalidDatastore{Datastore: missing}, Host: target,
