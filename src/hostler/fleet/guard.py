@@ -96,6 +96,10 @@ class Guard:
     def verdict(self, capability: str) -> Verdict | None:
         return self._verdicts.get(capability)
 
+    def ignores(self, capability: str) -> bool:
+        """Somebody said that this capability writes even beside its incumbent."""
+        return capability in self._ignored
+
     def gate(self, capability: str) -> str | None:
         """None: write. A sentence: do not, and this is why. The reasons are ordered by who can mend them soonest."""
         if self._dry_run:

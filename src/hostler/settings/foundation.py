@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostler.fleet.capabilities import OPTIONAL_NAMES, REPLACING_NAMES
+from hostler.fleet.capabilities import OPTIONAL_NAMES, REPLACING_NAMES, choose
 from hostler.settings.model import AnySetting, Rule, Setting, Settings
 from hostler.settings.readers import (
     ADDRESS,
@@ -109,11 +109,7 @@ LEADER_ELECTION = Setting(
 )
 LEASE_NAME = Setting("HOSTLER_LEASE_NAME", OBJECT_NAME, "hostler", "Name of the lease.", LEADER)
 LEASE_DURATION_SECONDS = Setting(
-    "HOSTLER_LEASE_DURATION_SECONDS",
-    seconds(2, most=3600),
-    15.0,
-    "Others may take an unrenewed lease after this.",
-    LEADER,
+    "HOSTLER_LEASE_DURATION_SECONDS", whole(2, 3600), 15, "Others may take an unrenewed lease after this.", LEADER
 )
 LEASE_RENEW_SECONDS = Setting(
     "HOSTLER_LEASE_RENEW_SECONDS", seconds(1, most=3600), 10.0, "Stop acting when not renewed for this long.", LEADER
@@ -148,4 +144,17 @@ def _lease_times(settings: Settings) -> str | None:
     return None
 
 
-RULES: tuple[Rule, ...] = (_lease_times,)
+def configured(settings: Settings) -> frozenset[str]:
+    """The names of the settings that have a value, as `fleet.capabilities.choose` wants them."""
+    return frozenset(one.setting.name for one in settings if one.value)
+
+
+def _only_what_can_run(settings: Settings) -> str | None:
+    """Somebody who names a capability wants it: that it cannot run is an error, not a quiet no."""
+    for choice in choose(settings[ONLY], configured(settings)):
+        if choice.capability.name in settings[ONLY] and not choice.on:
+            return f"HOSTLER_ONLY ({settings.source(ONLY)}) names {choice.capability.name}. {choice.why}"
+    return None
+
+
+RULES: tuple[Rule, ...] = (_lease_times, _only_what_can_run)

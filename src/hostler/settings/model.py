@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -58,10 +58,21 @@ class Resolved:
     setting: AnySetting
     value: Any
     source: str
+    wrong: bool = False  # `value` is then the text that could not be read
 
     @property
     def shown(self) -> str:
+        if self.wrong:
+            return f"{HIDDEN if self.setting.secret else self.value} (wrong: must be {self.setting.reader.allowed})"
         return self.setting.show(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The text somebody gave for a setting, and where."""
+
+    text: str
+    source: str
 
 
 class Settings:
@@ -91,3 +102,14 @@ class Settings:
 
 # A rule over several settings: None, or one sentence saying what does not fit together.
 Rule = Callable[[Settings], str | None]
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """` Did you mean X?`, or nothing where no name is near. `HOSTLER_DRY_RUN` is near to `DRY_RUN`."""
+    bare = word.removeprefix(PREFIX)
+    if bare in known:
+        return f" Did you mean {bare}?"
+    import difflib  # only ever needed for a mistake
+
+    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f" Did you mean {near[0]}?" if near else ""

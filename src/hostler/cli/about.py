@@ -1,0 +1,61 @@
+"""`hostler version` and `hostler config`: what this is and how it is set."""
+
+from __future__ import annotations
+
+import platform
+from typing import Annotated
+
+import typer
+
+from hostler import __version__
+from hostler.cli import flags, say
+from hostler.settings.model import Settings
+from hostler.settings.resolve import complaint, survey
+from hostler.settings.table import SETTINGS
+
+app = typer.Typer()
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER)
+def version(
+    settings: Settings,
+    server: Annotated[bool, typer.Option("--server", help="Ask the API server for its version too.")] = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Print the version, and with --server that of the API server."""
+    found = {"hostler": __version__, "python": platform.python_version()}
+    if server:
+        from hostler.cli.cluster import ask_cluster
+
+        answer = ask_cluster(settings, lambda client: client.version())
+        found["kubernetes"] = str(answer.get("gitVersion", "unknown"))
+    if output is say.Output.JSON:
+        say.json(found)
+    else:
+        say.text("\n".join(f"{name} {value}" for name, value in found.items()))
+
+
+@app.command()
+@flags.takes(*SETTINGS, read=survey)
+def config(
+    surveyed: tuple[Settings, list[str]],
+    running: Annotated[bool, typer.Option("--running", help="Show the settings of the running operator.")] = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Print every setting, its value and where it comes from. Secrets are never printed."""
+    from hostler.fleet.wire import Config, config_of
+
+    settings, problems = surveyed
+    found = config_of(settings)
+    if running:
+        from hostler.cli.cluster import ask_operator
+
+        found, problems = ask_operator(settings, "/v1/config", Config), []
+    if output is say.Output.JSON:
+        say.json(found)
+    else:
+        rows = [(one.name, one.value or "-", one.source, one.room) for one in found.settings]
+        say.table(("setting", "value", "source", "about"), rows)
+    if problems:
+        raise complaint(problems)

@@ -1,0 +1,65 @@
+"""From settings to a cluster or a running operator, and from their refusals to sentences."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from hostler.errors import Complaint, Exit
+from hostler.fleet import remote
+from hostler.kube.client import Client
+from hostler.kube.config import check, load
+from hostler.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable, WriteRefused
+from hostler.settings.foundation import CONTEXT, KUBECONFIG, LEASE_NAME, NAMESPACE, OPERATOR
+from hostler.settings.model import Settings
+
+T = TypeVar("T")
+
+
+def ask_cluster(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
+    """Run `work` with a client of the chosen cluster; what goes wrong there is a Complaint."""
+    try:
+        return asyncio.run(_ask(settings, work))
+    except Unreachable as error:
+        hint = "Check --kubeconfig and --context, and that the API server is up."
+        raise Complaint(_sentence(error), hint=hint, code=Exit.UNREACHABLE) from error
+    except WriteRefused as refused:
+        raise Complaint(refused.why, code=Exit.REFUSED) from refused
+    except ApiError as error:
+        raise Complaint(f"The API server refused: {_sentence(error)}", hint=_hint(error), code=Exit.REFUSED) from error
+
+
+async def _ask(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
+    # KUBECONFIG in the environment may be a list of files, which only `load` itself knows to read.
+    path = "" if settings.source(KUBECONFIG).startswith("environment") else settings[KUBECONFIG]
+    async with Client(load(path, settings[CONTEXT])) as client:
+        try:
+            return await work(client)
+        except (Unreachable, Unauthorized):
+            await check(client)  # says more exactly what is wrong: name, certificate, token
+            raise
+
+
+def ask_operator(settings: Settings, path: str, type: type[T]) -> T:
+    """Ask the running operator: at --operator URL, or the one that leads, through the API server."""
+    if settings[OPERATOR]:
+        return asyncio.run(remote.ask_url(settings[OPERATOR], path, type))
+    return ask_cluster(
+        settings, lambda client: remote.ask_leader(client, settings[NAMESPACE], settings[LEASE_NAME], path, type)
+    )
+
+
+def _hint(error: ApiError) -> str:
+    if isinstance(error, Unauthorized):
+        return "The credentials of the kubeconfig are wrong or have expired; log in again."
+    if isinstance(error, Forbidden):
+        return "Ask whoever runs the cluster for that right, or use another --context."
+    if isinstance(error, NotFound):
+        return "Check the name and the --context."
+    return ""
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error).strip().rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."

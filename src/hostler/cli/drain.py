@@ -1,0 +1,186 @@
+"""How a person's `hostler drain` goes: the same hold, the same decisions and the same ceiling as the operator's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import typer
+
+from hostler.cli import say
+from hostler.drain.executor import Executor
+from hostler.drain.loop import drain
+from hostler.drain.model import Act, Decision, Policy, State
+from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
+from hostler.errors import Complaint, Exit
+from hostler.fleet.button import who_am_i
+from hostler.fleet.controller import effective_limit
+from hostler.fleet.model import NAME, Fleet, FleetSpec
+from hostler.host import keeper
+from hostler.host.ceiling import room
+from hostler.kube.budget import WriteBudget
+from hostler.kube.client import Client
+from hostler.kube.errors import NotFound
+from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, POD, POD_DISRUPTION_BUDGET, VOLUME_ATTACHMENT
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node, Pod, PodDisruptionBudget, VolumeAttachment, Workload
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.settings.foundation import DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED, MAX_UNAVAILABLE
+from hostler.settings.model import Settings
+
+SYNC_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the person asked for."""
+
+    node: str
+    why: str
+    timeout: float
+    beyond_ceiling: bool
+    even_if_paused: bool
+    dry_run: bool
+
+
+def writer_of(client: Client, dry_run: bool) -> Writer:
+    """A writer in a person's own name: they decided, so no gate holds it back; their RBAC does."""
+    return Writer(client, "cli", gate=lambda: None, budget=WriteBudget(), dry_run=dry_run)
+
+
+async def below_ceiling(client: Client, node: str, setting: str) -> None:
+    """Refuse to take one node more out of service than MAX_UNAVAILABLE allows: it counts over all causes."""
+    limit, problem = effective_limit(await _spec(client), setting)
+    left = room(await client.list(NODE, type=Node), limit)
+    if not left.admits(node):
+        raise Complaint(
+            problem or left.why_not(node), hint="To do it all the same: --beyond-ceiling", code=Exit.REFUSED
+        )
+
+
+async def _spec(client: Client) -> FleetSpec:
+    try:
+        return (await client.get(FLEET, NAME, type=Fleet)).spec
+    except NotFound:
+        return FleetSpec()
+
+
+async def drain_node(client: Client, asked: Asked, settings: Settings, *, live: bool) -> Decision:
+    """Hold, then drain, saying how it goes. The node stays held whatever the end is."""
+    spec = await _spec(client)
+    if spec.paused and not asked.even_if_paused:
+        why = f": {spec.paused_reason}" if spec.paused_reason else ""
+        raise Complaint(
+            f"The Fleet is paused{why}.", hint="`hostler resume` first, or --even-if-paused.", code=Exit.REFUSED
+        )
+    if not asked.beyond_ceiling:
+        await below_ceiling(client, asked.node, settings[MAX_UNAVAILABLE])
+    writer = writer_of(client, asked.dry_run)
+    done = await keeper.hold(client, writer, asked.node, await who_am_i(client), asked.why, time.time)
+    say.note(f"{'Would be: ' if asked.dry_run else ''}{done.why}.")
+    policy = Policy(
+        timeout=asked.timeout,
+        evict_empty_dir=not settings[DRAIN_REFUSE_EMPTY_DIR],
+        evict_unmanaged=not settings[DRAIN_REFUSE_UNMANAGED],
+    )
+    async with _watching(client) as sources:
+        with _progress(live) as show:
+            return await drain(
+                client,
+                sources,
+                Executor(writer, time.time),
+                asked.node,
+                policy=policy,
+                started=time.time(),
+                clock=time.time,
+                progress=lambda decision: show(decision.why),
+            )
+
+
+@contextlib.asynccontextmanager
+async def _watching(client: Client) -> AsyncIterator[Sources]:
+    """The caches a drain reads, complete, for as long as it lasts."""
+    metrics = Metrics()
+    sources = Sources(
+        Watch(client, POD, Pod, metrics=metrics, indexes=POD_INDEXES),
+        Watch(client, POD_DISRUPTION_BUDGET, PodDisruptionBudget, metrics=metrics),
+        Watch(client, VOLUME_ATTACHMENT, VolumeAttachment, metrics=metrics, indexes=ATTACHMENT_INDEXES),
+        Watch(client, DAEMON_SET, Workload, metrics=metrics),
+    )
+    watches = (sources.pods, sources.budgets, sources.attachments, sources.daemon_sets)
+    tasks = [asyncio.create_task(watch.run()) for watch in watches]
+    try:
+        for watch in watches:
+            try:
+                async with asyncio.timeout(SYNC_SECONDS):
+                    await watch.synced.wait()
+            except TimeoutError:
+                raise Complaint(
+                    f"{watch.kind.resource} could not be read within {SYNC_SECONDS:.0f} s: "
+                    f"{watch.problem or 'no answer'}.",
+                    hint="The node stays held; nothing was evicted.",
+                    code=Exit.UNREACHABLE,
+                ) from None
+        yield sources
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Show:
+    """Says each new sentence once: as a live line on a terminal, else line by line."""
+
+    def __init__(self, line: object | None) -> None:
+        self._line = line
+
+    def __call__(self, sentence: str) -> None:
+        from rich.status import Status
+
+        if isinstance(self._line, Status):
+            self._line.update(sentence)
+        else:
+            say.note(sentence)
+
+
+@contextlib.contextmanager
+def _progress(live: bool) -> Iterator[_Show]:
+    if not live or not sys.stderr.isatty():
+        yield _Show(None)
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("Looking at the node") as line:
+        yield _Show(line)
+
+
+def ended(decision: Decision, asked: Asked, output: say.Output) -> None:
+    """Print how it ended; anything but a drained node is an exit code of its own."""
+    if output is say.Output.JSON:
+        say.json(
+            {
+                "node": asked.node,
+                "state": decision.state.value,
+                "why": decision.why,
+                "left": decision.left,
+                "volumes": decision.volumes,
+                "blockers": [{"pod": one.pod, "budget": one.budget, "why": one.why} for one in decision.blockers],
+                "dryRun": asked.dry_run,
+            }
+        )
+    elif asked.dry_run:
+        say.table(
+            ("pod", "would", "why"),
+            [(one.key, "stay" if one.act is Act.SKIP else one.act.value, one.why) for one in decision.verdicts],
+        )
+    if not asked.dry_run:
+        say.note(f"{decision.why} It stays held; to put it back into service: hostler release {asked.node}")
+    if decision.state is State.REFUSED:
+        raise typer.Exit(Exit.REFUSED)
+    if not asked.dry_run and decision.state is not State.DRAINED:
+        raise typer.Exit(Exit.FAILED)

@@ -1,0 +1,128 @@
+"""`hostler explain`, `hostler plan` and `hostler status`: what the running operator knows and would do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from hostler.cli import flags, say
+from hostler.errors import Complaint, Exit
+from hostler.settings.foundation import LEASE_NAME, OPERATOR
+from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from hostler.fleet.registry import Answer, FactSeen
+    from hostler.fleet.wire import StatusAnswer
+
+app = typer.Typer()
+ASKING = (*flags.CLUSTER, LEASE_NAME, OPERATOR)
+What = Annotated[str, typer.Argument(metavar="KIND/NAME", help="For example node/worker-3.", show_default=False)]
+
+
+@app.command()
+@flags.takes(*ASKING)
+def explain(settings: Settings, what: What, output: say.OutputFlag = say.Output.TABLE) -> None:
+    """Say why something was or was not done: every rule with the facts it saw."""
+    _ask(settings, "explain", what, output)
+
+
+@app.command()
+@flags.takes(*ASKING)
+def plan(settings: Settings, what: What, output: say.OutputFlag = say.Output.TABLE) -> None:
+    """Say what would be done next. Nothing is changed."""
+    _ask(settings, "plan", what, output)
+
+
+@app.command()
+@flags.takes(*ASKING)
+def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
+    """Show the fleet at a glance: conditions, capabilities, who leads, what is out of service."""
+    from hostler.cli.cluster import ask_operator
+    from hostler.fleet.wire import StatusAnswer
+
+    answer = ask_operator(settings, "/v1/status", StatusAnswer)
+    if output is say.Output.JSON:
+        say.json(answer)
+    else:
+        _show_status(answer)
+
+
+def _ask(settings: Settings, verb: str, what: str, output: say.Output) -> None:
+    kind, slash, name = what.partition("/")
+    if not (kind and slash and name):
+        raise Complaint(
+            f'"{what}" is not KIND/NAME.', hint=f"For example: hostler {verb} node/worker-3", code=Exit.USAGE
+        )
+    from hostler.cli.cluster import ask_operator
+    from hostler.fleet.registry import Answer
+
+    answer = ask_operator(settings, f"/v1/{verb}/{quote(kind, safe='')}/{quote(name, safe='/')}", Answer)
+    if output is say.Output.JSON:
+        say.json(answer)
+    else:
+        say.rich(tree_of(answer))
+
+
+def tree_of(answer: Answer) -> Tree:
+    """An answer as a tree: capability, then rules with their facts, then what would be done."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    tree = Tree(Text(f"{answer.kind}/{answer.name}", style="bold"))
+    for sentence in answer.notes:
+        tree.add(Text(sentence, style="yellow"))
+    for one in answer.explanations:
+        branch = tree.add(Text.assemble((one.capability, "bold"), f": {one.outcome}"))
+        for fact in one.facts:
+            branch.add(Text(_fact(fact)))
+        for rule in one.rules:
+            mark = "=> " if rule.decided else ""
+            leaf = branch.add(
+                Text(f"{mark}{rule.name}: {rule.outcome}. {rule.why}", style="bold" if rule.decided else "")
+            )
+            for fact in rule.facts:
+                leaf.add(Text(_fact(fact)))
+        for action in one.actions:
+            back = f" (held back: {action.held_back})" if action.held_back else ""
+            branch.add(Text(f"would {action.verb} {action.target}: {action.why}{back}"))
+    return tree
+
+
+def _fact(fact: FactSeen) -> str:
+    if not fact.known:
+        return f"{fact.name}: unknown, {fact.why}"
+    aged = f" ({fact.age_seconds:g} s ago)" if fact.age_seconds is not None else ""
+    return f"{fact.name} = {fact.value}{aged}"
+
+
+def _show_status(answer: StatusAnswer) -> None:
+    shown = answer.status
+    counts = shown.counts
+    say.table(
+        ("", ""),
+        [
+            ("operator", f"{answer.identity}, version {answer.version}"),
+            ("leader", shown.leader or "nobody"),
+            ("this replica", answer.leadership),
+            ("dry run", "yes: nothing is written" if answer.dry_run else "no"),
+            ("paused", answer.pause),
+            ("nodes", f"{counts.nodes}, of these {counts.held} held and {counts.unavailable} out of service by us"),
+            ("ceiling", f"{counts.unavailable} of {counts.ceiling} used"),
+        ],
+    )
+    say.text("")
+    conditions = [(one.type, str(one.status), one.reason, one.message) for one in shown.conditions]
+    say.table(("condition", "status", "reason", "message"), conditions)
+    say.text("")
+    say.table(
+        ("capability", "on", "writes", "why"),
+        [(one.name, _yes(one.enabled), _yes(one.writes), one.reason) for one in shown.capabilities],
+    )
+
+
+def _yes(on: bool) -> str:
+    return "yes" if on else "no"

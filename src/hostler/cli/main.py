@@ -1,0 +1,96 @@
+"""`hostler`: the root of the command line, and the one place where an error becomes words and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from hostler import __version__
+from hostler.cli import about, crds, explain, nodes, run, say, stop
+from hostler.errors import Complaint, Exit
+
+app = typer.Typer(
+    name="hostler",
+    help="Looks after the hosts under Kubernetes clusters for their whole life.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        say.text(f"hostler {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug. (env HOSTLER_DEBUG)")] = False,
+) -> None:
+    """Looks after the hosts under Kubernetes clusters for their whole life."""
+
+
+for group in (run, about, stop, nodes, explain, crds):
+    app.add_typer(group.app)
+try:
+    from hostler.cli import sandbox
+except ModuleNotFoundError as missing:
+    # A slim install leaves the sandbox out; anything else that is missing is a bug and must show.
+    if missing.name != "hostler.cli.sandbox":
+        raise
+else:
+    app.add_typer(sandbox.app, name="sandbox")
+
+
+def main() -> None:
+    """The entry point of the `hostler` program."""
+    sys.exit(execute(sys.argv[1:]))
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; nothing gets past here as a traceback, unless asked for."""
+    try:
+        code = app(args=list(arguments), standalone_mode=False, prog_name="hostler")
+        return code if isinstance(code, int) else Exit.OK
+    except Complaint as complaint:
+        say.note(f"hostler: {complaint.sentence}")
+        if complaint.hint:
+            say.note(complaint.hint)
+        return complaint.code
+    except TyperException as error:
+        return _usage(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return Exit.INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # the outermost edge of the program
+        return _bug(error, arguments)
+
+
+def _usage(error: TyperException) -> int:
+    message = error.format_message()
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        say.text(message)
+        return Exit.USAGE
+    say.note(f"hostler: {message if message.endswith(('.', '?')) else message + '.'}")
+    say.note(f"See: {context.command_path if context is not None else 'hostler'} --help")
+    return error.exit_code
+
+
+def _bug(error: Exception, arguments: Sequence[str]) -> int:
+    if "--debug" in arguments or os.environ.get("HOSTLER_DEBUG", "").lower() in ("true", "yes", "on", "1"):
+        import traceback
+
+        traceback.print_exception(error)
+    say.note(f"hostler: This is a bug in Hostler {__version__}: {type(error).__name__}: {error}")
+    say.note("Please report it, with what the same command prints when HOSTLER_DEBUG=true is set.")
+    return Exit.FAILED

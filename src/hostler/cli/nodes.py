@@ -1,0 +1,108 @@
+"""`hostler hold`, `release` and `drain`: what a person does to one node."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hostler.cli import flags, say
+from hostler.settings.foundation import (
+    DRAIN_REFUSE_EMPTY_DIR,
+    DRAIN_REFUSE_UNMANAGED,
+    DRAIN_TIMEOUT_SECONDS,
+    MAX_UNAVAILABLE,
+)
+from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from hostler.host.keeper import Done
+    from hostler.kube.client import Client
+
+app = typer.Typer()
+Node = Annotated[str, typer.Argument(metavar="NODE", help="The name of the node.", show_default=False)]
+Beyond = Annotated[
+    bool, typer.Option("--beyond-ceiling", help="Even if MAX_UNAVAILABLE nodes are out of service already.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")]
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER, MAX_UNAVAILABLE)
+def hold(
+    settings: Settings,
+    node: Node,
+    why: Annotated[str, typer.Option("--why", help="The reason; everybody who looks at the node will see it.")],
+    holder: Annotated[str, typer.Option("--holder", help="Hold in this name instead of your own.")] = "",
+    beyond: Beyond = False,
+    dry_run: DryRun = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Keep a node out of service: cordon it and say for whom and why. Others' holds stay."""
+    from hostler.cli.cluster import ask_cluster
+    from hostler.cli.drain import below_ceiling, writer_of
+    from hostler.fleet.button import who_am_i
+    from hostler.host import keeper
+
+    async def work(client: Client) -> keeper.Done:
+        if not beyond:
+            await below_ceiling(client, node, settings[MAX_UNAVAILABLE])
+        who = holder or await who_am_i(client)
+        return await keeper.hold(client, writer_of(client, dry_run), node, who, why, time.time)
+
+    _say(ask_cluster(settings, work), node, dry_run, output)
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER)
+def release(
+    settings: Settings,
+    node: Node,
+    holder: Annotated[str, typer.Option("--holder", help="Release this holder's hold instead of your own.")] = "",
+    everybody: Annotated[bool, typer.Option("--all", help="Release every hold on the node.")] = False,
+    dry_run: DryRun = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """End a hold. The last one to leave uncordons the node, unless it was cordoned before."""
+    from hostler.cli.cluster import ask_cluster
+    from hostler.cli.drain import writer_of
+    from hostler.fleet.button import who_am_i
+    from hostler.host import keeper
+
+    async def work(client: Client) -> keeper.Done:
+        who = await who_am_i(client)
+        return await keeper.let_go(client, writer_of(client, dry_run), node, who, holder=holder, everybody=everybody)
+
+    _say(ask_cluster(settings, work), node, dry_run, output)
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER, MAX_UNAVAILABLE, DRAIN_TIMEOUT_SECONDS, DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED)
+def drain(
+    settings: Settings,
+    node: Node,
+    why: Annotated[str, typer.Option("--why", help="The reason, for the hold.")] = "drained by hand",
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=1, metavar="SECONDS", help="Instead of --drain-timeout-seconds.")
+    ] = None,
+    beyond: Beyond = False,
+    even_if_paused: Annotated[bool, typer.Option("--even-if-paused", help="Also while the Fleet is paused.")] = False,
+    dry_run: DryRun = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Hold a node and move its pods away, as PodDisruptionBudgets allow; ends when it is empty or time is up."""
+    from hostler.cli.cluster import ask_cluster
+    from hostler.cli.drain import Asked, drain_node, ended
+
+    asked = Asked(node, why, timeout or settings[DRAIN_TIMEOUT_SECONDS], beyond, even_if_paused, dry_run)
+    live = output is say.Output.TABLE
+    decision = ask_cluster(settings, lambda client: drain_node(client, asked, settings, live=live))
+    ended(decision, asked, output)
+
+
+def _say(done: Done, node: str, dry_run: bool, output: say.Output) -> None:
+    if output is say.Output.JSON:
+        say.json({"node": node, "changed": done.changed, "dryRun": dry_run, "why": done.why})
+    else:
+        say.note(f"{'Would be: ' if dry_run else ''}{done.why}.")

@@ -1,0 +1,29 @@
+"""`hostler run`: the operator itself."""
+
+from __future__ import annotations
+
+import typer
+
+from hostler.cli import flags
+from hostler.settings.model import Settings
+from hostler.settings.table import SETTINGS
+
+app = typer.Typer()
+_SECRETS = ", ".join(setting.name for setting in SETTINGS if not setting.has_flag)
+
+
+@app.command(
+    epilog=f"Only in the environment or the file, because a command line can be read by others: {_SECRETS}.",
+)
+@flags.takes(*SETTINGS)
+def run(settings: Settings) -> None:
+    """Run the operator until it is told to stop.
+
+    Every setting is a flag here, a variable in the environment (env ...) and a key in the file named by --config;
+    a flag wins over the environment, the environment over the file.
+    """
+    from hostler import log, operator
+    from hostler.settings.foundation import LOG_FORMAT, LOG_LEVEL
+
+    log.set_up(settings[LOG_FORMAT], settings[LOG_LEVEL])
+    operator.run(settings)

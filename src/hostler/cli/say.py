@@ -1,0 +1,76 @@
+"""What goes to stdout and what to stderr. `NO_COLOR` and pipes are honoured by rich itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="How to print.", case_sensitive=False)]
+
+
+def note(sentence: str) -> None:
+    """A message for the person at the terminal; never part of the data."""
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def text(data: str) -> None:
+    """Data as it is."""
+    _out(data if data.endswith("\n") else data + "\n")
+
+
+def json(data: Any) -> None:
+    """Data for machines; records are written with their wire names."""
+    import msgspec
+
+    _out(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Data for people: aligned columns without frames, so that `grep` and `awk` can read it too."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column.upper(), overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(cell) for cell in row))
+    rich(made)
+
+
+def rich(what: RenderableType) -> None:
+    """Anything rich can draw, to stdout; in a pipe as wide as it needs, so that nothing is cut or broken."""
+    console = console_of(sys.stdout.isatty())
+    with console.capture() as capture:
+        console.print(what)
+    _out("\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n")
+
+
+def console_of(terminal: bool) -> Console:
+    from rich.console import Console
+
+    return Console(file=sys.stdout, width=None if terminal else 1000, soft_wrap=False, highlight=False, emoji=False)
+
+
+def _out(data: str) -> None:
+    try:
+        sys.stdout.write(data)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (head, less) has all it wants. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None

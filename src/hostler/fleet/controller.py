@@ -1,0 +1,166 @@
+"""Keeps the Fleet's status true: observe, decide, one patch per pass and only when something changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+from prometheus_client import Gauge
+
+from hostler import __version__
+from hostler.errors import Complaint
+from hostler.fleet.decide import CapabilityFacts, FleetFacts, decide_status
+from hostler.fleet.guard import FleetWatch, Guard
+from hostler.fleet.incumbents import State
+from hostler.fleet.model import NAME, Fleet, FleetSpec, FleetStatus
+from hostler.host.ceiling import Limit, Room, parse_limit, room
+from hostler.host.holds import HOLDS
+from hostler.instant import Instant
+from hostler.kube.kinds import FLEET
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node
+from hostler.kube.store import Store
+from hostler.kube.writer import Writer
+
+NOTHING_GOES = Limit(0, percent=False, at_least=0)
+
+
+def effective_limit(spec: FleetSpec, setting: str) -> tuple[Limit, str]:
+    """The ceiling in force: the Fleet's, else the setting's. What cannot be read lets nothing go, and says so."""
+    if spec.max_unavailable is None:
+        return parse_limit(setting), ""
+    try:
+        return parse_limit(str(spec.max_unavailable)), ""
+    except Complaint:
+        return NOTHING_GOES, (
+            f"Fleet.spec.maxUnavailable is {spec.max_unavailable!r}, which is neither a number nor a percentage; "
+            "no node is taken out of service until it is mended."
+        )
+
+
+class Nodes(Protocol):
+    """The watch on nodes: `kube.watch.Watch[Node]` is the real one."""
+
+    @property
+    def store(self) -> Store[Node]: ...
+
+
+class FleetController:
+    """Reconciles the one key `cluster`. Without a Fleet object the status is still made, for HTTP and metrics."""
+
+    def __init__(
+        self,
+        fleet: FleetWatch,
+        nodes: Nodes,
+        guard: Guard,
+        writer: Writer,
+        *,
+        limit: str,
+        leader: Callable[[], str],
+        metrics: Metrics,
+        unready: Callable[[], Iterable[str]] = tuple,
+        clock: Callable[[], Instant] = time.time,
+    ) -> None:
+        """`limit` is the text of MAX_UNAVAILABLE; `leader` names who leads; `unready` says what is out of step."""
+        self._fleet = fleet
+        self._nodes = nodes
+        self._guard = guard
+        self._writer = writer
+        self._limit = limit
+        self._leader = leader
+        self._unready = unready
+        self._clock = clock
+        self._shown = FleetStatus()
+        registry = metrics.registry
+        self._paused = Gauge("hostler_paused", "1 while the stop button is pressed or not known.", registry=registry)
+        self._counts = Gauge("hostler_nodes", "Nodes, by what is the case.", ["what"], registry=registry)
+        self._writes = Gauge("hostler_capability_writes", "1: may write.", ["capability"], registry=registry)
+
+    @staticmethod
+    def concerns(before: Node | None, after: Node | None) -> bool:
+        """Whether a change of a node can change the status; heartbeats cannot."""
+        if before is None or after is None:
+            return True
+        return before.metadata.annotations.get(HOLDS) != after.metadata.annotations.get(HOLDS)
+
+    def room(self) -> Room:
+        """What the ceiling leaves now, over all nodes."""
+        limit, _ = effective_limit(self._spec(), self._limit)
+        return room(self._nodes.store.values(), limit)
+
+    def status(self) -> FleetStatus:
+        """The status as of now, whether or not there is a Fleet to write it to."""
+        fleet = self._fleet.store.get(NAME)
+        before = fleet.status if fleet is not None else self._shown
+        self._shown = decide_status(self._facts(fleet), before, self._clock())
+        return self._shown
+
+    async def reconcile(self, key: str) -> float | None:
+        status = self.status()
+        self._measure(status)
+        fleet = self._fleet.store.get(key)
+        if fleet is None or fleet.status == status:
+            return None
+        written = await self._writer.patch(
+            FLEET,
+            key,
+            {"status": msgspec.to_builtins(status)},
+            type=Fleet,
+            why="the fleet's status changed",
+            subresource="status",
+        )
+        if written is not None:
+            self._fleet.store.overlay(written)
+        return None
+
+    def _spec(self) -> FleetSpec:
+        fleet = self._fleet.store.get(NAME)
+        return fleet.spec if fleet is not None else FleetSpec()
+
+    def _facts(self, fleet: Fleet | None) -> FleetFacts:
+        pause = self._guard.pause()
+        limit, problem = effective_limit(self._spec(), self._limit)
+        left = room(self._nodes.store.values(), limit)
+        return FleetFacts(
+            generation=fleet.metadata.generation if fleet is not None else 0,
+            paused=pause.stopped,
+            pause_known=pause.known,
+            pause_why=pause.why,
+            leader=self._leader(),
+            version=__version__,
+            capabilities=tuple(self._capabilities()),
+            nodes=left.total,
+            nodes_known=self._nodes.store.synced,
+            held=len(left.out),
+            out=left.out,
+            ceiling=left.allowed,
+            limit=str(limit),
+            limit_problem=problem,
+            unready=tuple(self._unready()),
+        )
+
+    def _capabilities(self) -> Iterable[CapabilityFacts]:
+        for choice in self._guard.choices:
+            name = choice.capability.name
+            verdict = self._guard.verdict(name)
+            ignored = self._guard.ignores(name)
+            found = verdict is not None and verdict.state is State.FOUND and not ignored
+            unknown = verdict is not None and verdict.state is State.UNKNOWN and not ignored
+            yield CapabilityFacts(
+                name=name,
+                on=choice.on,
+                why=choice.why,
+                blocked=(self._guard.blocked(name) or "") if choice.on else "",
+                incumbent=verdict.incumbent if verdict is not None and found else "",
+                incumbent_why=verdict.why if verdict is not None and found else "",
+                incumbent_unknown=verdict.why if verdict is not None and unknown else "",
+            )
+
+    def _measure(self, status: FleetStatus) -> None:
+        self._paused.set(1 if self._guard.pause().stopped else 0)
+        for what in ("nodes", "held", "unavailable", "ceiling"):
+            self._counts.labels(what).set(getattr(status.counts, what))
+        for one in status.capabilities:
+            self._writes.labels(one.name).set(1 if one.writes else 0)

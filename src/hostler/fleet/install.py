@@ -1,0 +1,67 @@
+"""Installs our own CRD, and says how when it is missing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hostler.errors import Complaint, Exit
+from hostler.fleet.crd import fleet_definition
+from hostler.kube.client import Client, How
+from hostler.kube.errors import NotFound
+from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION, FLEET
+from hostler.kube.records import Condition, Metadata, Object, Record
+
+# After this long the API server still not serving a new kind is a fault, not slowness.
+SERVED_WITHIN = 30.0
+
+
+class _Status(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class _Definition(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    status: _Status = _Status()
+
+
+def missing(doing: str) -> Complaint:
+    """The cluster does not know the kind Fleet."""
+    return Complaint(
+        f"{doing} needs the Fleet object, and this cluster does not know that kind.",
+        hint="Install it with `hostler crds --apply`, or `hostler crds | kubectl apply -f -`.",
+        code=Exit.REFUSED,
+    )
+
+
+async def install(client: Client) -> str:
+    """Install or update the CRD by server-side apply, and wait until it is served. Safe to repeat."""
+    made = fleet_definition()
+    name = str(made["metadata"]["name"])
+    body = {"metadata": made["metadata"], "spec": made["spec"]}
+    await client.patch(CUSTOM_RESOURCE_DEFINITION, name, body, type=Object, how=How.APPLY, force=True)
+    try:
+        async with asyncio.timeout(SERVED_WITHIN):
+            while True:
+                if await _served(client, name):
+                    break
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise Complaint(
+            f"{name} was applied, but the API server does not serve it after {SERVED_WITHIN:.0f} s.",
+            hint=f"See `kubectl describe crd {name}`.",
+        ) from None
+    return f"{name} is installed."
+
+
+async def _served(client: Client, name: str) -> bool:
+    definition = await client.get(CUSTOM_RESOURCE_DEFINITION, name, type=_Definition)
+    for condition in definition.status.conditions:
+        if condition.type == "NamesAccepted" and condition.status == "False":
+            raise Complaint(f"The API server does not accept {name}: {condition.message}.", code=Exit.REFUSED)
+    if not any(one.type == "Established" and one.status == "True" for one in definition.status.conditions):
+        return False
+    try:
+        await client.list(FLEET, type=Object)
+    except NotFound:
+        return False  # established, but this API server has not taken it up yet
+    return True

@@ -1,0 +1,100 @@
+"""The operator's read-only answers over HTTP: /v1/status, /v1/config, /v1/explain and /v1/plan. Any replica answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from hostler import __version__
+from hostler.fleet.controller import FleetController
+from hostler.fleet.guard import Guard
+from hostler.fleet.registry import Answer, Registry, UnknownKind, UnknownName
+from hostler.fleet.wire import UNKNOWN_KIND, UNKNOWN_NAME, VERSION_HEADER, Refused, StatusAnswer, config_of
+from hostler.kube.http import Server
+from hostler.settings.model import Settings
+
+
+class Reads:
+    """The read API of one replica."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        guard: Guard,
+        fleet: FleetController,
+        settings: Settings,
+        *,
+        identity: str,
+        leadership: Callable[[], str | None],
+        dry_run: bool,
+    ) -> None:
+        """`leadership` is the leader's gate: None while this replica leads, else why it does not."""
+        self._registry = registry
+        self._guard = guard
+        self._fleet = fleet
+        self._settings = settings
+        self._identity = identity
+        self._leadership = leadership
+        self._dry_run = dry_run
+
+    def mount(self, server: Server) -> None:
+        server.add_get("/v1/status", self._status)
+        server.add_get("/v1/config", self._config)
+        server.add_get("/v1/explain/{kind}/{name:.+}", self._explain)
+        server.add_get("/v1/plan/{kind}/{name:.+}", self._plan)
+
+    async def _status(self, _: web.Request) -> web.Response:
+        why = self._leadership()
+        pause = self._guard.pause()
+        return _answer(
+            StatusAnswer(
+                version=__version__,
+                identity=self._identity,
+                leads=why is None,
+                leadership=why or "This replica leads.",
+                dry_run=self._dry_run,
+                paused=pause.stopped,
+                pause=pause.why,
+                status=self._fleet.status(),
+            )
+        )
+
+    async def _config(self, _: web.Request) -> web.Response:
+        return _answer(config_of(self._settings))
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        return self._ask(self._registry.explain, request)
+
+    async def _plan(self, request: web.Request) -> web.Response:
+        return self._ask(self._registry.plan, request)
+
+    def _ask(self, ask: Callable[[str, str, tuple[str, ...]], Answer], request: web.Request) -> web.Response:
+        try:
+            return _answer(ask(request.match_info["kind"], request.match_info["name"], self._notes()))
+        except UnknownKind as error:
+            return _answer(Refused(UNKNOWN_KIND, str(error)), status=404)
+        except UnknownName as error:
+            return _answer(Refused(UNKNOWN_NAME, str(error)), status=404)
+
+    def _notes(self) -> tuple[str, ...]:
+        """What limits every answer: it is paused, a dry run, or another replica acts."""
+        notes = []
+        if (pause := self._guard.pause()).stopped:
+            notes.append(pause.why)
+        if self._dry_run:
+            notes.append("This is a dry run: nothing is written.")
+        if (why := self._leadership()) is not None:
+            notes.append(f"Nothing is done from here: {why}.")
+        return tuple(notes)
+
+
+def _answer(body: Any, *, status: int = 200) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(body),
+        status=status,
+        content_type="application/json",
+        headers={VERSION_HEADER: __version__},
+    )
