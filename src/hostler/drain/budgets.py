@@ -48,9 +48,14 @@ def covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
     )
 
 
+def covering(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> tuple[PodDisruptionBudget, ...]:
+    """The budgets over a pod, by name."""
+    return tuple(sorted((b for b in budgets if covers(b, pod)), key=lambda b: b.metadata.name))
+
+
 def standing(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> Standing:
     """What the eviction API would answer for this pod now, as far as we can see."""
-    over = tuple(sorted((b for b in budgets if covers(b, pod)), key=lambda b: b.metadata.name))
+    over = covering(pod, budgets)
     if not over or pod.status.phase in ("Succeeded", "Failed", "Pending") or pod.metadata.deletion_timestamp:
         return Standing(Says.FREE)
     if len(over) > 1:

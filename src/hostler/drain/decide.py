@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from hostler.drain.blockers import blockers_of, said_of
-from hostler.drain.budgets import Says, Standing, standing
+from hostler.drain.budgets import Says, Standing, covering, standing
 from hostler.drain.filters import Around, judge, terminating_until
 from hostler.drain.model import (
     Act,
@@ -28,7 +28,7 @@ from hostler.drain.order import whose_turn
 from hostler.host.conditions import count, cut, names
 from hostler.host.facts import Known, Unknown, fresh, value_or
 from hostler.instant import Instant
-from hostler.kube.records import VolumeAttachment
+from hostler.kube.records import PodDisruptionBudget, VolumeAttachment, key_of
 
 # Even when a budget has just changed for the better, the same pod is not asked twice within this time.
 SPACING = 1.0
@@ -68,7 +68,7 @@ def _drain(
     due = [v for v in turn if _due(facts.memory.attempts.get(v.pod.metadata.uid), stands[v.pod.metadata.uid], now)]
     actions = tuple(
         Evict(v.pod.metadata.namespace, v.pod.metadata.name, v.pod.metadata.uid, v.why, stands[v.pod.metadata.uid].mark)
-        for v in _within_budgets(due, stands, facts.memory)
+        for v in _within_budgets(due, stands, facts.memory, _under_way(leaving, budgets))
     )
     blocked = {uid for uid, attempt in facts.memory.attempts.items() if attempt.outcome in _BLOCKED}
     stuck = [verdict for verdict in leaving if verdict.act is Act.EVICT and verdict.pod.metadata.uid in blocked]
@@ -105,10 +105,13 @@ def _soonest(attempt: Attempt) -> Instant:
     return max(attempt.earliest, attempt.at + SPACING)
 
 
-def _within_budgets(due: Iterable[Verdict], stands: dict[str, Standing], memory: Memory) -> list[Verdict]:
-    """No more of a budget's pods at once than it allows, and one where it allows none: the API server has the truth.
+def _within_budgets(
+    due: Iterable[Verdict], stands: dict[str, Standing], memory: Memory, under_way: set[str]
+) -> list[Verdict]:
+    """No more of a budget's pods at once than it allows; where it allows none, one: the API server has the truth.
 
-    An accepted eviction has been taken off the budget there; until the watch shows that, it is taken off here.
+    An accepted eviction has been taken off the budget there; until the watch shows that, it is taken off here. And
+    while a pod of the budget is on its way out of this node, that is why it allows none: nobody else is asked.
     """
     spent = Counter(attempt.budgets for attempt in memory.attempts.values() if attempt.outcome is Outcome.ACCEPTED)
     asked: Counter[tuple[str, ...]] = Counter()
@@ -116,12 +119,19 @@ def _within_budgets(due: Iterable[Verdict], stands: dict[str, Standing], memory:
     for verdict in due:
         over = stands[verdict.pod.metadata.uid]
         if over.says in (Says.ALLOWS, Says.HOLDS):
-            allowed = over.budgets[0].status.disruptions_allowed if over.says is Says.ALLOWS else 0
-            if asked[over.mark] + spent[over.mark] >= max(1, allowed):
+            holds = over.says is Says.HOLDS
+            allowed = 1 if holds else over.budgets[0].status.disruptions_allowed
+            if asked[over.mark] + spent[over.mark] >= allowed or (holds and over.names[0] in under_way):
                 continue
             asked[over.mark] += 1
         chosen.append(verdict)
     return chosen
+
+
+def _under_way(leaving: list[Verdict], budgets: tuple[PodDisruptionBudget, ...]) -> set[str]:
+    """The budgets of which a pod is on its way out."""
+    ending = [verdict.pod for verdict in leaving if verdict.act is Act.WAIT]
+    return {key_of(budget.metadata) for pod in ending for budget in covering(pod, budgets)}
 
 
 def _wake(

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from hostler.errors import Complaint, Exit
 from hostler.host.conditions import Condition, Status, node_condition_patch
@@ -31,8 +31,8 @@ from hostler.host.holds import (
 from hostler.instant import Instant
 from hostler.kube.client import Client, How
 from hostler.kube.errors import Conflict, NotFound
-from hostler.kube.kinds import NODE
-from hostler.kube.records import Node
+from hostler.kube.kinds import NODE, Kind
+from hostler.kube.records import Identity, Node
 from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 
@@ -47,7 +47,9 @@ Clock: TypeAlias = Callable[[], Instant]
 class Recorder(Protocol):
     """Kubernetes Events; `kube.events` has the real one."""
 
-    def event(self, regarding: Node, type: str, reason: str, action: str, note: str) -> None: ...
+    def event(
+        self, kind: Kind, metadata: Identity, type: Literal["Normal", "Warning"], reason: str, action: str, note: str
+    ) -> None: ...
 
 
 class Keeper:
@@ -85,7 +87,7 @@ class Keeper:
 
     def _tell(self, node: Node, why: str) -> None:
         again = node.spec.unschedulable
-        self._recorder.event(node, "Warning", "CordonedAgain" if again else OVERRIDDEN, "Hold", why)
+        self._recorder.event(NODE, node.metadata, "Warning", "CordonedAgain" if again else OVERRIDDEN, "Hold", why)
 
     async def _show(self, node: Node) -> None:
         """The node's conditions say what the annotation means; each is derived, so a crash before it loses nothing."""
@@ -101,7 +103,7 @@ class Keeper:
                 self._nodes.overlay(shown)
                 node = shown
             if wanted.type == UNREADABLE and wanted.status is Status.TRUE:
-                self._recorder.event(node, "Warning", UNREADABLE, "Hold", wanted.message)
+                self._recorder.event(NODE, node.metadata, "Warning", UNREADABLE, "Hold", wanted.message)
 
 
 def conditions_of(node: Node) -> tuple[Condition, ...]:
