@@ -71,10 +71,10 @@ class Store(Generic[R]):
         """An object was added or changed."""
         metadata = record.metadata
         key = key_of(metadata)
-        if self._seen is not None:
-            self._seen.add(key)
         version = int(metadata.resource_version)
-        if version > self.version:
+        if self._seen is not None:
+            self._seen.add(key)  # in a listing objects come in any order; its version comes at the end
+        elif version > self.version:
             self.version = version
         self._replace(key, record, version)
 

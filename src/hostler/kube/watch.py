@@ -36,6 +36,7 @@ from hostler.kube.kinds import Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import HasMetadata, Metadata, key_of
 from hostler.kube.store import Index, Store
+from hostler.kube.valve import Valve
 
 R = TypeVar("R", bound=HasMetadata)
 log = structlog.get_logger("hostler.watch")
@@ -193,11 +194,13 @@ class Watch(Generic[R]):
             if not initial:
                 self.problem = ""
             tail = b""
+            valve = Valve(response)
             try:
                 async for chunk in response.content.iter_any():
                     lines = (tail + chunk if tail else chunk).split(b"\n")
                     tail = lines.pop()
                     self._lines(lines)
+                    valve.took(len(lines))
             except TimeoutError:
                 raise _Ended("stalled") from None
             except (aiohttp.ClientError, OSError):
