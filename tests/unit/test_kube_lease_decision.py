@@ -76,7 +76,8 @@ TABLE: list[tuple[str, View, float, type[Action], str]] = [
     ("handed over, free", view(lease("", seconds=1), refrain_until=130), 120, Wait, "handed over"),
     ("handed over, nobody took it", view(lease("", seconds=1), refrain_until=130), 130, Take, "released"),
     ("leaving, something under way", view(lease(ME), leaving=True, busy=True), 100, Renew, "finishing"),
-    ("leaving, idle", view(lease(ME), leaving=True), 100, Release, "nothing is under way"),
+    ("leaving, idle", view(lease(ME), leaving=True), 120, Release, "nothing is under way"),
+    ("leaving, created a moment ago", view(lease(ME), leaving=True), 100, Done, "run out"),
     ("leaving, not ours", view(lease(OTHER), leaving=True), 100, Done, "not ours"),
     ("leaving, deleted", view(None, leaving=True, busy=True), 100, Done, "not ours"),
 ]  # fmt: skip

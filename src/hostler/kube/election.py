@@ -143,7 +143,7 @@ def decide_lease(view: View, me: str, now: float) -> Action:
         return Look("the lease may have changed")
     lease, since = view.seen.lease, view.seen.since
     if view.leaving:
-        return _leave(view, me)
+        return _leave(view, me, now)
     if now < view.refrain_until:
         return Wait(view.refrain_until, "handed over to another replica")
     if lease is None:
@@ -161,13 +161,16 @@ def decide_lease(view: View, me: str, now: float) -> Action:
     return Take(version, view.highest + 1, f"{who} has not renewed it for {now - since:.0f} s")
 
 
-def _leave(view: View, me: str) -> Action:
+def _leave(view: View, me: str, now: float) -> Action:
     """Hand over only once what was begun is finished; until then keep the lease, so that it may finish."""
     if view.seen is None or view.seen.lease is None or view.holder != me:
         return Done("the lease is not ours")
     version = view.seen.lease.metadata.resource_version
     if view.busy:
         return Renew(version, "finishing what was begun")
+    if now < view.acts_from:
+        # A release says that nobody acts any more. Of an earlier leader we do not know that yet.
+        return Done("left to run out: it was created a moment ago")
     return Release(version, "nothing is under way")
 
 

@@ -210,7 +210,7 @@ class Leadership:
                 self._view = unsure(self._view)  # it may change while we sleep
                 return min(self._retry(), max(0.0, action.until - now) + 0.05)
             case Done():
-                return self._finish_leaving(released=True)
+                return self._finish_leaving(released=self._view.holder != self.identity)
             case Release():
                 self._view = let_go(self._view)
                 self._notice()
