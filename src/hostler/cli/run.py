@@ -22,8 +22,9 @@ def run(settings: Settings) -> None:
     Every setting is a flag here, a variable in the environment (env ...) and a key in the file named by --config;
     a flag wins over the environment, the environment over the file.
     """
-    from hostler import log, operator
+    from hostler import log
+    from hostler.operator import run as run_operator
     from hostler.settings.foundation import LOG_FORMAT, LOG_LEVEL
 
     log.set_up(settings[LOG_FORMAT], settings[LOG_LEVEL])
-    operator.run(settings)
+    run_operator(settings)

@@ -18,7 +18,7 @@ log = structlog.get_logger("hostler.controller")
 Reconcile = Callable[[str], Awaitable[float | None]]
 
 # How long a key rests when we are not allowed to write at all (paused, not the leader): a change of that wakes it.
-REFUSED_REST = 5.0
+REFUSED_REST = 30.0
 
 
 class Terminal(Exception):

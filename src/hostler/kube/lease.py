@@ -7,7 +7,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,6 +63,34 @@ class Exit:
     refrain: float | None
 
 
+class Alone:
+    """In place of a Leadership where there is none: a dry run, or a single replica without election. Always leads."""
+
+    holder = ""
+
+    def held(self) -> bool:
+        return True
+
+    def gate(self) -> str | None:
+        return None
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        yield
+
+    def listen(self, told: Told) -> None:
+        told(True)
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def stop(self, within: float = 20.0) -> bool:
+        return True
+
+    async def yield_to_others(self, seconds: float, within: float = 20.0) -> bool:
+        return False  # there is nobody else
+
+
 class Leadership:
     """One candidate for one Lease. Run `run()` as a task; ask `held()` or `gate()` before every act.
 
@@ -78,6 +106,7 @@ class Leadership:
         *,
         identity: str = "",
         timing: Timing | None = None,
+        annotations: Mapping[str, str] | None = None,
         told: Told | None = None,
         clock: Clock = boottime,
         wall: Clock = time.time,
@@ -87,6 +116,7 @@ class Leadership:
         if (complaint := self._timing.complaint()) is not None:
             raise complaint
         self._client, self._name, self._namespace = client, name, namespace
+        self._annotations = dict(annotations or {})  # what the holder says about itself on the Lease
         self._clock, self._wall = clock, wall
         self._view = View(self._timing)
         # A second opinion: a virtual machine that was paused may find its boot clock stopped but its wall clock set
@@ -278,10 +308,12 @@ class Leadership:
 
     async def _send(self, action: Write, body: dict[str, Any]) -> Lease:
         if isinstance(action, Create):
-            body["metadata"] = {"name": self._name}
+            body["metadata"] = {"name": self._name, "annotations": self._annotations}
             return await self._client.create(LEASE, body, self._namespace, type=Lease)
         # With the version in it the patch is conditional: whoever was faster wins, and we get a 409.
         body["metadata"] = {"resourceVersion": action.version}
+        if isinstance(action, Take):
+            body["metadata"]["annotations"] = self._annotations
         return await self._client.patch(LEASE, self._name, body, self._namespace, type=Lease)
 
     def _body(self, action: Write) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import structlog
 
 from hostler.kube.client import FIELD_MANAGER, Client, Gate, How
 from hostler.kube.errors import ApiError, TooManyRequests, Unreachable, WriteRefused
-from hostler.kube.kinds import POD, Kind
+from hostler.kube.kinds import EVENT, POD, Kind
 from hostler.kube.metrics import Metrics
 
 T = TypeVar("T")
@@ -58,7 +58,9 @@ class Writer:
         name = str(body.get("metadata", {}).get("name", ""))
         if self._only_said("create", kind, name, namespace, why):
             return None
-        return await self._spend("create", kind, lambda: self._client.create(kind, body, namespace, type=type))
+        answer = await self._spend("create", kind, lambda: self._client.create(kind, body, namespace, type=type))
+        self._wrote("create", kind, name, namespace, why)
+        return answer
 
     async def patch(
         self,
@@ -77,13 +79,15 @@ class Writer:
         verb = "apply" if how is How.APPLY else "patch"
         if self._only_said(verb, kind, name, namespace, why):
             return None
-        return await self._spend(
+        answer = await self._spend(
             verb,
             kind,
             lambda: self._client.patch(
                 kind, name, body, namespace, type=type, how=how, subresource=subresource, manager=manager, force=force
             ),
         )
+        self._wrote(verb, kind, name, namespace, why)
+        return answer
 
     async def delete(
         self,
@@ -100,6 +104,7 @@ class Writer:
         await self._spend(
             "delete", kind, lambda: self._client.delete(kind, name, namespace, uid=uid, grace_seconds=grace_seconds)
         )
+        self._wrote("delete", kind, name, namespace, why)
 
     async def evict(self, name: str, namespace: str, *, uid: str, why: str, grace_seconds: int | None = None) -> None:
         """A 429 here is mostly a PodDisruptionBudget's answer, not the server's load: see `_throttled`."""
@@ -108,6 +113,7 @@ class Writer:
         await self._spend(
             "evict", POD, lambda: self._client.evict(name, namespace, uid=uid, grace_seconds=grace_seconds)
         )
+        self._wrote("evict", POD, name, namespace, why)
 
     async def _spend(self, verb: str, kind: Kind, send: Callable[[], Awaitable[T]]) -> T:
         """Send one write within the budget, and count how it went."""
@@ -142,10 +148,15 @@ class Writer:
         if self._metrics is not None:
             self._metrics.wrote(verb, kind.resource, result)
 
+    def _wrote(self, verb: str, kind: Kind, name: str, namespace: str | None, why: str) -> None:
+        """The trail of what was done; an Event is itself such a trail."""
+        say = log.debug if kind is EVENT else log.info
+        say("wrote", capability=self.owner, verb=verb, kind=kind.kind, name=_target(name, namespace), why=why)
+
     def _only_said(self, verb: str, kind: Kind, name: str, namespace: str | None, why: str) -> bool:
         if not self.dry_run:
             return False
-        target = f"{namespace}/{name}" if namespace else name
+        target = _target(name, namespace)
         line = f"{verb} {kind.kind} {target}: {why}"
         if line not in self._said:
             self._said[line] = None
@@ -153,3 +164,7 @@ class Writer:
                 self._said = dict.fromkeys(list(self._said)[SAID_MOST // 2 :])
             log.info("would write", capability=self.owner, verb=verb, kind=kind.kind, name=target, why=why)
         return True
+
+
+def _target(name: str, namespace: str | None) -> str:
+    return f"{namespace}/{name}" if namespace else name

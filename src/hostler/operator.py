@@ -1,0 +1,331 @@
+"""Wires the rooms together; the only file that knows them all.
+
+One process, one loop: watch caches fill, controllers look at keys, every write passes one guard. Any replica reads and
+answers; only the leader acts. On SIGTERM what was begun is finished, the lease is given back, then it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Coroutine, Iterator
+from functools import partial
+from typing import Any
+
+import structlog
+
+from hostler import __version__
+from hostler.drain.model import Policy
+from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
+from hostler.errors import Complaint, Exit
+from hostler.fleet.capabilities import choose
+from hostler.fleet.controller import FleetController
+from hostler.fleet.guard import Guard
+from hostler.fleet.lookout import Lookout
+from hostler.fleet.model import NAME, Fleet
+from hostler.fleet.nodes import NodeExplainers
+from hostler.fleet.registry import Registry
+from hostler.fleet.remote import lease_annotations
+from hostler.fleet.serve import Reads
+from hostler.host.ceiling import is_out
+from hostler.host.keeper import Keeper
+from hostler.kube import kinds
+from hostler.kube.budget import WriteBudget
+from hostler.kube.client import Client
+from hostler.kube.config import load
+from hostler.kube.contact import check
+from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.election import Timing
+from hostler.kube.errors import ApiError, NotFound, Unreachable
+from hostler.kube.events import Recorder
+from hostler.kube.http import Server
+from hostler.kube.lease import Alone, Leadership, new_identity
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node, Object, Pod, PodDisruptionBudget, VolumeAttachment, Workload
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.settings import foundation as say
+from hostler.settings.model import Settings
+
+log = structlog.get_logger("hostler")
+
+# How long a stop waits for what was begun; Kubernetes sends SIGKILL after thirty.
+GRACE = 20.0
+# After handing over because our own node goes, we do not take the lease back for this long if somebody else wants it.
+HANDOVER_SECONDS = 60.0
+
+
+def run(settings: Settings) -> None:
+    """Run until told to stop. A Complaint is something the person who started us can mend."""
+    asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> None:
+    operator = Operator(settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, operator.stop, signal.Signals(number).name)
+    await operator.main()
+
+
+class Operator:
+    """One replica. `main` returns when it has stopped in good order, and raises a Complaint if it could not start."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._dry_run = settings[say.DRY_RUN]
+        self._stopping = asyncio.Event()
+        self._handing_over: asyncio.Task[bool] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._metrics = Metrics()
+        self._client = Client(load(settings[say.KUBECONFIG] or None, settings[say.CONTEXT] or None))
+        self._identity = new_identity(settings[say.POD_NAME])
+        self._budget = WriteBudget(
+            settings[say.WRITES_PER_SECOND], settings[say.WRITE_BURST], changed=self._metrics.write_rate
+        )
+        self._fleet = Watch(self._client, kinds.FLEET, Fleet, metrics=self._metrics)
+        self._nodes = Watch(self._client, kinds.NODE, Node, metrics=self._metrics)
+        self._sources = Sources(
+            Watch(self._client, kinds.POD, Pod, metrics=self._metrics, indexes=POD_INDEXES),
+            Watch(self._client, kinds.POD_DISRUPTION_BUDGET, PodDisruptionBudget, metrics=self._metrics),
+            Watch(
+                self._client,
+                kinds.VOLUME_ATTACHMENT,
+                VolumeAttachment,
+                metrics=self._metrics,
+                indexes=ATTACHMENT_INDEXES,
+            ),
+            Watch(self._client, kinds.DAEMON_SET, Workload, metrics=self._metrics),
+        )
+        address = settings[say.HTTP_ADDRESS]
+        self._server = Server(address.host, address.port, self._metrics, setting=say.HTTP_ADDRESS.name)
+        self._leader: Leadership | Alone = Alone()
+
+    def stop(self, why: str) -> None:
+        """Finish what was begun, then end. Asked twice, end at once."""
+        if self._stopping.is_set():
+            log.warning("ending at once; the lease is left to run out", why=why)
+            raise SystemExit(Exit.INTERRUPTED)
+        log.info("stopping; what was begun is finished first", why=why)
+        self._stopping.set()
+
+    async def main(self) -> None:
+        try:
+            await self._start()
+            await self._until_stopped()
+        finally:
+            await self._end()
+
+    # -- beginning
+
+    async def _start(self) -> None:
+        version = await check(self._client)
+        await self._namespace_exists()
+        self._wire()
+        await self._server.start()
+        self._leader = self._candidate()
+        self._leader.listen(self._led)
+        log.info(
+            "started",
+            version=__version__, kubernetes=str(version), identity=self._identity, dry_run=self._dry_run,
+            capabilities=[choice.capability.name for choice in self._guard.choices if choice.on],
+        )  # fmt: skip
+        for watch in self._watches():
+            self._begin(watch.run(), watch.kind.resource)
+        for controller in self._controllers:
+            self._begin(controller.run(), controller.name)
+        self._begin(self._leader.run(), "lease")
+        self._begin(self._lookout.run(), "lookout")
+        self._begin(self._recorder.run(), "events")
+        self._begin(self._resync(), "resync")
+        self._begin(self._metrics.measure_loop(), "loop lag")
+
+    async def _namespace_exists(self) -> None:
+        if self._dry_run or not self._settings[say.LEADER_ELECTION]:
+            return
+        name = self._settings[say.NAMESPACE]
+        try:
+            await self._client.get(kinds.NAMESPACE, name, type=Object)
+        except NotFound:
+            raise Complaint(
+                f"There is no namespace {name}, which is to hold the operator's lease.",
+                hint=f"`kubectl create namespace {name}`, or name another with --namespace.",
+                code=Exit.SETTING,
+            ) from None
+        except (ApiError, Unreachable) as error:
+            # It may be that we may not read namespaces; the lease itself will say so if it cannot be had.
+            log.debug("the namespace could not be looked at", namespace=name, error=str(error))
+
+    def _wire(self) -> None:
+        settings = self._settings
+        only, ignored = settings[say.ONLY], settings[say.IGNORE_INCUMBENT]
+        configured = {item.setting.name for item in settings if item.source != "default" and item.value}
+        self._guard = Guard(
+            self._fleet,
+            leader=lambda: self._leader.gate(),
+            choices=choose(only, configured),
+            dry_run=self._dry_run,
+            ignore_incumbent=ignored,
+        )
+        self._recorder = Recorder(self._writer("fleet", WriteBudget(5, 50)), self._identity, self._metrics)
+        given = settings.given(say.MAX_UNAVAILABLE)
+        self._status = FleetController(
+            self._fleet, self._nodes, self._guard, self._writer("fleet"), metrics=self._metrics,
+            limit=str(settings[say.MAX_UNAVAILABLE]) if given else "",
+            leader=lambda: self._identity if self._leader.held() else self._leader.holder,
+            unready=self._unready,
+        )  # fmt: skip
+        self._keeper = Keeper(self._nodes.store, self._writer("holds"), self._recorder, time.time)
+        self._controllers = [
+            Controller("fleet", self._as_leader(self._status.reconcile), metrics=self._metrics),
+            Controller("holds", self._as_leader(self._keeper.reconcile), metrics=self._metrics, workers=4),
+        ]
+        self._lookout = Lookout(self._client, self._guard, changed=self._wake_all)
+        self._listen()
+        self._serve()
+
+    def _writer(self, capability: str, budget: WriteBudget | None = None) -> Writer:
+        return Writer(
+            self._client, capability, gate=self._guard.gate_for(capability), budget=budget or self._budget,
+            dry_run=self._dry_run, metrics=self._metrics,
+        )  # fmt: skip
+
+    def _candidate(self) -> Leadership | Alone:
+        """A dry run takes no lease: it writes nothing anywhere, and may run beside the real one."""
+        settings = self._settings
+        if self._dry_run or not settings[say.LEADER_ELECTION]:
+            return Alone()
+        annotations = lease_annotations(pod=settings[say.POD_NAME], url=self._server.url, port=self._server.port)
+        timing = Timing(
+            int(settings[say.LEASE_DURATION_SECONDS]),
+            settings[say.LEASE_RENEW_SECONDS],
+            settings[say.LEASE_RETRY_SECONDS],
+        )
+        return Leadership(
+            self._client, settings[say.LEASE_NAME], settings[say.NAMESPACE], identity=self._identity, timing=timing,
+            annotations=annotations,
+        )  # fmt: skip
+
+    def _serve(self) -> None:
+        registry = Registry()
+        NodeExplainers(
+            self._nodes, self._sources, self._status.room, self._guard.gate_for("holds"),
+            self._settings[say.UNINITIALISED_GRACE_SECONDS], self._policy(), time.time,
+        ).register(registry)  # fmt: skip
+        reads = Reads(
+            registry, self._guard, self._status, self._settings, identity=self._identity,
+            leadership=lambda: self._leader.gate(), dry_run=self._dry_run,
+        )  # fmt: skip
+        reads.mount(self._server)
+        for watch in self._watches():
+            self._server.ready_if(watch.kind.resource, partial(_not_in_step, watch))
+
+    def _policy(self) -> Policy:
+        return Policy(
+            timeout=self._settings[say.DRAIN_TIMEOUT_SECONDS],
+            evict_empty_dir=not self._settings[say.DRAIN_REFUSE_EMPTY_DIR],
+            evict_unmanaged=not self._settings[say.DRAIN_REFUSE_UNMANAGED],
+        )
+
+    # -- what wakes what
+
+    def _listen(self) -> None:
+        fleet, holds = self._controllers
+
+        def node_changed(key: str, before: Node | None, after: Node | None) -> None:
+            if after is not None and self._keeper.concerns(after):
+                holds.queue.add(key)
+            if FleetController.concerns(before, after):
+                fleet.queue.add(NAME, after=0.1)  # a hundred nodes changing together are one status
+            if key == self._settings[say.NODE_NAME] and after is not None and is_out(after):
+                self._our_node_goes(before)
+
+        self._nodes.store.listen(node_changed)
+        self._fleet.store.listen(lambda *_: self._wake_all())
+
+    def _wake_all(self) -> None:
+        fleet, holds = self._controllers
+        fleet.queue.add(NAME, after=0.05)
+        for node in self._nodes.store.values():
+            if self._keeper.concerns(node):
+                holds.queue.add(node.metadata.name, priority=2)
+
+    def _led(self, held: bool) -> None:
+        self._metrics.leading(held)
+        if held:
+            self._wake_all()
+
+    def _our_node_goes(self, before: Node | None) -> None:
+        """Our own node was taken out of service: whoever drains it next must not be the pod that is evicted first."""
+        if (before is not None and is_out(before)) or not self._leader.held():
+            return
+        log.info("our own node goes out of service; handing the lease over", node=self._settings[say.NODE_NAME])
+        self._handing_over = asyncio.get_running_loop().create_task(self._leader.yield_to_others(HANDOVER_SECONDS))
+
+    async def _resync(self) -> None:
+        """Everything is looked at again now and then: a forgotten wake-up must not last."""
+        while True:
+            await asyncio.sleep(self._settings[say.RESYNC_SECONDS])
+            self._wake_all()
+
+    def _as_leader(self, reconcile: Reconcile) -> Reconcile:
+        """Only the leader acts, and a hand-over waits for what it has begun."""
+
+        async def led(key: str) -> float | None:
+            with self._leader.acting():
+                return await reconcile(key)
+
+        return led
+
+    # -- running and ending
+
+    def _watches(self) -> Iterator[Watch[Any]]:
+        yield from (self._fleet, self._nodes)
+        yield from (self._sources.pods, self._sources.budgets, self._sources.attachments, self._sources.daemon_sets)
+
+    def _unready(self) -> list[str]:
+        return [why for watch in self._watches() if (why := _not_in_step(watch)) is not None]
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+    async def _until_stopped(self) -> None:
+        """Until a signal comes, or a part ends that should not: then we end too, loudly, and are started afresh."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            done, _ = await asyncio.wait([stopping, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        for task in done - {stopping}:
+            task.result()
+            raise RuntimeError(f"the part {task.get_name()!r} ended by itself")
+
+    async def _end(self) -> None:
+        """In this order: begin nothing new, finish what was begun, tell it, let the next one lead, close the doors."""
+        if self._tasks:
+            for controller in self._controllers:
+                controller.stop()
+            names = {controller.name for controller in self._controllers}
+            working = [task for task in self._tasks if task.get_name() in names]
+            _, late = await asyncio.wait(working, timeout=GRACE) if working else (set(), set())
+            if late:
+                log.warning("not everything finished in time", left=sorted(task.get_name() for task in late))
+            await self._recorder.stop()
+            await self._leader.stop(within=2.0)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.stop()
+        await self._client.close()
+        if self._tasks:
+            log.info("stopped")
+
+
+def _not_in_step(watch: Watch[Any]) -> str | None:
+    """Why this cache is not to be relied upon; None: it is. A kind that is not installed is known to be so."""
+    if watch.absent:
+        return None
+    if watch.problem:
+        return watch.problem
+    return None if watch.store.synced else f"{watch.kind.resource} are still being read"
