@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostler.cli import say
-from hostler.errors import Exit
+from hostler.errors import Complaint, Exit
 
 if TYPE_CHECKING:
     from hostler.sandbox import PartStatus, Sandbox
@@ -159,6 +159,12 @@ def kubectl(context: typer.Context, dir: Dir = HERE) -> None:
     from hostler.sandbox import Sandbox
 
     box = Sandbox.open(dir)
+    if not box.alive("kube-apiserver"):
+        raise Complaint(
+            f"The API server of the sandbox in {box.layout.root} does not run.",
+            hint=f"`hostler sandbox up --dir {dir}` brings it back.",
+            code=Exit.UNREACHABLE,
+        )
     program = box.state.programs["controlplane"]
     sys.stdout.flush()
     os.execve(program, [program, "kubectl", *context.args], box.kubectl_environment())

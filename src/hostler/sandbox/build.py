@@ -213,9 +213,9 @@ def _write_atomically(path: Path, data: bytes) -> None:
 
 
 def _forget_older(program: str, newest: Path) -> None:
-    """Keep the newest two builds: each is 150 MB, and two branches in turn are common."""
+    """Keep the newest three builds: each is 150 MB, and a sandbox that runs may still want an older one."""
     built = [p for p in cache_dir().glob(f"{program}-*") if p.suffix == "" and p.is_file()]
-    for old in sorted(built, key=lambda p: p.stat().st_mtime, reverse=True)[2:]:
+    for old in sorted(built, key=lambda p: p.stat().st_mtime, reverse=True)[3:]:
         if old != newest:
             old.unlink(missing_ok=True)
 

@@ -1,15 +1,220 @@
-"""The CRDs of the APIs that Hostler serves, for `--crds`."""
+"""The CRDs of the APIs that Hostler serves, for `--crds`.
+
+Two sources. `capi` and `openshift` are published Go modules: downloaded once, kept beside the programs in the cache,
+and from then on neither Go nor a network is needed. `metal3` and `agents` are on no registry: the sandbox has its own
+definitions of them, in crds/*.yaml, with the fields Hostler uses and every other field let through. Their notation:
+
+    string boolean integer number time object map     a scalar, any object, an object of strings
+    [x]  {field: x}                                    a list, an object with (at least) these fields
+    word                                               a shape from `shapes:` of the same file
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+import yaml
+
+from hostler.errors import Complaint, Exit
 from hostler.sandbox.build import Progress
+from hostler.sandbox.certs import write_secret
+from hostler.sandbox.gotool import cache_dir, environment, find_go
+from hostler.sandbox.load import create
 
 if TYPE_CHECKING:
     from hostler.sandbox.life import Sandbox
 
+Schema = dict[str, Any]
+OWN = ("agents", "metal3")
+
+
+class Module(msgspec.Struct, frozen=True):
+    """A published Go module with CRDs in it."""
+
+    path: str
+    version: str
+    folders: tuple[str, ...]
+    plurals: tuple[str, ...] = ()  # only these; none: all
+
+
+MODULES = {
+    "capi": Module("sigs.k8s.io/cluster-api", "v1.14.2", ("core/config/crd/bases", "config/crd/bases")),
+    "openshift": Module(
+        "github.com/openshift/api",
+        "v0.0.0-20260325070019-86893981287e",
+        tuple(
+            f"{folder}/zz_generated.crd-manifests"
+            for folder in ("config/v1", "operator/v1", "machine/v1beta1", "machineconfiguration/v1")
+        ),
+        # What says how a cluster is laid out. All of them would double the memory of the API server.
+        (
+            *("clusteroperators", "clusterversions", "dnses", "featuregates", "infrastructures", "ingresses"),
+            *("networks", "nodes", "proxies", "schedulers", "ingresscontrollers", "clustercsidrivers", "storages"),
+            *("machines", "machinesets", "machineconfigpools", "machineconfigs"),
+        ),
+    ),
+}
+NAMES = tuple(sorted((*OWN, *MODULES)))
+
+
+def check_names(wanted: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in NAMES:
+            raise Complaint(f"There are no CRDs {name!r}.", hint=f"--crds knows {', '.join(NAMES)}.", code=Exit.USAGE)
+
 
 def install_crds(box: Sandbox, wanted: Sequence[str], progress: Progress) -> None:
-    """Install the CRDs of the named APIs."""
+    """Install the CRDs of the named APIs and wait until they are served."""
+    definitions = [one for name in wanted for one in definitions_of(name, progress)]
+    if not definitions:
+        return
+    begin = time.monotonic()
+    create(box, definitions)
+    for one in definitions:
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{one['metadata']['name']}"
+        while not _established(box.read(path)):
+            if time.monotonic() - begin > 120:
+                raise Complaint(
+                    f"The API server does not serve {one['metadata']['name']} two minutes after it was made."
+                )
+            time.sleep(0.1)
+    progress.say(f"Installed {len(definitions)} CRDs in {time.monotonic() - begin:.1f} s.")
+
+
+def definitions_of(name: str, progress: Progress) -> list[Schema]:
+    """The CRDs behind one name."""
+    return _own(name) if name in OWN else _from_module(name, progress)
+
+
+def _established(definition: Schema) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []  # some are published with null
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+
+# -- published ones ----------------------------------------------------------------------------------------------------
+
+
+def _from_module(name: str, progress: Progress) -> list[Schema]:
+    module = MODULES[name]
+    kept = cache_dir() / f"crds-{name}-{module.version}.json"
+    try:
+        return list(msgspec.json.decode(kept.read_bytes()))
+    except FileNotFoundError:
+        pass  # the first time on this machine
+    progress.say(f"Downloading the CRDs of {module.path} {module.version}. This happens once.")
+    definitions = list(_select(_download(module, progress), module))
+    if not definitions:
+        raise Complaint(f"There are no CRDs in {module.path} {module.version} where they were expected.")
+    write_secret(kept, msgspec.json.encode(definitions))
+    return definitions
+
+
+def _download(module: Module, progress: Progress) -> Path:
+    go, _ = find_go(progress.say)
+    done = subprocess.run(
+        [go, "mod", "download", "-json", f"{module.path}@{module.version}"],
+        cwd=cache_dir(),
+        env={**environment(), "GOFLAGS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = msgspec.json.decode(done.stdout) if done.stdout.strip().startswith("{") else {}
+    if done.returncode != 0 or "Dir" not in found:
+        why = found.get("Error") or done.stderr.strip() or f"`go mod download` ended with code {done.returncode}"
+        raise Complaint(
+            f"The CRDs of {module.path} could not be downloaded: {why}",
+            hint="They come from GOPROXY, once; `go env GOPROXY` shows which.",
+            code=Exit.UNREACHABLE,
+        )
+    return Path(found["Dir"])
+
+
+def _select(root: Path, module: Module) -> Iterator[Schema]:
+    """One definition per kind; where there is one per feature set, the default one of a cluster that runs itself."""
+    files = sorted(file for folder in module.folders for file in (root / folder).glob("*.yaml"))
+    plain = [file for file in files if not re.search(r"-(\w*NoUpgrade|OKD|Hypershift)\b", file.name)]
+    seen: set[str] = set()
+    for file in plain:
+        plural = re.split(r"[.-]", file.name.rpartition("_")[2])[0]
+        if module.plurals and plural not in module.plurals:
+            continue
+        definition = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if definition["metadata"]["name"] not in seen:
+            seen.add(definition["metadata"]["name"])
+            yield definition
+
+
+# -- our own -----------------------------------------------------------------------------------------------------------
+
+
+def _own(name: str) -> list[Schema]:
+    text = (resources.files("hostler.sandbox") / "crds" / f"{name}.yaml").read_text()
+    content = yaml.safe_load(text)
+    return [_definition(kind, content["shapes"]) for kind in content["kinds"]]
+
+
+def _definition(kind: Schema, shapes: Schema) -> Schema:
+    plural, group = kind["plural"], kind["group"]
+    singular = kind["kind"].lower()
+    names = {"kind": kind["kind"], "listKind": f"{kind['kind']}List", "plural": plural, "singular": singular}
+    names |= {"shortNames": kind.get("short", []), "categories": kind.get("categories", [])}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "labels": kind.get("labels", {}),
+            "annotations": {"hostler.dev/definition": "compact; for the sandbox only"},
+        },
+        "spec": {
+            "group": group,
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [_version(kind, shapes, name, newest=n == 0) for n, name in enumerate(kind["versions"])],
+        },
+    }
+
+
+def _version(kind: Schema, shapes: Schema, name: str, *, newest: bool) -> Schema:
+    # Fields moved between versions, so only the newest is described; the older ones let everything through.
+    properties = {part: _schema(kind[part], shapes) for part in ("spec", "status") if part in kind} if newest else {}
+    schema = {"type": "object", "properties": properties, "x-kubernetes-preserve-unknown-fields": True}
+    columns = [{"name": title, "type": "string", "jsonPath": path} for title, path in kind.get("columns", {}).items()]
+    return {
+        "name": name,
+        "served": True,
+        "storage": newest,
+        "schema": {"openAPIV3Schema": schema},
+        "additionalPrinterColumns": columns,
+        **({"subresources": {"status": {}}} if "status" in kind else {}),
+    }
+
+
+def _schema(shape: Any, shapes: Schema) -> Schema:
+    match shape:
+        case dict():
+            return {
+                "type": "object",
+                "properties": {name: _schema(one, shapes) for name, one in shape.items()},
+                "x-kubernetes-preserve-unknown-fields": True,
+            }
+        case [one]:
+            return {"type": "array", "items": _schema(one, shapes)}
+        case "time":
+            return {"type": "string", "format": "date-time"}
+        case "map":
+            return {"type": "object", "additionalProperties": {"type": "string"}}
+        case "object":
+            return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        case "string" | "boolean" | "integer" | "number":
+            return {"type": shape}
+        case _:
+            return _schema(shapes[shape], shapes)

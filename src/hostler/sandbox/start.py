@@ -13,7 +13,7 @@ import msgspec
 from hostler.errors import Complaint, Exit
 from hostler.sandbox import build, parts
 from hostler.sandbox.certs import write_secret
-from hostler.sandbox.crds import install_crds
+from hostler.sandbox.crds import check_names, install_crds
 from hostler.sandbox.fleet import read_fleet
 from hostler.sandbox.life import locked, new_state
 from hostler.sandbox.load import load_fleet
@@ -40,7 +40,9 @@ def bring_up(cls: type[Sandbox], layout: Layout, options: Options, progress: bui
 
 
 def _first(cls: type[Sandbox], layout: Layout, options: Options, progress: build.Progress) -> Sandbox:
+    # Everything a person may have got wrong is found before anything starts.
     fleet = read_fleet(options.fleet)
+    check_names(options.crds)
     inventory = fleet.inventory() if options.vcenter else None
     wanted = ["controlplane", *(["vcenter"] if inventory else [])]
     programs = {program: str(build.ensure(program, progress)) for program in wanted}

@@ -1,0 +1,93 @@
+"""The fleet file: what it makes, and what it says when it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hostler.errors import Complaint, Exit
+from hostler.sandbox.expand import waves
+from hostler.sandbox.fleet import Fleet, built_in, names, read_fleet
+
+
+def made(fleet: Fleet) -> list[dict[str, object]]:
+    return [one for _, objects in waves(fleet) for one in objects]
+
+
+def test_the_built_in_fleet_is_what_its_comment_says() -> None:
+    fleet = read_fleet("mixed")
+    nodes = {node.name: node for node in fleet.each_node()}
+    assert sorted(nodes) == [
+        *("app-0", "app-1", "cp-0", "cp-1", "cp-2", "gpu-0", "gpu-1", "gpu-2", "metal-0", "metal-1"),
+    ]
+    inventory = fleet.inventory()
+    assert inventory is not None
+    vms = {vm["name"]: vm for vm in inventory["datacenters"][0]["vms"]}
+    assert [vms[f"gpu-{i}"]["host"] for i in range(3)] == ["esx1", "esx2", "esx3"]
+    assert built_in() == ["mixed"]
+
+
+def test_a_node_carries_the_uuid_of_its_vm() -> None:
+    fleet = read_fleet("mixed")
+    uuids = {vm.name: vm.uuid for _, vm in fleet.each_vm()}
+    nodes = {one["metadata"]["name"]: one for one in made(fleet) if one["kind"] == "Node"}  # type: ignore[index]
+    assert nodes["gpu-1"]["status"]["nodeInfo"]["systemUUID"] == uuids["gpu-1"]  # type: ignore[index]
+    assert nodes["gpu-1"]["spec"]["providerID"] == f"vsphere://{uuids['gpu-1']}"  # type: ignore[index]
+    assert "providerID" not in nodes["metal-0"]["spec"]  # type: ignore[operator]
+
+
+def test_names_are_numbered() -> None:
+    assert [name for name, _ in names("a", 1)] == ["a"]
+    assert [name for name, _ in names("a", 2)] == ["a-0", "a-1"]
+    assert [name for name, _ in names("n{i:03}-x", 2)] == ["n000-x", "n001-x"]
+
+
+def test_a_stateful_set_finds_its_volumes() -> None:
+    claims = [one["metadata"]["name"] for one in made(read_fleet("mixed")) if one["kind"] == "PersistentVolumeClaim"]  # type: ignore[index]
+    assert claims == ["data-db-0", "data-db-1"]
+
+
+WRONG = {
+    "nodes: [{name: a}, {name: b, taints: [{key: k, effect: NoWay}]}]": (
+        "nodes[1].taints[0].effect",
+        "NoExecute or NoSchedule or PreferNoSchedule",
+    ),
+    "nodes: [{name: a, cuont: 3}]": ("nodes[0]", "cuont"),
+    "nodes: [{name: a, count: many}]": ("nodes[0].count", "int"),
+    "nodes: [{name: a, count: 0}]": ("nodes[0].count", "at least 1"),
+    "nodes: [{name: A_b}]": ("nodes[0].name", "not a name Kubernetes accepts"),
+    "nodes: [{name: a}, {name: a}]": ("nodes[1].name", "two nodes 'a'"),
+    "nodes: [{name: a, vm: x}]": ("nodes[0].vm", "no VM 'x'"),
+    "nodes: [{labels: {}}]": ("nodes[0]", "name"),
+    "workloads: [{kind: Deployment, name: a, node: n}]": ("workloads[0].node", "no node 'n'"),
+    "workloads: [{kind: Deplyment, name: a}]": ("workloads[0].kind", "DaemonSet or Deployment or Job"),
+    "workloads: [{kind: Deployment, name: a, volumes: [{}]}]": ("workloads[0].volumes", "StatefulSet"),
+    "workloads: [{kind: Pod, name: a, priorityClass: p}]": ("workloads[0].priorityClass", "'p'"),
+    "pdbs: [{name: a, selector: {}}]": ("pdbs[0]", "minAvailable or maxUnavailable"),
+    "volumes: [{name: v, claim: x}]": ("volumes[0].claim", "namespace/name"),
+    "objects: [{kind: ConfigMap}]": ("objects[0]", "apiVersion"),
+    "vcenters: [{datacenters: [{name: d, clusters: [], vms: [{name: v, host: h}]}]}]": (
+        "vcenters[0].datacenters[0].vms[0].host",
+        "no host 'h'",
+    ),
+    "nodes: [": ("not YAML", ""),
+    "just a word": ("the top", "object"),
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_mistake_is_named_with_its_place(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(text)
+    with pytest.raises(Complaint) as caught:
+        read_fleet(str(file))
+    place, word = WRONG[text]
+    assert place in caught.value.sentence
+    assert word in caught.value.sentence
+    assert caught.value.code == Exit.SETTING
+
+
+def test_a_missing_file_says_which_fleets_there_are(tmp_path: Path) -> None:
+    with pytest.raises(Complaint, match="mixed"):
+        read_fleet(str(tmp_path / "none.yaml"))
