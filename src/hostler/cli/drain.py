@@ -56,8 +56,10 @@ def writer_of(client: Client, dry_run: bool) -> Writer:
 async def below_ceiling(client: Client, node: str, setting: str) -> None:
     """Refuse to take one node more out of service than MAX_UNAVAILABLE allows: it counts over all causes."""
     limit, problem = effective_limit(await _spec(client), setting)
-    left = room(await client.list(NODE, type=Node), limit)
-    if not left.admits(node):
+    nodes = await client.list(NODE, type=Node)
+    left = room(nodes, limit)
+    known = any(one.metadata.name == node for one in nodes)  # who holds a node that is not there is told so then
+    if known and not left.admits(node):
         raise Complaint(
             problem or left.why_not(node), hint="To do it all the same: --beyond-ceiling", code=Exit.REFUSED
         )

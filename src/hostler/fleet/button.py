@@ -109,4 +109,6 @@ def _says(fleet: Fleet, wanted: Status) -> bool:
 
 
 def _unconfirmed(wait: float) -> str:
+    if wait <= 0:
+        return "Whether an operator has seen it was not waited for."
     return f"No operator has confirmed it within {wait:g} s; if one should be running, see `hostler status`."

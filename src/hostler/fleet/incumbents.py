@@ -145,7 +145,7 @@ def judge(incumbent: Incumbent, sighting: Sighting, memory: Memory, now: Instant
         if deployment.replicas > 0:
             return _found(
                 incumbent,
-                f"Deployment {deployment.at} wants {deployment.replicas} replicas ({deployment.ready} are ready)",
+                f"Deployment {deployment.at} is scaled to {deployment.replicas}, of which ready: {deployment.ready}",
             )
     lease = _judge_leases(incumbent, sighting, memory, now)
     if lease is not None and lease.state is State.FOUND:

@@ -16,7 +16,7 @@ SERVED_WITHIN = 30.0
 
 
 class _Status(Record, frozen=True):
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] | None = None  # null until the API server has looked at it
 
 
 class _Definition(Record, frozen=True):
@@ -55,10 +55,11 @@ async def install(client: Client) -> str:
 
 async def _served(client: Client, name: str) -> bool:
     definition = await client.get(CUSTOM_RESOURCE_DEFINITION, name, type=_Definition)
-    for condition in definition.status.conditions:
+    conditions = definition.status.conditions or ()
+    for condition in conditions:
         if condition.type == "NamesAccepted" and condition.status == "False":
             raise Complaint(f"The API server does not accept {name}: {condition.message}.", code=Exit.REFUSED)
-    if not any(one.type == "Established" and one.status == "True" for one in definition.status.conditions):
+    if not any(one.type == "Established" and one.status == "True" for one in conditions):
         return False
     try:
         await client.list(FLEET, type=Object)

@@ -108,7 +108,7 @@ class Registry:
     def plan(self, kind: str, name: str, notes: tuple[str, ...] = ()) -> Answer:
         asked = [(one.capability, one.plan) for one in self._about(kind) if one.plan is not None]
         if not asked:
-            raise UnknownKind(f"Nothing plans anything for a {kind.lower()}; `hostler explain` says what is the case.")
+            raise UnknownKind(f"Nothing plans anything for {kind.lower()}; `hostler explain` says what is the case.")
         return self._ask(kind, name, asked, notes)
 
     def _about(self, kind: str) -> list[Explainer]:

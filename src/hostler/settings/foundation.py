@@ -151,9 +151,10 @@ def configured(settings: Settings) -> frozenset[str]:
 
 def _only_what_can_run(settings: Settings) -> str | None:
     """Somebody who names a capability wants it: that it cannot run is an error, not a quiet no."""
-    for choice in choose(settings[ONLY], configured(settings)):
-        if choice.capability.name in settings[ONLY] and not choice.on:
-            return f"HOSTLER_ONLY ({settings.source(ONLY)}) names {choice.capability.name}. {choice.why}"
+    named = settings[ONLY]
+    for chosen in choose(named, configured(settings)):
+        if chosen.capability.name in named and not chosen.on:
+            return f"HOSTLER_ONLY ({settings.source(ONLY)}) names {chosen.capability.name}. {chosen.why}"
     return None
 
 

@@ -19,7 +19,7 @@ _OTHERS = re.compile(r"HOSTLER_(SANDBOX|TEST|BENCH|CACHE)(_[A-Z0-9_]*)?")
 
 
 def resolve(flags: Mapping[str, str], env: Mapping[str, str], *, table: Collection[AnySetting] = SETTINGS) -> Settings:
-    """The settings of this run: flag before environment before file before default; or a Complaint with all that is wrong.
+    """The settings of this run: flag before environment before file before default. A Complaint lists every mistake.
 
     `flags` maps a setting's key to the text after its flag. With a smaller `table` only those settings are read, and
     nothing is said about others: a mistake elsewhere must not keep anybody from the stop button.

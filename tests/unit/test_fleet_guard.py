@@ -1,0 +1,164 @@
+"""The guard: a gate opens only on known facts, and closes in the same moment as a fact changes."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostler.fleet.capabilities import BY_NAME, CAPABILITIES, Choice
+from hostler.fleet.guard import FRESH_SECONDS, Guard, pause_of
+from hostler.fleet.incumbents import State, Verdict
+from hostler.fleet.model import NAME, Fleet, FleetSpec
+from hostler.kube.records import Metadata
+from hostler.kube.store import Store
+
+_versions = itertools.count(1)
+
+
+@dataclass
+class Watching:
+    """The edge of the watch: a real store, and what the watch says about itself."""
+
+    store: Store[Fleet] = field(default_factory=Store)
+    absent: bool = False
+    problem: str = ""
+    silent: float | None = 1.0
+
+    def age(self) -> float | None:
+        return self.silent
+
+    def see(self, **spec: object) -> None:
+        version = str(next(_versions))
+        self.store.put(Fleet(metadata=Metadata(name=NAME, resource_version=version), spec=FleetSpec(**spec)))  # type: ignore[arg-type]
+
+    def sync(self) -> None:
+        self.store.synced = True
+
+
+def guard_of(watch: Watching, *, on: bool = True, **rest: object) -> Guard:
+    rest = {"leader": lambda: None, "choices": [Choice(one, on, "Said so.") for one in CAPABILITIES], **rest}
+    return Guard(watch, **rest)  # type: ignore[arg-type]
+
+
+def running() -> Watching:
+    watch = Watching()
+    watch.sync()
+    watch.see()
+    return watch
+
+
+def test_before_anything_is_known_nothing_is_written() -> None:
+    watch = Watching(silent=None, problem="the API server cannot be reached")
+    why = guard_of(watch).gate("holds")
+    assert why == "It is not known yet whether the Fleet is paused: the API server cannot be reached."
+    watch.silent = 0.0
+    assert guard_of(watch).gate("holds") is not None  # heard of, but not complete
+
+
+def test_a_cluster_without_the_crd_is_not_paused() -> None:
+    watch = Watching(absent=True)
+    watch.sync()
+    assert guard_of(watch).gate("holds") is None
+
+
+def test_a_cluster_without_a_fleet_object_is_not_paused() -> None:
+    watch = Watching()
+    watch.sync()
+    assert guard_of(watch).gate("holds") is None
+
+
+def test_the_stop_button_closes_every_gate_in_the_same_moment_and_says_who_and_why() -> None:
+    watch = running()
+    guard = guard_of(watch, ignore_incumbent=BY_NAME)
+    gates = {one.name: guard.gate_for(one.name) for one in CAPABILITIES}
+    assert [gate() for gate in gates.values()] == [None] * len(gates)
+    watch.see(paused=True, paused_reason="storage is on fire", paused_by="ada")
+    for name, gate in gates.items():
+        if name == "fleet":  # its status is what says that it is paused
+            assert gate() is None
+        else:
+            assert gate() == "The Fleet is paused by ada: storage is on fire. `hostler resume` lets it go on."
+    watch.see(paused=False)
+    assert [gate() for gate in gates.values()] == [None] * len(gates)
+
+
+def test_a_watch_that_has_gone_silent_may_have_missed_the_button() -> None:
+    watch = running()
+    watch.silent = FRESH_SECONDS + 1
+    assert "has not been heard for 151 s" in (guard_of(watch).gate("holds") or "")
+
+
+def test_a_fleet_that_cannot_be_read_counts_as_paused() -> None:
+    watch = running()
+    watch.store.unread(NAME, next(_versions), "Expected `bool`, got `str` - at `$.spec.paused`")
+    pause = pause_of(watch)
+    assert pause.stopped
+    assert not pause.known
+    assert "cannot be read" in pause.why
+
+
+def test_dry_run_and_leadership_close_the_gate() -> None:
+    watch = running()
+    assert guard_of(watch, dry_run=True).gate("fleet") == "This is a dry run: nothing is written."
+    held = guard_of(watch, leader=lambda: "this replica does not lead")
+    assert held.gate("fleet") == "this replica does not lead"
+    assert held.blocked("holds") is None
+
+
+def test_a_capability_that_is_off_writes_nothing() -> None:
+    guard = guard_of(running(), on=False)
+    assert guard.gate("metal") == "metal is off. Said so."
+    assert guard_of(running(), choices=()).gate("metal") == "metal is off. It is not known here."
+    with pytest.raises(ValueError, match="no capability named"):
+        guard.gate_for("mettle")
+
+
+def test_an_incumbent_closes_the_gate_until_it_is_known_to_be_gone() -> None:
+    guard = guard_of(running())
+    assert "has not been looked at yet" in (guard.gate("metal") or "")
+    guard.judged("metal", Verdict(State.UNKNOWN, "Not known: forbidden.", "x"))
+    assert "Not known: forbidden." in (guard.gate("metal") or "")
+    guard.judged("metal", Verdict(State.FOUND, "The provider: it runs.", "x"))
+    assert guard.gate("metal") == "The provider: it runs. To write all the same: --ignore-incumbent metal."
+    assert guard.gate("holds") is None
+    guard.judged("metal", Verdict(State.ABSENT, "Gone.", "x"))
+    assert guard.gate("metal") is None
+
+
+def test_the_override_is_per_capability() -> None:
+    guard = guard_of(running(), ignore_incumbent=("metal",))
+    guard.judged("metal", Verdict(State.FOUND, "It runs.", "x"))
+    assert guard.gate("metal") is None
+    assert guard.gate("ingress") is not None
+
+
+@given(
+    synced=st.booleans(), absent=st.booleans(), silent=st.none() | st.floats(0, 1000), paused=st.booleans(),
+    exists=st.booleans(), on=st.booleans(), leads=st.booleans(), dry=st.booleans(),
+    state=st.none() | st.sampled_from(State), name=st.sampled_from([one.name for one in CAPABILITIES]),
+)  # fmt: skip
+def test_an_open_gate_means_that_every_fact_was_known_and_good(
+    synced: bool, absent: bool, silent: float | None, paused: bool, exists: bool, on: bool, leads: bool, dry: bool,
+    state: State | None, name: str,
+) -> None:  # fmt: skip
+    watch = Watching(absent=absent, silent=silent)
+    watch.store.synced = synced
+    if exists and not absent:
+        watch.see(paused=paused)
+    guard = guard_of(watch, on=on, dry_run=dry, leader=lambda: None if leads else "no")
+    if state is not None:
+        guard.judged(name, Verdict(state, "Because.", "x"))
+    if guard.gate(name) is None:
+        assert on
+        assert leads
+        assert not dry
+        if name != "fleet":
+            assert synced
+            assert silent is not None
+            assert silent <= FRESH_SECONDS
+            assert absent or not exists or not paused
+        assert not BY_NAME[name].incumbents or state is State.ABSENT
