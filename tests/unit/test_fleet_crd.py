@@ -42,6 +42,7 @@ class BarnSpec(Record, frozen=True):
     notes: Annotated[dict[str, str], doc("Anything.", most=5)] = msgspec.field(default_factory=dict)
     share: Annotated[int | str | None, doc("Some.", rules=(Rule("true", "never"),))] = None
     best: Animal | None = None
+    nick: Annotated[str, doc("Inside.", max_length=3)] | None = None
     free: Any = None
 
 
@@ -119,6 +120,7 @@ def test_every_kind_of_field_is_said() -> None:
     assert fields["share"]["x-kubernetes-int-or-string"] is True
     assert fields["share"]["x-kubernetes-validations"] == [{"rule": "true", "message": "never"}]
     assert fields["best"]["properties"]["name"]["pattern"] == "^[a-z]+$"
+    assert fields["nick"] == {"type": "string", "description": "Inside.", "maxLength": 3}
     assert fields["free"] == {"x-kubernetes-preserve-unknown-fields": True}
 
 

@@ -11,7 +11,7 @@ from hostler.fleet import remote
 from hostler.kube.client import Client
 from hostler.kube.config import check, load
 from hostler.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable, WriteRefused
-from hostler.settings.foundation import CONTEXT, KUBECONFIG, LEASE_NAME, NAMESPACE, OPERATOR
+from hostler.settings.foundation import CONTEXT, LEASE_NAME, NAMESPACE, OPERATOR, kubeconfig_path
 from hostler.settings.model import Settings
 
 T = TypeVar("T")
@@ -31,9 +31,7 @@ def ask_cluster(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T
 
 
 async def _ask(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
-    # KUBECONFIG in the environment may be a list of files, which only `load` itself knows to read.
-    path = "" if settings.source(KUBECONFIG).startswith("environment") else settings[KUBECONFIG]
-    async with Client(load(path, settings[CONTEXT])) as client:
+    async with Client(load(kubeconfig_path(settings), settings[CONTEXT])) as client:
         try:
             return await work(client)
         except (Unreachable, Unauthorized):

@@ -146,8 +146,8 @@ def schema_of(found: inspect.Type, where: str) -> Schema:
             return {"type": "string", "enum": [str(member.value) for member in cls]}
         case inspect.LiteralType(values=values) if all(isinstance(value, str) for value in values):
             return {"type": "string", "enum": sorted(str(value) for value in values)}
-        case inspect.UnionType(types=types):
-            return _union(types, where)
+        case inspect.UnionType():
+            return _union(_solid(found), where)
         case inspect.BoolType():
             return {"type": "boolean"}
         case inspect.IntType():
@@ -161,9 +161,8 @@ def schema_of(found: inspect.Type, where: str) -> Schema:
     raise TypeError(f"{where}: a CRD cannot say {type(found).__name__.removesuffix('Type').lower()}")
 
 
-def _union(types: tuple[inspect.Type, ...], where: str) -> Schema:
+def _union(solid: list[inspect.Type], where: str) -> Schema:
     """Optional (None means: the field is left out) or int-or-string; a structural schema knows no other union."""
-    solid = [found for found in types if not isinstance(found, inspect.NoneType)]
     if len(solid) == 1:
         return schema_of(solid[0], where)
     kinds = {type(found) for found in solid}
@@ -184,11 +183,7 @@ def _object(found: inspect.StructType) -> Schema:
 def _field(field: inspect.Field, where: str) -> Schema:
     """A field: its type's schema, with the description and limits of `fleet.model.doc` on top."""
     where = f"{where}.{field.encode_name}"
-    found, description, limits = field.type, "", _NO_LIMITS
-    while isinstance(found, inspect.Metadata):
-        description = description or (found.extra_json_schema or {}).get("description", "")
-        limits = (found.extra or {}).get("limits", limits)
-        found = found.type
+    found, description, limits = _said(field.type)
     schema = schema_of(found, where)
     if description:
         schema["description"] = description
@@ -196,6 +191,25 @@ def _field(field: inspect.Field, where: str) -> Schema:
     if limits.defaulted:
         schema["default"] = _default(field, where)
     return schema
+
+
+def _said(found: inspect.Type) -> tuple[inspect.Type, str, Limits]:
+    """What `doc` said about a type, be it around `X | None` or inside it; the outer word counts."""
+    description, limits = "", _NO_LIMITS
+    while True:
+        if isinstance(found, inspect.Metadata):
+            description = description or (found.extra_json_schema or {}).get("description", "")
+            if limits is _NO_LIMITS:
+                limits = (found.extra or {}).get("limits", limits)
+            found = found.type
+        elif isinstance(found, inspect.UnionType) and len(solid := _solid(found)) == 1:
+            found = solid[0]
+        else:
+            return found, description, limits
+
+
+def _solid(found: inspect.UnionType) -> list[inspect.Type]:
+    return [one for one in found.types if not isinstance(one, inspect.NoneType)]
 
 
 def _limits(schema: Schema, limits: Limits, where: str) -> Schema:

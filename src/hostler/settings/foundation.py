@@ -144,6 +144,11 @@ def _lease_times(settings: Settings) -> str | None:
     return None
 
 
+def kubeconfig_path(settings: Settings) -> str:
+    """The path for `kube.config.load`: empty where the environment says it, which may name several files."""
+    return "" if settings.source(KUBECONFIG).startswith("environment") else settings[KUBECONFIG]
+
+
 def configured(settings: Settings) -> frozenset[str]:
     """The names of the settings that have a value, as `fleet.capabilities.choose` wants them."""
     return frozenset(one.setting.name for one in settings if one.value)

@@ -1,0 +1,107 @@
+"""The real operator as a process on the sandbox, under a name of its own so that the audit log can tell its writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hostler.sandbox import Sandbox
+
+QUICK = ("--lease-duration-seconds", "4", "--lease-renew-seconds", "2.5", "--lease-retry-seconds", "0.5")
+
+
+@dataclass
+class Running:
+    """One operator. `user` is who it is for the API server."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    user: str
+
+    def lines(self) -> list[dict[str, Any]]:
+        found = []
+        for line in self.log.read_text().splitlines():
+            if line.startswith("{"):
+                found.append(json.loads(line))
+        return found
+
+    def said(self, event: str, seconds: float = 60.0) -> dict[str, Any]:
+        """Wait for a line of the log; fails with the log's end if the process ends first."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for line in self.lines():
+                if line.get("event") == event:
+                    return line
+            if self.process.poll() is not None:
+                raise AssertionError(
+                    f"the operator ended with {self.process.returncode}:\n{self.log.read_text()[-3000:]}"
+                )
+            time.sleep(0.05)
+        raise AssertionError(f"the operator never said {event!r}:\n{self.log.read_text()[-3000:]}")
+
+    @property
+    def url(self) -> str:
+        return str(self.said("serving health, metrics and reads")["url"])
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+
+def kubeconfig_as(sandbox: Sandbox, folder: Path, user: str, *groups: str) -> Path:
+    """The sandbox's kubeconfig, but acting as somebody else: with no group, somebody without any right."""
+    read = yaml.safe_load(sandbox.kubeconfig.read_text())
+    for one in read["users"]:
+        one["user"]["as"] = user
+        if groups:
+            one["user"]["as-groups"] = list(groups)
+    path = folder / f"{user.replace(':', '-')}.kubeconfig"
+    path.touch(0o600)
+    path.write_text(yaml.safe_dump(read))
+    return path
+
+
+def environment(kubeconfig: Path) -> dict[str, str]:
+    """As empty as possible: nothing of this machine or of another test gets in."""
+    return {"PATH": os.environ["PATH"], "HOME": str(kubeconfig.parent), "KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
+
+
+@contextmanager
+def operator(sandbox: Sandbox, folder: Path, namespace: str, *flags: str, name: str = "operator") -> Iterator[Running]:
+    """`hostler run` with a lease in `namespace` and any free port; stopped in good order at the end."""
+    user = f"{name}-{namespace}"
+    path = kubeconfig_as(sandbox, folder, user, "system:masters")
+    log = folder / f"{name}.log"
+    words = ("run", "--log-format", "json", "--namespace", namespace, "--http-address", "127.0.0.1:0", *QUICK, *flags)
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hostler", *words], stdout=out, stderr=out, env=environment(path), cwd=folder
+        )
+    running = Running(process, log, user)
+    try:
+        yield running
+        running.stop()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def hostler(kubeconfig: Path, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
+    """The CLI as a person runs it."""
+    return subprocess.run(
+        [sys.executable, "-m", "hostler", *words],
+        capture_output=True, text=True, timeout=seconds, env=environment(kubeconfig), cwd=kubeconfig.parent,
+    )  # fmt: skip
