@@ -197,6 +197,7 @@ func (f *Feed) maintenance(host ref, state string) {
 	if h := f.hosts[host]; h != nil {
 		h.entering = state == "entering"
 		f.publish(Event{Type: "maintenance", Host: h.name, State: state})
+		f.nudge() // a host back in service may take what another could not get rid of
 	}
 }
 

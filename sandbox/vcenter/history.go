@@ -31,6 +31,7 @@ func (s *Sim) vmEvent(vm *simulator.VirtualMachine) types.VmEvent {
 	e := types.VmEvent{}
 	e.Vm = &types.VmEventArgument{EntityEventArgument: types.EntityEventArgument{Name: vm.Name}, Vm: vm.Self}
 	e.Datacenter = s.datacenterArgument(vm)
+	e.Ds = s.datastoreArgument(vm)
 	if now, ok := s.vmNow(vm.Self); ok {
 		if h := s.host(now.host); h != nil {
 			e.Host = &types.HostEventArgument{EntityEventArgument: types.EntityEventArgument{Name: h.Name}, Host: h.Self}
