@@ -12,6 +12,7 @@ import random
 import socket
 import ssl
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -42,13 +43,14 @@ class Proxy:
     def __init__(self, upstream: str, tls: ssl.SSLContext) -> None:
         self._upstream = urlsplit(upstream)
         self._tls = tls
-        self._live: set[asyncio.StreamWriter] = set()
+        self._live: dict[asyncio.StreamWriter, asyncio.StreamWriter] = {}  # client's side -> API server's side
+        self._tasks: set[asyncio.Task[None]] = set()
         self.watch_budget: Callable[[], int | None] = lambda: None
-        self.reset = False  # cut with RST instead of an orderly end
+        self.reset: Callable[[], bool] = lambda: False  # cut with RST instead of an orderly end
         self.stalled = False  # accept and read, but pass nothing on
         self.refusing = False
         self.delay = 0.0  # seconds added before each piece of an answer
-        self.cuts = 0
+        self.cuts: Counter[str] = Counter()  # by the path that was being watched
         self.connections = 0
         self.port = 0
 
@@ -64,8 +66,12 @@ class Proxy:
             yield self
         finally:
             server.close()
-            self.cut_all()
-            await asyncio.sleep(0.05)
+            self.stalled = False
+            for writer, up_writer in list(self._live.items()):
+                writer.transport.abort()
+                up_writer.transport.abort()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.sleep(0.05)  # aborted transports close their sockets on the next turns of the loop
 
     def cut_all(self) -> None:
         """End every connection now, wherever it is."""
@@ -74,18 +80,25 @@ class Proxy:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        if self.refusing:
-            writer.close()
-            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            if not self.refusing:
+                await self._pass_on(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             up_reader, up_writer = await asyncio.open_connection(
                 self._upstream.hostname, self._upstream.port, ssl=self._tls, server_hostname=self._upstream.hostname
             )
         except OSError:
-            writer.close()
-            return
-        self._live.add(writer)
-        watching = asyncio.Event()
+            return  # the API server is down: so is the proxy
+        self._live[writer] = up_writer
+        watching: list[str] = []  # the path of the watch on this connection, once there is one
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._requests(reader, up_writer, watching))
@@ -93,14 +106,14 @@ class Proxy:
         except* OSError:
             pass  # a cut connection is what this proxy is for
         finally:
-            self._live.discard(writer)
-            writer.close()
-            up_writer.close()
+            self._live.pop(writer, None)
+            up_writer.transport.abort()
 
-    async def _requests(self, reader: asyncio.StreamReader, up: asyncio.StreamWriter, watching: asyncio.Event) -> None:
+    async def _requests(self, reader: asyncio.StreamReader, up: asyncio.StreamWriter, watching: list[str]) -> None:
         while data := await reader.read(65536):
-            if b"watch=true" in data.split(b"\r\n", 1)[0]:
-                watching.set()
+            request = data.split(b"\r\n", 1)[0].decode()
+            if "watch=true" in request:
+                watching.append(request.split("?")[0])
             up.write(data)
             await up.drain()
         up.close()
@@ -110,7 +123,7 @@ class Proxy:
         up: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         up_writer: asyncio.StreamWriter,
-        watching: asyncio.Event,
+        watching: list[str],
     ) -> None:
         budget: int | None = None
         asked = False
@@ -119,13 +132,13 @@ class Proxy:
                 await asyncio.sleep(0.05)
             if self.delay:
                 await asyncio.sleep(self.delay * random.random())
-            if watching.is_set() and not asked:
+            if watching and not asked:
                 budget, asked = self.watch_budget(), True
             if budget is not None and len(data) >= budget:
                 writer.write(data[:budget])
                 with contextlib.suppress(OSError):
                     await writer.drain()
-                self.cuts += 1
+                self.cuts[watching[0]] += 1
                 self._cut(writer)
                 up_writer.close()
                 return
@@ -136,7 +149,7 @@ class Proxy:
         writer.close()
 
     def _cut(self, writer: asyncio.StreamWriter) -> None:
-        if self.reset:
+        if self.reset():
             raw: socket.socket | None = writer.get_extra_info("socket")
             if raw is not None:
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
