@@ -34,7 +34,7 @@ QUICK = Timing(duration=2, renew_deadline=1.2, retry=0.3)
 
 @contextmanager
 def drivers(
-    sandbox: Sandbox, namespace: str, folder: Path, *names: str
+    sandbox: Sandbox, namespace: str, folder: Path, *names: str, sleepy: bool = False
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """One process per name; what each says is in `folder`, for a pipe nobody reads would stop it."""
     sandbox.kubectl("-n", namespace, "create", "configmap", "written")
@@ -42,7 +42,7 @@ def drivers(
     running = {}
     for name in names:
         with (folder / name).open("wb") as said:
-            running[name] = subprocess.Popen([*command, name], stdout=said)
+            running[name] = subprocess.Popen([*command, name, *(["sleepy"] if sleepy else [])], stdout=said)
     try:
         yield running
     finally:
@@ -101,6 +101,33 @@ def test_a_stopped_leader_writes_nothing_after_its_successor_began(
             leader = successor
     order = terms(successful(sandbox, namespace))
     assert len(order) == rounds + 1, f"leaders in order: {order}"
+
+
+@pytest.mark.parametrize("rounds", [8, pytest.param(60, marks=pytest.mark.full)])
+def test_stopped_right_after_the_gate_said_yes_it_still_writes_nothing(
+    sandbox: Sandbox, namespace: str, eventually: Eventually, tmp_path: Path, rounds: int
+) -> None:
+    """The worst moment: the yes is old by the time the process goes on, and its next step is to send."""
+    with drivers(sandbox, namespace, tmp_path, "a", "b", sleepy=True) as running:
+        for _ in range(rounds):
+            asleep = eventually(lambda: _stopped(running), what="a leader that stopped itself")
+            awake = "b" if asleep == "a" else "a"
+            eventually(lambda who=awake: writer_now(sandbox, namespace) == who, what=f"{awake} writes")  # type: ignore[misc]
+            running[asleep].send_signal(signal.SIGCONT)
+            eventually(lambda who=asleep: _said_it_lost(tmp_path / who), what=f"{asleep} knows")  # type: ignore[misc]
+    terms(successful(sandbox, namespace))
+
+
+def _stopped(running: dict[str, subprocess.Popen[bytes]]) -> str:
+    """Who of them is stopped, by the kernel's word."""
+    for name, process in running.items():
+        if Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T":
+            return name
+    return ""
+
+
+def _said_it_lost(log: Path) -> bool:
+    return any("not leading" in line for line in log.read_text().splitlines()[-20:])
 
 
 def test_a_killed_leader_is_followed_and_a_leaving_one_at_once(

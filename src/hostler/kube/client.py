@@ -9,17 +9,18 @@ import asyncio
 import copy
 import enum
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
 import msgspec
-from aiohttp.abc import AbstractStreamWriter
 
 from hostler import __version__
 from hostler.kube.errors import Unauthorized, Unreachable, WriteRefused, from_response
+from hostler.kube.gate import Gate as Gate
+from hostler.kube.gate import GatedBody, Sockets
 from hostler.kube.kinds import POD, Kind
 
 T = TypeVar("T")
@@ -71,36 +72,6 @@ class Page(msgspec.Struct, kw_only=True):
     items: list[msgspec.Raw] | None = None
 
 
-# None: go on. A sentence: do not write, and this is why.
-Gate = Callable[[], str | None]
-
-
-class GatedBody(aiohttp.BytesPayload):
-    """A body that asks the gate once more as its bytes leave.
-
-    Between our first look at the gate and this moment the process may have slept (SIGSTOP, a suspended machine)
-    while another operator took the lease. After this check there is no await before the bytes are in the kernel.
-    """
-
-    def __init__(self, data: bytes, content: str, gate: Gate) -> None:
-        super().__init__(data, content_type=content)
-        self._gate = gate
-        self.refused: str | None = None
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        self._check()
-        await super().write(writer)
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        self._check()
-        await super().write_with_length(writer, content_length)
-
-    def _check(self) -> None:
-        self.refused = self._gate()
-        if self.refused is not None:
-            raise WriteRefused(self.refused)
-
-
 _PAGE = msgspec.json.Decoder(Page)
 _ENCODER = msgspec.json.Encoder()
 
@@ -116,6 +87,7 @@ class Client:
         self._timeout = timeout
         self._agent = user_agent
         self._http: aiohttp.ClientSession | None = None
+        self._sockets = Sockets()
 
     async def __aenter__(self) -> Client:
         return self
@@ -289,6 +261,8 @@ class Client:
             if gated is not None and gated.refused is not None:
                 raise WriteRefused(gated.refused) from error
             raise Unreachable(f"{self.connection.server} cannot be reached: {_say(error)}") from error
+        if gated is not None:
+            gated.answered()
         async with response:
             if response.status >= 300:
                 raise await self._refusal(response)
@@ -300,7 +274,7 @@ class Client:
         why = self._gate()
         if why is not None:
             raise WriteRefused(why)
-        return GatedBody(body, content, self._gate)
+        return GatedBody(body, content, self._gate, self._sockets)
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> Exception:
         try:
@@ -316,7 +290,7 @@ class Client:
         if self._http is None:
             # No limit on connections: every watch holds one for as long as it lives, and a bound below the
             # number of watched kinds would deadlock the writes. Writes are bounded by the budget instead.
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, force_close=False)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, socket_factory=self._sockets.make)
             self._http = aiohttp.ClientSession(connector=connector, auto_decompress=True, read_bufsize=1 << 20)
         return self._http
 
