@@ -23,7 +23,7 @@ lock: ## resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --extra dev -o requirements.lock pyproject.toml
 
 run: env ## the sandbox with a small mixed fleet and the operator on it; with KUBECONFIG set, that cluster, dry-run first
-	@$(BIN)/python -m hostler.demo
+	@$(BIN)/hostler demo
 
 test: env lint types ## everything: lint, types, pure tests, real tests on one sandbox
 	$(BIN)/hostler sandbox build

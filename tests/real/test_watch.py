@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
-from hostler.kube.config import load
-from hostler.kube.metrics import Metrics
 
 from hostler.kube import kinds
 from hostler.kube.client import Client, How
+from hostler.kube.config import load
 from hostler.kube.errors import AlreadyExists, ApiError, Unreachable
 from hostler.kube.kinds import CONFIG_MAP, NODE, POD, SECRET, Kind
+from hostler.kube.metrics import Metrics
 from hostler.kube.records import Object, key_of
 from hostler.kube.store import Store
 from hostler.kube.watch import Watch
@@ -48,7 +49,7 @@ async def namespace(client: Client) -> None:
 
 
 @asynccontextmanager
-async def following(*watches: Watch[Object]) -> AsyncIterator[None]:
+async def following(*watches: Watch[Any]) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(watch.run()) for watch in watches]
     try:
         yield
@@ -262,7 +263,7 @@ def test_memory_does_not_grow_over_many_broken_listings(sandbox: Sandbox) -> Non
     asyncio.run(story())
 
 
-async def apply(client: Client, name: str, body: dict[str, object]) -> None:
+async def apply(client: Client, name: str, body: Mapping[str, object]) -> None:
     await client.patch(CONFIG_MAP, name, body, NAMESPACE, type=Object, how=How.APPLY, force=True)
 
 

@@ -43,13 +43,14 @@ def root(
 for group in (run, about, stop, nodes, explain, crds):
     app.add_typer(group.app)
 try:
-    from hostler.cli import sandbox
+    from hostler.cli import demo, sandbox
 except ModuleNotFoundError as missing:
     # A slim install leaves the sandbox out; anything else that is missing is a bug and must show.
-    if missing.name != "hostler.cli.sandbox":
+    if missing.name not in ("hostler.cli.sandbox", "hostler.cli.demo"):
         raise
 else:
     app.add_typer(sandbox.app, name="sandbox")
+    app.add_typer(demo.app)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hostler.drain.decide import decide
-from hostler.drain.model import Act, Memory, Policy
+from hostler.drain.model import Act, Decision, Facts, Memory, Policy
 from hostler.drain.observe import Sources, observe
 from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.host.ceiling import Room
@@ -39,7 +39,7 @@ class NodeExplainers:
         registry.add(Explainer("node", "platform", self.platform))
         registry.add(Explainer("node", "holds", self.holds, self.holds))
         registry.add(Explainer("node", "ceiling", self.ceiling))
-        registry.add(Explainer("node", "drain", self.drain, self.drain))
+        registry.add(Explainer("node", "drain", self.drain, self.drain_plan))
 
     def platform(self, name: str) -> Explanation | None:
         node = self.nodes.store.get(name)
@@ -86,28 +86,47 @@ class NodeExplainers:
         return Explanation("ceiling", may, rules=(rule,))
 
     def drain(self, name: str) -> Explanation | None:
-        """What a drain of this node would do now, pod by pod, with its blockers."""
-        if self.nodes.store.get(name) is None:
+        """How a drain would judge each pod of this node now."""
+        looked = self._drained(name)
+        if looked is None:
             return None
-        now = self.clock()
-        facts = observe(self.sources, name, now, Memory(), now)
-        decision = decide(facts, self.policy, now)
+        facts, decision, now = looked
         rules = tuple(
             RuleSeen(verdict.key, verdict.act.value, verdict.why, decided=verdict.act is Act.REFUSE)
             for verdict in decision.verdicts
-        )
-        blocked = {blocker.pod: blocker.why for blocker in decision.blockers}
-        actions = tuple(
-            Action("evict", verdict.key, verdict.why, held_back=blocked.get(verdict.key, ""))
-            for verdict in decision.verdicts
-            if verdict.act is Act.EVICT
         )
         shown = (
             seen("pods", then(facts.pods, len), now),
             seen("volume attachments", then(facts.attachments, len), now),
             seen("disruption budgets", then(facts.budgets, len), now),
         )
-        return Explanation("drain", f"If it were drained now: {decision.why}", rules, shown, actions)
+        return Explanation("drain", f"If it were drained now: {decision.why}", rules, shown)
+
+    def drain_plan(self, name: str) -> Explanation | None:
+        """What a drain of this node would do now, in order, with what would hold it back."""
+        looked = self._drained(name)
+        if looked is None:
+            return None
+        _, decision, _ = looked
+        blocked = {blocker.pod: blocker.why for blocker in decision.blockers}
+        actions = tuple(
+            Action("evict", verdict.key, verdict.why, held_back=blocked.get(verdict.key, ""))
+            for verdict in decision.verdicts
+            if verdict.act is Act.EVICT
+        )
+        rules = tuple(
+            RuleSeen(verdict.key, verdict.act.value, verdict.why, decided=verdict.act is Act.REFUSE)
+            for verdict in decision.verdicts
+            if verdict.act is not Act.EVICT
+        )
+        return Explanation("drain", f"If it were drained now: {decision.why}", rules, actions=actions)
+
+    def _drained(self, name: str) -> tuple[Facts, Decision, Instant] | None:
+        if self.nodes.store.get(name) is None:
+            return None
+        now = self.clock()
+        facts = observe(self.sources, name, now, Memory(), now)
+        return facts, decide(facts, self.policy, now), now
 
     def _fact(self, name: str, value: object) -> FactSeen:
         age = self.nodes.age()

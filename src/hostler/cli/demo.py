@@ -1,0 +1,212 @@
+"""`hostler demo`, which is `make run`: the sandbox with a small mixed fleet, the operator on it, and a story to watch.
+
+Everything the story does is a command a person could type; each is printed before it runs. With KUBECONFIG set there
+is no sandbox and no story: the operator looks at that cluster in a dry run, and says what it would do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hostler.cli import say
+from hostler.errors import Complaint, Exit
+
+if TYPE_CHECKING:
+    from hostler.sandbox import Sandbox
+
+app = typer.Typer()
+
+# In the sandbox nobody else can hold a lease, so the demo need not wait the usual quarter of a minute for it.
+LEASE = {"HOSTLER_LEASE_DURATION_SECONDS": "4", "HOSTLER_LEASE_RENEW_SECONDS": "3", "HOSTLER_LEASE_RETRY_SECONDS": "1"}
+FLEET = "apiVersion: hostler.dev/v1alpha1\nkind: Fleet\nmetadata: {name: cluster}\nspec: {}\n"
+
+NEXT = """
+What to try next, in another terminal:
+  export {exports}
+  {hostler} status                              what is on, who leads, what the ceiling leaves
+  {hostler} explain node/gpu-1                  every rule with its facts
+  {hostler} plan node/metal-0                   what a drain would do, pod by pod
+  {hostler} drain metal-0 --timeout 30  and see the budget that blocks it, by name
+  {hostler} pause --why "lunch"                 the stop button; `resume` lets it go on
+  {hostler} sandbox maintenance enter esx1      the vCenter task hangs, as it does under a passthrough VM
+  {hostler} sandbox --help                      the sandbox is yours: kill parts of it, too
+Ctrl-C ends the operator and the sandbox.
+"""
+
+
+@app.command()
+def demo(
+    dir: Annotated[Path, typer.Option("--dir", metavar="DIR", help="The sandbox's folder.")] = Path(".sandbox/demo"),
+    once: Annotated[bool, typer.Option("--once", help="End after the story instead of waiting for Ctrl-C.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the sandbox running at the end.")] = False,
+) -> None:
+    """Watch Hostler at work: in a sandbox of its own, or with KUBECONFIG set on that cluster in a dry run."""
+    if os.environ.get("KUBECONFIG"):
+        _look_only()
+        return
+    from hostler.sandbox import Options, Sandbox
+    from hostler.sandbox.build import Lines
+
+    say.note("Starting a sandbox. The first time on a machine it is built, which takes about ten minutes.")
+    box = Sandbox.up(dir, Options(fleet="mixed"), Lines(say.note))
+    say.note(box.news)
+    try:
+        _play(box, dir, once)
+    finally:
+        if not keep:
+            say.note("Ending the sandbox.")
+            box.down()
+
+
+def _look_only() -> None:
+    """The user's own cluster: nothing is written, every decision is said once."""
+    say.note(f"KUBECONFIG is set: looking at that cluster ({os.environ['KUBECONFIG']}) in a dry run.")
+    say.note("Nothing is written there. `hostler run` without --dry-run would act. Ctrl-C ends it.\n")
+    os.execv(sys.executable, [sys.executable, "-m", "hostler", "run", "--dry-run", "--log-format", "console"])
+
+
+def _play(box: Sandbox, dir: Path, once: bool) -> None:
+    address = f"127.0.0.1:{_free_port()}"
+    known = {"KUBECONFIG": str(box.layout.kubeconfig), "HOSTLER_OPERATOR": f"http://{address}"}
+    stage = Stage({**os.environ, **known, "HOSTLER_SANDBOX_DIR": str(dir), **LEASE}, address)
+    stage.kubectl("create", "namespace", "hostler", again=True)
+    stage.hostler("crds", "--apply")
+    stage.kubectl("apply", "-f", "-", given=FLEET)
+    with stage.operator():
+        _story(stage)
+        if once:
+            return
+        exports = " ".join(f"{name}={value}" for name, value in known.items())
+        say.note(NEXT.format(exports=exports, hostler=".venv/bin/hostler" if _checkout() else "hostler"))
+        stage.wait()
+
+
+def _story(stage: Stage) -> None:
+    stage.until_leading()
+    stage.tell("The operator leads. This is the fleet it looks after:")
+    stage.kubectl("get", "nodes", "-o", "custom-columns=NODE:.metadata.name,PROVIDER:.spec.providerID")
+    stage.hostler("status")
+    stage.tell("Somebody holds a node. It is cordoned, and the node says by whom and why.")
+    stage.hostler("hold", "gpu-0", "--why", "fan 3 is being replaced")
+    stage.tell("A colleague uncordons it by hand. The operator insists, once, and says so in an Event.")
+    stage.kubectl("uncordon", "gpu-0")
+    stage.until("gpu-0 is cordoned again", lambda: _unschedulable(stage, "gpu-0"))
+    stage.hostler("explain", "node/gpu-0")
+    stage.tell("The stop button: while it is pressed nothing is written, whatever happens.")
+    stage.hostler("pause", "--why", "showing the stop button")
+    stage.hostler("resume")
+    stage.tell("The last holder leaves: the node is back in service, as it was before.")
+    stage.hostler("release", "gpu-0")
+    stage.tell("What would happen if gpu-1 were drained now? The same decision that a drain takes, only printed.")
+    stage.hostler("plan", "node/gpu-1")
+    stage.tell("And the drain itself: held, emptied, with what is left named as it goes.")
+    stage.hostler("drain", "app-1", "--timeout", "60", may_fail=True)
+    stage.hostler("release", "app-1", may_fail=True)
+
+
+def _unschedulable(stage: Stage, node: str) -> bool:
+    return stage.ask("get", "node", node, "-o", "jsonpath={.spec.unschedulable}") == "true"
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _checkout() -> bool:
+    return Path("pyproject.toml").exists() and Path(".venv/bin/hostler").exists()
+
+
+class Stage:
+    """Where the story plays: commands that are printed before they run, and the operator in the background."""
+
+    def __init__(self, env: dict[str, str], address: str) -> None:
+        self._env = env
+        self._address = address
+        self._operator: subprocess.Popen[bytes] | None = None
+
+    def tell(self, sentence: str) -> None:
+        say.note(f"\n# {sentence}")
+
+    def hostler(self, *words: str, may_fail: bool = False) -> None:
+        self._run("hostler", [sys.executable, "-m", "hostler", *words], may_fail=may_fail)
+
+    def kubectl(self, *words: str, given: str | None = None, again: bool = False) -> None:
+        """`again`: it is fine if it was done before (a sandbox that is used a second time)."""
+        self._run("kubectl", self._kubectl(*words), given=given, may_fail=again)
+
+    def ask(self, *words: str) -> str:
+        """A quiet kubectl, for the story's own eyes."""
+        return subprocess.run(
+            self._kubectl(*words), env=self._env, capture_output=True, text=True, check=True, timeout=60
+        ).stdout.strip()
+
+    @contextmanager
+    def operator(self) -> Iterator[None]:
+        """The operator for as long as the block lasts; its log goes to this terminal."""
+        words = ["run", "--log-format", "console", "--http-address", self._address]
+        command = [sys.executable, "-m", "hostler", *words]
+        say.note(f"\n$ hostler {' '.join(words)} &")
+        # In a session of its own: Ctrl-C is for us, and we end the operator in good order.
+        self._operator = subprocess.Popen(command, env=self._env, start_new_session=True, stdout=sys.stderr)
+        try:
+            yield
+        finally:
+            self._operator.send_signal(signal.SIGTERM)
+            self._operator.wait(timeout=40)
+
+    def until_leading(self) -> None:
+        lease = (
+            "get",
+            "lease",
+            "-n",
+            "hostler",
+            "hostler",
+            "--ignore-not-found",
+            "-o",
+            "jsonpath={.spec.holderIdentity}",
+        )
+        self.until("the operator leads", lambda: bool(self.ask(*lease)))
+        # The lease is new: its holder begins to act after one duration, see docs/architecture.md.
+        time.sleep(float(LEASE["HOSTLER_LEASE_DURATION_SECONDS"]) + 0.5)
+
+    def until(self, what: str, look: Callable[[], bool], seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while not look():
+            if self._operator is not None and self._operator.poll() is not None:
+                raise Complaint(f"The operator ended with code {self._operator.returncode}; its last lines are above.")
+            if time.monotonic() > end:
+                raise Complaint(f"Not within {seconds:.0f} s: {what}.", hint="The operator's lines above may say why.")
+            time.sleep(0.2)
+
+    def wait(self) -> None:
+        assert self._operator is not None
+        try:
+            code = self._operator.wait()
+        except KeyboardInterrupt:
+            return
+        raise Complaint(f"The operator ended by itself with code {code}; its last lines are above.")
+
+    def _run(self, name: str, command: list[str], *, given: str | None = None, may_fail: bool = False) -> None:
+        words = command[3:] if name == "hostler" else command[2:]
+        say.note("$ " + " ".join([name, *(f"'{word}'" if " " in word else word for word in words)]))
+        done = subprocess.run(command, env=self._env, input=given, text=True, check=False)
+        if done.returncode and not may_fail:
+            raise Complaint(f"`{name} {words[0]}` ended with code {done.returncode}.", code=Exit.FAILED)
+
+    def _kubectl(self, *words: str) -> list[str]:
+        from hostler.sandbox.build import Silent, ensure
+
+        return [str(ensure("controlplane", Silent())), "kubectl", *words]
