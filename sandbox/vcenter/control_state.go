@@ -10,8 +10,10 @@ import (
 
 // findHost takes a name or a managed object id.
 func (c *Control) findHost(name string) (ref, error) {
-	_, _, hosts := c.sim.feed.snapshot()
-	for r, h := range hosts {
+	f := c.sim.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for r, h := range f.hosts {
 		if h.name == name || r.Value == name {
 			return r, nil
 		}
@@ -21,11 +23,13 @@ func (c *Control) findHost(name string) (ref, error) {
 
 // findVM takes a name, a BIOS or instance UUID or a managed object id, and never guesses.
 func (c *Control) findVM(name string) (ref, error) {
-	_, vms, _ := c.sim.feed.snapshot()
+	f := c.sim.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var found []ref
 	var uuids []string
-	for r, vm := range vms {
-		lower := strings.ToLower(name)
+	lower := strings.ToLower(name)
+	for r, vm := range f.vms {
 		if vm.name == name || vm.uuid == lower || vm.instance == lower || r.Value == name {
 			found = append(found, r)
 			uuids = append(uuids, vm.instance)
@@ -79,7 +83,7 @@ func (c *Control) state(*http.Request) (int, any, error) {
 func (s *Sim) view() stateView {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.look()
+	p := s.look(ref{})
 	out := stateView{Seq: p.seq, Hosts: []hostView{}, VMs: []vmView{}}
 	for _, r := range sortedBy(p.hosts, func(h hostState) string { return h.name }) {
 		h := p.hosts[r]

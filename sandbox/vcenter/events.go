@@ -253,17 +253,21 @@ func (f *Feed) unsubscribe(sub *subscription) {
 	delete(f.subs, sub)
 }
 
-// snapshot copies the shadow for a reader that takes its time.
-func (f *Feed) snapshot() (int64, map[ref]vmState, map[ref]hostState) {
+// snapshot copies the shadow of one cluster, or of everything with the zero reference.
+func (f *Feed) snapshot(cluster ref) (int64, map[ref]vmState, map[ref]hostState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	vms := make(map[ref]vmState, len(f.vms))
-	for r, vm := range f.vms {
-		vms[r] = *vm
-	}
-	hosts := make(map[ref]hostState, len(f.hosts))
+	hosts := map[ref]hostState{}
 	for r, h := range f.hosts {
-		hosts[r] = *h
+		if cluster == (ref{}) || h.clusterRef == cluster {
+			hosts[r] = *h
+		}
+	}
+	vms := map[ref]vmState{}
+	for r, vm := range f.vms {
+		if _, inside := hosts[vm.host]; inside {
+			vms[r] = *vm
+		}
 	}
 	return f.seq, vms, hosts
 }

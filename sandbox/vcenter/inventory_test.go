@@ -79,6 +79,7 @@ func TestFlagsAreCheckedBeforeAnythingStarts(t *testing.T) {
 		{[]string{"--inventory", "x", "--state", "y", "--control", "10.0.0.1:80"}, "not a loopback address"},
 		{[]string{"--inventory", "x", "--state", "y", "--listen", "nowhere"}, "is not an address like"},
 		{[]string{"--inventory", "x", "--state", "y", "--cert", "z"}, "--cert and --key belong together"},
+		{[]string{"--inventory", "x", "--state", "nowhere/y"}, "--state: there is no directory nowhere"},
 		{[]string{"--inventory", "x", "--state", "y", "more"}, `"more" is not expected`},
 	}
 	for _, c := range cases {

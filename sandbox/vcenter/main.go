@@ -71,6 +71,9 @@ func parse(args []string) (*options, error) {
 	case (o.cert == "") != (o.key == ""):
 		return nil, misuse{errors.New("--cert and --key belong together: give both or neither")}
 	}
+	if folder, err := os.Stat(filepath.Dir(o.state)); o.state != "" && (err != nil || !folder.IsDir()) {
+		return nil, misuse{fmt.Errorf("--state: there is no directory %s", filepath.Dir(o.state))}
+	}
 	for name, address := range map[string]string{"listen": o.listen, "control": o.control} {
 		if err := onlyLoopback(name, address); err != nil {
 			return nil, misuse{err}

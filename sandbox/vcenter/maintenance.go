@@ -136,7 +136,7 @@ func (s *Sim) step(e *entry) (vm, target ref, pause time.Duration, more bool) {
 	if s.entries[e.host] != e {
 		return ref{}, ref{}, 0, false // every task was cancelled or timed out
 	}
-	p := s.look()
+	p := s.look(s.hostNow(e.host).clusterRef)
 	left := 0
 	for _, r := range p.vmsOn[e.host] {
 		if !s.mustGo(p, e, r) {
@@ -195,7 +195,7 @@ func (s *Sim) destination(p *picture, r ref) (ref, bool) {
 }
 
 func (s *Sim) canGo(e *entry, vm, target ref) bool {
-	p := s.look()
+	p := s.look(s.hostNow(e.host).clusterRef)
 	state, there := p.vms[vm]
 	if !there || state.host != e.host || !inService(p.hosts[target]) || s.unreachable(p.ctx, vm, target) != nil {
 		return false

@@ -9,8 +9,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// picture is one look at the whole vCenter, taken with mu held, so that judging 5,000 VMs does not
-// count them 5,000 times.
+// picture is one look at a cluster or the whole vCenter, taken with mu held, so that judging 5,000 VMs
+// does not count them 5,000 times.
 type picture struct {
 	seq     int64
 	vms     map[ref]vmState
@@ -21,9 +21,10 @@ type picture struct {
 	ctx     *simulator.Context
 }
 
-func (s *Sim) look() *picture {
+// look takes a picture of one cluster, or of everything with the zero reference.
+func (s *Sim) look(cluster ref) *picture {
 	p := &picture{vmsOn: map[ref][]ref{}, hostsIn: map[ref][]ref{}, drs: map[ref]string{}, ctx: s.context()}
-	p.seq, p.vms, p.hosts = s.feed.snapshot()
+	p.seq, p.vms, p.hosts = s.feed.snapshot(cluster)
 	for r, vm := range p.vms {
 		p.vmsOn[vm.host] = append(p.vmsOn[vm.host], r)
 	}
