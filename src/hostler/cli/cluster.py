@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from hostler import log
 from hostler.errors import Complaint, Exit
 from hostler.fleet import remote
 from hostler.kube.client import Client
@@ -19,6 +20,7 @@ T = TypeVar("T")
 
 def ask_cluster(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
     """Run `work` with a client of the chosen cluster; what goes wrong there is a Complaint."""
+    log.set_up("console", "warning")  # what the rooms log on the way is for operators; people get sentences
     try:
         return asyncio.run(_ask(settings, work))
     except Unreachable as error:
@@ -27,7 +29,8 @@ def ask_cluster(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T
     except WriteRefused as refused:
         raise Complaint(refused.why, code=Exit.REFUSED) from refused
     except ApiError as error:
-        raise Complaint(f"The API server refused: {_sentence(error)}", hint=_hint(error), code=Exit.REFUSED) from error
+        sentence = f"The API server refused: {str(error).strip().rstrip('.')}."
+        raise Complaint(sentence, hint=_hint(error), code=Exit.REFUSED) from error
 
 
 async def _ask(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:

@@ -1,0 +1,262 @@
+"""`hostler hold`, `release`, `drain`, `pause` and `crds` as a person types them, on the real control plane."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostler.errors import Exit
+from hostler.sandbox import Sandbox
+from tests.real.conftest import Eventually
+from tests.real.operating import hostler, kubeconfig_as
+
+MakeNode = Callable[..., str]
+
+
+@pytest.fixture
+def fleet(sandbox: Sandbox) -> Iterator[None]:
+    """The CRD is there, and no Fleet before and after."""
+    assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
+    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    yield
+    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+
+
+def node(sandbox: Sandbox, name: str) -> dict[str, Any]:
+    return sandbox.get("node", name)
+
+
+def cordoned(sandbox: Sandbox, name: str) -> bool:
+    return bool(node(sandbox, name)["spec"].get("unschedulable", False))
+
+
+# -- hold and release
+
+
+def test_hold_and_release(sandbox: Sandbox, make_node: MakeNode) -> None:
+    name = make_node()
+    done = hostler(sandbox.kubeconfig, "hold", name, "--why", "new disks")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert f"{name} is held by sandbox-admin: new disks." in done.stderr
+    assert cordoned(sandbox, name)
+    again = hostler(sandbox.kubeconfig, "hold", name, "--why", "new disks", "-o", "json")
+    assert json.loads(again.stdout)["changed"] is False
+    done = hostler(sandbox.kubeconfig, "release", name)
+    assert "it is schedulable again" in done.stderr
+    assert not cordoned(sandbox, name)
+
+
+def test_somebody_else_s_hold_is_released_only_by_name(sandbox: Sandbox, make_node: MakeNode) -> None:
+    name = make_node()
+    hostler(sandbox.kubeconfig, "hold", name, "--why", "theirs", "--holder", "ada")
+    refused = hostler(sandbox.kubeconfig, "release", name)
+    assert refused.returncode == Exit.REFUSED
+    assert f"{name} is held by ada (theirs), not by sandbox-admin." in refused.stderr
+    assert cordoned(sandbox, name)
+    assert hostler(sandbox.kubeconfig, "release", name, "--holder", "ada").returncode == 0
+    assert not cordoned(sandbox, name)
+
+
+def test_a_dry_run_writes_nothing(sandbox: Sandbox, make_node: MakeNode) -> None:
+    name = make_node()
+    before = node(sandbox, name)["metadata"]["annotations"]
+    done = hostler(sandbox.kubeconfig, "hold", name, "--why", "x", "--dry-run")
+    assert done.stderr.splitlines()[-1].startswith(f"Would be: {name} is held by")
+    assert not cordoned(sandbox, name)
+    assert node(sandbox, name)["metadata"]["annotations"] == before
+
+
+def test_a_node_that_is_not_there(sandbox: Sandbox) -> None:
+    for words in (("hold", "nope", "--why", "x"), ("release", "nope"), ("drain", "nope")):
+        done = hostler(sandbox.kubeconfig, *words)
+        assert done.returncode == Exit.REFUSED
+        assert "There is no node nope in this cluster." in done.stderr
+
+
+def test_somebody_without_rights_is_told_which(sandbox: Sandbox, make_node: MakeNode, tmp_path: Path) -> None:
+    name = make_node()
+    done = hostler(kubeconfig_as(sandbox, tmp_path, "nobody"), "hold", name, "--why", "x", "--beyond-ceiling")
+    assert done.returncode == Exit.REFUSED
+    assert f'nodes "{name}" is forbidden' in done.stderr
+    assert "Ask whoever runs the cluster for that right" in done.stderr
+
+
+def test_the_ceiling_binds_people_too_unless_they_insist(sandbox: Sandbox, make_node: MakeNode) -> None:
+    name = make_node()
+    held_back = hostler(sandbox.kubeconfig, "hold", name, "--why", "x", "--max-unavailable", "0")
+    assert held_back.returncode == Exit.REFUSED
+    assert f"{name} stays in service: MAX_UNAVAILABLE (0) allows none of" in held_back.stderr
+    assert "--beyond-ceiling" in held_back.stderr
+    assert not cordoned(sandbox, name)
+    insisted = hostler(sandbox.kubeconfig, "hold", name, "--why", "x", "--max-unavailable", "0", "--beyond-ceiling")
+    assert insisted.returncode == 0
+    assert cordoned(sandbox, name)
+
+
+# -- drain
+
+
+def deployment(namespace: str, name: str, on: str, replicas: int = 2) -> dict[str, Any]:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [{"name": "c", "image": "example.org/none:1"}],
+                    "nodeSelector": {"kubernetes.io/hostname": on},
+                    "tolerations": [{"operator": "Exists"}],
+                },
+            },
+        },
+    }
+
+
+def pods_on(sandbox: Sandbox, namespace: str, name: str) -> list[str]:
+    found = sandbox.get("pods", "-n", namespace, f"--field-selector=spec.nodeName={name}")["items"]
+    return [pod["metadata"]["name"] for pod in found]
+
+
+def running_on(sandbox: Sandbox, namespace: str, name: str, replicas: int, eventually: Eventually) -> None:
+    sandbox.apply(deployment(namespace, "web", name, replicas))
+    eventually(lambda: len(pods_on(sandbox, namespace, name)) == replicas, 60, "the pods are placed")
+
+
+def test_drain_empties_the_node_and_keeps_it_held(
+    sandbox: Sandbox, make_node: MakeNode, namespace: str, eventually: Eventually
+) -> None:
+    name = make_node()
+    running_on(sandbox, namespace, name, 3, eventually)
+    dry = hostler(sandbox.kubeconfig, "drain", name, "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert dry.stdout.count("  evict  ") == 3
+    assert "  stay   DaemonSet " in dry.stdout
+    assert not cordoned(sandbox, name)
+    done = hostler(sandbox.kubeconfig, "drain", name, "--why", "new disks", "--timeout", "60")
+    assert done.returncode == 0, done.stderr
+    assert f"{name} is drained" in done.stderr
+    assert f"hostler release {name}" in done.stderr
+    assert pods_on(sandbox, namespace, name) == []
+    assert cordoned(sandbox, name)
+
+
+def test_drain_names_the_budget_that_blocks_it_and_gives_up_in_time(
+    sandbox: Sandbox, make_node: MakeNode, namespace: str, eventually: Eventually
+) -> None:
+    name = make_node()
+    running_on(sandbox, namespace, name, 1, eventually)
+    sandbox.apply(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "keep", "namespace": namespace},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+        }
+    )
+    eventually(
+        lambda: sandbox.get("pdb", "keep", "-n", namespace).get("status", {}).get("expectedPods") == 1, 30, "the budget"
+    )
+    done = hostler(sandbox.kubeconfig, "drain", name, "--timeout", "4", "-o", "json")
+    assert done.returncode == Exit.FAILED, done.stderr
+    ended = json.loads(done.stdout)
+    assert ended["state"] == "deadline-passed"
+    assert len(ended["left"]) == 1
+    assert "keep" in done.stderr
+    assert cordoned(sandbox, name)
+
+
+def test_drain_refuses_what_the_policy_forbids_and_evicts_nothing(
+    sandbox: Sandbox, make_node: MakeNode, namespace: str, eventually: Eventually
+) -> None:
+    name = make_node()
+    running_on(sandbox, namespace, name, 1, eventually)
+    sandbox.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "alone", "namespace": namespace},
+            "spec": {
+                "nodeName": name,
+                "containers": [{"name": "c", "image": "example.org/none:1"}],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        }
+    )
+    done = hostler(sandbox.kubeconfig, "drain", name, "--drain-refuse-unmanaged", "--timeout", "30")
+    assert done.returncode == Exit.REFUSED, done.stderr
+    assert f"{namespace}/alone" in done.stderr
+    assert len(pods_on(sandbox, namespace, name)) == 2
+
+
+@pytest.mark.usefixtures("fleet")
+def test_drain_respects_the_stop_button(sandbox: Sandbox, make_node: MakeNode) -> None:
+    name = make_node()
+    assert hostler(sandbox.kubeconfig, "pause", "--why", "fire", "--wait", "0").returncode == 0
+    held_back = hostler(sandbox.kubeconfig, "drain", name)
+    assert held_back.returncode == Exit.REFUSED
+    assert "The Fleet is paused: fire." in held_back.stderr
+    assert not cordoned(sandbox, name)
+    assert hostler(sandbox.kubeconfig, "drain", name, "--even-if-paused").returncode == 0
+
+
+# -- pause and resume without an operator
+
+
+@pytest.mark.usefixtures("fleet")
+def test_pause_makes_the_fleet_and_resume_clears_it(sandbox: Sandbox) -> None:
+    done = hostler(sandbox.kubeconfig, "pause", "--why", "storage is on fire", "--wait", "0.5", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["confirmed"] is False
+    assert "No operator has confirmed it within 0.5 s" in json.loads(done.stdout)["why"]
+    assert sandbox.get("fleet", "cluster")["spec"] == {
+        "paused": True, "pausedReason": "storage is on fire", "pausedBy": "sandbox-admin",
+    }  # fmt: skip
+    done = hostler(sandbox.kubeconfig, "resume", "--wait", "0")
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert sandbox.get("fleet", "cluster")["spec"] == {"paused": False}
+    assert "Nothing was paused." in hostler(sandbox.kubeconfig, "resume").stderr
+
+
+@pytest.mark.usefixtures("fleet")
+def test_a_fleet_owned_by_gitops_can_be_paused_by_hand(sandbox: Sandbox) -> None:
+    """The button must win whoever owns the field."""
+    sandbox.kubectl(
+        "apply", "--server-side", "--field-manager=gitops", "-f", "-",
+        input=json.dumps(
+            {
+                "apiVersion": "hostler.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "cluster"},
+                "spec": {"paused": False, "maxUnavailable": 3},
+            }
+        ),
+    )  # fmt: skip
+    assert hostler(sandbox.kubeconfig, "pause", "--why", "x", "--wait", "0").returncode == 0
+    spec = sandbox.get("fleet", "cluster")["spec"]
+    assert (spec["paused"], spec["maxUnavailable"]) == (True, 3)
+
+
+def test_without_the_crd_pausing_says_how_to_get_it(sandbox: Sandbox) -> None:
+    sandbox.kubectl("delete", "crd", "fleets.hostler.dev", "--ignore-not-found")
+    done = hostler(sandbox.kubeconfig, "pause", "--why", "x")
+    assert done.returncode == Exit.REFUSED
+    assert "this cluster does not know that kind" in done.stderr
+    assert "hostler crds --apply" in done.stderr
+    assert "Nothing is paused" in hostler(sandbox.kubeconfig, "resume").stderr
+    installed = hostler(sandbox.kubeconfig, "crds", "--apply")
+    assert installed.returncode == 0
+    assert "fleets.hostler.dev is installed." in installed.stderr
+
+
+def test_version_of_the_server(sandbox: Sandbox) -> None:
+    done = hostler(sandbox.kubeconfig, "version", "--server", "-o", "json")
+    assert json.loads(done.stdout)["kubernetes"].startswith("v1.")

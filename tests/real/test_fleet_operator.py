@@ -1,0 +1,258 @@
+"""The operator as a process: the Fleet's status, and what the CLI learns from it, in every way it can be reached."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostler.errors import Exit
+from hostler.sandbox import Sandbox
+from tests.real.conftest import Eventually
+from tests.real.operating import Running, hostler, kubeconfig_as, operator
+
+MakeNode = Callable[..., str]
+
+
+@pytest.fixture
+def fleet(sandbox: Sandbox) -> Iterator[None]:
+    """The CRD and an empty Fleet; no Fleet afterwards."""
+    assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
+    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.apply({"apiVersion": "hostler.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "cluster"}, "spec": {}})
+    yield
+    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+
+
+@pytest.fixture
+def running(sandbox: Sandbox, fleet: None, namespace: str, tmp_path: Path) -> Iterator[Running]:
+    with operator(sandbox, tmp_path, namespace) as started:
+        started.said("leading")
+        yield started
+
+
+def conditions(sandbox: Sandbox) -> dict[str, str]:
+    status = sandbox.get("fleet", "cluster").get("status", {})
+    return {one["type"]: one["status"] for one in status.get("conditions", [])}
+
+
+def test_the_status_follows_what_is_the_case_and_is_not_written_without_a_reason(
+    sandbox: Sandbox, running: Running, make_node: MakeNode, eventually: Eventually
+) -> None:
+    wanted = {"Ready": "True", "Paused": "False", "IncumbentFound": "False", "CeilingReached": "False"}
+    eventually(lambda: conditions(sandbox) == wanted, 60, "all is well")
+    name = make_node()
+    hostler(sandbox.kubeconfig, "hold", name, "--why", "x")
+
+    def counts() -> Any:
+        return sandbox.get("fleet", "cluster")["status"]["counts"]
+
+    eventually(lambda: counts()["held"] >= 1, 30, "the held node is counted")
+    held = counts()["held"]
+    hostler(sandbox.kubeconfig, "release", name)
+    eventually(lambda: counts()["held"] == held - 1, 30, "the released node is not")
+    before = sandbox.get("fleet", "cluster")["metadata"]["resourceVersion"]
+    sandbox.kubectl("annotate", "node", name, "example.org/beat=1")
+    status = sandbox.get("fleet", "cluster")
+    assert status["metadata"]["resourceVersion"] == before
+    assert status["status"]["leader"].startswith(running_host())
+    capabilities = {one["name"]: one for one in status["status"]["capabilities"]}
+    assert capabilities["holds"]["writes"] is True
+    assert (capabilities["metal"]["enabled"], capabilities["metal"]["writes"]) == (False, False)
+
+
+def running_host() -> str:
+    return socket.gethostname()
+
+
+def test_the_ceiling_of_the_fleet_wins_and_is_shown(sandbox: Sandbox, running: Running, eventually: Eventually) -> None:
+    sandbox.kubectl("patch", "fleet", "cluster", "--type=merge", "-p", '{"spec":{"maxUnavailable":1}}')
+    eventually(lambda: sandbox.get("fleet", "cluster")["status"]["counts"]["ceiling"] == 1, 30, "the Fleet's ceiling")
+    generation = sandbox.get("fleet", "cluster")["metadata"]["generation"]
+    assert sandbox.get("fleet", "cluster")["status"]["observedGeneration"] == generation
+
+
+def test_pause_is_confirmed_by_the_operator_and_said_everywhere(
+    sandbox: Sandbox, running: Running, eventually: Eventually
+) -> None:
+    eventually(lambda: conditions(sandbox).get("Ready") == "True", 60, "ready")
+    done = hostler(sandbox.kubeconfig, "pause", "--why", "fire", "--wait", "30")
+    assert "has stopped writing" in done.stderr
+    assert (conditions(sandbox)["Paused"], conditions(sandbox)["Ready"]) == ("True", "False")
+    status = hostler(sandbox.kubeconfig, "status", "--operator", running.url)
+    assert "The Fleet is paused by sandbox-admin: fire." in status.stdout
+    explained = hostler(sandbox.kubeconfig, "explain", "node/nope", "--operator", running.url)
+    assert explained.returncode == Exit.REFUSED
+    done = hostler(sandbox.kubeconfig, "resume", "--wait", "30")
+    assert "writes again where it may" in done.stderr
+    eventually(lambda: conditions(sandbox)["Ready"] == "True", 30, "ready again")
+
+
+def test_status_config_explain_and_plan_by_url(sandbox: Sandbox, running: Running, make_node: MakeNode) -> None:
+    name = make_node()
+    at = ("--operator", running.url)
+    status = json.loads(hostler(sandbox.kubeconfig, "status", *at, "-o", "json").stdout)
+    assert status["leads"] is True
+    config = hostler(sandbox.kubeconfig, "config", "--running", *at)
+    assert "flag --http-address" in config.stdout
+    explained = hostler(sandbox.kubeconfig, "explain", f"node/{name}", *at)
+    assert explained.returncode == 0, explained.stderr
+    assert explained.stdout.startswith(f"node/{name}")
+    assert "platform: " in explained.stdout
+    answer = json.loads(hostler(sandbox.kubeconfig, "explain", f"node/{name}", *at, "-o", "json").stdout)
+    assert {"platform", "holds"} <= {one["capability"] for one in answer["explanations"]}
+    assert hostler(sandbox.kubeconfig, "plan", f"node/{name}", *at).returncode == 0
+    unknown = hostler(sandbox.kubeconfig, "explain", "cow/bella", *at)
+    assert unknown.returncode == Exit.REFUSED
+    assert "What can be explained: node" in unknown.stderr
+
+
+def test_an_operator_outside_the_cluster_says_where_it_is(sandbox: Sandbox, running: Running, namespace: str) -> None:
+    done = hostler(sandbox.kubeconfig, "status", "--namespace", namespace)
+    assert done.returncode == Exit.UNREACHABLE
+    assert "The operator runs outside the cluster, as a process on" in done.stderr
+    assert "It listens only on its own machine" in done.stderr
+    assert f"Use: --operator {running.url}" in done.stderr
+
+
+def lease(namespace: str, holder: str, port: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "hostler", "namespace": namespace, "annotations": {"hostler.dev/port": port}},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
+    }
+
+
+def reach(namespace: str, user: str, *rules: dict[str, Any]) -> list[dict[str, Any]]:
+    about = {"name": f"r-{user}", "namespace": namespace}
+    api = "rbac.authorization.k8s.io"
+    return [
+        {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": about, "rules": list(rules)},
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "RoleBinding",
+            "metadata": about,
+            "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
+            "roleRef": {"apiGroup": api, "kind": "Role", "name": about["name"]},
+        },
+    ]
+
+
+READ_LEASE = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}
+USE_PROXY = {"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]}
+
+
+def test_every_way_in_which_the_leader_cannot_be_reached_has_its_sentence(
+    sandbox: Sandbox, namespace: str, tmp_path: Path
+) -> None:
+    def status(kubeconfig: Path = sandbox.kubeconfig) -> str:
+        done = hostler(kubeconfig, "status", "--namespace", namespace)
+        assert done.returncode in (Exit.UNREACHABLE, Exit.REFUSED), done.stderr
+        assert done.stdout == ""
+        return done.stderr
+
+    assert f"No operator has run here: there is no lease {namespace}/hostler." in status()
+    stranger = kubeconfig_as(sandbox, tmp_path, "stranger")
+    assert 'Ask for "get" on "leases.coordination.k8s.io"' in status(stranger)
+    sandbox.apply(lease(namespace, "", ""))
+    assert f"the lease {namespace}/hostler is free" in status()
+    sandbox.apply(lease(namespace, "pod-1_aaaa", ""))
+    assert "does not say how it can be reached" in status()
+    sandbox.apply(lease(namespace, "pod-1_aaaa", "8080"))
+    assert "names pod pod-1, but it does not answer" in status()
+    sandbox.apply(*reach(namespace, "reader", READ_LEASE))
+    assert 'Ask for "get" on "pods/proxy"' in status(kubeconfig_as(sandbox, tmp_path, "reader"))
+
+
+def test_through_the_api_server_s_proxy_to_the_pod_that_leads(
+    sandbox: Sandbox, running: Running, namespace: str, make_node: MakeNode, tmp_path: Path, eventually: Eventually
+) -> None:
+    """The pod is kwok's, its address this machine's own: the API server's proxy is the real one, with real RBAC."""
+    name = make_node()
+    address = _own_address()
+    if address is None:
+        pytest.skip("this machine has no address but loopback, which the API server's proxy refuses")
+    with operator(
+        sandbox, tmp_path, namespace, "--http-address", f"{address}:0", "--lease-name", "second", name="pod"
+    ) as pod:
+        port = pod.url.rpartition(":")[2]
+        sandbox.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "hostler-0", "namespace": namespace},
+                "spec": {
+                    "nodeName": name,
+                    "containers": [{"name": "c", "image": "example.org/none:1"}],
+                    "tolerations": [{"operator": "Exists"}],
+                },
+            }
+        )
+        eventually(
+            lambda: sandbox.get("pod", "hostler-0", "-n", namespace)["status"].get("phase") == "Running",
+            60,
+            "the pod runs",
+        )
+        ips = json.dumps({"status": {"podIP": address, "podIPs": [{"ip": address}]}})
+        sandbox.kubectl("-n", namespace, "patch", "pod", "hostler-0", "--subresource=status", "--type=merge", "-p", ips)
+        third = lease(namespace, "hostler-0_bbbb", port)
+        third["metadata"]["name"] = "third"
+        sandbox.apply(third, *reach(namespace, "viewer", READ_LEASE, USE_PROXY))
+        viewer = kubeconfig_as(sandbox, tmp_path, "viewer")
+        by = ("--namespace", namespace, "--lease-name", "third")
+        status = hostler(viewer, "status", *by)
+        assert status.returncode == 0, status.stderr
+        assert pod.said("started")["identity"] in status.stdout
+        unknown = hostler(viewer, "explain", "cow/bella", *by)
+        assert unknown.returncode == Exit.REFUSED
+        assert 'Nothing here explains a "cow"' in unknown.stderr
+
+
+def _own_address() -> str | None:
+    """An address of this machine that is not loopback; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        address = str(probe.getsockname()[0])
+    return None if address.startswith("127.") else address
+
+
+def test_a_dry_run_writes_nothing_anywhere(
+    sandbox: Sandbox, fleet: None, namespace: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    with operator(sandbox, tmp_path, namespace, "--dry-run") as dry:
+        eventually(
+            lambda: any(line.get("event") == "would write" for line in dry.lines()), 60, "it says what it would do"
+        )
+    writes = [one for one in _of(sandbox, dry.user) if one["verb"] not in ("get", "list", "watch")]
+    # Who am I is asked by creating a SelfSubjectReview, which is stored nowhere.
+    assert {one["objectRef"]["resource"] for one in writes} <= {"selfsubjectreviews"}
+
+
+def _of(sandbox: Sandbox, user: str) -> list[dict[str, Any]]:
+    return [one for one in sandbox.audit() if one.get("impersonatedUser", {}).get("username") == user]
+
+
+def test_a_cluster_without_the_crd_is_served_all_the_same(
+    sandbox: Sandbox, namespace: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    sandbox.kubectl("delete", "crd", "fleets.hostler.dev", "--ignore-not-found")
+    with operator(sandbox, tmp_path, namespace) as bare:
+        bare.said("leading")
+
+        def answer() -> dict[str, Any]:
+            done = hostler(sandbox.kubeconfig, "status", "--operator", bare.url, "-o", "json")
+            found: dict[str, Any] = json.loads(done.stdout)
+            return found
+
+        eventually(lambda: not answer()["paused"], 30, "it is known that nothing is paused")
+        assert "no Fleet kind" in answer()["pause"]
+        assert answer()["status"]["counts"]["nodes"] > 0
+    hostler(sandbox.kubeconfig, "crds", "--apply")
