@@ -24,7 +24,7 @@ from hostler.kube.records import Secret
 log = structlog.get_logger("hostler.clusters")
 
 KEYS = ("value", "kubeconfig")  # Cluster API's name for it, and everybody else's
-LARGEST = 256 * 1024
+LARGEST = 64 * 1024
 FRESH = 10.0  # seconds for which a Secret need not be read again
 Name: TypeAlias = tuple[str, str]
 
@@ -59,6 +59,7 @@ class Clusters:
         self._hub = hub
         self._most, self._idle, self._clock, self._timeout = most, idle, clock, timeout
         self._entries: dict[Name, Entry] = {}
+        self._refused: dict[Name, tuple[str, Unavailable]] = {}  # what was wrong with which content
         self._turns = tuple(asyncio.Lock() for _ in range(32))
 
     def __len__(self) -> int:
@@ -113,6 +114,9 @@ class Clusters:
         if entry is not None and entry.content == content and name in self._entries:
             entry.read, entry.rejections = self._clock(), entry.connection.rejections
             return entry
+        refused = self._refused.get(name)
+        if refused is not None and refused[0] == content:
+            return refused[1]
         return await self._make(name, data, content)
 
     async def _read(self, name: Name) -> Secret | Unavailable:
@@ -136,12 +140,19 @@ class Clusters:
             # In a thread: somebody else wrote this text, and YAML can be slow to read.
             connection = await asyncio.to_thread(from_bytes, data, label)
         except Complaint as complaint:
-            return Unavailable(str(complaint))
+            return self._refuse(name, content, Unavailable(str(complaint)))
         now = self._clock()
         entry = Entry(Client(connection, timeout=self._timeout), connection, content, read=now, used=now)
         self._entries[name] = entry
         log.info("cluster connected", secret="/".join(name), server=connection.server)
         return entry
+
+    def _refuse(self, name: Name, content: str, why: Unavailable) -> Unavailable:
+        """Remember what is wrong with this content: reading it again would cost time and change nothing."""
+        if len(self._refused) >= self._most:
+            self._refused.pop(next(iter(self._refused)))
+        self._refused[name] = (content, why)
+        return why
 
     async def _make_room(self) -> bool:
         """Close the one unused for longest, if any is unused."""

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from hostler.kube.client import Credentials
 from hostler.kube.contact import check as check
-from hostler.kube.kubeconfig import Chosen, Material, Merged, Origin, files_of, parse_untrusted, read, wrong
+from hostler.kube.kubeconfig import Chosen, Material, Merged, Origin, files_of, parse, read, wrong
 from hostler.kube.login import LoginSource, TokenFileLogin, certificate_of, impersonation, login_of
 from hostler.kube.proxy import check_proxy, proxy_from_environment
 from hostler.kube.tls import Tls
@@ -87,7 +87,7 @@ def _from_files(files: list[Path], context: str | None, why: str) -> ApiConnecti
 def from_bytes(data: bytes, label: str = "the kubeconfig Secret", context: str | None = None) -> ApiConnection:
     """A kubeconfig somebody else wrote, for example in a Secret: it may name no files and no commands of ours."""
     origin = Origin(label)
-    chosen = Merged([(origin, parse_untrusted(data, label))]).choose(context)
+    chosen = Merged([(origin, parse(data, label, trusted=False))]).choose(context)
     return connect(chosen, source=f"{label}, context {chosen.context!r}")
 
 

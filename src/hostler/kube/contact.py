@@ -77,6 +77,8 @@ async def _whoami(client: Client) -> str:
 def _unreachable(client: Client, error: Unreachable) -> Complaint:
     at = _at(client)
     for cause in _causes(error):
+        if isinstance(cause, aiohttp.ClientSSLError):
+            continue  # aiohttp's own also call themselves SSLError, but the real one is behind them
         if isinstance(cause, ssl.SSLCertVerificationError):
             return _bad_certificate(client, cause)
         if isinstance(cause, ssl.SSLError):

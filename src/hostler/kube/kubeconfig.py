@@ -198,11 +198,15 @@ def read(path: Path) -> File:
     return parse(data, f"the kubeconfig {path}")
 
 
-def parse(data: bytes, label: str, *, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> File:
+def parse(data: bytes, label: str, *, trusted: bool = True) -> File:
+    """What `read` does with a file's content. Not trusted: no aliases, which can make a small text a huge value.
+
+    PyYAML's C loader would be faster, but deep nesting makes it overflow the stack and kills the process.
+    """
     if len(data) > LARGEST:
         raise wrong(f"{label} is larger than 1 MiB, so it is not a kubeconfig")
     try:
-        raw = yaml.load(data, Loader=loader)  # a SafeLoader: builds plain values only
+        raw = yaml.load(data, Loader=_Shallow if trusted else _NoAliases)  # SafeLoaders: plain values only
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise wrong(f"{label} is not YAML: {_place(error)}", "Is it really a kubeconfig?") from error
     if not isinstance(raw, dict):
@@ -214,12 +218,21 @@ def parse(data: bytes, label: str, *, loader: type[yaml.SafeLoader] = yaml.SafeL
         raise wrong(f"{label} has a field of the wrong kind: {error}", "Numbers and true/false need quotes.") from error
 
 
-def parse_untrusted(data: bytes, label: str) -> File:
-    """As `parse`, for bytes somebody else wrote: no aliases, which can make a small text a huge value."""
-    return parse(data, label, loader=_NoAliases)
+class _Shallow(yaml.SafeLoader):
+    """Refuses what no kubeconfig has: more than forty levels."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._depth += 1
+        if self._depth > 40:
+            raise yaml.YAMLError("it is nested too deeply")
+        found = super().compose_node(parent, index)
+        self._depth -= 1
+        return found
 
 
-class _NoAliases(yaml.SafeLoader):
+class _NoAliases(_Shallow):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("YAML aliases are not allowed here")
