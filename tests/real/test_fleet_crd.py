@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import pytest
 
+from hostler.fleet.button import Pressed, press
 from hostler.fleet.crd import Column, definition
 from hostler.fleet.decide import CapabilityFacts, FleetFacts, decide_status
 from hostler.fleet.install import install
@@ -117,6 +118,17 @@ def test_every_status_we_can_decide_is_accepted_and_reads_back_the_same(ask: Ask
         return await client.patch(FLEET, NAME, body, type=Fleet, subresource="status")
 
     assert ask(write).status == status
+
+
+@pytest.mark.usefixtures("no_fleet")
+def test_two_people_press_the_button_at_once(sandbox: Sandbox, ask: Ask[Any]) -> None:
+    """There is no Fleet yet, so one of the two makes it; both are told that it is paused."""
+
+    async def both(client: Client) -> list[Pressed]:
+        return await asyncio.gather(*(press(client, why=why, wait=0) for why in ("one", "two")))
+
+    assert [pressed.paused for pressed in ask(both)] == [True, True]
+    assert sandbox.get("fleet", NAME)["spec"]["paused"] is True
 
 
 # -- everything the generator can say, enforced by the real server

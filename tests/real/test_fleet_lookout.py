@@ -10,15 +10,20 @@ from pathlib import Path
 import pytest
 
 from hostler.fleet.capabilities import Capability, Choice
+from hostler.fleet.controller import FleetController
 from hostler.fleet.guard import Guard
 from hostler.fleet.incumbents import Incumbent, State, Trail, Verdict, Where
 from hostler.fleet.lookout import Lookout, look
 from hostler.fleet.model import Fleet
+from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.config import load
-from hostler.kube.kinds import FLEET
+from hostler.kube.errors import WriteRefused
+from hostler.kube.kinds import CONFIG_MAP, DEPLOYMENT, FLEET, NODE
 from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node, Object
 from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
 from hostler.sandbox import Sandbox
 from tests.real.operating import kubeconfig_as
 
@@ -32,6 +37,7 @@ def incumbent(namespace: str) -> Incumbent:
         leases=(Where(namespace, "old-lock"),),
         trails=(Trail("deployments.apps", Where(namespace, "router"), "old-operator"),),
         webhook_services=(Where(namespace, "old-hook"),),
+        definitions=("none.test.hostler.dev", f"olds.{namespace}.test.hostler.dev"),
         remedy="Scale it to 0.",
     )
 
@@ -188,6 +194,80 @@ def test_a_webhook_left_behind(sandbox: Sandbox, namespace: str, webhook: str, s
         }
     )  # fmt: skip
     assert story.look().state is State.ABSENT
+
+
+@pytest.fixture
+def converted(sandbox: Sandbox, namespace: str) -> Iterator[str]:
+    """A CRD of the old provider whose conversion webhook is left behind."""
+    group = f"{namespace}.test.hostler.dev"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    sandbox.apply(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"olds.{group}"},
+            "spec": {
+                "group": group,
+                "scope": "Namespaced",
+                "names": {"plural": "olds", "kind": "Old"},
+                "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+                "conversion": {
+                    "strategy": "Webhook",
+                    "webhook": {
+                        "conversionReviewVersions": ["v1"],
+                        "clientConfig": {"service": {"namespace": namespace, "name": "old-hook"}},
+                    },
+                },
+            },
+        }
+    )
+    yield f"olds.{group}"
+    sandbox.kubectl("delete", "crd", f"olds.{group}")
+
+
+def test_a_conversion_webhook_left_behind(converted: str, story: Story) -> None:
+    left = story.look()
+    assert left.state is State.FOUND
+    assert f"its webhook conversion of {converted} is still registered" in left.why
+
+
+def test_ours_observes_and_says_so_but_writes_nothing(sandbox: Sandbox, namespace: str) -> None:
+    """The whole way: incumbent, lookout, guard, writer, Fleet status. Then the incumbent goes, and ours may write."""
+    sandbox.apply(deployment(namespace, "old", 1))
+    choice = Choice(Capability("metal", "Test.", incumbents=(incumbent(namespace),)), True, "Named.")
+
+    async def story() -> None:
+        async with Client(load(str(sandbox.kubeconfig))) as client:
+            metrics = Metrics()
+            fleet, nodes = Watch(client, FLEET, Fleet, metrics=metrics), Watch(client, NODE, Node, metrics=metrics)
+            tasks = [asyncio.create_task(watch.run()) for watch in (fleet, nodes)]
+            for watch in (fleet, nodes):
+                await watch.synced.wait()
+            guard = Guard(fleet, leader=lambda: None, choices=[choice])
+            lookout = Lookout(client, guard)
+            writer = Writer(client, "metal", gate=guard.gate_for("metal"), budget=WriteBudget())
+            status = FleetController(fleet, nodes, guard, writer, limit="", leader=lambda: "me", metrics=metrics)
+            await lookout.once()
+            with pytest.raises(WriteRefused, match="The old provider: Deployment"):
+                await writer.create(
+                    CONFIG_MAP, {"metadata": {"name": "ours"}}, namespace, type=Object, why="it is our turn"
+                )
+            shown = status.status()
+            condition = next(one for one in shown.conditions if one.type == "IncumbentFound")
+            assert condition.status == "True"
+            assert condition.message.startswith("metal only observes. The old provider: Deployment")
+            assert shown.capabilities[0].incumbent == "the old provider"
+            await client.patch(DEPLOYMENT, "old", {"spec": {"replicas": 0}}, namespace, type=Object)
+            await lookout.once()
+            made = await writer.create(
+                CONFIG_MAP, {"metadata": {"name": "ours"}}, namespace, type=Object, why="it is our turn"
+            )
+            assert made is not None
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(story())
 
 
 def test_what_we_may_not_see_is_not_absent(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hostler.errors import Complaint, Exit
 from hostler.settings import foundation as f
 from hostler.settings import maintenance as m
+from hostler.settings.document import markdown
 from hostler.settings.model import HIDDEN, AnySetting, Setting
 from hostler.settings.readers import ADDRESS, LABEL, LIMIT, SWITCH, URL, Address, names, rate, seconds, whole
 from hostler.settings.resolve import resolve, survey
@@ -295,3 +296,11 @@ def test_small_readers() -> None:
     for reader, wrong in ((URL, "h:1"), (LABEL, "a b=c"), (LIMIT, "101%"), (LIMIT, "-1"), (SWITCH, "si")):
         with pytest.raises(ValueError, match=r"^$"):
             reader.read(wrong)
+
+
+# -- the documentation
+
+
+def test_the_documentation_is_what_the_table_says() -> None:
+    written = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    assert written == markdown(), "run: python -m hostler.settings.document > docs/settings.md"

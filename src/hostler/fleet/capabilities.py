@@ -31,6 +31,10 @@ class Choice:
 
 
 _CAPM3 = Where("capm3-system", "capm3-controller-manager")
+_METAL3 = (
+    "metal3clusters", "metal3clustertemplates", "metal3machines", "metal3machinetemplates", "metal3datas",
+    "metal3dataclaims", "metal3datatemplates", "metal3remediations", "metal3remediationtemplates",
+)  # fmt: skip
 _CSI = "openshift-cluster-csi-drivers"
 
 CAPABILITIES: tuple[Capability, ...] = (
@@ -61,6 +65,7 @@ CAPABILITIES: tuple[Capability, ...] = (
                 deployments=(_CAPM3,),
                 leases=(Where("capm3-system", "controller-leader-election-capm3"),),
                 webhook_services=(Where("capm3-system", "capm3-webhook-service"),),
+                definitions=tuple(f"{plural}.infrastructure.cluster.x-k8s.io" for plural in _METAL3),
                 remedy="Scale it to 0 and remove its webhook configurations.",
             ),
         ),

@@ -49,6 +49,7 @@ class Incumbent:
     leases: tuple[Where, ...] = ()
     trails: tuple[Trail, ...] = ()
     webhook_services: tuple[Where, ...] = ()  # Services its admission and conversion webhooks point at
+    definitions: tuple[str, ...] = ()  # CRDs that may be converted by those webhooks
     remedy: str = ""
 
 

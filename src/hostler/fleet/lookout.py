@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 import structlog
@@ -72,7 +73,7 @@ class _Webhook(Record, frozen=True):
 
 class _WebhookConfiguration(Record, frozen=True):
     metadata: Metadata = Metadata()
-    webhooks: tuple[_Webhook, ...] = ()
+    webhooks: tuple[_Webhook, ...] | None = None
 
 
 class _ConversionWebhook(Record, frozen=True):
@@ -88,7 +89,6 @@ class _DefinitionSpec(Record, frozen=True):
 
 
 class _Definition(Record, frozen=True):
-    metadata: Metadata = Metadata()
     spec: _DefinitionSpec = _DefinitionSpec()
 
 
@@ -111,15 +111,19 @@ async def look(client: Client, incumbent: Incumbent) -> Sighting:
     trails: list[TrailSeen] = []
     webhooks: list[WebhookSeen] = []
     failed: list[str] = []
-    looks = [
-        *((f"Deployment {at}", _deployments(client, at, deployments)) for at in incumbent.deployments),
-        *((f"Lease {at}", _leases(client, at, leases)) for at in incumbent.leases),
-        *((f"{trail.kind} {trail.at}", _trails(client, trail, trails)) for trail in incumbent.trails),
-        *((f"webhooks of {at}", _webhooks(client, at, webhooks)) for at in incumbent.webhook_services),
+    # Begun one after the other: a stop in between must not leave coroutines that nobody awaits.
+    looks: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+        *((f"Deployment {at}", partial(_deployments, client, at, deployments)) for at in incumbent.deployments),
+        *((f"Lease {at}", partial(_leases, client, at, leases)) for at in incumbent.leases),
+        *((f"{trail.kind} {trail.at}", partial(_trails, client, trail, trails)) for trail in incumbent.trails),
+        *(
+            (f"webhooks of {at}", partial(_webhooks, client, at, incumbent, webhooks))
+            for at in incumbent.webhook_services
+        ),
     ]
     for what, looking in looks:
         try:
-            await looking
+            await looking()
         except NotFound:
             continue  # the object, or its whole kind: known to be absent
         except (ApiError, Unreachable, msgspec.MsgspecError) as error:
@@ -154,17 +158,17 @@ async def _trails(client: Client, trail: Trail, found: list[TrailSeen]) -> None:
         found.append(TrailSeen(trail, max(marks)))
 
 
-async def _webhooks(client: Client, at: Where, found: list[WebhookSeen]) -> None:
+async def _webhooks(client: Client, at: Where, incumbent: Incumbent, found: list[WebhookSeen]) -> None:
     """Admission and conversion webhooks that point at this Service, and whether any endpoint stands behind it."""
     pointing: list[str] = []
     for kind in _WEBHOOKS:
         for made in await client.list(kind, type=_WebhookConfiguration):
-            if any(_points(webhook.client_config, at) for webhook in made.webhooks):
+            if any(_points(webhook.client_config, at) for webhook in made.webhooks or ()):
                 pointing.append(f"{kind.kind} {made.metadata.name}")
-    for definition in await client.list(CUSTOM_RESOURCE_DEFINITION, type=_Definition):
-        conversion = definition.spec.conversion
-        if conversion is not None and conversion.webhook and _points(conversion.webhook.client_config, at):
-            pointing.append(f"conversion of {definition.metadata.name}")
+    # One by one: a list of all CRDs is many megabytes in a cluster with many operators.
+    for name in incumbent.definitions:
+        if _points(await _converter(client, name), at):
+            pointing.append(f"conversion of {name}")
     if not pointing:
         return
     slices = await client.list(
@@ -173,6 +177,15 @@ async def _webhooks(client: Client, at: Where, found: list[WebhookSeen]) -> None
     # `ready` left out means ready, as the API says.
     answered = any(endpoint.conditions.ready is not False for one in slices for endpoint in one.endpoints or ())
     found.extend(WebhookSeen(name, at, answered) for name in pointing)
+
+
+async def _converter(client: Client, name: str) -> _ClientConfig | None:
+    try:
+        definition = await client.get(CUSTOM_RESOURCE_DEFINITION, name, type=_Definition)
+    except NotFound:
+        return None
+    conversion = definition.spec.conversion
+    return conversion.webhook.client_config if conversion and conversion.webhook else None
 
 
 def _points(config: _ClientConfig | None, at: Where) -> bool:

@@ -54,11 +54,16 @@ LOG_LEVEL = Setting(
 HTTP_ADDRESS = Setting(
     "HOSTLER_HTTP_ADDRESS", ADDRESS, Address("127.0.0.1", 8080), "Where /healthz, /metrics and /v1 are served.", RUN
 )
+# With our prefix although the downward API is free in its choice: a CI server's own NODE_NAME must not reach us.
 POD_NAME = Setting(
-    "POD_NAME", TEXT, "", "Name of the pod we run in (downward API), so that the CLI can reach it by proxy.", RUN
+    "HOSTLER_POD_NAME",
+    TEXT,
+    "",
+    "Name of the pod we run in (downward API), so that the CLI can reach it by proxy.",
+    RUN,
 )
 NODE_NAME = Setting(
-    "NODE_NAME", TEXT, "", "Node we run on (downward API); the lease is handed over before it is drained.", RUN
+    "HOSTLER_NODE_NAME", TEXT, "", "Node we run on (downward API); the lease is handed over before it is drained.", RUN
 )
 RESYNC_SECONDS = Setting(
     "HOSTLER_RESYNC_SECONDS", seconds(10), 600.0, "How often everything is looked at even if nothing changed.", RUN
