@@ -14,21 +14,24 @@ TOLERATE = [{"key": "hostler.dev/test", "operator": "Exists"}]
 
 
 def ready(sandbox: Sandbox, node: str) -> dict[str, str]:
-    conditions = sandbox.get("node", node)["status"]["conditions"]
-    return next(dict(one) for one in conditions if one["type"] == "Ready")
+    conditions = sandbox.read(f"/api/v1/nodes/{node}")["status"].get("conditions", [])
+    return next((dict(one) for one in conditions if one["type"] == "Ready"), {})
 
 
 def boot_id(sandbox: Sandbox, node: str) -> str:
-    return str(sandbox.get("node", node)["status"]["nodeInfo"]["bootID"])
+    return str(sandbox.read(f"/api/v1/nodes/{node}")["status"]["nodeInfo"]["bootID"])
 
 
 def lease(sandbox: Sandbox, node: str) -> str:
-    return str(sandbox.get("lease", "-n", "kube-node-lease", node)["spec"]["renewTime"])
+    found = sandbox.read(
+        f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?fieldSelector=metadata.name%3D{node}"
+    )
+    return str(found["items"][0]["spec"]["renewTime"]) if found["items"] else ""
 
 
 def pod_phase(sandbox: Sandbox, namespace: str, name: str) -> str:
     """Its phase, `Terminating`, `Unready`, or nothing if it is gone."""
-    found = sandbox.get("pods", "-n", namespace, "--field-selector", f"metadata.name={name}")["items"]
+    found = sandbox.read(f"/api/v1/namespaces/{namespace}/pods?fieldSelector=metadata.name%3D{name}")["items"]
     if not found:
         return ""
     if "deletionTimestamp" in found[0]["metadata"]:
@@ -148,6 +151,25 @@ def test_a_short_power_cycle_changes_the_boot_id_too(
     assert ready(sandbox, "app-0")["status"] == "True"
 
 
+def test_a_vm_that_goes_off_while_the_api_server_is_away(
+    sandbox: Sandbox, vcenter: dict[str, Any], eventually: Eventually
+) -> None:
+    sandbox.kill("kube-apiserver")
+    sandbox.power("app-1", "off")
+    sandbox.start("kube-apiserver", wait=True)
+    eventually(lambda: ready(sandbox, "app-1")["status"] == "Unknown", 60, what="Ready is Unknown")
+    sandbox.power("app-1", "on")
+    eventually(lambda: ready(sandbox, "app-1")["status"] == "True", what="Ready is True again")
+    sandbox.wait_ready()
+
+
+def test_a_node_without_any_label_is_kept_alive_too(sandbox: Sandbox, eventually: Eventually) -> None:
+    sandbox.kubectl("create", "-f", "-", input='{"apiVersion":"v1","kind":"Node","metadata":{"name":"bare"}}')
+    eventually(lambda: ready(sandbox, "bare").get("status") == "True", what="it is Ready")
+    assert boot_id(sandbox, "bare")
+    sandbox.kubectl("delete", "node", "bare")
+
+
 @pytest.mark.parametrize("way", ["pod gone", "out of service"])
 def test_the_volume_of_a_dead_node(
     way: str, sandbox: Sandbox, namespace: str, make_node: Callable[..., str], eventually: Eventually
@@ -179,7 +201,7 @@ def test_the_volume_of_a_dead_node(
     run_pod(sandbox, namespace, "writer", node, volumes=[disk])
 
     def attached() -> list[str]:
-        items = sandbox.get("volumeattachments")["items"]
+        items = sandbox.read("/apis/storage.k8s.io/v1/volumeattachments")["items"]
         return [
             "leaving" if "deletionTimestamp" in one["metadata"] else "attached"
             for one in items

@@ -52,6 +52,8 @@ async def keep(box: Sandbox) -> None:
                 attacher.changed,
             ),
             power.work(),
+            # Two looks that far apart see at least one renewal of a lease that is still renewed.
+            power.guard(max(1.0, box.state.options.node_lease_duration_seconds / 3)),
             attacher.work(),
         ]
         if box.state.has_vcenter:

@@ -133,10 +133,9 @@ class Sandbox:
             process.wait(10)
 
     def restart(self, part: str) -> None:
-        """Stop, start, and wait until the whole sandbox is ready again."""
+        """Stop, start, and wait until it is ready again. What depends on it reconnects by itself."""
         self.stop(part)
-        self.start(part)
-        self.wait_ready()
+        self.start(part, wait=True)
 
     def wait_ready(self, seconds: float = START_SECONDS, only: list[str] | None = None) -> None:
         """Wait until these parts (default: all) are alive and healthy; the first that is dead is named."""

@@ -137,6 +137,7 @@ def kwok(layout: Layout, state: State) -> Part:
         "cidr": "10.244.0.1/16",
         "server-address": f"{HOST}:{state.ports['kwok']}",
         "node-lease-duration-seconds": state.options.node_lease_duration_seconds,
+        "v": "WARN",  # a line per lease renewal otherwise
     }
     return _control_plane("kwok", state, flags)
 
