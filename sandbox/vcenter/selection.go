@@ -38,20 +38,17 @@ func (s *Sim) selectMembers(ctx *simulator.Context, f *filter) ([]ref, map[ref]b
 		named: map[string]*types.TraversalSpec{}, members: map[ref]bool{}, steers: map[ref]bool{},
 	}
 	for _, o := range f.spec.ObjectSet {
+		obj := sel.object(o.Obj)
 		if o.Skip == nil || !*o.Skip {
-			sel.add(o.Obj)
+			sel.add(o.Obj, obj)
 		}
-		sel.follow(o.Obj, o.SelectSet)
+		sel.follow(o.Obj, obj, o.SelectSet)
 	}
 	return sel.order, sel.members, sel.steers
 }
 
-func (sel *selection) add(r ref) {
-	if sel.members[r] {
-		return
-	}
-	obj := sel.object(r)
-	if !obj.IsValid() {
+func (sel *selection) add(r ref, obj reflect.Value) {
+	if !obj.IsValid() || sel.members[r] {
 		return
 	}
 	for _, p := range sel.filter.spec.PropSet {
@@ -63,11 +60,7 @@ func (sel *selection) add(r ref) {
 	}
 }
 
-func (sel *selection) follow(from ref, specs []types.BaseSelectionSpec) {
-	if len(specs) == 0 {
-		return
-	}
-	obj := sel.object(from)
+func (sel *selection) follow(from ref, obj reflect.Value, specs []types.BaseSelectionSpec) {
 	if !obj.IsValid() {
 		return
 	}
@@ -88,10 +81,11 @@ func (sel *selection) follow(from ref, specs []types.BaseSelectionSpec) {
 		}
 		sel.steers[from] = true
 		for _, next := range sel.refsAt(from, obj, ts.Path) {
+			found := sel.object(next)
 			if ts.Skip == nil || !*ts.Skip {
-				sel.add(next)
+				sel.add(next, found)
 			}
-			sel.follow(next, ts.SelectSet)
+			sel.follow(next, found, ts.SelectSet)
 		}
 	}
 }

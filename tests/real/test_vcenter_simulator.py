@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ import pytest
 from hostler.sandbox import build
 
 # Loaded as values: pyVmomi's own annotations know neither its faults' fields nor its calls.
-connect: Any = pytest.importorskip("pyVim.connect")
-vim, vmodl = (getattr(pytest.importorskip("pyVmomi"), name) for name in ("vim", "vmodl"))
+connect: Any = import_module("pyVim.connect")
+vim, vmodl = (getattr(import_module("pyVmomi"), name) for name in ("vim", "vmodl"))
 PC = vmodl.query.PropertyCollector
 # pyVmomi leaves the socket of a refused login to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
