@@ -1,4 +1,4 @@
-"""Objects of a realistic size for the benchmarks: nodes of about 8 KB, pods of about 5 KB, made on a real API server."""
+"""Objects of a realistic size for the benchmarks, made on a real API server: nodes of about 8 KB, pods of 5 KB."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 from hostler.instant import iso
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, TooManyRequests
-from hostler.kube.kinds import NAMESPACE, NODE, POD
+from hostler.kube.kinds import NAMESPACE, NODE, POD, Kind
 from hostler.kube.records import Object
 
+SERVICE_ACCOUNT = Kind("", "v1", "serviceaccounts", "ServiceAccount", True)
 WORKERS = 48
 NAMESPACES = 20
 AT = iso(1_750_000_000)
@@ -28,7 +29,7 @@ def node(number: int) -> dict[str, Any]:
             "capacity": {"cpu": "32", "memory": "128Gi", "pods": "110"},
             "conditions": [
                 {"type": kind, "status": "True" if kind == "Ready" else "False", "lastHeartbeatTime": AT,
-                 "lastTransitionTime": AT, "reason": f"Kubelet{kind}", "message": f"the kubelet says {kind} is as it is"}
+                 "lastTransitionTime": AT, "reason": f"Kubelet{kind}", "message": f"the kubelet says {kind}"}
                 for kind in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
             ],
             "images": [
@@ -108,6 +109,8 @@ async def fill(client: Client, nodes: int, pods: int) -> None:
 
     async def make_namespace(number: int) -> None:
         await client.create(NAMESPACE, {"metadata": {"name": namespace_of(number)}}, type=Object)
+        # The controller that would make it is stopped, and no pod is let in without it.
+        await client.create(SERVICE_ACCOUNT, {"metadata": {"name": "default"}}, namespace_of(number), type=Object)
 
     async def make_node(number: int) -> None:
         await client.create(NODE, node(number), type=Object)

@@ -58,7 +58,7 @@ func cpuSeconds() float64 {
 
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "the API server to watch")
-	content := flag.String("content", "json", "json (client-go's default) or protobuf")
+	content := flag.String("content", "json", "json (what custom resources are read with) or protobuf (built-in kinds)")
 	kinds := flag.String("kinds", "nodes,pods", "what to watch")
 	flag.Parse()
 
@@ -66,10 +66,15 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	if *content == "protobuf" {
+	if *content == "json" {
+		config.ContentType = "application/json"
+		config.AcceptContentTypes = "application/json"
+	} else {
 		config.ContentType = "application/vnd.kubernetes.protobuf"
 		config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	}
+	// No limit of its own on requests: the informers make three.
+	config.QPS, config.Burst = 1000, 1000
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		fail(err)

@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from hostler.errors import Complaint
 from hostler.kube.kubeconfig import Material, wrong
@@ -86,6 +84,10 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, *, about:
 
 
 def check_pair(certificate: bytes, key: bytes, about: str, now: datetime) -> None:
+    # Imported here: in a cluster we show a token and no certificate, and need not carry ten megabytes for it.
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
     try:
         read = x509.load_pem_x509_certificates(certificate)[0]
     except (ValueError, IndexError) as error:
