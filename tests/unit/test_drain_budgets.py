@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hostler.drain.blockers import foreseen
 from hostler.drain.budgets import Says, describe, standing
+from hostler.drain.model import Act, Verdict
 from hostler.kube.records import BudgetSpec, BudgetStatus, Metadata, Pod, PodDisruptionBudget, Selector
 from tests.unit.test_drain_filters import pod
 
@@ -75,3 +77,12 @@ def test_the_mark_changes_with_the_budgets_and_not_with_their_order() -> None:
 def test_a_budget_in_words() -> None:
     assert describe(budget()) == "PodDisruptionBudget web/web (needs 3 healthy pods, has 3)"
     assert "not yet worked out" in describe(budget(generation=2))
+
+
+def test_a_plan_foresees_the_budget_that_would_hold_a_pod_back() -> None:
+    pods = [pod("free", labels={}), pod("held"), pod("daemon", owner="DaemonSet")]
+    acts = [Act.EVICT, Act.EVICT, Act.SKIP]
+    verdicts = [Verdict(one, act, "") for one, act in zip(pods, acts, strict=True)]
+    ahead = foreseen(verdicts, [budget("web", allowed=0)])
+    assert [(one.pod, one.budget) for one in ahead] == [("web/held", "web/web")]
+    assert foreseen(verdicts, [budget("web", allowed=1)]) == ()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hostler.drain.budgets import Says, Standing, describe
-from hostler.drain.model import Attempt, Blocker, Memory, Outcome, Verdict
+from hostler.drain.budgets import Says, Standing, describe, standing
+from hostler.drain.model import Act, Attempt, Blocker, Memory, Outcome, Verdict
 from hostler.host.conditions import cut, names
+from hostler.kube.records import PodDisruptionBudget
 
 SAID_LIMIT = 200
 SHOWN = 3
@@ -25,18 +26,35 @@ def _blocker(pod: str, attempt: Attempt, stands: Standing) -> Blocker:
     if attempt.outcome is Outcome.FAILED:
         return Blocker(pod, "", f"the API server did not evict it: {cut(attempt.said, SAID_LIMIT)}")
     if attempt.outcome is Outcome.SEVERAL_BUDGETS or stands.says is Says.SEVERAL:
-        which = f" ({names(stands.names)})" if len(stands.names) > 1 else ""
-        return Blocker(
-            pod,
-            ", ".join(stands.names),
-            f"more than one PodDisruptionBudget covers it{which}, which the eviction API does not support; "
-            f"delete one or narrow its selector",
-        )
+        return _several(pod, stands)
     if stands.says is Says.HOLDS:
         return Blocker(pod, stands.names[0], describe(stands.budgets[0]))
     if stands.budgets:
         return Blocker(pod, stands.names[0], f"PodDisruptionBudget {stands.names[0]}")
     return Blocker(pod, "", cut(attempt.said, SAID_LIMIT) or "a PodDisruptionBudget")
+
+
+def _several(pod: str, stands: Standing) -> Blocker:
+    which = f" ({names(stands.names)})" if len(stands.names) > 1 else ""
+    return Blocker(
+        pod,
+        ", ".join(stands.names),
+        f"more than one PodDisruptionBudget covers it{which}, which the eviction API does not support; "
+        f"delete one or narrow its selector",
+    )
+
+
+def foreseen(verdicts: Iterable[Verdict], budgets: Iterable[PodDisruptionBudget]) -> tuple[Blocker, ...]:
+    """Who would hold a drain back if it began now, as the budgets stand. For plans: nothing has been asked yet."""
+    over = tuple(budgets)
+    found = []
+    for verdict in verdicts:
+        stands = standing(verdict.pod, over) if verdict.act is Act.EVICT else Standing(Says.FREE)
+        if stands.says is Says.SEVERAL:
+            found.append(_several(verdict.key, stands))
+        elif stands.says is Says.HOLDS:
+            found.append(Blocker(verdict.key, stands.names[0], describe(stands.budgets[0])))
+    return tuple(found)
 
 
 def said_of(blockers: Iterable[Blocker]) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hostler.drain.blockers import foreseen, said_of
 from hostler.drain.decide import decide
 from hostler.drain.model import Act, Decision, Facts, Memory, Policy
 from hostler.drain.observe import Sources, observe
 from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.host.ceiling import Room
 from hostler.host.conditions import count
-from hostler.host.facts import Known, Unknown, then
+from hostler.host.facts import Known, Unknown, then, value_or
 from hostler.host.holds import Nothing, Patch, Refusal, holds_of, keep
 from hostler.host.platform import classify
 from hostler.instant import Instant
@@ -107,8 +108,10 @@ class NodeExplainers:
         looked = self._drained(name)
         if looked is None:
             return None
-        _, decision, _ = looked
-        blocked = {blocker.pod: blocker.why for blocker in decision.blockers}
+        facts, decision, _ = looked
+        budgets = value_or(facts.budgets, ())
+        ahead = foreseen(decision.verdicts, budgets)
+        blocked = {blocker.pod: blocker.why for blocker in ahead}
         actions = tuple(
             Action("evict", verdict.key, verdict.why, held_back=blocked.get(verdict.key, ""))
             for verdict in decision.verdicts
@@ -119,7 +122,8 @@ class NodeExplainers:
             for verdict in decision.verdicts
             if verdict.act is not Act.EVICT
         )
-        return Explanation("drain", f"If it were drained now: {decision.why}", rules, actions=actions)
+        held = f" {said_of(ahead)}." if ahead else ""
+        return Explanation("drain", f"If it were drained now: {decision.why}{held}", rules, actions=actions)
 
     def _drained(self, name: str) -> tuple[Facts, Decision, Instant] | None:
         if self.nodes.store.get(name) is None:
