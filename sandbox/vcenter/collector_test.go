@@ -161,6 +161,18 @@ func TestADestroyedVMLeaves(t *testing.T) {
 	vm := w.vm(w.vmRef("gpu-off"))
 	vm.DestroyTask(w.context(), &types.Destroy_Task{This: vm.Self})
 	w.until("leave", func() bool { return kindsOf(o.next(1))["leave VirtualMachine"] == 1 })
+	w.until("the end of the task", func() bool {
+		recent := w.reg.Get(*w.model.ServiceContent.TaskManager).(*simulator.TaskManager)
+		recent.Lock()
+		defer recent.Unlock()
+		state, _ := w.task(recent.RecentTask[len(recent.RecentTask)-1])
+		return state == types.TaskInfoStateSuccess
+	})
+	for _, vm := range w.view().VMs {
+		if vm.Name == "gpu-off" {
+			t.Error("a destroyed VM is still in the state")
+		}
+	}
 }
 
 func TestAWaitEndsWhenAskedAndWhenItsCollectorGoes(t *testing.T) {

@@ -130,6 +130,9 @@ func (f *Feed) refreshVM(vm *mo.VirtualMachine) {
 	if vm.Runtime.Host == nil || vm.Config == nil {
 		return // a client is still creating it
 	}
+	if f.reg.Get(vm.Self) == nil {
+		return // Destroy_Task still takes the devices off a VM that is gone: it must not come back as a ghost
+	}
 	now := f.vms[vm.Self]
 	before := vmState{}
 	if now == nil {

@@ -182,8 +182,7 @@ def every(watches: list[Watch], look: Callable[[Watch], Any], what: str) -> None
 
 
 def test_connection_data_is_private_and_the_login_is_checked(simulator: Simulator, tmp_path: Path) -> None:
-    state = tmp_path / "vcenter.json"
-    assert {p.stat().st_mode & 0o777 for p in (state, tmp_path / "vcenter-ca.pem")} == {0o600}
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("vcenter.json", "vcenter-ca.pem")} == {0o600}
     assert set(simulator.state) == {"host", "port", "user", "password", "url", "ca_bundle", "control", "pid"}
     with simulator.client() as si:
         assert si.content.about.apiVersion == "8.0.3.0"
@@ -356,8 +355,8 @@ def test_relocate_moves_compute_only(simulator: Simulator) -> None:
         assert (list(hosts["esx1"].vm), list(hosts["esx2"].vm)) == ([vms["gpu-1"]], [vms["gpu-off"]])
         assert done(move("web-1", "esx4")) is None
         assert isinstance(done(move("web-local", "esx4")), vim.fault.DatastoreNotWritableOnHost)
-        other = find(si, vim.Datastore, "local3")
-        assert isinstance(done(move("gpu-off", "esx1", datastore=other)), vmodl.fault.NotSupported)
+        elsewhere = move("gpu-off", "esx1", datastore=find(si, vim.Datastore, "local3"))
+        assert isinstance(done(elsewhere), vmodl.fault.NotSupported)
         simulator.ask("POST", "/settings", {"migrateSeconds": 30})
         slow = move("gpu-off", "esx1")
         slow.CancelTask()
@@ -366,6 +365,7 @@ def test_relocate_moves_compute_only(simulator: Simulator) -> None:
         assert isinstance(done(move("gpu-off", "esx1")), vim.fault.InvalidState)
         assert vms["gpu-off"].runtime.host.name == "esx2"
         assert done(vms["gpu-off"].Destroy_Task()) is None
+        assert "gpu-off" not in {v["name"] for v in simulator.ask("GET", "/state")[1]["vms"]}
         with pytest.raises(vmodl.fault.ManagedObjectNotFound):
             vms["gpu-off"].PowerOnVM_Task()
 
