@@ -79,10 +79,17 @@ def environment(kubeconfig: Path) -> dict[str, str]:
 
 
 @contextmanager
-def operator(sandbox: Sandbox, folder: Path, namespace: str, *flags: str, name: str = "operator") -> Iterator[Running]:
+def operator(
+    sandbox: Sandbox,
+    folder: Path,
+    namespace: str,
+    *flags: str,
+    name: str = "operator",
+    groups: tuple[str, ...] = ("system:masters",),
+) -> Iterator[Running]:
     """`hostler run` with a lease in `namespace` and any free port; stopped in good order at the end."""
     user = f"{name}-{namespace}"
-    path = kubeconfig_as(sandbox, folder, user, "system:masters")
+    path = kubeconfig_as(sandbox, folder, user, *groups)
     log = folder / f"{name}.log"
     words = ("run", "--log-format", "json", "--namespace", namespace, "--http-address", "127.0.0.1:0", *QUICK, *flags)
     with log.open("wb") as out:
