@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 
@@ -26,7 +26,7 @@ def set_up(log_format: str = "auto", level: str = "info", *, stream: TextIO | No
     ]
     ending: list[structlog.typing.Processor]
     if log_format == "json":
-        ending = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(sort_keys=False)]
+        ending = [structlog.processors.format_exc_info, _in_order, structlog.processors.JSONRenderer(sort_keys=False)]
     else:
         colors = out.isatty() and not os.environ.get("NO_COLOR")
         ending = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
@@ -45,6 +45,12 @@ def set_up(log_format: str = "auto", level: str = "info", *, stream: TextIO | No
         )
     )
     logging.basicConfig(level=max(_LEVELS[level], logging.INFO), handlers=[handler], force=True)
+
+
+def _in_order(_: Any, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """When, how bad and what first: people read JSON logs too."""
+    first = {key: line.pop(key) for key in ("timestamp", "level", "event", "logger") if key in line}
+    return {**first, **line}
 
 
 class _Logger(structlog.PrintLogger):

@@ -131,6 +131,12 @@ def test_two_people_press_the_button_at_once(sandbox: Sandbox, ask: Ask[Any]) ->
     assert sandbox.get("fleet", NAME)["spec"]["paused"] is True
 
 
+@pytest.mark.usefixtures("no_fleet")
+def test_a_long_reason_does_not_keep_anybody_from_the_button(sandbox: Sandbox, ask: Ask[Any]) -> None:
+    assert ask(lambda client: press(client, why="because " * 1000, wait=0)).paused
+    assert sandbox.get("fleet", NAME)["spec"]["pausedReason"].endswith("...")
+
+
 # -- everything the generator can say, enforced by the real server
 
 BARN = Kind("test.hostler.dev", "v1", "barns", "Barn", False)

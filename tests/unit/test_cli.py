@@ -71,6 +71,14 @@ def test_config_prints_every_setting_with_its_source_and_no_secret(tmp_path: Pat
     assert "hunter2" not in table.stdout + table.stderr + json.dumps(shown)
 
 
+def test_a_switch_can_be_turned_off_against_the_environment(tmp_path: Path) -> None:
+    done = hostler("config", "--no-dry-run", home=tmp_path, env={"DRY_RUN": "true"})
+    assert re.search(r"DRY_RUN +false +flag --dry-run", done.stdout)
+    both = hostler("config", "--no-dry-run", "--dry-run", home=tmp_path)
+    assert both.returncode == Exit.USAGE
+    assert "--dry-run and --no-dry-run exclude each other." in both.stderr
+
+
 def test_config_shows_what_is_wrong_and_where(tmp_path: Path) -> None:
     done = hostler("config", "--log-format", "xml", home=tmp_path, env={"MAX_UNAVAILABLE": "lots"})
     assert done.returncode == Exit.SETTING

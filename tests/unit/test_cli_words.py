@@ -114,6 +114,7 @@ def test_logs_are_data() -> None:
         structlog.get_logger("hostler.test").exception("bug")
     ours, library, bug = [json.loads(line) for line in out.getvalue().splitlines()]
     assert (ours["event"], ours["node"], ours["level"], ours["logger"]) == ("held", "worker-1", "info", "hostler.test")
+    assert list(ours) == ["timestamp", "level", "event", "logger", "node"]
     assert ours["timestamp"].endswith("Z")
     assert (library["event"], library["logger"]) == ("from a library: x", "aiohttp")
     assert "ValueError: odd" in bug["exception"]

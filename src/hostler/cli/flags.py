@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from hostler.errors import Complaint, Exit
 from hostler.settings import foundation
 from hostler.settings.model import AnySetting
 from hostler.settings.resolve import resolve
@@ -29,11 +30,11 @@ def takes(*settings: AnySetting, read: Callable[..., Any] = resolve) -> Callable
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
         @functools.wraps(command)
         def with_settings(**given: Any) -> R:
-            flags = {one.key: _text(text) for one in table if (text := given.pop(one.key, None)) is not None}
+            flags = {one.key: text for one in table if (text := _text(one, given)) is not None}
             return command(read(flags, os.environ, table=table), **given)
 
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        flags = [_flag(one) for one in table if one.has_flag]
+        flags = [flag for one in table if one.has_flag for flag in _flags(one)]
         # typer reads a command's signature to know its options; this is where ours says them.
         with_settings.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
         with_settings.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *flags)}
@@ -42,30 +43,44 @@ def takes(*settings: AnySetting, read: Callable[..., Any] = resolve) -> Callable
     return decorate
 
 
-def _flag(setting: AnySetting) -> inspect.Parameter:
-    names = f"{setting.flag}/--no-{setting.flag[2:]}" if setting.reader.switch else setting.flag
-    option = typer.Option(
-        names,
-        help=help_of(setting),
-        metavar=None if setting.reader.switch else setting.reader.metavar,
-        show_default=False,
-        rich_help_panel=f"Settings: {setting.room}",
-        autocompletion=_completing(setting.reader.words) if setting.reader.words else None,
-    )
-    kind: Any = bool | None if setting.reader.switch else str | None
-    return inspect.Parameter(
-        setting.key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option]
-    )
+def _flags(setting: AnySetting) -> list[inspect.Parameter]:
+    """A setting's flag; of a switch also `--no-x`, which is left out of the help to keep that readable."""
+    panel = f"Settings: {setting.room}"
+    if not setting.reader.switch:
+        words = setting.reader.words
+        option = typer.Option(
+            setting.flag,
+            help=help_of(setting),
+            metavar=setting.reader.metavar,
+            show_default=False,
+            rich_help_panel=panel,
+            autocompletion=_completing(words) if words else None,
+        )
+        return [_parameter(setting.key, str | None, option)]
+    on = typer.Option(setting.flag, help=help_of(setting), show_default=False, rich_help_panel=panel)
+    off = typer.Option(f"--no-{setting.flag[2:]}", hidden=True)
+    return [_parameter(setting.key, bool | None, on), _parameter(f"no_{setting.key}", bool | None, off)]
+
+
+def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+
+
+def _text(setting: AnySetting, given: dict[str, Any]) -> str | None:
+    """What was given after the setting's flag, taken out of `given`; None: nothing."""
+    text: Any = given.pop(setting.key, None)
+    if not setting.reader.switch:
+        return None if text is None else str(text)
+    off = given.pop(f"no_{setting.key}", None)
+    if text and off:
+        raise Complaint(f"{setting.flag} and --no-{setting.flag[2:]} exclude each other.", code=Exit.USAGE)
+    return "true" if text else "false" if off else None
 
 
 def help_of(setting: AnySetting) -> str:
     """`What it is. (env NAME; default X)`"""
     default = setting.show(setting.default)
     return f"{setting.help} (env {setting.name}{f'; default {default}' if default else ''})"
-
-
-def _text(given: str | bool) -> str:
-    return ("true" if given else "false") if isinstance(given, bool) else given
 
 
 def _completing(words: tuple[str, ...]) -> Callable[[str], list[str]]:

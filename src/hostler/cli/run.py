@@ -20,7 +20,7 @@ def run(settings: Settings) -> None:
     """Run the operator until it is told to stop.
 
     Every setting is a flag here, a variable in the environment (env ...) and a key in the file named by --config;
-    a flag wins over the environment, the environment over the file.
+    a flag wins over the environment, the environment over the file. A switch --x is turned off by --no-x.
     """
     from hostler import log
     from hostler.operator import run as run_operator

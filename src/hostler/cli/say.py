@@ -44,7 +44,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    made = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", show_header=any(columns))
     for column in columns:
         made.add_column(column.upper(), overflow="fold")
     for row in rows:

@@ -9,8 +9,8 @@ import msgspec
 
 from hostler.fleet.decide import PAUSED
 from hostler.fleet.install import missing
-from hostler.fleet.model import NAME, Fleet
-from hostler.host.conditions import Status
+from hostler.fleet.model import NAME, REASON_LIMIT, WHO_LIMIT, Fleet
+from hostler.host.conditions import Status, cut
 from hostler.kube.client import Client
 from hostler.kube.contact import SELF_REVIEW
 from hostler.kube.errors import AlreadyExists, ApiError, NotFound
@@ -28,7 +28,8 @@ class Pressed(msgspec.Struct, rename="camel", frozen=True):
 
 async def press(client: Client, *, why: str, wait: float) -> Pressed:
     """Pause. A merge patch, because it must win whoever else owns the field (GitOps, another person)."""
-    by = await who_am_i(client)
+    # Cut to what the API server takes: a long reason must not keep anybody from the stop button.
+    why, by = cut(why, REASON_LIMIT), cut(await who_am_i(client), WHO_LIMIT)
     fleet = await _write(client, {"paused": True, "pausedReason": why, "pausedBy": by}, "Pausing")
     leader = await _confirmed(client, fleet, True, wait)
     if leader is None:

@@ -14,6 +14,7 @@ from msgspec import Meta
 from hostler.host.conditions import Condition
 from hostler.kube.records import Metadata, Record
 
+REASON_LIMIT, WHO_LIMIT = 1024, 253  # characters
 NAME = "cluster"  # there is one Fleet per cluster, and this is its name
 
 
@@ -73,8 +74,10 @@ class FleetSpec(Record, frozen=True, omit_defaults=True):
     paused: Annotated[
         bool, doc("The stop button. True: no capability writes anything until it is false again.", defaulted=True)
     ] = False
-    paused_reason: Annotated[str, doc("Why it is paused; shown wherever something is held back.", max_length=1024)] = ""
-    paused_by: Annotated[str, doc("Who paused it.", max_length=253)] = ""
+    paused_reason: Annotated[
+        str, doc("Why it is paused; shown wherever something is held back.", max_length=REASON_LIMIT)
+    ] = ""
+    paused_by: Annotated[str, doc("Who paused it.", max_length=WHO_LIMIT)] = ""
     max_unavailable: Annotated[
         int | str | None,
         doc(
@@ -108,7 +111,7 @@ class FleetStatus(Record, frozen=True):
     """What Hostler says about itself."""
 
     observed_generation: Annotated[int, doc("The generation of the spec this status is about.", least=0)] = 0
-    leader: Annotated[str, doc("The operator that acts now.", max_length=253)] = ""
+    leader: Annotated[str, doc("The operator that acts now.", max_length=512)] = ""
     version: Annotated[str, doc("The version of that operator.", max_length=63)] = ""
     counts: Annotated[FleetCounts, doc("Nodes.")] = FleetCounts()
     capabilities: Annotated[tuple[CapabilityStatus, ...], doc("Every capability.", keys=("name",), most=64)] = ()
