@@ -109,7 +109,8 @@ async def patch(session: aiohttp.ClientSession, path: str, body: Any) -> bytes |
     """A merge patch; what the object is now, or None if it is gone."""
     headers = {"Content-Type": "application/merge-patch+json"}
     async with session.patch(path, data=msgspec.json.encode(body), headers=headers) as answer:
+        text = await answer.read()
         if answer.status in (404, 409):
             return None
         answer.raise_for_status()
-        return await answer.read()
+        return text

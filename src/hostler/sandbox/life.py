@@ -27,7 +27,7 @@ import msgspec
 from hostler.errors import Complaint, Exit
 from hostler.sandbox import build, http, parts
 from hostler.sandbox.certs import make_certificates, write_secret
-from hostler.sandbox.model import MADE, Layout, Options, State, free_ports, read_state
+from hostler.sandbox.model import LOCK, MADE, Layout, Options, State, free_ports, read_state
 from hostler.sandbox.process import spawn, tail
 
 # How long `stop` waits for a part to end by itself. An API server with open watches would take a minute.
@@ -85,12 +85,8 @@ class Sandbox:
             self.end_parts()
             if keep:
                 return
-            for name in MADE:
-                path = self.layout.root / name
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink(missing_ok=True)
+            clear(self.layout)
+        (self.layout.root / LOCK).unlink(missing_ok=True)
         if not any(self.layout.root.iterdir()):
             self.layout.root.rmdir()
 
@@ -320,13 +316,23 @@ class Sandbox:
             )
 
 
+def clear(layout: Layout) -> None:
+    """Remove what a sandbox makes, and nothing else."""
+    # The simulator keeps scratch files beside its state and removes them, unless it was killed.
+    for path in [*(layout.root / name for name in MADE), *layout.root.glob("govcsim-*")]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def _layout(folder: Path) -> Layout:
     return Layout(folder.expanduser().absolute())
 
 
 @contextmanager
 def locked(layout: Layout) -> Iterator[None]:
-    with (layout.root / ".lock").open("w") as file:
+    with (layout.root / LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

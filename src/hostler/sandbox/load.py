@@ -94,14 +94,24 @@ async def _create(session: aiohttp.ClientSession, path: str, one: Object) -> Non
     body, headers = _encode(one), {"Content-Type": "application/json"}
     while True:
         async with session.post(path, data=body, headers=headers) as answer:
+            # Read to the end in every case: a connection with an unread answer is closed, not used again.
+            text = await answer.read()
             if answer.status in (201, 409):
                 return
-            said = str((await answer.json(content_type=None)).get("message", "")) or f"HTTP {answer.status}"
+            said = _message(text) or f"HTTP {answer.status}"
             waking = answer.status in (429, 500, 503, 504) or (answer.status == 403 and "serviceaccount" in said)
             if not waking or time.monotonic() > end:
                 name = one["metadata"].get("name")
                 raise Complaint(f"The API server refused {one['kind']} {name}: {said}", code=Exit.SETTING)
             await asyncio.sleep(float(answer.headers.get("Retry-After", 0.1)))
+
+
+def _message(text: bytes) -> str:
+    """What a Kubernetes Status says; a server that is just coming up may answer in plain text."""
+    try:
+        return str(msgspec.json.decode(text).get("message", ""))
+    except (msgspec.DecodeError, AttributeError):
+        return text.decode(errors="replace").strip()
 
 
 class Paths:
@@ -115,7 +125,8 @@ class Paths:
         for version in sorted({version for version, _ in wanted}):
             root = f"/apis/{version}" if "/" in version else f"/api/{version}"
             async with self._session.get(root) as answer:
-                found: Mapping[str, Any] = await answer.json() if answer.status == 200 else {}
+                text = await answer.read()
+            found: Mapping[str, Any] = msgspec.json.decode(text) if answer.status == 200 else {}
             for resource in found.get("resources", []):
                 if "/" not in resource["name"]:
                     self._known[version, resource["kind"]] = (f"{root}|{resource['name']}", resource["namespaced"])

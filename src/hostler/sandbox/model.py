@@ -22,8 +22,8 @@ MADE = (
     "etcd",
     "logs",
     "kubectl-cache",
-    ".lock",
 )
+LOCK = ".lock"  # goes last: whoever holds it may still be clearing up
 
 PORTS = (
     "etcd",

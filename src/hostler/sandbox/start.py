@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hostler.errors import Complaint, Exit
-from hostler.sandbox import build, parts
+from hostler.sandbox import build
 from hostler.sandbox.certs import write_secret
 from hostler.sandbox.crds import check_names, install_crds
 from hostler.sandbox.fleet import read_fleet
-from hostler.sandbox.life import locked, new_state
+from hostler.sandbox.life import clear, locked, new_state
 from hostler.sandbox.load import load_fleet
-from hostler.sandbox.model import MADE, Layout, Options, State, read_state
+from hostler.sandbox.model import LOCK, MADE, Layout, Options, State, read_state
 
 if TYPE_CHECKING:
     from hostler.sandbox.life import Sandbox
@@ -35,7 +34,7 @@ def bring_up(cls: type[Sandbox], layout: Layout, options: Options, progress: bui
         if state is not None:
             # A first `up` that did not come to its end: what it left running is ended, what it left behind removed.
             cls(layout, state).end_parts()
-            _clear(layout)
+            clear(layout)
         return _first(cls, layout, options, progress)
 
 
@@ -113,7 +112,7 @@ def _make_folder(layout: Layout) -> None:
     root = layout.root
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        foreign = sorted(path.name for path in root.iterdir() if path.name not in MADE)
+        foreign = sorted(path.name for path in root.iterdir() if path.name not in (*MADE, LOCK))
     except OSError as error:
         raise Complaint(
             f"{root} cannot be used for a sandbox: {error.strerror}.", hint="Choose another --dir.", code=Exit.SETTING
@@ -127,20 +126,8 @@ def _make_folder(layout: Layout) -> None:
     root.chmod(0o700)
 
 
-def _clear(layout: Layout) -> None:
-    for name in MADE:
-        path = layout.root / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif name != ".lock":
-            path.unlink(missing_ok=True)
-
-
 @contextmanager
 def _timed(box: Sandbox, step: str) -> Iterator[None]:
     begin = time.monotonic()
     yield
     box.timings[step] = round(time.monotonic() - begin, 2)
-
-
-__all__ = ["bring_up", "parts"]
