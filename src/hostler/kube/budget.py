@@ -81,7 +81,8 @@ class WriteBudget:
         if now < self._blocked_until:
             return self._blocked_until - now
         self._fill(now)
-        return 0.0 if self._tokens >= 1 else (1 - self._tokens) / self._rate
+        missing = 1 - self._tokens
+        return missing / self._rate if missing > 1e-6 else 0.0  # rounding must not cost another nap
 
     def _fill(self, now: float) -> None:
         # At the rate that held since the last look; nothing is saved up while the server asked for rest.
