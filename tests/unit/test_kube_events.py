@@ -46,7 +46,7 @@ class World:
         self.now = 1000.0
         self.got: list[tuple[str, str, dict[str, Any]]] = []
         self.answer: tuple[int, dict[str, Any]] | None = None  # what it answers instead of success
-        self.answer_to = ("POST", "PATCH")  # and to which
+        self.answer_to: tuple[str, ...] = ("POST", "PATCH")  # and to which
         self.refuse: str | None = None
         self.metrics = Metrics()
 
