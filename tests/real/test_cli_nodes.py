@@ -115,7 +115,8 @@ def deployment(namespace: str, name: str, on: str, replicas: int = 2) -> dict[st
                 "spec": {
                     "containers": [{"name": "c", "image": "example.org/none:1"}],
                     "nodeSelector": {"kubernetes.io/hostname": on},
-                    "tolerations": [{"operator": "Exists"}],
+                    # Only the test's own taint: what tolerates everything is put back on a cordoned node at once.
+                    "tolerations": [{"key": "hostler.dev/test", "operator": "Exists"}],
                 },
             },
         },
