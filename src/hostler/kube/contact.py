@@ -19,6 +19,7 @@ from hostler.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unr
 from hostler.kube.kinds import Kind
 
 SELF_REVIEW = Kind("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False)
+ANONYMOUS = "system:anonymous"
 # OpenSSL's verify codes (X509_V_ERR_...)
 _UNTRUSTED = (18, 19, 20, 21, 27)
 _EXPIRED, _NOT_YET = 10, 9
@@ -52,7 +53,7 @@ async def check(client: Client) -> ServerVersion:
     git = version.get("gitVersion")
     if not isinstance(git, str) or not git:
         raise _stranger(client, "its answer to /version names no version")
-    if user == "system:anonymous":
+    if user == ANONYMOUS:
         raise Complaint(
             f"{_at(client)} answers, but takes us for anonymous: {_source(client)} holds no credentials.",
             hint="Use a kubeconfig with a token, a certificate or an exec plugin.",
@@ -65,8 +66,11 @@ async def _whoami(client: Client) -> str:
     """Our own name by the server's words. /version is open to anybody, so it alone proves nothing."""
     try:
         answer = await client.create(SELF_REVIEW, {}, type=dict[str, Any])
-    except (NotFound, Forbidden):
-        return ""  # a server before 1.28, or one that does not let us ask
+    except NotFound:
+        return ""  # a server before 1.28
+    except Forbidden as error:
+        # Everybody the server knows may ask this; it names whom it turned away.
+        return ANONYMOUS if f'"{ANONYMOUS}"' in error.message else ""
     info = answer.get("status", {}).get("userInfo", {})
     return str(info.get("username", "")) if isinstance(info, dict) else ""
 
