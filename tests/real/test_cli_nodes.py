@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 from hostler.errors import Exit
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
-from tests.real.operating import hostler, kubeconfig_as
+from tests.real.operating import environment, hostler, kubeconfig_as
 
 MakeNode = Callable[..., str]
 
@@ -151,11 +154,8 @@ def test_drain_empties_the_node_and_keeps_it_held(
     assert cordoned(sandbox, name)
 
 
-def test_drain_names_the_budget_that_blocks_it_and_gives_up_in_time(
-    sandbox: Sandbox, make_node: MakeNode, namespace: str, eventually: Eventually
-) -> None:
-    name = make_node()
-    running_on(sandbox, namespace, name, 1, eventually)
+def keep_all(sandbox: Sandbox, namespace: str, eventually: Eventually) -> None:
+    """A budget that lets no pod go."""
     sandbox.apply(
         {
             "apiVersion": "policy/v1",
@@ -164,9 +164,39 @@ def test_drain_names_the_budget_that_blocks_it_and_gives_up_in_time(
             "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
         }
     )
-    eventually(
-        lambda: sandbox.get("pdb", "keep", "-n", namespace).get("status", {}).get("expectedPods") == 1, 30, "the budget"
-    )
+
+    def seen() -> bool:
+        return bool(sandbox.get("pdb", "keep", "-n", namespace).get("status", {}).get("expectedPods") == 1)
+
+    eventually(seen, 30, "the budget")
+
+
+def test_ctrl_c_in_a_drain_says_that_the_node_stays_held(
+    sandbox: Sandbox, make_node: MakeNode, namespace: str, eventually: Eventually
+) -> None:
+    name = make_node()
+    running_on(sandbox, namespace, name, 1, eventually)
+    keep_all(sandbox, namespace, eventually)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hostler", "drain", name],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(sandbox.kubeconfig),
+    )  # fmt: skip
+    assert process.stderr is not None
+    while "keep" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == Exit.INTERRUPTED
+    assert f"{name} stays held: to put it back into service: hostler release {name}" in said
+    assert cordoned(sandbox, name)
+
+
+def test_drain_names_the_budget_that_blocks_it_and_gives_up_in_time(
+    sandbox: Sandbox, make_node: MakeNode, namespace: str, eventually: Eventually
+) -> None:
+    name = make_node()
+    running_on(sandbox, namespace, name, 1, eventually)
+    keep_all(sandbox, namespace, eventually)
     done = hostler(sandbox.kubeconfig, "drain", name, "--timeout", "4", "-o", "json")
     assert done.returncode == Exit.FAILED, done.stderr
     ended = json.loads(done.stdout)

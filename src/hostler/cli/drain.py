@@ -90,18 +90,27 @@ async def drain_node(client: Client, asked: Asked, settings: Settings, *, live: 
         evict_empty_dir=not settings[DRAIN_REFUSE_EMPTY_DIR],
         evict_unmanaged=not settings[DRAIN_REFUSE_UNMANAGED],
     )
-    async with _watching(client) as sources:
-        with _progress(live) as show:
-            return await drain(
-                client,
-                sources,
-                Executor(writer, time.time),
-                asked.node,
-                policy=policy,
-                started=time.time(),
-                clock=time.time,
-                progress=lambda decision: show(decision.why),
-            )
+    try:
+        async with _watching(client) as sources:
+            with _progress(live) as show:
+                return await drain(
+                    client,
+                    sources,
+                    Executor(writer, time.time),
+                    asked.node,
+                    policy=policy,
+                    started=time.time(),
+                    clock=time.time,
+                    progress=lambda decision: show(decision.why),
+                )
+    except asyncio.CancelledError:
+        if not asked.dry_run:
+            say.note(f"No more pods are asked to go, but {asked.node} stays held: {_back(asked.node)}")
+        raise
+
+
+def _back(node: str) -> str:
+    return f"to put it back into service: hostler release {node}"
 
 
 @contextlib.asynccontextmanager
@@ -181,7 +190,7 @@ def ended(decision: Decision, asked: Asked, output: say.Output) -> None:
             [(one.key, "stay" if one.act is Act.SKIP else one.act.value, one.why) for one in decision.verdicts],
         )
     if not asked.dry_run:
-        say.note(f"{decision.why} It stays held; to put it back into service: hostler release {asked.node}")
+        say.note(f"{decision.why} It stays held; {_back(asked.node)}")
     if decision.state is State.REFUSED:
         raise typer.Exit(Exit.REFUSED)
     if not asked.dry_run and decision.state is not State.DRAINED:

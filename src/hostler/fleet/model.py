@@ -7,7 +7,7 @@ The CRD is generated from these types by `fleet.crd`. A field here is a field of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -68,6 +68,46 @@ NUMBER_OR_PERCENT = Rule(
 )
 
 
+class IngressWorkload(Record, frozen=True, omit_defaults=True):
+    """One ingress that is no OpenShift router, and where it runs."""
+
+    kind: Annotated[str, doc("Deployment or DaemonSet.", pattern="^(Deployment|DaemonSet)$")]
+    namespace: Annotated[str, doc("Its namespace.", least=1, max_length=63)]
+    name: Annotated[str, doc("Its name.", least=1, max_length=253)]
+    placement: Annotated[
+        str,
+        doc("ControlPlane pins it to the control-plane nodes, Workers keeps it off them.", defaulted=True,
+            pattern="^(ControlPlane|Workers)$"),
+    ] = "ControlPlane"  # fmt: skip
+    node_selector: Annotated[
+        dict[str, str], doc("Labels of the nodes it runs on, in place of the default of its placement.", most=32)
+    ] = {}
+    replicas: Annotated[
+        int | None, doc("How many pods a Deployment has. Unset: as many as it has now.", least=0, most=1000)
+    ] = None
+
+
+class IngressPolicy(Record, frozen=True, omit_defaults=True):
+    """Where ingress runs."""
+
+    control_plane_label: Annotated[
+        str,
+        doc("The label of control-plane nodes. Unset: node-role.kubernetes.io/master where a node has it, else "
+            "node-role.kubernetes.io/control-plane.", max_length=317),
+    ] = ""  # fmt: skip
+    router_template: Annotated[
+        dict[str, Any] | None, doc("Pod template (metadata, spec) of OpenShift routers that have no Deployment yet.")
+    ] = None
+    wildcard_addresses: Annotated[
+        tuple[str, ...], doc("Where the wildcard name points, if the operator cannot resolve it.", most=16)
+    ] = ()
+    workloads: Annotated[
+        tuple[IngressWorkload, ...],
+        doc("Ingresses to be placed: ingress-nginx, Traefik, HAProxy, Envoy Gateway ...",
+            keys=("kind", "namespace", "name"), most=64),
+    ] = ()  # fmt: skip
+
+
 class FleetSpec(Record, frozen=True, omit_defaults=True):
     """What the cluster's owner decides."""
 
@@ -86,6 +126,7 @@ class FleetSpec(Record, frozen=True, omit_defaults=True):
             rules=(NUMBER_OR_PERCENT,),
         ),
     ] = None
+    ingress: Annotated[IngressPolicy, doc("Where ingress runs.")] = IngressPolicy()
 
 
 class CapabilityStatus(Record, frozen=True):
