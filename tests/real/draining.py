@@ -171,7 +171,9 @@ class Work:
 
 
 @asynccontextmanager
-async def at_work(sandbox: Sandbox, *, dry_run: bool = False) -> AsyncIterator[Work]:
+async def at_work(
+    sandbox: Sandbox, *, dry_run: bool = False, gate: Callable[[], str | None] = lambda: None
+) -> AsyncIterator[Work]:
     metrics = Metrics()
     async with Client(load(str(sandbox.kubeconfig))) as client:
         sources = Sources(
@@ -180,7 +182,7 @@ async def at_work(sandbox: Sandbox, *, dry_run: bool = False) -> AsyncIterator[W
             Watch(client, VOLUME_ATTACHMENT, VolumeAttachment, metrics=metrics, indexes=ATTACHMENT_INDEXES),
             Watch(client, DAEMON_SET, Workload, metrics=metrics),
         )
-        writer = Writer(client, "test", gate=lambda: None, budget=WriteBudget(), dry_run=dry_run)
+        writer = Writer(client, "test", gate=gate, budget=WriteBudget(), dry_run=dry_run)
         work = Work(client, sources, Executor(writer, time.time))
         watches = (sources.pods, sources.budgets, sources.attachments, sources.daemon_sets)
         work.tasks += [asyncio.create_task(watch.run()) for watch in watches]

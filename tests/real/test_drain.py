@@ -290,6 +290,29 @@ def test_a_dry_run_decides_the_same_and_sends_nothing(
     assert sorted(pods_on(sandbox, here, namespace)) == names
 
 
+def test_while_we_may_not_write_the_drain_says_so_and_goes_on_afterwards(
+    sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually
+) -> None:
+    namespace, here, there = pool
+    sandbox.apply(workload("Deployment", namespace, "web", 2))
+    eventually(running(sandbox, here, namespace, 2), what="two pods run")
+    names = sorted(pods_on(sandbox, here, namespace))
+    turn_round(sandbox, here, there)
+    paused = ["The Fleet is paused: freeze."]
+
+    async def story() -> None:
+        async with at_work(sandbox, gate=lambda: paused[0] if paused else None) as work:
+            drain = work.drain(here)
+            said = await drain.until(lambda d: "Nothing is evicted now" in d.why, "it says that it may not")
+            assert said.why.endswith("Nothing is evicted now: The Fleet is paused: freeze.")
+            assert posts(sandbox, namespace) == {}
+            paused.clear()
+            await drain.end(State.DRAINED)
+
+    asyncio.run(story())
+    assert posts(sandbox, namespace) == {name: [201] for name in names}
+
+
 def test_a_drain_outlives_its_api_server(sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually) -> None:
     namespace, here, there = pool
     sandbox.apply(workload("Deployment", namespace, "web", 2), budget(namespace, "web", "web", minAvailable=2))

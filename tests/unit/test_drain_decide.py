@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hostler.drain.decide import decide
 from hostler.drain.model import Answer, Decision, Evict, Facts, Memory, Outcome, Policy, State
+from hostler.drain.order import replicas_of
 from hostler.host.facts import Known, Unknown
 from hostler.kube.records import AttachmentSource, AttachmentSpec, Metadata, Pod, PodDisruptionBudget, VolumeAttachment
 from tests.unit.test_drain_budgets import budget
@@ -52,6 +53,15 @@ def answered(decision: Decision, outcome: Outcome, at: float = START, **answer: 
     for action in decision.actions:
         memory = memory.after(action, Answer(outcome, **answer), POLICY, at)
     return memory
+
+
+def test_what_is_remembered_goes_with_the_pod_and_terminating_is_counted_from_the_first_look() -> None:
+    memory = answered(decide(facts([pod("a"), pod("b", owner="")]), POLICY, START), Outcome.ACCEPTED)
+    memory = memory.seen((pod("a", terminating=True),), START + 1)
+    memory = memory.seen((pod("a", terminating=True),), START + 9)
+    assert set(memory.attempts) == {"uid-web-a"}
+    assert memory.terminating == {"uid-web-a": START + 1}
+    assert memory.seen((), START + 10) == Memory()
 
 
 # -- the way to the end
@@ -274,6 +284,15 @@ def test_replicas_of_a_cluster_helper_go_one_at_a_time() -> None:
     assert asked(decide(facts([dns("b")], peers=on_its_way), POLICY, START)) == []
     assert asked(decide(facts([dns("b")], peers=(dns("c", node="w2"),)), POLICY, START)) == ["b"]
     assert asked(decide(facts([dns("b")], peers=on_its_way, at=START + 300), POLICY, START + 300)) == ["b"]
+
+
+def test_between_the_end_of_one_replica_and_the_birth_of_the_next_nobody_is_sent_after_it() -> None:
+    """Seen on a real cluster: for a moment there is no pod to show that one is missing."""
+    memory = Memory().seen((), START, replicas_of([dns("a"), dns("b"), dns("c", node="w2")]))
+    two_of_three = facts([dns("b")], peers=(dns("c", node="w2"),), memory=memory)
+    assert asked(decide(two_of_three, POLICY, START)) == []
+    all_three = facts([dns("b")], peers=(dns("c", node="w2"), dns("d", node="w3")), memory=memory)
+    assert asked(decide(all_three, POLICY, START)) == ["b"]
 
 
 def test_a_helper_that_does_not_serve_anyway_goes_at_once() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hostler.drain.budgets import Says, standing
 from hostler.drain.decide import decide
 from hostler.drain.model import Answer, Decision, Evict, Facts, Memory, Outcome, Policy, State
+from hostler.drain.order import replicas_of
 from hostler.host.facts import Known
 from hostler.kube.records import Pod, PodDisruptionBudget
 from tests.unit.test_drain_budgets import budget
@@ -36,12 +37,14 @@ class World:
     volumes: tuple[str, ...] = ()
     now: float = START
     version: int = 10
+    peers: tuple[Pod, ...] = ()  # replicas elsewhere
     posts: dict[str, list[tuple[float, Outcome]]] = field(default_factory=lambda: defaultdict(list))
 
     def look(self, memory: Memory) -> Facts:
         pods = list(self.pods.values())
         seen = facts(pods, list(self.budgets.values()), self.volumes, at=self.now)
-        return replace(seen, memory=memory.seen(tuple(pods), self.now))
+        sizes = replicas_of((*pods, *self.peers))
+        return replace(seen, peers=self.peers, memory=memory.seen(tuple(pods), self.now, sizes))
 
     def evict(self, action: Evict) -> Answer:
         answer = self._evict(action)
@@ -74,7 +77,13 @@ class World:
         self.budgets[name] = msgspec.structs.replace(old, status=status, metadata=metadata)
 
     def kubelet(self) -> None:
-        """Terminating pods end, and with the last pod the volumes go."""
+        """Terminating pods end, helpers start elsewhere, and with the last pod the volumes go."""
+        ended = [one.metadata for one in self.pods.values() if one.metadata.deletion_timestamp]
+        self.peers += tuple(
+            pod(f"{one.name}-new", namespace=one.namespace, labels={}, node="w2")
+            for one in ended
+            if one.namespace == "kube-system"
+        )
         self.pods = {key: one for key, one in self.pods.items() if not one.metadata.deletion_timestamp}
         if all(one.metadata.owner_references and one.metadata.owner_references[0].kind == "DaemonSet"
                for one in self.pods.values()):  # fmt: skip
@@ -143,14 +152,16 @@ def test_any_story(data: st.DataObject) -> None:
     """Stale looks, lost answers, crashes, replaced pods, budgets that come, go and change; then it calms down."""
     world, memory, lives = small_world(), Memory(), 1
     looks = [world.look(memory)]
+    last_look = 0  # a cache is late, but never goes back in time
     last: dict[str, tuple[float, Outcome]] = {}  # what this life of the process knows of its own POSTs
     for _ in range(data.draw(st.integers(0, 25))):
         match data.draw(st.sampled_from(["work", "work", "kubelet", "time", "crash", "budget", "several", "replace"])):
             case "work":
-                looks = [*looks[-2:], world.look(memory)]
-                stale = looks[-data.draw(st.integers(1, len(looks)))]
+                looks.append(world.look(memory))
+                last_look = data.draw(st.integers(max(last_look, len(looks) - 3), len(looks) - 1))
+                stale = looks[last_look]
                 assert isinstance(stale.pods, Known)
-                memory = memory.seen(stale.pods.value, world.now)
+                memory = memory.seen(stale.pods.value, world.now, replicas_of((*stale.pods.value, *stale.peers)))
                 decision = decide(replace(stale, memory=memory), POLICY, world.now)
                 cut = data.draw(st.integers(0, len(decision.actions)))
                 for action in decision.actions[:cut]:

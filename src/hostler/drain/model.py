@@ -106,14 +106,18 @@ class Memory:
 
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     terminating: Mapping[str, Instant] = field(default_factory=dict)  # when we first saw it terminate, by our clock
+    # The most replicas each cluster helper has had. Between the end of one and the birth of the next there is no pod
+    # to show that one is missing; without this the second would be sent after the first.
+    replicas: Mapping[str, int] = field(default_factory=dict)
 
-    def seen(self, pods: tuple[Pod, ...], now: Instant) -> Memory:
-        """Forget pods that are no more, and note which have begun to terminate."""
+    def seen(self, pods: tuple[Pod, ...], now: Instant, replicas: Mapping[str, int] | None = None) -> Memory:
+        """Forget pods that are no more, note which have begun to terminate and how many replicas helpers have."""
         here = {pod.metadata.uid for pod in pods}
         ending = {pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp}
         return Memory(
             {uid: attempt for uid, attempt in self.attempts.items() if uid in here},
             {uid: self.terminating.get(uid, now) for uid in ending},
+            {group: max(number, self.replicas.get(group, 0)) for group, number in (replicas or {}).items()},
         )
 
     def after(self, evict: Evict, answer: Answer, policy: Policy, now: Instant) -> Memory:

@@ -13,7 +13,7 @@ import structlog
 
 from hostler.drain.filters import controller_of
 from hostler.drain.model import Act, Facts, Memory, Verdict
-from hostler.drain.order import is_helper
+from hostler.drain.order import is_helper, replicas_of
 from hostler.host.conditions import names
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant
@@ -74,6 +74,7 @@ def observe(
 ) -> Facts:
     """The facts of one node's drain as of now. `memory` is brought up to date with what is seen."""
     pods = tuple(sources.pods.store.by(BY_NODE, node))
+    peers = tuple(_peers(sources.pods, pods, node))
     return Facts(
         node=node,
         started=started,
@@ -81,9 +82,9 @@ def observe(
         attachments=_fact(sources.attachments, tuple(sources.attachments.store.by(BY_NODE, node)), now),
         budgets=_fact(sources.budgets, _near(sources.budgets, pods), now),
         daemon_sets=_fact(sources.daemon_sets, frozenset(sources.daemon_sets.store.keys()), now),
-        peers=tuple(_peers(sources.pods, pods, node)),
+        peers=peers,
         kept_volumes=kept_volumes,
-        memory=memory.seen(pods, now),
+        memory=memory.seen(pods, now, replicas_of((*pods, *peers))),
     )
 
 

@@ -6,7 +6,7 @@ order is still better off than one whose machine is switched off under it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from hostler.drain.budgets import ready
@@ -47,8 +47,13 @@ def is_helper(pod: Pod) -> bool:
     )
 
 
+def replicas_of(pods: Iterable[Pod]) -> dict[str, int]:
+    """How many replicas each cluster helper among these pods has, not counting those on their way out."""
+    return dict(Counter(_group(pod) for pod in pods if is_helper(pod) and _counts(pod)))
+
+
 def _spread(wave: list[Verdict], among: list[Verdict], facts: Facts) -> list[Verdict]:
-    """Of each helper's replicas, one at a time: the next when every other is Ready again, here and elsewhere."""
+    """Of each helper's replicas, one at a time: the next when all are there and Ready again, here and elsewhere."""
     replicas: dict[str, list[Pod]] = defaultdict(list)
     for pod in (*facts.peers, *(verdict.pod for verdict in among)):
         replicas[_group(pod)].append(pod)
@@ -57,10 +62,20 @@ def _spread(wave: list[Verdict], among: list[Verdict], facts: Facts) -> list[Ver
         pod, group = verdict.pod, _group(verdict.pod)
         if not is_helper(pod) or not ready(pod):
             turn.append(verdict)
-        elif group not in taken and not any(_moving(p, facts) for p in replicas[group] if p is not pod):
+        elif group not in taken and _whole(replicas[group], group, facts):
             turn.append(verdict)
             taken.add(group)
     return turn
+
+
+def _whole(replicas: list[Pod], group: str, facts: Facts) -> bool:
+    """Nobody is between two places, and nobody is missing."""
+    there = sum(_counts(pod) for pod in replicas)
+    return there >= facts.memory.replicas.get(group, 0) and not any(_moving(pod, facts) for pod in replicas)
+
+
+def _counts(pod: Pod) -> bool:
+    return not finished(pod) and not pod.metadata.deletion_timestamp
 
 
 def _group(pod: Pod) -> str:
