@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from hostler.kube.client import Client
+from hostler.kube.clock import boottime
 from hostler.kube.config import load
 from hostler.kube.election import Timing
 from hostler.kube.errors import WriteRefused
@@ -223,6 +224,25 @@ def test_a_lease_written_blank_by_an_installer_is_taken_at_once(sandbox: Sandbox
         await only.until_held()
         found = await campaign.lease()
         assert found.spec.holder_identity == "only"
+
+    play(sandbox, namespace, story)
+
+
+def test_a_machine_that_slept_does_not_wake_up_leading(sandbox: Sandbox, namespace: str) -> None:
+    """Suspended: the boot clock went on. A paused virtual machine: only the wall clock is set right afterwards."""
+
+    async def story(campaign: Campaign) -> None:
+        slept = {"boot": 0.0, "wall": 0.0}
+        first = campaign.enter(
+            "first", clock=lambda: boottime() + slept["boot"], wall=lambda: time.time() + slept["wall"]
+        )
+        await first.until_held()
+        for clock in slept:
+            slept[clock] += 60
+            assert first.held() is False
+            assert "could not be renewed in time" in (first.gate() or "")
+            while not first.held():  # nobody took it meanwhile, so it goes on after its next renewal
+                await asyncio.sleep(0.05)
 
     play(sandbox, namespace, story)
 

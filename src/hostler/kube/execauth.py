@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -102,6 +103,7 @@ class ExecLogin:
                 self._command, *self._exec.args, env=environment,
                 stdin=None if interactive else asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
                 stderr=None if interactive else asyncio.subprocess.PIPE,
+                start_new_session=not interactive,  # its own group, so that what it started ends with it
             )  # fmt: skip
         except OSError as error:
             hint = self._exec.install_hint.strip() or "Install it, or put it on PATH."
@@ -114,7 +116,7 @@ class ExecLogin:
             raise _no(f"{self._about}: no answer within {patience:g} s", "Run the command by hand to see.") from error
         finally:
             if process.returncode is None:
-                process.kill()
+                _end(process, group=not interactive)
                 await process.wait()
         if process.returncode != 0:
             said = err.decode(errors="replace").strip()[-300:] or "it said nothing"
@@ -197,6 +199,16 @@ def check_exec(chosen: Chosen, exec_: Exec, about: str) -> str:
         raise wrong(f"{about}: interactiveMode {exec_.interactive_mode!r} is none of Never, IfAvailable, Always")
     has_folder = os.sep in exec_.command
     return str(folder / Path(exec_.command)) if has_folder else exec_.command
+
+
+def _end(process: asyncio.subprocess.Process, *, group: bool) -> None:
+    try:
+        if group:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    except ProcessLookupError:
+        pass  # it has just ended by itself
 
 
 async def _both(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
