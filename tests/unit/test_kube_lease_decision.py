@@ -336,7 +336,7 @@ class World:
             one.view = replace(one.view, busy=False)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32), candidates=st.integers(2, 3))
 def test_never_two_who_act_at_once(seed: int, candidates: int) -> None:
     World(random.Random(seed), candidates).run(until=400)
