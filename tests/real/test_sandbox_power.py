@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hostler.sandbox import Sandbox
+from hostler.sandbox import Options, Sandbox
 from tests.real.conftest import Eventually
 
 TOLERATE = [{"key": "hostler.dev/test", "operator": "Exists"}]
@@ -227,7 +229,22 @@ def test_the_volume_of_a_dead_node(
 
 def _after(seconds: float) -> Callable[[], bool]:
     """True so many seconds from now; for showing that something does *not* happen."""
-    import time
-
     end = time.monotonic() + seconds
     return lambda: time.monotonic() > end
+
+
+@pytest.mark.full
+def test_with_the_times_of_a_real_cluster(tmp_path: Path, eventually: Eventually) -> None:
+    """Without any setting a lost node shows after the 40 to 50 seconds everybody knows, and not before."""
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text("nodes: [{name: lost}, {name: there}]")
+    box = Sandbox.up(tmp_path / "d", Options(fleet=str(fleet)))
+    try:
+        eventually(lambda: lease(box, "lost"), what="a lease")
+        box.node_power("lost", "off")
+        eventually(_after(25), 30)
+        assert ready(box, "lost")["status"] == "True", "the stale Ready that Hostler must not believe"
+        eventually(lambda: ready(box, "lost")["status"] == "Unknown", 120, what="Ready is Unknown")
+        assert ready(box, "there")["status"] == "True"
+    finally:
+        box.down()

@@ -112,7 +112,8 @@ def controller_manager(layout: Layout, state: State) -> Part:
     pki, options = layout.pki, state.options
     flags = {
         **_component(layout, state, "kube-controller-manager", "controller-manager"),
-        "controllers": "*,bootstrapsigner,tokencleaner",
+        # ttl-controller annotates every node anew whenever the cluster passes a size, for caches of real kubelets.
+        "controllers": "*,bootstrap-signer-controller,token-cleaner-controller,-ttl-controller",
         "root-ca-file": pki / "ca.crt",
         "service-account-private-key-file": pki / "tokens.key",
         "use-service-account-credentials": "true",
