@@ -99,6 +99,12 @@ class Client:
         if self._http is not None:
             await self._http.close()
             self._http = None
+            # A TLS connection takes some turns of the loop to close. Whoever ends the loop right after us would leave
+            # its socket open.
+            for _ in range(50):
+                if not self._sockets.open():
+                    break
+                await asyncio.sleep(0.005)
 
     def gated(self, gate: Gate) -> Client:
         """The same connections, but every write asks `gate` first. Close only the original."""

@@ -54,6 +54,10 @@ class Sockets:
         self._made[made.fileno()] = made
         return made
 
+    def open(self) -> bool:
+        """Whether any of them is still open."""
+        return any(made.fileno() >= 0 for made in self._made.values())
+
     def under(self, writer: AbstractStreamWriter) -> GatedSocket | None:
         transport = getattr(writer, "transport", None)
         wrapped = transport.get_extra_info("socket") if transport is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from pathlib import Path
 
@@ -122,12 +123,29 @@ def read_state(layout: Layout) -> State | None:
 
 
 def free_ports() -> dict[str, int]:
-    """One free loopback port per name; all are held until the last is found, so that none comes twice."""
-    held = [socket.socket() for _ in PORTS]
+    """One free loopback port per name; all are held until the last is found, so that none comes twice.
+
+    Below the range from which the kernel gives ports to outgoing connections: one of those could take the port of a
+    part that is just being restarted.
+    """
+    dice, held = random.SystemRandom(), [socket.socket() for _ in PORTS]
     try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return {name: one.getsockname()[1] for name, one in zip(PORTS, held, strict=True)}
+        return {name: _bind_below(one, dice) for name, one in zip(PORTS, held, strict=True)}
     finally:
         for one in held:
             one.close()
+
+
+def _bind_below(one: socket.socket, dice: random.Random) -> int:
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        first = 32768  # the kernel's default
+    for _ in range(200):
+        port = dice.randrange(min(12000, first - 1), first)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return port
+    raise Complaint("No free port was found on 127.0.0.1.", hint="End what holds so many.", code=Exit.FAILED)
