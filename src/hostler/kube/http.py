@@ -114,7 +114,8 @@ class Server:
         self._silent.discard(connection)
 
     def _no_port(self, error: OSError) -> Complaint:
-        why = _PORT_TROUBLE.get(error.errno or 0, error.strerror or str(error))
+        # From Python 3.12 on asyncio passes over addresses the machine has not, and then has no errno to give.
+        why = _PORT_TROUBLE.get(error.errno or errno.EADDRNOTAVAIL, error.strerror or str(error))
         return Complaint(
             f"cannot listen on {self._host}:{self._port}: {why}.",
             hint=f"Set {self._setting} to a free address, or stop what uses this one.",
