@@ -379,6 +379,8 @@ class Leadership:
             return (
                 f"the lease {self._lease} was just created; waiting {view.acts_from - now:.0f} s for any earlier leader"
             )
+        if self._exit is not None:
+            return f"this replica is giving the lease {self._lease} back"
         if view.holder == self.identity:
             return f"the lease {self._lease} could not be renewed in time, so another replica may lead by now"
         if now < view.refrain_until:
