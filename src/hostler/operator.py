@@ -30,6 +30,7 @@ from hostler.fleet.remote import lease_annotations
 from hostler.fleet.serve import Reads
 from hostler.host.ceiling import is_out
 from hostler.host.keeper import Keeper
+from hostler.ingress.room import IngressRoom
 from hostler.kube import kinds
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
@@ -181,9 +182,22 @@ class Operator:
             Controller("fleet", self._as_leader(self._status.reconcile), metrics=self._metrics),
             Controller("holds", self._as_leader(self._keeper.reconcile), metrics=self._metrics, workers=4),
         ]
+        self._ingress = self._make_ingress() if self._on("ingress") else None
+        if self._ingress is not None:
+            self._controllers.append(self._ingress.controller)
         self._lookout = Lookout(self._client, self._guard, changed=self._wake_all)
         self._listen()
         self._serve()
+
+    def _on(self, capability: str) -> bool:
+        return any(choice.on and choice.capability.name == capability for choice in self._guard.choices)
+
+    def _make_ingress(self) -> IngressRoom:
+        return IngressRoom(
+            self._client, self._writer("ingress"), self._recorder, self._settings, fleet=self._fleet,
+            nodes=self._nodes, pods=self._sources.pods, budgets=self._sources.budgets, metrics=self._metrics,
+            as_leader=self._as_leader,
+        )  # fmt: skip
 
     def _writer(self, capability: str, budget: WriteBudget | None = None) -> Writer:
         return Writer(
@@ -213,6 +227,8 @@ class Operator:
             self._nodes, self._sources, self._status.room, self._guard.gate_for("holds"),
             self._settings[say.UNINITIALISED_GRACE_SECONDS], self._policy(), time.time,
         ).register(registry)  # fmt: skip
+        if self._ingress is not None:
+            self._ingress.register(registry, self._guard.gate_for("ingress"))
         reads = Reads(
             registry, self._guard, self._status, self._settings, identity=self._identity,
             leadership=lambda: self._leader.gate(), dry_run=self._dry_run,
@@ -231,7 +247,7 @@ class Operator:
     # -- what wakes what
 
     def _listen(self) -> None:
-        fleet, holds = self._controllers
+        fleet, holds = self._controllers[:2]
 
         def node_changed(key: str, before: Node | None, after: Node | None) -> None:
             if after is not None and self._keeper.concerns(after):
@@ -242,11 +258,15 @@ class Operator:
                 self._our_node_goes(before)
 
         self._nodes.store.listen(node_changed)
+        if self._ingress is not None:
+            self._ingress.listen()
         self._fleet.store.listen(lambda *_: self._wake_all())
 
     def _wake_all(self) -> None:
-        fleet, holds = self._controllers
+        fleet, holds = self._controllers[:2]
         fleet.queue.add(NAME, after=0.05)
+        if self._ingress is not None:
+            self._ingress.wake_all()
         for node in self._nodes.store.values():
             if self._keeper.concerns(node):
                 holds.queue.add(node.metadata.name, priority=2)
@@ -283,6 +303,8 @@ class Operator:
     def _watches(self) -> Iterator[Watch[Any]]:
         yield from (self._fleet, self._nodes)
         yield from (self._sources.pods, self._sources.budgets, self._sources.attachments, self._sources.daemon_sets)
+        if self._ingress is not None:
+            yield from self._ingress.watches()
 
     def _unready(self) -> list[str]:
         return [why for watch in self._watches() if (why := _not_in_step(watch)) is not None]

@@ -118,6 +118,7 @@ CAPABILITIES: tuple[Capability, ...] = (
                 remedy="It owns the router Deployments.",
             ),
         ),
+        built=True,
     ),
     Capability("join", "Makes join configurations and approves the certificates of new nodes."),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from hostler.host.conditions import Condition
 from hostler.kube.records import Metadata, Record
@@ -81,7 +81,7 @@ class IngressWorkload(Record, frozen=True, omit_defaults=True):
     ] = "ControlPlane"  # fmt: skip
     node_selector: Annotated[
         dict[str, str], doc("Labels of the nodes it runs on, in place of the default of its placement.", most=32)
-    ] = {}
+    ] = field(default_factory=dict)
     replicas: Annotated[
         int | None, doc("How many pods a Deployment has. Unset: as many as it has now.", least=0, most=1000)
     ] = None

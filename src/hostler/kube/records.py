@@ -109,7 +109,13 @@ class NodeInfo(Record, frozen=True):
     operating_system: str = ""
 
 
+class NodeAddress(Record, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
 class NodeStatus(Record, frozen=True):
+    addresses: tuple[NodeAddress, ...] = ()
     conditions: tuple[Condition, ...] = ()
     node_info: NodeInfo = NodeInfo()
 

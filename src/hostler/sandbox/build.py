@@ -1,4 +1,4 @@
-"""Builds the sandbox's two Go programs once, and finds them ever after without Go and without a network.
+"""Builds the sandbox's Go programs once, and finds them ever after without Go and without a network.
 
 <cache>/controlplane-<key>            the program; the key is a hash of sources, flags, Go version and machine
 <cache>/controlplane-<sources>.json   which key was built last from these sources: what a machine without Go reads
@@ -26,7 +26,7 @@ from hostler.errors import Complaint
 from hostler.sandbox.gotool import cache_dir, environment, find_go
 from hostler.sandbox.process import tail
 
-PROGRAMS = ("controlplane", "vcenter")
+PROGRAMS = ("controlplane", "vcenter", "ignition")
 # Without DWARF the compiler does a fifth less work; nobody debugs the control plane with a debugger here.
 FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from hostler.settings import foundation, maintenance
+from hostler.settings import foundation, ingress, maintenance
 from hostler.settings.model import AnySetting, Rule
 
 SETTINGS: tuple[AnySetting, ...] = (
     *foundation.SETTINGS,
     *maintenance.SETTINGS,
+    *ingress.SETTINGS,
 )
 RULES: tuple[Rule, ...] = (
     *foundation.RULES,
     *maintenance.RULES,
+    *ingress.RULES,
 )

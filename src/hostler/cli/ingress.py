@@ -1,0 +1,44 @@
+"""`hostler ingress status`: where ingress runs and why, by the operator's own rules but without needing one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hostler.cli import flags, say
+from hostler.settings.model import Settings
+
+app = typer.Typer(no_args_is_help=True, help="See where ingress runs and why.")
+Resolving = Annotated[bool, typer.Option("--resolve/--no-resolve", help="Resolve the wildcard name from this machine.")]
+
+
+@app.callback()
+def group() -> None:
+    """See where ingress runs and why."""
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER)
+def status(settings: Settings, resolve: Resolving = True, output: say.OutputFlag = say.Output.TABLE) -> None:
+    """Show every ingress: where it belongs, what decided that, where its pods are."""
+    from hostler.cli.cluster import ask_cluster
+    from hostler.ingress.look import status_of
+
+    lines = ask_cluster(settings, lambda client: status_of(client, resolving=resolve))
+    if output is say.Output.JSON:
+        say.json(lines)
+        return
+    if not lines:
+        say.note("There is no IngressController in this cluster, and the Fleet names no ingress to be placed.")
+        return
+    say.table(
+        ("ingress", "placement", "decided by", "replicas", "pods", "state"),
+        [
+            (one.name, one.placement, one.decided_by, one.replicas, "; ".join(one.pods) or "none", one.state)
+            for one in lines
+        ],
+    )
+    for one in lines:
+        if one.wildcard:
+            say.text(f"{one.name}: {one.wildcard}")

@@ -1,0 +1,118 @@
+"""What is decided once for the whole cluster: the default IngressController, and the backfill after an upgrade. Pure.
+
+The backfill's states are on the Ingress itself (annotation hostler.dev/ingress-backfill), one line per transition:
+
+    (none)                status.defaultPlacement empty   ->  "deciding X"     the decision is made, and stays made
+    deciding X            status.defaultPlacement empty   ->  status X         it is written into the status
+    deciding X            status.defaultPlacement set     ->  "X"              done
+    X                     whatever                        ->  nothing, ever: who empties the field later wants it empty
+
+Every write carries the version it was decided on, so of two operators one gets a conflict and looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hostler.ingress.model import (
+    BACKFILL,
+    CLUSTER,
+    CONTROLLERS_IN,
+    DEFAULT,
+    EXTERNAL,
+    INGRESS,
+    INGRESS_CONTROLLER,
+    SINGLE,
+    Decision,
+    Infrastructure,
+    IngressConfig,
+    IngressController,
+    Placement,
+    Where,
+    Write,
+)
+from hostler.ingress.placement import place
+from hostler.kube.records import Metadata, Node
+
+LONE_PLATFORMS = ("None", "External")
+_DECIDING = "deciding "
+
+
+def decide_backfill(
+    ingress: IngressConfig | None, infrastructure: Infrastructure | None, nodes: Sequence[Node], wanted: bool
+) -> Decision:
+    """Fill an empty default placement in, once, if the owner wants it; without that, an upgrade changes nothing."""
+    if ingress is None:
+        return Decision("There is no Ingress named cluster.")
+    marked, placed = ingress.metadata.annotations.get(BACKFILL, ""), ingress.status.default_placement
+    if not wanted:
+        if placed:
+            return Decision(f"The default placement is {placed}.")
+        return Decision("The default placement is empty, which means Workers, and the backfill is off.")
+    if marked and not marked.startswith(_DECIDING):
+        return Decision(f"The backfill was done before ({marked}) and is not done again.")
+    intended = marked.removeprefix(_DECIDING)
+    if marked and placed:
+        return _mark(ingress, placed, f"the default placement is {placed}; it is not filled in again")
+    if marked:
+        body = {"status": {"defaultPlacement": intended}}
+        return _patch(ingress, body, f"an empty default placement becomes {intended}", subresource="status")
+    if placed:
+        return Decision(f"The default placement is {placed}; there is nothing to fill in.")
+    if infrastructure is None:
+        return Decision("There is no Infrastructure named cluster, so nothing is filled in.")
+    where, why = backfilled(infrastructure, nodes)
+    return _mark(ingress, f"{_DECIDING}{where}", f"the default placement is empty and becomes {where}: {why}")
+
+
+def backfilled(infrastructure: Infrastructure, nodes: Sequence[Node]) -> tuple[Where, str]:
+    """What the installation would have decided, from what is left of it, with the reason."""
+    status = infrastructure.status
+    if len(nodes) != 1:
+        return Where.WORKERS, f"there are {len(nodes)} nodes, not one"
+    if (status.control_plane_topology, status.infrastructure_topology) != (SINGLE, SINGLE):
+        return Where.WORKERS, "not both topologies are SingleReplica"
+    if infrastructure.platform not in LONE_PLATFORMS:
+        return Where.WORKERS, f"the platform is {infrastructure.platform or 'not known'}, which has load balancing"
+    return Where.CONTROL_PLANE, f"one node, both topologies SingleReplica, platform {infrastructure.platform}"
+
+
+def decide_default(
+    ingress: IngressConfig | None,
+    infrastructure: Infrastructure | None,
+    existing: IngressController | None,
+    nodes: Sequence[Node],
+    label: str,
+) -> Decision:
+    """Make the IngressController `default` if there is none; one that is there is never rewritten."""
+    if existing is not None:
+        return Decision("There is an IngressController default; it is never rewritten.")
+    if infrastructure is None:
+        return Decision("There is no Infrastructure named cluster, so no default IngressController is made.")
+    if infrastructure.status.control_plane_topology == EXTERNAL:
+        return Decision("The control plane is External: whoever hosts it makes the default IngressController.")
+    empty = IngressController(metadata=Metadata(name=DEFAULT, namespace=CONTROLLERS_IN))
+    placed = place(ingress, infrastructure, empty, nodes, configured=label)
+    if not isinstance(placed, Placement):
+        return Decision(placed.why)
+    spec: dict[str, Any] = {
+        "replicas": placed.replicas,
+        "nodePlacement": {"nodeSelector": {"matchLabels": dict(placed.node_selector)}},
+    }
+    if placed.tolerations:
+        spec["nodePlacement"]["tolerations"] = [dict(one) for one in placed.tolerations]
+    why = f"there is none; the defaults decide {placed.where} with {placed.replicas} replicas"
+    body = {"metadata": {"name": DEFAULT, "namespace": CONTROLLERS_IN}, "spec": spec}
+    write = Write("create", INGRESS_CONTROLLER, DEFAULT, CONTROLLERS_IN, why, body)
+    return Decision(f"The default IngressController is made: {why}.", (write,), placement=placed)
+
+
+def _mark(ingress: IngressConfig, mark: str, why: str) -> Decision:
+    return _patch(ingress, {"metadata": {"annotations": {BACKFILL: mark}}}, why)
+
+
+def _patch(ingress: IngressConfig, body: dict[str, Any], why: str, subresource: str | None = None) -> Decision:
+    version = {"resourceVersion": ingress.metadata.resource_version}
+    body = {**body, "metadata": {**body.get("metadata", {}), **version}}
+    return Decision(f"{why[0].upper()}{why[1:]}.", (Write("patch", INGRESS, CLUSTER, None, why, body, subresource),))

@@ -1,0 +1,197 @@
+"""What an IngressController's status says: pure. The words are what `oc describe ingresscontroller` shows at 3 a.m."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hostler.host.conditions import Condition, Status, count, names, set_condition
+from hostler.ingress.model import IngressController, Placed, Placement, Refused
+from hostler.ingress.placement import fewest, words
+from hostler.ingress.wildcard import Pointing
+from hostler.instant import Instant
+from hostler.kube import records
+
+ADMITTED, AVAILABLE, PROGRESSING, DEGRADED = "Admitted", "Available", "Progressing", "Degraded"
+DEPLOYMENT, FEWEST, ALL, ROLLING_OUT = (
+    "DeploymentAvailable", "DeploymentReplicasMinAvailable", "DeploymentReplicasAllAvailable", "DeploymentRollingOut",
+)  # fmt: skip
+FALLBACK, WILDCARD = "DefaultPlacementIgnored", "WildcardReachesRouter"
+OURS = (ADMITTED, DEPLOYMENT, FEWEST, ALL, ROLLING_OUT, AVAILABLE, PROGRESSING, DEGRADED, FALLBACK, WILDCARD)
+# How long each may be untrue before the controller counts as degraded.
+GRACE: Mapping[str, float] = {DEPLOYMENT: 30.0, FEWEST: 60.0, ALL: 3600.0}
+NO_TEMPLATE = "NoRouterTemplate"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the conditions are made from."""
+
+    controller: IngressController
+    placement: Placement | Refused | None  # None: not known yet; `unplaced` says why
+    router: Placed | None
+    waiting: tuple[str, ...] = ()  # pods that have no node
+    astray: tuple[str, ...] = ()  # nodes with a pod that the placement does not select
+    pointing: Pointing | None = None
+    unplaced: str = ""
+    no_template: bool = False
+    since: Mapping[str, Instant] | None = None  # when we ourselves first saw a condition untrue
+
+
+def decide_conditions(seen: Seen, now: Instant) -> tuple[Sequence[Condition], float | None]:
+    """Our conditions as they ought to be, and in how many seconds a grace ends that is running now."""
+    before = {one.type: _read(one) for one in seen.controller.status.conditions if one.type in OURS}
+    conditions: Sequence[Condition] = list(before.values())
+    made = [_admitted(seen), *_deployment(seen)]
+    degraded, wake = _degraded(seen, {one.type: one for one in made}, before.get(DEGRADED), now)
+    made += [_available(made), _progressing(made), degraded, *_placement_warnings(seen, before)]
+    for one in made:
+        conditions = set_condition(conditions, one, now)
+    return conditions, wake
+
+
+def written(conditions: Sequence[Condition], foreign: Sequence[records.Condition]) -> list[dict[str, Any]]:
+    """The list as the status wants it: others' conditions first and untouched, then ours in a fixed order."""
+    kept = [
+        {
+            "type": one.type,
+            "status": one.status,
+            **({"reason": one.reason} if one.reason else {}),
+            **({"message": one.message} if one.message else {}),
+            **({"lastTransitionTime": one.last_transition_time} if one.last_transition_time else {}),
+        }
+        for one in foreign
+        if one.type not in OURS
+    ]
+    ordered = sorted(conditions, key=lambda one: OURS.index(one.type))
+    return kept + [
+        {
+            "type": one.type,
+            "status": str(one.status),
+            "reason": one.reason,
+            "message": one.message,
+            "lastTransitionTime": one.last_transition_time,
+        }
+        for one in ordered
+    ]
+
+
+def _read(one: records.Condition) -> Condition:
+    status = Status(one.status) if one.status in list(Status) else Status.UNKNOWN
+    since = one.last_transition_time or ""
+    return Condition(type=one.type, status=status, reason=one.reason, message=one.message, last_transition_time=since)
+
+
+def _admitted(seen: Seen) -> Condition:
+    if isinstance(seen.placement, Refused):
+        return _say(ADMITTED, Status.FALSE, "Invalid", seen.placement.why)
+    if seen.placement is None:
+        return _say(ADMITTED, Status.UNKNOWN, "NotKnown", seen.unplaced)
+    return _say(ADMITTED, Status.TRUE, "Valid", "Its fields can be turned into a router.")
+
+
+def _deployment(seen: Seen) -> list[Condition]:
+    placement, router = seen.placement, seen.router
+    if router is None:
+        reason, why = "NoDeployment", "There is no router Deployment yet."
+        if seen.no_template:
+            reason = NO_TEMPLATE
+            why = (
+                "There is no router Deployment and nothing to make one from: set Fleet.spec.ingress.routerTemplate, or "
+                "give the operator --ingress-router-image."
+            )
+        untrue = [_say(type, Status.FALSE, reason, why) for type in (DEPLOYMENT, FEWEST, ALL)]
+        return [*untrue, _say(ROLLING_OUT, Status.FALSE, reason, why)]
+    status = router.status
+    wanted = router.spec.replicas if router.spec.replicas is not None else 1
+    least = fewest(placement) if isinstance(placement, Placement) and placement.replicas == wanted else wanted
+    have = f"{status.available_replicas} of {count(wanted, 'router pod')} available{_why_not_all(seen)}"
+    return [
+        _available_deployment(router, have),
+        _when(FEWEST, status.available_replicas >= least, "TooFew", f"{have}, at least {least} wanted."),
+        _when(ALL, status.available_replicas >= wanted, "SomeMissing", f"{have}."),
+        _rolling(router),
+    ]
+
+
+def _available_deployment(router: Placed, have: str) -> Condition:
+    found = next((one for one in router.status.conditions if one.type == "Available"), None)
+    if found is None:
+        return _say(DEPLOYMENT, Status.FALSE, "NotSaid", "The Deployment does not say yet whether it is available.")
+    if found.status == "True":
+        return _say(DEPLOYMENT, Status.TRUE, "Available", "The Deployment is available.")
+    return _say(DEPLOYMENT, Status.FALSE, "Unavailable", f"The Deployment is not available: {have}.")
+
+
+def _rolling(router: Placed) -> Condition:
+    status, wanted = router.status, router.spec.replicas if router.spec.replicas is not None else 1
+    if status.observed_generation < router.metadata.generation:
+        return _say(ROLLING_OUT, Status.TRUE, "NotSeenYet", "The Deployment's latest change is not rolled out yet.")
+    if status.updated_replicas < wanted or status.replicas > status.updated_replicas:
+        said = f"{status.updated_replicas} of {count(wanted, 'pod')} updated, {status.replicas} in all."
+        return _say(ROLLING_OUT, Status.TRUE, "RollingOut", said)
+    return _say(ROLLING_OUT, Status.FALSE, "RolledOut", "Every router pod is of the latest revision.")
+
+
+def _why_not_all(seen: Seen) -> str:
+    if not seen.waiting:
+        return ""
+    where = f" with {words(seen.placement.node_selector)}" if isinstance(seen.placement, Placement) else ""
+    return f"; {count(len(seen.waiting), 'pod')} waiting for a node{where} that has room and no other taint"
+
+
+def _available(made: Sequence[Condition]) -> Condition:
+    for one in made:
+        if one.type in (ADMITTED, DEPLOYMENT) and one.status is not Status.TRUE:
+            return _say(AVAILABLE, one.status, one.reason, one.message)
+    return _say(AVAILABLE, Status.TRUE, "Available", "The router is available.")
+
+
+def _progressing(made: Sequence[Condition]) -> Condition:
+    one = next(one for one in made if one.type == ROLLING_OUT)
+    return _say(PROGRESSING, one.status, one.reason, one.message)
+
+
+def _degraded(
+    seen: Seen, made: Mapping[str, Condition], before: Condition | None, now: Instant
+) -> tuple[Condition, float | None]:
+    """Degraded when something was untrue for longer than its grace, by our own clock; once so, until it is mended.
+
+    A new leader has seen nothing untrue for long, so what its predecessor said counts on.
+    """
+    if made[ADMITTED].status is Status.FALSE:
+        return _say(DEGRADED, Status.TRUE, "NotAdmitted", made[ADMITTED].message), None
+    untrue = [type for type in GRACE if made[type].status is Status.FALSE]
+    wakes = []
+    for type in untrue:
+        left = GRACE[type] - (now - (seen.since or {}).get(type, now))
+        if left <= 0 or (before is not None and before.status is Status.TRUE):
+            return _say(DEGRADED, Status.TRUE, made[type].reason, made[type].message), None
+        wakes.append(left)
+    if seen.astray:
+        said = f"A router pod runs on {names(seen.astray)}, where it does not belong; it is replaced by the roll-out."
+        return _say(DEGRADED, Status.FALSE, "Astray", said), min(wakes, default=None)
+    said = "Nothing is amiss." if not untrue else "Something is amiss, but not for long enough to say so."
+    return _say(DEGRADED, Status.FALSE, "AsExpected", said), min(wakes, default=None)
+
+
+def _placement_warnings(seen: Seen, before: Mapping[str, Condition]) -> list[Condition]:
+    """Said only where they mean something: once they were said, until they are untrue."""
+    made = []
+    if isinstance(seen.placement, Placement):
+        if seen.placement.warning:
+            made.append(_say(FALLBACK, Status.TRUE, "ExternalControlPlane", seen.placement.warning))
+        elif FALLBACK in before:
+            made.append(_say(FALLBACK, Status.FALSE, "AsDecided", "The default placement is followed."))
+    if seen.pointing is not None:
+        made.append(_say(WILDCARD, seen.pointing.status, seen.pointing.reason, seen.pointing.why))
+    return made
+
+
+def _when(type: str, holds: bool, otherwise: str, message: str) -> Condition:
+    return _say(type, Status.TRUE if holds else Status.FALSE, "AsWanted" if holds else otherwise, message)
+
+
+def _say(type: str, status: Status, reason: str, message: str) -> Condition:
+    return Condition(type=type, status=status, reason=reason, message=message)

@@ -1,0 +1,280 @@
+"""What to do about one IngressController: its router, its budget, its status. Pure.
+
+Invariant: writes are derived from the difference between what is and what ought to be, so a second pass over the
+outcome of the first writes nothing, and a pass cut off anywhere is taken up by the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostler.host.conditions import Condition
+from hostler.ingress import conditions as says
+from hostler.ingress.apply import apply, digest_of, placement_body
+from hostler.ingress.model import (
+    APPLIED,
+    CONTROLLERS_IN,
+    INGRESS_CONTROLLER,
+    MANAGED_BY,
+    OWNING_LABEL,
+    POD_LABEL,
+    ROUTERS_IN,
+    Decision,
+    Infrastructure,
+    IngressConfig,
+    IngressController,
+    News,
+    Placed,
+    Placement,
+    Refused,
+    Write,
+)
+from hostler.ingress.placement import (
+    HOST_NETWORK,
+    place,
+    pods_of,
+    publishing,
+    words,
+)
+from hostler.ingress.wildcard import Pointing
+from hostler.instant import Instant
+from hostler.kube.kinds import DEPLOYMENT, POD_DISRUPTION_BUDGET
+from hostler.kube.records import Node, Pod, PodDisruptionBudget, PodPhase
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that is known about one IngressController."""
+
+    controller: IngressController
+    ingress: IngressConfig | None
+    infrastructure: Infrastructure | None
+    nodes: tuple[Node, ...]
+    router: Placed | None
+    budget: PodDisruptionBudget | None
+    pods: tuple[Pod, ...]
+    pointing: Pointing | None = None
+    since: Mapping[str, Instant] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The owner's words: the control-plane label, and what a router is made from where there is none."""
+
+    label: str = ""
+    template: Mapping[str, Any] | None = None
+
+
+def router_name(controller: str) -> str:
+    return f"router-{controller}"
+
+
+def decide(facts: Facts, policy: Policy, now: Instant) -> Decision:
+    """Place one router, keep its budget, and say how it is.
+
+    Never changes an IngressController's spec; changes nothing at all while the topology is not known.
+    """
+    controller, router = facts.controller, facts.router
+    name = controller.metadata.name
+    if controller.metadata.deletion_timestamp:
+        return Decision(f"IngressController {name} is being deleted; its router is left alone")
+    missing = [what for what, found in _needed(facts) if found is None]
+    if facts.infrastructure is None or missing:
+        why = f"There is no {' and no '.join(missing)} named cluster, so nothing is decided and nothing is placed."
+        return _with_status(Decision(why), facts, None, why, now)
+    placed = place(facts.ingress, facts.infrastructure, controller, facts.nodes, configured=policy.label, router=router)
+    if isinstance(placed, Refused):
+        refused = Decision(placed.why, news=(News("Warning", "InvalidPlacement", placed.why),))
+        return _with_status(refused, facts, placed, "", now)
+    writes = (*_router(facts, placed, policy), *_budget(facts, placed))
+    warned = (News("Warning", "ExternalControlPlane", placed.warning),) if placed.warning else ()
+    news = warned + tuple(News("Normal", "RouterPlaced", one.why) for one in writes if one.kind is DEPLOYMENT)
+    why = _why(name, placed, router, writes)
+    return _with_status(Decision(why, writes, news, placement=placed), facts, placed, "", now, policy)
+
+
+def _needed(facts: Facts) -> tuple[tuple[str, object], ...]:
+    """What the installation left behind. Without an Ingress, Workers would be a guess that moves a pinned router."""
+    return (("Ingress", facts.ingress), ("Infrastructure", facts.infrastructure))
+
+
+def _why(name: str, placed: Placement, router: Placed | None, writes: tuple[Write, ...]) -> str:
+    by = placed.steps[0].decided_by
+    where = f"{name} belongs on {placed.where} nodes ({words(placed.node_selector)}; decided by {by})"
+    if writes:
+        return f"{where}: {writes[0].why}."
+    return f"{where}, and so it is." if router is not None else f"{where}, but there is nothing to make a router from."
+
+
+# -- the router's Deployment
+
+
+def _router(facts: Facts, placed: Placement, policy: Policy) -> tuple[Write, ...]:
+    name = router_name(facts.controller.metadata.name)
+    if facts.router is None:
+        body = router_body(facts, placed, policy)
+        if body is None:
+            return ()
+        why = f"there is no router Deployment yet; its pods belong on {placed.where} nodes"
+        return (Write("create", DEPLOYMENT, name, ROUTERS_IN, why, body),)
+    return apply(DEPLOYMENT, facts.router, placed)
+
+
+def router_body(facts: Facts, placed: Placement, policy: Policy) -> dict[str, Any] | None:
+    """A whole router Deployment, from the owner's template; None where there is no template."""
+    if policy.template is None or facts.infrastructure is None:
+        return None
+    name = facts.controller.metadata.name
+    own = placement_body(placed)
+    labels = {POD_LABEL: name}
+    template = dict(policy.template)
+    meta = dict(template.get("metadata") or {})
+    pod = {**dict(template.get("spec") or {}), **own["spec"]["template"]["spec"]}
+    if publishing(facts.controller, facts.infrastructure) == HOST_NETWORK:
+        pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    return {
+        "metadata": {
+            "name": router_name(name),
+            "namespace": ROUTERS_IN,
+            "labels": {OWNING_LABEL: name, MANAGED_BY: "hostler"},
+            "annotations": {APPLIED: digest_of(own)},
+        },
+        "spec": {
+            **own["spec"],
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {**meta, "labels": {**dict(meta.get("labels") or {}), **labels}}, "spec": pod},
+        },
+    }
+
+
+# -- its disruption budget
+
+
+def _budget(facts: Facts, placed: Placement) -> tuple[Write, ...]:
+    controller, current = facts.controller.metadata.name, facts.budget
+    name = router_name(controller)
+    if placed.budget is None:
+        if current is None or current.metadata.labels.get(MANAGED_BY) != "hostler":
+            return ()
+        why = "a single router needs no disruption budget; it would only hold drains up"
+        return (Write("delete", POD_DISRUPTION_BUDGET, name, ROUTERS_IN, why, uid=current.metadata.uid),)
+    if facts.router is None:
+        return ()  # its selector is the Deployment's
+    pods = pods_of(controller, facts.router)
+    if current is not None and _as_wanted(current, placed.budget, pods):
+        return ()
+    body = {
+        "metadata": {"labels": {MANAGED_BY: "hostler", OWNING_LABEL: controller}},
+        "spec": {"maxUnavailable": placed.budget, "selector": pods, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
+    }
+    why = f"at most {placed.budget} of {placed.replicas} router pods may be evicted at a time"
+    return (Write("apply", POD_DISRUPTION_BUDGET, name, ROUTERS_IN, why, body),)
+
+
+def _as_wanted(current: PodDisruptionBudget, most: int | str, pods: Mapping[str, Any]) -> bool:
+    spec = current.spec
+    found = spec.selector
+    labels = dict(found.match_labels) if found is not None else {}
+    return (
+        spec.max_unavailable == most
+        and spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
+        and labels == pods.get("matchLabels", {})
+        and len(found.match_expressions if found is not None else ()) == len(pods.get("matchExpressions", ()))
+        and current.metadata.labels.get(MANAGED_BY) == "hostler"
+    )
+
+
+# -- its status
+
+
+def _with_status(
+    decision: Decision,
+    facts: Facts,
+    placed: Placement | Refused | None,
+    unplaced: str,
+    now: Instant,
+    policy: Policy | None = None,
+) -> Decision:
+    controller, router = facts.controller, facts.router
+    seen = says.Seen(
+        controller, placed, router, waiting=waiting(facts.pods), astray=astray(facts, placed),
+        pointing=facts.pointing, unplaced=unplaced, since=facts.since,
+        no_template=router is None and policy is not None and policy.template is None,
+    )  # fmt: skip
+    made, wake = says.decide_conditions(seen, now)
+    status: dict[str, Any] = {}
+    listed = says.written(made, controller.status.conditions)
+    if listed != says.written((), ()) and not _same_conditions(controller, made):
+        status["conditions"] = listed
+    if controller.status.observed_generation != controller.metadata.generation:
+        status["observedGeneration"] = controller.metadata.generation
+    if router is not None:
+        status |= _counted(controller, router)
+    status |= _published(facts)
+    if not status:
+        return _replace(decision, wake=wake)
+    name, namespace = controller.metadata.name, controller.metadata.namespace or CONTROLLERS_IN
+    # The version: others write conditions into the same list, and a late patch must not undo theirs.
+    body = {"metadata": {"resourceVersion": controller.metadata.resource_version}, "status": status}
+    write = Write("patch", INGRESS_CONTROLLER, name, namespace, "its status changed", body, subresource="status")
+    return _replace(decision, wake=wake, writes=(*decision.writes, write))
+
+
+def _replace(decision: Decision, *, wake: float | None, writes: tuple[Write, ...] | None = None) -> Decision:
+    return Decision(
+        decision.why, decision.writes if writes is None else writes, decision.news, wake, decision.placement
+    )
+
+
+def _same_conditions(controller: IngressController, made: Iterable[Condition]) -> bool:
+    before = {one.type: one for one in controller.status.conditions if one.type in says.OURS}
+    after = list(made)
+    return len(before) == len(after) and all(
+        (old := before.get(one.type)) is not None
+        and (old.status, old.reason, old.message) == (str(one.status), one.reason, one.message)
+        for one in after
+    )
+
+
+def _counted(controller: IngressController, router: Placed) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if controller.status.available_replicas != router.status.available_replicas:
+        found["availableReplicas"] = router.status.available_replicas
+    selector = ",".join(f"{key}={value}" for key, value in sorted(router.spec.selector.match_labels.items()))
+    if selector and controller.status.selector != selector:
+        found["selector"] = selector
+    return found
+
+
+def _published(facts: Facts) -> dict[str, Any]:
+    """Domain and publishing strategy are written once, when nobody has: they say what was in force from the start."""
+    controller, found = facts.controller, dict[str, Any]()
+    domain = controller.spec.domain or (facts.ingress.spec.domain if facts.ingress is not None else "")
+    if domain and not controller.status.domain:
+        found["domain"] = domain
+    if controller.status.endpoint_publishing_strategy is None and facts.infrastructure is not None:
+        found["endpointPublishingStrategy"] = {"type": publishing(controller, facts.infrastructure)}
+    return found
+
+
+def waiting(pods: Iterable[Pod]) -> tuple[str, ...]:
+    """Router pods that no node was found for."""
+    return tuple(
+        sorted(
+            pod.metadata.name
+            for pod in pods
+            if pod.status.phase is PodPhase.PENDING and not pod.spec.node_name and not pod.metadata.deletion_timestamp
+        )
+    )
+
+
+def astray(facts: Facts, placed: Placement | Refused | None) -> tuple[str, ...]:
+    """Nodes that run a router pod although the placement does not select them."""
+    if not isinstance(placed, Placement):
+        return ()
+    wanted = placed.node_selector.items()
+    fit = {node.metadata.name for node in facts.nodes if wanted <= node.metadata.labels.items()}
+    there = {pod.spec.node_name for pod in facts.pods if pod.spec.node_name and not pod.metadata.deletion_timestamp}
+    return tuple(sorted(there - fit))

@@ -1,0 +1,241 @@
+"""What ingress knows: the OpenShift objects that decide, the workloads that are placed, and the words for both.
+
+Records have just the fields we use. The published CRDs of `github.com/openshift/api` are what they are read from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Condition, Metadata, Record, Selector
+
+INGRESS = Kind("config.openshift.io", "v1", "ingresses", "Ingress", False)
+INFRASTRUCTURE = Kind("config.openshift.io", "v1", "infrastructures", "Infrastructure", False)
+SCHEDULER = Kind("config.openshift.io", "v1", "schedulers", "Scheduler", False)
+INGRESS_CONTROLLER = Kind("operator.openshift.io", "v1", "ingresscontrollers", "IngressController", True)
+
+CLUSTER = "cluster"  # the name of every config.openshift.io singleton
+DEFAULT = "default"  # the IngressController every cluster has
+CONTROLLERS_IN = "openshift-ingress-operator"
+ROUTERS_IN = "openshift-ingress"
+
+OWNING_LABEL = "ingresscontroller.operator.openshift.io/owning-ingresscontroller"
+POD_LABEL = "ingresscontroller.operator.openshift.io/deployment-ingresscontroller"
+# What we applied last, as a digest: server-side apply takes back what we no longer say, but only if it is sent.
+APPLIED = "hostler.dev/ingress-placement"
+# The backfill's memory on the Ingress: "deciding ControlPlane", then "ControlPlane". See `decide_backfill`.
+BACKFILL = "hostler.dev/ingress-backfill"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+
+MASTER = "node-role.kubernetes.io/master"
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+WORKER = "node-role.kubernetes.io/worker"
+REMOTE_WORKER = "node.openshift.io/remote-worker"
+OS_LINUX = {"kubernetes.io/os": "linux"}
+
+SINGLE, DUAL, HIGHLY, ARBITER, EXTERNAL = (
+    "SingleReplica", "DualReplica", "HighlyAvailable", "HighlyAvailableArbiter", "External",
+)  # fmt: skip
+
+
+class Where(StrEnum):
+    """The two answers there are to "where does ingress run"."""
+
+    CONTROL_PLANE = "ControlPlane"
+    WORKERS = "Workers"
+
+
+# -- the objects that decide
+
+
+class IngressSpec(Record, frozen=True):
+    domain: str = ""
+
+
+class IngressStatus(Record, frozen=True):
+    default_placement: str = ""
+
+
+class IngressConfig(Record, frozen=True):
+    """`ingresses.config.openshift.io/cluster`: what the installation decided."""
+
+    metadata: Metadata = Metadata()
+    spec: IngressSpec = IngressSpec()
+    status: IngressStatus = IngressStatus()
+
+
+class PlatformStatus(Record, frozen=True):
+    type: str = ""
+
+
+class InfrastructureStatus(Record, frozen=True):
+    control_plane_topology: str = ""
+    infrastructure_topology: str = ""
+    platform: str = ""
+    platform_status: PlatformStatus | None = None
+
+
+class Infrastructure(Record, frozen=True):
+    """`infrastructures.config.openshift.io/cluster`: how the cluster is laid out."""
+
+    metadata: Metadata = Metadata()
+    status: InfrastructureStatus = InfrastructureStatus()
+
+    @property
+    def platform(self) -> str:
+        status = self.status.platform_status
+        return (status.type if status is not None else "") or self.status.platform
+
+
+class NodePlacement(Record, frozen=True):
+    node_selector: Selector | None = None
+    tolerations: tuple[dict[str, Any], ...] = ()
+
+
+class PublishingStrategy(Record, frozen=True):
+    type: str = ""
+
+
+class ControllerSpec(Record, frozen=True):
+    domain: str = ""
+    replicas: int | None = None
+    node_placement: NodePlacement | None = None
+    endpoint_publishing_strategy: PublishingStrategy | None = None
+
+
+class ControllerStatus(Record, frozen=True):
+    available_replicas: int = 0
+    selector: str = ""
+    domain: str = ""
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    endpoint_publishing_strategy: PublishingStrategy | None = None
+
+
+class IngressController(Record, frozen=True):
+    """One router and what its owner asks of it. Empty fields are what the defaulting is about."""
+
+    metadata: Metadata = Metadata()
+    spec: ControllerSpec = ControllerSpec()
+    status: ControllerStatus = ControllerStatus()
+
+
+# -- what is placed
+
+
+class PlacedPodSpec(Record, frozen=True):
+    """The placement fields of a pod template; the rest of it is none of our business."""
+
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    tolerations: tuple[dict[str, Any], ...] = ()
+    affinity: dict[str, Any] = msgspec.field(default_factory=dict)
+    topology_spread_constraints: tuple[dict[str, Any], ...] = ()
+    host_network: bool = False
+
+
+class PlacedTemplate(Record, frozen=True):
+    spec: PlacedPodSpec = PlacedPodSpec()
+
+
+class PlacedSpec(Record, frozen=True):
+    replicas: int | None = None
+    strategy: dict[str, Any] = msgspec.field(default_factory=dict)
+    selector: Selector = Selector()
+    template: PlacedTemplate = PlacedTemplate()
+
+
+class PlacedStatus(Record, frozen=True):
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    available_replicas: int = 0
+    conditions: tuple[Condition, ...] = ()
+    desired_number_scheduled: int = 0  # a DaemonSet's words
+    updated_number_scheduled: int = 0
+    number_available: int = 0
+
+
+class Placed(Record, frozen=True):
+    """A Deployment or DaemonSet as far as its placement goes: a router, or an ingress named by the Fleet."""
+
+    metadata: Metadata = Metadata()
+    spec: PlacedSpec = PlacedSpec()
+    status: PlacedStatus = PlacedStatus()
+
+
+# -- what is decided
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One field, the value it gets, and what decided it: the words of `hostler explain`."""
+
+    field: str
+    value: str
+    decided_by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an ingress runs and how it is kept there. Equal inputs give equal placements."""
+
+    where: Where
+    single: bool  # the topology that counts has one node
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Mapping[str, Any], ...]
+    affinity: Mapping[str, Any]
+    spread: tuple[Mapping[str, Any], ...]
+    replicas: int | None = None  # None: not ours to say
+    strategy: Mapping[str, Any] = field(default_factory=dict)  # empty: not ours to say
+    budget: int | str | None = None  # maxUnavailable; None: there is to be none
+    warning: str = ""
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The input cannot be turned into a placement: one sentence naming the object and the field."""
+
+    why: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write to be done, as data. `verb` is create, apply, patch or delete."""
+
+    verb: str
+    kind: Kind
+    name: str
+    namespace: str | None
+    why: str
+    body: Mapping[str, Any] = field(default_factory=dict)
+    subresource: str | None = None
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something to be told as an Event on the object looked at."""
+
+    type: str  # Normal or Warning
+    reason: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do about one object, and the sentence that says why."""
+
+    why: str
+    writes: tuple[Write, ...] = ()
+    news: tuple[News, ...] = ()
+    wake: float | None = None
+    placement: Placement | None = None

@@ -1,0 +1,106 @@
+"""From what is known of a cluster (watch caches, or one look by the CLI) to the facts of one decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from hostler.drain.selector import matches
+from hostler.fleet.model import IngressPolicy
+from hostler.host.facts import Fact
+from hostler.ingress.decide import Facts, Policy, router_name
+from hostler.ingress.model import (
+    CONTROLLERS_IN,
+    ROUTERS_IN,
+    Infrastructure,
+    IngressConfig,
+    IngressController,
+    Placed,
+)
+from hostler.ingress.placement import publishing
+from hostler.ingress.template import router_template
+from hostler.ingress.wildcard import Pointing, pointing
+from hostler.instant import Instant
+from hostler.kube.records import Node, Pod, PodConditionType, PodDisruptionBudget
+
+T = TypeVar("T")
+# Finds an object by `namespace/name`; None: there is none.
+Find: TypeAlias = Callable[[str], T | None]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A cluster as far as ingress goes."""
+
+    ingress: IngressConfig | None
+    infrastructure: Infrastructure | None
+    controller: Find[IngressController]
+    deployment: Find[Placed]
+    daemon_set: Find[Placed]
+    budget: Find[PodDisruptionBudget]
+    pods: Iterable[Pod]
+    nodes: tuple[Node, ...]
+    policy: IngressPolicy
+    image: str = ""  # of a router that is to be made
+
+    def rules(self) -> Policy:
+        """The owner's words: the Fleet's template wins over the image of the setting."""
+        template: Mapping[str, object] | None = self.policy.router_template
+        if template is None and self.image:
+            template = router_template(self.image)
+        return Policy(self.policy.control_plane_label, template)
+
+
+def facts_of(
+    view: View, name: str, addresses: Fact[tuple[str, ...]] | None, since: Mapping[str, Instant] | None = None
+) -> Facts | None:
+    """The facts about one IngressController. `addresses` is where its wildcard name points; None: nobody looked."""
+    controller = view.controller(f"{CONTROLLERS_IN}/{name}")
+    if controller is None:
+        return None
+    key = f"{ROUTERS_IN}/{router_name(name)}"
+    router = view.deployment(key)
+    pods = pods_of(view.pods, router)
+    return Facts(
+        controller=controller,
+        ingress=view.ingress,
+        infrastructure=view.infrastructure,
+        nodes=view.nodes,
+        router=router,
+        budget=view.budget(key),
+        pods=pods,
+        pointing=_pointing(view, controller, pods, addresses),
+        since=since,
+    )
+
+
+def domain_of(controller: IngressController, ingress: IngressConfig | None) -> str:
+    """The name below which the router answers."""
+    said = controller.spec.domain or controller.status.domain
+    return said or (ingress.spec.domain if ingress is not None else "")
+
+
+def pods_of(pods: Iterable[Pod], workload: Placed | None) -> tuple[Pod, ...]:
+    """The pods of one workload, by its selector, in order of their names."""
+    if workload is None:
+        return ()
+    namespace, selector = workload.metadata.namespace, workload.spec.selector
+    found = (pod for pod in pods if pod.metadata.namespace == namespace and matches(selector, pod.metadata.labels))
+    return tuple(sorted(found, key=lambda pod: pod.metadata.name))
+
+
+def ready(pod: Pod) -> bool:
+    return not pod.metadata.deletion_timestamp and any(
+        one.type is PodConditionType.READY and one.status == "True" for one in pod.status.conditions
+    )
+
+
+def _pointing(
+    view: View, controller: IngressController, pods: tuple[Pod, ...], addresses: Fact[tuple[str, ...]] | None
+) -> Pointing | None:
+    if addresses is None or view.infrastructure is None:
+        return None
+    running = {pod.spec.node_name for pod in pods if ready(pod) and pod.spec.node_name}
+    published = publishing(controller, view.infrastructure)
+    return pointing(domain_of(controller, view.ingress), published, addresses, view.nodes, running)

@@ -1,0 +1,277 @@
+"""Where an ingress runs: one pure function from what the cluster says to the fields of its Deployment.
+
+Invariant: the placement depends on nothing but the arguments, so applying it twice changes nothing, and workers that
+join do not move a router that belongs on the control plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hostler.ingress.model import (
+    CONTROL_PLANE,
+    EXTERNAL,
+    MASTER,
+    OS_LINUX,
+    POD_LABEL,
+    REMOTE_WORKER,
+    SINGLE,
+    WORKER,
+    Infrastructure,
+    IngressConfig,
+    IngressController,
+    Placed,
+    Placement,
+    Refused,
+    Step,
+    Where,
+)
+from hostler.kube.records import Node, Selector
+
+HOST_NETWORK = "HostNetwork"
+# Where a cloud has load balancers, routers are published through one; everywhere else on the nodes' own ports.
+_LOAD_BALANCED = frozenset({"AWS", "Azure", "GCP", "IBMCloud", "PowerVS", "AlibabaCloud"})
+_HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+_ROLE_LABELS = (MASTER, CONTROL_PLANE)
+
+
+def place(
+    ingress: IngressConfig | None,
+    infrastructure: Infrastructure,
+    controller: IngressController,
+    nodes: Iterable[Node],
+    *,
+    configured: str = "",
+    router: Placed | None = None,
+) -> Placement | Refused:
+    """The placement of one IngressController's router.
+
+    `configured` is the owner's control-plane role label; `router` is the Deployment as it is, for its pod selector.
+    """
+    where, warning, placed = _where(ingress, infrastructure)
+    single, topology = _topology(where, infrastructure)
+    replicas, counted = _replicas(controller, single)
+    known = tuple(nodes)
+    label = control_plane_label(known, configured, router, otherwise=MASTER)
+    selector = _selector(controller, where, label)
+    if isinstance(selector, Refused):
+        return selector
+    node_selector, selected = selector
+    tolerations, tolerated = _tolerations(controller, node_selector, label)
+    host_network = publishing(controller, infrastructure) == HOST_NETWORK
+    pods = pods_of(controller.metadata.name, router)
+    return Placement(
+        where=where,
+        single=single,
+        replicas=replicas,
+        node_selector=node_selector,
+        tolerations=tolerations,
+        affinity=_affinity(where, single, host_network, pods),
+        spread=(_spread(pods),),
+        strategy=_strategy(single, replicas, host_network),
+        budget=_budget(single, replicas),
+        warning=warning,
+        steps=(placed, topology, counted, selected, tolerated),
+    )
+
+
+# -- where
+
+
+def _where(ingress: IngressConfig | None, infrastructure: Infrastructure) -> tuple[Where, str, Step]:
+    source = "Ingress cluster, status.defaultPlacement"
+    said = ingress.status.default_placement if ingress is not None else ""
+    if said == Where.CONTROL_PLANE and infrastructure.status.control_plane_topology == EXTERNAL:
+        warning = (
+            "The Ingress says ControlPlane, but the control plane is External and has no nodes here; "
+            "routers are placed on workers instead. Set status.defaultPlacement of the Ingress to Workers."
+        )
+        step = Step("placement", Where.WORKERS, "Infrastructure cluster, status.controlPlaneTopology", warning)
+        return Where.WORKERS, warning, step
+    if said == Where.CONTROL_PLANE:
+        return Where.CONTROL_PLANE, "", Step("placement", said, source, "it says ControlPlane")
+    why = "it says Workers" if said else "it says nothing, which means Workers"
+    return Where.WORKERS, "", Step("placement", Where.WORKERS, source if said else f"default ({source})", why)
+
+
+def _topology(where: Where, infrastructure: Infrastructure) -> tuple[bool, Step]:
+    status = infrastructure.status
+    if where is Where.CONTROL_PLANE:
+        name, value = "controlPlaneTopology", status.control_plane_topology
+    else:
+        name, value = "infrastructureTopology", status.infrastructure_topology
+    return value == SINGLE, Step(
+        "topology", value or "(empty)", f"Infrastructure cluster, status.{name}", f"{name} counts for {where}"
+    )
+
+
+def _replicas(controller: IngressController, single: bool) -> tuple[int, Step]:
+    said = controller.spec.replicas
+    if said is not None:
+        return said, Step("replicas", str(said), "spec.replicas", "the IngressController says so")
+    count = 1 if single else 2
+    why = "one for SingleReplica" if single else "two for every topology but SingleReplica"
+    return count, Step("replicas", str(count), "default by topology", why)
+
+
+def control_plane_label(nodes: Sequence[Node], configured: str, current: Placed | None, *, otherwise: str) -> str:
+    """The label that marks control-plane nodes here: `master` where there is one, else `control-plane`.
+
+    A label in use stays in use while it selects anything, and while no node carries any (the only control-plane node
+    registers anew): a selector that changed with every join and reboot would roll the router out each time.
+    """
+    if configured:
+        return configured
+    carried = [label for label in _ROLE_LABELS if any(label in node.metadata.labels for node in nodes)]
+    in_use = current.spec.template.spec.node_selector if current is not None else {}
+    for label in _ROLE_LABELS:
+        if label in in_use and (label in carried or not carried):
+            return label
+    return carried[0] if carried else otherwise
+
+
+def _selector(controller: IngressController, where: Where, label: str) -> tuple[Mapping[str, str], Step] | Refused:
+    placement = controller.spec.node_placement
+    if placement is not None and placement.node_selector is not None:
+        found = flatten(placement.node_selector)
+        if isinstance(found, str):
+            field = "spec.nodePlacement.nodeSelector"
+            return Refused(f"IngressController {controller.metadata.name}: {field} {found}", field)
+        return found, Step("nodeSelector", words(found), "spec.nodePlacement.nodeSelector", "it replaces the default")
+    chosen = {**OS_LINUX, (label if where is Where.CONTROL_PLANE else WORKER): ""}
+    return chosen, Step("nodeSelector", words(chosen), "default by placement", f"the default for {where}")
+
+
+def flatten(selector: Selector) -> dict[str, str] | str:
+    """A label selector as a nodeSelector, or the end of a sentence saying why it cannot be one."""
+    found = dict(selector.match_labels)
+    for number, expression in enumerate(selector.match_expressions):
+        at = f"cannot be used: matchExpressions[{number}]"
+        if expression.operator != "In":
+            return f"{at} has operator {expression.operator}, but a node selector knows only In with one value."
+        if len(expression.values) != 1:
+            return f"{at} has {len(expression.values)} values, but a node selector knows only In with one value."
+        value = expression.values[0]
+        if found.setdefault(expression.key, value) != value:
+            return f"cannot be used: {expression.key} is to be {found[expression.key]!r} and {value!r} at once."
+    return found
+
+
+def words(selector: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(selector.items())) or "(any node)"
+
+
+def _tolerations(
+    controller: IngressController, node_selector: Mapping[str, str], label: str
+) -> tuple[tuple[Mapping[str, Any], ...], Step]:
+    placement = controller.spec.node_placement
+    if placement is not None and placement.tolerations:
+        said = placement.tolerations
+        why = "the IngressController says so"
+        return said, Step("tolerations", str(len(said)), "spec.nodePlacement.tolerations", why)
+    if pinned(node_selector, label):
+        why = "control-plane nodes are tainted as soon as there are workers; without these the pod would stay Pending"
+        step = Step("tolerations", "control-plane taints", "default by nodeSelector", why)
+        return control_plane_tolerations(label), step
+    return (), Step("tolerations", "none", "default", "the nodes selected need none")
+
+
+def pinned(node_selector: Mapping[str, str], label: str) -> bool:
+    """The selector holds pods on control-plane nodes."""
+    return any(one in node_selector for one in (*_ROLE_LABELS, label))
+
+
+def control_plane_tolerations(label: str = "") -> tuple[Mapping[str, Any], ...]:
+    """For the taints that keep workloads off control-plane nodes; `label` is a role label of the owner's own."""
+    keys = (*_ROLE_LABELS, *((label,) if label and label not in _ROLE_LABELS else ()))
+    return tuple({"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys)
+
+
+# -- how it is kept there
+
+
+def publishing(controller: IngressController, infrastructure: Infrastructure) -> str:
+    """How the router is reached: as its spec or its status says, else by platform."""
+    for strategy in (controller.spec.endpoint_publishing_strategy, controller.status.endpoint_publishing_strategy):
+        if strategy is not None and strategy.type:
+            return strategy.type
+    return "LoadBalancerService" if infrastructure.platform in _LOAD_BALANCED else HOST_NETWORK
+
+
+def pods_of(name: str, router: Placed | None) -> Mapping[str, Any]:
+    """The label selector of a router's pods: its Deployment's own, which cannot be changed, or the usual one."""
+    if router is not None and (router.spec.selector.match_labels or router.spec.selector.match_expressions):
+        found: dict[str, Any] = {}
+        if router.spec.selector.match_labels:
+            found["matchLabels"] = dict(router.spec.selector.match_labels)
+        if router.spec.selector.match_expressions:
+            found["matchExpressions"] = [
+                {"key": one.key, "operator": one.operator, **({"values": list(one.values)} if one.values else {})}
+                for one in router.spec.selector.match_expressions
+            ]
+        return found
+    return {"matchLabels": {POD_LABEL: name}}
+
+
+def _affinity(where: Where, single: bool, host_network: bool, pods: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    if where is Where.WORKERS:
+        # Remote workers sit behind a slow line; traffic for everybody must not go there and back.
+        term = {"matchExpressions": [{"key": REMOTE_WORKER, "operator": "NotIn", "values": [""]}]}
+        found["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    if not single and not host_network:
+        # Per revision, so that a new pod may stand beside the old one it replaces. With the host's network the ports
+        # themselves keep two routers off one node.
+        apart = {"topologyKey": _HOSTNAME, "labelSelector": pods, "matchLabelKeys": ["pod-template-hash"]}
+        found["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    return found
+
+
+def _spread(pods: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "maxSkew": 1,
+        "topologyKey": _ZONE,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": pods,
+        "matchLabelKeys": ["pod-template-hash"],
+    }
+
+
+def _strategy(single: bool, replicas: int, host_network: bool) -> Mapping[str, Any]:
+    unavailable = "25%" if single or replicas >= 4 else "50%"
+    return rolling(unavailable, host_network)
+
+
+def rolling(unavailable: int | str, host_network: bool) -> Mapping[str, Any]:
+    """A rolling update; on the host's network a second pod would wait for the first one's ports for ever."""
+    return {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": 0 if host_network else "25%"},
+    }
+
+
+def _budget(single: bool, replicas: int) -> int | str | None:
+    if single:
+        return None  # a budget over one pod would only ever block drains
+    if replicas < 2:
+        return "50%"
+    return 1 if replicas == 2 else "25%"
+
+
+def fewest(placement: Placement) -> int:
+    """The least number of available pods the rolling update leaves: as the Deployment controller counts."""
+    replicas = placement.replicas or 0
+    update = placement.strategy.get("rollingUpdate", {})
+    unavailable = _of(update.get("maxUnavailable", 0), replicas, up=False)
+    surge = _of(update.get("maxSurge", 0), replicas, up=True)
+    if unavailable == 0 and surge == 0:
+        unavailable = 1
+    return max(0, replicas - unavailable)
+
+
+def _of(share: int | str, whole: int, *, up: bool) -> int:
+    if isinstance(share, int):
+        return share
+    percent = int(share.removesuffix("%"))
+    return -(-whole * percent // 100) if up else whole * percent // 100
