@@ -73,6 +73,8 @@ def namespace(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[str]
     """A namespace of the test's own, gone afterwards."""
     name = f"t-{os.urandom(4).hex()}"
     sandbox.kubectl("create", "namespace", name)
+    # Pods are refused until the controllers have made this one.
+    sandbox.kubectl("wait", "-n", name, "serviceaccount/default", "--for=create", "--timeout=60s")
     yield name
     sandbox.kubectl("delete", "namespace", name, "--wait=false")
 

@@ -91,6 +91,7 @@ class Power:
         self.nodes: dict[str, Node] = {}
         self._dirty: asyncio.Queue[str] = asyncio.Queue()
         self._waiting: set[str] = set()
+        self._doubted: set[str] = set()  # off, but kwok does not seem to know
 
     # -- what is known -------------------------------------------------------------------------------------------
 
@@ -178,9 +179,8 @@ class Power:
                 leases = await self._leases() if off else {}
                 for name in off:
                     if name in before and leases.get(name, before[name]) != before[name]:
-                        say(f"kwok still renews the lease of node {name}, which is off: telling it again")
-                        await self._patch(name, {"metadata": {"labels": {OFF_LABEL: None}}})
-                        await self._patch(name, {"metadata": {"labels": {OFF_LABEL: "off"}}})
+                        self._doubted.add(name)  # written by the one worker, so that on and off stay in order
+                        self.touch([name])
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 say(f"the leases could not be looked at: {error!r}; trying again")
                 continue
@@ -203,8 +203,14 @@ class Power:
         off = node.metadata.annotations.get(POWER) == "off" or (vm is not None and vm.state == "poweredOff")
         boots = str(vm.boots) if vm else None
         recorded = node.metadata.annotations.get(BOOTS)
+        doubted = name in self._doubted
+        self._doubted.discard(name)
         if off:
-            if not node.off:
+            if doubted and node.off:
+                say(f"kwok still renews the lease of node {name}, which is off: telling it again")
+                await self._patch(name, {"metadata": {"labels": {OFF_LABEL: None}}})
+                await self._patch(name, {"metadata": {"labels": {OFF_LABEL: "off"}}})
+            elif not node.off:
                 say(f"node {name} is off")
                 await self._patch(name, {"metadata": {"labels": {OFF_LABEL: "off"}}})
             return
@@ -219,3 +225,5 @@ class Power:
         answer = await patch(self._session, f"/api/v1/nodes/{name}{subresource}", body)
         if answer is not None:
             self.nodes[name] = msgspec.json.decode(answer, type=Node)
+            # What somebody else changed before our patch came with the answer, and no newer event will tell of it.
+            self.touch([name])

@@ -120,12 +120,22 @@ def _stat(pid: int) -> list[str] | None:
     return text.rpartition(") ")[2].split()
 
 
+def _threads_left(pid: int) -> bool:
+    """A killed process looks dead when its first thread is, but its ports are free only when its last one is gone."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def _started(pid: int) -> int | None:
     """When the process started, or None if it is gone; takes the remains of our own dead children away."""
     fields = _stat(pid)
     if fields is None:
         return None
     if fields[0] in "ZX":
+        if _threads_left(pid):
+            return int(fields[19])
         try:
             os.waitpid(pid, os.WNOHANG)
         except ChildProcessError:
