@@ -14,8 +14,10 @@ from hostler.sandbox.gotool import cache_dir
 
 
 def test_a_second_use_needs_no_go_and_no_network(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    for program in build.PROGRAMS:
+        build.ensure(program, build.Silent())  # the first use
     for name in MODULES:
-        definitions_of(name, build.Silent())  # the first use
+        definitions_of(name, build.Silent())
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("GOPROXY", "off")
     for program in build.PROGRAMS:
