@@ -80,12 +80,13 @@ class Operator:
         self._handing_over: asyncio.Task[bool] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics()
-        self._client = Client(load(settings[say.KUBECONFIG] or None, settings[say.CONTEXT] or None))
+        self._client = Client(load(say.kubeconfig_path(settings), settings[say.CONTEXT] or None))
         self._identity = new_identity(settings[say.POD_NAME])
         self._budget = WriteBudget(
             settings[say.WRITES_PER_SECOND], settings[say.WRITE_BURST], changed=self._metrics.write_rate
         )
-        self._fleet = Watch(self._client, kinds.FLEET, Fleet, metrics=self._metrics)
+        # Looked for every second while its CRD is not there: the first `hostler pause` may come with it.
+        self._fleet = Watch(self._client, kinds.FLEET, Fleet, metrics=self._metrics, absent=1.0)
         self._nodes = Watch(self._client, kinds.NODE, Node, metrics=self._metrics)
         self._sources = Sources(
             Watch(self._client, kinds.POD, Pod, metrics=self._metrics, indexes=POD_INDEXES),

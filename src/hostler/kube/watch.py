@@ -108,6 +108,7 @@ class Watch(Generic[R]):
         stall: float = STALL_SECONDS,
         streaming: bool = True,
         page: int = PAGE,
+        absent: float = ABSENT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kind = kind
@@ -128,6 +129,7 @@ class Watch(Generic[R]):
         self._stall = stall
         self._streaming = streaming
         self._page = page
+        self._absent_pace = absent
         self._clock = clock
         self._version = ""  # where to resume; "" means list first
         self._failures = 0
@@ -155,7 +157,7 @@ class Watch(Generic[R]):
                 why, delay = "throttled", max(error.retry_after or 0.0, self._pause()) * (1 + random.random() / 4)
             except NotFound:
                 self._is_absent()
-                why, delay = "absent", ABSENT_SECONDS
+                why, delay = "absent", self._absent_pace
             except (Invalid, BadRequest) as error:
                 why, delay = "refused", self._fall_back(error)
             except (Forbidden, Unauthorized) as error:
