@@ -204,6 +204,17 @@ def test_degraded_comes_after_its_grace_and_goes_when_it_is_mended(type: str, gr
     assert said(taken(mended, decide(mended, TEMPLATE, NOW)))["Degraded"].status == "False"
 
 
+def test_a_deployment_that_nobody_has_looked_at_is_no_news() -> None:
+    known = taken(facts(router=router()), decide(facts(router=router()), TEMPLATE, NOW))
+    known = taken(known, decide(known, TEMPLATE, NOW))
+    assert known.router is not None
+    annotated = msgspec.structs.replace(
+        known.router, metadata=msgspec.structs.replace(known.router.metadata, generation=7)
+    )
+    after = Facts(**{**{n: getattr(known, n) for n in Facts.__dataclass_fields__}, "router": annotated})
+    assert decide(after, TEMPLATE, NOW).writes == ()
+
+
 def test_a_budget_of_ours_goes_when_it_is_not_wanted_and_a_foreign_one_stays() -> None:
     ours = PodDisruptionBudget(metadata=Metadata(name="router-default", uid="b", labels={MANAGED_BY: "hostler"}))
     theirs = PodDisruptionBudget(metadata=Metadata(name="router-default", uid="b"))
@@ -299,8 +310,13 @@ def test_the_default_controller_is_made_with_the_defaults_filled_in() -> None:
     assert spec["replicas"] == 1
     labels = spec["nodePlacement"]["nodeSelector"]["matchLabels"]
     assert labels == {"kubernetes.io/os": "linux", "node-role.kubernetes.io/master": ""}
-    workers = decide_default(ingress(""), infrastructure(HIGHLY, HIGHLY), None, OPENSHIFT, "").writes[0].body["spec"]
+    workers = (
+        decide_default(ingress("Workers"), infrastructure(HIGHLY, HIGHLY), None, OPENSHIFT, "").writes[0].body["spec"]
+    )
     assert (workers["replicas"], "tolerations" in workers["nodePlacement"]) == (2, False)
     assert decide_default(ingress(""), infrastructure(EXTERNAL, HIGHLY), None, OPENSHIFT, "").writes == ()
     assert decide_default(ingress(""), None, None, OPENSHIFT, "").writes == ()
+    empty = decide_default(ingress(""), infrastructure(SINGLE, SINGLE), None, OPENSHIFT, "").writes[0].body["spec"]
+    assert empty == {}, "what the installation writes a moment later must still count"
+    assert decide_default(ingress("Workers"), infrastructure("", ""), None, OPENSHIFT, "").writes == ()
     assert decide_default(ingress(""), infrastructure(HIGHLY, HIGHLY), controller(), OPENSHIFT, "").writes == ()

@@ -128,9 +128,9 @@ def _refuse(problems: list[str], path: Path) -> None:
     """All problems at once: whoever mends one at a time starts over as often as there are problems."""
     if not problems:
         return
-    count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
+    count = "is a problem" if len(problems) == 1 else f"are {len(problems)} problems"
     listed = "".join(f"\n  - {one}" for one in problems)
-    raise Complaint(f"There is {count} with {path}; nothing was written.{listed}", code=Exit.SETTING)
+    raise Complaint(f"There {count} with {path}; nothing was written.{listed}", code=Exit.SETTING)
 
 
 # -- writing

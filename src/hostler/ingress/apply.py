@@ -22,7 +22,8 @@ def apply(kind: Kind, current: Placed, placed: Placement) -> tuple[Write, ...]:
         return ()
     meta = current.metadata
     # The uid: applying to an object deleted a moment ago is a conflict then, and not a new object with half a template.
-    body = {"metadata": {"uid": meta.uid, "annotations": {APPLIED: digest}}, **body}
+    about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "annotations": {APPLIED: digest}}
+    body = {"metadata": about, **body}
     what = f"{names(differs)} not as decided" if differs else "what was applied before is out of date"
     why = f"{what}; its pods belong on {placed.where} nodes ({words(placed.node_selector)})"
     return (Write("apply", kind, meta.name, meta.namespace, why, body),)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hostler.host.conditions import count
 from hostler.ingress.model import (
     BACKFILL,
     CLUSTER,
@@ -92,18 +93,26 @@ def decide_default(
         return Decision("There is no Infrastructure named cluster, so no default IngressController is made.")
     if infrastructure.status.control_plane_topology == EXTERNAL:
         return Decision("The control plane is External: whoever hosts it makes the default IngressController.")
-    empty = IngressController(metadata=Metadata(name=DEFAULT, namespace=CONTROLLERS_IN))
-    placed = place(ingress, infrastructure, empty, nodes, configured=label)
+    if not infrastructure.status.control_plane_topology or not infrastructure.status.infrastructure_topology:
+        return Decision("The Infrastructure does not say its topologies yet, so no default IngressController is made.")
+    body: dict[str, Any] = {"metadata": {"name": DEFAULT, "namespace": CONTROLLERS_IN}, "spec": {}}
+    if ingress is None or not ingress.status.default_placement:
+        # What is written here is never rewritten. An installation that writes its status a moment after its objects,
+        # and the backfill, must still count: an empty placement is followed, not carved in.
+        why = "there is none; its fields stay empty because the default placement is"
+        write = Write("create", INGRESS_CONTROLLER, DEFAULT, CONTROLLERS_IN, why, body)
+        return Decision(f"The default IngressController is made: {why}.", (write,))
+    nobody = IngressController(metadata=Metadata(name=DEFAULT, namespace=CONTROLLERS_IN))
+    placed = place(ingress, infrastructure, nobody, nodes, configured=label)
     if not isinstance(placed, Placement):
         return Decision(placed.why)
-    spec: dict[str, Any] = {
+    body["spec"] = {
         "replicas": placed.replicas,
         "nodePlacement": {"nodeSelector": {"matchLabels": dict(placed.node_selector)}},
     }
     if placed.tolerations:
-        spec["nodePlacement"]["tolerations"] = [dict(one) for one in placed.tolerations]
-    why = f"there is none; the defaults decide {placed.where} with {placed.replicas} replicas"
-    body = {"metadata": {"name": DEFAULT, "namespace": CONTROLLERS_IN}, "spec": spec}
+        body["spec"]["nodePlacement"]["tolerations"] = [dict(one) for one in placed.tolerations]
+    why = f"there is none; the defaults decide {placed.where} with {count(placed.replicas or 0, 'replica')}"
     write = Write("create", INGRESS_CONTROLLER, DEFAULT, CONTROLLERS_IN, why, body)
     return Decision(f"The default IngressController is made: {why}.", (write,), placement=placed)
 

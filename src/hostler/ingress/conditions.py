@@ -43,7 +43,7 @@ def decide_conditions(seen: Seen, now: Instant) -> tuple[Sequence[Condition], fl
     """Our conditions as they ought to be, and in how many seconds a grace ends that is running now."""
     before = {one.type: _read(one) for one in seen.controller.status.conditions if one.type in OURS}
     conditions: Sequence[Condition] = list(before.values())
-    made = [_admitted(seen), *_deployment(seen)]
+    made = [_admitted(seen), *_deployment(seen, before.get(ROLLING_OUT))]
     degraded, wake = _degraded(seen, {one.type: one for one in made}, before.get(DEGRADED), now)
     made += [_available(made), _progressing(made), degraded, *_placement_warnings(seen, before)]
     for one in made:
@@ -91,7 +91,7 @@ def _admitted(seen: Seen) -> Condition:
     return _say(ADMITTED, Status.TRUE, "Valid", "Its fields can be turned into a router.")
 
 
-def _deployment(seen: Seen) -> list[Condition]:
+def _deployment(seen: Seen, rolling: Condition | None) -> list[Condition]:
     placement, router = seen.placement, seen.router
     if router is None:
         reason, why = "NoDeployment", "There is no router Deployment yet."
@@ -111,7 +111,7 @@ def _deployment(seen: Seen) -> list[Condition]:
         _available_deployment(router, have),
         _when(FEWEST, status.available_replicas >= least, "TooFew", f"{have}, at least {least} wanted."),
         _when(ALL, status.available_replicas >= wanted, "SomeMissing", f"{have}."),
-        _rolling(router),
+        _rolling(router, rolling),
     ]
 
 
@@ -124,9 +124,12 @@ def _available_deployment(router: Placed, have: str) -> Condition:
     return _say(DEPLOYMENT, Status.FALSE, "Unavailable", f"The Deployment is not available: {have}.")
 
 
-def _rolling(router: Placed) -> Condition:
+def _rolling(router: Placed, before: Condition | None) -> Condition:
     status, wanted = router.status, router.spec.replicas if router.spec.replicas is not None else 1
     if status.observed_generation < router.metadata.generation:
+        # Even an annotation changes a Deployment's generation; until its controller has looked, nothing new is known.
+        if before is not None:
+            return before
         return _say(ROLLING_OUT, Status.TRUE, "NotSeenYet", "The Deployment's latest change is not rolled out yet.")
     if status.updated_replicas < wanted or status.replicas > status.updated_replicas:
         said = f"{status.updated_replicas} of {count(wanted, 'pod')} updated, {status.replicas} in all."

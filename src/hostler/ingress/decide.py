@@ -166,7 +166,11 @@ def _budget(facts: Facts, placed: Placement) -> tuple[Write, ...]:
     if current is not None and _as_wanted(current, placed.budget, pods):
         return ()
     body = {
-        "metadata": {"labels": {MANAGED_BY: "hostler", OWNING_LABEL: controller}},
+        "metadata": {
+            "name": name,
+            "namespace": ROUTERS_IN,
+            "labels": {MANAGED_BY: "hostler", OWNING_LABEL: controller},
+        },
         "spec": {"maxUnavailable": placed.budget, "selector": pods, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
     }
     why = f"at most {placed.budget} of {placed.replicas} router pods may be evicted at a time"
