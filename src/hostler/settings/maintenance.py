@@ -10,8 +10,13 @@ ROOM = "maintenance"
 VCENTER_HOST = Setting("VCENTER_HOST", TEXT, "", "Name or address of the vCenter. Unset: no maintenance.", ROOM)
 VCENTER_USER = Setting("VCENTER_USER", TEXT, "", "User in that vCenter.", ROOM)
 VCENTER_PASSWORD = Setting("VCENTER_PASSWORD", TEXT, "", "Its password; environment or file only.", ROOM, secret=True)
+VCENTER_USER_FILE = Setting("VCENTER_USER_FILE", PATH, "", "File with the user, read at every login.", ROOM)
+VCENTER_PASSWORD_FILE = Setting(
+    "VCENTER_PASSWORD_FILE", PATH, "", "File with the password (a mounted Secret), read at every login.", ROOM
+)
 VCENTER_CA_BUNDLE = Setting("VCENTER_CA_BUNDLE", PATH, "", "CA bundle (PEM) to verify the vCenter with.", ROOM)
 VCENTER_TLS_VERIFY = Setting("VCENTER_TLS_VERIFY", SWITCH, False, "Verify with the system's trust store.", ROOM)
+VCENTERS_FILE = Setting("VCENTERS_FILE", PATH, "", "YAML file with further vCenters; see docs/vsphere.md.", ROOM)
 GPU_NODE_LABEL = Setting(
     "GPU_NODE_LABEL", LABEL, "intel.feature.node.kubernetes.io/gpu=true", "Label of the nodes to look after.", ROOM
 )
@@ -27,14 +32,16 @@ POWER_ON_TIMEOUT_SECONDS = Setting(
 MAX_CONCURRENT_DRAINS = Setting("MAX_CONCURRENT_DRAINS", whole(1), 1, "Nodes drained at the same time.", ROOM)
 
 SETTINGS: tuple[AnySetting, ...] = (
-    VCENTER_HOST, VCENTER_USER, VCENTER_PASSWORD, VCENTER_CA_BUNDLE, VCENTER_TLS_VERIFY, GPU_NODE_LABEL,
-    POLL_INTERVAL_SECONDS, GUEST_SHUTDOWN_TIMEOUT_SECONDS, POWER_ON_TIMEOUT_SECONDS, MAX_CONCURRENT_DRAINS,
+    VCENTER_HOST, VCENTER_USER, VCENTER_PASSWORD, VCENTER_USER_FILE, VCENTER_PASSWORD_FILE, VCENTER_CA_BUNDLE,
+    VCENTER_TLS_VERIFY, VCENTERS_FILE, GPU_NODE_LABEL, POLL_INTERVAL_SECONDS,
+    GUEST_SHUTDOWN_TIMEOUT_SECONDS, POWER_ON_TIMEOUT_SECONDS, MAX_CONCURRENT_DRAINS,
 )  # fmt: skip
 
 
 def _whole_vcenter(settings: Settings) -> str | None:
     if settings[VCENTER_HOST]:
-        missing = [setting.name for setting in (VCENTER_USER, VCENTER_PASSWORD) if not settings[setting]]
+        either = ((VCENTER_USER, VCENTER_USER_FILE), (VCENTER_PASSWORD, VCENTER_PASSWORD_FILE))
+        missing = [value.name for value, file in either if not settings[value] and not settings[file]]
         if missing:
             return f"VCENTER_HOST is set ({settings.source(VCENTER_HOST)}), but {' and '.join(missing)} is not."
     return None

@@ -1,0 +1,99 @@
+"""Reads of many objects in one call each. They block: only ever on the room's threads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostler.uuids import canonical
+from hostler.vsphere import selection
+from hostler.vsphere.decode import HEAVY_VM, VM, Change, change
+from hostler.vsphere.session import Session
+from hostler.vsphere.vmomi import PropertyCollector as PC
+from hostler.vsphere.vmomi import moref, vim, vmodl
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One VM as the node checks want it. Two VMs with one UUID are two of these."""
+
+    uuid: str  # as it was asked for
+    vm: str
+    name: str
+    hardware_version: str  # vmx-19
+    host: str
+    esxi_version: str  # 8.0.3; "" where the host would not say
+
+
+def retrieve(session: Session, spec: Any) -> Iterator[Any]:
+    """Every object a filter names. The server may answer in pages."""
+    collector = PC(session.content.propertyCollector._moId, session.calls)
+    page = collector.RetrievePropertiesEx([spec], PC.RetrieveOptions())
+    while page is not None:
+        yield from page.objects or ()
+        page = collector.ContinueRetrievePropertiesEx(page.token) if page.token else None
+
+
+def read_vms(session: Session, vms: Collection[str]) -> list[Change]:
+    """All we keep of these VMs, devices too, as of now. One that is gone is a change that says so."""
+    if not vms:
+        return []
+    wanted = [vim.VirtualMachine(one, session.calls) for one in sorted(vms)]
+    found: dict[str, Change] = {}
+    for content in retrieve(session, selection.of_objects(wanted, vim.VirtualMachine, (*VM, *HEAVY_VM))):
+        values = [(one.name, one.val) for one in content.propSet or ()]
+        refused = [
+            one for one in content.missingSet or () if not isinstance(one.fault, vmodl.fault.ManagedObjectNotFound)
+        ]
+        one = change(content.obj, values, refused)
+        if one is not None and (values or refused):
+            found[one.moref] = one
+    return list(found.values())
+
+
+def check_nodes(session: Session, uuids: Iterable[str]) -> list[Checked]:
+    """Hardware and ESXi versions for many UUIDs: one read over the whole inventory, however many they are.
+
+    A UUID that is not in the answer is not in this vCenter; one that is there twice belongs to two VMs.
+    """
+    asked = {canonical(uuid): uuid for uuid in uuids}
+    asked.pop(None, None)
+    paths: Mapping[Any, tuple[str, ...]] = {
+        vim.VirtualMachine: ("name", "config.uuid", "config.instanceUuid", "config.version", "runtime.host"),
+        vim.HostSystem: ("config.product.version",),
+    }
+    viewed = selection.view(session, (vim.VirtualMachine, vim.HostSystem))
+    try:
+        read = {
+            c.obj: {p.name: p.val for p in c.propSet or ()} for c in retrieve(session, selection.of_view(viewed, paths))
+        }
+    finally:
+        viewed.DestroyView()
+    esxi = {moref(obj): str(has.get("config.product.version", "")) for obj, has in read.items()}
+    found: list[Checked] = []
+    for obj, has in read.items():
+        own = {canonical(str(has.get(path) or "")) for path in ("config.uuid", "config.instanceUuid")}
+        for uuid in sorted(asked[one] for one in own if one in asked):
+            host, version = moref(has.get("runtime.host")), str(has.get("config.version", ""))
+            found.append(Checked(uuid, moref(obj), str(has.get("name", "")), version, host, esxi.get(host, "")))
+    return sorted(found, key=lambda one: (one.uuid, one.vm))
+
+
+@dataclass(frozen=True, slots=True)
+class Privilege:
+    """What our user needs, and for what; the sentence names it."""
+
+    id: str
+    why: str
+
+
+def missing_privileges(session: Session, entities: Collection[str], wanted: Collection[Privilege]) -> list[Privilege]:
+    """Which of these our user lacks on any of the entities ("" is the root of the inventory); one call."""
+    content = session.content
+    manager = vim.AuthorizationManager(content.authorizationManager._moId, session.calls)
+    key = content.sessionManager.currentSession.key
+    objects = [vim.ManagedEntity(one, session.calls) if one else content.rootFolder for one in sorted(entities)]
+    answer = manager.HasPrivilegeOnEntities(objects, key, [one.id for one in wanted])
+    lacking = {one.privId for entity in answer or () for one in entity.privAvailability or () if not one.isGranted}
+    return [one for one in wanted if one.id in lacking]

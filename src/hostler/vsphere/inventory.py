@@ -1,0 +1,201 @@
+"""One vCenter in memory, found by id, name, UUID and host. Lives on the event loop; only `apply` changes it.
+
+Nothing is guessed: whoever asks by name or UUID gets every candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from hostler.instant import Instant
+from hostler.uuids import canonical
+from hostler.vsphere.decode import Change
+from hostler.vsphere.records import ENTER_MAINTENANCE, Cluster, Entering, Fields, Host, Names, Place, Record, Task, Vm
+
+R = TypeVar("R", Host, Vm, Task, Cluster, Place, Fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one answer of the server said, already decoded.
+
+    `began`: the first of a full listing. `complete`: the listing ends here, and what it did not name is gone.
+    """
+
+    changes: tuple[Change, ...]
+    at: Instant
+    began: bool = False
+    complete: bool = False
+    missing: tuple[tuple[str, str], ...] = ()  # objects we may not see: id and why
+
+
+class Inventory:
+    """Hosts, VMs, tasks and clusters of one vCenter. `complete` only after everything was seen once."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        self.missing: dict[str, str] = {}  # id -> why vCenter will not show it
+        self._records: dict[str, Record] = {}
+        self._by_uuid: dict[str, set[str]] = {}
+        self._by_name: dict[str, set[str]] = {}
+        self._on_host: dict[str, set[str]] = {}  # VMs by where they are registered
+        self._tasks_of: dict[str, set[str]] = {}
+        self.fields = Fields("CustomFieldsManager")  # which custom attributes are defined
+        self._next: Inventory | None = None  # a full listing that is being gathered
+
+    # -- reading
+
+    def host(self, moref: str) -> Host | None:
+        return self._get(Host, moref)
+
+    def vm(self, moref: str) -> Vm | None:
+        return self._get(Vm, moref)
+
+    def task(self, moref: str) -> Task | None:
+        return self._get(Task, moref)
+
+    def cluster(self, moref: str) -> Cluster | None:
+        return self._get(Cluster, moref)
+
+    def hosts(self) -> Iterator[Host]:
+        return self._all(Host)
+
+    def vms(self) -> Iterator[Vm]:
+        return self._all(Vm)
+
+    def tasks(self) -> Iterator[Task]:
+        return self._all(Task)
+
+    def clusters(self) -> Iterator[Cluster]:
+        return self._all(Cluster)
+
+    def hosts_named(self, name: str) -> list[Host]:
+        return [one for one in self._named(name) if isinstance(one, Host)]
+
+    def vms_named(self, name: str) -> list[Vm]:
+        return [one for one in self._named(name) if isinstance(one, Vm)]
+
+    def vms_with_uuid(self, uuid: str) -> list[Vm]:
+        """Every VM that goes by this BIOS or instance UUID, in either byte order, by id."""
+        found = (self.vm(moref) for moref in sorted(self._by_uuid.get(canonical(uuid) or "", ())))
+        return [vm for vm in found if vm is not None]
+
+    def vms_on(self, host: str) -> list[Vm]:
+        """The VMs registered on a host, running or not, by id."""
+        found = (self.vm(moref) for moref in sorted(self._on_host.get(host, ())))
+        return [vm for vm in found if vm is not None]
+
+    def tasks_of(self, entity: str) -> list[Task]:
+        """The recent tasks of a host or a VM, by id."""
+        found = (self.task(moref) for moref in sorted(self._tasks_of.get(entity, ())))
+        return [task for task in found if task is not None]
+
+    def entering(self, host: str) -> Entering | None:
+        """The host is on its way into maintenance: a task to enter is queued or runs, and nobody cancelled it."""
+        tasks = [
+            task
+            for task in self.tasks_of(host)
+            if task.kind == ENTER_MAINTENANCE and task.under_way and not task.cancelled
+        ]
+        if not tasks:
+            return None
+        times = [at for task in tasks for at in [task.started or task.queued] if at is not None]
+        return Entering(host, tuple(task.moref for task in tasks), min(times, default=None))
+
+    def attribute(self, vm: Vm, name: str) -> str:
+        """The value of a custom attribute of a VM; "" where it has none."""
+        key = self.attribute_key(name)
+        return next((value for own, value in vm.attributes if own == key), "")
+
+    def attribute_key(self, name: str) -> int | None:
+        return next((key for key, called in self.fields.names if called == name), None)
+
+    def name(self, moref: str) -> str:
+        """How people call an object; its id where we do not know."""
+        return getattr(self._records.get(moref), "name", "") or moref
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    # -- what the watcher does
+
+    def apply(self, batch: Batch) -> frozenset[str]:
+        """Take one answer of the server; returns the ids of what is different now.
+
+        A full listing is gathered aside and takes the old one's place at its end, so nobody ever reads half of it.
+        """
+        if batch.began:
+            self._next = Inventory()
+        target = self if self._next is None else self._next
+        target.missing.update(batch.missing)
+        changed = {change.moref for change in batch.changes if target._take(change)}
+        if target is self:
+            return frozenset(changed)
+        return self._replace(target) if batch.complete else frozenset()
+
+    def amend(self, changes: Iterable[Change]) -> frozenset[str]:
+        """Take something the server told us elsewhere and that its push cannot contradict."""
+        return frozenset(change.moref for change in changes if change.moref in self._records and self._take(change))
+
+    def _replace(self, by: Inventory) -> frozenset[str]:
+        keys = self._records.keys() | by._records.keys()
+        changed = frozenset(moref for moref in keys if self._records.get(moref) != by._records.get(moref))
+        for moref in changed:
+            self._put(moref, by._records.get(moref))
+        self.missing, self.complete, self._next = by.missing, True, None
+        return changed
+
+    def _take(self, change: Change) -> bool:
+        before = self._records.get(change.moref)
+        if change.fields is None:
+            self._put(change.moref, None)
+            return before is not None
+        base: Record = before if type(before) is change.kind else change.kind(change.moref)
+        fields: dict[str, Any] = dict(change.fields)
+        if change.unread:
+            fields["unread"] = tuple(sorted({*base.unread, *change.unread}))
+        record: Record = replace(base, **fields)
+        if record == before:
+            return False
+        self._put(change.moref, record)
+        return True
+
+    def _put(self, moref: str, record: Record | None) -> None:
+        before = self._records.pop(moref, None)
+        for index, values in self._places(before):
+            for value in values:
+                index[value].discard(moref)
+                if not index[value]:
+                    del index[value]
+        if isinstance(record, Fields):
+            self.fields = record
+        if record is not None:
+            self._records[moref] = record
+            for index, values in self._places(record):
+                for value in values:
+                    index.setdefault(value, set()).add(moref)
+
+    def _places(self, record: Record | None) -> Iterable[tuple[dict[str, set[str]], Names]]:
+        """Under which values of which index a record is found."""
+        match record:
+            case Vm():
+                uuids = {one for one in map(canonical, (record.uuid, record.instance_uuid)) if one}
+                yield self._by_name, (record.name,)
+                yield self._by_uuid, tuple(uuids)
+                yield self._on_host, (record.host,)
+            case Host():
+                yield self._by_name, (record.name,)
+            case Task():
+                yield self._tasks_of, (record.entity,)
+
+    def _get(self, kind: type[R], moref: str) -> R | None:
+        found = self._records.get(moref)
+        return found if isinstance(found, kind) else None
+
+    def _all(self, kind: type[R]) -> Iterator[R]:
+        return iter([one for one in self._records.values() if isinstance(one, kind)])
+
+    def _named(self, name: str) -> list[Record]:
+        return [self._records[moref] for moref in sorted(self._by_name.get(name, ()))]

@@ -1,0 +1,220 @@
+"""One vCenter as the rest of Hostler sees it: facts, listeners, actions. Start reading here.
+
+Everything public runs on the event loop and never blocks it; everything that blocks runs on this room's threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from hostler.host.facts import Fact, Known, Unknown, then
+from hostler.instant import Instant
+from hostler.vsphere import actions, bulk, faults
+from hostler.vsphere.decode import Change
+from hostler.vsphere.endpoints import Endpoint
+from hostler.vsphere.faults import Outcome, Started
+from hostler.vsphere.inventory import Batch, Inventory
+from hostler.vsphere.metrics import Metrics
+from hostler.vsphere.pool import Pool, post
+from hostler.vsphere.records import Vm
+from hostler.vsphere.session import Link, NotConnected, Session, Standing
+from hostler.vsphere.watcher import Watcher
+
+T = TypeVar("T")
+log = structlog.get_logger("hostler.vsphere")
+
+STOP_SECONDS = 5.0
+# Told the ids of what changed, in one call per answer of the server; nothing in it means: how we stand has changed.
+Listener = Callable[[frozenset[str]], None]
+
+
+class VCenter:
+    """One vCenter. `start` it on a running loop, `await stop()` it at the end."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        metrics: Metrics,
+        *,
+        poll: float = 30.0,
+        clock: Callable[[], Instant] = time.time,
+    ) -> None:
+        self.name = endpoint.name
+        self.endpoint = endpoint
+        self.poll = poll
+        self.link = Link(Standing.CONNECTING, f"vCenter {self.name} has not been asked yet.", clock())
+        self.inventory = Inventory()  # as last seen, however old; decisions use `facts`
+        self.heard: Instant | None = None  # when the server last said anything
+        self.metrics = metrics
+        self._clock = clock
+        self._listeners: list[Listener] = []
+        self._pool = Pool(f"vcenter-{self.name}")
+        self._session = Session(endpoint, metrics, poll)
+        self._ended = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watcher: Watcher | None = None
+        began = clock()
+        metrics.silence(self.name, lambda: max(0.0, clock() - (self.heard if self.heard is not None else began)))
+        metrics.connected(self.name, False)
+
+    # -- life
+
+    def start(self) -> None:
+        """Begin to follow it. Returns at once and never raises for anything a vCenter can do."""
+        if warning := self.endpoint.warning():
+            log.warning(warning, vcenter=self.name)
+        loop = self._loop = asyncio.get_running_loop()
+        self._watcher = Watcher(
+            self._session,
+            self.metrics,
+            poll=self.poll,
+            tell=lambda batch: post(loop, partial(self._take, batch)),
+            stands=lambda link: post(loop, partial(self._stand, link)),
+            ended=lambda: post(loop, self._ended.set),
+            clock=self._clock,
+        )
+        self._watcher.start()
+
+    async def stop(self, bound: float = STOP_SECONDS) -> None:
+        """Log out and end the threads, within `bound` seconds whatever the server does."""
+        if self._watcher is None:
+            return
+        try:
+            async with asyncio.timeout(bound):
+                await self._pool.run(self._watcher.stop)
+                await self._ended.wait()
+        except TimeoutError:
+            log.warning("vCenter does not let go; its connections are cut", vcenter=self.name)
+            self._session.cut()
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._ended.wait()
+            except TimeoutError:
+                log.warning("a thread is left in a call; it ends with the process", vcenter=self.name)
+        self._pool.close()
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` on the loop at every change from now on. It must be quick and must not raise."""
+        self._listeners.append(listener)
+
+    # -- what is known
+
+    def facts(self) -> Fact[Inventory]:
+        """The inventory as of the server's last word, or why it is not known. Never raises.
+
+        The server speaks at least once in POLL_INTERVAL_SECONDS: facts older than twice that are stale.
+        """
+        if not self.link.connected or not self.inventory.complete or self.heard is None:
+            return Unknown(str(self.link))
+        return Known(self.inventory, self.heard)
+
+    async def check_nodes(self, uuids: Collection[str]) -> Fact[list[bulk.Checked]]:
+        """Hardware and ESXi version of many VMs by UUID, in one bulk read."""
+        return await self._read("node checks", lambda: bulk.check_nodes(self._session, uuids))
+
+    async def missing_privileges(
+        self, entities: Collection[str], wanted: Collection[bulk.Privilege]
+    ) -> Fact[list[bulk.Privilege]]:
+        """Which privileges our user lacks on any of these entities ("" = everywhere)."""
+        return await self._read("privileges", lambda: bulk.missing_privileges(self._session, entities, wanted))
+
+    async def look(self, vms: Collection[str]) -> Fact[list[Vm]]:
+        """These VMs as they are now, devices too: one call. For right before something drastic.
+
+        A VM that is not in the answer is gone. The inventory stays as it is: what was pushed meanwhile is newer.
+        """
+        read = await self._read("a look at VMs", lambda: bulk.read_vms(self._session, vms))
+        return then(
+            read, lambda changes: [replace(Vm(one.moref), **(one.fields or {}), unread=one.unread) for one in changes]
+        )
+
+    async def follow(self, vms: Collection[str]) -> None:
+        """Keep the devices of these VMs known wherever they are; replaces what was followed before."""
+        if self._watcher is None:
+            return
+        self._watcher.extra = frozenset(vms)  # from the next answer of the server on
+        unread = [one for one in vms if (vm := self.inventory.vm(one)) and isinstance(vm.devices, Unknown)]
+        match await self.look(unread) if unread else Unknown("nothing to read"):
+            case Known(found):
+                new = [Change(Vm, vm.moref, {"devices": vm.devices}) for vm in found if vm.moref in unread]
+                self._changed(self.inventory.amend(new))
+
+    # -- what is done
+
+    async def shut_down_guest(self, vm: str) -> Outcome:
+        return await self._act(actions.shut_down_guest, vm)
+
+    async def power_off(self, vm: str) -> Outcome:
+        return await self._act(actions.power_off, vm)
+
+    async def power_on(self, vm: str, host: str = "") -> Outcome:
+        return await self._act(actions.power_on, vm, host)
+
+    async def relocate(self, vm: str, host: str, pool: str = "") -> Outcome:
+        """Compute only."""
+        return await self._act(actions.relocate, vm, host, pool)
+
+    async def cancel_task(self, task: str) -> Outcome:
+        return await self._act(actions.cancel_task, task)
+
+    async def mark(self, vm: str, text: str) -> Outcome:
+        """Write the attribute `hostler` of a VM; "" takes it away. The inventory shows it at once."""
+        known = self.inventory.attribute_key(actions.ATTRIBUTE)
+        outcome, key = await self._pool.run(lambda: actions.mark(self._session, vm, text, known))
+        log.info("marked a VM", vcenter=self.name, vm=vm, text=text, outcome=str(outcome))
+        if isinstance(outcome, Started) and key is not None:
+            self._overlay(vm, key, text)
+        return outcome
+
+    async def _act(self, action: Callable[..., Outcome], *args: str) -> Outcome:
+        outcome = await self._pool.run(lambda: action(self._session, *args))
+        log.info("asked vCenter", vcenter=self.name, action=action.__name__, args=args, outcome=str(outcome))
+        return outcome
+
+    async def _read(self, what: str, read: Callable[[], T]) -> Fact[T]:
+        asked = self._clock()
+        try:
+            return Known(await self._pool.run(read), asked)
+        except NotConnected:
+            return Unknown(str(self.link))
+        except faults.RAISED as error:
+            return Unknown(f"vCenter {self.name} did not answer ({what}): {faults.read(error).sentence}")
+
+    # -- on the loop, from the watcher
+
+    def _take(self, batch: Batch) -> None:
+        self.heard = batch.at
+        self._changed(self.inventory.apply(batch))
+
+    def _changed(self, changed: frozenset[str]) -> None:
+        if changed:
+            self.metrics.objects(self.name, len(self.inventory))
+            self._notify(changed)
+
+    def _stand(self, link: Link) -> None:
+        self.link = link
+        self.metrics.connected(self.name, link.connected)
+        self._notify(frozenset())
+
+    def _notify(self, changed: frozenset[str]) -> None:
+        for listener in self._listeners:
+            listener(changed)
+
+    def _overlay(self, vm: str, key: int, text: str) -> None:
+        """What the server took is true now, also where its push comes later."""
+        record = self.inventory.vm(vm)
+        if record is None:
+            return
+        kept = tuple(one for one in record.attributes if one[0] != key)
+        attributes = tuple(sorted((*kept, (key, text)))) if text else kept
+        fields = self.inventory.fields
+        if self.inventory.attribute_key(actions.ATTRIBUTE) is None:
+            self.inventory.fields = replace(fields, names=(*fields.names, (key, actions.ATTRIBUTE)))
+        self._changed(self.inventory.amend([Change(Vm, vm, {"attributes": attributes})]))
