@@ -11,7 +11,7 @@ import pytest
 
 from hostler.host.facts import Known, Unknown
 from hostler.vsphere.bulk import Privilege
-from hostler.vsphere.faults import AlreadySo, Kind, Refused, Started
+from hostler.vsphere.faults import AlreadySo, Fault, Kind, Refused, Started
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Backing, Host, Vm
 from hostler.vsphere.vcenter import VCenter
@@ -70,6 +70,15 @@ def vm(inventory: Inventory, name: str) -> Vm:
     return found
 
 
+async def failure(inventory: Inventory, task: str) -> Fault:
+    """What a task ended with; a fact of the watcher."""
+    await eventually(lambda: (found := inventory.task(task)) and found.error, f"the failure of {task}")
+    found = inventory.task(task)
+    assert found is not None
+    assert found.error is not None
+    return found.error
+
+
 def test_the_inventory_says_what_vcenter_says(simulator: Simulator) -> None:
     async def story() -> None:
         async with following(simulator.endpoint()) as vcenter:
@@ -119,9 +128,9 @@ def test_an_entering_host_is_seen_and_repeated_tasks_are_one(simulator: Simulato
             assert seen.entering(esx1) is None
             for _ in range(2):
                 simulator.ask("POST", "/hosts/esx1/enter")
-            entering = await eventually(
-                lambda: (found := seen.entering(esx1)) and len(found.tasks) == 2 and found, "both tasks as one"
-            )
+            await eventually(lambda: (found := seen.entering(esx1)) and len(found.tasks) == 2, "both tasks as one")
+            entering = seen.entering(esx1)
+            assert entering is not None
             assert (entering.host, entering.since is not None) == (esx1, True)
             assert any(set(entering.tasks) & changed for changed in told)
             simulator.ask("POST", "/hosts/esx1/cancel")
@@ -134,9 +143,8 @@ def test_an_entering_host_is_seen_and_repeated_tasks_are_one(simulator: Simulato
             assert seen.entering(esx1) is None
             refused = await vcenter.power_on(gpu)
             assert isinstance(refused, Started), "the refusal is the task's"
-            task = await eventually(lambda: (found := seen.task(refused.task)) and found.error and found, "its end")
-            assert task.error is not None
-            assert (task.entity, task.state, task.error.kind) == (gpu, "error", Kind.STATE)
+            assert (await failure(seen, refused.task)).kind is Kind.STATE
+            assert refused.task in {task.moref for task in seen.tasks_of(gpu)}
             # Once more, by hand of somebody else, in the order in which it happened.
             simulator.ask("POST", "/hosts/esx1/exit")
             await eventually(lambda: host(seen, "esx1").in_maintenance is False, "the host back in service")
@@ -160,16 +168,14 @@ def test_actions_start_something_and_say_why_not(simulator: Simulator) -> None:
             again = await vcenter.power_off(gpu)
             match again:
                 case Started(task):
-                    ended = await eventually(lambda: (t := seen.task(task)) and t.error, "the end of the task")
-                    assert ended.already
+                    assert (await failure(seen, task)).already
                 case _:
                     assert isinstance(again, AlreadySo)
             moving = await vcenter.relocate(off, esx1)
             assert isinstance(moving, Started)
             await eventually(lambda: (t := seen.task(moving.task)) and t.under_way, "the move under way")
             assert await vcenter.cancel_task(moving.task) == Started("")
-            end = await eventually(lambda: (t := seen.task(moving.task)) and t.error, "the cancelled move")
-            assert end.kind is Kind.CANCELLED
+            assert (await failure(seen, moving.task)).kind is Kind.CANCELLED
             assert vm(seen, "off").host == esx2
             simulator.ask("POST", "/settings", {"migrateSeconds": 0.05})
             assert isinstance(await vcenter.relocate(off, esx1), Started)
@@ -214,7 +220,7 @@ def test_many_are_read_in_one_call(simulator: Simulator) -> None:
     asyncio.run(story())
 
 
-def test_a_vm_that_is_gone_and_a_new_one(simulator: Simulator) -> None:
+def test_a_vm_that_is_gone_is_gone_everywhere(simulator: Simulator) -> None:
     async def story() -> None:
         async with following(simulator.endpoint()) as vcenter:
             seen = known(vcenter)
@@ -228,6 +234,6 @@ def test_a_vm_that_is_gone_and_a_new_one(simulator: Simulator) -> None:
             await asyncio.to_thread(destroy)
             await eventually(lambda: not seen.vms_named("off"), "the VM gone")
             assert (seen.vm(off.moref), seen.vms_with_uuid(off.uuid)) == (None, [])
-            assert off.moref not in host(seen, "esx2").vms
+            assert off.moref not in {one.moref for one in seen.vms_on(off.host)}
 
     asyncio.run(story())

@@ -103,13 +103,12 @@ def until(look: Callable[[], T], what: str, seconds: float = 20.0) -> T:
     return seen
 
 
-async def eventually(look: Callable[[], T], what: str, seconds: float = 30.0) -> T:
+async def eventually(look: Callable[[], object], what: str, seconds: float = 30.0) -> None:
     """As `until`, on a loop that goes on."""
     end = time.monotonic() + seconds
-    while not (seen := look()):
+    while not look():
         assert time.monotonic() < end, f"not within {seconds:.0f} s: {what}"
         await asyncio.sleep(0.01)
-    return seen
 
 
 @asynccontextmanager

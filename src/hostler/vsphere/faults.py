@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from hostler.vsphere.vmomi import BROKEN, moref, vim, vmodl
+from hostler.vsphere.vmomi import BROKEN, Unreadable, moref, vim, vmodl
 
 
 class Kind(StrEnum):
@@ -85,7 +85,7 @@ _TABLE: tuple[tuple[Any, Kind, str], ...] = (
     (vmodl.fault.NotSupported, Kind.NOT_SUPPORTED, "this vCenter cannot do that"),
 )  # fmt: skip
 # Raised by a call instead of an answer: a fault of the server, or a connection that broke.
-RAISED: tuple[type[Exception], ...] = (vmodl.MethodFault, *BROKEN)
+RAISED: tuple[type[Exception], ...] = (vmodl.MethodFault, Unreadable, *BROKEN)
 
 
 def read(fault: Any) -> Fault:
@@ -93,6 +93,8 @@ def read(fault: Any) -> Fault:
     name = type(fault).__name__.rpartition(".")[2]
     if isinstance(fault, BROKEN):
         return Fault(Kind.NOT_CONNECTED, name, f"the connection broke: {fault}")
+    if isinstance(fault, Unreadable):
+        return Fault(Kind.OTHER, name, f"its answer cannot be read: {fault}")
     for type_, kind, meaning in _TABLE:
         if isinstance(fault, type_):
             return Fault(kind, name, f"{meaning} ({_detail(fault, name)})", _already(fault))

@@ -187,5 +187,5 @@ def diagnose(name: str, error: Exception, clock: Callable[[], Instant] = time.ti
             return link(Standing.UNREACHABLE, f"cannot be reached: {error or type(error).__name__}.")
         case _ if isinstance(error, faults.RAISED):
             return link(Standing.REFUSED, f"refuses: {faults.read(error).sentence}.")
-        case _:
+        case _:  # a bug of ours; the log has the traceback
             return link(Standing.REFUSED, f"sent what we cannot read: {type(error).__name__}: {str(error)[:200]}.")

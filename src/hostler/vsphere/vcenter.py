@@ -58,6 +58,7 @@ class VCenter:
         self._pool = Pool(f"vcenter-{self.name}")
         self._session = Session(endpoint, metrics, poll)
         self._ended = asyncio.Event()
+        self._stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watcher: Watcher | None = None
         began = clock()
@@ -84,8 +85,9 @@ class VCenter:
 
     async def stop(self, bound: float = STOP_SECONDS) -> None:
         """Log out and end the threads, within `bound` seconds whatever the server does."""
-        if self._watcher is None:
+        if self._watcher is None or self._stopped:
             return
+        self._stopped = True
         try:
             async with asyncio.timeout(bound):
                 await self._pool.run(self._watcher.stop)

@@ -26,6 +26,10 @@ VERSION = "vim.version.v7_0"
 BROKEN: tuple[type[Exception], ...] = (OSError, HTTPException, ExpatError)
 
 
+class Unreadable(Exception):
+    """The server answered with something pyVmomi does not know: a type, an enum value, a missing field."""
+
+
 class Stub(_Adapter):  # type: ignore[misc]
     """One HTTP endpoint: counts every call by its name and can be cut from another thread.
 
@@ -45,7 +49,10 @@ class Stub(_Adapter):  # type: ignore[misc]
 
     def InvokeMethod(self, mo: Any, info: Any, args: Any, outerStub: Any = None) -> Any:
         self._count(info.wsdlName)
-        return super().InvokeMethod(mo, info, args, outerStub)
+        try:
+            return super().InvokeMethod(mo, info, args, outerStub)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise Unreadable(f"{info.wsdlName}: {type(error).__name__}: {error}"[:300]) from error
 
     def GetConnection(self) -> Any:
         connection = super().GetConnection()

@@ -21,8 +21,8 @@ from hostler.vsphere.decode import Change, change, gone
 from hostler.vsphere.inventory import Batch
 from hostler.vsphere.metrics import Metrics
 from hostler.vsphere.records import Host
-from hostler.vsphere.session import Link, Session, Standing, Waiting, diagnose
-from hostler.vsphere.vmomi import BROKEN, moref, vim, vmodl
+from hostler.vsphere.session import Link, NotConnected, Session, Standing, Waiting, diagnose
+from hostler.vsphere.vmomi import BROKEN, Unreadable, moref, vim, vmodl
 from hostler.vsphere.vmomi import PropertyCollector as PC
 
 log = structlog.get_logger("hostler.vsphere")
@@ -94,7 +94,7 @@ class Watcher:
         try:
             self.session.open()
             if self._link is None or self._link.standing is not Standing.EXPIRED:
-                self._stand(Standing.CONNECTING, f"vCenter {self.session.name} is being read for the first time.")
+                self._stand(Standing.CONNECTING, f"vCenter {self.session.name} is being read.")
             with self._filters() as collector:
                 self._watch(collector)
             return 0.0
@@ -112,12 +112,29 @@ class Watcher:
             self._lost(error, "unreachable")
         except vmodl.MethodFault as error:
             self._lost(error, "refused")
+        except Unreadable as error:
+            if self._gone():
+                self._lost(vim.fault.NotAuthenticated(), "expired")
+            else:
+                self._lost(error, "unreadable")
         except Exception as error:
+            # The thread's edge: a bug must not end it, or this vCenter would never be followed again.
             log.exception("the watcher failed; it begins again", vcenter=self.session.name)
             self._lost(error, "failed")
         finally:
             self.session.close()
         return self._pause()
+
+    def _gone(self) -> bool:
+        """Whether the server has forgotten our session, when it does not say so in words we understand."""
+        try:
+            return not self.session.alive()
+        except vim.fault.NotAuthenticated:
+            return True
+        except NotConnected:
+            return False
+        except faults.RAISED:
+            return False
 
     def _watch(self, collector: Any) -> None:
         version, alive = self._sync(collector), time.monotonic()
