@@ -15,7 +15,7 @@ import aiohttp
 
 PIECE = 1 << 19  # wake for this many bytes at once, while closed
 MOMENT = 0.02  # but never wait longer than this
-BUSY = 0.005  # two pieces closer together than this are a burst
+BUSY = 0.05  # two pieces closer together than this are a burst; longer than MOMENT, or a burst would end itself
 
 
 class Valve:
