@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -181,6 +182,17 @@ def test_a_sample_of_every_combination_is_what_the_api_server_has(
             return (f"router-{name}" in budgets) is not single
 
         eventually(as_decided, 60, f"{placement} {control_plane} {infrastructure} {replicas} {selector}")
+    # The last one was made for workers, two of them: what was said for that is taken back.
+    decided(sandbox, "ControlPlane", "SingleReplica", "HighlyAvailable")
+
+    def taken_back() -> bool:
+        spec = router(sandbox, f"c{len(SAMPLE) - 1}")["spec"]
+        return MASTER in spec["template"]["spec"]["nodeSelector"] and not spec["template"]["spec"].get("affinity")
+
+    eventually(taken_back, 60, "nothing is left of the placement before")
+    eventually(
+        lambda: f"router-c{len(SAMPLE) - 1}" not in sandbox.kubectl("get", "pdb", "-n", ROUTERS), 30, "no budget"
+    )
 
 
 def test_an_external_control_plane_warns_and_goes_on_and_makes_no_default(
@@ -243,5 +255,7 @@ def test_status_and_explain_say_what_decided_and_where_the_pods_are(
     assert f"ready on {master}, where it belongs" in explained
     once = hostler(sandbox.kubeconfig, "explain", "ingress/cluster", "--operator", running.url).stdout
     assert "never rewritten" in once
+    with urllib.request.urlopen(f"{running.url}/metrics", timeout=30) as answer:
+        assert b'hostler_ingress_routers{controller="default",what="available"} 1.0' in answer.read()
     unknown = hostler(sandbox.kubeconfig, "explain", "ingresscontroller/nope", "--operator", running.url)
     assert 'No ingresscontroller named "nope"' in unknown.stderr

@@ -55,7 +55,7 @@ def with_fleet(sandbox: Sandbox) -> Iterator[None]:
 
 
 def test_without_a_template_that_is_said_and_a_dry_run_writes_nothing(
-    sandbox: Sandbox, namespace: str, tmp_path: Path, master: str, eventually: Eventually
+    sandbox: Sandbox, with_fleet: None, namespace: str, tmp_path: Path, master: str, eventually: Eventually
 ) -> None:
     decided(sandbox, "ControlPlane", "SingleReplica", "SingleReplica")
     with operator(sandbox, tmp_path, namespace, "--only", "ingress", "--dry-run", name="dry") as dry:
@@ -66,8 +66,11 @@ def test_without_a_template_that_is_said_and_a_dry_run_writes_nothing(
         bare.said("leading")
         eventually(lambda: sandbox.get("ingresscontrollers", "-n", CONTROLLERS)["items"], 60, "the default is made")
         eventually(lambda: conditions(sandbox).get("Available") == "False", 30, "no router")
-    found = sandbox.get("ingresscontroller", "default", "-n", CONTROLLERS)["status"]["conditions"]
-    assert {one["reason"] for one in found if one["type"] == "Available"} == {"NoRouterTemplate"}
+        found = sandbox.get("ingresscontroller", "default", "-n", CONTROLLERS)["status"]["conditions"]
+        assert {one["reason"] for one in found if one["type"] == "Available"} == {"NoRouterTemplate"}
+        fleet(sandbox, routerTemplate={"spec": {"containers": [{"name": "router", "image": "mine"}]}})
+        eventually(lambda: ready_on(sandbox) == [master], 60, "made from the Fleet's template")
+    assert router(sandbox)["spec"]["template"]["spec"]["containers"][0]["image"] == "mine"
 
 
 def test_beside_the_cluster_ingress_operator_it_only_observes(

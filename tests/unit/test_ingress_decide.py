@@ -103,13 +103,29 @@ def said(known: Facts) -> dict[str, Condition]:
 def test_a_second_look_writes_nothing(where: str, topology: str, existing: Placed | None) -> None:
     known = facts(ingress=ingress(where), infrastructure=infrastructure(SINGLE, topology), router=existing)
     writes = []
-    for _ in range(3):  # the budget and the counts follow the Deployment, the status follows both
+    for _ in range(4):  # made, then placed; the budget and the counts follow it, the status follows both
         decision = decide(known, TEMPLATE, NOW)
         writes.append(len(decision.writes))
         known = taken(known, decision)
     assert writes[0] > 0
     assert writes[-1] == 0
     assert len({write.kind for write in decide(known, TEMPLATE, NOW + 1).writes}) == 0
+
+
+@pytest.mark.parametrize("topology", [SINGLE, HIGHLY])
+@pytest.mark.parametrize("existing", [None, router()])
+def test_cut_off_after_any_write_the_next_pass_goes_on_to_the_same_end(topology: str, existing: Placed | None) -> None:
+    start = facts(ingress=ingress("Workers"), infrastructure=infrastructure(HIGHLY, topology), router=existing)
+    ends = []
+    for cut in range(1 + len(decide(start, TEMPLATE, NOW).writes)):
+        known = start
+        for number in range(6):
+            decision = decide(known, TEMPLATE, NOW)
+            done = decision.writes[:cut] if number == 0 else decision.writes
+            known = taken(known, Decision(decision.why, done))
+        assert decide(known, TEMPLATE, NOW).writes == ()
+        ends.append((known.router, known.budget, said(known)))
+    assert all(end == ends[0] for end in ends)
 
 
 def test_one_patch_per_object_and_pass() -> None:
@@ -125,8 +141,12 @@ def test_a_router_is_made_from_the_template_and_without_one_that_is_said() -> No
     assert (made.verb, made.name, made.namespace) == ("create", "router-default", "openshift-ingress")
     pod = made.body["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "router:1"
-    assert "node-role.kubernetes.io/master" in pod["nodeSelector"]
     assert pod["hostNetwork"] is True
+    assert made.body["spec"]["replicas"] == 0, "no pod starts before it is known where"
+    assert "nodeSelector" not in pod, "server-side apply takes back only what it said itself"
+    placing = decide(taken(facts(), decide(facts(), TEMPLATE, NOW)), TEMPLATE, NOW).writes[0]
+    assert (placing.verb, placing.body["spec"]["replicas"]) == ("apply", 1)
+    assert "node-role.kubernetes.io/master" in placing.body["spec"]["template"]["spec"]["nodeSelector"]
     decision = decide(facts(), Policy(), NOW)
     after = taken(facts(), decision)
     assert [write.kind.kind for write in decision.writes] == ["IngressController"]

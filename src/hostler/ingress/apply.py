@@ -12,6 +12,9 @@ from hostler.ingress.model import APPLIED, Placed, Placement, Write
 from hostler.ingress.placement import words
 from hostler.kube.kinds import Kind
 
+# Of a pod spec; whoever creates a workload for us leaves them out, so that they are ours alone.
+PLACEMENT_FIELDS = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints")
+
 
 def apply(kind: Kind, current: Placed, placed: Placement) -> tuple[Write, ...]:
     """The patch that makes the workload as decided; nothing where it is so already."""

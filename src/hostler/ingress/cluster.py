@@ -29,6 +29,7 @@ from hostler.ingress.model import (
     Infrastructure,
     IngressConfig,
     IngressController,
+    News,
     Placement,
     Where,
     Write,
@@ -101,7 +102,7 @@ def decide_default(
         # and the backfill, must still count: an empty placement is followed, not carved in.
         why = "there is none; its fields stay empty because the default placement is"
         write = Write("create", INGRESS_CONTROLLER, DEFAULT, CONTROLLERS_IN, why, body)
-        return Decision(f"The default IngressController is made: {why}.", (write,))
+        return _made(write, None)
     nobody = IngressController(metadata=Metadata(name=DEFAULT, namespace=CONTROLLERS_IN))
     placed = place(ingress, infrastructure, nobody, nodes, configured=label)
     if not isinstance(placed, Placement):
@@ -114,7 +115,12 @@ def decide_default(
         body["spec"]["nodePlacement"]["tolerations"] = [dict(one) for one in placed.tolerations]
     why = f"there is none; the defaults decide {placed.where} with {count(placed.replicas or 0, 'replica')}"
     write = Write("create", INGRESS_CONTROLLER, DEFAULT, CONTROLLERS_IN, why, body)
-    return Decision(f"The default IngressController is made: {why}.", (write,), placement=placed)
+    return _made(write, placed)
+
+
+def _made(write: Write, placed: Placement | None) -> Decision:
+    said = f"The default IngressController is made: {write.why}."
+    return Decision(said, (write,), (News("Normal", "DefaultControllerMade", said),), placement=placed)
 
 
 def _mark(ingress: IngressConfig, mark: str, why: str) -> Decision:
@@ -124,4 +130,6 @@ def _mark(ingress: IngressConfig, mark: str, why: str) -> Decision:
 def _patch(ingress: IngressConfig, body: dict[str, Any], why: str, subresource: str | None = None) -> Decision:
     version = {"resourceVersion": ingress.metadata.resource_version}
     body = {**body, "metadata": {**body.get("metadata", {}), **version}}
-    return Decision(f"{why[0].upper()}{why[1:]}.", (Write("patch", INGRESS, CLUSTER, None, why, body, subresource),))
+    said = f"{why[0].upper()}{why[1:]}."
+    news = (News("Normal", "DefaultPlacementFilledIn", said),) if subresource else ()
+    return Decision(said, (Write("patch", INGRESS, CLUSTER, None, why, body, subresource),), news)

@@ -25,7 +25,6 @@ from hostler.ingress.model import (
     CLUSTER,
     CONTROLLERS_IN,
     DEFAULT,
-    INFRASTRUCTURE,
     INGRESS,
     INGRESS_CONTROLLER,
     ROUTERS_IN,
@@ -214,7 +213,7 @@ class IngressKeeper:
         if backfill.writes:
             return NOT_READY_SECONDS  # the default placement is being decided; what follows from it comes after
         if ingress is not None and f"{CONTROLLERS_IN}/{DEFAULT}" not in caches.controllers.store.unreadable:
-            await self._act(default, INFRASTRUCTURE, Metadata(name=CLUSTER))
+            await self._act(default, INGRESS, ingress.metadata)
         return None
 
     async def _controller(self, name: str) -> float | None:

@@ -12,9 +12,8 @@ from typing import Any
 
 from hostler.host.conditions import Condition
 from hostler.ingress import conditions as says
-from hostler.ingress.apply import apply, digest_of, placement_body
+from hostler.ingress.apply import PLACEMENT_FIELDS, apply
 from hostler.ingress.model import (
-    APPLIED,
     CONTROLLERS_IN,
     INGRESS_CONTROLLER,
     MANAGED_BY,
@@ -114,7 +113,7 @@ def _why(name: str, placed: Placement, router: Placed | None, writes: tuple[Writ
 def _router(facts: Facts, placed: Placement, policy: Policy) -> tuple[Write, ...]:
     name = router_name(facts.controller.metadata.name)
     if facts.router is None:
-        body = router_body(facts, placed, policy)
+        body = router_body(facts, policy)
         if body is None:
             return ()
         why = f"there is no router Deployment yet; its pods belong on {placed.where} nodes"
@@ -122,16 +121,19 @@ def _router(facts: Facts, placed: Placement, policy: Policy) -> tuple[Write, ...
     return apply(DEPLOYMENT, facts.router, placed)
 
 
-def router_body(facts: Facts, placed: Placement, policy: Policy) -> dict[str, Any] | None:
-    """A whole router Deployment, from the owner's template; None where there is no template."""
+def router_body(facts: Facts, policy: Policy) -> dict[str, Any] | None:
+    """A router Deployment without its placement, and so without pods; None where there is no template.
+
+    The placement follows by server-side apply, which can take back only what it said itself: what is created here stays
+    until its owner changes it. Without replicas no pod starts before it is known where.
+    """
     if policy.template is None or facts.infrastructure is None:
         return None
     name = facts.controller.metadata.name
-    own = placement_body(placed)
     labels = {POD_LABEL: name}
     template = dict(policy.template)
     meta = dict(template.get("metadata") or {})
-    pod = {**dict(template.get("spec") or {}), **own["spec"]["template"]["spec"]}
+    pod = {key: value for key, value in dict(template.get("spec") or {}).items() if key not in PLACEMENT_FIELDS}
     if publishing(facts.controller, facts.infrastructure) == HOST_NETWORK:
         pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     return {
@@ -139,10 +141,9 @@ def router_body(facts: Facts, placed: Placement, policy: Policy) -> dict[str, An
             "name": router_name(name),
             "namespace": ROUTERS_IN,
             "labels": {OWNING_LABEL: name, MANAGED_BY: "hostler"},
-            "annotations": {APPLIED: digest_of(own)},
         },
         "spec": {
-            **own["spec"],
+            "replicas": 0,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {**meta, "labels": {**dict(meta.get("labels") or {}), **labels}}, "spec": pod},
         },

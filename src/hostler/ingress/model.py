@@ -129,9 +129,15 @@ class IngressController(Record, frozen=True):
 # -- what is placed
 
 
-class PlacedPodSpec(Record, frozen=True):
-    """The placement fields of a pod template; the rest of it is none of our business."""
+class Container(Record, frozen=True):
+    name: str = ""
+    image: str = ""
 
+
+class PlacedPodSpec(Record, frozen=True):
+    """The placement fields of a pod template, and the images; the rest of it is none of our business."""
+
+    containers: tuple[Container, ...] = ()
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     tolerations: tuple[dict[str, Any], ...] = ()
     affinity: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -12,6 +12,7 @@ from hostler.host.facts import Fact
 from hostler.ingress.decide import Facts, Policy, router_name
 from hostler.ingress.model import (
     CONTROLLERS_IN,
+    DEFAULT,
     ROUTERS_IN,
     Infrastructure,
     IngressConfig,
@@ -45,11 +46,17 @@ class View:
     image: str = ""  # of a router that is to be made
 
     def rules(self) -> Policy:
-        """The owner's words: the Fleet's template wins over the image of the setting."""
+        """The owner's words. A router that is to be made has the Fleet's template, else an image and our template."""
         template: Mapping[str, object] | None = self.policy.router_template
-        if template is None and self.image:
-            template = router_template(self.image)
+        if template is None and (image := self.image or self._image_in_use()):
+            template = router_template(image)
         return Policy(self.policy.control_plane_label, template)
+
+    def _image_in_use(self) -> str:
+        """The default router's image, and only that: a copy of the whole would serve its certificates and names."""
+        router = self.deployment(f"{ROUTERS_IN}/{router_name(DEFAULT)}")
+        found = router.spec.template.spec.containers if router is not None else ()
+        return next((one.image for one in found if one.name == "router"), "")
 
 
 def facts_of(
