@@ -122,7 +122,7 @@ func (c *checker) cluster(path string, cluster *Cluster, hosts map[string]*Host)
 	if err := c.inventoryNames.add(path+".name", "a cluster or host", cluster.Name); err != nil {
 		return err
 	}
-	if err := oneOf(path+".drs", cluster.DRS, drsOff, drsManual, drsFull); err != nil {
+	if err := oneOf(path+".drs", cluster.DRS, drsOff, drsManual, drsPartial, drsFull); err != nil {
 		return err
 	}
 	if len(cluster.Hosts) == 0 {
@@ -170,6 +170,12 @@ func (h *Host) check(path string) error {
 		if err := hexWord(at+".device", &d.Device); err != nil {
 			return err
 		}
+		if d.VGPUSlots < 0 || d.VGPUSlots > 0 && len(d.VGPUProfiles) == 0 {
+			return fmt.Errorf("%s.vgpuSlots: it is a positive number, and only of a device with vgpuProfiles", at)
+		}
+		if d.VGPUSlots == 0 {
+			d.VGPUSlots = 1
+		}
 		if d.Name == "" {
 			d.Name = d.Vendor + ":" + d.Device
 		}
@@ -212,6 +218,14 @@ func (c *checker) vm(path string, vm *VM, dc *Datacenter, hosts map[string]*Host
 	}
 	if vm.CPUs < 1 || vm.MemoryMB < 4 || vm.MemoryMB > 1<<30 {
 		return fmt.Errorf("%s: cpus must be at least 1 and memoryMB between 4 and 1073741824", path)
+	}
+	if r := vm.Reservation; r.CPUMHz < 0 || *r.MemoryMB < 0 || *r.MemoryMB > vm.MemoryMB {
+		return fmt.Errorf("%s.reservation: cpuMHz and memoryMB are not negative, and memoryMB is at most the memory of the VM", path)
+	}
+	if vm.DRS != "" {
+		if err := oneOf(path+".drs", vm.DRS, drsOff, drsManual, drsPartial, drsFull); err != nil {
+			return err
+		}
 	}
 	for field, id := range map[string]string{"uuid": vm.UUID, "instanceUuid": vm.InstanceUUID} {
 		if !uuidPattern.MatchString(id) {

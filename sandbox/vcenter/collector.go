@@ -48,6 +48,7 @@ type collector struct {
 	wake   chan struct{}
 	cancel chan struct{}
 	closed chan struct{}
+	ended  types.BaseMethodFault // why it is closed; set before
 }
 
 type dirt struct {
@@ -158,6 +159,18 @@ func (cs *collectors) logout(session string) {
 	}
 }
 
+// expire ends the collectors of every session, as the end of a session does.
+func (cs *collectors) expire() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for key, c := range cs.all {
+		self := key.self
+		c.ended = &types.NotAuthenticated{NoPermission: types.NoPermission{Object: &self, PrivilegeId: "System.View"}}
+		delete(cs.all, key)
+		close(c.closed)
+	}
+}
+
 func (cs *collectors) addFilter(ctx *simulator.Context, c *collector, spec types.PropertyFilterSpec) ref {
 	f := &filter{self: ref{Type: "PropertyFilter", Value: "session[" + ctx.Session.Key + "]" + uuid.NewString()}, spec: spec}
 	c.mu.Lock()
@@ -228,6 +241,9 @@ func (cs *collectors) wait(ctx *simulator.Context, c *collector, version string,
 		case <-c.cancel:
 			return nil, &types.RequestCanceled{}
 		case <-c.closed:
+			if c.ended != nil {
+				return nil, c.ended
+			}
 			return nil, &types.RequestCanceled{}
 		case <-deadline.C:
 			c.touch()

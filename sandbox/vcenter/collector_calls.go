@@ -132,13 +132,25 @@ func (c *calls) CheckForUpdates(ctx *simulator.Context, req *types.CheckForUpdat
 }
 
 func (c *calls) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
-	return new(simulator.PropertyCollector).RetrievePropertiesEx(ctx, req)
+	body := new(simulator.PropertyCollector).RetrievePropertiesEx(ctx, req)
+	if full, ok := body.(*methods.RetrievePropertiesExBody); ok && full.Res != nil && full.Res.Returnval != nil {
+		c.sim.conceal(full.Res.Returnval.Objects)
+	}
+	return body
 }
 
 func (c *calls) RetrieveProperties(ctx *simulator.Context, req *types.RetrieveProperties) soap.HasFault {
-	return new(simulator.PropertyCollector).RetrieveProperties(ctx, req)
+	body := new(simulator.PropertyCollector).RetrieveProperties(ctx, req)
+	if full, ok := body.(*methods.RetrievePropertiesBody); ok && full.Res != nil {
+		c.sim.conceal(full.Res.Returnval)
+	}
+	return body
 }
 
 func (c *calls) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *types.ContinueRetrievePropertiesEx) soap.HasFault {
-	return new(simulator.PropertyCollector).ContinueRetrievePropertiesEx(ctx, req)
+	body := new(simulator.PropertyCollector).ContinueRetrievePropertiesEx(ctx, req)
+	if full, ok := body.(*methods.ContinueRetrievePropertiesExBody); ok && full.Res != nil {
+		c.sim.conceal(full.Res.Returnval.Objects)
+	}
+	return body
 }

@@ -43,6 +43,10 @@ func (c *Control) Handler() http.Handler {
 		"/tasks/{id}":        {"GET": c.task},
 		"/hosts/{name}/{do}": {"POST": c.hostDo},
 		"/vms/{name}/{do}":   {"POST": c.vmDo},
+		"/faults":            {"GET": c.getFaults, "POST": c.postFault, "DELETE": c.deleteFaults},
+		"/privileges":        {"POST": c.postPrivileges},
+		"/sessions/expire":   {"POST": c.postExpire},
+		"/outage":            {"POST": c.postOutage, "DELETE": c.deleteOutage},
 		"/stop":              {"POST": c.postStop},
 	}
 	mux := http.NewServeMux()
@@ -154,8 +158,10 @@ func (c *Control) hostDo(r *http.Request) (int, any, error) {
 			return 0, nil, refuse(http.StatusConflict, "host %q is not entering maintenance", name)
 		}
 		return http.StatusOK, map[string][]string{"tasks": tasks}, nil
+	case "crash", "recover", "disconnect", "reconnect":
+		return c.hostFate(r, host, do)
 	default:
-		return 0, nil, refuse(http.StatusNotFound, "a host can enter, exit and cancel, not %q", do)
+		return 0, nil, refuse(http.StatusNotFound, "a host can enter, exit, cancel, crash, recover, disconnect and reconnect, not %q", do)
 	}
 }
 
@@ -175,6 +181,9 @@ func (c *Control) vmDo(r *http.Request) (int, any, error) {
 	vm, err := c.findVM(r.PathValue("name"))
 	if err != nil {
 		return 0, nil, err
+	}
+	if r.PathValue("do") == "drs" {
+		return c.vmDRS(r, vm)
 	}
 	now, _ := c.sim.vmNow(vm)
 	var body powerBody
@@ -207,7 +216,7 @@ func (c *Control) vmDo(r *http.Request) (int, any, error) {
 		task, fault := c.sim.reset(ctx, vm)
 		return accepted(task, fault, "VM", now.name)
 	default:
-		return 0, nil, refuse(http.StatusNotFound, "a VM can power and reset, not %q", do)
+		return 0, nil, refuse(http.StatusNotFound, "a VM can power, reset and drs, not %q", do)
 	}
 }
 

@@ -53,6 +53,10 @@ type hostView struct {
 	Entering      bool     `json:"entering"`
 	Connection    string   `json:"connection"`
 	Tasks         []string `json:"tasks"`
+
+	Devices  []deviceView `json:"devices"`
+	CPUMHz   amountView   `json:"cpuMHz"`
+	MemoryMB amountView   `json:"memoryMB"`
 }
 
 type vmView struct {
@@ -73,6 +77,14 @@ type stateView struct {
 	Seq   int64      `json:"seq"`
 	Hosts []hostView `json:"hosts"`
 	VMs   []vmView   `json:"vms"`
+
+	Logins loginsView `json:"logins"`
+	Outage string     `json:"outage"` // empty: none
+}
+
+type loginsView struct {
+	Attempts int `json:"attempts"`
+	Failures int `json:"failures"`
 }
 
 func (c *Control) state(*http.Request) (int, any, error) {
@@ -85,6 +97,12 @@ func (s *Sim) view() stateView {
 	defer s.mu.Unlock()
 	p := s.look(ref{})
 	out := stateView{Seq: p.seq, Hosts: []hostView{}, VMs: []vmView{}}
+	if s.api != nil {
+		out.Outage = s.api.inOutage()
+	}
+	s.sessions.mu.Lock()
+	out.Logins = loginsView{s.sessions.attempts, s.sessions.failures}
+	s.sessions.mu.Unlock()
 	for _, r := range sortedBy(p.hosts, func(h hostState) string { return h.name }) {
 		h := p.hosts[r]
 		view := hostView{Name: h.name, ID: r.Value, Cluster: h.cluster, InMaintenance: h.inMaintenance, Entering: h.entering, Connection: string(h.connection), Tasks: []string{}}
@@ -93,6 +111,9 @@ func (s *Sim) view() stateView {
 				view.Tasks = append(view.Tasks, t.task.Self.Value)
 			}
 		}
+		used := p.reserved(r, ref{})
+		view.Devices = s.viewDevices(p, r)
+		view.CPUMHz, view.MemoryMB = amount(s.capacity[r].cpu, used.cpu), amount(s.capacity[r].memory, used.memory)
 		out.Hosts = append(out.Hosts, view)
 	}
 	for _, r := range sortedBy(p.vms, func(v vmState) string { return v.name }) {
@@ -137,7 +158,8 @@ func (s *Sim) cancelEnter(host ref) []string {
 func (s *Sim) checkPower(vm ref, to types.VirtualMachinePowerState) types.BaseMethodFault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mayPower(vm, to)
+	_, fault := s.mayPower(vm, to)
+	return fault
 }
 
 type settingsBody struct {
@@ -153,16 +175,21 @@ func (c *Control) getSettings(*http.Request) (int, any, error) {
 func (s *Sim) settingsView() map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	own := map[string]float64{}
+	own, moves := map[string]float64{}, map[string]float64{}
 	for r, t := range s.traits {
-		if vm, there := s.vmNow(r); there && t.shutdownSeconds != nil {
+		vm, there := s.vmNow(r)
+		if there && t.shutdownSeconds != nil {
 			own[vm.name] = *t.shutdownSeconds
+		}
+		if there && t.migrateSeconds != nil {
+			moves[vm.name] = *t.migrateSeconds
 		}
 	}
 	return map[string]any{
 		"guestShutdownSeconds": s.settings.guestShutdownSeconds,
 		"migrateSeconds":       s.settings.migrateSeconds,
-		"vms":                  own, // VM name to its own guestShutdownSeconds
+		"vms":                  own,   // VM name to its own guestShutdownSeconds
+		"vmMigrateSeconds":     moves, // VM name to its own migrateSeconds
 	}
 }
 
@@ -175,15 +202,18 @@ func (c *Control) postSettings(r *http.Request) (int, any, error) {
 		return 0, nil, refuse(http.StatusBadRequest, "migrateSeconds: a move cannot take less than no time")
 	}
 	if body.VM != "" {
-		if body.MigrateSeconds != nil {
-			return 0, nil, refuse(http.StatusBadRequest, "migrateSeconds: this is set for the whole vCenter only")
-		}
 		vm, err := c.findVM(body.VM)
 		if err != nil {
 			return 0, nil, err
 		}
 		c.sim.mu.Lock()
-		c.sim.traitsOf(vm).shutdownSeconds = body.GuestShutdownSeconds
+		t := c.sim.traitsOf(vm)
+		if body.MigrateSeconds == nil || body.GuestShutdownSeconds != nil {
+			t.shutdownSeconds = body.GuestShutdownSeconds
+		}
+		if body.GuestShutdownSeconds == nil || body.MigrateSeconds != nil {
+			t.migrateSeconds = body.MigrateSeconds
+		}
 		c.sim.mu.Unlock()
 		return http.StatusOK, c.sim.settingsView(), nil
 	}

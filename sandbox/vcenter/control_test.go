@@ -74,7 +74,7 @@ func TestSettingsForOneVMAndForAll(t *testing.T) {
 	w.ask("POST", "/settings", `{"guestShutdownSeconds": 7}`)
 	_, out := w.ask("POST", "/settings", `{"vm": "gpu-1", "guestShutdownSeconds": -1}`)
 	text, _ := json.Marshal(out)
-	want(t, "settings", string(text), `{"guestShutdownSeconds":7,"migrateSeconds":0.01,"vms":{"gpu-1":-1}}`)
+	want(t, "settings", string(text), `{"guestShutdownSeconds":7,"migrateSeconds":0.01,"vmMigrateSeconds":{},"vms":{"gpu-1":-1}}`)
 	_, out = w.ask("POST", "/settings", `{"vm": "gpu-1"}`)
 	text, _ = json.Marshal(out["vms"])
 	want(t, "taken back", string(text), `{}`)

@@ -28,6 +28,8 @@ type vmState struct {
 	host                        ref
 	power                       types.VirtualMachinePowerState
 	boots                       int
+	reserves                    budget
+	dead                        bool // its host crashed: vCenter still says poweredOn, but nothing runs
 }
 
 type hostState struct {
@@ -143,6 +145,7 @@ func (f *Feed) refreshVM(vm *mo.VirtualMachine) {
 	}
 	now.name, now.uuid, now.instance = vm.Name, vm.Config.Uuid, vm.Config.InstanceUuid
 	now.host, now.power = *vm.Runtime.Host, vm.Runtime.PowerState
+	now.reserves = budget{reservation(vm.Config.CpuAllocation), reservation(vm.Config.MemoryAllocation)}
 	if vm.Guest != nil {
 		now.tools = vm.Guest.ToolsRunningStatus
 	}
@@ -154,6 +157,13 @@ func (f *Feed) refreshVM(vm *mo.VirtualMachine) {
 	} else if now.host != before.host {
 		f.publish(Event{Type: "moved", VM: now.name, UUID: now.uuid, ID: vm.Self.Value, Host: f.hostName(now.host), From: f.hostName(before.host)})
 	}
+}
+
+func reservation(a *types.ResourceAllocationInfo) int64 {
+	if a == nil || a.Reservation == nil {
+		return 0
+	}
+	return *a.Reservation
 }
 
 func (f *Feed) refreshHost(h *mo.HostSystem) {
@@ -179,8 +189,11 @@ func (f *Feed) hostName(r ref) string {
 }
 
 func (f *Feed) powerEvent(r ref, vm *vmState) Event {
-	boots := vm.boots
-	return Event{Type: "power", VM: vm.name, UUID: vm.uuid, ID: r.Value, State: string(vm.power), Host: f.hostName(vm.host), Boots: &boots}
+	boots, state := vm.boots, vm.power
+	if vm.dead {
+		state = poweredOff // what the guest does, whatever vCenter still believes
+	}
+	return Event{Type: "power", VM: vm.name, UUID: vm.uuid, ID: r.Value, State: string(state), Host: f.hostName(vm.host), Boots: &boots}
 }
 
 // rebooted says that the guest started anew without a change of the power state.

@@ -16,7 +16,9 @@ import (
 const fleet = `{"datacenters": [{"name": "dc1",
  "clusters": [
   {"name": "gpu", "hosts": [{"name": "esx1", "devices": [{"id": "0000:3b:00.0", "vendor": "10de", "device": "20b5"}]}, {"name": "esx2"}]},
-  {"name": "web", "drs": "fullyAutomated", "hosts": [{"name": "esx3"}, {"name": "esx4"}]},
+  {"name": "web", "drs": "fullyAutomated", "hosts": [
+    {"name": "esx3", "devices": [{"id": "0000:3b:00.0", "vendor": "10de", "device": "20b5", "vgpuProfiles": ["p"]}]},
+    {"name": "esx4", "devices": [{"id": "0000:3b:00.0", "vendor": "10de", "device": "20b5", "vgpuProfiles": ["p"]}]}]},
   {"name": "lab", "drs": "manual", "hosts": [{"name": "esx5", "maintenance": true}, {"name": "esx6"}]}],
  "vms": [
   {"name": "gpu-1", "host": "esx1", "devices": [{"kind": "fixed", "id": "0000:3b:00.0"}]},
@@ -35,7 +37,12 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	inv, err := ReadInventory([]byte(fleet))
+	return newWorldOf(t, fleet)
+}
+
+func newWorldOf(t *testing.T, inventory string) *world {
+	t.Helper()
+	inv, err := ReadInventory([]byte(inventory))
 	if err != nil {
 		t.Fatal(err)
 	}

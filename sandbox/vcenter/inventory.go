@@ -57,6 +57,7 @@ type Device struct {
 	Name         string   `json:"name"`
 	Passthrough  *bool    `json:"passthrough"`
 	VGPUProfiles []string `json:"vgpuProfiles"`
+	VGPUSlots    int      `json:"vgpuSlots"`
 }
 
 type VM struct {
@@ -77,6 +78,14 @@ type VM struct {
 	IPAddress            string     `json:"ipAddress"`
 	GuestShutdownSeconds *float64   `json:"guestShutdownSeconds"`
 	Annotation           string     `json:"annotation"`
+	DRS                  string     `json:"drs"`
+	Reservation          *Reserved  `json:"reservation"`
+}
+
+// Reserved is CPU and memory that a VM has for itself while it is on.
+type Reserved struct {
+	CPUMHz   int64  `json:"cpuMHz"`
+	MemoryMB *int64 `json:"memoryMB"`
 }
 
 // VMDevice is a passthrough device or a shared GPU of a VM.
@@ -95,9 +104,10 @@ type Model struct {
 }
 
 const (
-	drsOff    = "off"
-	drsManual = "manual"
-	drsFull   = "fullyAutomated"
+	drsOff     = "off"
+	drsManual  = "manual"
+	drsPartial = "partiallyAutomated"
+	drsFull    = "fullyAutomated"
 
 	toolsRunning      = "running"
 	toolsNotRunning   = "notRunning"
@@ -173,6 +183,19 @@ func (vm *VM) setDefaults(dc *Datacenter) {
 	}
 	if vm.MemoryMB == 0 {
 		vm.MemoryMB = 16384
+	}
+	if vm.Reservation == nil {
+		vm.Reservation = &Reserved{}
+	}
+	if vm.Reservation.MemoryMB == nil {
+		// ESXi starts a VM with a passthrough device only if all its memory is reserved.
+		all := int64(0)
+		for _, d := range vm.Devices {
+			if d.Kind != "" {
+				all = vm.MemoryMB
+			}
+		}
+		vm.Reservation.MemoryMB = &all
 	}
 	if vm.Datastore == "" {
 		vm.Datastore = firstReached(dc.Datastores, vm.Host)

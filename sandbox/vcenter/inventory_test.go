@@ -17,7 +17,7 @@ func TestAWrongInventoryIsNamedByItsPath(t *testing.T) {
 		{`{}`, "datacenters: at least one is needed"},
 		{`{"datacenters":[{"name":""}]}`, "datacenters[0].name: a name is needed"},
 		{`{"datacenters":[{"name":"d"}]}`, "datacenters[0].clusters: at least one is needed"},
-		{`{"datacenters":[{"name":"d","clusters":[{"name":"c","drs":"on","hosts":[{"name":"h"}]}]}]}`, `datacenters[0].clusters[0].drs: "on" is not one of off, manual, fullyAutomated`},
+		{`{"datacenters":[{"name":"d","clusters":[{"name":"c","drs":"on","hosts":[{"name":"h"}]}]}]}`, `datacenters[0].clusters[0].drs: "on" is not one of off, manual, partiallyAutomated, fullyAutomated`},
 		{`{"datacenters":[{"name":"d","clusters":[{"name":"c","hosts":[{"name":"h"},{"name":"h"}]}]}]}`, `datacenters[0].clusters[0].hosts[1].name: there is already a cluster or host "h" at datacenters[0].clusters[0].hosts[0].name`},
 		{`{"datacenters":[{"name":"d","clusters":[{"name":"c","hosts":[{"name":"h","devices":[{"id":"3b:00"}]}]}]}]}`, `hosts[0].devices[0].id: "3b:00" is not a PCI address`},
 		{`{"datacenters":[{"name":"d","clusters":[{"name":"c","hosts":[{"name":"h","devices":[{"id":"0000:3b:00.0","vendor":"x","device":"1"}]}]}]}]}`, `devices[0].vendor: "x" is not a PCI id`},

@@ -38,9 +38,12 @@ func (s *Sim) enter(ctx *simulator.Context, hostRef ref, timeout int32, evacuate
 	}
 	t := &enterTask{evacuateOff: evacuateOff}
 	t.running = s.begin(ctx, host, "EnterMaintenanceMode_Task", "HostSystem.enterMaintenanceMode",
-		func() { s.leave(hostRef, t, &types.RequestCanceled{}) })
+		func() { s.failTask(t.running, hostRef, &types.RequestCanceled{}) })
 	if state.inMaintenance {
 		s.end(t.running, &types.InvalidState{})
+		return t.task.Self, nil
+	}
+	if s.failsAsTold(ctx, t.running) {
 		return t.task.Self, nil
 	}
 	e := s.entries[hostRef]
@@ -149,7 +152,7 @@ func (s *Sim) step(e *entry) (vm, target ref, pause time.Duration, more bool) {
 		if to, ok := s.destination(p, r); ok {
 			vm, target = r, to
 			if p.vms[r].power == poweredOn {
-				pause = seconds(s.settings.migrateSeconds)
+				pause = s.migrateTime(r)
 			}
 		}
 	}
@@ -177,7 +180,7 @@ func (s *Sim) mustGo(p *picture, e *entry, r ref) bool {
 			return true
 		}
 	}
-	if p.drs[p.hosts[e.host].clusterRef] != drsFull {
+	if p.mode(r) != drsFull {
 		return false
 	}
 	// DRS takes powered-off VMs along unasked; one that nobody can take does not hang the task.
@@ -197,7 +200,7 @@ func (s *Sim) destination(p *picture, r ref) (ref, bool) {
 func (s *Sim) canGo(e *entry, vm, target ref) bool {
 	p := s.look(s.hostNow(e.host).clusterRef)
 	state, there := p.vms[vm]
-	if !there || state.host != e.host || !inService(p.hosts[target]) || s.unreachable(p.ctx, vm, target) != nil {
+	if !there || state.host != e.host || !s.takes(p, vm, target) {
 		return false
 	}
 	_, ok := s.destination(p, vm)
@@ -238,6 +241,9 @@ func (s *Sim) exit(ctx *simulator.Context, hostRef ref) (ref, types.BaseMethodFa
 		return ref{}, &types.HostNotConnected{}
 	}
 	r := s.begin(ctx, host, "ExitMaintenanceMode_Task", "HostSystem.exitMaintenanceMode", nil)
+	if s.failsAsTold(ctx, r) {
+		return r.task.Self, nil
+	}
 	if !state.inMaintenance {
 		s.end(r, &types.InvalidState{})
 		return r.task.Self, nil

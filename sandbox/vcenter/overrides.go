@@ -10,13 +10,15 @@ import (
 
 // ours lists the calls this program answers itself; every other call is the stock simulator's.
 var ours = map[string]map[string]bool{
-	"HostSystem":     set("EnterMaintenanceMode_Task", "ExitMaintenanceMode_Task"),
+	"HostSystem":     set("EnterMaintenanceMode_Task", "ExitMaintenanceMode_Task", "DisconnectHost_Task", "ReconnectHost_Task"),
 	"VirtualMachine": set("PowerOnVM_Task", "PowerOffVM_Task", "ResetVM_Task", "ShutdownGuest", "RebootGuest", "RelocateVM_Task", "MigrateVM_Task"),
 	"Datacenter":     set("PowerOnMultiVM_Task"),
 	"Task":           set("CancelTask"),
 	"PropertyCollector": set("CreateFilter", "CreatePropertyCollector", "DestroyPropertyCollector", "CancelWaitForUpdates",
 		"WaitForUpdatesEx", "WaitForUpdates", "CheckForUpdates", "RetrievePropertiesEx", "RetrieveProperties", "ContinueRetrievePropertiesEx"),
-	"PropertyFilter": set("DestroyPropertyFilter"),
+	"PropertyFilter":       set("DestroyPropertyFilter"),
+	"AuthorizationManager": set("HasPrivilegeOnEntities", "HasUserPrivilegeOnEntities"),
+	"CustomFieldsManager":  set("SetField"),
 }
 
 func set(names ...string) map[string]bool {
@@ -32,6 +34,21 @@ func set(names ...string) map[string]bool {
 // so the call is re-addressed to a reference the registry does not know. The request body keeps the
 // true one.
 func (s *Sim) override(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	if fault := s.current(ctx, method); fault != nil {
+		return nil, fault
+	}
+	if fault := s.refused(ctx, method); fault != nil {
+		return nil, fault
+	}
+	if obj, prop := fetched(method); obj != (ref{}) {
+		if fault := s.hidden(obj); fault != nil && !alwaysShown(prop) {
+			return nil, fault
+		}
+		if obj.Type == "SessionManager" && ctx.Session == nil {
+			method.This = ref{Type: "HostlerCall", Value: "hostler"}
+			return &calls{sim: s, self: obj}, nil
+		}
+	}
 	if ctx.Session != nil && method.Name == "Logout" {
 		s.collectors.logout(ctx.Session.Key)
 	}
@@ -97,6 +114,28 @@ func (c *calls) ExitMaintenanceModeTask(ctx *simulator.Context, _ *types.ExitMai
 		return body
 	}
 	body.Res = &types.ExitMaintenanceMode_TaskResponse{Returnval: task}
+	return body
+}
+
+func (c *calls) DisconnectHostTask(ctx *simulator.Context, _ *types.DisconnectHost_Task) soap.HasFault {
+	body := &methods.DisconnectHost_TaskBody{}
+	task, fault := c.sim.switchConnection(ctx, c.self, disconnected)
+	if fault != nil {
+		body.Fault_ = soapFault(fault)
+		return body
+	}
+	body.Res = &types.DisconnectHost_TaskResponse{Returnval: task}
+	return body
+}
+
+func (c *calls) ReconnectHostTask(ctx *simulator.Context, _ *types.ReconnectHost_Task) soap.HasFault {
+	body := &methods.ReconnectHost_TaskBody{}
+	task, fault := c.sim.switchConnection(ctx, c.self, connected)
+	if fault != nil {
+		body.Fault_ = soapFault(fault)
+		return body
+	}
+	body.Res = &types.ReconnectHost_TaskResponse{Returnval: task}
 	return body
 }
 

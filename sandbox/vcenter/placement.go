@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 
@@ -15,15 +16,16 @@ type picture struct {
 	seq     int64
 	vms     map[ref]vmState
 	hosts   map[ref]hostState
-	vmsOn   map[ref][]ref // by host, sorted by name
-	hostsIn map[ref][]ref // by cluster, sorted by name
-	drs     map[ref]string
+	vmsOn   map[ref][]ref  // by host, sorted by name
+	hostsIn map[ref][]ref  // by cluster, sorted by name
+	drs     map[ref]string // by cluster
+	drsVM   map[ref]string // VMs that DRS treats otherwise
 	ctx     *simulator.Context
 }
 
 // look takes a picture of one cluster, or of everything with the zero reference.
 func (s *Sim) look(cluster ref) *picture {
-	p := &picture{vmsOn: map[ref][]ref{}, hostsIn: map[ref][]ref{}, drs: map[ref]string{}, ctx: s.context()}
+	p := &picture{vmsOn: map[ref][]ref{}, hostsIn: map[ref][]ref{}, drs: map[ref]string{}, drsVM: map[ref]string{}, ctx: s.context()}
 	p.seq, p.vms, p.hosts = s.feed.snapshot(cluster)
 	for r, vm := range p.vms {
 		p.vmsOn[vm.host] = append(p.vmsOn[vm.host], r)
@@ -36,29 +38,11 @@ func (s *Sim) look(cluster ref) *picture {
 	}
 	for cluster, list := range p.hostsIn {
 		sort.Slice(list, func(i, j int) bool { return p.hosts[list[i]].name < p.hosts[list[j]].name })
-		p.drs[cluster] = s.drsMode(p.ctx, cluster)
+		mode, own := s.drsModes(p.ctx, cluster)
+		p.drs[cluster] = mode
+		maps.Copy(p.drsVM, own)
 	}
 	return p
-}
-
-// drsMode reads how a cluster moves VMs, as it is configured now.
-func (s *Sim) drsMode(ctx *simulator.Context, cluster ref) string {
-	c, ok := s.reg.Get(cluster).(*simulator.ClusterComputeResource)
-	if !ok {
-		return drsOff
-	}
-	mode := drsOff
-	s.reg.WithLock(ctx, c.Self, func() {
-		config, ok := c.ConfigurationEx.(*types.ClusterConfigInfoEx)
-		if !ok || config.DrsConfig.Enabled == nil || !*config.DrsConfig.Enabled {
-			return
-		}
-		mode = drsManual
-		if config.DrsConfig.DefaultVmBehavior == types.DrsBehaviorFullyAutomated {
-			mode = drsFull
-		}
-	})
-	return mode
 }
 
 // verdict says whether a VM keeps an Enter task of its host hanging, and where it could go instead.
@@ -78,11 +62,11 @@ func (s *Sim) judge(p *picture, r ref) verdict {
 		return verdict{blocks: true, why: "it is powered on and " + why + ", so it cannot move live"}
 	}
 	host := p.hosts[vm.host]
-	switch p.drs[host.clusterRef] {
+	switch mode := p.mode(r); mode {
 	case drsOff:
 		return verdict{blocks: true, why: fmt.Sprintf("it is powered on and DRS is off in cluster %q, so nothing moves it", host.cluster)}
-	case drsManual:
-		return verdict{blocks: true, why: fmt.Sprintf("it is powered on and DRS of cluster %q is manual, so a move is only recommended", host.cluster)}
+	case drsManual, drsPartial:
+		return verdict{blocks: true, why: fmt.Sprintf("it is powered on and DRS of cluster %q is %s, so a move is only recommended", host.cluster, mode)}
 	}
 	target, ok := s.findTarget(p, r)
 	if !ok {
@@ -116,19 +100,24 @@ func inService(h hostState) bool {
 	return h.connection == types.HostSystemConnectionStateConnected && !h.inMaintenance && !h.entering
 }
 
-// findTarget picks another host of the same cluster that reaches everything the VM uses: the one
-// with the fewest VMs, then by name, so that the same fleet always moves the same way. Free devices,
-// CPU and memory are not counted yet; that belongs to Maintenance and fits in here.
+// findTarget picks another host of the same cluster that reaches everything the VM uses and, if it is
+// on, has what it needs to run. A powered-off VM is only registered there, which needs no device.
 func (s *Sim) findTarget(p *picture, r ref) (ref, bool) {
 	from := p.vms[r].host
-	candidates := slices.Clone(p.hostsIn[p.hosts[from].clusterRef])
-	sort.SliceStable(candidates, func(i, j int) bool { return len(p.vmsOn[candidates[i]]) < len(p.vmsOn[candidates[j]]) })
-	for _, candidate := range candidates {
-		if candidate != from && inService(p.hosts[candidate]) && s.unreachable(p.ctx, r, candidate) == nil {
+	for _, candidate := range p.candidates(from) {
+		if candidate != from && s.takes(p, r, candidate) {
 			return candidate, true
 		}
 	}
 	return ref{}, false
+}
+
+// takes says whether a host can take a VM as it is now, on or off; mu is held.
+func (s *Sim) takes(p *picture, r, host ref) bool {
+	if p.vms[r].power == poweredOn {
+		return s.refuses(p, r, host) == nil
+	}
+	return inService(p.hosts[host]) && s.unreachable(p.ctx, r, host) == nil
 }
 
 // unreachable names what of the VM a host does not reach: a datastore or a network.

@@ -82,10 +82,7 @@ func (s *Sim) addCluster(p *place, spec *Cluster) error {
 	drs := &cluster.ConfigurationEx.(*types.ClusterConfigInfoEx).DrsConfig
 	drs.Enabled = types.NewBool(spec.DRS != drsOff)
 	drs.EnableVmBehaviorOverrides = types.NewBool(true)
-	drs.DefaultVmBehavior = types.DrsBehaviorManual
-	if spec.DRS == drsFull {
-		drs.DefaultVmBehavior = types.DrsBehaviorFullyAutomated
-	}
+	drs.DefaultVmBehavior = drsBehavior(spec.DRS)
 	drs.VmotionRate = 3
 
 	// Each AddHost task takes the cluster's lock and hands it to its goroutine, so a fresh context per
@@ -111,6 +108,8 @@ func (s *Sim) addCluster(p *place, spec *Cluster) error {
 		}
 		host := s.reg.Get(ref).(*simulator.HostSystem)
 		describeHost(&host.HostSystem, &spec.Hosts[i])
+		s.devices[ref] = spec.Hosts[i].Devices
+		s.capacity[ref] = budget{int64(spec.Hosts[i].CPU.Mhz) * int64(spec.Hosts[i].CPU.Cores), spec.Hosts[i].MemoryMB}
 		p.hosts[host.Name], p.specs[host.Name] = host, &spec.Hosts[i]
 		p.pools[host.Name], p.clusters[host.Name] = pool, cluster
 	}
@@ -118,6 +117,14 @@ func (s *Sim) addCluster(p *place, spec *Cluster) error {
 	// The simulator's view code appends to this very slice while it walks; without spare room it copies.
 	cluster.Host = slices.Clip(cluster.Host)
 	return nil
+}
+
+// drsBehavior is the API's word; without DRS it still has a default.
+func drsBehavior(mode string) types.DrsBehavior {
+	if mode == drsOff {
+		return types.DrsBehaviorManual
+	}
+	return types.DrsBehavior(mode)
 }
 
 func describeHost(h *mo.HostSystem, spec *Host) {

@@ -35,6 +35,12 @@ func (s *Sim) addVM(p *place, spec *VM) error {
 	p.networks[spec.Network].Vm = append(p.networks[spec.Network].Vm, vm.Self)
 	p.pools[spec.Host].Vm = append(p.pools[spec.Host].Vm, vm.Self)
 
+	if spec.DRS != "" {
+		config := p.clusters[spec.Host].ConfigurationEx.(*types.ClusterConfigInfoEx)
+		config.DrsVmConfig = append(config.DrsVmConfig, types.ClusterDrsVmConfigInfo{
+			Key: vm.Self, Enabled: types.NewBool(spec.DRS != drsOff), Behavior: drsBehavior(spec.DRS),
+		})
+	}
 	s.traits[vm.Self] = &traits{movable: spec.Movable, tools: spec.Tools, hostName: spec.GuestHostName, ip: spec.IPAddress, shutdownSeconds: spec.GuestShutdownSeconds}
 	return nil
 }
@@ -47,6 +53,8 @@ func configureVM(vm *mo.VirtualMachine, spec *VM, host *Host, systemID string) {
 	c.GuestFullName = "Other Linux (64-bit)"
 	c.Hardware.NumCPU, c.Hardware.MemoryMB = spec.CPUs, int32(spec.MemoryMB)
 	c.Hardware.NumCoresPerSocket = types.NewInt32(1)
+	c.CpuAllocation, c.MemoryAllocation = allocation(spec.Reservation.CPUMHz), allocation(*spec.Reservation.MemoryMB)
+	c.MemoryReservationLockedToMax = types.NewBool(*spec.Reservation.MemoryMB == spec.MemoryMB)
 	c.Hardware.Device = append(c.Hardware.Device, vmDevices(spec, host, systemID)...)
 
 	sum := &vm.Summary.Config
@@ -54,6 +62,13 @@ func configureVM(vm *mo.VirtualMachine, spec *VM, host *Host, systemID string) {
 	sum.NumCpu, sum.MemorySizeMB = spec.CPUs, int32(spec.MemoryMB)
 	sum.GuestId, sum.GuestFullName = c.GuestId, c.GuestFullName
 	sum.VmPathName = c.Files.VmPathName
+}
+
+func allocation(reserved int64) *types.ResourceAllocationInfo {
+	return &types.ResourceAllocationInfo{
+		Reservation: &reserved, ExpandableReservation: types.NewBool(false), Limit: types.NewInt64(-1),
+		Shares: &types.SharesInfo{Shares: 1000, Level: types.SharesLevelNormal},
+	}
 }
 
 func runVM(vm *mo.VirtualMachine, spec *VM, host types.ManagedObjectReference) {

@@ -25,36 +25,63 @@ func (s *Sim) power(ctx *simulator.Context, vmRef ref, to types.VirtualMachinePo
 	if to == poweredOff {
 		method, description = "PowerOffVM_Task", "VirtualMachine.powerOff"
 	}
+	if t := s.traitsOf(vmRef); to == poweredOn && t.drsFirst && !s.internal(ctx) {
+		t.drsFirst = false
+		s.drsPowersOn(vmRef)
+	}
 	r := s.begin(ctx, vm, method, description, nil)
+	if s.failsAsTold(ctx, r) {
+		return r.task.Self, nil
+	}
 	s.end(r, s.setPower(vmRef, to))
 	return r.task.Self, nil
 }
 
-// mayPower says why a VM cannot go to a power state now; mu is held.
-func (s *Sim) mayPower(vmRef ref, to types.VirtualMachinePowerState) types.BaseMethodFault {
+// mayPower says why a VM cannot go to a power state now, or on which host it would; mu is held.
+func (s *Sim) mayPower(vmRef ref, to types.VirtualMachinePowerState) (ref, types.BaseMethodFault) {
 	now, there := s.vmNow(vmRef)
 	if !there {
-		return &types.InvalidState{}
+		return ref{}, &types.InvalidState{}
 	}
 	if now.power == to {
-		return &types.InvalidPowerState{RequestedState: to, ExistingState: now.power}
+		return ref{}, &types.InvalidPowerState{RequestedState: to, ExistingState: now.power}
 	}
 	host := s.hostNow(now.host)
 	if host.connection != types.HostSystemConnectionStateConnected {
-		return &types.HostNotConnected{}
+		return ref{}, &types.HostNotConnected{}
 	}
-	// Here DRS would choose another host at power-on; that comes with Maintenance.
-	if to == poweredOn && !inService(host) {
-		return &types.InvalidState{}
+	if to != poweredOn {
+		return now.host, nil
 	}
-	return nil
+	p := s.look(host.clusterRef)
+	if placed(p.mode(vmRef)) {
+		return s.place(p, vmRef)
+	}
+	return now.host, s.refuses(p, vmRef, now.host)
 }
 
 // setPower changes the power state if it may; mu is held.
 func (s *Sim) setPower(vmRef ref, to types.VirtualMachinePowerState) types.BaseMethodFault {
-	if fault := s.mayPower(vmRef, to); fault != nil {
+	target, fault := s.mayPower(vmRef, to)
+	if fault != nil {
 		return fault
 	}
+	if to != poweredOn {
+		s.applyPower(vmRef, to)
+		return nil
+	}
+	got, fault := s.allocate(vmRef, target)
+	if fault != nil {
+		return fault
+	}
+	s.move(vmRef, target) // nothing if it is there
+	s.applyPower(vmRef, to)
+	s.claim(vmRef, got)
+	return nil
+}
+
+// applyPower shows a power state that was checked; mu is held.
+func (s *Sim) applyPower(vmRef ref, to types.VirtualMachinePowerState) {
 	vm := s.vm(vmRef)
 	t := s.traitsOf(vmRef)
 	on := to == poweredOn
@@ -80,8 +107,8 @@ func (s *Sim) setPower(vmRef ref, to types.VirtualMachinePowerState) types.BaseM
 		s.post(s.context(), &types.VmStartingEvent{VmEvent: s.vmEvent(vm)}, &types.VmPoweredOnEvent{VmEvent: s.vmEvent(vm)})
 	} else {
 		s.post(s.context(), &types.VmStoppingEvent{VmEvent: s.vmEvent(vm)}, &types.VmPoweredOffEvent{VmEvent: s.vmEvent(vm)})
+		s.claim(vmRef, nil)
 	}
-	return nil
 }
 
 // needGuest is what every guest operation asks first; mu is held.
@@ -142,6 +169,9 @@ func (s *Sim) reset(ctx *simulator.Context, vmRef ref) (ref, types.BaseMethodFau
 		return ref{}, &types.ManagedObjectNotFound{Obj: vmRef}
 	}
 	r := s.begin(ctx, vm, "ResetVM_Task", "VirtualMachine.reset", nil)
+	if s.failsAsTold(ctx, r) {
+		return r.task.Self, nil
+	}
 	if now, _ := s.vmNow(vmRef); now.power != poweredOn {
 		s.end(r, &types.InvalidPowerState{RequestedState: poweredOn, ExistingState: now.power})
 		return r.task.Self, nil

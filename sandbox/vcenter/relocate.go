@@ -30,7 +30,11 @@ func (s *Sim) relocate(ctx *simulator.Context, vmRef ref, spec *types.VirtualMac
 		timer.Stop()
 		s.end(r, &types.RequestCanceled{})
 	})
-	timer = time.AfterFunc(seconds(s.settings.migrateSeconds), func() {
+	if s.failsAsTold(ctx, r) {
+		timer = time.NewTimer(0) // for the cancel of a fault that takes time
+		return r.task.Self, nil
+	}
+	timer = time.AfterFunc(s.migrateTime(vmRef), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.running[r.task.Self] != r {
@@ -70,14 +74,24 @@ func (s *Sim) mayMove(vmRef, target ref, spec *types.VirtualMachineRelocateSpec)
 		return &types.MigrationFeatureNotSupported{AtSourceHost: true, FailedHostName: s.hostNow(now.host).name, FailedHost: now.host}
 	}
 	if missing := s.unreachable(s.context(), vmRef, target); missing != nil {
-		if missing.Type == "Datastore" {
-			return &types.DatastoreNotWritableOnHost{
-				InvalidDatastore: types.InvalidDatastore{Datastore: missing}, Host: target,
-			}
-		}
-		return &types.NetworksMayNotBeTheSame{}
+		return unreachableFault(missing, target)
+	}
+	if w := s.lacks(vmRef, target); w != nil && target != now.host {
+		return &types.CannotAccessVmDevice{Device: w.label, Backing: w.backing(), Connected: true}
+	}
+	if now.power == poweredOn && target != now.host {
+		_, fault := s.fit(s.look(host.clusterRef).with(vmRef, now), vmRef, target)
+		return fault
 	}
 	return nil
+}
+
+// migrateTime is how long a move of this VM takes; mu is held.
+func (s *Sim) migrateTime(r ref) time.Duration {
+	if own := s.traitsOf(r).migrateSeconds; own != nil {
+		return seconds(*own)
+	}
+	return seconds(s.settings.migrateSeconds)
 }
 
 // move changes the host of a VM on all sides; mu is held and the move was checked.
@@ -99,6 +113,11 @@ func (s *Sim) move(vmRef, target ref) {
 	})
 	if to.Parent != nil && from.Parent != nil && *to.Parent != *from.Parent {
 		s.changePool(ctx, vm, *to.Parent)
+	}
+	if now.power == poweredOn {
+		if got, fault := s.allocate(vmRef, target); fault == nil {
+			s.claim(vmRef, got)
+		}
 	}
 	s.post(ctx, &types.VmMigratedEvent{
 		VmEvent:          s.vmEvent(vm),

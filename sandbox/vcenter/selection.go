@@ -205,7 +205,7 @@ func touched(paths []string, all bool, names map[string]bool) []string {
 }
 
 // read fetches properties by the simulator's own collector, which copies them under the object's lock.
-func read(ctx *simulator.Context, props []types.PropertySpec, objects []ref) []types.ObjectContent {
+func (s *Sim) read(ctx *simulator.Context, props []types.PropertySpec, objects []ref) []types.ObjectContent {
 	spec := types.PropertyFilterSpec{PropSet: props, ReportMissingObjectsInResults: types.NewBool(true)}
 	for _, r := range objects {
 		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: r})
@@ -215,7 +215,9 @@ func read(ctx *simulator.Context, props []types.PropertySpec, objects []ref) []t
 	if body.Fault() != nil {
 		return nil
 	}
-	return body.(*methods.RetrievePropertiesExBody).Res.Returnval.Objects
+	found := body.(*methods.RetrievePropertiesExBody).Res.Returnval.Objects
+	s.conceal(found)
+	return found
 }
 
 func asUpdate(o types.ObjectContent, kind types.ObjectUpdateKind, asked []string) types.ObjectUpdate {
@@ -224,6 +226,9 @@ func asUpdate(o types.ObjectContent, kind types.ObjectUpdateKind, asked []string
 	for _, p := range o.PropSet {
 		seen[p.Name] = true
 		u.ChangeSet = append(u.ChangeSet, types.PropertyChange{Op: types.PropertyChangeOpAssign, Name: p.Name, Val: p.Val})
+	}
+	for _, m := range o.MissingSet {
+		seen[m.Path] = true // refused is not the same as having no value
 	}
 	for _, name := range asked {
 		if !seen[name] { // it has no value any more, and the client must hear that too
@@ -253,7 +258,7 @@ func (s *Sim) collect(ctx *simulator.Context, f *filter, dirty map[ref]*dirt) []
 		}
 		f.members, f.steers = members, steers
 		if len(fresh) > 0 {
-			for _, o := range read(ctx, f.spec.PropSet, fresh) {
+			for _, o := range s.read(ctx, f.spec.PropSet, fresh) {
 				updates = append(updates, asUpdate(o, types.ObjectUpdateKindEnter, nil))
 			}
 		}
@@ -272,7 +277,7 @@ func (s *Sim) collect(ctx *simulator.Context, f *filter, dirty map[ref]*dirt) []
 		if len(hit) == 0 {
 			continue
 		}
-		for _, o := range read(ctx, []types.PropertySpec{{Type: r.Type, PathSet: hit}}, []ref{r}) {
+		for _, o := range s.read(ctx, []types.PropertySpec{{Type: r.Type, PathSet: hit}}, []ref{r}) {
 			updates = append(updates, asUpdate(o, types.ObjectUpdateKindModify, hit))
 		}
 	}

@@ -21,6 +21,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/vmware/govmomi/vim25/types"
 )
 
 type login struct{ user, password string }
@@ -96,7 +98,18 @@ func (s *Sim) listen(address string, config *tls.Config, l login) (u *url.URL, e
 	service := s.model.Service
 	service.TLS = config
 	service.Listen = &url.URL{Host: address, User: url.UserPassword(l.user, l.password)}
-	return service.NewServer().URL, nil
+	s.reg.SessionManager().ValidLogin = func(req *types.Login) bool {
+		return s.sessions.count(req.UserName == l.user && req.Password == l.password)
+	}
+	server := service.NewServer()
+	// From here on the port is ours: the stock server has no way to go and come back.
+	a := &api{address: server.Listener.Addr().String(), handler: server.Config.Handler, tls: server.TLS}
+	_ = server.Listener.Close()
+	if err := a.open(); err != nil {
+		return nil, fmt.Errorf("the vCenter API cannot listen on %s: %w", address, err)
+	}
+	s.api = a
+	return server.URL, nil
 }
 
 type stateFile struct {

@@ -38,6 +38,15 @@ type Sim struct {
 	running  map[ref]*running // tasks of ours that have not ended
 	ended    []endedTask
 	taskNo   int
+
+	devices  map[ref][]Device // by host, from the inventory
+	capacity map[ref]budget   // by host
+	holds    map[ref][]hold   // by VM
+	crashes  map[ref]*crashed // by host
+
+	faults   faults
+	sessions sessions
+	api      *api // nil until it serves
 }
 
 // traits are what a VM has beyond its vSphere properties.
@@ -46,6 +55,8 @@ type traits struct {
 	tools           string
 	hostName, ip    string
 	shutdownSeconds *float64 // nil: the global setting
+	migrateSeconds  *float64 // nil: the global setting
+	drsFirst        bool     // DRS wins against the next PowerOn of a client
 }
 
 type settings struct {
@@ -72,6 +83,10 @@ func NewSim(inv *Inventory, user string) (*Sim, error) {
 		settings: settings{guestShutdownSeconds: 3, migrateSeconds: 0.5},
 		entries:  map[ref]*entry{},
 		running:  map[ref]*running{},
+		devices:  map[ref][]Device{},
+		capacity: map[ref]budget{},
+		holds:    map[ref][]hold{},
+		crashes:  map[ref]*crashed{},
 	}
 	for _, option := range s.reg.OptionManager().Setting {
 		if o := option.GetOptionValue(); o.Key == "vcsim.home" {
@@ -84,6 +99,7 @@ func NewSim(inv *Inventory, user string) (*Sim, error) {
 	}
 	s.feed = newFeed(s.reg)
 	s.collectors = newCollectors(s)
+	s.settleDevices()
 	s.reg.AddHandler(s.feed)
 	s.reg.AddHandler(s.collectors)
 	s.reg.Handler = s.override
@@ -96,7 +112,7 @@ func NewSim(inv *Inventory, user string) (*Sim, error) {
 func (s *Sim) context() *simulator.Context {
 	ctx := *s.model.Service.Context
 	ctx.Session = &simulator.Session{
-		UserSession: types.UserSession{Key: "hostler-sandbox", UserName: s.user},
+		UserSession: types.UserSession{Key: internalKey, UserName: s.user},
 		Registry:    simulator.NewRegistry(),
 		Map:         s.reg,
 	}

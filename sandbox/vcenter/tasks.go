@@ -156,6 +156,22 @@ func sentence(fault types.BaseMethodFault) string {
 		return "Unable to communicate with the remote host, since it is disconnected."
 	case *types.ToolsUnavailable:
 		return "Cannot complete operation because VMware Tools is not running in this virtual machine."
+	case *types.InsufficientResourcesFault, *types.InsufficientGraphicsResourcesFault:
+		return "Insufficient resources. " + messages(fault)
+	case *types.GenericVmConfigFault:
+		return f.Reason
+	case *types.InsufficientHostCpuCapacityFault:
+		return fmt.Sprintf("The host does not have sufficient CPU resources: %d MHz asked for, %d MHz left.", f.Requested, f.Unreserved)
+	case *types.InsufficientHostMemoryCapacityFault:
+		return fmt.Sprintf("The host does not have sufficient memory resources: %d MB asked for, %d MB left.", f.Requested>>20, f.Unreserved>>20)
+	case *types.NoCompatibleHost:
+		return "No host is compatible with the virtual machine."
+	case *types.CannotAccessVmDevice:
+		return fmt.Sprintf("Device '%s' uses backing '%s', which is not accessible.", f.Device, f.Backing)
+	case *types.NoPermission:
+		return fmt.Sprintf("Permission to perform this operation was denied: %s.", f.PrivilegeId)
+	case *types.NotAuthenticated:
+		return "The session is not authenticated."
 	case *types.MigrationFeatureNotSupported:
 		return "The virtual machine has a device that cannot be migrated while it is powered on."
 	default:

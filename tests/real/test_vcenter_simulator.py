@@ -6,28 +6,19 @@ What a maintenance job relies on is shown here once, so that a story that fails 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import ssl
-import subprocess
-import threading
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hostler.sandbox import build
+from tests.real.vcenter import PC, Simulator, Watch, connect, done, every, find, running, until, vim, vmodl
 
-# Loaded as values: pyVmomi's own annotations know neither its faults' fields nor its calls.
-connect: Any = import_module("pyVim.connect")
-vim, vmodl = (getattr(import_module("pyVmomi"), name) for name in ("vim", "vmodl"))
-PC = vmodl.query.PropertyCollector
 # pyVmomi leaves the socket of a refused login to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -41,7 +32,7 @@ INVENTORY = """{"datacenters": [{"name": "dc1", "clusters": [
  "vms": [
   {"name": "gpu-1", "host": "esx1", "uuid": "4206E4B5-0D3A-1D0F-86A1-2C1B6D9A0001",
    "devices": [{"kind": "fixed", "id": "0000:3b:00.0"}]},
-  {"name": "gpu-off", "host": "esx1", "power": "off", "devices": [{"kind": "fixed", "id": "0000:3b:00.0"}]},
+  {"name": "gpu-off", "host": "esx1", "power": "off"},
   {"name": "web-1", "host": "esx3"},
   {"name": "web-2", "host": "esx3", "tools": "notRunning"},
   {"name": "web-gpu", "host": "esx3", "devices": [
@@ -51,39 +42,6 @@ INVENTORY = """{"datacenters": [{"name": "dc1", "clusters": [
   {"name": "vgpu-1", "host": "esx6", "devices": [{"kind": "vgpu", "profile": "grid_a100-40c"}]}]}]}"""
 
 
-class Simulator:
-    """A running simulator and the ways to it."""
-
-    def __init__(self, process: subprocess.Popen[bytes], state: dict[str, Any]) -> None:
-        self.process, self.state = process, state
-
-    @contextmanager
-    def client(self, password: str = "") -> Iterator[Any]:
-        s = self.state
-        trust = ssl.create_default_context(cafile=s["ca_bundle"])
-        si = connect.SmartConnect(
-            host=s["host"], port=s["port"], user=s["user"], pwd=password or s["password"], sslContext=trust
-        )
-        try:
-            yield si
-        finally:
-            connect.Disconnect(si)
-            si._stub.DropConnections()
-
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.state["control"] + path, data=data, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as refused:
-            with refused:
-                return refused.code, json.load(refused)
-
-    def look(self, kind: str, name: str) -> dict[str, Any]:
-        return next(one for one in self.ask("GET", "/state")[1][kind] if one["name"] == name)
-
-
 @pytest.fixture(scope="module")
 def binary() -> Path:
     return build.ensure("vcenter", build.Lines(print))
@@ -91,94 +49,8 @@ def binary() -> Path:
 
 @pytest.fixture
 def simulator(binary: Path, tmp_path: Path) -> Iterator[Simulator]:
-    inventory, state = tmp_path / "inventory.json", tmp_path / "vcenter.json"
-    inventory.write_text(INVENTORY)
-    flags = ["--inventory", str(inventory), "--state", str(state), "--parent", str(os.getpid())]
-    process = subprocess.Popen([binary, *flags], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    until(lambda: state.exists() or process.poll() is not None, "the state file")
-    yield Simulator(process, json.loads(state.read_text()))
-    process.terminate()
-    process.communicate(timeout=10)
-
-
-def until(look: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (seen := look()):
-        assert time.monotonic() < end, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.02)
-    return seen
-
-
-def find(si: Any, kind: Any, name: str) -> Any:
-    view = si.content.viewManager.CreateContainerView(si.content.rootFolder, [kind], True)
-    try:
-        return next(o for o in view.view if o.name == name)
-    finally:
-        view.Destroy()
-
-
-def done(task: Any, seconds: float = 10.0) -> Any:
-    """The fault a task ended with, or None."""
-    until(lambda: task.info.state in ("success", "error"), f"the end of {task.info.descriptionId}", seconds)
-    return task.info.error
-
-
-class Watch(threading.Thread):
-    """What Hostler's watcher will be: one WaitForUpdatesEx loop over hosts, VMs and the hosts' tasks."""
-
-    def __init__(self, si: Any) -> None:
-        super().__init__(daemon=True)
-        content = si.content
-        self.collector = content.propertyCollector.CreatePropertyCollector()
-        view = content.viewManager.CreateContainerView(content.rootFolder, [vim.HostSystem, vim.VirtualMachine], True)
-        tasks = PC.TraversalSpec(name="tasks", type=vim.HostSystem, path="recentTask", skip=False)
-        walk = PC.TraversalSpec(name="view", type=vim.view.ContainerView, path="view", skip=False, selectSet=[tasks])
-        wanted = {
-            vim.HostSystem: ["name", "runtime.inMaintenanceMode", "recentTask", "vm"],
-            vim.VirtualMachine: ["name", "runtime.powerState", "runtime.host"],
-            vim.Task: ["info.state", "info.descriptionId", "info.entity", "info.progress"],
-        }
-        self.collector.CreateFilter(
-            PC.FilterSpec(
-                objectSet=[PC.ObjectSpec(obj=view, skip=True, selectSet=[walk])],
-                propSet=[PC.PropertySpec(type=kind, pathSet=paths) for kind, paths in wanted.items()],
-            ),
-            True,
-        )
-        self.seen: dict[str, dict[str, Any]] = {}
-        self.progress: list[int] = []
-        self.failure = ""
-        self.start()
-
-    def run(self) -> None:
-        version = ""
-        try:
-            while True:
-                updates = self.collector.WaitForUpdatesEx(version, PC.WaitOptions(maxWaitSeconds=20))
-                version = updates.version if updates else version
-                for o in (o for f in (updates.filterSet if updates else []) for o in f.objectSet):
-                    if o.kind == "leave":
-                        self.seen.pop(o.obj._moId, None)
-                        continue
-                    one = self.seen.setdefault(o.obj._moId, {})
-                    one.update({c.name: c.val for c in o.changeSet})
-                    self.progress += [c.val for c in o.changeSet if c.name == "info.progress"]
-        except vmodl.fault.RequestCanceled:
-            pass
-        except Exception as why:  # noqa: BLE001  a thread's failure must reach the test
-            self.failure = repr(why)
-
-    def stop(self) -> None:
-        self.collector.CancelWaitForUpdates()
-        self.join(5)
-        assert (self.failure, self.is_alive()) == ("", False)
-
-    def of(self, obj: Any, name: str) -> Any:
-        return self.seen.get(obj._moId, {}).get(name)
-
-
-def every(watches: list[Watch], look: Callable[[Watch], Any], what: str) -> None:
-    until(lambda: all(look(w) for w in watches), f"{what} at every watcher", 2)
+    with running(binary, tmp_path, INVENTORY) as found:
+        yield found
 
 
 def test_connection_data_is_private_and_the_login_is_checked(simulator: Simulator, tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// privileges says what each call needs, for those a maintenance job makes.
+var privileges = map[string]string{
+	"PowerOnVM_Task":            "VirtualMachine.Interact.PowerOn",
+	"PowerOnMultiVM_Task":       "VirtualMachine.Interact.PowerOn",
+	"PowerOffVM_Task":           "VirtualMachine.Interact.PowerOff",
+	"ShutdownGuest":             "VirtualMachine.Interact.PowerOff",
+	"ResetVM_Task":              "VirtualMachine.Interact.Reset",
+	"RebootGuest":               "VirtualMachine.Interact.Reset",
+	"RelocateVM_Task":           "Resource.ColdMigrate",
+	"MigrateVM_Task":            "Resource.ColdMigrate",
+	"EnterMaintenanceMode_Task": "Host.Config.Maintenance",
+	"ExitMaintenanceMode_Task":  "Host.Config.Maintenance",
+	"SetField":                  "Global.SetCustomField",
+	"AddCustomFieldDef":         "Global.ManageCustomFields",
+	"CreateContainerView":       "System.View",
+}
+
+func privilegeFor(method string) string {
+	if p := privileges[method]; p != "" {
+		return p
+	}
+	return "System.Read"
+}
+
+func (f *faults) lacks(privilege string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lacking[privilege]
+}
+
+// unprivileged refuses what the login has no privilege for.
+func (s *Sim) unprivileged(method *simulator.Method) types.BaseMethodFault {
+	needed := privileges[method.Name]
+	if needed == "" || !s.faults.lacks(needed) {
+		return nil
+	}
+	about := method.This
+	if set, ok := method.Body.(*types.SetField); ok {
+		about = set.Entity
+	}
+	return &types.NoPermission{Object: &about, PrivilegeId: needed}
+}
+
+func (c *calls) HasPrivilegeOnEntities(_ *simulator.Context, req *types.HasPrivilegeOnEntities) soap.HasFault {
+	out := []types.EntityPrivilege{}
+	for _, entity := range req.Entity {
+		one := types.EntityPrivilege{Entity: entity}
+		for _, id := range req.PrivId {
+			one.PrivAvailability = append(one.PrivAvailability, types.PrivilegeAvailability{PrivId: id, IsGranted: !c.sim.faults.lacks(id)})
+		}
+		out = append(out, one)
+	}
+	return &methods.HasPrivilegeOnEntitiesBody{Res: &types.HasPrivilegeOnEntitiesResponse{Returnval: out}}
+}
+
+func (c *calls) HasUserPrivilegeOnEntities(_ *simulator.Context, req *types.HasUserPrivilegeOnEntities) soap.HasFault {
+	body := c.HasPrivilegeOnEntities(nil, &types.HasPrivilegeOnEntities{Entity: req.Entities, PrivId: req.PrivId}).(*methods.HasPrivilegeOnEntitiesBody)
+	return &methods.HasUserPrivilegeOnEntitiesBody{Res: &types.HasUserPrivilegeOnEntitiesResponse{Returnval: body.Res.Returnval}}
+}
+
+// SetField is ours because the stock one tells no watcher. An empty value takes the attribute away.
+func (c *calls) SetField(_ *simulator.Context, req *types.SetField) soap.HasFault {
+	body := &methods.SetFieldBody{}
+	s := c.sim
+	manager, ok := s.reg.Get(c.self).(*simulator.CustomFieldsManager)
+	entity := s.reg.Get(req.Entity)
+	if !ok || entity == nil {
+		body.Fault_ = soapFault(&types.ManagedObjectNotFound{Obj: req.Entity})
+		return body
+	}
+	defined := false
+	s.reg.WithLock(s.context(), manager.Self, func() {
+		for _, f := range manager.Field {
+			defined = defined || f.Key == req.Key
+		}
+	})
+	if !defined {
+		body.Fault_ = soapFault(&types.InvalidArgument{InvalidProperty: "key"})
+		return body
+	}
+	ctx := s.context()
+	s.reg.WithLock(ctx, req.Entity, func() {
+		var old []types.BaseCustomFieldValue
+		switch e := entity.(type) {
+		case *simulator.VirtualMachine:
+			old = e.CustomValue
+		case *simulator.HostSystem:
+			old = e.CustomValue
+		}
+		list := []types.BaseCustomFieldValue{}
+		for _, v := range old {
+			if v.GetCustomFieldValue().Key != req.Key {
+				list = append(list, v)
+			}
+		}
+		if req.Value != "" {
+			list = append(list, &types.CustomFieldStringValue{CustomFieldValue: types.CustomFieldValue{Key: req.Key}, Value: req.Value})
+		}
+		ctx.Update(entity, []types.PropertyChange{change("customValue", list), change("value", list)})
+	})
+	body.Res = &types.SetFieldResponse{}
+	return body
+}
+
+// hidden says with which fault every property of an object is refused, or nothing.
+func (s *Sim) hidden(r ref) types.BaseMethodFault {
+	s.faults.mu.Lock()
+	rules := s.faults.rules
+	s.faults.mu.Unlock()
+	if r.Type != "VirtualMachine" && r.Type != "HostSystem" {
+		return nil
+	}
+	for _, one := range rules {
+		if one.method == everyMethod && s.concerns(r)(one) {
+			return s.makeFault(one.fault, r, "")
+		}
+	}
+	return nil
+}
+
+// alwaysShown needs less than the rest (System.View), so an object that is denied is still there, as
+// with vCLS VMs.
+func alwaysShown(property string) bool { return property == "name" || property == "parent" }
+
+// conceal takes out of an answer what the client may not read.
+func (s *Sim) conceal(objects []types.ObjectContent) {
+	for i := range objects {
+		o := &objects[i]
+		fault := s.hidden(o.Obj)
+		if fault == nil {
+			continue
+		}
+		kept := []types.DynamicProperty{}
+		for _, p := range o.PropSet {
+			if alwaysShown(p.Name) {
+				kept = append(kept, p)
+				continue
+			}
+			o.MissingSet = append(o.MissingSet, types.MissingProperty{
+				Path: p.Name, Fault: types.LocalizedMethodFault{Fault: fault, LocalizedMessage: sentence(fault)},
+			})
+		}
+		o.PropSet = kept
+	}
+}
+
+// retell makes every watcher look at an object again, because what may be read of it has changed.
+func (s *Sim) retell(r ref) {
+	s.collectors.mark(r, func(d *dirt) {
+		for _, name := range []string{"runtime", "config", "guest", "summary", "vm", "customValue", "datastore", "network", "recentTask", "resourcePool"} {
+			d.names[name] = true
+		}
+	})
+}
