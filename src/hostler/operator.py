@@ -235,8 +235,8 @@ class Operator:
             leadership=lambda: self._leader.gate(), dry_run=self._dry_run,
         )  # fmt: skip
         reads.mount(self._server)
-        for watch in self._watches():
-            self._server.ready_if(watch.kind.resource, partial(_not_in_step, watch))
+        for number, watch in enumerate(self._watches(), 1):  # two rooms may watch one kind, each for its own fields
+            self._server.ready_if(f"{watch.kind.resource} ({number})", partial(_not_in_step, watch))
 
     def _policy(self) -> Policy:
         return Policy(

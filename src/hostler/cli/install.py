@@ -78,13 +78,13 @@ def _read(path: Path, problems: list[str]) -> Config | None:
         text = typer.get_text_stream("stdin").read() if str(path) == "-" else path.read_text()
         read = install.read(yaml.safe_load(text))
     except OSError as error:
-        problems.append(f"{path} cannot be read: {error.strerror}.")
+        problems.append(f"{_called(path)} cannot be read: {error.strerror}.")
         return None
     except UnicodeDecodeError:
-        problems.append(f"{path} is not text in UTF-8.")
+        problems.append(f"{_called(path)} is not text in UTF-8.")
         return None
     except yaml.YAMLError as error:
-        problems.append(f"{path} is not YAML: {' '.join(str(error).split())}.")
+        problems.append(f"{_called(path)} is not YAML: {' '.join(str(error).split())}.")
         return None
     if isinstance(read, install.Config):
         return read
@@ -130,7 +130,11 @@ def _refuse(problems: list[str], path: Path) -> None:
         return
     count = "is a problem" if len(problems) == 1 else f"are {len(problems)} problems"
     listed = "".join(f"\n  - {one}" for one in problems)
-    raise Complaint(f"There {count} with {path}; nothing was written.{listed}", code=Exit.SETTING)
+    raise Complaint(f"There {count} with {_called(path)}; nothing was written.{listed}", code=Exit.SETTING)
+
+
+def _called(path: Path) -> str:
+    return "standard input" if str(path) == "-" else str(path)
 
 
 # -- writing

@@ -35,6 +35,7 @@ from hostler.ingress.placement import (
     place,
     pods_of,
     publishing,
+    selector_body,
     words,
 )
 from hostler.ingress.wildcard import Pointing
@@ -180,13 +181,11 @@ def _budget(facts: Facts, placed: Placement) -> tuple[Write, ...]:
 
 def _as_wanted(current: PodDisruptionBudget, most: int | str, pods: Mapping[str, Any]) -> bool:
     spec = current.spec
-    found = spec.selector
-    labels = dict(found.match_labels) if found is not None else {}
     return (
         spec.max_unavailable == most
         and spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
-        and labels == pods.get("matchLabels", {})
-        and len(found.match_expressions if found is not None else ()) == len(pods.get("matchExpressions", ()))
+        and spec.selector is not None
+        and selector_body(spec.selector) == pods
         and current.metadata.labels.get(MANAGED_BY) == "hostler"
     )
 

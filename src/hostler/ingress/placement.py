@@ -201,17 +201,21 @@ def publishing(controller: IngressController, infrastructure: Infrastructure) ->
 
 def pods_of(name: str, router: Placed | None) -> Mapping[str, Any]:
     """The label selector of a router's pods: its Deployment's own, which cannot be changed, or the usual one."""
-    if router is not None and (router.spec.selector.match_labels or router.spec.selector.match_expressions):
-        found: dict[str, Any] = {}
-        if router.spec.selector.match_labels:
-            found["matchLabels"] = dict(router.spec.selector.match_labels)
-        if router.spec.selector.match_expressions:
-            found["matchExpressions"] = [
-                {"key": one.key, "operator": one.operator, **({"values": list(one.values)} if one.values else {})}
-                for one in router.spec.selector.match_expressions
-            ]
-        return found
-    return {"matchLabels": {POD_LABEL: name}}
+    own = selector_body(router.spec.selector) if router is not None else {}
+    return own or {"matchLabels": {POD_LABEL: name}}
+
+
+def selector_body(selector: Selector) -> Mapping[str, Any]:
+    """A label selector as it is written; what is empty is left out."""
+    found: dict[str, Any] = {}
+    if selector.match_labels:
+        found["matchLabels"] = dict(selector.match_labels)
+    if selector.match_expressions:
+        found["matchExpressions"] = [
+            {"key": one.key, "operator": one.operator, **({"values": list(one.values)} if one.values else {})}
+            for one in selector.match_expressions
+        ]
+    return found
 
 
 def _affinity(where: Where, single: bool, host_network: bool, pods: Mapping[str, Any]) -> Mapping[str, Any]:
