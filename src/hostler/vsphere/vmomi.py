@@ -51,6 +51,8 @@ class Stub(_Adapter):  # type: ignore[misc]
         self._count(info.wsdlName)
         try:
             return super().InvokeMethod(mo, info, args, outerStub)
+        except BROKEN:
+            raise  # a certificate that fails its check is a ValueError too
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise Unreadable(f"{info.wsdlName}: {type(error).__name__}: {error}"[:300]) from error
 
