@@ -86,27 +86,25 @@ func (s *Sim) settleDevices() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.look(ref{})
-	order := sortedBy(p.vms, func(v vmState) string { return v.name })
-	// An inventory may name the device that a dynamic one has at the start: those and the fixed first.
-	named := func(r ref) int {
-		for _, w := range s.wishesOf(r) {
-			if w.kind == deviceFixed {
-				return 0
-			}
-			if w.pci != "" {
-				return 1
-			}
+	// An inventory may name the device that a dynamic one has at the start: the fixed first, then those.
+	var turns [3][]ref
+	for _, r := range sortedBy(p.vms, func(v vmState) string { return v.name }) {
+		if p.vms[r].power != poweredOn {
+			continue
 		}
-		return 2
-	}
-	var withDevices []ref
-	for _, r := range order {
-		if p.vms[r].power == poweredOn && len(s.wishesOf(r)) > 0 {
-			withDevices = append(withDevices, r)
+		if list := s.wishesOf(r); len(list) > 0 {
+			turn := 2
+			for _, w := range list {
+				if w.kind == deviceFixed {
+					turn = 0
+				} else if w.pci != "" {
+					turn = min(turn, 1)
+				}
+			}
+			turns[turn] = append(turns[turn], r)
 		}
 	}
-	slices.SortStableFunc(withDevices, func(a, b ref) int { return named(a) - named(b) })
-	for _, r := range withDevices {
+	for _, r := range slices.Concat(turns[:]...) {
 		if got, fault := s.allocate(r, p.vms[r].host); fault == nil {
 			s.claim(r, got)
 		}

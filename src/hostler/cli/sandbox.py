@@ -210,6 +210,84 @@ def power(
     _answer(answer, f"{vm} is asked to shut down" if soft else f"{vm} is being switched {state}", output)
 
 
+@app.command()
+def fault(
+    method: Annotated[
+        str, typer.Argument(help="A call of the vSphere API: PowerOnVM_Task. `*`: every call and read.")
+    ] = "",
+    fault: Annotated[str, typer.Argument(help="A fault of the vSphere API: InsufficientResourcesFault.")] = "",
+    vm: Annotated[str, typer.Option(metavar="VM", help="Only for this VM.")] = "",
+    host: Annotated[str, typer.Option(metavar="HOST", help="Only for this ESXi host and the VMs on it.")] = "",
+    times: Annotated[int, typer.Option(help="How often; -1 is until --clear.")] = 1,
+    delay: Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="So long until it comes.")] = 0.0,
+    as_task: Annotated[
+        bool | None,
+        typer.Option("--as-task/--as-call", help="In the task (default where it is possible) or instead of it."),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Take back every fault that is still to come.")] = False,
+    dir: Dir = HERE,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Let a call on the sandbox's vCenter fail, so that you see what an operator does then.
+
+    What you do by `hostler sandbox` itself is spared. Without a method: shows what is still to come.
+    """
+    from hostler.sandbox import Sandbox
+
+    box = Sandbox.open(dir)
+    if clear:
+        answer = box.control("DELETE", "/faults")
+    elif not method:
+        answer = box.control("GET", "/faults")
+    else:
+        wanted = {"method": method, "fault": fault, "vm": vm, "host": host, "times": times, "delaySeconds": delay}
+        answer = box.control("POST", "/faults", {**wanted, "asTask": as_task})
+    if output is say.Output.JSON:
+        say.json(answer)
+    elif not answer["faults"]:
+        say.note("No call will fail.")
+    else:
+        rows = [_fault_row(one) for one in answer["faults"]]
+        say.table(("method", "fault", "only for", "times left", "seen", "comes"), rows)
+
+
+def _fault_row(one: dict[str, Any]) -> tuple[str, ...]:
+    left = "for ever" if one["left"] < 0 else str(one["left"])
+    comes = "in the task" if one["asTask"] else "at once"
+    only = one.get("vm") or one.get("host") or "-"
+    return one["method"], one["fault"], only, left, str(one["hits"]), comes
+
+
+@app.command()
+def crash(
+    host: Annotated[str, typer.Argument(help="An ESXi host of the sandbox's vCenter.")],
+    ha: Annotated[
+        bool, typer.Option("--ha", help="High Availability starts its VMs on other hosts after 2 s.")
+    ] = False,
+    dir: Dir = HERE,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Take the power of an ESXi host away: vCenter only sees that it does not answer; its nodes go silent."""
+    from hostler.sandbox import Sandbox
+
+    answer = Sandbox.open(dir).control("POST", f"/hosts/{host}/crash", {"ha": ha})
+    _answer(answer, f"{host} does not respond any more", output)
+
+
+@app.command()
+def recover(
+    host: Annotated[str, typer.Argument(help="A host that crashed.")],
+    power_on: Annotated[bool, typer.Option("--power-on", help="It starts the VMs that ran on it by itself.")] = False,
+    dir: Dir = HERE,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Bring a crashed ESXi host back. It has booted, so the VMs that ran on it are off."""
+    from hostler.sandbox import Sandbox
+
+    answer = Sandbox.open(dir).control("POST", f"/hosts/{host}/recover", {"powerOn": power_on})
+    _answer(answer, f"{host} is back", output)
+
+
 def _answer(answer: dict[str, Any], sentence: str, output: say.Output) -> None:
     if output is say.Output.JSON:
         say.json(answer)

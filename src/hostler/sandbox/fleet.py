@@ -111,7 +111,7 @@ class Host(_Strict, frozen=True, kw_only=True):
 
 class Cluster(_Strict, frozen=True, kw_only=True):
     name: str
-    drs: Literal["off", "manual", "fullyAutomated"] | None = None
+    drs: Literal["off", "manual", "partiallyAutomated", "fullyAutomated"] | None = None
     hosts: list[Host]
 
 
@@ -134,6 +134,8 @@ class Vm(_Strict, frozen=True, kw_only=True):
     ip_address: str | None = None
     guest_shutdown_seconds: float | None = None
     annotation: str | None = None
+    drs: Literal["off", "manual", "partiallyAutomated", "fullyAutomated"] | None = None
+    reservation: dict[str, int] | None = None
 
 
 class Datacenter(_Strict, frozen=True, kw_only=True):
