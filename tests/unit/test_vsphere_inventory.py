@@ -118,3 +118,12 @@ def test_the_indexes_agree_with_the_records(steps: list[tuple[int, str | None, i
         assert inventory.vms_named(name) == [vm for vm in everyone if vm.name == name]
     for host in range(3):
         assert inventory.vms_on(f"host-{host}") == [vm for vm in everyone if vm.host == f"host-{host}"]
+
+
+def test_what_was_refused_is_named_until_it_is_told() -> None:
+    inventory = filled(Change(Vm, "vm-1", {"name": "a"}, ("runtime.host: no", "runtime.powerState: no"), ("name",)))
+    (vm,) = inventory.vms()
+    assert vm.unread == ("runtime.host: no", "runtime.powerState: no")
+    inventory.apply(Batch((Change(Vm, "vm-1", {"host": "host-1"}, (), ("runtime.host",)),), 2.0))
+    (vm,) = inventory.vms()
+    assert (vm.host, vm.unread) == ("host-1", ("runtime.powerState: no",))

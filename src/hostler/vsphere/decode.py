@@ -182,7 +182,8 @@ class Change:
     kind: type[Record]
     moref: str
     fields: Mapping[str, Any] | None
-    unread: Names = ()
+    unread: Names = ()  # "path: why" of what was refused
+    told: Names = ()  # the paths that were told: what was refused before is known now
 
 
 def change(obj: Any, values: Iterable[tuple[str, Any]], missing: Iterable[Any] = ()) -> Change | None:
@@ -192,16 +193,18 @@ def change(obj: Any, values: Iterable[tuple[str, Any]], missing: Iterable[Any] =
         return None
     kind, paths = known
     fields: dict[str, Any] = {}
+    told: list[str] = []
     for path, value in values:
         if path not in paths:
             continue
+        told.append(path)
         name, convert = paths[path]
         if name:
             fields[name] = convert(value)
         else:
             fields |= convert(value)
     unread = tuple(sorted(f"{one.path}: {faults.read(one.fault).sentence}" for one in missing))
-    return Change(kind, moref(obj), fields, unread)
+    return Change(kind, moref(obj), fields, unread, tuple(told))
 
 
 def gone(obj: Any) -> Change | None:

@@ -129,6 +129,8 @@ class Inventory:
         if batch.began:
             self._next = Inventory()
         target = self if self._next is None else self._next
+        for change in batch.changes:
+            target.missing.pop(change.moref, None)
         target.missing.update(batch.missing)
         changed = {change.moref for change in batch.changes if target._take(change)}
         if target is self:
@@ -154,8 +156,9 @@ class Inventory:
             return before is not None
         base: Record = before if type(before) is change.kind else change.kind(change.moref)
         fields: dict[str, Any] = dict(change.fields)
-        if change.unread:
-            fields["unread"] = tuple(sorted({*base.unread, *change.unread}))
+        if change.unread or base.unread:
+            still = {one for one in base.unread if one.partition(":")[0] not in change.told}
+            fields["unread"] = tuple(sorted({*still, *change.unread}))
         record: Record = replace(base, **fields)
         if record == before:
             return False

@@ -138,6 +138,12 @@ class Session:
                 log.info("could not log out; the session ends by itself", vcenter=self.name, error=str(error)[:200])
         self._drop()
 
+    def cut_waits(self) -> None:
+        """End the call that waits at the server, from any thread."""
+        waits = self._waits
+        if waits is not None:
+            waits.cut()
+
     def cut(self) -> None:
         """End every call under way, from any thread."""
         self._cut = True

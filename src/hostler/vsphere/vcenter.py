@@ -19,7 +19,7 @@ from hostler.instant import Instant
 from hostler.vsphere import actions, bulk, faults
 from hostler.vsphere.decode import Change
 from hostler.vsphere.endpoints import Endpoint
-from hostler.vsphere.faults import Outcome, Started
+from hostler.vsphere.faults import Kind, Outcome, Refused, Started
 from hostler.vsphere.inventory import Batch, Inventory
 from hostler.vsphere.metrics import Metrics
 from hostler.vsphere.pool import Pool, post
@@ -59,6 +59,7 @@ class VCenter:
         self._session = Session(endpoint, metrics, poll)
         self._ended = asyncio.Event()
         self._stopped = False
+        self._doubts: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watcher: Watcher | None = None
         began = clock()
@@ -171,6 +172,7 @@ class VCenter:
         known = self.inventory.attribute_key(actions.ATTRIBUTE)
         outcome, key = await self._pool.run(lambda: actions.mark(self._session, vm, text, known))
         log.info("marked a VM", vcenter=self.name, vm=vm, text=text, outcome=str(outcome))
+        self._doubt(outcome)
         if isinstance(outcome, Started) and key is not None:
             self._overlay(vm, key, text)
         return outcome
@@ -178,7 +180,20 @@ class VCenter:
     async def _act(self, action: Callable[..., Outcome], *args: str) -> Outcome:
         outcome = await self._pool.run(lambda: action(self._session, *args))
         log.info("asked vCenter", vcenter=self.name, action=action.__name__, args=args, outcome=str(outcome))
+        self._doubt(outcome)
         return outcome
+
+    def _doubt(self, outcome: Outcome) -> None:
+        """A call without a session while we believe to be connected: have it looked into, and do not wait for that."""
+        if (
+            isinstance(outcome, Refused)
+            and outcome.kind is Kind.NOT_CONNECTED
+            and self.link.connected
+            and self._watcher
+        ):
+            doubt = asyncio.ensure_future(self._pool.run(self._watcher.doubt))
+            self._doubts.add(doubt)
+            doubt.add_done_callback(self._doubts.discard)
 
     async def _read(self, what: str, read: Callable[[], T]) -> Fact[T]:
         asked = self._clock()

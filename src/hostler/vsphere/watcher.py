@@ -58,6 +58,7 @@ class Watcher:
         self._collector: Any = None
         self._link: Link | None = None
         self._failures = 0
+        self._expired = False  # another thread has found our session gone
         self._cuts = 0  # long waits in a row that broke
         self._offering: set[str] = set()  # hosts that offer devices
         self._heavy: Any = None  # the filter over their devices
@@ -77,6 +78,15 @@ class Watcher:
             except faults.RAISED as error:
                 log.debug("nothing to cancel", vcenter=self.session.name, error=str(error)[:200])
 
+    def doubt(self) -> None:
+        """Somebody's call was refused for want of a session: if it is gone, do not wait for the server to say so.
+
+        Blocks; for the room's threads.
+        """
+        if self._gone():
+            self._expired = True
+            self.session.cut_waits()
+
     # -- the thread
 
     def _run(self) -> None:
@@ -93,6 +103,7 @@ class Watcher:
         """Log in and follow until something ends it; returns how long to pause before the next try."""
         try:
             self.session.open()
+            self._expired = False
             if self._link is None or self._link.standing is not Standing.EXPIRED:
                 self._stand(Standing.CONNECTING, f"vCenter {self.session.name} is being read.")
             with self._filters() as collector:
@@ -187,6 +198,8 @@ class Watcher:
                 return None
             raise
         except BROKEN:
+            if self._expired:
+                raise vim.fault.NotAuthenticated() from None
             self._cuts += 1 if seconds else 0
             raise
 
