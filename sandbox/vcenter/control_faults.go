@@ -195,8 +195,12 @@ func (c *Control) postOutage(r *http.Request) (int, any, error) {
 }
 
 func (c *Control) deleteOutage(*http.Request) (int, any, error) {
-	if c.sim.api == nil || !c.sim.api.up(nil) {
+	a := c.sim.api
+	switch {
+	case a == nil || a.inOutage() == "":
 		return 0, nil, refuse(http.StatusConflict, "there is no outage")
+	case !a.up(nil) && a.inOutage() != "":
+		return 0, nil, refuse(http.StatusConflict, "somebody else listens on %s; the vCenter API comes back when that ends", a.address)
 	}
 	return http.StatusOK, map[string]bool{"ok": true}, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"testing"
 
 	"github.com/vmware/govmomi/vim25/types"
@@ -70,6 +71,45 @@ func TestHAStartsVMsElsewhere(t *testing.T) {
 	w.ask("POST", "/hosts/esx4/recover", "")
 	want(t, "it stays", w.hostOf("drs-1"), "esx5")
 	want(t, "runtime", w.vmRuntime("drs-1"), "poweredOn connected")
+}
+
+func TestVMsOfAHostThatIsAwayFromTheStart(t *testing.T) {
+	w := newWorldOf(t, `{"datacenters": [{"name": "d", "clusters": [{"name": "c", "hosts": [{"name": "h", "connection": "notResponding"}]}],
+	  "vms": [{"name": "v", "host": "h"}]}]}`)
+	want(t, "runtime", w.vmRuntime("v"), "poweredOn disconnected")
+	status, _ := w.ask("POST", "/hosts/h/reconnect", "")
+	want(t, "reconnect", status, 202)
+	want(t, "runtime", w.vmRuntime("v"), "poweredOn connected")
+}
+
+func TestThePortComesBackWhenItIsFreeAgain(t *testing.T) {
+	w := newWorldOf(t, gpus)
+	config, _, err := certificate("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := w.listen("127.0.0.1:0", config, login{"u", "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, _ := w.ask("POST", "/outage", `{"mode": "sulk"}`)
+	want(t, "an unknown mode", status, 400)
+	status, _ = w.ask("POST", "/outage", "")
+	want(t, "until it is ended", status, 202)
+	taken, err := net.Listen("tcp", server.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, _ = w.ask("DELETE", "/outage", "")
+	want(t, "the port is taken", status, 409)
+	want(t, "still away", w.api.inOutage(), outageRefuse)
+	_ = taken.Close()
+	w.until("the API again", func() bool { return w.api.inOutage() == "" })
+	connection, err := net.Dial("tcp", server.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = connection.Close()
 }
 
 func TestALostConnectionLetsVMsRun(t *testing.T) {

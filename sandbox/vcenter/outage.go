@@ -41,7 +41,7 @@ type api struct {
 func (a *api) open() error {
 	var listener net.Listener
 	var err error
-	for range 50 {
+	for range 10 {
 		if listener, err = net.Listen("tcp", a.address); err == nil {
 			break
 		}
@@ -88,7 +88,8 @@ func (a *api) down(mode string, length float64) error {
 	_ = a.server.Close()
 	if mode != outageRefuse {
 		if err := a.open(); err != nil {
-			return err
+			log.Printf("the vCenter API cannot listen during its outage: %v", err)
+			a.mode = outageRefuse // so that the end of it tries again
 		}
 	}
 	if length >= 0 {
@@ -109,14 +110,16 @@ func (a *api) up(which chan struct{}) bool {
 	if a.timer != nil {
 		a.timer.Stop()
 	}
-	refused := a.mode == outageRefuse
-	a.mode = ""
-	close(a.over)
-	if refused {
+	if a.mode == outageRefuse {
 		if err := a.open(); err != nil {
-			log.Printf("the vCenter API could not come back on %s: %v", a.address, err)
+			log.Printf("the vCenter API cannot come back on %s yet: %v", a.address, err)
+			over := a.over
+			a.timer = time.AfterFunc(time.Second, func() { a.up(over) })
+			return false
 		}
 	}
+	a.mode = ""
+	close(a.over)
 	log.Print("the outage is over")
 	return true
 }

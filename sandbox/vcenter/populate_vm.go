@@ -29,6 +29,10 @@ func (s *Sim) addVM(p *place, spec *VM) error {
 	vm.EnvironmentBrowser = *p.clusters[spec.Host].EnvironmentBrowser
 	configureVM(&vm.VirtualMachine, spec, p.specs[spec.Host], host.Hardware.SystemInfo.Uuid)
 	runVM(&vm.VirtualMachine, spec, host.Self)
+	if p.specs[spec.Host].Connection != "connected" {
+		vm.Runtime.ConnectionState = types.VirtualMachineConnectionStateDisconnected
+		vm.Summary.Runtime.ConnectionState = vm.Runtime.ConnectionState
+	}
 
 	host.Vm = append(host.Vm, vm.Self)
 	datastore.Vm = append(datastore.Vm, vm.Self)
