@@ -200,3 +200,17 @@ def test_two_vcenters_go_their_own_ways(simulator: Simulator, tmp_path: Path) ->
         asyncio.run(story())
     finally:
         other.kill()
+
+
+def test_a_stop_at_any_moment_logs_out_and_leaves_no_view(simulator: Simulator, tmp_path: Path) -> None:
+    async def story() -> None:
+        cert, key = certificate(tmp_path)
+        async with Proxy(simulator.port, cert, key).serve() as proxy:
+            way = simulator.endpoint(port=proxy.port, ca_bundle=str(cert))
+            for step in range(12):
+                async with following(way, wait=False):
+                    await asyncio.sleep(0.02 * step)  # before, in and after the login, the reading and the wait
+            assert proxy.calls["Logout"] == proxy.calls["Login"]
+            assert proxy.calls["DestroyView"] == proxy.calls["CreateContainerView"]
+
+    asyncio.run(story())

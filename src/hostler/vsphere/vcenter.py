@@ -31,6 +31,7 @@ T = TypeVar("T")
 log = structlog.get_logger("hostler.vsphere")
 
 STOP_SECONDS = 5.0
+CANCEL_SECONDS = 0.25
 # Told the ids of what changed, in one call per answer of the server; nothing in it means: how we stand has changed.
 Listener = Callable[[frozenset[str]], None]
 
@@ -91,8 +92,7 @@ class VCenter:
         self._stopped = True
         try:
             async with asyncio.timeout(bound):
-                await self._pool.run(self._watcher.stop)
-                await self._ended.wait()
+                await self._let_go(self._watcher)
         except TimeoutError:
             log.warning("vCenter does not let go; its connections are cut", vcenter=self.name)
             self._session.cut()
@@ -102,6 +102,16 @@ class VCenter:
             except TimeoutError:
                 log.warning("a thread is left in a call; it ends with the process", vcenter=self.name)
         self._pool.close()
+
+    async def _let_go(self, watcher: Watcher) -> None:
+        """Cancel the wait until the thread has ended: a cancel that overtakes the wait on its way finds nothing."""
+        while not self._ended.is_set():
+            await self._pool.run(watcher.stop)
+            try:
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    await self._ended.wait()
+            except TimeoutError:
+                continue
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` on the loop at every change from now on. It must be quick and must not raise."""
