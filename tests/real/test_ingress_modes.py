@@ -27,10 +27,14 @@ from tests.real.routing import (
 MakeNode = Callable[..., str]
 
 
-@pytest.fixture(autouse=True)
-def clean(sandbox: Sandbox) -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True)
+def openshift(sandbox: Sandbox) -> None:
     install_openshift(sandbox)
     undecide(sandbox)
+
+
+@pytest.fixture(autouse=True)
+def clean(sandbox: Sandbox, openshift: None) -> Iterator[None]:
     yield
     undecide(sandbox)
 
