@@ -149,6 +149,8 @@ class Watcher:
 
     def _watch(self, collector: Any) -> None:
         version, alive = self._sync(collector), time.monotonic()
+        if self._stop.is_set():
+            return  # perhaps in the middle of the listing: half of it is no knowledge
         self._failures = 0
         self._stand(Standing.CONNECTED, f"vCenter {self.session.name} is connected.")
         while not self._stop.is_set():
@@ -176,13 +178,20 @@ class Watcher:
         version = self._gather(collector, "", began=True)
         if self._watch_devices(collector):
             version = self._gather(collector, version)
-        self._tell(Batch((), self._clock(), complete=True))
+        if not self._stop.is_set():
+            self._tell(Batch((), self._clock(), complete=True))
         return version
 
     def _gather(self, collector: Any, version: str, began: bool = False) -> str:
         """Every page of what the server has to say now."""
         more = True
-        while more and (updates := self._wait(collector, version, 0)) is not None:
+        while more and not self._stop.is_set():
+            updates = self._wait(collector, version, 0)
+            if updates is None:
+                if began and not self._stop.is_set():
+                    # Believing it would mean that every host and VM is gone.
+                    raise Unreadable("a first look that shows nothing at all")
+                break
             version, more = updates.version, bool(updates.truncated)
             self._tell(self._batch(updates, began=began))
             began = False
