@@ -7,6 +7,7 @@ is no sandbox and no story: the operator looks at that cluster in a dry run, and
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -29,6 +30,7 @@ app = typer.Typer()
 
 # In the sandbox nobody else can hold a lease, so the demo need not wait the usual quarter of a minute for it.
 LEASE = {"HOSTLER_LEASE_DURATION_SECONDS": "4", "HOSTLER_LEASE_RENEW_SECONDS": "3", "HOSTLER_LEASE_RETRY_SECONDS": "1"}
+HERE = Path(".sandbox/demo")
 FLEET = "apiVersion: hostler.dev/v1alpha1\nkind: Fleet\nmetadata: {name: cluster}\nspec: {}\n"
 
 NEXT = """
@@ -47,17 +49,21 @@ Ctrl-C ends the operator and the sandbox.
 
 @app.command()
 def demo(
-    dir: Annotated[Path, typer.Option("--dir", metavar="DIR", help="The sandbox's folder.")] = Path(".sandbox/demo"),
+    dir: Annotated[Path | None, typer.Option("--dir", metavar="DIR", help="Folder of the sandbox.")] = None,
     once: Annotated[bool, typer.Option("--once", help="End after the story instead of waiting for Ctrl-C.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the sandbox running at the end.")] = False,
 ) -> None:
     """Watch Hostler at work: in a sandbox of its own, or with KUBECONFIG set on that cluster in a dry run."""
     if os.environ.get("KUBECONFIG"):
+        if dir is not None or once or keep:
+            raise typer.BadParameter("KUBECONFIG is set, so there is no sandbox: unset it, or leave these options out")
         _look_only()
         return
     from hostler.sandbox import Options, Sandbox
     from hostler.sandbox.build import Lines
 
+    dir = dir or HERE
+    _nobody_there(dir)
     say.note("Starting a sandbox. The first time on a machine it is built, which takes about ten minutes.")
     box = Sandbox.up(dir, Options(fleet="mixed"), Lines(say.note))
     say.note(box.news)
@@ -69,6 +75,22 @@ def demo(
             box.down()
 
 
+def _nobody_there(dir: Path) -> None:
+    """A sandbox that runs already is somebody's; the demo would end it at its own end."""
+    from hostler.sandbox import Sandbox
+
+    try:
+        box = Sandbox.open(dir)
+    except Complaint:
+        return  # there is none
+    if any(box.alive(part) for part in box.part_names):
+        raise Complaint(
+            f"A sandbox runs already in {dir}.",
+            hint=f"Use another --dir, or end that one: hostler sandbox down --dir {dir}",
+            code=Exit.REFUSED,
+        )
+
+
 def _look_only() -> None:
     """The user's own cluster: nothing is written, every decision is said once."""
     say.note(f"KUBECONFIG is set: looking at that cluster ({os.environ['KUBECONFIG']}) in a dry run.")
@@ -78,8 +100,12 @@ def _look_only() -> None:
 
 def _play(box: Sandbox, dir: Path, once: bool) -> None:
     address = f"127.0.0.1:{_free_port()}"
-    known = {"KUBECONFIG": str(box.layout.kubeconfig), "HOSTLER_OPERATOR": f"http://{address}"}
-    stage = Stage({**os.environ, **known, "HOSTLER_SANDBOX_DIR": str(dir), **LEASE}, address)
+    known = {
+        "KUBECONFIG": str(box.layout.kubeconfig),
+        "HOSTLER_OPERATOR": f"http://{address}",
+        "HOSTLER_SANDBOX_DIR": str(box.layout.root),
+    }
+    stage = Stage({**os.environ, **known, **LEASE}, address)
     stage.kubectl("create", "namespace", "hostler", again=True)
     stage.hostler("crds", "--apply")
     stage.kubectl("apply", "-f", "-", given=FLEET)
@@ -87,7 +113,7 @@ def _play(box: Sandbox, dir: Path, once: bool) -> None:
         _story(stage)
         if once:
             return
-        exports = " ".join(f"{name}={value}" for name, value in known.items())
+        exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in known.items())
         say.note(NEXT.format(exports=exports, hostler=".venv/bin/hostler" if _checkout() else "hostler"))
         stage.wait()
 

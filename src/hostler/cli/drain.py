@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import typer
 
@@ -19,11 +20,14 @@ from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
 from hostler.errors import Complaint, Exit
 from hostler.fleet.button import who_am_i
 from hostler.fleet.controller import effective_limit
+from hostler.fleet.guard import pause_of
 from hostler.fleet.model import NAME, Fleet, FleetSpec
 from hostler.host import keeper
 from hostler.host.ceiling import room
+from hostler.host.facts import Unknown
+from hostler.host.holds import held_by
 from hostler.kube.budget import WriteBudget
-from hostler.kube.client import Client
+from hostler.kube.client import Client, Gate
 from hostler.kube.errors import NotFound
 from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, POD, POD_DISRUPTION_BUDGET, VOLUME_ATTACHMENT
 from hostler.kube.metrics import Metrics
@@ -48,9 +52,40 @@ class Asked:
     dry_run: bool
 
 
-def writer_of(client: Client, dry_run: bool) -> Writer:
-    """A writer in a person's own name: they decided, so no gate holds it back; their RBAC does."""
-    return Writer(client, "cli", gate=lambda: None, budget=WriteBudget(), dry_run=dry_run)
+def writer_of(client: Client, dry_run: bool, gate: Gate = lambda: None) -> Writer:
+    """A writer in a person's own name: they decided, so only what they were not asked about holds it back."""
+    return Writer(client, "cli", gate=gate, budget=WriteBudget(), dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether a drain may go on: the stop button, and whether the node is still held by whoever drains it."""
+
+    node: Watch[Node]
+    fleet: Watch[Fleet]
+
+    def refusal(self, asked: Asked, who: str) -> str | None:
+        """The gate of each eviction. A pause is waited out; a lost hold ends the drain."""
+        pause = pause_of(self.fleet)
+        if pause.stopped and not asked.even_if_paused:
+            return pause.why
+        return self.lost(asked, who)
+
+    def lost(self, asked: Asked, who: str) -> str | None:
+        """Why the node is no longer ours to empty; None while it is."""
+        if asked.dry_run:
+            return None
+        node = self.node.store.get(asked.node)
+        if node is None:
+            return f"There is no node {asked.node} any more; nothing more is evicted."
+        hold = held_by(node, who)
+        if isinstance(hold, Unknown):
+            return f"{hold.why}; nothing more is evicted."
+        if hold is None:
+            return f"{asked.node} is no longer held by {who}: somebody released it, so nothing more is evicted."
+        if hold.yielded or not node.spec.unschedulable:
+            return f"{asked.node} was uncordoned by hand, so new pods may come; nothing more is evicted."
+        return None
 
 
 async def below_ceiling(client: Client, node: str, setting: str) -> None:
@@ -63,6 +98,24 @@ async def below_ceiling(client: Client, node: str, setting: str) -> None:
         raise Complaint(
             problem or left.why_not(node), hint="To do it all the same: --beyond-ceiling", code=Exit.REFUSED
         )
+
+
+async def hold_below_ceiling(
+    client: Client, writer: Writer, node: str, who: str, why: str, setting: str
+) -> keeper.Done:
+    """Hold a node if the ceiling allows it, and look once more afterwards: somebody may have held another meanwhile."""
+    await below_ceiling(client, node, setting)
+    done = await keeper.hold(client, writer, node, who, why, time.time)
+    limit, _ = effective_limit(await _spec(client), setting)
+    left = room(await client.list(NODE, type=Node), limit)
+    if done.changed and len(left.out) > left.allowed:
+        await keeper.let_go(client, writer, node, who)
+        raise Complaint(
+            f"{node} was released again: others were held at the same moment, and {left.why_not(node)}",
+            hint="Try again; to do it all the same: --beyond-ceiling",
+            code=Exit.REFUSED,
+        )
+    return done
 
 
 async def _spec(client: Client) -> FleetSpec:
@@ -80,10 +133,12 @@ async def drain_node(client: Client, asked: Asked, settings: Settings, *, live: 
         raise Complaint(
             f"The Fleet is paused{why}.", hint="`hostler resume` first, or --even-if-paused.", code=Exit.REFUSED
         )
-    if not asked.beyond_ceiling:
-        await below_ceiling(client, asked.node, settings[MAX_UNAVAILABLE])
-    writer = writer_of(client, asked.dry_run)
-    done = await keeper.hold(client, writer, asked.node, await who_am_i(client), asked.why, time.time)
+    writer, who = writer_of(client, asked.dry_run), await who_am_i(client)
+    if asked.beyond_ceiling:
+        done = await keeper.hold(client, writer, asked.node, who, asked.why, time.time)
+    else:
+        ceiling = settings[MAX_UNAVAILABLE]
+        done = await hold_below_ceiling(client, writer, asked.node, who, asked.why, ceiling)
     say.note(f"{'Would be: ' if asked.dry_run else ''}{done.why}.")
     policy = Policy(
         timeout=asked.timeout,
@@ -91,18 +146,23 @@ async def drain_node(client: Client, asked: Asked, settings: Settings, *, live: 
         evict_unmanaged=not settings[DRAIN_REFUSE_UNMANAGED],
     )
     try:
-        async with _watching(client) as sources:
+        async with _watching(client, asked.node) as (sources, standing):
+            gated = writer_of(client, asked.dry_run, lambda: standing.refusal(asked, who))
             with _progress(live) as show:
-                return await drain(
+                decision = await drain(
                     client,
                     sources,
-                    Executor(writer, time.time),
+                    Executor(gated, time.time),
                     asked.node,
                     policy=policy,
                     started=time.time(),
                     clock=time.time,
                     progress=lambda decision: show(decision.why),
+                    lost=lambda: standing.lost(asked, who),
                 )
+            if (gone := standing.lost(asked, who)) is not None:
+                raise Complaint(gone, hint=f"Pods left: {len(decision.left)}.", code=Exit.REFUSED)
+            return decision
     except asyncio.CancelledError:
         if not asked.dry_run:
             say.note(f"No more pods are asked to go, but {asked.node} stays held: {_back(asked.node)}")
@@ -114,7 +174,7 @@ def _back(node: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _watching(client: Client) -> AsyncIterator[Sources]:
+async def _watching(client: Client, node: str) -> AsyncIterator[tuple[Sources, Standing]]:
     """The caches a drain reads, complete, for as long as it lasts."""
     metrics = Metrics()
     sources = Sources(
@@ -123,7 +183,13 @@ async def _watching(client: Client) -> AsyncIterator[Sources]:
         Watch(client, VOLUME_ATTACHMENT, VolumeAttachment, metrics=metrics, indexes=ATTACHMENT_INDEXES),
         Watch(client, DAEMON_SET, Workload, metrics=metrics),
     )
-    watches = (sources.pods, sources.budgets, sources.attachments, sources.daemon_sets)
+    standing = Standing(
+        Watch(client, NODE, Node, metrics=metrics, fields=f"metadata.name={node}"),
+        Watch(client, FLEET, Fleet, metrics=metrics, absent=1.0),
+    )
+    watches: tuple[Watch[Any], ...] = (
+        sources.pods, sources.budgets, sources.attachments, sources.daemon_sets, standing.node, standing.fleet,
+    )  # fmt: skip
     tasks = [asyncio.create_task(watch.run()) for watch in watches]
     try:
         for watch in watches:
@@ -137,7 +203,7 @@ async def _watching(client: Client) -> AsyncIterator[Sources]:
                     hint="The node stays held; nothing was evicted.",
                     code=Exit.UNREACHABLE,
                 ) from None
-        yield sources
+        yield sources, standing
     finally:
         for task in tasks:
             task.cancel()

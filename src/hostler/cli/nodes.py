@@ -12,6 +12,7 @@ from hostler.settings.foundation import (
     DRAIN_REFUSE_EMPTY_DIR,
     DRAIN_REFUSE_UNMANAGED,
     DRAIN_TIMEOUT_SECONDS,
+    DRY_RUN,
     MAX_UNAVAILABLE,
 )
 from hostler.settings.model import Settings
@@ -25,43 +26,44 @@ Node = Annotated[str, typer.Argument(metavar="NODE", help="The name of the node.
 Beyond = Annotated[
     bool, typer.Option("--beyond-ceiling", help="Even if MAX_UNAVAILABLE nodes are out of service already.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")]
 
 
 @app.command()
-@flags.takes(*flags.CLUSTER, MAX_UNAVAILABLE)
+@flags.takes(*flags.CLUSTER, MAX_UNAVAILABLE, DRY_RUN)
 def hold(
     settings: Settings,
     node: Node,
     why: Annotated[str, typer.Option("--why", help="The reason; everybody who looks at the node will see it.")],
     holder: Annotated[str, typer.Option("--holder", help="Hold in this name instead of your own.")] = "",
     beyond: Beyond = False,
-    dry_run: DryRun = False,
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
     """Keep a node out of service: cordon it and say for whom and why. Others' holds stay."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.cli.drain import below_ceiling, writer_of
+    from hostler.cli.drain import hold_below_ceiling, writer_of
     from hostler.fleet.button import who_am_i
     from hostler.host import keeper
 
+    _given(why, "--why")
+    dry_run = settings[DRY_RUN]
+
     async def work(client: Client) -> keeper.Done:
-        if not beyond:
-            await below_ceiling(client, node, settings[MAX_UNAVAILABLE])
         who = holder or await who_am_i(client)
-        return await keeper.hold(client, writer_of(client, dry_run), node, who, why, time.time)
+        writer = writer_of(client, dry_run)
+        if beyond:
+            return await keeper.hold(client, writer, node, who, why, time.time)
+        return await hold_below_ceiling(client, writer, node, who, why, settings[MAX_UNAVAILABLE])
 
     _say(ask_cluster(settings, work), node, dry_run, output)
 
 
 @app.command()
-@flags.takes(*flags.CLUSTER)
+@flags.takes(*flags.CLUSTER, DRY_RUN)
 def release(
     settings: Settings,
     node: Node,
     holder: Annotated[str, typer.Option("--holder", help="Release this holder's hold instead of your own.")] = "",
     everybody: Annotated[bool, typer.Option("--all", help="Release every hold on the node.")] = False,
-    dry_run: DryRun = False,
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
     """End a hold. The last one to leave uncordons the node, unless it was cordoned before."""
@@ -69,6 +71,10 @@ def release(
     from hostler.cli.drain import writer_of
     from hostler.fleet.button import who_am_i
     from hostler.host import keeper
+
+    if holder and everybody:
+        raise typer.BadParameter("--holder releases one hold and --all every hold: give one of them")
+    dry_run = settings[DRY_RUN]
 
     async def work(client: Client) -> keeper.Done:
         who = await who_am_i(client)
@@ -78,7 +84,9 @@ def release(
 
 
 @app.command()
-@flags.takes(*flags.CLUSTER, MAX_UNAVAILABLE, DRAIN_TIMEOUT_SECONDS, DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED)
+@flags.takes(
+    *flags.CLUSTER, MAX_UNAVAILABLE, DRAIN_TIMEOUT_SECONDS, DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED, DRY_RUN
+)
 def drain(
     settings: Settings,
     node: Node,
@@ -88,17 +96,23 @@ def drain(
     ] = None,
     beyond: Beyond = False,
     even_if_paused: Annotated[bool, typer.Option("--even-if-paused", help="Also while the Fleet is paused.")] = False,
-    dry_run: DryRun = False,
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
     """Hold a node and move its pods away, as PodDisruptionBudgets allow; ends when it is empty or time is up."""
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.drain import Asked, drain_node, ended
 
-    asked = Asked(node, why, timeout or settings[DRAIN_TIMEOUT_SECONDS], beyond, even_if_paused, dry_run)
+    _given(why, "--why")
+    timeout = timeout or settings[DRAIN_TIMEOUT_SECONDS]
+    asked = Asked(node, why, timeout, beyond, even_if_paused, settings[DRY_RUN])
     live = output is say.Output.TABLE
     decision = ask_cluster(settings, lambda client: drain_node(client, asked, settings, live=live))
     ended(decision, asked, output)
+
+
+def _given(text: str, flag: str) -> None:
+    if not text.strip():
+        raise typer.BadParameter(f"{flag} is empty; say why, in a few words")
 
 
 def _say(done: Done, node: str, dry_run: bool, output: say.Output) -> None:

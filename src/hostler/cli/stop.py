@@ -30,6 +30,8 @@ def pause(
     from hostler.cli.cluster import ask_cluster
     from hostler.fleet.button import press
 
+    if not why.strip():
+        raise typer.BadParameter("--why is empty; say why, in a few words")
     _say(ask_cluster(settings, lambda client: press(client, why=why, wait=wait)), output)
 
 

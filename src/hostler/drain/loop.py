@@ -31,10 +31,13 @@ async def drain(
     started: Instant,
     clock: Callable[[], Instant],
     progress: Progress = lambda decision: None,
+    lost: Callable[[], str | None] = lambda: None,
 ) -> Decision:
     """Empty a node and return how it ended. `progress` is called whenever the decision's words change.
 
-    The node must be cordoned before. In a dry run the first decision is said and returned.
+    The node must be cordoned before. `lost` says why it no longer is ours to empty: then nothing more is evicted and
+    the drain ends refused, or it would evict for ever what the scheduler goes on sending. In a dry run the first
+    decision is said and returned.
     """
     changed = asyncio.Event()
     _listen(sources, node, changed)
@@ -43,6 +46,8 @@ async def drain(
         changed.clear()  # before looking: a change during the look must not be lost
         facts = observe(sources, node, started, memory, clock(), kept)
         decision = decide(facts, policy, clock())
+        if (why := lost()) is not None:
+            return Decision(State.REFUSED, (), why, None, left=decision.left, verdicts=decision.verdicts)
         if decision.state is State.WAITING_FOR_VOLUMES and not kept:
             kept = await volumes_of_staying(client, decision.verdicts)
             if kept:

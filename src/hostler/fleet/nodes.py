@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hostler.drain.blockers import foreseen, said_of
 from hostler.drain.decide import decide
-from hostler.drain.model import Act, Decision, Facts, Memory, Policy
+from hostler.drain.model import Act, Blocker, Decision, Facts, Memory, Policy
 from hostler.drain.observe import Sources, observe
 from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.host.ceiling import Room
@@ -83,7 +83,10 @@ class NodeExplainers:
             f"{taken}, {room.allowed} allowed ({room.limit})",
             decided=not room.admits(name),
         )
-        may = f"{name} may be taken out of service." if room.admits(name) else room.why_not(name)
+        if name in room.out:
+            may = f"{name} is out of service by us already."
+        else:
+            may = f"{name} may be taken out of service." if room.admits(name) else room.why_not(name)
         return Explanation("ceiling", may, rules=(rule,))
 
     def drain(self, name: str) -> Explanation | None:
@@ -101,7 +104,9 @@ class NodeExplainers:
             seen("volume attachments", then(facts.attachments, len), now),
             seen("disruption budgets", then(facts.budgets, len), now),
         )
-        return Explanation("drain", f"If it were drained now: {decision.why}", rules, shown)
+        return Explanation(
+            "drain", f"If it were drained now: {decision.why}{_held_back(facts, decision)}", rules, shown
+        )
 
     def drain_plan(self, name: str) -> Explanation | None:
         """What a drain of this node would do now, in order, with what would hold it back."""
@@ -109,9 +114,7 @@ class NodeExplainers:
         if looked is None:
             return None
         facts, decision, _ = looked
-        budgets = value_or(facts.budgets, ())
-        ahead = foreseen(decision.verdicts, budgets)
-        blocked = {blocker.pod: blocker.why for blocker in ahead}
+        blocked = {blocker.pod: blocker.why for blocker in _ahead(facts, decision)}
         actions = tuple(
             Action("evict", verdict.key, verdict.why, held_back=blocked.get(verdict.key, ""))
             for verdict in decision.verdicts
@@ -122,8 +125,8 @@ class NodeExplainers:
             for verdict in decision.verdicts
             if verdict.act is not Act.EVICT
         )
-        held = f" {said_of(ahead)}." if ahead else ""
-        return Explanation("drain", f"If it were drained now: {decision.why}{held}", rules, actions=actions)
+        outcome = f"If it were drained now: {decision.why}{_held_back(facts, decision)}"
+        return Explanation("drain", outcome, rules, actions=actions)
 
     def _drained(self, name: str) -> tuple[Facts, Decision, Instant] | None:
         if self.nodes.store.get(name) is None:
@@ -137,3 +140,14 @@ class NodeExplainers:
         if age is None:
             return FactSeen(name, known=False, why=self.nodes.problem or "nodes are still being read")
         return seen(name, Known(value, self.clock() - age), self.clock())
+
+
+def _ahead(facts: Facts, decision: Decision) -> tuple[Blocker, ...]:
+    budgets = value_or(facts.budgets, ())
+    return foreseen(decision.verdicts, budgets)
+
+
+def _held_back(facts: Facts, decision: Decision) -> str:
+    """What the budgets, as they stand, would hold back; empty where nothing."""
+    ahead = _ahead(facts, decision)
+    return f" {said_of(ahead)}." if ahead else ""

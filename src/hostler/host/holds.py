@@ -112,9 +112,16 @@ def _read(entry: dict[str, Any]) -> Hold:
     if not isinstance(before, bool):
         raise ValueError(f"the hold of {holder} does not say whether the node was cordoned before")
     why, since, recordoned, yielded = (
-        str(rest.pop(key, "") or "") for key in ("why", "since", "recordoned", "yielded")
+        printable(str(rest.pop(key, "") or "")) for key in ("why", "since", "recordoned", "yielded")
     )
+    if not holder.isprintable():
+        raise ValueError("a hold's holder is not printable text")
     return Hold(holder, why, since, before, recordoned, yielded, extra=rest)
+
+
+def printable(text: str) -> str:
+    """Without what would move a terminal's cursor: whoever may annotate a node must not write on admins' screens."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def active(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
@@ -134,16 +141,30 @@ def held_by(node: Node, holder: str) -> Hold | Unknown | None:
 # -- changing: every function here is pure and safe to repeat
 
 
-def place(node: Node, holder: str, why: str, now: Instant, *, also: Mapping[str, str | None] | None = None) -> Change:
-    """Hold a node: cordon it and say for whom. `also` are annotations to set (or, None, to clear) in the same patch."""
+def place(
+    node: Node,
+    holder: str,
+    why: str,
+    now: Instant,
+    *,
+    also: Mapping[str, str | None] | None = None,
+    anew: bool = False,
+) -> Change:
+    """Hold a node: cordon it and say for whom. `also` are annotations to set (or, None, to clear) in the same patch.
+
+    `anew`: somebody asks for it now, so a hold of theirs that had yielded to a hand begins again. Without it a hold
+    that yielded stays so: what repeats itself every pass must not fight with people.
+    """
     name, also = node.metadata.name, also or {}
-    if not holder.strip() or len(holder) > HOLDER_LIMIT:
-        return Refusal(f"A hold needs the name of its holder, at most {HOLDER_LIMIT} characters.")
+    if not holder.strip() or not holder.isprintable() or len(holder) > HOLDER_LIMIT:
+        return Refusal(f"A hold needs the name of its holder, printable and at most {HOLDER_LIMIT} characters.")
     holds = holds_of(node)
     if isinstance(holds, Unknown):
         return Refusal(f"{name} is not held: {holds.why}.")
     mine = next((hold for hold in holds if hold.holder == holder), None)
-    why = cut(why, WHY_LIMIT)
+    if anew and mine is not None and mine.yielded:
+        holds, mine = tuple(hold for hold in holds if hold is not mine), None
+    why = cut(printable(why), WHY_LIMIT)
     if mine is not None and not mine.implied:
         # Held and yet schedulable is for `keep` to decide, not for whoever repeats a request.
         if mine.why == why and _stands(node, also):

@@ -140,7 +140,7 @@ async def hold(
     also: Mapping[str, str | None] | None = None,
 ) -> Done:
     """Hold a node in a holder's name. A refusal is raised as a Complaint."""
-    return await _change(client, writer, node, lambda found: place(found, holder, why, clock(), also=also))
+    return await _change(client, writer, node, lambda found: place(found, holder, why, clock(), also=also, anew=True))
 
 
 async def let_go(
