@@ -1,4 +1,4 @@
-"""Many small pieces in a row are taken together: fewer wake-ups, the same order, a hundredth of a second later.
+"""Many small pieces in a row are taken together: fewer wake-ups, the same order, a twentieth of a second later.
 
 The API server flushes every event by itself. In a burst the loop would wake for each: reading, decrypting, parsing and
 scheduling cost three times what decoding the event does. While events come thick and fast we therefore ask the kernel
@@ -14,8 +14,8 @@ import sys
 import aiohttp
 
 PIECE = 1 << 19  # wake for this many bytes at once, while closed
-MOMENT = 0.02  # but never wait longer than this
-BUSY = 0.05  # two pieces closer together than this are a burst; longer than MOMENT, or a burst would end itself
+MOMENT = 0.05  # but never wait longer than this
+BUSY = 0.12  # two pieces closer together than this are a burst; longer than MOMENT, or a burst would end itself
 
 
 class Valve:
