@@ -144,3 +144,9 @@ def test_a_pod_that_terminates_for_too_long_is_not_waited_for_by_our_own_clock()
     assert judge(stuck, around(policy, memory=Memory(terminating={uid: NOW - 59}))).act is Act.WAIT
     assert judge(stuck, around(policy, memory=Memory(terminating={uid: NOW - 60}))).act is Act.SKIP
     assert judge(stuck, around(memory=Memory(terminating={uid: NOW - 9999}))).act is Act.WAIT
+
+
+def test_a_mirror_pod_is_left_alone_even_if_it_claims_a_daemon_set_that_is_gone() -> None:
+    """Found by the property test: the owner was judged first, and an orphan of a DaemonSet is evicted."""
+    gone = Around(Policy(), Known(frozenset(), NOW), Memory(), NOW)
+    assert judge(pod("a", owner="DaemonSet", mirror=True), gone).act is Act.SKIP

@@ -124,8 +124,8 @@ def _unmanaged(pod: Pod, around: Around) -> Said:
 FILTERS: tuple[Filter, ...] = (
     _selected,
     _long_gone,
-    _daemon_set,
     _mirror,
+    _daemon_set,
     _terminating,
     _finished,
     _local_storage,
