@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import random
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ from hostler.host.facts import Known, Unknown
 from hostler.vsphere.faults import Kind, Refused
 from hostler.vsphere.session import Standing
 from hostler.vsphere.vcenter import VCenter
+from hostler.vsphere.vmomi import BROKEN, Stub, Unreadable, service
 from tests.real.vsphere_world import PASSWORD, Proxy, Simulator, certificate, eventually, following, measured
 
 
@@ -214,3 +219,30 @@ def test_a_stop_at_any_moment_logs_out_and_leaves_no_view(simulator: Simulator, 
             assert proxy.calls["DestroyView"] == proxy.calls["CreateContainerView"]
 
     asyncio.run(story())
+
+
+def test_a_connection_cut_at_any_moment_leaves_no_socket_behind(simulator: Simulator) -> None:
+    dice = random.Random(7)
+    endpoint = simulator.endpoint()
+    calls: list[str] = []
+
+    def ask(stub: Stub, times: int) -> None:
+        try:
+            for _ in range(times):
+                service(stub).RetrieveContent()
+        except (*BROKEN, Unreadable):
+            return
+
+    for _ in range(100):
+        stub = Stub(endpoint.host, endpoint.port, endpoint.tls(), 10.0, calls.append)
+        threads = [threading.Thread(target=ask, args=(stub, dice.randrange(1, 8))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(dice.uniform(0, 0.05))
+        stub.cut()
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive(), "the call did not end with its connection"
+        del stub, threads, thread
+    assert len(calls) > 60
+    gc.collect()  # a socket that nobody closed warns here, and warnings are errors

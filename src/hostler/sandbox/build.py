@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -66,7 +66,11 @@ def find(program: str) -> Path | None:
     except (FileNotFoundError, msgspec.DecodeError):
         return None
     binary = cache_dir() / f"{program}-{known.key}"
-    return binary if os.access(binary, os.X_OK) else None
+    if not os.access(binary, os.X_OK):
+        return None
+    with suppress(OSError):  # a cache we may only read
+        os.utime(binary)  # what is used is not forgotten for what another checkout builds
+    return binary
 
 
 def ensure(program: str, progress: Progress, *, force: bool = False) -> Path:
@@ -213,9 +217,9 @@ def _write_atomically(path: Path, data: bytes) -> None:
 
 
 def _forget_older(program: str, newest: Path) -> None:
-    """Keep the newest three builds: each is 150 MB, and a sandbox that runs may still want an older one."""
+    """Keep the five builds used last: each may be 150 MB, and another checkout may still want an older one."""
     built = [p for p in cache_dir().glob(f"{program}-*") if p.suffix == "" and p.is_file()]
-    for old in sorted(built, key=lambda p: p.stat().st_mtime, reverse=True)[3:]:
+    for old in sorted(built, key=lambda p: p.stat().st_mtime, reverse=True)[5:]:
         if old != newest:
             old.unlink(missing_ok=True)
 
