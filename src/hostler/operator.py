@@ -46,6 +46,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object, Pod, PodDisruptionBudget, VolumeAttachment, Workload
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
+from hostler.maintenance.room import MaintenanceRoom
 from hostler.settings import foundation as say
 from hostler.settings.model import Settings
 
@@ -135,6 +136,8 @@ class Operator:
         )  # fmt: skip
         for watch in self._watches():
             self._begin(watch.run(), watch.kind.resource)
+        if self._maintenance is not None:
+            self._maintenance.start()
         for controller in self._controllers:
             self._begin(controller.run(), controller.name)
         self._begin(self._leader.run(), "lease")
@@ -186,6 +189,9 @@ class Operator:
         self._ingress = self._make_ingress() if self._on("ingress") else None
         if self._ingress is not None:
             self._controllers.append(self._ingress.controller)
+        self._maintenance = self._make_maintenance() if self._on("maintenance") else None
+        if self._maintenance is not None:
+            self._controllers.append(self._maintenance.controller)
         self._lookout = Lookout(self._client, self._guard, changed=self._wake_all)
         self._listen()
         self._serve()
@@ -198,6 +204,14 @@ class Operator:
             self._client, self._writer("ingress"), self._recorder, self._settings, fleet=self._fleet,
             nodes=self._nodes, pods=self._sources.pods, budgets=self._sources.budgets, metrics=self._metrics,
             as_leader=self._as_leader,
+        )  # fmt: skip
+
+    def _make_maintenance(self) -> MaintenanceRoom:
+        return MaintenanceRoom(
+            self._client, self._writer("maintenance"), self._recorder, self._settings,
+            gate=self._guard.gate_for("maintenance"), nodes=self._nodes, sources=self._sources, drain=self._policy(),
+            room=self._status.room, metrics=self._metrics, as_leader=self._as_leader,
+            acting=lambda: self._leader.acting(),
         )  # fmt: skip
 
     def _writer(self, capability: str, budget: WriteBudget | None = None) -> Writer:
@@ -261,6 +275,8 @@ class Operator:
         self._nodes.store.listen(node_changed)
         if self._ingress is not None:
             self._ingress.listen()
+        if self._maintenance is not None:
+            self._maintenance.listen()
         self._fleet.store.listen(lambda *_: self._wake_all())
 
     def _wake_all(self) -> None:
@@ -268,6 +284,8 @@ class Operator:
         fleet.queue.add(NAME, after=0.05)
         if self._ingress is not None:
             self._ingress.wake_all()
+        if self._maintenance is not None:
+            self._maintenance.wake_all()
         for node in self._nodes.store.values():
             if self._keeper.concerns(node):
                 holds.queue.add(node.metadata.name, priority=2)
@@ -306,6 +324,8 @@ class Operator:
         yield from (self._sources.pods, self._sources.budgets, self._sources.attachments, self._sources.daemon_sets)
         if self._ingress is not None:
             yield from self._ingress.watches()
+        if self._maintenance is not None:
+            yield from self._maintenance.watches()
 
     def _unready(self) -> list[str]:
         return [why for watch in self._watches() if (why := _not_in_step(watch)) is not None]
@@ -334,6 +354,8 @@ class Operator:
             _, late = await asyncio.wait(working, timeout=GRACE) if working else (set(), set())
             if late:
                 log.warning("not everything finished in time", left=sorted(task.get_name() for task in late))
+            if self._maintenance is not None:
+                await self._maintenance.stop()
             await self._recorder.stop()
             await self._leader.stop(within=2.0)
         for task in self._tasks:

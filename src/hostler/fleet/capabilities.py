@@ -16,7 +16,7 @@ class Capability:
     help: str
     always: bool = False  # part of the house; cannot be switched off by --only
     by_default: bool = False  # on without being named, if `needs` is met
-    needs: str = ""  # the environment name of the setting it cannot work without
+    needs: tuple[str, ...] = ()  # environment names of settings: it cannot work without at least one of them
     incumbents: tuple[Incumbent, ...] = ()
     built: bool = False
 
@@ -44,7 +44,8 @@ CAPABILITIES: tuple[Capability, ...] = (
         "maintenance",
         "Empties and moves worker VMs when their ESXi host enters maintenance.",
         by_default=True,
-        needs="VCENTER_HOST",
+        needs=("VCENTER_HOST", "VCENTERS_FILE"),
+        built=True,
         incumbents=(
             Incumbent(
                 "the GPU node vSphere maintenance controller",
@@ -140,12 +141,13 @@ def _choose(capability: Capability, only: Collection[str], configured: Collectio
     named = name in only
     if not capability.built:
         return Choice(capability, False, "It is not part of this version.")
-    if capability.needs and capability.needs not in configured:
-        return Choice(capability, False, f"It needs {capability.needs}, which is not set.")
+    if capability.needs and not any(one in configured for one in capability.needs):
+        return Choice(capability, False, f"It needs {' or '.join(capability.needs)}, which is not set.")
     if named:
         return Choice(capability, True, "It is named by --only.")
     if only:
         return Choice(capability, False, "It is not named by --only.")
     if capability.by_default:
-        return Choice(capability, True, f"It is on by default because {capability.needs} is set.")
+        given = next((one for one in capability.needs if one in configured), "what it needs")
+        return Choice(capability, True, f"It is on by default because {given} is set.")
     return Choice(capability, False, f"It is off until named: --only {name}.")

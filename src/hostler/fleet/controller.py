@@ -85,10 +85,10 @@ class FleetController:
             return True
         return before.metadata.annotations.get(HOLDS) != after.metadata.annotations.get(HOLDS)
 
-    def room(self) -> Room:
-        """What the ceiling leaves now, over all nodes."""
+    def room(self, also_out: Iterable[str] = ()) -> Room:
+        """What the ceiling leaves now, over all nodes; `also_out` is out without a Node to show it."""
         limit, _ = effective_limit(self._spec(), self._limit)
-        return room(self._nodes.store.values(), limit)
+        return room(self._nodes.store.values(), limit, also_out)
 
     def status(self) -> FleetStatus:
         """The status as of now, whether or not there is a Fleet to write it to."""

@@ -41,7 +41,7 @@ OPERATOR = Setting(
 # -- run
 CONFIG = Setting("HOSTLER_CONFIG", PATH, "", "YAML file with settings, one `key: value` per line.", RUN, in_file=False)
 ONLY = Setting(
-    "HOSTLER_ONLY", names(OPTIONAL_NAMES), (), "Capabilities to run. Unset: maintenance, if VCENTER_HOST is set.", RUN
+    "HOSTLER_ONLY", names(OPTIONAL_NAMES), (), "Capabilities to run. Unset: maintenance, if a vCenter is set.", RUN
 )
 DRY_RUN = Setting("DRY_RUN", SWITCH, False, "Say what would be done and write nothing anywhere.", RUN)
 LOG_FORMAT = Setting(

@@ -1,4 +1,4 @@
-"""The settings of maintenance: names and defaults of seed 002, exactly. They move into that room when it is built."""
+"""The settings of maintenance: names and defaults of seed 002, exactly, and two of our own."""
 
 from __future__ import annotations
 
@@ -29,12 +29,19 @@ GUEST_SHUTDOWN_TIMEOUT_SECONDS = Setting(
 POWER_ON_TIMEOUT_SECONDS = Setting(
     "POWER_ON_TIMEOUT_SECONDS", seconds(1), 300.0, "Wait for a started VM's node to become Ready.", ROOM
 )
+RELOCATE_TIMEOUT_SECONDS = Setting(
+    "RELOCATE_TIMEOUT_SECONDS", seconds(1), 600.0, "Cancel the move of a stopped VM after this.", ROOM
+)
+MAINTENANCE_CLUSTERS = Setting(
+    "HOSTLER_MAINTENANCE_CLUSTERS", TEXT, "", "Further clusters a stopped VM may move to, separated by commas.", ROOM
+)
 MAX_CONCURRENT_DRAINS = Setting("MAX_CONCURRENT_DRAINS", whole(1), 1, "Nodes drained at the same time.", ROOM)
 
 SETTINGS: tuple[AnySetting, ...] = (
     VCENTER_HOST, VCENTER_USER, VCENTER_PASSWORD, VCENTER_USER_FILE, VCENTER_PASSWORD_FILE, VCENTER_CA_BUNDLE,
     VCENTER_TLS_VERIFY, VCENTERS_FILE, GPU_NODE_LABEL, POLL_INTERVAL_SECONDS,
-    GUEST_SHUTDOWN_TIMEOUT_SECONDS, POWER_ON_TIMEOUT_SECONDS, MAX_CONCURRENT_DRAINS,
+    GUEST_SHUTDOWN_TIMEOUT_SECONDS, POWER_ON_TIMEOUT_SECONDS, RELOCATE_TIMEOUT_SECONDS, MAX_CONCURRENT_DRAINS,
+    MAINTENANCE_CLUSTERS,
 )  # fmt: skip
 
 

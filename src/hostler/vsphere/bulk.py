@@ -105,10 +105,25 @@ OPTIONAL = (
 
 def missing_privileges(session: Session, entities: Collection[str], wanted: Collection[Privilege]) -> list[Privilege]:
     """Which of these our user lacks on any of the entities ("" is the root of the inventory); one call."""
+    lacking = {one.id for found in lacking_on(session, entities, wanted).values() for one in found}
+    return [one for one in wanted if one.id in lacking]
+
+
+def lacking_on(
+    session: Session, entities: Collection[str], wanted: Collection[Privilege]
+) -> dict[str, list[Privilege]]:
+    """Which of these our user lacks, by entity; one call. Who lacks nothing is not in the answer."""
     content = session.content
     manager = vim.AuthorizationManager(content.authorizationManager._moId, session.calls)
     key = content.sessionManager.currentSession.key
     objects = [vim.ManagedEntity(one, session.calls) if one else content.rootFolder for one in sorted(entities)]
     answer = manager.HasPrivilegeOnEntities(objects, key, [one.id for one in wanted])
-    lacking = {one.privId for entity in answer or () for one in entity.privAvailability or () if not one.isGranted}
-    return [one for one in wanted if one.id in lacking]
+    by_id = {one.id: one for one in wanted}
+    root = moref(content.rootFolder)
+    lacking: dict[str, list[Privilege]] = {}
+    for entity in answer or ():
+        found = [by_id[one.privId] for one in entity.privAvailability or () if not one.isGranted]
+        if found:
+            name = moref(entity.entity)
+            lacking["" if name == root else name] = found
+    return lacking

@@ -157,7 +157,7 @@ TASK: Paths = {
     "info.startTime": ("started", _instant),
     "info.error": ("error", _error),
 }
-CLUSTER: Paths = {"name": ("name", _text), "configurationEx": ("", _drs)}
+CLUSTER: Paths = {"name": ("name", _text), "resourcePool": ("pool", moref), "configurationEx": ("", _drs)}
 PLACE: Paths = {"name": ("name", _text)}
 FIELDS: Paths = {"field": ("names", _fields)}
 # Only where a host offers devices.

@@ -12,11 +12,13 @@ from typing import TypeAlias
 
 from hostler.host.facts import Unknown
 from hostler.instant import Instant
-from hostler.vsphere.faults import Fault
+from hostler.vsphere.outcomes import Fault
 
 NOT_SAID = Unknown("vCenter has not said")
 NOT_READ = Unknown("not read: its host offers no passthrough device and nobody follows this VM")
 ENTER_MAINTENANCE = "HostSystem.enterMaintenanceMode"
+POWER_ON, POWER_OFF = "VirtualMachine.powerOn", "VirtualMachine.powerOff"
+RELOCATE = "VirtualMachine.relocate"
 Names: TypeAlias = tuple[str, ...]
 
 
@@ -134,6 +136,7 @@ class Task:
 class Cluster:
     moref: str
     name: str = ""
+    pool: str = ""  # its root resource pool: a VM that comes from another cluster needs it
     drs_enabled: bool | Unknown = NOT_SAID
     drs_behaviour: str = ""  # fullyAutomated, partiallyAutomated, manual
     overrides_allowed: bool = True

@@ -138,6 +138,12 @@ class VCenter:
         """Which privileges our user lacks on any of these entities ("" = everywhere)."""
         return await self._read("privileges", lambda: bulk.missing_privileges(self._session, entities, wanted))
 
+    async def lacking_privileges(
+        self, entities: Collection[str], wanted: Collection[bulk.Privilege]
+    ) -> Fact[dict[str, list[bulk.Privilege]]]:
+        """As `missing_privileges`, by entity; who lacks nothing is not in the answer."""
+        return await self._read("privileges", lambda: bulk.lacking_on(self._session, entities, wanted))
+
     async def look(self, vms: Collection[str]) -> Fact[list[Vm]]:
         """These VMs as they are now, devices too: one call. For right before something drastic.
 

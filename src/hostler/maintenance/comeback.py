@@ -1,0 +1,281 @@
+"""How a stopped VM comes back: on another host, on its own, or not yet; and when its node is in service again. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hostler.drain import decide as drains
+from hostler.drain import model as drain
+from hostler.host.conditions import names
+from hostler.host.facts import Unknown
+from hostler.host.holds import Refusal
+from hostler.instant import Instant
+from hostler.maintenance.hosts import Is
+from hostler.maintenance.model import (
+    BOOT_BEFORE,
+    HOST,
+    MIGRATED_TO,
+    POWER_ON_SINCE,
+    RELEASE_SECONDS,
+    RELOCATE_SINCE,
+    SHUTDOWN_SINCE,
+    SINCE,
+    STATE,
+    TARGET,
+    CancelTask,
+    Decision,
+    PatchNode,
+    PowerOn,
+    Relocate,
+    State,
+    Wish,
+    cleared,
+    stamp,
+)
+from hostler.maintenance.patches import moved, noted, released, tainted
+from hostler.maintenance.placement import Placement, place, tied
+from hostler.maintenance.view import View, frozen, wait
+from hostler.vsphere.records import POWER_ON, RELOCATE, Host
+
+_LONG_AGO: Instant = 0.0
+
+
+# -- the two states
+
+
+def powered_off(view: View) -> Decision:
+    """Off for its host's maintenance. Somebody may have started it meanwhile: then that is what counts."""
+    subject, vm = view.subject, view.vm
+    if vm.power == "poweredOn":
+        return _running(view, State.POWERED_OFF)
+    if vm.power != "poweredOff":
+        return frozen(subject, State.POWERED_OFF, f"VM {vm.name} is {vm.power}, which is neither on nor off")
+    boot = view.node.status.node_info.boot_id
+    if boot and subject.annotations.get(BOOT_BEFORE) != boot:
+        # Only ever written while vCenter says off: whatever boot id comes later is of a later boot.
+        patch = noted(view.node, {BOOT_BEFORE: boot}, f"the boot of {subject.name} that has ended is written down")
+        return Decision(subject.name, State.POWERED_OFF, "off", patch.why, "then a place is looked for", patch)
+    return _clear(view) or start(view)
+
+
+def migrated(view: View) -> Decision:
+    """Running elsewhere; the state alone proves nothing, vCenter's power state does."""
+    vm = view.vm
+    if vm.power == "poweredOff":
+        return now_off(view, f"VM {vm.name} is off again")
+    if vm.power != "poweredOn":
+        return frozen(view.subject, State.MIGRATED, f"VM {vm.name} is {vm.power}, which is neither on nor off")
+    return _running(view, State.MIGRATED)
+
+
+def _running(view: View, state: State) -> Decision:
+    subject, host = view.subject, view.host_name
+    if view.here.what is Is.UNKNOWN:
+        return frozen(subject, state, f"ESXi host {host}: {view.here.why}")
+    if view.here.leaving:
+        why = f"VM {view.vm.name} runs on {host}, which goes into maintenance: it is emptied again"
+        patch = moved(view.node, State.DRAINING, host, view.now, why, event="DrainingAgain",
+                      also=cleared(*_STATE), warning=True)  # fmt: skip
+        return _done(view, State.DRAINING, "draining", patch, "its pods are evicted")
+    if state is State.POWERED_OFF and host != subject.origin:
+        return now_elsewhere(view)
+    return _finish(view, state)
+
+
+_STATE = (STATE, HOST, SINCE)
+
+
+# -- transitions
+
+
+def now_off(view: View, why: str) -> Decision:
+    """vCenter says that it is off: that, and nothing less, makes the state."""
+    subject = view.subject
+    also = {BOOT_BEFORE: view.node.status.node_info.boot_id or None, MIGRATED_TO: None, POWER_ON_SINCE: None,
+            RELOCATE_SINCE: None, SHUTDOWN_SINCE: None}  # fmt: skip
+    origin = subject.origin or view.host_name
+    patch = moved(view.node, State.POWERED_OFF, origin, view.now, why, event="PoweredOff", also=also)
+    return _done(view, State.POWERED_OFF, "off", patch, "a place to start it is looked for")
+
+
+def now_elsewhere(view: View) -> Decision:
+    """It runs on another host that is in service, whoever did that."""
+    subject, host = view.subject, view.host_name
+    why = f"VM {view.vm.name} runs on {host} now"
+    patch = moved(view.node, State.MIGRATED, subject.origin, view.now, why, event="Migrated",
+                  also={MIGRATED_TO: host, TARGET: None, RELOCATE_SINCE: None})  # fmt: skip
+    return _done(view, State.MIGRATED, "started", patch, "its node becomes Ready")
+
+
+def _done(view: View, state: State, phase: str, patch: PatchNode | Refusal, release: str) -> Decision:
+    if isinstance(patch, Refusal):
+        current = view.subject.state
+        return frozen(view.subject, current if isinstance(current, State) else None, patch.why)
+    return Decision(view.subject.name, state, phase, patch.why, release, patch)
+
+
+# -- the node is in service again
+
+
+def _finish(view: View, state: State) -> Decision:
+    """Uncordon on evidence that is newer than the power-on: the kubelet's last Ready outlives its machine by 40 s."""
+    subject, host = view.subject, view.host_name
+    before, boot = subject.annotations.get(BOOT_BEFORE, ""), view.node.status.node_info.boot_id
+    booted = bool(before) and bool(boot) and before != boot
+    if not (subject.ready and (booted or subject.remembered.alive)):
+        said = "it is not Ready" if not subject.ready else "its Ready may be from before it was stopped"
+        why = f"VM {view.vm.name} runs on {host}, but {subject.name} is not back yet: {said}"
+        one = wait(subject, state, "starting", why, "its kubelet reports Ready from the new boot")
+        return replace(one, pulse=subject.ready and not booted, overdue=_overdue(view, why), wake=_due(view))
+    if subject.tainted:
+        patch = tainted(view.node, False, f"{subject.name} is back: the out-of-service taint goes before the cordon")
+        return Decision(subject.name, state, "ending", patch.why, "then it is uncordoned", patch)
+    done = released(view.node, f"{subject.name} runs on {host} and is Ready again", "BackInService")
+    if isinstance(done, Refusal):
+        return frozen(subject, state, done.why)
+    return Decision(subject.name, None, "ending", done.why, "it is in service again", done)
+
+
+def _due(view: View) -> Instant | None:
+    """When POWER_ON_TIMEOUT_SECONDS passes; None where it has."""
+    since = view.subject.at(POWER_ON_SINCE) or view.subject.at(SINCE)
+    if since is None or view.now >= since + view.policy.power_on:
+        return None
+    return since + view.policy.power_on
+
+
+def _overdue(view: View, why: str) -> str:
+    since = view.subject.at(POWER_ON_SINCE)
+    if since is None or view.now < since + view.policy.power_on:
+        return ""
+    return f"{view.subject.name} is not back {view.policy.power_on:g} s after its VM was to be started: {why}"
+
+
+# -- what the dead machine still holds
+
+
+def _clear(view: View) -> Decision | None:
+    """Pods and volumes that a machine which is off cannot let go of: the taint lets Kubernetes do it.
+
+    Only here, where vCenter has confirmed that it is off: the taint says that nothing runs there.
+    """
+    subject = view.subject
+    if subject.drain is None:
+        return None
+    policy = replace(view.policy.drain, timeout=0.0)
+    found = drains.decide(replace(subject.drain, started=_LONG_AGO), policy, view.now)
+    if found.state is drain.State.UNKNOWN:
+        return None
+    left = found.state is not drain.State.DRAINED
+    what = found.why.rstrip(".")
+    if left and not subject.tainted:
+        names_left = names([*found.left, *found.volumes]) or "what it may not evict"
+        why = f"VM {view.vm.name} is off, so what is left on {subject.name} is let go: {names_left}"
+        patch = replace(tainted(view.node, True, why), warning=True)
+        return Decision(subject.name, State.POWERED_OFF, "letting go", why, "pods and volumes are released", patch)
+    if not left and subject.tainted:
+        patch = tainted(view.node, False, f"nothing is left on {subject.name}: the out-of-service taint goes")
+        return Decision(subject.name, State.POWERED_OFF, "off", patch.why, "then a place is looked for", patch)
+    until = (subject.at(SINCE) or view.now) + RELEASE_SECONDS
+    if left and view.now < until:
+        release = f"they are let go, or at {stamp(until)} it goes on all the same"
+        return wait(subject, State.POWERED_OFF, "letting go", what, release, wake=until, blocked=f"volumes: {what}")
+    return None
+
+
+# -- starting it
+
+
+def start(view: View) -> Decision:
+    """The VM is off and ours to start, under the same checks whether or not it still has a node."""
+    subject, vm, known = view.subject, view.vm, view.subject.remembered
+    state = State.POWERED_OFF if subject.node is not None and subject.state is not None else None
+    wish = subject.wish
+    if isinstance(wish, Unknown):
+        return wait(subject, state, "off", wish.why, "mend the annotation", blocked="policy")
+    if wish in (Wish.STAY_OFF, Wish.IGNORE):
+        why = f"VM {vm.name} is off, and the policy of {subject.name} is {wish}"
+        return wait(subject, state, "off", why, "change the annotation, or start the VM by hand")
+    if (moving := _moving(view, state)) is not None:
+        return moving
+    if view.under_way(POWER_ON):
+        return wait(subject, state, "starting", f"VM {vm.name} is being powered on", "vCenter says it runs")
+    placement = place(view.ask(), view.site, view.promised)
+    failed = known.power if known.power.not_before >= known.relocate.not_before else known.relocate
+    if view.now < failed.not_before:
+        why = f"VM {vm.name} could not be started: {failed.why}"
+        one = wait(subject, state, "starting", why, f"it is tried again at {stamp(failed.not_before)}",
+                   wake=failed.not_before, blocked=f"power-on: {failed.why}")  # fmt: skip
+        return replace(one, overdue=_overdue(view, why), rejected=placement.rejected, target=view.reserved())
+    if placement.unknown:
+        return frozen(subject, state, f"where VM {vm.name} can start: {placement.unknown}")
+    best = placement.best
+    if best is None:
+        return _nowhere(view, state, placement)
+    chooses = view.drs == "fullyAutomated" and wish is Wish.MIGRATE and tied(vm) is False
+    if not chooses and best.moref != vm.host:
+        return _relocate(view, state, best, placement)
+    return _power_on(view, state, best, placement, chooses)
+
+
+def _moving(view: View, state: State | None) -> Decision | None:
+    """A relocate is under way; it has its time and is then cancelled."""
+    subject, vm = view.subject, view.vm
+    if not view.under_way(RELOCATE):
+        return None
+    began = subject.at(RELOCATE_SINCE) or subject.remembered.relocating
+    task = view.task(RELOCATE)
+    why = f"VM {vm.name} is being moved"
+    if began is None or task is None or view.now < began + view.policy.relocate:
+        until = began + view.policy.relocate if began is not None else None
+        one = wait(subject, state, "moving", why, "vCenter says it is there", wake=until)
+        return replace(one, target=view.reserved())
+    if task.cancelled:
+        return wait(subject, state, "moving", f"{why}, which was cancelled", "the task ends")
+    cancel = CancelTask(vm.moref, task.moref, f"moving VM {vm.name} took longer than {view.policy.relocate:g} s")
+    return Decision(subject.name, state, "moving", cancel.why, "it is tried again", cancel)
+
+
+def _nowhere(view: View, state: State | None, placement: Placement) -> Decision:
+    subject, origin = view.subject, view.subject.origin
+    why = f"VM {view.vm.name} is off, and no host can take it"
+    release = f"{origin} leaves maintenance, or another host can take it"
+    if subject.wish is Wish.WAIT or tied(view.vm) is True:
+        why, release = f"VM {view.vm.name} is off and waits for {origin}", f"{origin} leaves maintenance"
+    one = wait(subject, state, "waiting for a host", why, release, blocked=f"no host: {placement.why_none()}")
+    return replace(one, rejected=placement.rejected)
+
+
+def _relocate(view: View, state: State | None, to: Host, placement: Placement) -> Decision:
+    """Written down first, with when: a relocate is bounded, also over a restart."""
+    subject, known = view.subject, view.subject.remembered
+    target = (subject.vcenter, to.moref)
+    why = f"VM {view.vm.name} is moved to {to.name} (compute only)"
+    if subject.node is not None and state is not None:
+        since = subject.annotations.get(RELOCATE_SINCE, "")
+        if not since or since == known.relocate_asked or subject.annotations.get(TARGET) != to.name:
+            patch = noted(view.node, {RELOCATE_SINCE: stamp(view.now), TARGET: to.name}, why, "Relocating")
+            return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", patch,
+                            rejected=placement.rejected, target=target)  # fmt: skip
+    home = view.site.host(view.vm.host)
+    cluster = view.site.cluster(to.cluster) if home is not None and home.cluster != to.cluster else None
+    move = Relocate(view.vm.moref, to.moref, cluster.pool if cluster is not None else "", why)
+    return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", move,
+                    rejected=placement.rejected, target=target)  # fmt: skip
+
+
+def _power_on(view: View, state: State | None, best: Host, placement: Placement, drs: bool) -> Decision:
+    subject, vm = view.subject, view.vm
+    target = (subject.vcenter, best.moref)
+    if best.moref == vm.host and (until := view.settled()) is not None:
+        why = f"{best.name} seems to be in service again"
+        return wait(subject, state, "settling", why, f"if that lasts, VM {vm.name} is started there", wake=until)
+    where = "where DRS puts it" if drs else f"on {best.name}"
+    why = f"VM {vm.name} is powered on {where}"
+    if subject.node is not None and state is not None and not subject.annotations.get(POWER_ON_SINCE):
+        patch = noted(view.node, {POWER_ON_SINCE: stamp(view.now)}, why, "PoweringOn")
+        return Decision(subject.name, state, "starting", why, "its node becomes Ready", patch,
+                        rejected=placement.rejected, target=target)  # fmt: skip
+    on = PowerOn(vm.moref, vm.host, drs, why)
+    return Decision(subject.name, state, "starting", why, "its node becomes Ready", on,
+                    rejected=placement.rejected, target=target)  # fmt: skip

@@ -1,0 +1,60 @@
+"""What the Node says about its maintenance, in the words of the upstream node lifecycle. Derived, stable, pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hostler.host.conditions import Condition, Status, node_condition_patch
+from hostler.instant import Instant
+from hostler.kube.records import Node
+from hostler.maintenance.model import HOST, SHUTDOWN_SINCE, STATE, Decision, State
+
+DRAIN, DRAINED, MAINTENANCE = "DrainInProgress", "Drained", "MaintenanceInProgress"
+_REASONS: dict[str, str] = {State.DRAINING: "Draining", State.POWERED_OFF: "PoweredOff", State.MIGRATED: "Migrated"}
+
+
+def conditions_of(node: Node, decision: Decision | None) -> Iterator[Condition]:
+    """From the annotations as they are; the decision adds who blocks. No counts: each would be a write per pod."""
+    state, host = node.metadata.annotations.get(STATE, ""), node.metadata.annotations.get(HOST, "")
+    if not state:
+        for name in (DRAIN, DRAINED, MAINTENANCE):
+            if any(one.type == name for one in node.status.conditions):
+                yield Condition(type=name, status=Status.FALSE, reason="InService", message="No maintenance.")
+        return
+    stopping = bool(node.metadata.annotations.get(SHUTDOWN_SINCE))
+    draining = state == State.DRAINING and not stopping
+    blocked = _blocked(decision)
+    because = f"ESXi host {host} goes into maintenance."
+    said = f"{because} {blocked}" if blocked else because
+    yield Condition(
+        type=DRAIN,
+        status=Status.TRUE if draining else Status.FALSE,
+        reason=("Blocked" if blocked else "Evicting") if draining else "Ended",
+        message=said if draining else because,
+    )
+    yield Condition(
+        type=DRAINED,
+        status=Status.FALSE if draining else Status.TRUE,
+        reason="Evicting" if draining else "Ended",
+        message=because,
+    )
+    reason = _REASONS.get(state, "Unknown")
+    waiting = f" {decision.why}." if decision is not None and decision.unknown else ""
+    yield Condition(type=MAINTENANCE, status=Status.TRUE, reason=reason, message=f"{because}{waiting}")
+
+
+def _blocked(decision: Decision | None) -> str:
+    if decision is None or not decision.blocked.startswith(("budget:", "refused:")):
+        return ""
+    return decision.blocked.partition(": ")[2] + "."
+
+
+def patch_of(node: Node, decision: Decision | None, now: Instant) -> dict[str, Any] | None:
+    """One strategic patch for all that changed; None where the node already says so."""
+    entries: list[Any] = []
+    for one in conditions_of(node, decision):
+        patch = node_condition_patch(node, one, now)
+        if patch is not None:
+            entries += patch["status"]["conditions"]
+    return {"status": {"conditions": entries}} if entries else None

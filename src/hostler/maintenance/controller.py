@@ -1,0 +1,349 @@
+"""Observe, decide, act: one key, one pass over everything, woken by vCenter's push and by nodes and pods.
+
+A pass only looks and decides; what it decides runs beside it, one action per node at a time, so that no slow answer
+delays the detection of a task or another node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
+from typing import Any
+
+import structlog
+
+from hostler.drain.model import State as DrainState
+from hostler.drain.observe import volumes_of_staying
+from hostler.host.facts import Known, Unknown
+from hostler.instant import Instant
+from hostler.kube.client import Client
+from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable, WriteRefused
+from hostler.kube.kinds import LEASE, NODE
+from hostler.kube.queue import Queue
+from hostler.kube.records import Lease, Node
+from hostler.maintenance.conditions import patch_of
+from hostler.maintenance.decide import decide
+from hostler.maintenance.hands import Changed, Hands
+from hostler.maintenance.memory import Memory
+from hostler.maintenance.metrics import MaintenanceMetrics
+from hostler.maintenance.model import STATE, Busy, Decision, Pass, Policy, Subject, World
+from hostler.maintenance.observe import Found, Observer
+from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege
+from hostler.vsphere.vcenter import VCenter
+
+log = structlog.get_logger("hostler.maintenance")
+
+KEY = "maintenance"
+LOOK_AGAIN = 30.0  # a cache grows old without an event to say so
+NOT_READY = 0.5
+PULSE_SECONDS = 2.0
+PRIVILEGE_SECONDS = 600.0
+REST_FIRST, REST_MOST = 0.2, 30.0
+LEASES_IN = "kube-node-lease"
+_STOPS = ("VirtualMachine.Interact.PowerOff", "VirtualMachine.Interact.PowerOn")
+
+
+class MaintenanceKeeper:
+    """Reconciles the one key. `look` serves whoever explains, on any replica."""
+
+    def __init__(
+        self,
+        client: Client,
+        observer: Observer,
+        hands: Hands,
+        memory: Memory,
+        policy: Policy,
+        metrics: MaintenanceMetrics,
+        *,
+        acting: Callable[[], AbstractContextManager[None]],
+        own_node: str = "",
+        clock: Callable[[], Instant] = time.time,
+    ) -> None:
+        self._client = client
+        self.observer = observer
+        self._hands = hands
+        self._memory = memory
+        self.policy = policy
+        self._metrics = metrics
+        self._acting = acting
+        self._own_node = own_node
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures: Counter[str] = Counter()
+        self._pulsing: set[str] = set()
+        self._followed: dict[str, frozenset[str]] = {}
+        self._checked: dict[str, tuple[Instant, frozenset[str]]] = {}
+        self._warned: set[str] = set()
+        self._told: dict[str, str] = {}
+        self.queue: Queue | None = None
+        self.subjects: frozenset[str] = frozenset()  # of the last pass
+        self._vms: frozenset[tuple[str, str]] = frozenset()
+
+    def is_subject(self, node: str) -> bool:
+        return node in self.subjects
+
+    def at_hand(self, vcenter: str, vm: str) -> bool:
+        """This VM was part of the last pass."""
+        return (vcenter, vm) in self._vms
+
+    # -- looking
+
+    def look(self, also: str = "") -> tuple[World, Pass]:
+        now = self._clock()
+        world = self.observer.world(now, also)
+        return world, decide(world, self.policy, now)
+
+    async def reconcile(self, _: str) -> float | None:
+        began = time.perf_counter()
+        now = self._clock()
+        world = self.observer.world(now)
+        if self._settle_tasks(world):
+            world = self.observer.world(now)
+        found = decide(world, self.policy, now)
+        states = Counter(one.annotations.get(STATE, "") for one in world.subjects)
+        self._metrics.passed(found, states, time.perf_counter() - began)
+        subjects = {one.name: one for one in world.subjects}
+        self.subjects = frozenset(subjects)
+        self._vms = frozenset((one.vcenter, one.vm.value.moref) for one in world.subjects if isinstance(one.vm, Known))
+        self._memory.keep_only(set(subjects))
+        self._housekeep(world, now)
+        for one in found.decisions:
+            self._handle(subjects[one.subject], one, now)
+        self._tell(found, subjects)
+        wake = min([now + LOOK_AGAIN, *filter(None, [found.wake]), *self._rests(now)])
+        return max(0.02, wake - now) if not world.unknown else NOT_READY
+
+    def _rests(self, now: Instant) -> list[Instant]:
+        return [at for at in self._memory.rest.values() if at > now]
+
+    # -- acting
+
+    def _handle(self, subject: Subject, one: Decision, now: Instant) -> None:
+        if one.bug is not None and f"bug {subject.name} {one.why}" not in self._warned:
+            self._warned.add(f"bug {subject.name} {one.why}")
+            log.error("bug in a decision", subject=subject.name, exc_info=one.bug)
+        if one.pulse and subject.name not in self._pulsing:
+            self._pulsing.add(subject.name)
+            self._spawn(self._pulse(subject.name))
+        if subject.name in self._memory.busy or now < self._memory.rest.get(subject.name, 0.0):
+            return
+        if one.action is None and not self._conditions_due(subject, one, now):
+            self._volumes(subject, one)
+            return
+        if self._hands.gate() is not None and not self._hands.writer.dry_run:
+            return  # paused, not leading, or an incumbent is at work: a change of that wakes us
+        self._memory.busy[subject.name] = Busy(one.state, one.target)
+        self._spawn(self._perform(subject, one))
+
+    def _conditions_due(self, subject: Subject, one: Decision, now: Instant) -> bool:
+        node = subject.node
+        return node is not None and patch_of(node, one, now) is not None
+
+    async def _perform(self, subject: Subject, one: Decision) -> None:
+        name, again = subject.name, not self._hands.writer.dry_run
+        try:
+            with self._acting():
+                await self._hands.perform(subject, one)
+            self._failures.pop(name, None)
+        except WriteRefused as refused:
+            log.debug("not done", subject=name, why=refused.why)
+            self._rest(name)
+        except Changed as changed:
+            log.info("not done: it changed meanwhile", subject=name, action=type(one.action).__name__, why=str(changed))
+            self._rest(name)
+        except Conflict:
+            self._rest(name)  # somebody wrote first; the cache has it in a moment
+        except NotFound as error:
+            log.warning("it is gone", subject=name, error=str(error))
+            self._rest(name)
+        except (ApiError, Unreachable) as error:
+            self._rest(name)
+            log.warning("will try again", subject=name, action=type(one.action).__name__, error=str(error))
+        except Exception:
+            # One bad node never stops the others: loud here, and tried again later.
+            self._rest(name)
+            log.exception("bug in an action", subject=name, action=type(one.action).__name__)
+        finally:
+            self._memory.busy.pop(name, None)
+            if again:
+                self.wake()
+
+    def _rest(self, name: str) -> None:
+        self._failures[name] += 1
+        delay = min(REST_FIRST * 2.0 ** min(self._failures[name] - 1, 10), REST_MOST)
+        self._memory.rest[name] = self._clock() + delay
+
+    def wake(self, after: float = 0.0) -> None:
+        if self.queue is not None:
+            self.queue.add(KEY, after=after, priority=0)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self, within: float = 10.0) -> None:
+        """What was begun is finished; what does not end in time is cut."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=within)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    # -- what became of tasks
+
+    def _settle_tasks(self, world: World) -> bool:
+        """Tasks of ours that have ended: a failure is tried again later, a success ends the counting."""
+        ended = False
+        for subject in world.subjects:
+            pending = subject.remembered.pending
+            site = world.sites.get(subject.vcenter)
+            task = site.value.task(pending.task) if pending is not None and isinstance(site, Known) else None
+            if pending is None or task is None or task.under_way:
+                continue
+            ended = True
+            self._memory.note(subject.name, pending=None)
+            if task.error is not None and not task.error.already:
+                host = subject.vm.value.host if isinstance(subject.vm, Known) else ""
+                self._hands.ended(subject, pending.what, task.error.kind, task.error.sentence, host)
+            elif task.state == "success":
+                self._hands.succeeded(subject, pending.what)
+        return ended
+
+    # -- things to know besides
+
+    async def _pulse(self, node: str) -> None:
+        """Whether the kubelet is alive: its lease is renewed under our eyes. No clock is compared."""
+        try:
+            await asyncio.sleep(PULSE_SECONDS if node in self._memory.pulses else 0)
+            lease = await self._client.get(LEASE, node, LEASES_IN, type=Lease)
+            renewed = lease.spec.renew_time or ""
+            first = self._memory.pulses.setdefault(node, renewed)
+            if renewed and first and renewed != first:
+                self._memory.note(node, alive=True)
+        except (ApiError, Unreachable) as error:
+            log.debug("the node's lease could not be read", node=node, error=str(error))
+            await asyncio.sleep(PULSE_SECONDS)
+        finally:
+            self._pulsing.discard(node)
+            self.wake()
+
+    def _volumes(self, subject: Subject, one: Decision) -> None:
+        """Only volumes are left: those of pods that stay are not waited for."""
+        found = one.drain
+        if found is None or found.state is not DrainState.WAITING_FOR_VOLUMES or subject.name in self._pulsing:
+            return
+        if f"volumes {subject.name} {found.volumes}" in self._warned:
+            return
+        self._warned.add(f"volumes {subject.name} {found.volumes}")
+        self._spawn(self._kept(subject.name, found.verdicts))
+
+    async def _kept(self, name: str, verdicts: Any) -> None:
+        kept = await volumes_of_staying(self._client, verdicts)
+        if kept:
+            self._memory.note(name, kept_volumes=kept)
+            self.wake()
+
+    def _housekeep(self, world: World, now: Instant) -> None:
+        """Devices of the VMs at hand are followed; what our user may do is asked now and then."""
+        wanted: dict[str, set[str]] = {name: set() for name in self._hands.vcenters}
+        for one in world.subjects:
+            if isinstance(one.vm, Known):
+                wanted[one.vcenter].add(one.vm.value.moref)
+        for name, vms in wanted.items():
+            vcenter = self._hands.vcenters[name]
+            if frozenset(vms) != self._followed.get(name, frozenset()) and vcenter.link.connected:
+                self._followed[name] = frozenset(vms)
+                self._spawn(vcenter.follow(frozenset(vms)))
+            self._check_privileges(vcenter, now)
+
+    def _check_privileges(self, vcenter: VCenter, now: Instant) -> None:
+        if not vcenter.link.connected or not self.observer.nodes.store.synced:
+            return
+        vms = self._vms_of(vcenter.name)
+        at, before = self._checked.get(vcenter.name, (-PRIVILEGE_SECONDS, frozenset()))
+        if vms and (now - at >= PRIVILEGE_SECONDS or not vms <= before):
+            self._checked[vcenter.name] = (now, vms)
+            self._spawn(self._privileges(vcenter, vms))
+
+    def _vms_of(self, vcenter: str) -> frozenset[str]:
+        nodes = (one for one in self.observer.nodes.store.values() if self.observer.looked_after(one))
+        found = (self.observer.found(node) for node in nodes)
+        return frozenset(one.moref for one in found if isinstance(one, Found) and one.vcenter == vcenter)
+
+    async def _privileges(self, vcenter: VCenter, vms: frozenset[str]) -> None:
+        answer = await vcenter.lacking_privileges(vms, (*NEEDED, *OPTIONAL))
+        if isinstance(answer, Unknown):
+            self._checked.pop(vcenter.name, None)
+            return
+        for key in [key for key in self._memory.lacks if key[0] == vcenter.name]:
+            del self._memory.lacks[key]
+        everywhere: dict[str, tuple[Privilege, int]] = {}
+        for vm, lacking in answer.value.items():
+            for one in lacking:
+                everywhere[one.id] = (one, everywhere.get(one.id, (one, 0))[1] + 1)
+            stops = [one.id for one in lacking if one.id in _STOPS]
+            if stops:
+                self._memory.lacks[(vcenter.name, vm)] = " and ".join(stops)
+        for one, count in everywhere.values():
+            needs = f"{one.id}, which it needs {one.why}"
+            sentence = f"Our user in vCenter {vcenter.name} lacks {needs}, on {count} of {len(vms)} VMs."
+            if sentence not in self._warned:
+                self._warned.add(sentence)
+                log.warning(sentence, privilege=one.id, vcenter=vcenter.name, optional=one in OPTIONAL)
+        if answer.value:
+            self.wake()
+
+    # -- telling
+
+    def _tell(self, found: Pass, subjects: dict[str, Subject]) -> None:
+        """Once each: what is overdue, what blocks, what froze, and who else keeps a host waiting."""
+        if self._hands.gate() is not None and not self._hands.writer.dry_run:
+            return
+        said: dict[str, tuple[str, str]] = {}
+        for one in found.decisions:
+            if one.overdue:
+                said[f"overdue {one.subject}"] = ("PowerOnTimeout", one.overdue)
+            word = one.blocked.partition(":")[0]
+            if word in ("budget", "refused", "no host", "privileges", "policy", "ceiling"):
+                reason = {"budget": "DrainBlocked", "refused": "DrainRefused", "no host": "NoHost"}.get(word, "Waiting")
+                said[f"blocked {one.subject}"] = (reason, f"{one.why}. {one.blocked.partition(': ')[2]}".strip())
+            if one.unknown and one.state is not None:
+                said[f"frozen {one.subject}"] = ("Frozen", f"Nothing is done to {one.subject}: {one.why}")
+        for hanging in found.hanging:
+            for name in hanging.nodes:
+                vms = ", ".join(hanging.vms)
+                said[f"hanging {name}"] = (
+                    "ForeignVMs",
+                    f"ESXi host {hanging.host} also waits for VMs that are not ours: {vms}",
+                )
+        for key, (reason, note) in said.items():
+            node = subjects[key.partition(" ")[2]].node
+            text = note.partition(" (since")[0] if reason == "Frozen" else note
+            if self._told.get(key) == text or node is None:
+                continue
+            self._told[key] = text
+            if reason == "PowerOnTimeout":
+                self._metrics.overdue()
+            self._hands.recorder.event(NODE, node.metadata, "Warning", reason, "Maintenance", f"{note}.")
+        for key in [key for key in self._told if key not in said]:
+            del self._told[key]
+
+
+def concerns(before: Node | None, after: Node | None) -> bool:
+    """Whether a change of a node can change a decision; heartbeats cannot."""
+    if before is None or after is None:
+        return True
+    return _matters(before) != _matters(after)
+
+
+def _matters(node: Node) -> tuple[object, ...]:
+    ready = next((one.status for one in node.status.conditions if one.type == "Ready"), "")
+    return (
+        node.metadata.annotations, node.metadata.labels, node.spec, ready,
+        node.status.node_info.boot_id, node.status.node_info.system_uuid,
+    )  # fmt: skip

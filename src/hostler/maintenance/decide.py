@@ -1,0 +1,417 @@
+"""What to do with every node whose ESXi host goes into maintenance. One pass, in the order of names. Pure.
+
+Never shuts down, powers off, moves or uncordons on an unknown fact; safe to repeat at any point. At most one action
+per node and pass: what follows from it is decided afresh from the facts it leaves behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hostler.drain import model as drain
+from hostler.drain.blockers import said_of
+from hostler.host.facts import Known, Unknown, fresh
+from hostler.host.holds import MAINTENANCE, Refusal, held_by
+from hostler.instant import Instant
+from hostler.maintenance import comeback
+from hostler.maintenance.hosts import Is, cannot_move, stands, vm_doubt
+from hostler.maintenance.ledger import Ledger
+from hostler.maintenance.model import (
+    BOOT_BEFORE,
+    HOST,
+    LIVE_MOVE_SECONDS,
+    SHUTDOWN_SINCE,
+    SINCE,
+    STATE,
+    TARGET,
+    Decision,
+    Evictions,
+    Hanging,
+    Mark,
+    Marked,
+    Pass,
+    Policy,
+    PowerOff,
+    SetMark,
+    ShutDown,
+    Site,
+    State,
+    Subject,
+    Wish,
+    World,
+    cleared,
+    stamp,
+)
+from hostler.maintenance.patches import adopted, moved, noted, released
+from hostler.maintenance.placement import Placement, place, tied
+from hostler.maintenance.view import View, frozen, wait
+from hostler.vsphere.records import POWER_OFF
+
+# A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.
+SHUTDOWN_GRACE = 5.0
+MARK_TRIES = 3
+
+
+def decide(world: World, policy: Policy, now: Instant) -> Pass:
+    """One pass. What is counted (drains, the ceiling, devices) is counted once, over everybody."""
+    ledger = Ledger(world, policy, now)
+    decisions: list[Decision] = []
+    for subject in world.subjects:
+        try:
+            one = _one(subject, world, ledger, policy, now)
+        except Exception as bug:  # noqa: BLE001  # one bad node never stops the others; the controller logs it
+            why = f"Hostler has a bug that shows on this node ({type(bug).__name__}: {bug}); nothing is done to it"
+            one = Decision(subject.name, None, "failed", why, "Report it with the operator's log.", bug=bug)
+        decisions.append(one)
+        if one.target is not None and isinstance(subject.vm, Known):
+            ledger.promise(*one.target, subject.vm.value)
+    return Pass(tuple(decisions), tuple(hanging(world, policy, now)))
+
+
+def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: Instant) -> Decision:
+    state = subject.state
+    if isinstance(state, Unknown):
+        return frozen(subject, None, state.why)
+    if subject.busy is not None:
+        return wait(subject, state, "at work", "the last step is still under way", "its answer is waited for")
+    if world.unknown:
+        return frozen(subject, state, world.unknown)
+    if isinstance(subject.vm, Unknown):
+        return frozen(subject, state, subject.vm.why)
+    site = fresh(world.sites[subject.vcenter], now, policy.max_age)
+    if isinstance(site, Unknown):
+        return frozen(subject, state, f"vCenter {subject.vcenter}: {site.why}")
+    doubt = vm_doubt(site.value, subject.vm.value)
+    if doubt:
+        return frozen(subject, state, doubt)
+    view = View(subject, site.value, subject.vm.value, world, ledger, policy, now)
+    if subject.node is None or state is None:
+        return _without_state(view)
+    unready = _adopt(view, state)
+    if unready is not None:
+        return unready
+    match state:
+        case State.DRAINING:
+            return _draining(view)
+        case State.POWERED_OFF:
+            return comeback.powered_off(view)
+        case State.MIGRATED:
+            return comeback.migrated(view)
+
+
+def _adopt(view: View, state: State) -> Decision | None:
+    """What a state must have before anything else: a hold of ours, a host, a time. The seed's may lack some."""
+    subject, node = view.subject, view.node
+    hold = held_by(node, MAINTENANCE)
+    if isinstance(hold, Unknown):
+        return frozen(subject, state, hold.why)
+    lacking: dict[str, str | None] = {}
+    if not subject.annotations.get(HOST):
+        lacking[HOST] = view.host_name
+    if subject.at(SINCE) is None:
+        lacking[SINCE] = stamp(view.now)
+    if hold is not None and not hold.implied and not lacking:
+        return None
+    patch = adopted(node, subject.origin or view.host_name, view.now, lacking)
+    if isinstance(patch, Refusal):
+        return frozen(subject, state, patch.why)
+    return Decision(subject.name, state, "taken over", patch.why, "it goes on from its annotations", patch)
+
+
+# -- no state yet
+
+
+def _without_state(view: View) -> Decision:
+    subject, vm = view.subject, view.vm
+    if subject.mark is not None:
+        leftover = _leftover(view, subject.mark)
+        if leftover is not None:
+            return leftover
+    if subject.node is None:
+        return wait(subject, None, "not ours", "its VM has no node", "nothing is done")
+    if vm.power != "poweredOn":
+        return wait(subject, None, "off", f"VM {vm.name} is off, and not by us", "nothing is done to it")
+    here = view.here
+    if here.what is Is.UNKNOWN:
+        return frozen(subject, None, f"ESXi host {view.host_name}: {here.why}")
+    if not here.leaving:
+        return Decision(subject.name, None, "in service", f"its ESXi host {view.host_name} is in service")
+    return _begin(view)
+
+
+def _leftover(view: View, mark: Mark) -> Decision | None:
+    """A VM that still carries our mark: started again if we stopped it, else the mark goes."""
+    vm, subject = view.vm, view.subject
+    if vm.power == "poweredOff" and mark.what is Marked.STOPPED:
+        return comeback.start(view)
+    if view.here.leaving and subject.node is not None and mark.what is Marked.DRAINING and vm.power == "poweredOn":
+        return None  # it is about to be drained (again): the mark is right
+    if subject.remembered.mark.number >= MARK_TRIES and view.now < subject.remembered.mark.not_before:
+        return None
+    what = SetMark(vm.moref, None, f"VM {vm.name} is no longer kept by Hostler")
+    return Decision(subject.name, None, "unmarking", what.why, "its mark is taken away", what)
+
+
+def _begin(view: View) -> Decision:
+    """Its host goes into maintenance: cordon it and reserve a place, if everything allows it."""
+    subject, node, host = view.subject, view.node, view.host_name
+    goes = f"ESXi host {host} goes into maintenance"
+    wish = subject.wish
+    if isinstance(wish, Unknown):
+        return wait(subject, None, "waiting", f"{goes}, but {wish.why}", "mend the annotation", blocked="policy")
+    if wish is Wish.IGNORE:
+        why = f"{goes}, but the node's policy is to ignore that"
+        return wait(subject, None, "ignored", why, "the vCenter task hangs until somebody stops the VM")
+    if subject.remembered.lacks:
+        why = f"{goes}, but our vCenter user lacks {subject.remembered.lacks} on VM {view.vm.name}"
+        return wait(subject, None, "waiting", why, "grant it to the role", blocked="privileges")
+    patience = _live_move(view)
+    if patience is not None:
+        why = f"{goes}, and nothing ties VM {view.vm.name} to it: DRS is given time to move it live"
+        return wait(subject, None, "waiting", why, "it is drained if DRS does not", wake=patience, blocked="drs")
+    ledger = view.ledger
+    if not ledger.room.admits(subject.name):
+        return wait(subject, None, "waiting", f"{goes}, but {ledger.room.why_not(subject.name)}",
+                    "another node comes back, or MAX_UNAVAILABLE is raised", blocked="ceiling")  # fmt: skip
+    if not ledger.take_slot(subject.name):
+        others = ", ".join(ledger.drains)
+        return wait(subject, None, "waiting", f"{goes}, but {others} is being emptied (limit {ledger.limit})",
+                    "it is its turn next, or MAX_CONCURRENT_DRAINS is raised", blocked="slot")  # fmt: skip
+    placement = target_of(view)
+    target = placement.best if placement is not None else None
+    also = {**cleared(*_KEPT), TARGET: target.name if target is not None else None}
+    why = f"{goes}: {subject.name} is cordoned and emptied"
+    patch = moved(node, State.DRAINING, host, view.now, why, event="Draining", also=also)
+    if isinstance(patch, Refusal):
+        return wait(subject, None, "waiting", f"{goes}, but {patch.why}", "see to its holds", blocked="holds")
+    ledger.room = ledger.room.after(subject.name)
+    return Decision(
+        subject.name, State.DRAINING, "beginning", why, "its pods are evicted", patch,
+        rejected=placement.rejected if placement is not None else (),
+        target=(subject.vcenter, target.moref) if target is not None else None,
+    )  # fmt: skip
+
+
+_KEPT = (STATE, HOST, SINCE)
+
+
+def _live_move(view: View) -> Instant | None:
+    """Until when DRS may still move the VM by itself; None where nothing is to be waited for."""
+    devices = view.vm.devices
+    if isinstance(devices, Unknown) or devices or view.drs != "fullyAutomated":
+        return None
+    since = view.subject.remembered.entering_since
+    until = (since if since is not None else view.now) + LIVE_MOVE_SECONDS
+    return until if view.now < until else None
+
+
+def target_of(view: View) -> Placement | None:
+    """Where the VM is to go; None where it is not for us to choose: it waits, or DRS chooses."""
+    if view.subject.wish is not Wish.MIGRATE or view.drs == "fullyAutomated" or tied(view.vm) is True:
+        return None
+    return place(view.ask(), view.site, view.promised)
+
+
+# -- draining
+
+
+def _draining(view: View) -> Decision:
+    subject, vm = view.subject, view.vm
+    if vm.power == "poweredOff":
+        return comeback.now_off(view, f"VM {vm.name} is off")
+    if vm.power != "poweredOn":
+        return frozen(subject, State.DRAINING, f"VM {vm.name} is {vm.power}, which is neither on nor off")
+    if view.here.what is Is.UNKNOWN:
+        return frozen(subject, State.DRAINING, f"ESXi host {view.host_name}: {view.here.why}")
+    if view.host_name != subject.origin:
+        return _elsewhere(view)
+    if not view.here.leaving:
+        return _cancelled(view)
+    wish = subject.wish
+    if isinstance(wish, Unknown):
+        return frozen(subject, State.DRAINING, wish.why)
+    if subject.annotations.get(SHUTDOWN_SINCE):
+        return _stopping(view)
+    if wish is Wish.IGNORE:
+        return _release(view, f"the policy of {subject.name} says now to ignore the maintenance")
+    hold = held_by(view.node, MAINTENANCE)
+    if hold is not None and not isinstance(hold, Unknown) and hold.yielded:
+        why = f"{subject.name} was uncordoned by hand twice, so it is not emptied"
+        release = f"cordon it again after hostler release {subject.name}, or take the host out of maintenance"
+        return wait(subject, State.DRAINING, "overruled", why, release, blocked="uncordoned")
+    if not view.node.spec.unschedulable:
+        why = f"{subject.name} was uncordoned by hand; nothing is evicted before it is cordoned again"
+        return wait(subject, State.DRAINING, "waiting", why, "the hold cordons it again, once", blocked="uncordoned")
+    return _emptying(view)
+
+
+def _elsewhere(view: View) -> Decision:
+    """It was moved while it ran: by an admin, by HA, by DRS."""
+    subject, host = view.subject, view.host_name
+    if view.here.leaving:
+        why = f"VM {view.vm.name} is on {host} by now, which goes into maintenance too"
+        patch = noted(view.node, {HOST: host, TARGET: None}, why, "HostChanged")
+        return Decision(subject.name, State.DRAINING, "draining", why, "its pods are evicted", patch)
+    return comeback.now_elsewhere(view)
+
+
+def _cancelled(view: View) -> Decision:
+    """The host stays in service. Before the guest was asked to stop that ends it; after it the guest is waited for."""
+    subject = view.subject
+    settled = view.settled()
+    if settled is not None:
+        why = f"{subject.origin} seems to stay in service"
+        return wait(subject, State.DRAINING, "settling", why, "if that lasts, the node is released", wake=settled)
+    began = subject.at(SHUTDOWN_SINCE)
+    if not subject.annotations.get(SHUTDOWN_SINCE) or began is None:
+        return _release(view, f"the maintenance of {subject.origin} was cancelled before VM {view.vm.name} was stopped")
+    sure = began + view.policy.guest_shutdown + SHUTDOWN_GRACE
+    if view.now < sure:
+        why = f"the maintenance of {subject.origin} was cancelled, but the guest was asked to shut down and may do so"
+        return wait(subject, State.DRAINING, "waiting", why, "if it goes off it is started again", wake=sure)
+    if not (subject.ready and subject.remembered.alive):
+        why = f"the maintenance of {subject.origin} was cancelled and VM {view.vm.name} still runs"
+        return replace(
+            wait(subject, State.DRAINING, "waiting", why, "its kubelet shows that it is alive"), pulse=subject.ready
+        )
+    return _release(view, f"the maintenance of {subject.origin} was cancelled, and VM {view.vm.name} did not stop")
+
+
+def _release(view: View, why: str) -> Decision:
+    subject = view.subject
+    patch = released(view.node, why, "MaintenanceCancelled")
+    if isinstance(patch, Refusal):
+        return frozen(subject, State.DRAINING, patch.why)
+    return Decision(subject.name, None, "ending", patch.why, "it is in service again", patch)
+
+
+def _emptying(view: View) -> Decision:
+    subject = view.subject
+    marking = _mark(view, Marked.DRAINING)
+    if marking is not None:
+        return marking
+    found = view.ledger.drained(subject, view.policy, view.now)
+    one = Decision(subject.name, State.DRAINING, "draining", found.why.rstrip("."), wake=found.wake, drain=found,
+                   target=view.reserved())  # fmt: skip
+    match found.state:
+        case drain.State.UNKNOWN:
+            return replace(frozen(subject, State.DRAINING, found.why.rstrip(".")), drain=found)
+        case drain.State.REFUSED:
+            release = "delete or move those pods, or allow it by setting"
+            return replace(one, phase="refused", next=release, blocked="refused: a setting forbids evicting pods")
+        case drain.State.DRAINED | drain.State.DEADLINE_PASSED:
+            return _before_stop(view, found)
+    if not view.ledger.take_slot(subject.name):
+        others = ", ".join(view.ledger.drains)
+        why = f"{found.why.rstrip('.')}; {others} is emptied first (limit {view.ledger.limit})"
+        return replace(one, why=why, phase="waiting", next="it is its turn next", blocked="slot", wake=None)
+    began = subject.at(SINCE)
+    deadline = view.policy.drain.deadline(began) if began is not None else None
+    nxt = "VM is stopped when it is empty" + (f", or at {stamp(deadline)}" if deadline is not None else "")
+    blocked = f"budget: {said_of(found.blockers)}" if found.blockers else ""
+    if found.state is drain.State.WAITING_FOR_VOLUMES:
+        blocked = f"volumes: {found.why.rstrip('.')}"
+    action = Evictions(found.actions, found.why) if found.actions else None
+    return replace(one, next=nxt, blocked=blocked, action=action)
+
+
+def _before_stop(view: View, found: drain.Decision) -> Decision:
+    """Empty, or out of time. The reservation is looked at again, then the stop is written down before it is asked."""
+    subject = view.subject
+    placement = target_of(view)
+    target = placement.best if placement is not None else None
+    wanted = target.name if target is not None else None
+    rejected = placement.rejected if placement is not None else ()
+    held = (subject.vcenter, target.moref) if target is not None else None
+    if subject.annotations.get(TARGET) != wanted:
+        why = f"{subject.name} is to go to {wanted}" if wanted else f"no host can take {subject.name} now"
+        patch = noted(view.node, {TARGET: wanted}, why)
+        return Decision(subject.name, State.DRAINING, "draining", why, "then its VM is stopped", patch,
+                        rejected=rejected, target=held, drain=found)  # fmt: skip
+    late = found.state is drain.State.DEADLINE_PASSED
+    why = f"{found.why.rstrip('.')}: VM {view.vm.name} is stopped"
+    notes = {SHUTDOWN_SINCE: stamp(view.now), BOOT_BEFORE: view.node.status.node_info.boot_id or None}
+    patch = replace(noted(view.node, notes, why, "DrainTimeout" if late else "Drained"), warning=late)
+    return Decision(subject.name, State.DRAINING, "stopping", why, "the guest is asked to shut down", patch,
+                    rejected=rejected, target=held, drain=found)  # fmt: skip
+
+
+def _stopping(view: View) -> Decision:
+    """The guest is asked, and after its time the VM is switched off."""
+    subject, vm, known = view.subject, view.vm, view.subject.remembered
+    marking = _mark(view, Marked.STOPPED)
+    if marking is not None:
+        return marking
+    if view.under_way(POWER_OFF):
+        return wait(subject, State.DRAINING, "stopping", f"VM {vm.name} is being powered off", "vCenter says it is off")
+    since = subject.annotations[SHUTDOWN_SINCE]
+    began = subject.at(SHUTDOWN_SINCE)
+    deadline = (began if began is not None else view.now) + view.policy.guest_shutdown
+    refused = known.shutdown_refused if known.shutdown_asked == since else ""
+    if vm.tools and not vm.tools_run:
+        refused = "VMware Tools do not run in the guest"
+    if view.now < known.power.not_before:
+        why = f"VM {vm.name} could not be stopped: {known.power.why}"
+        again, blocked = known.power.not_before, f"power-off: {known.power.why}"
+        return wait(subject, State.DRAINING, "stopping", why, "it is tried again", wake=again, blocked=blocked)
+    if not refused and known.shutdown_asked != since and view.now < deadline:
+        ask = ShutDown(vm.moref, vm.host, since, f"the guest of {vm.name} is asked to shut down")
+        nxt = f"it is powered off at {stamp(deadline)} if it does not"
+        return Decision(subject.name, State.DRAINING, "stopping", ask.why, nxt, ask, deadline, target=view.reserved())
+    if not refused and view.now < deadline:
+        why = f"the guest of {vm.name} is shutting down"
+        return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {stamp(deadline)} at the "
+                            "latest", wake=deadline), target=view.reserved())  # fmt: skip
+    why = refused or f"the guest did not shut down within {view.policy.guest_shutdown:g} s"
+    off = PowerOff(vm.moref, vm.host, f"VM {vm.name} is powered off: {why}")
+    return Decision(subject.name, State.DRAINING, "stopping", off.why, "vCenter says it is off", off,
+                    target=view.reserved())  # fmt: skip
+
+
+def _mark(view: View, what: Marked) -> Decision | None:
+    """The VM itself says why; before the first eviction, and before it is stopped."""
+    subject, known = view.subject, view.subject.remembered.mark
+    wish = subject.wish
+    mark = Mark(subject.name, subject.origin, subject.annotations.get(SINCE, ""), what,
+                str(wish) if not isinstance(wish, Unknown) else str(Wish.MIGRATE))  # fmt: skip
+    if subject.mark == mark or (known.number >= MARK_TRIES and view.now < known.not_before):
+        return None
+    if known.number and view.now < known.not_before and what is Marked.DRAINING:
+        return None  # while draining nothing depends on it
+    if known.number and view.now < known.not_before:
+        why = f"VM {view.vm.name} could not be marked: {known.why}"
+        return wait(subject, State.DRAINING, "stopping", why, "it is tried again", wake=known.not_before)
+    action = SetMark(view.vm.moref, mark, f"VM {view.vm.name} says why its host waits")
+    return Decision(subject.name, State.DRAINING, "marking", action.why, "", action, target=view.reserved())
+
+
+# -- whoever else keeps a host waiting
+
+
+def hanging(world: World, policy: Policy, now: Instant) -> Iterator[Hanging]:
+    """VMs that are not ours, run, cannot move, and sit on a host that goes into maintenance under one of ours."""
+    ours: dict[tuple[str, str], list[str]] = {}
+    known: set[tuple[str, str]] = set()
+    sites: dict[str, Site] = {}
+    for subject in world.subjects:
+        if not isinstance(subject.vm, Known):
+            continue
+        known.add((subject.vcenter, subject.vm.value.moref))
+        site = fresh(world.sites[subject.vcenter], now, policy.max_age)
+        if not isinstance(site, Known):
+            continue
+        sites[subject.vcenter] = site.value
+        here = site.value.host(subject.vm.value.host)
+        origin = next(iter(site.value.hosts_named(subject.origin)), None) if subject.origin else None
+        for one in {one.moref for one in (here, origin) if one is not None}:
+            ours.setdefault((subject.vcenter, one), []).append(subject.name)
+    for (vcenter, moref), nodes in sorted(ours.items()):
+        there = sites[vcenter]
+        host = there.host(moref)
+        if host is None or stands(there, host).what is not Is.ENTERING:
+            continue
+        vms = [vm for vm in there.vms_on(moref) if (vcenter, vm.moref) not in known]
+        stuck = tuple(sorted(f"{vm.name} ({why})" for vm in vms if (why := cannot_move(there, vm))))
+        if stuck:
+            yield Hanging(vcenter, host.name, stuck, tuple(sorted(set(nodes))))

@@ -1,0 +1,279 @@
+"""Does what was decided for one subject: one action, started and not waited for. Each answer is remembered.
+
+Right before anything is done to a VM it is looked at once more, in one call: what was pushed may be a moment old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from hostler.drain.executor import Executor
+from hostler.drain.model import Policy as DrainPolicy
+from hostler.host.facts import Unknown
+from hostler.instant import Instant
+from hostler.kube.client import Gate, How
+from hostler.kube.errors import ApiError, Unreachable, WriteRefused
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import NODE
+from hostler.kube.records import Node
+from hostler.kube.store import Store
+from hostler.kube.writer import Writer
+from hostler.maintenance.conditions import patch_of
+from hostler.maintenance.marks import Marks
+from hostler.maintenance.memory import Memory
+from hostler.maintenance.metrics import MaintenanceMetrics
+from hostler.maintenance.model import (
+    POWER_ON_SINCE,
+    RELOCATE_SINCE,
+    CancelTask,
+    Decision,
+    Evictions,
+    Mark,
+    PatchNode,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    SetMark,
+    ShutDown,
+    Subject,
+)
+from hostler.vsphere.outcomes import AlreadySo, Kind, Outcome, Refused, Started
+from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Vm
+from hostler.vsphere.vcenter import VCenter
+
+log = structlog.get_logger("hostler.maintenance")
+_HARD = (Kind.NO_TOOLS, Kind.NOT_SUPPORTED)  # the guest cannot be asked: then it is switched off
+_LATER = (Kind.NOT_CONNECTED, Kind.NO_PERMISSION, Kind.HOST_AWAY, Kind.IN_PROGRESS, Kind.GONE)
+
+
+class Changed(Exception):
+    """The VM is not as it was when this was decided: decide again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    writer: Writer
+    nodes: Store[Node]
+    executor: Executor
+    vcenters: Mapping[str, VCenter]
+    marks: Marks
+    recorder: Recorder
+    memory: Memory
+    metrics: MaintenanceMetrics
+    gate: Gate
+    clock: Callable[[], Instant]
+    drain: DrainPolicy
+    power_on_timeout: float
+    said: set[str]
+
+    async def perform(self, subject: Subject, decision: Decision) -> None:
+        """Raises what the API server says; a refusal of vCenter is remembered and tried again later."""
+        match decision.action:
+            case PatchNode() as patch:
+                await self._patch(subject, decision, patch)
+            case Evictions(evictions):
+                memory = self.memory.evicted[subject.name]
+                done = await self.executor.perform(evictions, memory, self.drain)
+                self.memory.evicted[subject.name] = done.memory
+                if done.stopped:
+                    raise WriteRefused(done.stopped)
+            case SetMark(vm, mark, why):
+                await self._mark(subject, vm, mark, why)
+            case None:
+                pass
+            case action:
+                await self._vcenter(subject, action)
+        await self._show(subject, decision)
+
+    # -- Kubernetes
+
+    async def _patch(self, subject: Subject, decision: Decision, patch: PatchNode) -> None:
+        body: dict[str, Any] = dict(patch.body)
+        written = await self.writer.patch(NODE, subject.name, body, type=Node, why=patch.why)
+        if subject.node is not None and patch.event:
+            kind = "Warning" if patch.warning else "Normal"
+            self.recorder.event(NODE, subject.node.metadata, kind, patch.event, "Maintenance", f"{patch.why}.")  # type: ignore[arg-type]
+        if written is None:
+            return
+        self.nodes.overlay(written)
+        self._measure(subject, decision, patch)
+
+    def _measure(self, subject: Subject, decision: Decision, patch: PatchNode) -> None:
+        now = self.clock()
+        since = subject.remembered.entering_since
+        if patch.event == "Draining" and since is not None:
+            self.metrics.detected.observe(max(0.0, now - since))
+        began = subject.drain.started if subject.drain is not None else None
+        if patch.event in ("Drained", "DrainTimeout") and began is not None:
+            self.metrics.drained.observe(max(0.0, now - began))
+
+    async def _show(self, subject: Subject, decision: Decision) -> None:
+        """The node's conditions; derived from what it says, so a crash before this loses nothing."""
+        node = self.nodes.get(subject.name) if subject.node is not None else None
+        patch = patch_of(node, decision, self.clock()) if node is not None else None
+        if patch is None:
+            return
+        why = "; ".join(f"{one['type']} is {one['status']}" for one in patch["status"]["conditions"])
+        shown = await self.writer.patch(
+            NODE, subject.name, patch, type=Node, why=why, how=How.STRATEGIC, subresource="status"
+        )
+        if shown is not None:
+            self.nodes.overlay(shown)
+
+    # -- marks
+
+    async def _mark(self, subject: Subject, vm: str, mark: Mark | None, why: str) -> None:
+        if not self._may(subject, "mark", vm, why):
+            return
+        vcenter, name = self.vcenters[subject.vcenter], subject.name
+        if vcenter.name not in self.memory.unmarkable:
+            outcome = await vcenter.mark(vm, mark.text() if mark is not None else "")
+            if not isinstance(outcome, Refused):
+                self.memory.note(name, mark=type(subject.remembered.mark)())
+                await self.marks.keep(vcenter.name, vm, None, why)
+                return
+            if outcome.kind in (Kind.NOT_CONNECTED, Kind.IN_PROGRESS):
+                self.memory.failed(name, "mark", outcome.sentence, self.clock())
+                return
+            self._no_marks(vcenter.name, outcome)
+        try:
+            await self.marks.keep(vcenter.name, vm, mark, why)
+        except (ApiError, Unreachable) as error:
+            self.memory.failed(name, "mark", str(error), self.clock())
+            log.warning("a VM could not be marked anywhere", vm=vm, error=str(error))
+
+    def _no_marks(self, vcenter: str, refused: Refused) -> None:
+        needs = f" Grant {refused.privilege}." if refused.privilege else ""
+        self.memory.unmarkable[vcenter] = refused.sentence
+        log.warning(
+            f"VMs of vCenter {vcenter} cannot be marked: {refused.sentence}{needs} "
+            "Everything else works; the marks are kept in ConfigMap hostler-stopped-vms."
+        )
+
+    # -- vCenter
+
+    async def _vcenter(self, subject: Subject, action: ShutDown | PowerOff | Relocate | PowerOn | CancelTask) -> None:
+        if not self._may(subject, type(action).__name__, action.vm, action.why):
+            return
+        vcenter = self.vcenters[subject.vcenter]
+        await self._look(vcenter, action)
+        if (refusal := self.gate()) is not None:  # the look took time
+            raise WriteRefused(refusal)
+        now = self.clock()
+        match action:
+            case ShutDown():
+                self._shut_down(subject, action, await vcenter.shut_down_guest(action.vm))
+            case PowerOff():
+                self._asked(subject, POWER_OFF, await vcenter.power_off(action.vm), now)
+            case PowerOn():
+                self._asked(subject, POWER_ON, await vcenter.power_on(action.vm), now, action.host)
+            case Relocate():
+                self.memory.note(
+                    subject.name, relocate_asked=subject.annotations.get(RELOCATE_SINCE, ""), relocating=now
+                )
+                self._asked(subject, RELOCATE, await vcenter.relocate(action.vm, action.host, action.pool), now)
+            case CancelTask():
+                outcome = await vcenter.cancel_task(action.task)
+                self.metrics.task("cancel", _word(outcome))
+                self._event(subject, "Warning", "RelocateCancelled", action.why)
+
+    async def _look(self, vcenter: VCenter, action: ShutDown | PowerOff | Relocate | PowerOn | CancelTask) -> None:
+        if isinstance(action, CancelTask):
+            return
+        seen = await vcenter.look([action.vm])
+        if isinstance(seen, Unknown):
+            raise Changed(seen.why)
+        vm = next((one for one in seen.value if one.moref == action.vm), None)
+        wrong = _different(vm, action)
+        if wrong:
+            raise Changed(wrong)
+
+    def _shut_down(self, subject: Subject, action: ShutDown, outcome: Outcome) -> None:
+        self.metrics.task("shutdown", _word(outcome))
+        name = subject.name
+        if isinstance(outcome, Refused) and outcome.kind in _LATER:
+            self.memory.failed(name, "power", outcome.sentence, self.clock(), kind=outcome.kind)
+            return
+        refused = outcome.sentence if isinstance(outcome, Refused) and outcome.kind in _HARD else ""
+        self.memory.note(name, shutdown_asked=action.since, shutdown_refused=refused)
+        self._event(subject, "Normal", "GuestShutdown", refused or action.why)
+
+    def _asked(self, subject: Subject, what: str, outcome: Outcome, now: Instant, host: str = "") -> None:
+        """A task is under way, or it is so already, or it was refused at once."""
+        match outcome:
+            case Started(task):
+                self.memory.pending(subject.name, task, what, now)
+            case AlreadySo():
+                self.metrics.task(_verb(what), "already")
+            case Refused() as refused:
+                self.ended(subject, what, refused.kind, refused.sentence, host)
+
+    def ended(self, subject: Subject, what: str, kind: Kind | None, why: str, host: str = "") -> None:
+        """A task, or the call for one, has failed: later again, on another host first if there is one."""
+        self.metrics.task(_verb(what), str(kind) if kind is not None else "failed")
+        since = subject.at(POWER_ON_SINCE)
+        overdue = since is not None and self.clock() >= since + self.power_on_timeout
+        book = "relocate" if what == RELOCATE else "power"
+        self.memory.failed(subject.name, book, why, self.clock(), kind=kind, host=host, overdue=overdue)
+        self._event(subject, "Warning", f"{_verb(what)}Failed", why)
+
+    def succeeded(self, subject: Subject, what: str) -> None:
+        self.metrics.task(_verb(what), "success")
+        fresh = type(subject.remembered.power)()
+        self.memory.note(subject.name, **({"relocate": fresh} if what == RELOCATE else {"power": fresh}))
+
+    def _event(self, subject: Subject, kind: str, reason: str, note: str) -> None:
+        if subject.node is not None:
+            said = note if note.endswith(".") else f"{note}."
+            self.recorder.event(NODE, subject.node.metadata, kind, reason, "Maintenance", said)  # type: ignore[arg-type]
+
+    def _may(self, subject: Subject, verb: str, vm: str, why: str) -> bool:
+        """False in a dry run, which says it once. Raises while nothing may be done at all."""
+        if self.writer.dry_run:
+            line = f"{verb} {subject.vcenter} {vm}: {why}"
+            if line not in self.said:
+                self.said.add(line)
+                log.info("would ask vCenter", action=verb, vcenter=subject.vcenter, vm=vm, why=why)
+            return False
+        if (refusal := self.gate()) is not None:
+            raise WriteRefused(refusal)
+        return True
+
+
+def _different(vm: Vm | None, action: ShutDown | PowerOff | Relocate | PowerOn) -> str:
+    """Why the VM is not as it was decided on; "" where it is."""
+    if vm is None:
+        return "the VM is gone"
+    if vm.unread:
+        return f"vCenter would not tell all about it: {', '.join(vm.unread)}"
+    match action:
+        case ShutDown() | PowerOff():
+            if vm.power != "poweredOn":
+                return f"it is {vm.power}"
+            return "" if vm.host == action.host else "it is on another host"
+        case PowerOn():
+            if vm.power != "poweredOff":
+                return f"it is {vm.power}"
+            return "" if vm.host == action.host else "it is on another host"
+        case Relocate():
+            if vm.power != "poweredOff":
+                return f"it is {vm.power}"
+            return "it is there already" if vm.host == action.host else ""
+
+
+def _word(outcome: Outcome) -> str:
+    match outcome:
+        case Started():
+            return "started"
+        case AlreadySo():
+            return "already"
+        case Refused(kind):
+            return str(kind)
+
+
+def _verb(what: str) -> str:
+    return {POWER_ON: "PowerOn", POWER_OFF: "PowerOff", RELOCATE: "Relocate"}.get(what, what)

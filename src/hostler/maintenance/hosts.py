@@ -1,0 +1,81 @@
+"""How an ESXi host stands: in service, on its way into maintenance, in it, or not known. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hostler.host.conditions import names
+from hostler.host.facts import Unknown
+from hostler.maintenance.model import Site
+from hostler.vsphere.records import Host, Vm
+
+_SAYS = ("runtime.inMaintenanceMode", "runtime.connectionState", "recentTask")
+_VM_SAYS = ("runtime.powerState", "runtime.host", "runtime.connectionState")
+
+
+class Is(StrEnum):
+    OUT = "in service"
+    ENTERING = "entering maintenance"
+    IN = "in maintenance"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Stands:
+    what: Is
+    why: str  # a clause: "it is entering maintenance"
+
+    @property
+    def leaving(self) -> bool:
+        """It takes no VM and lets none stay."""
+        return self.what in (Is.ENTERING, Is.IN)
+
+
+def stands(site: Site, host: Host | None) -> Stands:
+    """Unknown wins over everything that could lead to an act; maintenance wins over being away."""
+    if host is None:
+        return Stands(Is.UNKNOWN, "vCenter does not show it")
+    refused = [one for one in host.unread if one.startswith(_SAYS)]
+    if refused:
+        return Stands(Is.UNKNOWN, f"vCenter would not tell {names(refused, 2)}")
+    if isinstance(host.in_maintenance, Unknown):
+        return Stands(Is.UNKNOWN, host.in_maintenance.why)
+    if host.connection != "connected":
+        return Stands(Is.UNKNOWN, f"vCenter has no connection to it ({host.connection or 'not said'})")
+    if host.in_maintenance:
+        return Stands(Is.IN, "it is in maintenance")
+    if site.entering(host.moref) is not None:
+        return Stands(Is.ENTERING, "it is entering maintenance")
+    return Stands(Is.OUT, "it is in service")
+
+
+def vm_doubt(site: Site, vm: Vm) -> str:
+    """Why nothing may be decided on this VM's record; "" where all that matters is known."""
+    refused = [one for one in vm.unread if one.startswith(_VM_SAYS)]
+    if refused:
+        return f"vCenter would not tell about VM {vm.name or vm.moref}: {names(refused, 2)}"
+    if not vm.power or not vm.host:
+        return f"vCenter has not said where VM {vm.name or vm.moref} is or whether it runs"
+    if vm.connection not in ("connected", ""):
+        return f"VM {vm.name} is {vm.connection} in vCenter"
+    host = site.host(vm.host)
+    if host is None:
+        return f"vCenter does not show the host of VM {vm.name}"
+    if host.connection != "connected":
+        return f"vCenter has no connection to {host.name}, the host of VM {vm.name} ({host.connection or 'not said'})"
+    return ""
+
+
+def cannot_move(site: Site, vm: Vm) -> str:
+    """Why a running VM keeps its host from maintenance; "" where vCenter moves it by itself, or that is not known."""
+    if vm.power != "poweredOn" or vm.template:
+        return ""
+    if not isinstance(vm.devices, Unknown) and vm.devices:
+        return "it holds a device of the host"
+    host = site.host(vm.host)
+    cluster = site.cluster(host.cluster) if host is not None else None
+    drs = cluster.drs(vm.moref) if cluster is not None else "off"
+    if isinstance(drs, Unknown) or drs == "fullyAutomated":
+        return ""
+    return "DRS does not move it"

@@ -1,0 +1,105 @@
+"""What one pass counts once: drains under way, the ceiling, and devices promised. Pure, and lives for one pass.
+
+Invariant: whatever order the subjects come in, no more than MAX_CONCURRENT_DRAINS of them are emptied at a time, and no
+device is promised to two of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from hostler.drain import decide as drains
+from hostler.drain import model as drain
+from hostler.host.facts import Known, Unknown
+from hostler.host.holds import MAINTENANCE, held_by
+from hostler.instant import Instant
+from hostler.maintenance.hosts import vm_doubt
+from hostler.maintenance.model import SHUTDOWN_SINCE, TARGET, Policy, Site, State, Subject, World
+from hostler.vsphere.records import Vm
+
+
+class Ledger:
+    def __init__(self, world: World, policy: Policy, now: Instant) -> None:
+        self.room = world.room
+        self._max = policy.max_drains
+        self._drains: set[str] = set()
+        self._found: dict[str, drain.Decision] = {}
+        self._promised: dict[str, dict[str, list[Vm]]] = defaultdict(lambda: defaultdict(list))  # vCenter, host, VMs
+        for subject in world.subjects:
+            if subject.busy is not None and subject.busy.state is State.DRAINING:
+                self._drains.add(subject.name)
+                self.room = self.room.after(subject.name)
+            elif subject.state is State.DRAINING and subject.annotations.get(SHUTDOWN_SINCE):
+                self._drains.add(subject.name)
+            self._note_promise(subject, world)
+        for subject in world.subjects:
+            if subject.state is State.DRAINING and not self._stuck(subject, world, policy, now):
+                self.take_slot(subject.name)
+
+    @property
+    def drains(self) -> tuple[str, ...]:
+        return tuple(sorted(self._drains))
+
+    @property
+    def limit(self) -> int:
+        return self._max
+
+    def take_slot(self, name: str) -> bool:
+        """Whether this one is among those being emptied; there are only so many places."""
+        if name in self._drains:
+            return True
+        if len(self._drains) >= self._max:
+            return False
+        self._drains.add(name)
+        return True
+
+    def promised(self, vcenter: str) -> dict[str, list[Vm]]:
+        """VMs on their way to each host, by host id."""
+        return self._promised[vcenter]
+
+    def promise(self, vcenter: str, host: str, vm: Vm) -> None:
+        """Kept once: a later promise of the same VM takes the earlier one's place."""
+        for vms in self._promised[vcenter].values():
+            vms[:] = [one for one in vms if one.moref != vm.moref]
+        self._promised[vcenter][host].append(vm)
+
+    def _note_promise(self, subject: Subject, world: World) -> None:
+        """A reservation written on the node, or the right of a stopped VM to come back to where it was."""
+        site = world.sites.get(subject.vcenter)
+        if not isinstance(site, Known) or not isinstance(subject.vm, Known):
+            return
+        vm = subject.vm.value
+        if subject.busy is not None and subject.busy.target is not None:
+            self.promise(*subject.busy.target, vm)
+            return
+        wanted = subject.annotations.get(TARGET, "")
+        if not wanted and vm.power == "poweredOff" and (subject.state is State.POWERED_OFF or subject.mark):
+            wanted = subject.origin
+        host = _named(site.value, wanted)
+        if host and not (vm.host == host and vm.power == "poweredOn"):
+            self.promise(subject.vcenter, host, vm)
+
+    def drained(self, subject: Subject, policy: Policy, now: Instant) -> drain.Decision:
+        """How the emptying of this node stands; decided once per pass."""
+        if subject.name not in self._found:
+            if subject.drain is None:
+                return drain.Decision(drain.State.UNKNOWN, (), "Its pods have not been looked at yet.", None)
+            self._found[subject.name] = drains.decide(subject.drain, policy.drain, now)
+        return self._found[subject.name]
+
+    def _stuck(self, subject: Subject, world: World, policy: Policy, now: Instant) -> bool:
+        """It cannot go on, so it does not keep others waiting; when it can, it takes its turn again."""
+        site = world.sites.get(subject.vcenter)
+        if not isinstance(site, Known) or not isinstance(subject.vm, Known) or isinstance(subject.wish, Unknown):
+            return True
+        if vm_doubt(site.value, subject.vm.value):
+            return True
+        hold = held_by(subject.node, MAINTENANCE) if subject.node is not None else None
+        if isinstance(hold, Unknown) or (hold is not None and bool(hold.yielded)):
+            return True
+        return self.drained(subject, policy, now).state in (drain.State.UNKNOWN, drain.State.REFUSED)
+
+
+def _named(site: Site, name: str) -> str:
+    found = site.hosts_named(name) if name else []
+    return found[0].moref if len(found) == 1 else ""

@@ -1,0 +1,78 @@
+"""Marks on VMs: in vCenter where we may write them, else in the ConfigMap `hostler-stopped-vms`."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from hostler.kube.errors import AlreadyExists, NotFound
+from hostler.kube.kinds import CONFIG_MAP
+from hostler.kube.records import Metadata, Record
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.maintenance.model import Mark, read_mark
+from hostler.vsphere.inventory import Inventory
+
+NAME = "hostler-stopped-vms"
+ATTRIBUTE = "hostler"
+
+
+class ConfigMap(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def key_of(vcenter: str, vm: str) -> str:
+    """A ConfigMap's keys may not hold every letter that a vCenter's name may."""
+    return f"{re.sub('[^-._a-zA-Z0-9]', '_', vcenter)}.{vm}"
+
+
+class Marks:
+    """Both places as one: what vCenter says wins."""
+
+    def __init__(self, watch: Watch[ConfigMap], writer: Writer, namespace: str) -> None:
+        self.watch = watch
+        self._writer = writer
+        self._namespace = namespace
+
+    def kept(self) -> dict[str, str]:
+        found = self.watch.store.get(f"{self._namespace}/{NAME}")
+        return found.data if found is not None else {}
+
+    def of(self, vcenter: str, inventory: Inventory) -> dict[str, Mark]:
+        """Every marked VM of one vCenter, by id."""
+        found: dict[str, Mark] = {}
+        kept = self.kept()
+        key = inventory.attribute_key(ATTRIBUTE)
+        if key is None and not kept:
+            return found
+        prefix = key_of(vcenter, "")
+        for name, text in kept.items():
+            if name.startswith(prefix) and (mark := read_mark(text)) is not None:
+                found[name.removeprefix(prefix)] = mark
+        for vm in inventory.vms():
+            for own, text in vm.attributes:
+                if own == key and (mark := read_mark(text)) is not None:
+                    found[vm.moref] = mark
+        return found
+
+    async def keep(self, vcenter: str, vm: str, mark: Mark | None, why: str) -> None:
+        """Write or take away the ConfigMap's line. Raises what the API server says."""
+        line = {key_of(vcenter, vm): mark.text() if mark is not None else None}
+        if mark is None and key_of(vcenter, vm) not in self.kept():
+            return
+        try:
+            written = await self._writer.patch(
+                CONFIG_MAP, NAME, {"data": line}, self._namespace, type=ConfigMap, why=why
+            )
+        except NotFound:
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": line}
+            try:
+                written = await self._writer.create(CONFIG_MAP, body, self._namespace, type=ConfigMap, why=why)
+            except AlreadyExists:  # another replica, this very moment
+                written = await self._writer.patch(
+                    CONFIG_MAP, NAME, {"data": line}, self._namespace, type=ConfigMap, why=why
+                )
+        if written is not None:
+            self.watch.store.overlay(written)

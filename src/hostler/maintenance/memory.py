@@ -1,0 +1,63 @@
+"""What this process remembers between two passes. All of it may be lost at a restart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+from hostler.drain.model import Memory as Evicted
+from hostler.instant import Instant
+from hostler.maintenance.model import Attempts, Busy, Pending, Remembered
+from hostler.vsphere.outcomes import Kind
+
+BACKOFF_FIRST, BACKOFF_MOST, BACKOFF_OVERDUE = 5.0, 60.0, 120.0
+
+
+class Memory:
+    """By subject: the node's name, or vm/NAME."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Remembered] = defaultdict(Remembered)
+        self.evicted: dict[str, Evicted] = defaultdict(Evicted)
+        self.busy: dict[str, Busy] = {}
+        self.rest: dict[str, Instant] = {}  # after an error: not before
+        self.out_since: dict[tuple[str, str], Instant] = {}
+        self.unmarkable: dict[str, str] = {}  # by vCenter: why marks go into the ConfigMap
+        self.lacks: dict[tuple[str, str], str] = {}  # by vCenter and VM
+        self.pulses: dict[str, str] = {}  # the first renewal of the node's lease seen since its VM runs
+
+    def of(self, name: str) -> Remembered:
+        return self._of[name]
+
+    def note(self, name: str, **changes: Any) -> None:
+        self._of[name] = replace(self._of[name], **changes)
+
+    def keep_only(self, names: set[str]) -> None:
+        """Forget whoever is no subject any more."""
+        for book in (self._of, self.evicted, self.rest, self.pulses):
+            for name in [one for one in book if one not in names and one not in self.busy]:
+                del book[name]
+
+    def failed(
+        self,
+        name: str,
+        what: str,
+        why: str,
+        now: Instant,
+        *,
+        kind: Kind | None = None,
+        host: str = "",
+        overdue: bool = False,
+    ) -> Attempts:
+        """`what` is power, relocate or mark: tried again later, and later still each time."""
+        before: Attempts = getattr(self._of[name], what)
+        most = BACKOFF_OVERDUE if overdue else BACKOFF_MOST
+        delay = most if overdue else min(BACKOFF_FIRST * 2.0 ** min(before.number, 10), most)
+        hosts = (*(one for one in before.hosts if one != host), host) if host else before.hosts
+        after = Attempts(before.number + 1, now + delay, why, kind, hosts)
+        self.note(name, **{what: after})
+        return after
+
+    def pending(self, name: str, task: str, what: str, now: Instant) -> None:
+        self.note(name, pending=Pending(task, what, now) if task else None)

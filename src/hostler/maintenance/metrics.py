@@ -1,0 +1,57 @@
+"""What is counted and measured about maintenances. Labels are small closed sets of words."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from hostler.maintenance.model import Pass, State
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
+_DRAIN = (5, 15, 30, 60, 120, 300, 600, 1200, 3600)
+BLOCKED = (
+    "budget", "volumes", "refused", "slot", "ceiling", "policy", "privileges", "drs", "holds", "uncordoned", "unknown",
+    "no host", "power-on", "power-off",
+)  # fmt: skip
+
+
+class MaintenanceMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._states = Gauge("hostler_maintenance_nodes", "Nodes per state.", ["state"], registry=registry)
+        self._blocked = Gauge(
+            "hostler_maintenance_blocked", "Nodes that do not go on, by why.", ["reason"], registry=registry
+        )
+        self.drained = Histogram(
+            "hostler_maintenance_drain_seconds", "From the cordon to the stop of the VM.", registry=registry,
+            buckets=_DRAIN,
+        )  # fmt: skip
+        self.detected = Histogram(
+            "hostler_maintenance_detection_seconds",
+            "From vCenter's push of the task to the cordon in the API server.",
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._tasks = Counter(
+            "hostler_maintenance_power_tasks", "Asked of vCenter, by result.", ["what", "result"], registry=registry
+        )
+        self._overdue = Counter(
+            "hostler_maintenance_power_on_timeouts", "POWER_ON_TIMEOUT_SECONDS passed.", registry=registry
+        )
+        self._passes = Histogram(
+            "hostler_maintenance_pass_seconds", "One pass over everything.", registry=registry, buckets=_SECONDS
+        )
+
+    def task(self, what: str, result: str) -> None:
+        self._tasks.labels(what, result).inc()
+
+    def overdue(self) -> None:
+        self._overdue.inc()
+
+    def passed(self, found: Pass, states: Tally[str], seconds: float) -> None:
+        self._passes.observe(seconds)
+        for state in State:
+            self._states.labels(str(state)).set(states[str(state)])
+        reasons = Tally(one.blocked.partition(":")[0] for one in found.decisions if one.blocked)
+        for reason in BLOCKED:
+            self._blocked.labels(reason).set(reasons[reason])

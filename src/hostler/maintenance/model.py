@@ -1,0 +1,395 @@
+"""What maintenance knows and may do: states, their transitions, facts, actions. Plain data.
+
+The state lives in the Node's annotations, in the seed's own words, so that a restart or a take-over from the seed's
+controller goes on from them. Phases inside a state are derived from facts and are never stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Protocol, TypeAlias
+
+from hostler.drain import model as drain
+from hostler.host.ceiling import Room
+from hostler.host.facts import Fact, Unknown
+from hostler.instant import Instant, iso, parse
+from hostler.kube.records import Node
+from hostler.vsphere.outcomes import Kind
+from hostler.vsphere.records import Cluster, Entering, Host, Task, Vm
+
+# -- names on the Node; the first four are the seed's
+SEED: Final = "vsphere-maintenance.boeye.net/"
+STATE, HOST, MIGRATED_TO, SINCE = f"{SEED}state", f"{SEED}host", f"{SEED}migrated-to-host", f"{SEED}transition-time"
+POLICY: Final = "hostler.dev/maintenance-policy"
+TARGET: Final = "hostler.dev/maintenance-target"
+SHUTDOWN_SINCE: Final = "hostler.dev/guest-shutdown-since"
+BOOT_BEFORE: Final = "hostler.dev/boot-id-before"
+POWER_ON_SINCE: Final = "hostler.dev/power-on-since"
+RELOCATE_SINCE: Final = "hostler.dev/relocate-since"
+# What ends with a maintenance. The policy is the owner's and stays.
+OURS: Final = (STATE, HOST, MIGRATED_TO, SINCE, TARGET, SHUTDOWN_SINCE, BOOT_BEFORE, POWER_ON_SINCE, RELOCATE_SINCE)
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+
+# A host counts as back only after it has been so for this long: a task's success is told a moment before the host
+# says that it is in maintenance, and vLCM repeats its tasks.
+SETTLE_SECONDS = 3.0
+# A VM that nothing ties to its host is given this long to be moved live by DRS before its node is drained.
+LIVE_MOVE_SECONDS = 60.0
+# How long pods and volumes of a machine that is off may keep it from starting elsewhere.
+RELEASE_SECONDS = 120.0
+
+
+class State(StrEnum):
+    DRAINING = "draining"
+    POWERED_OFF = "powered-off"
+    MIGRATED = "migrated"
+
+
+class Wish(StrEnum):
+    """What the owner of a node wants, by annotation `hostler.dev/maintenance-policy`."""
+
+    MIGRATE = "migrate"
+    WAIT = "wait"  # power off, wait for the host
+    STAY_OFF = "stay-off"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One line of the table: from, to, and when. None is: no maintenance."""
+
+    before: State | None
+    after: State | None
+    event: str
+    when: str
+
+
+TRANSITIONS: Final = (
+    Transition(None, State.DRAINING, "Draining", "its ESXi host enters maintenance, and slot and ceiling allow it"),
+    Transition(State.DRAINING, None, "MaintenanceCancelled", "the host stays in service before the VM was stopped"),
+    Transition(State.DRAINING, State.POWERED_OFF, "PoweredOff", "vCenter says that the VM is off"),
+    Transition(State.DRAINING, State.MIGRATED, "Migrated", "the VM runs on another host that is in service"),
+    Transition(State.POWERED_OFF, State.MIGRATED, "Migrated", "the VM runs on another host that is in service"),
+    Transition(State.POWERED_OFF, State.DRAINING, "DrainingAgain", "the VM runs on a host that goes into maintenance"),
+    Transition(State.POWERED_OFF, None, "BackInService", "the VM runs where it was, and its node is Ready anew"),
+    Transition(State.MIGRATED, State.POWERED_OFF, "PoweredOff", "the VM is off again"),
+    Transition(State.MIGRATED, State.DRAINING, "DrainingAgain", "the new host goes into maintenance too"),
+    Transition(State.MIGRATED, None, "BackInService", "the VM runs, and its node is Ready anew"),
+)
+
+
+# -- marks on VMs
+
+
+class Marked(StrEnum):
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+_MARK = re.compile(r"\(node=(\S+) host=(.+?) since=(\S+) policy=(\S+) (draining|stopped)\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the VM itself says in vCenter (attribute `hostler`), or a ConfigMap in its place."""
+
+    node: str
+    host: str
+    since: str
+    what: Marked
+    policy: str = Wish.MIGRATE
+
+    def text(self) -> str:
+        """A sentence for the vSphere administrator, which `read_mark` understands again."""
+        doing = "is emptying this VM's node" if self.what is Marked.DRAINING else "stopped this VM"
+        back = "" if self.what is Marked.DRAINING else " and starts it again"
+        return (
+            f"Hostler {doing}{back}: ESXi host {self.host} goes into maintenance "
+            f"(node={self.node} host={self.host} since={self.since} policy={self.policy} {self.what})"
+        )
+
+
+def read_mark(text: str) -> Mark | None:
+    """None where there is none, or where it is somebody else's text."""
+    found = _MARK.search(text.strip())
+    return Mark(found[1], found[2], found[3], Marked(found[5]), found[4]) if found else None
+
+
+# -- what is known
+
+
+class Site(Protocol):
+    """One vCenter's inventory, as far as a decision reads it: `vsphere.inventory.Inventory` is the real one."""
+
+    def host(self, moref: str) -> Host | None: ...
+    def vm(self, moref: str) -> Vm | None: ...
+    def task(self, moref: str) -> Task | None: ...
+    def cluster(self, moref: str) -> Cluster | None: ...
+    def hosts(self) -> Iterator[Host]: ...
+    def hosts_named(self, name: str) -> list[Host]: ...
+    def vms_on(self, host: str) -> list[Vm]: ...
+    def tasks_of(self, entity: str) -> list[Task]: ...
+    def entering(self, host: str) -> Entering | None: ...
+    def name(self, moref: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Tries of one thing that failed: how often, why, and not before when it is tried again."""
+
+    number: int = 0
+    not_before: Instant = 0.0
+    why: str = ""
+    kind: Kind | None = None
+    hosts: tuple[str, ...] = ()  # where it was tried
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Something asked of vCenter whose task its push has not shown yet."""
+
+    task: str
+    what: str  # the task's kind
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What this process knows besides the annotations. Losing it costs a repeated harmless call, no more."""
+
+    shutdown_asked: str = ""  # the guest-shutdown-since it was asked under
+    shutdown_refused: str = ""
+    power: Attempts = Attempts()
+    relocate: Attempts = Attempts()
+    mark: Attempts = Attempts()
+    pending: Pending | None = None
+    relocate_asked: str = ""  # the relocate-since it was asked under
+    relocating: Instant | None = None  # for a VM without a node to write it on
+    alive: bool = False  # the kubelet renewed its lease under our eyes since the VM was seen running
+    entering_since: Instant | None = None  # since when we see its host enter, by our clock
+    kept_volumes: frozenset[str] = frozenset()
+    lacks: str = ""  # privileges our user lacks on the VM
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """An action of an earlier pass is still under way: nothing new for this one, but it counts as what it becomes."""
+
+    state: State | None
+    target: tuple[str, str] | None = None  # vCenter, host id
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A node we look after with the VM under it, or a VM of ours without a node."""
+
+    name: str
+    node: Node | None
+    vcenter: str
+    vm: Fact[Vm]
+    mark: Mark | None = None
+    drain: drain.Facts | None = None
+    remembered: Remembered = Remembered()
+    busy: Busy | None = None
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return self.node.metadata.annotations if self.node is not None else {}
+
+    @property
+    def state(self) -> State | Unknown | None:
+        word = self.annotations.get(STATE, "")
+        try:
+            return State(word) if word else None
+        except ValueError:
+            return Unknown(f'annotation {STATE} is "{word}", which is no state; mend it or remove it')
+
+    @property
+    def wish(self) -> Wish | Unknown:
+        word = self.annotations.get(POLICY, "") if self.node is not None else (self.mark.policy if self.mark else "")
+        try:
+            return Wish(word) if word else Wish.MIGRATE
+        except ValueError:
+            words = ", ".join(Wish)
+            return Unknown(f'annotation {POLICY} is "{word}", but must be one of {words}')
+
+    @property
+    def origin(self) -> str:
+        """The name of the ESXi host whose maintenance this is."""
+        return self.annotations.get(HOST, "") or (self.mark.host if self.mark else "")
+
+    def at(self, annotation: str) -> Instant | None:
+        return parse(self.annotations.get(annotation))
+
+    @property
+    def ready(self) -> bool:
+        conditions = self.node.status.conditions if self.node is not None else ()
+        return any(one.type == "Ready" and one.status == "True" for one in conditions)
+
+    @property
+    def tainted(self) -> bool:
+        return self.node is not None and any(one.key == OUT_OF_SERVICE for one in self.node.spec.taints)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything one pass looks at. Subjects are in the order of their names."""
+
+    subjects: tuple[Subject, ...]
+    sites: Mapping[str, Fact[Site]]
+    room: Room
+    unknown: str = ""  # why nothing at all can be decided: nodes or pods are not known
+    # Since when we have seen a host in service without a break, by our clock: (vCenter, host id).
+    out_since: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The settings a decision depends on."""
+
+    drain: drain.Policy = field(default_factory=drain.Policy)
+    max_drains: int = 1
+    guest_shutdown: float = 120.0
+    power_on: float = 300.0
+    relocate: float = 600.0
+    max_age: float = 60.0  # vCenter's facts older than this are unknown
+    clusters: tuple[str, ...] = ()  # further clusters a VM may move to
+
+
+# -- what comes out
+
+
+@dataclass(frozen=True, slots=True)
+class PatchNode:
+    """One merge patch of the Node; `event` names it for the Node's Events ("" = none)."""
+
+    body: Mapping[str, Any]
+    why: str
+    event: str = ""
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evictions:
+    evictions: tuple[drain.Evict, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetMark:
+    """Write what the VM says, or with None take it away."""
+
+    vm: str
+    mark: Mark | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShutDown:
+    vm: str
+    host: str  # where it must still be
+    since: str  # the annotation it is asked under
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOff:
+    vm: str
+    host: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relocate:
+    vm: str
+    host: str  # where it goes
+    pool: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOn:
+    vm: str
+    host: str  # where it must be registered; with DRS only where it is now
+    drs: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTask:
+    vm: str
+    task: str
+    why: str
+
+
+Action: TypeAlias = PatchNode | Evictions | SetMark | ShutDown | PowerOff | Relocate | PowerOn | CancelTask
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A host that cannot take the VM, and why in one line."""
+
+    host: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is the case with one subject, what is done now, and what would change it."""
+
+    subject: str
+    state: State | None
+    phase: str  # a word or two for the status table
+    why: str
+    next: str = ""  # what happens next, or what would release it
+    action: Action | None = None
+    wake: Instant | None = None
+    blocked: str = ""  # why it does not go on, for the table and the metric's word before ":"
+    rejected: tuple[Rejected, ...] = ()
+    target: tuple[str, str] | None = None  # vCenter and host id it has reserved
+    drain: drain.Decision | None = None
+    pulse: bool = False  # look whether its kubelet is alive
+    overdue: str = ""  # POWER_ON_TIMEOUT_SECONDS has passed: said once
+    unknown: bool = False  # it does not go on because a fact is not known
+    bug: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hanging:
+    """VMs that are not ours and keep the Enter task of a host from its end."""
+
+    vcenter: str
+    host: str
+    vms: tuple[str, ...]
+    nodes: tuple[str, ...] = ()  # ours on that host: they carry the event
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass over everything."""
+
+    decisions: tuple[Decision, ...]
+    hanging: tuple[Hanging, ...] = ()
+
+    @property
+    def wake(self) -> Instant | None:
+        return min((one.wake for one in self.decisions if one.wake is not None), default=None)
+
+    def of(self, subject: str) -> Decision | None:
+        return next((one for one in self.decisions if one.subject == subject), None)
+
+
+def cleared(*keep: str) -> dict[str, str | None]:
+    """Every annotation of a maintenance taken away, but for some."""
+    return {name: None for name in OURS if name not in keep}
+
+
+def stamp(now: Instant) -> str:
+    return iso(now)
+
+
+def sorted_by_name(subjects: Iterable[Subject]) -> tuple[Subject, ...]:
+    return tuple(sorted(subjects, key=lambda one: one.name))

@@ -1,0 +1,268 @@
+"""What one pass knows: nodes, VMs and hosts joined from the caches, without asking anybody.
+
+A node in service costs a few lookups and makes no subject: a pass over 5,000 nodes must not delay the cordon of one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from hostler.drain.model import Facts as DrainFacts
+from hostler.drain.observe import Sources
+from hostler.drain.observe import observe as observe_drain
+from hostler.host.ceiling import Room
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.host.identity import Doubt, Machine, Same, identify, node_uuids
+from hostler.instant import Instant
+from hostler.kube.records import Node
+from hostler.kube.watch import Watch
+from hostler.maintenance.hosts import Is, stands
+from hostler.maintenance.marks import Marks
+from hostler.maintenance.memory import Memory
+from hostler.maintenance.model import SINCE, STATE, Mark, Site, State, Subject, World, sorted_by_name
+from hostler.vsphere.inventory import Inventory
+from hostler.vsphere.records import Vm
+from hostler.vsphere.vcenter import VCenter
+
+NODES_AGE = 150.0  # an idle watch is confirmed about every minute
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Which VM a node is."""
+
+    vcenter: str
+    moref: str
+    why: str
+
+
+class Observer:
+    def __init__(
+        self,
+        nodes: Watch[Node],
+        sources: Sources,
+        vcenters: Iterable[VCenter],
+        marks: Marks,
+        memory: Memory,
+        label: str,
+        room: Callable[[Iterable[str]], Room],
+    ) -> None:
+        self.nodes = nodes
+        self._sources = sources
+        self._vcenters = {one.name: one for one in vcenters}
+        self._marks = marks
+        self._memory = memory
+        self._key, _, self._value = label.partition("=")
+        self._any_value = "=" not in label
+        self._room = room
+        self._same: dict[str, tuple[tuple[str, str], Found | Unknown]] = {}  # by node: its UUIDs, and what they gave
+        self._names: dict[tuple[str, str], tuple[str, str, str]] = {}  # what each VM went by when that was found
+
+    # -- which VM a node is
+
+    def looked_after(self, node: Node) -> bool:
+        """It has the label, or a state from when it had."""
+        value = node.metadata.labels.get(self._key)
+        labelled = value is not None and (self._any_value or value == self._value)
+        return labelled or STATE in node.metadata.annotations
+
+    def vms_changed(self, vcenter: str, changed: Iterable[str]) -> None:
+        """A VM that came, went or was renamed can change who is who."""
+        inventory = self._vcenters[vcenter].inventory
+        for moref in changed:
+            vm = inventory.vm(moref)
+            now = (vm.name, vm.uuid, vm.instance_uuid) if vm is not None else None
+            if self._names.get((vcenter, moref)) != now and (vm is not None or (vcenter, moref) in self._names):
+                self._same.clear()
+                if now is None:
+                    self._names.pop((vcenter, moref), None)
+                else:
+                    self._names[(vcenter, moref)] = now
+
+    def found(self, node: Node) -> Found | Unknown:
+        uuids = (node.spec.provider_id, node.status.node_info.system_uuid)
+        cached = self._same.get(node.metadata.name)
+        if cached is not None and cached[0] == uuids:
+            return cached[1]
+        answer, sure = self._identify(node)
+        if sure:
+            self._same[node.metadata.name] = (uuids, answer)
+        return answer
+
+    def _identify(self, node: Node) -> tuple[Found | Unknown, bool]:
+        """Over every vCenter. Not found while one is not known is not knowing, and is not remembered."""
+        machines: dict[str, Machine] = {}
+        unknown = ""
+        for name, vcenter in self._vcenters.items():
+            facts = vcenter.facts()
+            if isinstance(facts, Unknown):
+                unknown = unknown or facts.why
+            for vm in _candidates(vcenter.inventory, node):
+                machines[f"{name}/{vm.moref}"] = Machine(f"{name}/{vm.moref}", vm.name, (vm.uuid, vm.instance_uuid))
+        match identify(node, machines.values()):
+            case Same(machine, why):
+                vcenter_name, _, moref = machine.key.rpartition("/")
+                return Found(vcenter_name, moref, why), not unknown
+            case Doubt(why):
+                return Unknown(f"{why}; nothing is done to it on a guess"), not unknown
+            case other:
+                return Unknown(f"{other.why}; {unknown}" if unknown else other.why), not unknown
+
+    # -- the world
+
+    def world(self, now: Instant, also: str = "") -> World:
+        """`also`: this node too, whatever its state; for whoever explains."""
+        sites: dict[str, Fact[Site]] = {name: _site(one) for name, one in self._vcenters.items()}
+        marks = {
+            name: self._marks.of(name, fact.value)
+            for name, fact in sites.items()
+            if isinstance(fact, Known) and isinstance(fact.value, Inventory)
+        }
+        moving = {name: _not_in_service(fact.value) for name, fact in sites.items() if isinstance(fact, Known)}
+        who: dict[str, Found | Unknown] = {
+            node.metadata.name: self.found(node) for node in self.nodes.store.values() if self.looked_after(node)
+        }
+        if also and also not in who and (node := self.nodes.store.get(also)) is not None:
+            who[also] = self.found(node)
+        self._one_each(who)
+        subjects: list[Subject] = []
+        claimed: set[tuple[str, str]] = set()
+        for name, found in who.items():
+            node = self.nodes.store.get(name)
+            if node is None:
+                continue
+            if isinstance(found, Found):
+                claimed.add((found.vcenter, found.moref))
+            subject = self._subject(node, found, sites, marks)
+            if name == also or subject.mark is not None or STATE in node.metadata.annotations or _concerned(
+                subject, moving
+            ):  # fmt: skip
+                subjects.append(subject)
+        for vcenter, by_vm in marks.items():
+            fact = sites[vcenter]
+            assert isinstance(fact, Known)
+            for moref, mark in by_vm.items():
+                if (vcenter, moref) not in claimed:
+                    subjects.append(self._orphan(vcenter, fact, moref, mark))
+        chosen = sorted_by_name(self._remember(one, sites, now) for one in subjects)
+        self._settle(chosen, sites, now)
+        orphans = [one.name for one in chosen if one.node is None]
+        return World(chosen, sites, self._room(orphans), self._unread(), dict(self._memory.out_since))
+
+    def _unread(self) -> str:
+        age = self.nodes.age()
+        if age is None or not self.nodes.store.synced:
+            return self.nodes.problem or "nodes are still being read"
+        if age > NODES_AGE:
+            return f"nodes have not been heard of for {age:.0f} s"
+        if not self._marks.watch.absent and not self._marks.watch.store.synced and not self._marks.watch.problem:
+            return "the marks of stopped VMs are still being read"
+        return ""
+
+    def _one_each(self, who: dict[str, Found | Unknown]) -> None:
+        """Two nodes that are one VM are a mistake of somebody; neither is touched."""
+        counts = Counter((one.vcenter, one.moref) for one in who.values() if isinstance(one, Found))
+        for name, one in list(who.items()):
+            if isinstance(one, Found) and counts[(one.vcenter, one.moref)] > 1:
+                twins = sorted(
+                    other
+                    for other, its in who.items()
+                    if isinstance(its, Found) and (its.vcenter, its.moref) == (one.vcenter, one.moref) and other != name
+                )
+                who[name] = Unknown(f"{name} and {', '.join(twins)} are one VM; nothing is done to it on a guess")
+
+    def _subject(
+        self, node: Node, found: Found | Unknown, sites: dict[str, Fact[Site]], marks: dict[str, dict[str, Mark]]
+    ) -> Subject:
+        name = node.metadata.name
+        if isinstance(found, Unknown):
+            return Subject(name, node, "", found)
+        fact = sites[found.vcenter]
+        if isinstance(fact, Unknown):
+            return Subject(name, node, found.vcenter, fact)
+        vm = fact.value.vm(found.moref)
+        known: Fact[Vm] = Known(vm, fact.at) if vm is not None else Unknown(f"vCenter does not show VM {found.moref}")
+        return Subject(name, node, found.vcenter, known, marks.get(found.vcenter, {}).get(found.moref))
+
+    def _orphan(self, vcenter: str, fact: Known[Site], moref: str, mark: Mark) -> Subject:
+        vm = fact.value.vm(moref)
+        gone = Unknown(f"VM {moref} of node {mark.node} is not in vCenter any more")
+        return Subject(f"vm/{vm.name if vm else moref}", None, vcenter, Known(vm, fact.at) if vm else gone, mark)
+
+    # -- what this process adds
+
+    def _remember(self, subject: Subject, sites: dict[str, Fact[Site]], now: Instant) -> Subject:
+        memory, name = self._memory, subject.name
+        site = sites.get(subject.vcenter)
+        if isinstance(subject.vm, Known) and isinstance(site, Known):
+            vm = subject.vm.value
+            if vm.power != "poweredOn" and memory.of(name).alive:
+                memory.note(name, alive=False)
+            if vm.power != "poweredOn":
+                memory.pulses.pop(name, None)
+            entering = stands(site.value, site.value.host(vm.host)).leaving
+            since = memory.of(name).entering_since
+            if entering != (since is not None):
+                memory.note(name, entering_since=now if entering else None)
+            memory.note(name, lacks=memory.lacks.get((subject.vcenter, vm.moref), ""))
+        return replace(subject, remembered=memory.of(name), busy=memory.busy.get(name), drain=self._drain(subject, now))
+
+    def _drain(self, subject: Subject, now: Instant) -> DrainFacts | None:
+        if subject.node is None or subject.state not in (State.DRAINING, State.POWERED_OFF):
+            return None
+        name = subject.name
+        started = subject.at(SINCE)
+        facts = observe_drain(
+            self._sources,
+            name,
+            started if started is not None else now,
+            self._memory.evicted[name],
+            now,
+            self._memory.of(name).kept_volumes,
+        )
+        self._memory.evicted[name] = facts.memory
+        return facts
+
+    def _settle(self, subjects: Iterable[Subject], sites: dict[str, Fact[Site]], now: Instant) -> None:
+        """Since when the hosts of our subjects are in service without a break. A vCenter that is away is a break."""
+        wanted = {
+            (one.vcenter, one.vm.value.host)
+            for one in subjects
+            if isinstance(one.vm, Known) and (one.mark is not None or one.state is not None)
+        }
+        out = self._memory.out_since
+        for key in [key for key in out if key not in wanted]:
+            del out[key]
+        for vcenter, host in wanted:
+            site = sites[vcenter]
+            if isinstance(site, Known) and stands(site.value, site.value.host(host)).what is Is.OUT:
+                out.setdefault((vcenter, host), now)
+            else:
+                out.pop((vcenter, host), None)
+
+
+def _site(vcenter: VCenter) -> Fact[Site]:
+    match vcenter.facts():
+        case Known(inventory, at):
+            return Known(inventory, at)
+        case Unknown() as unknown:
+            return unknown
+
+
+def _candidates(inventory: Inventory, node: Node) -> Iterable[Vm]:
+    for uuid in node_uuids(node):
+        yield from inventory.vms_with_uuid(uuid)
+    yield from inventory.vms_named(node.metadata.name)
+
+
+def _not_in_service(site: Site) -> frozenset[str]:
+    return frozenset(host.moref for host in site.hosts() if stands(site, host).what is not Is.OUT)
+
+
+def _concerned(subject: Subject, moving: dict[str, frozenset[str]]) -> bool:
+    """Its host is not plainly in service, or that is not known."""
+    if isinstance(subject.vm, Unknown):
+        return True
+    return subject.vm.value.host in moving.get(subject.vcenter, frozenset())

@@ -1,0 +1,184 @@
+"""Which hosts can take a VM, best first, and why the others cannot. Pure.
+
+Invariant: a device is given away once. What running VMs hold and what is promised to others is taken off first, and
+where it is not known what a running VM holds, its host's devices count as not free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hostler.host.conditions import names
+from hostler.host.facts import Unknown
+from hostler.maintenance.hosts import Is, stands
+from hostler.maintenance.model import Rejected, Site, Wish
+from hostler.vsphere.records import Backing, Host, Pci, Vm, VmDevice
+
+_TIED = (Backing.FIXED, Backing.OTHER)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is looked for: a place for this VM."""
+
+    vm: Vm
+    origin: str  # the name of the host it comes from: the only one with its fixed devices
+    wish: Wish = Wish.MIGRATE
+    reserved: str = ""  # the name of the host it has reserved
+    failed: tuple[str, ...] = ()  # ids of hosts where it was tried and refused: asked last
+    clusters: tuple[str, ...] = ()  # names of further clusters it may go to
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Hosts that can take the VM, best first; the others with a reason each. `unknown`: it cannot be said."""
+
+    hosts: tuple[Host, ...]
+    rejected: tuple[Rejected, ...] = ()
+    unknown: str = ""
+
+    @property
+    def best(self) -> Host | None:
+        return self.hosts[0] if self.hosts else None
+
+    def why_none(self) -> str:
+        if self.unknown:
+            return self.unknown
+        return "; ".join(f"{one.host}: {one.why}" for one in self.rejected[:6]) or "there is no other host"
+
+
+def place(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> Placement:
+    """Every host of the VM's cluster (and of the allowed ones), judged. `promised`: VMs on their way, by host id."""
+    vm = ask.vm
+    home = site.host(vm.host)
+    if home is None:
+        return Placement((), unknown="its own host is not known")
+    if isinstance(vm.devices, Unknown):
+        return Placement((), unknown=f"its devices are not known: {vm.devices.why}")
+    fitting: list[Host] = []
+    rejected: list[Rejected] = []
+    for host in sorted(site.hosts(), key=lambda one: one.name):
+        if host.cluster != home.cluster and site.name(host.cluster) not in ask.clusters:
+            continue
+        why = _unfit(ask, host, site, [one for one in promised.get(host.moref, ()) if one.moref != vm.moref])
+        if why:
+            rejected.append(Rejected(host.name or host.moref, why))
+        else:
+            fitting.append(host)
+    return Placement(tuple(sorted(fitting, key=lambda host: _rank(ask, host, site, promised))), tuple(rejected))
+
+
+def tied(vm: Vm) -> bool | Unknown:
+    """It has a device that exists on one host only."""
+    if isinstance(vm.devices, Unknown):
+        return vm.devices
+    return any(device.backing in _TIED for device in vm.devices)
+
+
+def _rank(ask: Ask, host: Host, site: Site, promised: Mapping[str, Sequence[Vm]]) -> tuple[bool, bool, bool, int, str]:
+    busy = sum(vm.power == "poweredOn" for vm in site.vms_on(host.moref)) + len(promised.get(host.moref, ()))
+    reserved = bool(ask.reserved) and host.name == ask.reserved
+    return host.moref in ask.failed, host.moref != ask.vm.host, not reserved, busy, host.name
+
+
+def _unfit(ask: Ask, host: Host, site: Site, promised: Sequence[Vm]) -> str:
+    """Why not, in one line; "" where it fits."""
+    vm = ask.vm
+    how = stands(site, host)
+    if how.what is not Is.OUT:
+        return how.why
+    if host.power != "poweredOn" or host.standby not in ("none", ""):
+        return f"it is not running ({host.standby if host.standby not in ('none', '') else host.power or 'not said'})"
+    if ask.wish is Wish.WAIT and host.name != ask.origin and host.moref != vm.host:
+        return "the node's policy is to wait for its own host"
+    if tied(vm) is True and host.name != ask.origin:
+        return f"the VM holds a device by its address, which only {ask.origin} has"
+    for what, wanted, there in (
+        ("datastore", vm.datastores, host.datastores),
+        ("network", vm.networks, host.networks),
+    ):
+        lacking = [site.name(one) for one in wanted if one not in there]
+        if lacking:
+            return f"it does not reach {what} {names(lacking)}"
+    running = [one for one in site.vms_on(host.moref) if one.power != "poweredOff" and one.moref != vm.moref]
+    return _capacity(vm, host, running, promised) or _devices(vm, host, running, promised)
+
+
+def _capacity(vm: Vm, host: Host, running: Sequence[Vm], promised: Sequence[Vm]) -> str:
+    """VMs with devices have all their memory reserved; what others reserve only vCenter knows, and it says so then."""
+    if host.cpu_cores and vm.cpus > host.cpu_cores:
+        return f"it has {host.cpu_cores} cores, the VM needs {vm.cpus}"
+    taken = sum(one.memory_mb for one in (*(one for one in running if _has_devices(one)), *promised))
+    if host.memory_mb and vm.memory_mb + taken > host.memory_mb:
+        return f"it has {max(0, host.memory_mb - taken)} MB of memory left, the VM needs {vm.memory_mb}"
+    return ""
+
+
+def _has_devices(vm: Vm) -> bool:
+    return not isinstance(vm.devices, Unknown) and bool(vm.devices)
+
+
+def _devices(vm: Vm, host: Host, running: Sequence[Vm], promised: Sequence[Vm]) -> str:
+    own = () if isinstance(vm.devices, Unknown) else vm.devices
+    if not own:
+        return ""
+    for device in own:
+        if device.backing is Backing.VGPU and device.profile not in host.vgpu_profiles:
+            return f"it does not offer the vGPU profile {device.profile}"
+    wanted = _anywhere([vm])
+    if not wanted:
+        return ""
+    secretive = [one.name for one in running if isinstance(one.devices, Unknown)]
+    if secretive:
+        return f"what {names(secretive)} holds there is not known"
+    held = [device for one in running if not isinstance(one.devices, Unknown) for device in one.devices]
+    if _matched([*held, *_anywhere(promised)], wanted, host.devices):
+        return ""
+    kinds = names({pair for device in wanted for pair in device.allowed} or {device.id for device in wanted})
+    like = [pci for pci in host.devices if any(_suits(device, pci) for device in wanted)]
+    if not like:
+        return f"it has no device {kinds}"
+    holders = [one.name for one in running if _has_devices(one)]
+    waiting = [f"{one.name} (promised)" for one in promised]
+    return f"no device {kinds} is free: {len(like)} there, taken by {names([*holders, *waiting]) or 'others'}"
+
+
+def _suits(device: VmDevice, pci: Pci) -> bool:
+    """By address where the device has one: that is held already, or fixed."""
+    if device.backing is Backing.FIXED or (device.backing is Backing.DYNAMIC and device.id):
+        return device.id == pci.id
+    return f"{pci.vendor}:{pci.device}" in device.allowed
+
+
+def _anywhere(vms: Iterable[Vm]) -> list[VmDevice]:
+    """The devices these VMs need wherever they start: the address one holds now is of no use on another host."""
+    needed = (device for vm in vms if not isinstance(vm.devices, Unknown) for device in vm.devices)
+    return [
+        replace(device, id="") if device.backing is Backing.DYNAMIC else device
+        for device in needed
+        if device.backing in (Backing.FIXED, Backing.DYNAMIC)
+    ]
+
+
+def _matched(taken: Iterable[VmDevice], wanted: Iterable[VmDevice], devices: Collection[Pci]) -> bool:
+    """Whether all of `wanted` can have a device besides what is taken (a matching, by augmenting paths).
+
+    A path may give somebody another device but never takes one away. More taken than there are is not our concern.
+    """
+    has: dict[str, VmDevice] = {}
+
+    def give(device: VmDevice, tried: set[str]) -> bool:
+        for pci in devices:
+            if pci.id in tried or not _suits(device, pci):
+                continue
+            tried.add(pci.id)
+            if pci.id not in has or give(has[pci.id], tried):
+                has[pci.id] = device
+                return True
+        return False
+
+    for device in taken:
+        if device.backing in (Backing.FIXED, Backing.DYNAMIC):
+            give(device, set())
+    return all(give(device, set()) for device in wanted)

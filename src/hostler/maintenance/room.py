@@ -1,0 +1,145 @@
+"""The room as the operator sees it: its vCenters, its controller, what wakes it, what it explains."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from hostler.drain.executor import Executor
+from hostler.drain.model import Policy as DrainPolicy
+from hostler.drain.observe import Sources
+from hostler.host.ceiling import Room
+from hostler.kube.client import Client, Gate
+from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import CONFIG_MAP
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node, Pod
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.maintenance.controller import KEY, MaintenanceKeeper, concerns
+from hostler.maintenance.hands import Hands
+from hostler.maintenance.marks import NAME, ConfigMap, Marks
+from hostler.maintenance.memory import Memory
+from hostler.maintenance.metrics import MaintenanceMetrics
+from hostler.maintenance.model import Policy
+from hostler.maintenance.observe import Observer
+from hostler.settings import maintenance as say
+from hostler.settings.foundation import NAMESPACE
+from hostler.settings.model import Settings
+from hostler.vsphere.endpoints import endpoints
+from hostler.vsphere.metrics import Metrics as VCenterMetrics
+from hostler.vsphere.records import ENTER_MAINTENANCE, Host, Task
+from hostler.vsphere.vcenter import VCenter
+
+# Pods change in bursts; a moment later the picture is the same for all of them.
+SOON = 0.05
+
+
+class MaintenanceRoom:
+    """Made only where a vCenter is configured. Raises a Complaint that names every mistake in that configuration."""
+
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        recorder: Recorder,
+        settings: Settings,
+        *,
+        gate: Gate,
+        nodes: Watch[Node],
+        sources: Sources,
+        drain: DrainPolicy,
+        room: Callable[[Iterable[str]], Room],
+        metrics: Metrics,
+        as_leader: Callable[[Reconcile], Reconcile],
+        acting: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        poll = settings[say.POLL_INTERVAL_SECONDS]
+        counted = VCenterMetrics(metrics.registry)
+        self.vcenters = tuple(VCenter(one, counted, poll=poll) for one in endpoints(settings))
+        namespace = settings[NAMESPACE]
+        self._marks = Watch(
+            client, CONFIG_MAP, ConfigMap, metrics=metrics, namespace=namespace, fields=f"metadata.name={NAME}"
+        )
+        memory, measured = Memory(), MaintenanceMetrics(metrics.registry)
+        marks = Marks(self._marks, writer, namespace)
+        policy = Policy(
+            drain=drain,
+            max_drains=settings[say.MAX_CONCURRENT_DRAINS],
+            guest_shutdown=settings[say.GUEST_SHUTDOWN_TIMEOUT_SECONDS],
+            power_on=settings[say.POWER_ON_TIMEOUT_SECONDS],
+            relocate=settings[say.RELOCATE_TIMEOUT_SECONDS],
+            max_age=max(2 * poll, 15.0),
+            clusters=tuple(one for one in settings[say.MAINTENANCE_CLUSTERS].split(",") if one),
+        )
+        observer = Observer(nodes, sources, self.vcenters, marks, memory, settings[say.GPU_NODE_LABEL], room)
+        hands = Hands(
+            writer, nodes.store, Executor(writer, time.time), {one.name: one for one in self.vcenters}, marks, recorder,
+            memory, measured, gate, time.time, drain, settings[say.POWER_ON_TIMEOUT_SECONDS], set(),
+        )  # fmt: skip
+        self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=acting)
+        self.controller = Controller("maintenance", as_leader(self.keeper.reconcile), metrics=metrics)
+        self.keeper.queue = self.controller.queue
+        self._nodes, self._sources = nodes, sources
+
+    def watches(self) -> Iterator[Watch[Any]]:
+        yield self._marks
+
+    # -- life
+
+    def start(self) -> None:
+        """Begin to follow the vCenters. Returns at once; one that cannot be reached is said and tried again."""
+        for vcenter in self.vcenters:
+            vcenter.start()
+
+    async def stop(self) -> None:
+        """After the controller has ended: what was begun is finished, then we log out."""
+        await self.keeper.stop()
+        await asyncio.gather(*(one.stop() for one in self.vcenters))
+
+    # -- what wakes it
+
+    def wake_all(self) -> None:
+        self.controller.queue.add(KEY)
+
+    def listen(self) -> None:
+        for vcenter in self.vcenters:
+            vcenter.listen(lambda changed, vcenter=vcenter: self._vcenter_changed(vcenter, changed))  # type: ignore[misc]
+        self._nodes.store.listen(self._node_changed)
+        self._sources.pods.store.listen(self._pod_changed)
+        self._sources.attachments.store.listen(lambda *_: self._if_busy())
+        self._sources.budgets.store.listen(lambda *_: self._if_busy())
+        self._marks.store.listen(lambda *_: self.wake_all())
+        self.wake_all()
+
+    def _vcenter_changed(self, vcenter: VCenter, changed: frozenset[str]) -> None:
+        self.keeper.observer.vms_changed(vcenter.name, changed)
+        if not changed or any(self._matters(vcenter, one) for one in changed):
+            self.controller.queue.add(KEY, priority=0)
+
+    def _matters(self, vcenter: VCenter, moref: str) -> bool:
+        """A host, a task that enters maintenance, or anything of a VM that is at hand; the rest of 5,000 VMs is not."""
+        inventory = vcenter.inventory
+        task: Task | None = inventory.task(moref)
+        if task is not None:
+            return task.kind == ENTER_MAINTENANCE or self.keeper.at_hand(vcenter.name, task.entity)
+        host: Host | None = inventory.host(moref)
+        return host is not None or self.keeper.at_hand(vcenter.name, moref) or inventory.vm(moref) is None
+
+    def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:
+        node = after or before
+        if node is not None and self.keeper.observer.looked_after(node) and concerns(before, after):
+            self.controller.queue.add(KEY, priority=0)
+
+    def _pod_changed(self, _: str, before: Pod | None, after: Pod | None) -> None:
+        for pod in (before, after):
+            if pod is not None and self.keeper.is_subject(pod.spec.node_name):
+                self.controller.queue.add(KEY, after=SOON)
+
+    def _if_busy(self) -> None:
+        if self.keeper.subjects:
+            self.controller.queue.add(KEY, after=SOON)

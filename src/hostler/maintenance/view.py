@@ -1,0 +1,113 @@
+"""One subject with all that was found known about it, as the decisions of each state read it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hostler.host.facts import Unknown
+from hostler.instant import Instant
+from hostler.kube.records import Node
+from hostler.maintenance.hosts import Stands, stands
+from hostler.maintenance.ledger import Ledger
+from hostler.maintenance.model import SETTLE_SECONDS, TARGET, Decision, Policy, Site, State, Subject, Wish, World
+from hostler.maintenance.placement import Ask
+from hostler.vsphere.records import Task, Vm
+
+# How long a task that vCenter gave us may stay unseen in its push before we stop believing in it.
+UNSEEN_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Made only when node, VM and vCenter are known and fresh."""
+
+    subject: Subject
+    site: Site
+    vm: Vm
+    world: World
+    ledger: Ledger
+    policy: Policy
+    now: Instant
+
+    @property
+    def node(self) -> Node:
+        assert self.subject.node is not None, "asked for the node of a VM that has none"
+        return self.subject.node
+
+    @property
+    def host_name(self) -> str:
+        """Where the VM is now."""
+        return self.site.name(self.vm.host)
+
+    @property
+    def here(self) -> Stands:
+        return stands(self.site, self.site.host(self.vm.host))
+
+    @property
+    def drs(self) -> str | Unknown:
+        host = self.site.host(self.vm.host)
+        cluster = self.site.cluster(host.cluster) if host is not None else None
+        return cluster.drs(self.vm.moref) if cluster is not None else "off"
+
+    @property
+    def promised(self) -> Mapping[str, list[Vm]]:
+        return self.ledger.promised(self.subject.vcenter)
+
+    def ask(self) -> Ask:
+        wish = self.subject.wish
+        return Ask(
+            self.vm,
+            self.subject.origin or self.host_name,
+            wish if isinstance(wish, Wish) else Wish.WAIT,
+            self.subject.annotations.get(TARGET, ""),
+            self.subject.remembered.power.hosts,
+            self.policy.clusters,
+        )
+
+    def settled(self) -> Instant | None:
+        """None: the VM's host has been in service long enough to be believed; else when that will be."""
+        since = self.world.out_since.get((self.subject.vcenter, self.vm.host))
+        if since is None:
+            return self.now + SETTLE_SECONDS
+        return None if self.now >= since + SETTLE_SECONDS else since + SETTLE_SECONDS
+
+    def reserved(self) -> tuple[str, str] | None:
+        """The host it has reserved, so that the pass goes on counting it."""
+        name = self.subject.annotations.get(TARGET, "")
+        found = self.site.hosts_named(name) if name else []
+        return (self.subject.vcenter, found[0].moref) if len(found) == 1 else None
+
+    def task(self, *kinds: str) -> Task | None:
+        """A task of one of these kinds that works on the VM now, ours or somebody else's."""
+        return next((one for one in self.site.tasks_of(self.vm.moref) if one.kind in kinds and one.under_way), None)
+
+    def under_way(self, *kinds: str) -> bool:
+        """As `task`, and also true while one of ours has not been shown yet."""
+        if self.task(*kinds) is not None:
+            return True
+        pending = self.subject.remembered.pending
+        if pending is None or pending.what not in kinds or self.now - pending.at > UNSEEN_SECONDS:
+            return False
+        return self.site.task(pending.task) is None  # shown and not under way: it has ended
+
+
+def wait(
+    subject: Subject,
+    state: State | None,
+    phase: str,
+    why: str,
+    release: str,
+    *,
+    wake: Instant | None = None,
+    blocked: str = "",
+) -> Decision:
+    """Nothing to do now; `release` says what would change that."""
+    return Decision(subject.name, state, phase, why, release, wake=wake, blocked=blocked)
+
+
+def frozen(subject: Subject, state: State | None, why: str) -> Decision:
+    """A fact is not known: nothing is done until it is."""
+    return Decision(
+        subject.name, state, "not known", why, "it goes on when that is known", blocked=f"unknown: {why}", unknown=True
+    )
