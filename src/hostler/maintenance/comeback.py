@@ -267,7 +267,7 @@ def _relocate(view: View, state: State | None, to: Host, placement: Placement) -
 def _power_on(view: View, state: State | None, best: Host, placement: Placement, drs: bool) -> Decision:
     subject, vm = view.subject, view.vm
     target = (subject.vcenter, best.moref)
-    if best.moref == vm.host and (until := view.settled()) is not None:
+    if best.moref == vm.host and best.name == subject.origin and (until := view.settled()) is not None:
         why = f"{best.name} seems to be in service again"
         return wait(subject, state, "settling", why, f"if that lasts, VM {vm.name} is started there", wake=until)
     where = "where DRS puts it" if drs else f"on {best.name}"

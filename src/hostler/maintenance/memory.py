@@ -11,7 +11,7 @@ from hostler.instant import Instant
 from hostler.maintenance.model import Attempts, Busy, Pending, Remembered
 from hostler.vsphere.outcomes import Kind
 
-BACKOFF_FIRST, BACKOFF_MOST, BACKOFF_OVERDUE = 5.0, 60.0, 120.0
+BACKOFF_FIRST, BACKOFF_MOST, BACKOFF_OVERDUE = 1.0, 60.0, 120.0
 
 
 class Memory:

@@ -64,9 +64,11 @@ class Observer:
 
     def looked_after(self, node: Node) -> bool:
         """It has the label, or a state from when it had."""
+        return self._labelled(node) or STATE in node.metadata.annotations
+
+    def _labelled(self, node: Node) -> bool:
         value = node.metadata.labels.get(self._key)
-        labelled = value is not None and (self._any_value or value == self._value)
-        return labelled or STATE in node.metadata.annotations
+        return value is not None and (self._any_value or value == self._value)
 
     def vms_changed(self, vcenter: str, changed: Iterable[str]) -> None:
         """A VM that came, went or was renamed can change who is who."""
@@ -135,6 +137,8 @@ class Observer:
                 continue
             if isinstance(found, Found):
                 claimed.add((found.vcenter, found.moref))
+            elif name != also and not self._labelled(node):
+                continue  # a state that may be another controller's: without its VM it is not ours
             subject = self._subject(node, found, sites, marks)
             if name == also or subject.mark is not None or STATE in node.metadata.annotations or _concerned(
                 subject, moving

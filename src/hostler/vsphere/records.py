@@ -136,11 +136,11 @@ class Task:
 class Cluster:
     moref: str
     name: str = ""
-    pool: str = ""  # its root resource pool: a VM that comes from another cluster needs it
     drs_enabled: bool | Unknown = NOT_SAID
     drs_behaviour: str = ""  # fullyAutomated, partiallyAutomated, manual
     overrides_allowed: bool = True
     drs_vms: tuple[tuple[str, bool, str], ...] = ()  # vm, enabled, behaviour ("" = the cluster's)
+    pool: str = ""  # its root resource pool: a VM that comes from another cluster needs it
     unread: Names = ()
 
     def drs(self, vm: str) -> str | Unknown:
