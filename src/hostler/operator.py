@@ -249,6 +249,10 @@ class Operator:
             leadership=lambda: self._leader.gate(), dry_run=self._dry_run,
         )  # fmt: skip
         reads.mount(self._server)
+        if self._maintenance is not None:
+            self._maintenance.serve(registry, self._server, reads.notes)
+        else:
+            reads.off(self._server, "/v1/maintenance", "maintenance")
         for number, watch in enumerate(self._watches(), 1):  # two rooms may watch one kind, each for its own fields
             self._server.ready_if(f"{watch.kind.resource} ({number})", partial(_not_in_step, watch))
 

@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 from hostler import __version__
-from hostler.cli import about, crds, explain, ingress, install, nodes, run, say, stop
+from hostler.cli import about, crds, explain, ingress, install, maintenance, nodes, run, say, stop
 from hostler.errors import Complaint, Exit
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ def root(
 for group in (run, about, stop, nodes, explain, crds):
     app.add_typer(group.app)
 app.add_typer(ingress.app, name="ingress")
+app.add_typer(maintenance.app, name="maintenance")
 app.add_typer(install.app, name="install")
 try:
     from hostler.cli import demo, sandbox

@@ -46,10 +46,18 @@ class Reads:
         server.add_get("/v1/explain/{kind}/{name:.+}", self._explain)
         server.add_get("/v1/plan/{kind}/{name:.+}", self._plan)
 
+    def off(self, server: Server, path: str, capability: str) -> None:
+        """A read of a capability that is switched off: say that, instead of looking like another version."""
+
+        async def refuse(_: web.Request) -> web.Response:
+            return answer(Refused(UNKNOWN_KIND, self._guard.blocked(capability) or f"{capability} is off."), status=404)
+
+        server.add_get(path, refuse)
+
     async def _status(self, _: web.Request) -> web.Response:
         why = self._leadership()
         pause = self._guard.pause()
-        return _answer(
+        return answer(
             StatusAnswer(
                 version=__version__,
                 identity=self._identity,
@@ -63,7 +71,7 @@ class Reads:
         )
 
     async def _config(self, _: web.Request) -> web.Response:
-        return _answer(config_of(self._settings))
+        return answer(config_of(self._settings))
 
     async def _explain(self, request: web.Request) -> web.Response:
         return self._ask(self._registry.explain, request)
@@ -73,13 +81,13 @@ class Reads:
 
     def _ask(self, ask: Callable[[str, str, tuple[str, ...]], Answer], request: web.Request) -> web.Response:
         try:
-            return _answer(ask(request.match_info["kind"], request.match_info["name"], self._notes()))
+            return answer(ask(request.match_info["kind"], request.match_info["name"], self.notes()))
         except UnknownKind as error:
-            return _answer(Refused(UNKNOWN_KIND, str(error)), status=404)
+            return answer(Refused(UNKNOWN_KIND, str(error)), status=404)
         except UnknownName as error:
-            return _answer(Refused(UNKNOWN_NAME, str(error)), status=404)
+            return answer(Refused(UNKNOWN_NAME, str(error)), status=404)
 
-    def _notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """What limits every answer: it is paused, a dry run, or another replica acts."""
         notes = []
         if (pause := self._guard.pause()).stopped:
@@ -91,7 +99,8 @@ class Reads:
         return tuple(notes)
 
 
-def _answer(body: Any, *, status: int = 200) -> web.Response:
+def answer(body: Any, *, status: int = 200) -> web.Response:
+    """A record as JSON, with the version that answers. Rooms with reads of their own use it too."""
     return web.Response(
         body=msgspec.json.encode(body),
         status=status,

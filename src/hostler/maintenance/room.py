@@ -8,19 +8,25 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+from aiohttp import web
+
 from hostler.drain.executor import Executor
 from hostler.drain.model import Policy as DrainPolicy
 from hostler.drain.observe import Sources
+from hostler.fleet.registry import Registry
+from hostler.fleet.serve import answer
 from hostler.host.ceiling import Room
 from hostler.kube.client import Client, Gate
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.events import Recorder
+from hostler.kube.http import Server
 from hostler.kube.kinds import CONFIG_MAP
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.maintenance.controller import KEY, MaintenanceKeeper, concerns
+from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.hands import Hands
 from hostler.maintenance.marks import NAME, ConfigMap, Marks
 from hostler.maintenance.memory import Memory
@@ -84,7 +90,7 @@ class MaintenanceRoom:
         self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=acting)
         self.controller = Controller("maintenance", as_leader(self.keeper.reconcile), metrics=metrics)
         self.keeper.queue = self.controller.queue
-        self._nodes, self._sources = nodes, sources
+        self._nodes, self._sources, self._gate = nodes, sources, gate
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield self._marks
@@ -100,6 +106,17 @@ class MaintenanceRoom:
         """After the controller has ended: what was begun is finished, then we log out."""
         await self.keeper.stop()
         await asyncio.gather(*(one.stop() for one in self.vcenters))
+
+    # -- what it says
+
+    def serve(self, registry: Registry, server: Server, notes: Callable[[], tuple[str, ...]]) -> None:
+        explainers = MaintenanceExplainers(self.keeper, self.vcenters, self._sources, self._gate, time.time)
+        explainers.register(registry)
+
+        async def status(_: web.Request) -> web.Response:
+            return answer(explainers.status(notes()))
+
+        server.add_get("/v1/maintenance", status)
 
     # -- what wakes it
 

@@ -1,0 +1,80 @@
+"""`hostler maintenance`: which workers are out for their ESXi host, and what a maintenance would do."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from hostler.cli import explain, flags, say
+from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from hostler.maintenance.wire import MaintenanceStatus
+
+app = typer.Typer(no_args_is_help=True, help="See which workers are out for their ESXi host, and what one would do.")
+WATCH_SECONDS = 2.0
+EsxiHost = Annotated[str, typer.Argument(metavar="ESXI-HOST", help="As vCenter names it.", show_default=False)]
+Watching = Annotated[bool, typer.Option("--watch", "-w", help="Again at every change, until Ctrl-C.")]
+
+
+@app.callback()
+def group() -> None:
+    """See which workers are out for their ESXi host, and what one would do."""
+
+
+@app.command()
+@flags.takes(*explain.ASKING)
+def status(settings: Settings, watch: Watching = False, output: say.OutputFlag = say.Output.TABLE) -> None:
+    """Show every maintenance under way: node, VM, ESXi host, state, since when, what blocks it, what comes next."""
+    from hostler.cli.cluster import ask_operator
+    from hostler.maintenance.wire import MaintenanceStatus
+
+    before: MaintenanceStatus | None = None
+    while True:
+        found = ask_operator(settings, "/v1/maintenance", MaintenanceStatus)
+        if found != before:
+            before = found
+            if watch and sys.stdout.isatty() and output is say.Output.TABLE:
+                sys.stdout.write("\x1b[2J\x1b[H")
+            _show(found, output)
+        if not watch:
+            return
+        time.sleep(WATCH_SECONDS)
+
+
+@app.command()
+@flags.takes(*explain.ASKING)
+def plan(settings: Settings, host: EsxiHost, output: say.OutputFlag = say.Output.TABLE) -> None:
+    """Say what would happen if this ESXi host entered maintenance now. Nothing is changed."""
+    from hostler.cli.cluster import ask_operator
+    from hostler.fleet.registry import Answer
+
+    answer = ask_operator(settings, f"/v1/plan/esxi/{quote(host, safe='')}", Answer)
+    if output is say.Output.JSON:
+        say.json(answer)
+    else:
+        say.rich(explain.tree_of(answer))
+
+
+def _show(found: MaintenanceStatus, output: say.Output) -> None:
+    if output is say.Output.JSON:
+        say.json(found)
+        return
+    for sentence in (*found.notes, *(one.sentence for one in found.vcenters if not one.connected)):
+        say.note(sentence)
+    if not found.rows:
+        say.note("No node that is looked after is in maintenance, and no host under one is entering it.")
+    else:
+        say.table(
+            ("node", "vm", "esxi host", "state", "since", "blocked by", "next"),
+            [
+                (one.node, one.vm, one.host, one.state or one.phase, one.since, one.blocked_by or "-", one.next or "-")
+                for one in found.rows
+            ],
+        )
+    for waiting in found.foreign:
+        say.text(f"{waiting.host} also waits for VMs that are not ours: {', '.join(waiting.vms)}")

@@ -1,0 +1,44 @@
+"""The shape of `/v1/maintenance`, shared by the operator that serves it and the CLI that asks."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Row(msgspec.Struct, rename="camel", frozen=True):
+    """One node, or one VM of ours without a node."""
+
+    node: str
+    vm: str
+    host: str  # where the VM is
+    state: str  # the annotation's word; "" before it has one
+    phase: str
+    since: str
+    blocked_by: str
+    next: str
+    why: str
+    vcenter: str = ""
+    maintenance_of: str = ""  # the ESXi host that triggered it
+    target: str = ""
+    rejected: tuple[str, ...] = ()
+
+
+class Waiting(msgspec.Struct, rename="camel", frozen=True):
+    """VMs that are not ours and keep a host from maintenance."""
+
+    host: str
+    vcenter: str
+    vms: tuple[str, ...]
+
+
+class Standing(msgspec.Struct, rename="camel", frozen=True):
+    vcenter: str
+    connected: bool
+    sentence: str
+
+
+class MaintenanceStatus(msgspec.Struct, rename="camel", frozen=True):
+    rows: tuple[Row, ...] = ()
+    foreign: tuple[Waiting, ...] = ()
+    vcenters: tuple[Standing, ...] = ()
+    notes: tuple[str, ...] = ()
