@@ -22,17 +22,21 @@ def crds(
     """Print the CustomResourceDefinition of Fleet; with --apply install it by server-side apply."""
     from hostler.fleet.crd import fleet_definition
 
+    if output not in ("yaml", "json"):
+        raise typer.BadParameter("must be yaml or json", param_hint="--output")
     made = fleet_definition()
     if apply:
         from hostler.cli.cluster import ask_cluster
         from hostler.fleet.install import install
 
-        say.note(ask_cluster(settings, install))
+        done = ask_cluster(settings, install)
+        if output == "json":
+            say.json({"name": made["metadata"]["name"], "installed": True, "why": done})
+        else:
+            say.note(done)
     elif output == "json":
         say.json(made)
-    elif output == "yaml":
+    else:
         import yaml
 
         say.text(yaml.safe_dump(made, sort_keys=False, width=120))
-    else:
-        raise typer.BadParameter("must be yaml or json", param_hint="--output")

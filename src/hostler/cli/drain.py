@@ -23,9 +23,8 @@ from hostler.fleet.controller import effective_limit
 from hostler.fleet.guard import pause_of
 from hostler.fleet.model import NAME, Fleet, FleetSpec
 from hostler.host import keeper
-from hostler.host.ceiling import room
-from hostler.host.facts import Unknown
-from hostler.host.holds import held_by
+from hostler.host.ceiling import overrun, room
+from hostler.host.holds import lost
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client, Gate
 from hostler.kube.errors import NotFound
@@ -72,20 +71,8 @@ class Standing:
         return self.lost(asked, who)
 
     def lost(self, asked: Asked, who: str) -> str | None:
-        """Why the node is no longer ours to empty; None while it is."""
-        if asked.dry_run:
-            return None
-        node = self.node.store.get(asked.node)
-        if node is None:
-            return f"There is no node {asked.node} any more; nothing more is evicted."
-        hold = held_by(node, who)
-        if isinstance(hold, Unknown):
-            return f"{hold.why}; nothing more is evicted."
-        if hold is None:
-            return f"{asked.node} is no longer held by {who}: somebody released it, so nothing more is evicted."
-        if hold.yielded or not node.spec.unschedulable:
-            return f"{asked.node} was uncordoned by hand, so new pods may come; nothing more is evicted."
-        return None
+        """Why the node is no longer ours to empty; a dry run holds nothing that could be lost."""
+        return None if asked.dry_run else lost(self.node.store.get(asked.node), asked.node, who)
 
 
 async def below_ceiling(client: Client, node: str, setting: str) -> None:
@@ -107,14 +94,10 @@ async def hold_below_ceiling(
     await below_ceiling(client, node, setting)
     done = await keeper.hold(client, writer, node, who, why, time.time)
     limit, _ = effective_limit(await _spec(client), setting)
-    left = room(await client.list(NODE, type=Node), limit)
-    if done.changed and len(left.out) > left.allowed:
+    too_many = overrun(await client.list(NODE, type=Node), limit, node)
+    if done.changed and too_many is not None:
         await keeper.let_go(client, writer, node, who)
-        raise Complaint(
-            f"{node} was released again: others were held at the same moment, and {left.why_not(node)}",
-            hint="Try again; to do it all the same: --beyond-ceiling",
-            code=Exit.REFUSED,
-        )
+        raise Complaint(too_many, hint="Try again; to do it all the same: --beyond-ceiling", code=Exit.REFUSED)
     return done
 
 

@@ -118,10 +118,20 @@ def _show_status(answer: StatusAnswer) -> None:
     conditions = [(one.type, str(one.status), one.reason, one.message) for one in shown.conditions]
     say.table(("condition", "status", "reason", "message"), conditions)
     say.text("")
+    here = answer.leads and not answer.dry_run  # "may write" is the fleet's standing; this replica may have to wait
     say.table(
         ("capability", "on", "writes", "why"),
-        [(one.name, _yes(one.enabled), _yes(one.writes), one.reason) for one in shown.capabilities],
+        [
+            (one.name, _yes(one.enabled), _writes(one.writes, here, answer.dry_run), one.reason)
+            for one in shown.capabilities
+        ],
     )
+
+
+def _writes(may: bool, here: bool, dry_run: bool) -> str:
+    if not may or here:
+        return _yes(may)
+    return "no: dry run" if dry_run else "the leader"
 
 
 def _yes(on: bool) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,6 +47,7 @@ class Switch(StrEnum):
 
 @app.command()
 def up(
+    context: typer.Context,
     dir: Dir = HERE,
     fleet: Annotated[
         str | None,
@@ -71,7 +73,8 @@ def up(
     """Start a sandbox, and build it first if this is the first time on this machine.
 
     The first build takes about ten minutes and downloads Go modules; after that a start takes some seconds and needs
-    neither Go nor a network. Safe to repeat: a sandbox that runs is left alone, one that crashed is brought back.
+    neither Go nor a network. Safe to repeat: a sandbox that runs is left alone, one that crashed is brought back as it
+    was; options need not be given again.
     """
     from hostler.sandbox import Options, Sandbox
 
@@ -86,12 +89,18 @@ def up(
         node_lease_duration_seconds=node_lease_duration_seconds,
     )
     with _progress() as progress:
-        box = Sandbox.up(dir, options, progress)
+        box = Sandbox.up(dir, options, progress, asked=_given(context))
     if output is say.Output.JSON:
         say.json({"news": box.news, "seconds": box.timings, **_describe(box)})
         return
     say.note(box.news)
     say.text(_what_next(box, dir))
+
+
+def _given(context: typer.Context) -> list[str]:
+    """The options that stand on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return [name for name, source in sources.items() if source is not None and source.name != "DEFAULT"]
 
 
 @app.command()
@@ -158,11 +167,17 @@ def kubectl(context: typer.Context, dir: Dir = HERE) -> None:
     """Run the sandbox's own kubectl: `hostler sandbox kubectl get nodes`. --dir goes before kubectl's own words."""
     from hostler.sandbox import Sandbox
 
-    box = Sandbox.open(dir)
+    try:
+        box = Sandbox.open(dir)
+    except Complaint:
+        if not {"--help", "-h"} & {*context.args}:
+            raise
+        say.text(context.get_help())  # kubectl's own was asked for, but without a sandbox there is no kubectl
+        return
     if not box.alive("kube-apiserver"):
         raise Complaint(
             f"The API server of the sandbox in {box.layout.root} does not run.",
-            hint=f"`hostler sandbox up --dir {dir}` brings it back.",
+            hint=f"`hostler sandbox up --dir {quote(str(dir))}` brings it back.",
             code=Exit.UNREACHABLE,
         )
     program = box.state.programs["controlplane"]

@@ -13,7 +13,7 @@ from hostler.fleet.model import NAME, REASON_LIMIT, WHO_LIMIT, Fleet
 from hostler.host.conditions import Status, cut
 from hostler.kube.client import Client
 from hostler.kube.contact import SELF_REVIEW
-from hostler.kube.errors import AlreadyExists, ApiError, NotFound
+from hostler.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from hostler.kube.kinds import FLEET
 from hostler.kube.records import Record
 
@@ -30,11 +30,23 @@ async def press(client: Client, *, why: str, wait: float) -> Pressed:
     """Pause. A merge patch, because it must win whoever else owns the field (GitOps, another person)."""
     # Cut to what the API server takes: a long reason must not keep anybody from the stop button.
     why, by = cut(why, REASON_LIMIT), cut(await who_am_i(client), WHO_LIMIT)
+    before = await _pressed_before(client)
     fleet = await _write(client, {"paused": True, "pausedReason": why, "pausedBy": by}, "Pausing")
     leader = await _confirmed(client, fleet, True, wait)
     if leader is None:
-        return Pressed(True, False, f"Paused by {by}: {why}. {_unconfirmed(wait)}")
-    return Pressed(True, True, f"Paused by {by}: {why}. The operator {leader} has stopped writing.")
+        return Pressed(True, False, f"Paused by {by}: {why}. {before}{_unconfirmed(wait)}")
+    return Pressed(True, True, f"Paused by {by}: {why}. {before}The operator {leader} has stopped writing.")
+
+
+async def _pressed_before(client: Client) -> str:
+    """Whose pause this one replaces, as a sentence: one `hostler resume` lifts both."""
+    try:
+        spec = (await client.get(FLEET, NAME, type=Fleet)).spec
+    except (ApiError, Unreachable):
+        return ""  # never a reason not to press
+    if not spec.paused:
+        return ""
+    return f"It was paused already by {spec.paused_by or 'somebody'}: {spec.paused_reason or 'no reason given'}. "
 
 
 async def lift(client: Client, *, wait: float) -> Pressed:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
+import structlog
 from prometheus_client import Gauge
 
 from hostler import __version__
@@ -24,6 +25,7 @@ from hostler.kube.records import Node
 from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 
+log = structlog.get_logger("hostler.fleet")
 NOTHING_GOES = Limit(0, percent=False, at_least=0)
 
 
@@ -73,6 +75,7 @@ class FleetController:
         self._unready = unready
         self._clock = clock
         self._shown = FleetStatus()
+        self._was_paused = False
         registry = metrics.registry
         self._paused = Gauge("hostler_paused", "1 while the stop button is pressed or not known.", registry=registry)
         self._counts = Gauge("hostler_nodes", "Nodes, by what is the case.", ["what"], registry=registry)
@@ -99,6 +102,7 @@ class FleetController:
 
     async def reconcile(self, key: str) -> float | None:
         status = self.status()
+        self._notice()
         self._measure(status)
         fleet = self._fleet.store.get(key)
         if fleet is None or fleet.status == status:
@@ -157,6 +161,14 @@ class FleetController:
                 incumbent_why=verdict.why if verdict is not None and found else "",
                 incumbent_unknown=verdict.why if verdict is not None and unknown else "",
             )
+
+    def _notice(self) -> None:
+        """Pressing and lifting the stop button is in the log too; a Fleet that vanishes lifts it as well."""
+        pause = self._guard.pause()
+        if pause.known and pause.stopped != self._was_paused:
+            self._was_paused = pause.stopped
+            gone = "" if pause.stopped or self._fleet.store.get(NAME) else " The Fleet object was deleted while paused."
+            log.warning("paused" if pause.stopped else "no longer paused", why=f"{pause.why}{gone}")
 
     def _measure(self, status: FleetStatus) -> None:
         self._paused.set(1 if self._guard.pause().stopped else 0)

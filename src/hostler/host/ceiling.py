@@ -104,6 +104,14 @@ def room(nodes: Iterable[Node], limit: Limit, also_out: Iterable[str] = ()) -> R
     return Room(max(0, allowed - len(out)), allowed, total, tuple(sorted(out)), limit)
 
 
+def overrun(nodes: Iterable[Node], limit: Limit, node: str) -> str | None:
+    """After `node` was taken: why it must go back, because others were taken at the same moment; None: all is well."""
+    left = room(nodes, limit)
+    if len(left.out) <= left.allowed:
+        return None
+    return f"{node} was released again: others were held at the same moment, and {left.why_not(node)}"
+
+
 def is_out(node: Node) -> bool:
     """Held by anybody through us; holds that cannot be read count as held."""
     holds = holds_of(node)

@@ -138,6 +138,20 @@ def held_by(node: Node, holder: str) -> Hold | Unknown | None:
             return next((hold for hold in holds if hold.holder == holder), None)
 
 
+def lost(node: Node | None, name: str, holder: str) -> str | None:
+    """Why `name` is no longer this holder's to empty; None while it is held, cordoned and there."""
+    if node is None:
+        return f"There is no node {name} any more; nothing more is evicted."
+    hold = held_by(node, holder)
+    if isinstance(hold, Unknown):
+        return f"{hold.why}; nothing more is evicted."
+    if hold is None:
+        return f"{name} is no longer held by {holder}: somebody released it, so nothing more is evicted."
+    if hold.yielded or not node.spec.unschedulable:
+        return f"{name} was uncordoned by hand, so new pods may come; nothing more is evicted."
+    return None
+
+
 # -- changing: every function here is pure and safe to repeat
 
 

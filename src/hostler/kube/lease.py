@@ -240,7 +240,8 @@ class Leadership:
                 self._view = unsure(self._view)  # it may change while we sleep
                 return min(self._retry(), max(0.0, action.until - now) + 0.05)
             case Done():
-                return self._finish_leaving(released=self._view.holder != self.identity)
+                ours = self._view.holder == self.identity
+                return self._finish_leaving(released=not ours, ours=ours)
             case Release():
                 self._view = let_go(self._view)
                 self._notice()
@@ -265,10 +266,11 @@ class Leadership:
         self._view = let_go(self._view)
         return None
 
-    def _finish_leaving(self, *, released: bool) -> float | None:
+    def _finish_leaving(self, *, released: bool, ours: bool = True) -> float | None:
         refrain = self._exit.refrain if self._exit else None
         self._released = released
-        log.info("lease released" if released else "lease left to run out", lease=self._lease, me=self.identity)
+        if ours:
+            log.info("lease released" if released else "lease left to run out", lease=self._lease, me=self.identity)
         if refrain is None:
             return None
         self._view = replace(unsure(self._view), refrain_until=self._clock() + refrain, leaving=False)

@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,20 @@ class Sandbox:
     # -- from outside --------------------------------------------------------------------------------------------
 
     @classmethod
-    def up(cls, folder: Path, options: Options, progress: build.Progress | None = None) -> Sandbox:
-        """Start a sandbox in this folder, or bring back what is dead of one that is there. Safe to repeat."""
+    def up(
+        cls,
+        folder: Path,
+        options: Options,
+        progress: build.Progress | None = None,
+        asked: Collection[str] | None = None,
+    ) -> Sandbox:
+        """Start a sandbox in this folder, or bring back what is dead of one that is there. Safe to repeat.
+
+        `asked`: only these options are a wish; one that is there keeps its own for the others. None: all are.
+        """
         from hostler.sandbox.start import bring_up  # it needs this class
 
-        return bring_up(cls, _layout(folder), options, progress or build.Silent())
+        return bring_up(cls, _layout(folder), options, progress or build.Silent(), asked)
 
     @classmethod
     def open(cls, folder: Path) -> Sandbox:

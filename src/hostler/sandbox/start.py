@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,13 +25,18 @@ if TYPE_CHECKING:
 CONTROL_PLANE = ("etcd", "kube-apiserver")
 
 
-def bring_up(cls: type[Sandbox], layout: Layout, options: Options, progress: build.Progress) -> Sandbox:
-    """The one way in. Leaves either a sandbox that is ready, or nothing running and a sentence."""
+def bring_up(
+    cls: type[Sandbox], layout: Layout, options: Options, progress: build.Progress, asked: Collection[str] | None
+) -> Sandbox:
+    """The one way in. Leaves either a sandbox that is ready, or nothing running and a sentence.
+
+    `asked` names the options somebody gave; one that is there goes on with its own where nobody asked otherwise.
+    """
     _make_folder(layout)
     with locked(layout):
         state = read_state(layout)
         if state is not None and state.complete:
-            return _continue(cls(layout, state), options)
+            return _continue(cls(layout, state), options, progress, asked)
         if state is not None:
             # A first `up` that did not come to its end: what it left running is ended, what it left behind removed.
             cls(layout, state).end_parts()
@@ -80,32 +86,34 @@ def _start_all(box: Sandbox, progress: build.Progress) -> None:
         box.wait_ready()
 
 
-def _continue(box: Sandbox, options: Options) -> Sandbox:
+def _continue(box: Sandbox, options: Options, progress: build.Progress, asked: Collection[str] | None) -> Sandbox:
     """A sandbox that was complete once: refuse other settings, bring back what is dead."""
-    asked, has = msgspec.structs.asdict(options), msgspec.structs.asdict(box.state.options)
-    if different := [name for name in asked if asked[name] != has[name]]:
-        changes = ", ".join(f"{name.replace('_', '-')} is {has[name]!r}, not {asked[name]!r}" for name in different)
+    wants, has = msgspec.structs.asdict(options), msgspec.structs.asdict(box.state.options)
+    if different := [name for name in wants if wants[name] != has[name] and (asked is None or name in asked)]:
+        changes = ", ".join(f"{name.replace('_', '-')} is {has[name]!r}, not {wants[name]!r}" for name in different)
+        folder = quote(str(box.layout.root))
         raise Complaint(
             f"There is a sandbox in {box.layout.root} already, with other settings: {changes}.",
-            hint=f"End it first (`hostler sandbox down --dir {box.layout.root}`) or use another --dir.",
+            hint=f"`hostler sandbox up --dir {folder}` alone goes on with it as it is; `hostler sandbox down --dir "
+            f"{folder}` ends it and deletes its data; another --dir leaves it alone.",
             code=Exit.REFUSED,
         )
     dead = [name for name in box.part_names if not box.alive(name)]
     if not dead:
         box.news = "The sandbox runs already."
         return box
-    _forget_missing_programs(box.state)
+    _forget_missing_programs(box.state, progress)
     begin = time.monotonic()
-    _start_all(box, build.Silent())
+    _start_all(box, progress)
     box.timings["all"] = round(time.monotonic() - begin, 2)
     box.news = f"Brought back {', '.join(dead)}, in {box.timings['all']:.1f} s."
     return box
 
 
-def _forget_missing_programs(state: State) -> None:
+def _forget_missing_programs(state: State, progress: build.Progress) -> None:
     """The cache may have been cleaned since: build what is gone, from today's sources."""
     for program in state.programs:
-        state.programs[program] = str(build.ensure(program, build.Silent()))
+        state.programs[program] = str(build.ensure(program, progress))
 
 
 def _make_folder(layout: Layout) -> None:
