@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 
+from hostler.kube import collector
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.kinds import NODE, POD
@@ -28,6 +29,7 @@ def resident_kib() -> int:
 
 
 async def main() -> None:
+    collector.calm()
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("--kubeconfig", required=True)
     args.add_argument("--kinds", default="nodes,pods")

@@ -31,7 +31,7 @@ from hostler.fleet.serve import Reads
 from hostler.host.ceiling import is_out
 from hostler.host.keeper import Keeper
 from hostler.ingress.room import IngressRoom
-from hostler.kube import kinds
+from hostler.kube import collector, kinds
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.config import load
@@ -60,6 +60,7 @@ HANDOVER_SECONDS = 60.0
 
 def run(settings: Settings) -> None:
     """Run until told to stop. A Complaint is something the person who started us can mend."""
+    collector.calm()
     asyncio.run(_run(settings))
 
 

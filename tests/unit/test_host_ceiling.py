@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.errors import Complaint, Exit
-from hostler.host.ceiling import DEFAULT, parse_limit, room
+from hostler.host.ceiling import DEFAULT, overrun, parse_limit, room
 from hostler.host.holds import HOLDS, SEED_STATE, Patch, place
 from hostler.kube.records import Metadata, Node, NodeSpec
 
@@ -78,3 +78,12 @@ def test_one_pass_over_many_nodes_counts_each_once() -> None:
 def test_more_nodes_never_means_fewer_allowed(percent: int, total: int, more: int) -> None:
     limit = parse_limit(f"{percent}%")
     assert 0 <= limit.of(total) <= limit.of(total + more) <= total + more
+
+
+def test_two_held_at_the_same_moment_and_one_too_many_goes_back() -> None:
+    nodes = [node("a", held=True), node("b", held=True), node("c")]
+    assert overrun(nodes, parse_limit("2"), "b") is None
+    assert overrun(nodes, parse_limit("1"), "b") == (
+        "b was released again: others were held at the same moment, and b waits: MAX_UNAVAILABLE (1) allows 1 of "
+        "3 nodes out of service at a time, and 2 are out: a and b."
+    )

@@ -21,6 +21,7 @@ from hostler.host.holds import (
     held_by,
     holds_of,
     keep,
+    lost,
     may_release,
     place,
     release,
@@ -295,3 +296,12 @@ def test_a_long_reason_is_cut() -> None:
     kept = held(node(), why="x" * 10_000)
     assert len(holds(kept)[0].why) == 256
     assert isinstance(place(kept, "alice", "x" * 10_000, NOW), Nothing)
+
+
+def test_a_node_is_lost_to_who_empties_it_once_it_is_gone_released_or_uncordoned() -> None:
+    mine = held(node(), "alice")
+    assert lost(mine, "w1", "alice") is None
+    assert lost(None, "w1", "alice") == "There is no node w1 any more; nothing more is evicted."
+    assert "no longer held by bob" in (lost(mine, "w1", "bob") or "")
+    assert "uncordoned by hand" in (lost(by_hand(mine, cordoned=False), "w1", "alice") or "")
+    assert "nothing more is evicted" in (lost(node(annotations={HOLDS: "not json"}), "w1", "alice") or "")

@@ -1,8 +1,9 @@
-"""Many small pieces in a row are taken together: fewer wake-ups, the same order, a twentieth of a second later.
+"""Many small pieces in a row are taken together: fewer wake-ups, the same order, a moment later.
 
 The API server flushes every event by itself. In a burst the loop would wake for each: reading, decrypting, parsing and
 scheduling cost three times what decoding the event does. While events come thick and fast we therefore ask the kernel
-to wake us only for a large piece (SO_RCVLOWAT), for a moment. When it is quiet, every event wakes us at once.
+to wake us only for a large piece (SO_RCVLOWAT), for a moment: the longer the burst, the longer the moment. When it is
+quiet, every event wakes us at once.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import sys
 import aiohttp
 
 PIECE = 1 << 19  # wake for this many bytes at once, while closed
-MOMENT = 0.05  # but never wait longer than this
-BUSY = 0.12  # two pieces closer together than this are a burst; longer than MOMENT, or a burst would end itself
+FIRST, MOST = 0.02, 0.16  # how long a burst is held back at its beginning, and when it goes on; doubling in between
+BUSY = 0.07  # pieces that come closer together than this, after the valve has opened, are a burst
 
 
 class Valve:
@@ -27,22 +28,26 @@ class Valve:
         self._socket = found if sys.platform == "linux" else None
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        self._last = 0.0
+        self._opened = 0.0  # since when the socket wakes us for anything
+        self._moment = FIRST
         self._closed = False
 
     def took(self, lines: int) -> None:
         """A piece with so many lines was taken; if more are sure to follow, let them gather."""
-        if self._socket is None or self._closed:
+        if self._socket is None or self._closed or not lines:
             return
         now = self._loop.time()
-        if lines and now - self._last < BUSY:
-            self._closed = True
-            self._set(PIECE)
-            self._loop.call_later(MOMENT, self._open)
-        self._last = now
+        if now - self._opened >= BUSY:
+            self._opened, self._moment = now, FIRST
+            return
+        self._closed = True
+        self._set(PIECE)
+        self._loop.call_later(self._moment, self._open)
+        self._moment = min(self._moment * 2, MOST)
 
     def _open(self) -> None:
         self._closed = False
+        self._opened = self._loop.time()
         self._set(1)
 
     def _set(self, size: int) -> None:
