@@ -87,9 +87,17 @@ def test_pause_is_confirmed_by_the_operator_and_said_everywhere(
     assert "The Fleet is paused by sandbox-admin: fire." in status.stdout
     explained = hostler(sandbox.kubeconfig, "explain", "node/nope", "--operator", running.url)
     assert explained.returncode == Exit.REFUSED
+    again = hostler(sandbox.kubeconfig, "pause", "--why", "flood", "--wait", "30")
+    assert "It was paused already by sandbox-admin: fire." in again.stderr
     done = hostler(sandbox.kubeconfig, "resume", "--wait", "30")
     assert "writes again where it may" in done.stderr
     eventually(lambda: conditions(sandbox)["Ready"] == "True", 30, "ready again")
+
+
+def test_a_fleet_deleted_while_paused_is_said_in_the_log(sandbox: Sandbox, running: Running) -> None:
+    hostler(sandbox.kubeconfig, "pause", "--why", "fire", "--wait", "30")
+    sandbox.kubectl("delete", "fleet", "cluster")
+    running.said("the Fleet was deleted while paused, so writes go on")
 
 
 def test_status_config_explain_and_plan_by_url(sandbox: Sandbox, running: Running, make_node: MakeNode) -> None:

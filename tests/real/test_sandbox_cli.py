@@ -100,11 +100,13 @@ def test_after_a_crash_the_data_is_still_there(tmp_path: Path) -> None:
         assert dead.returncode == Exit.FAILED
         assert "etcd is dead" in dead.stderr
         words = ("--dir", str(folder), "--no-kwok", "--no-vcenter")
-        assert answer("up", *words)["news"].startswith("Brought back etcd, kube-apiserver")
+        as_it_was = answer("up", "--dir", str(folder))["news"]
+        assert as_it_was.startswith("Brought back etcd, kube-apiserver"), "its options need not be given again"
         assert answer("up", *words)["news"] == "The sandbox runs already."
         other = hostler("up", *words, "--audit")
         assert other.returncode == Exit.REFUSED
         assert "audit is False, not True" in other.stderr
+        assert "deletes its data" in other.stderr
         box = Sandbox.open(folder)
         box.kubectl("get", "namespace", "kept")
 

@@ -167,8 +167,12 @@ class FleetController:
         pause = self._guard.pause()
         if pause.known and pause.stopped != self._was_paused:
             self._was_paused = pause.stopped
-            gone = "" if pause.stopped or self._fleet.store.get(NAME) else " The Fleet object was deleted while paused."
-            log.warning("paused" if pause.stopped else "no longer paused", why=f"{pause.why}{gone}")
+            if pause.stopped:
+                log.warning("paused", why=pause.why)
+            elif self._fleet.store.get(NAME) is None:
+                log.warning("the Fleet was deleted while paused, so writes go on", why=pause.why)
+            else:
+                log.info("no longer paused", why=pause.why)
 
     def _measure(self, status: FleetStatus) -> None:
         self._paused.set(1 if self._guard.pause().stopped else 0)
