@@ -81,7 +81,7 @@ def test_each_pod_is_asked_once_with_its_uid() -> None:
     first = decide(facts([pod("a"), pod("b", owner="")]), POLICY, START)
     assert first.state is State.DRAINING
     assert first.actions == (
-        Evict("web", "a", "uid-web-a", "it is evicted"),
+        Evict("web", "a", "uid-web-a", "nothing keeps it here"),
         Evict("web", "b", "uid-web-b", "it has no controller and will not come back by itself"),
     )
     memory = answered(first, Outcome.ACCEPTED)

@@ -8,8 +8,8 @@ from hostler.drain.executor import answer_to
 from hostler.drain.model import Answer, Evict, Outcome
 from hostler.kube.errors import Unreachable, from_response
 
-EVICT = Evict("web", "a", "uid", "it is evicted")
-UNDER_TWO = Evict("web", "a", "uid", "it is evicted", ("web/x@1", "web/y@2"))
+EVICT = Evict("web", "a", "uid", "nothing keeps it here")
+UNDER_TWO = Evict("web", "a", "uid", "nothing keeps it here", ("web/x@1", "web/y@2"))
 SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 BUDGET = (
     b'{"code":429,"message":"Cannot evict","details":{"causes":'

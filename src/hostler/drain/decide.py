@@ -161,7 +161,7 @@ def _progress(node: str, leaving: list[Verdict], turn: list[Verdict], blocked: s
     ending = sum(verdict.act is Act.WAIT for verdict in leaving)
     waiting = len(leaving) - ending - len(turn)
     parts = [f"{ending} terminating"] if ending else []
-    parts += [f"{waiting} waiting for their turn"] if waiting else []
+    parts += [f"{waiting} waiting for {'its' if waiting == 1 else 'their'} turn"] if waiting else []
     detail = f" ({', '.join(parts)})" if parts else ""
     return cut(f"{count(len(leaving), 'pod')} left on {node}{detail}{f': {blocked}' if blocked else ''}.")
 
@@ -210,7 +210,9 @@ def _refusal(node: str, refused: list[Verdict]) -> str:
 
 def _drained(node: str, verdicts: tuple[Verdict, ...]) -> str:
     stays = len(verdicts)
-    return f"{node} is drained" + (f"; {count(stays, 'pod')} of its own stay." if stays else ".")
+    return f"{node} is drained" + (
+        f"; {count(stays, 'pod')} of its own {'stays' if stays == 1 else 'stay'}." if stays else "."
+    )
 
 
 def _too_late(facts: Facts, left: tuple[str, ...], volumes: tuple[str, ...], policy: Policy) -> str:

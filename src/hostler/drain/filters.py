@@ -37,7 +37,7 @@ def judge(pod: Pod, around: Around) -> Verdict:
         said = look(pod, around)
         if said is not None:
             return Verdict(pod, *said)
-    return Verdict(pod, Act.EVICT, "it is evicted")
+    return Verdict(pod, Act.EVICT, "nothing keeps it here")
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:

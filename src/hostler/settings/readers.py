@@ -103,18 +103,20 @@ def seconds(least: float, *, most: float = 30 * 86400) -> Reader[float]:
             raise ValueError
         return number
 
-    return Reader(f"a number of seconds from {least:g} to {most:g}", read, lambda span: f"{span:g}", metavar="SECONDS")
+    return Reader(f"a number of seconds from {_plain(least)} to {_plain(most)}", read, _plain, metavar="SECONDS")
 
 
 def rate(least: float, most: float) -> Reader[float]:
     """So many per second."""
 
     return Reader(
-        f"a number from {least:g} to {most:g}",
-        seconds(least, most=most).read,
-        lambda number: f"{number:g}",
-        metavar="N",
+        f"a number from {_plain(least)} to {_plain(most)}", seconds(least, most=most).read, _plain, metavar="N"
     )
+
+
+def _plain(number: float) -> str:
+    """2592000, not 2.592e+06: as it would be written into a setting."""
+    return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 def _read_limit(text: str) -> str:
