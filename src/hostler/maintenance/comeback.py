@@ -9,7 +9,7 @@ from hostler.drain import model as drain
 from hostler.host.conditions import names
 from hostler.host.facts import Unknown
 from hostler.host.holds import Refusal
-from hostler.instant import Instant
+from hostler.instant import Instant, iso
 from hostler.maintenance.hosts import Is
 from hostler.maintenance.model import (
     BOOT_BEFORE,
@@ -167,10 +167,10 @@ def _clear(view: View) -> Decision | None:
     if found.state is drain.State.UNKNOWN:
         return None
     left = found.state is not drain.State.DRAINED
-    what = found.why.rstrip(".")
+    held = names([*found.left, *found.volumes]) or "pods that a setting protects"
+    what = f"VM {view.vm.name} is off, and {subject.name} still holds {held}"
     if left and not subject.tainted:
-        names_left = names([*found.left, *found.volumes]) or "what it may not evict"
-        why = f"VM {view.vm.name} is off, so what is left on {subject.name} is let go: {names_left}"
+        why = f"VM {view.vm.name} is off, so what is left on {subject.name} is let go: {held}"
         patch = replace(tainted(view.node, True, why), warning=True)
         return Decision(subject.name, State.POWERED_OFF, "letting go", why, "pods and volumes are released", patch)
     if not left and subject.tainted:
@@ -178,7 +178,7 @@ def _clear(view: View) -> Decision | None:
         return Decision(subject.name, State.POWERED_OFF, "off", patch.why, "then a place is looked for", patch)
     until = (subject.at(SINCE) or view.now) + RELEASE_SECONDS
     if left and view.now < until:
-        release = f"they are let go, or at {stamp(until)} it goes on all the same"
+        release = f"Kubernetes lets go of them, or at {iso(until)} it goes on all the same"
         return wait(subject, State.POWERED_OFF, "letting go", what, release, wake=until, blocked=f"volumes: {what}")
     return None
 
@@ -204,7 +204,7 @@ def start(view: View) -> Decision:
     failed = known.power if known.power.not_before >= known.relocate.not_before else known.relocate
     if view.now < failed.not_before:
         why = f"VM {vm.name} could not be started: {failed.why}"
-        one = wait(subject, state, "starting", why, f"it is tried again at {stamp(failed.not_before)}",
+        one = wait(subject, state, "starting", why, f"it is tried again at {iso(failed.not_before)}",
                    wake=failed.not_before, blocked=f"power-on: {failed.why}")  # fmt: skip
         return replace(one, overdue=_overdue(view, why), rejected=placement.rejected, target=view.reserved())
     if placement.unknown:
@@ -214,8 +214,10 @@ def start(view: View) -> Decision:
         return _nowhere(view, state, placement)
     chooses = view.drs == "fullyAutomated" and wish is Wish.MIGRATE and tied(vm) is False
     if not chooses and best.moref != vm.host:
-        return _relocate(view, state, best, placement)
-    return _power_on(view, state, best, placement, chooses)
+        one = _relocate(view, state, best, placement)
+    else:
+        one = _power_on(view, state, best, placement, chooses)
+    return replace(one, overdue=_overdue(view, failed.why or one.why))
 
 
 def _moving(view: View, state: State | None) -> Decision | None:

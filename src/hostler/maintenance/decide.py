@@ -13,7 +13,7 @@ from hostler.drain import model as drain
 from hostler.drain.blockers import said_of
 from hostler.host.facts import Known, Unknown, fresh
 from hostler.host.holds import MAINTENANCE, Refusal, held_by
-from hostler.instant import Instant
+from hostler.instant import Instant, iso
 from hostler.maintenance import comeback
 from hostler.maintenance.hosts import Is, cannot_move, stands, vm_doubt
 from hostler.maintenance.ledger import Ledger
@@ -308,7 +308,7 @@ def _emptying(view: View) -> Decision:
         return replace(one, why=why, phase="waiting", next="it is its turn next", blocked="slot", wake=None)
     began = subject.at(SINCE)
     deadline = view.policy.drain.deadline(began) if began is not None else None
-    nxt = "VM is stopped when it is empty" + (f", or at {stamp(deadline)}" if deadline is not None else "")
+    nxt = "VM is stopped when it is empty" + (f", or at {iso(deadline)}" if deadline is not None else "")
     blocked = f"budget: {said_of(found.blockers)}" if found.blockers else ""
     if found.state is drain.State.WAITING_FOR_VOLUMES:
         blocked = f"volumes: {found.why.rstrip('.')}"
@@ -357,11 +357,11 @@ def _stopping(view: View) -> Decision:
         return wait(subject, State.DRAINING, "stopping", why, "it is tried again", wake=again, blocked=blocked)
     if not refused and known.shutdown_asked != since and view.now < deadline:
         ask = ShutDown(vm.moref, vm.host, since, f"the guest of {vm.name} is asked to shut down")
-        nxt = f"it is powered off at {stamp(deadline)} if it does not"
+        nxt = f"it is powered off at {iso(deadline)} if it does not"
         return Decision(subject.name, State.DRAINING, "stopping", ask.why, nxt, ask, deadline, target=view.reserved())
     if not refused and view.now < deadline:
         why = f"the guest of {vm.name} is shutting down"
-        return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {stamp(deadline)} at the "
+        return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {iso(deadline)} at the "
                             "latest", wake=deadline), target=view.reserved())  # fmt: skip
     why = refused or f"the guest did not shut down within {view.policy.guest_shutdown:g} s"
     off = PowerOff(vm.moref, vm.host, f"VM {vm.name} is powered off: {why}")

@@ -15,7 +15,7 @@ from hostler.drain.observe import Sources, observe
 from hostler.drain.order import rank
 from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.host.facts import Fact, Known, Unknown
-from hostler.instant import Instant
+from hostler.instant import Instant, iso, parse
 from hostler.kube.client import Gate
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
@@ -285,7 +285,7 @@ def _row(subject: Subject, one: Decision, world: World) -> Row:
         host=host,
         state=subject.annotations.get(STATE, ""),
         phase=one.phase,
-        since=subject.annotations.get(SINCE, "") or (subject.mark.since if subject.mark else ""),
+        since=_since(subject.annotations.get(SINCE, "") or (subject.mark.since if subject.mark else "")),
         blocked_by=one.blocked.partition(": ")[2] or one.blocked,
         next=one.next,
         why=one.why,
@@ -294,6 +294,11 @@ def _row(subject: Subject, one: Decision, world: World) -> Row:
         target=target,
         rejected=tuple(f"{r.host}: {r.why}" for r in one.rejected),
     )
+
+
+def _since(text: str) -> str:
+    at = parse(text)
+    return iso(at) if at is not None else text
 
 
 def _hosts(name: str, placement: Placement | str) -> list[RuleSeen]:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from hostler.drain import model as drain
 from hostler.host.ceiling import Room
 from hostler.host.facts import Fact, Unknown
-from hostler.instant import Instant, iso, parse
+from hostler.instant import Instant, iso_micro, parse
 from hostler.kube.records import Node
 from hostler.vsphere.outcomes import Kind
 from hostler.vsphere.records import Cluster, Entering, Host, Task, Vm
@@ -388,7 +388,8 @@ def cleared(*keep: str) -> dict[str, str | None]:
 
 
 def stamp(now: Instant) -> str:
-    return iso(now)
+    """As annotations have it: to the microsecond, or a timeout could pass a second early."""
+    return iso_micro(now)
 
 
 def sorted_by_name(subjects: Iterable[Subject]) -> tuple[Subject, ...]:

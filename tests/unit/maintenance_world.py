@@ -1,0 +1,351 @@
+"""A small world for maintenance, in memory and with its own clock: hosts, VMs, nodes, pods, and a hand that acts.
+
+The inventory is the real one, the decisions are the real ones; only what vCenter, the API server and the kubelets
+would do is played here, in its simplest form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from hostler.drain import model as drain
+from hostler.host.ceiling import DEFAULT, room
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.kube.records import (
+    Condition,
+    Metadata,
+    Node,
+    NodeInfo,
+    NodeSpec,
+    NodeStatus,
+    OwnerReference,
+    Pod,
+    PodMetadata,
+    PodPhase,
+    PodSpec,
+    PodStatus,
+    Taint,
+)
+from hostler.maintenance.decide import decide
+from hostler.maintenance.hosts import Is, stands
+from hostler.maintenance.model import (
+    RELOCATE_SINCE,
+    SINCE,
+    STATE,
+    Attempts,
+    CancelTask,
+    Decision,
+    Evictions,
+    Mark,
+    Pass,
+    PatchNode,
+    Policy,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    Remembered,
+    SetMark,
+    ShutDown,
+    Site,
+    State,
+    Subject,
+    World,
+)
+from hostler.vsphere.decode import Change
+from hostler.vsphere.inventory import Batch, Inventory
+from hostler.vsphere.records import (
+    ENTER_MAINTENANCE,
+    Backing,
+    Cluster,
+    Host,
+    Pci,
+    Task,
+    Vm,
+    VmDevice,
+)
+
+VC = "vc"
+GPU = "8086:56c0"
+NOW = 1_700_000_000.0
+DYNAMIC = VmDevice(Backing.DYNAMIC, allowed=(GPU,))
+
+
+def fixed(address: str = "0000:00:00.0") -> VmDevice:
+    return VmDevice(Backing.FIXED, address, (GPU,))
+
+
+@dataclass
+class Play:
+    """The world and the hand. `tick` is one pass with what follows from it, and a second of time."""
+
+    policy: Policy = field(default_factory=lambda: Policy(drain=drain.Policy(timeout=30.0), guest_shutdown=5.0))
+    now: float = NOW
+    inventory: Inventory = field(default_factory=Inventory)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    pods: dict[str, int] = field(default_factory=dict)  # pods left per node
+    stuck: set[str] = field(default_factory=set)  # nodes whose pods cannot be evicted
+    stubborn: set[str] = field(default_factory=set)  # VMs whose guest does not shut down
+    marks: dict[str, Mark] = field(default_factory=dict)
+    failing: dict[str, int] = field(default_factory=dict)  # VM: power-ons that still fail
+    remembered: dict[str, Remembered] = field(default_factory=dict)
+    out_since: dict[tuple[str, str], float] = field(default_factory=dict)
+    unknown_site: str = ""
+    done: list[tuple[str, Any]] = field(default_factory=list)
+    boots: int = 0
+    version: int = 1
+
+    # -- making
+
+    def host(self, name: str, devices: int = 1, **fields: Any) -> None:
+        pci = tuple(Pci(f"0000:{n:02x}:00.0", "8086", "56c0") for n in range(devices))
+        known = {
+            "name": name, "cluster": "domain-1", "connection": "connected", "power": "poweredOn", "standby": "none",
+            "in_maintenance": False, "cpu_cores": 64, "memory_mb": 1 << 20, "pci": pci,
+            "passthrough": tuple(one.id for one in pci), "datastores": ("ds",), "networks": ("net",),
+        }  # fmt: skip
+        self.put(Host, f"host-{name}", **{**known, **fields})
+
+    def cluster(self, drs: str = "off") -> None:
+        on = drs != "off"
+        self.put(Cluster, "domain-1", name="compute", drs_enabled=on, drs_behaviour=drs if on else "")
+
+    def worker(self, name: str, host: str, *, devices: tuple[VmDevice, ...] = (DYNAMIC,), pods: int = 2,
+               annotations: Mapping[str, str] | None = None, **fields: Any) -> None:  # fmt: skip
+        known = {
+            "name": name, "uuid": "", "host": f"host-{host}", "power": "poweredOn", "connection": "connected",
+            "tools": "guestToolsRunning", "cpus": 4, "memory_mb": 1024, "devices": devices, "datastores": ("ds",),
+            "networks": ("net",),
+        }  # fmt: skip
+        self.put(Vm, f"vm-{name}", **{**known, **fields})
+        self.nodes[name] = Node(
+            metadata=Metadata(name=name, uid=name, resource_version="1", annotations=dict(annotations or {})),
+            spec=NodeSpec(),
+            status=NodeStatus(
+                conditions=(Condition(type="Ready", status="True"),), node_info=NodeInfo(boot_id=f"boot-0-{name}")
+            ),
+        )
+        self.pods[name] = pods
+
+    def put(self, kind: Any, moref: str, /, **fields: Any) -> None:
+        self.inventory.apply(Batch((Change(kind, moref, fields),), self.now))
+        self.inventory.complete = True
+
+    def vm(self, name: str) -> Vm:
+        found = self.inventory.vm(f"vm-{name}")
+        assert found is not None
+        return found
+
+    # -- what an administrator does
+
+    def enter(self, host: str, state: str = "running") -> None:
+        known = {"kind": ENTER_MAINTENANCE, "state": state, "entity": f"host-{host}"}
+        self.put(Task, f"task-{host}", **known, cancelled=False)
+
+    def cancel(self, host: str) -> None:
+        if self.inventory.task(f"task-{host}"):
+            self.put(Task, f"task-{host}", state="error", cancelled=True)
+
+    def leave(self, host: str) -> None:
+        self.cancel(host)
+        self.put(Host, f"host-{host}", in_maintenance=False)
+
+    # -- what is known
+
+    def world(self) -> World:
+        site: Fact[Site] = Unknown(self.unknown_site) if self.unknown_site else Known(self.inventory, self.now)
+        subjects = [self._subject(name) for name in sorted(self.nodes)]
+        named = {one.name for one in subjects}
+        subjects += [
+            Subject(f"vm/{name}", None, VC, Known(self.vm(name), self.now), mark,
+                    remembered=self.remembered.get(f"vm/{name}", Remembered()))
+            for name, mark in sorted(self.marks.items()) if name not in named
+        ]  # fmt: skip
+        for host in self.inventory.hosts():
+            if not self.unknown_site and stands(self.inventory, host).what is Is.OUT:
+                self.out_since.setdefault((VC, host.moref), self.now)
+            else:
+                self.out_since.pop((VC, host.moref), None)
+        return World(
+            tuple(subjects), {VC: site}, room(self.nodes.values(), replace(DEFAULT, amount=100)),
+            out_since=dict(self.out_since),
+        )  # fmt: skip
+
+    def _subject(self, name: str) -> Subject:
+        node = self.nodes[name]
+        vm: Fact[Vm] = Unknown(self.unknown_site) if self.unknown_site else Known(self.vm(name), self.now)
+        one = Subject(name, node, VC, vm, self.marks.get(name), remembered=self.remembered.get(name, Remembered()))
+        if one.state in (State.DRAINING, State.POWERED_OFF):
+            since = one.at(SINCE)
+            return replace(one, drain=self.drain_facts(name, since if since is not None else self.now))
+        return one
+
+    def drain_facts(self, name: str, started: float) -> drain.Facts:
+        pods = tuple(_pod(f"{name}-{number}", name) for number in range(self.pods[name]))
+        return drain.Facts(
+            name, started, Known(pods, self.now), Known((), self.now), Known((), self.now), Known(frozenset(), self.now)
+        )
+
+    def decide(self) -> Pass:
+        return decide(self.world(), self.policy, self.now)
+
+    # -- going on
+
+    def tick(self, seconds: float = 1.0, interrupt: bool = False) -> Pass:
+        """One pass; then time goes on, and with it guests, tasks and kubelets. `interrupt`: killed after the act."""
+        found = self.decide()
+        for one in found.decisions:
+            assert one.bug is None, one.bug
+            if one.action is not None:
+                self.done.append((one.subject, one.action))
+                self.act(one)
+        if interrupt:
+            self.remembered.clear()
+            self.out_since.clear()
+        self.now += seconds
+        self.live()
+        return found
+
+    def run(self, seconds: int, interrupt: Iterable[int] = ()) -> Pass:
+        killed = set(interrupt)
+        found = self.decide()
+        for number in range(seconds):
+            found = self.tick(interrupt=number in killed)
+        return found
+
+    def live(self) -> None:
+        """Hosts complete their maintenance, kubelets of running VMs report, what is tainted is let go."""
+        for host in list(self.inventory.hosts()):
+            task = self.inventory.task(f"task-{host.name}")
+            if task is not None and task.under_way and not any(
+                vm.power == "poweredOn" for vm in self.inventory.vms_on(host.moref)
+            ):  # fmt: skip
+                self.put(Task, task.moref, state="success")
+                self.put(Host, host.moref, in_maintenance=True)
+        for name, node in self.nodes.items():
+            on = self.vm(name).power == "poweredOn"
+            if any(one.key.endswith("out-of-service") for one in node.spec.taints) and not on:
+                self.pods[name] = 0
+            if node.metadata.annotations.get(STATE) is None and on:
+                self.pods[name] = max(self.pods[name], 1)
+
+    def note(self, name: str, **changes: Any) -> None:
+        self.remembered[name] = replace(self.remembered.get(name, Remembered()), **changes)
+
+    def act(self, one: Decision) -> None:
+        name = one.subject.removeprefix("vm/")
+        match one.action:
+            case PatchNode(body):
+                self.patch(name, body)
+            case Evictions():
+                if name not in self.stuck:
+                    self.pods[name] = max(0, self.pods[name] - 1)
+            case SetMark(_, mark):
+                if mark is None:
+                    self.marks.pop(name, None)
+                else:
+                    self.marks[name] = mark
+            case ShutDown(since=since):
+                self.note(one.subject, shutdown_asked=since)
+                if name not in self.stubborn:
+                    self.off(name)
+            case PowerOff():
+                self.off(name)
+            case Relocate(_, host):
+                self.note(one.subject, relocate_asked=self.nodes[name].metadata.annotations.get(RELOCATE_SINCE, "")
+                          if name in self.nodes else "")  # fmt: skip
+                self.put(Vm, f"vm-{name}", host=host)
+            case PowerOn(drs=drs):
+                self.power_on(one, name, drs)
+            case CancelTask(_, task):
+                self.put(Task, task, state="error", cancelled=True)
+
+    def off(self, name: str) -> None:
+        self.put(Vm, f"vm-{name}", power="poweredOff", tools="guestToolsNotRunning")
+
+    def power_on(self, one: Decision, name: str, drs: bool) -> None:
+        if self.failing.get(name, 0) > 0:
+            self.failing[name] -= 1
+            before = self.remembered.get(one.subject, Remembered()).power
+            self.note(one.subject, power=Attempts(before.number + 1, self.now + 3, "no device is free"))
+            return
+        if drs and one.target is not None:
+            self.put(Vm, f"vm-{name}", host=one.target[1])
+        host = self.inventory.host(self.vm(name).host)
+        assert host is not None
+        assert stands(self.inventory, host).what is Is.OUT, "started on a host that takes no VM"
+        running = [vm for vm in self.inventory.vms_on(host.moref) if vm.power == "poweredOn"]
+        assert len(running) < len(host.passthrough), f"no device is free on {host.name}"
+        self.start(name)
+
+    def start(self, name: str) -> None:
+        """As anybody may: the VM runs and its kubelet reports from a new boot."""
+        self.put(Vm, f"vm-{name}", power="poweredOn", tools="guestToolsRunning")
+        if name in self.nodes:
+            self.boots += 1
+            info = NodeInfo(boot_id=f"boot-{self.boots}-{name}")
+            node = self.nodes[name]
+            self.nodes[name] = msgspec.structs.replace(
+                node, status=msgspec.structs.replace(node.status, node_info=info)
+            )
+
+    def patch(self, name: str, body: Mapping[str, Any]) -> None:
+        node = self.nodes[name]
+        assert body["metadata"]["resourceVersion"] == node.metadata.resource_version
+        self.version += 1
+        annotations = {**node.metadata.annotations, **body["metadata"].get("annotations", {})}
+        metadata = msgspec.structs.replace(
+            node.metadata,
+            resource_version=str(self.version),
+            annotations={key: value for key, value in annotations.items() if value is not None},
+        )
+        spec = node.spec
+        wanted = body.get("spec", {})
+        if "unschedulable" in wanted:
+            spec = msgspec.structs.replace(spec, unschedulable=bool(wanted["unschedulable"]))
+        if "taints" in wanted:
+            taints = tuple(Taint(key=t["key"], effect=t["effect"]) for t in wanted["taints"] or ())
+            spec = msgspec.structs.replace(spec, taints=taints)
+        self.nodes[name] = msgspec.structs.replace(node, metadata=metadata, spec=spec)
+
+    # -- asking
+
+    def state(self, name: str) -> str:
+        return self.nodes[name].metadata.annotations.get(STATE, "")
+
+    def in_service(self, name: str) -> bool:
+        node = self.nodes[name]
+        return (
+            not self.state(name)
+            and not node.spec.unschedulable
+            and self.vm(name).power == "poweredOn"
+            and name not in self.marks
+            and not node.spec.taints
+        )
+
+    def did(self, kind: type[Any], subject: str = "") -> list[Any]:
+        return [action for who, action in self.done if isinstance(action, kind) and subject in ("", who)]
+
+
+def _pod(name: str, node: str) -> Pod:
+    return Pod(
+        metadata=PodMetadata(
+            name=name, namespace="web", uid=name,
+            owner_references=(OwnerReference(kind="ReplicaSet", name="web", uid="rs", controller=True),),
+        ),
+        spec=PodSpec(node_name=node),
+        status=PodStatus(phase=PodPhase.RUNNING),
+    )  # fmt: skip
+
+
+def pair(**worker: Any) -> Play:
+    """One worker on esx1, and a free GPU on esx2."""
+    play = Play()
+    play.cluster()
+    play.host("esx1")
+    play.host("esx2")
+    play.worker("a", "esx1", **worker)
+    return play

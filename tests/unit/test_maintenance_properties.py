@@ -1,0 +1,465 @@
+"""Properties of the pure core: no harm on anything unknown, and a good end from everywhere once facts settle."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hostler.drain import model as drain
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.host.holds import HOLDS
+from hostler.maintenance.decide import decide
+from hostler.maintenance.hosts import Is, stands, vm_doubt
+from hostler.maintenance.model import (
+    BOOT_BEFORE,
+    HOST,
+    POLICY,
+    SHUTDOWN_SINCE,
+    SINCE,
+    STATE,
+    TARGET,
+    Decision,
+    Evictions,
+    Mark,
+    Marked,
+    PatchNode,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    Remembered,
+    ShutDown,
+    Site,
+    State,
+    World,
+    stamp,
+)
+from hostler.vsphere.records import NOT_SAID, Host, Vm
+from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed
+
+QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+OURS = '[{"holder":"maintenance","why":"w","since":"","cordonedBefore":false}]'
+
+# -- no harm
+
+
+@st.composite
+def any_world(draw: st.DrawFn) -> World:
+    """One worker in any state, with any fact as it may be, unknown and stale ones among them."""
+    play = Play()
+    play.cluster(draw(st.sampled_from(["off", "fullyAutomated", "partiallyAutomated"])))
+    for host in ("esx1", "esx2"):
+        play.host(
+            host,
+            connection=draw(st.sampled_from(["connected", "connected", "disconnected", "notResponding", ""])),
+            in_maintenance=draw(st.sampled_from([False, False, True, NOT_SAID])),
+            unread=draw(st.sampled_from([(), (), (), ("runtime.inMaintenanceMode: no",)])),
+        )
+        if draw(st.booleans()):
+            play.enter(host)
+    annotations = {
+        STATE: draw(st.sampled_from(["", "draining", "powered-off", "migrated", "odd"])),
+        HOST: draw(st.sampled_from(["esx1", "esx2", "", "gone"])),
+        SINCE: draw(st.sampled_from(["", stamp(NOW - 5), stamp(NOW - 500), "soon"])),
+        SHUTDOWN_SINCE: draw(st.sampled_from(["", "", stamp(NOW - 1), stamp(NOW - 300)])),
+        BOOT_BEFORE: draw(st.sampled_from(["", "boot-0-a", "boot-x"])),
+        POLICY: draw(st.sampled_from(["", "", "migrate", "wait", "stay-off", "ignore", "odd"])),
+        TARGET: draw(st.sampled_from(["", "esx2", "gone"])),
+        HOLDS: draw(st.sampled_from(["", OURS, OURS, "broken"])),
+    }
+    play.worker(
+        "a",
+        draw(st.sampled_from(["esx1", "esx2", "nowhere"])),
+        devices=draw(st.sampled_from([(DYNAMIC,), (fixed(),), (), Unknown("not read")])),  # type: ignore[arg-type]
+        pods=draw(st.integers(0, 2)),
+        power=draw(st.sampled_from(["poweredOn", "poweredOff", "suspended", ""])),
+        connection=draw(st.sampled_from(["connected", "connected", "inaccessible", "orphaned"])),
+        tools=draw(st.sampled_from(["guestToolsRunning", "guestToolsNotRunning", ""])),
+        unread=draw(st.sampled_from([(), (), ("runtime.powerState: no",)])),
+        annotations={key: value for key, value in annotations.items() if value},
+    )
+    what = draw(st.sampled_from([None, Marked.DRAINING, Marked.STOPPED]))
+    if what is not None:
+        play.marks["a"] = Mark("a", "esx1", "", what)
+    play.remembered["a"] = Remembered(
+        alive=draw(st.booleans()), shutdown_asked=draw(st.sampled_from(["", stamp(NOW - 1)]))
+    )
+    play.now = NOW
+    world = play.world()
+    site: Fact[Site] = draw(
+        st.sampled_from([Known(play.inventory, NOW), Known(play.inventory, NOW - 1e4), Unknown("away")])
+    )
+    subject = world.subjects[0]
+    if subject.drain is not None and draw(st.booleans()):
+        subject = replace(subject, drain=replace(subject.drain, pods=Unknown("not read")))
+    if draw(st.sampled_from([False, False, True])):
+        subject = replace(subject, vm=Unknown("two VMs have its UUID"))
+    return replace(
+        world,
+        subjects=(subject,),
+        sites={VC: site},
+        unknown=draw(st.sampled_from(["", "", "", "nodes are still being read"])),
+        out_since=dict.fromkeys(world.out_since, NOW - 60),
+    )
+
+
+def uncordons(action: Any) -> bool:
+    return (
+        isinstance(action, PatchNode)
+        and "unschedulable" in action.body.get("spec", {})
+        and not action.body["spec"]["unschedulable"]
+    )
+
+
+def drastic(action: Any) -> bool:
+    return isinstance(action, (ShutDown, PowerOff, Relocate, PowerOn, Evictions)) or uncordons(action)
+
+
+def turns(drs: str, stubborn: bool, cancel: bool) -> list[tuple[Play, Any]]:
+    """Every moment of a whole story at which something drastic is about to be done."""
+    found: list[tuple[Play, Any]] = []
+    play = Play()
+    play.cluster(drs)
+    play.host("esx1")
+    play.host("esx2")
+    play.worker("a", "esx1")
+    if stubborn:
+        play.stubborn.add("a")
+    play.enter("esx1")
+    for second in range(40):
+        if cancel and second == 4:
+            play.cancel("esx1")
+        action = play.decide().decisions[0].action
+        if drastic(action):
+            found.append((copy.deepcopy(play), action))
+        play.tick()
+    return found
+
+
+def spoil_vm(**fields: Any) -> Callable[[Play, World], World]:
+    def spoil(play: Play, world: World) -> World:
+        play.put(Vm, "vm-a", **fields)
+        return play.world()
+
+    return spoil
+
+
+def spoil_host(**fields: Any) -> Callable[[Play, World], World]:
+    def spoil(play: Play, world: World) -> World:
+        play.put(Host, play.vm("a").host, **fields)
+        return play.world()
+
+    return spoil
+
+
+def spoil_subject(**fields: Any) -> Callable[[Play, World], World]:
+    return lambda play, world: replace(world, subjects=(replace(world.subjects[0], **fields),))
+
+
+SPOILT: dict[str, Callable[[Play, World], World]] = {
+    "vCenter is away": lambda play, world: replace(world, sites={VC: Unknown("away")}),
+    "vCenter was last heard long ago": lambda play, world: replace(
+        world, sites={VC: Known(play.inventory, play.now - 1e4)}
+    ),
+    "nodes are not known": lambda play, world: replace(world, unknown="nodes are still being read"),
+    "which VM it is is not known": spoil_subject(vm=Unknown("two VMs have its UUID")),
+    "its power state is denied": spoil_vm(unread=("runtime.powerState: NoPermission",)),
+    "its host is denied": spoil_vm(unread=("runtime.host: NoPermission",)),
+    "its power state was never said": spoil_vm(power=""),
+    "the VM is inaccessible": spoil_vm(connection="inaccessible"),
+    "the VM is suspended": spoil_vm(power="suspended"),
+    "its host is disconnected": spoil_host(connection="disconnected"),
+    "its host does not respond": spoil_host(connection="notResponding"),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+@pytest.mark.parametrize(("drs", "stubborn", "cancel"), [("off", True, False), ("fullyAutomated", False, False),
+                                                         ("off", False, True)])  # fmt: skip
+def test_one_spoilt_fact_stops_everything_drastic(how: str, drs: str, stubborn: bool, cancel: bool) -> None:
+    """Each moment of a story at which something drastic is due, with just one fact unknown or stale: it is not done."""
+    moments = turns(drs, stubborn, cancel)
+    assert moments
+    for play, action in moments:
+        world = SPOILT[how](play, play.world())
+        one = decide(world, play.policy, play.now).decisions[0]
+        assert not drastic(one.action), (how, action, one)
+        assert one.why
+        assert one.next
+
+
+@pytest.mark.parametrize("spoilt", [
+    spoil_host(in_maintenance=NOT_SAID), spoil_host(unread=("runtime.inMaintenanceMode: NoPermission",)),
+])  # fmt: skip
+def test_a_host_that_does_not_say_how_it_stands(spoilt: Callable[[Play, World], World]) -> None:
+    """A running VM on it is left alone; one that is off may still go elsewhere."""
+    for play, _ in turns("off", True, False):
+        if play.vm("a").power == "poweredOn":
+            world = spoilt(play, play.world())
+            assert not drastic(decide(world, play.policy, play.now).decisions[0].action)
+
+
+def test_devices_that_are_not_known_keep_a_vm_from_starting_anywhere() -> None:
+    for play, action in turns("off", False, False):
+        if isinstance(action, (Relocate, PowerOn)):
+            world = spoil_vm(devices=Unknown("not read"))(play, play.world())
+            assert not drastic(decide(world, play.policy, play.now).decisions[0].action)
+
+
+def test_pods_that_are_not_known_are_not_evicted_and_their_machine_is_not_stopped() -> None:
+    for second in range(8):
+        play = Play()
+        play.cluster()
+        play.host("esx1")
+        play.host("esx2")
+        play.worker("a", "esx1")
+        play.enter("esx1")
+        play.run(second)
+        subject = play.world().subjects[0]
+        if subject.drain is None or subject.state is not State.DRAINING or SHUTDOWN_SINCE in subject.annotations:
+            continue
+        world = spoil_subject(drain=replace(subject.drain, pods=Unknown("not read")))(play, play.world())
+        one = decide(world, play.policy, play.now + 1000).decisions[0]
+        assert not drastic(one.action)
+        assert not (isinstance(one.action, PatchNode) and SHUTDOWN_SINCE in one.action.body["metadata"]["annotations"])
+
+
+@QUICK
+@given(any_world())
+def test_no_harm_on_an_unknown_fact(world: World) -> None:
+    """Whatever may hurt needs its facts known and fresh: the VM, its host, the pods, and that nothing is in doubt."""
+    play_policy = Play().policy
+    one = decide(world, play_policy, NOW).decisions[0]
+    assert one.bug is None
+    action, subject, site = one.action, world.subjects[0], world.sites[VC]
+    if not drastic(action):
+        assert one.why
+        return
+    assert not world.unknown
+    assert isinstance(subject.vm, Known)
+    assert isinstance(site, Known)
+    assert NOW - site.at <= play_policy.max_age
+    vm = subject.vm.value
+    assert vm_doubt(site.value, vm) == ""
+    here = stands(site.value, site.value.host(vm.host))
+    if isinstance(action, (ShutDown, PowerOff)):
+        assert here.leaving, "only on a host that goes into maintenance"
+        assert vm.power == "poweredOn"
+        assert subject.state is State.DRAINING
+        assert subject.annotations.get(SHUTDOWN_SINCE), "written down before"
+        assert subject.annotations.get(HOST) == site.value.name(vm.host)
+    if isinstance(action, Evictions):
+        assert here.leaving
+        assert subject.drain is not None
+        assert isinstance(subject.drain.pods, Known)
+    if isinstance(action, (Relocate, PowerOn)):
+        assert vm.power == "poweredOff"
+        assert not isinstance(vm.devices, Unknown)
+        target = site.value.host(action.host if isinstance(action, Relocate) else (one.target or ("", ""))[1])
+        assert stands(site.value, target).what is Is.OUT
+    if uncordons(action) and subject.state in (State.POWERED_OFF, State.MIGRATED):
+        assert here.what is Is.OUT
+        assert vm.power == "poweredOn"
+        assert subject.ready
+
+
+@QUICK
+@given(any_world())
+def test_every_decision_is_a_sentence_and_repeats_itself(world: World) -> None:
+    policy = Play().policy
+    one, again = decide(world, policy, NOW), decide(world, policy, NOW)
+    assert one == again
+    for decision in one.decisions:
+        assert decision.why
+        if decision.action is None and decision.phase != "in service":
+            assert decision.next, decision
+
+
+# -- a good end
+
+
+@st.composite
+def any_story(draw: st.DrawFn) -> tuple[Play, list[tuple[int, str, str]], set[int], bool]:
+    play = Play()
+    play.policy = replace(
+        play.policy, drain=drain.Policy(timeout=8.0), guest_shutdown=3.0, max_drains=draw(st.integers(1, 2))
+    )
+    play.cluster(draw(st.sampled_from(["off", "off", "fullyAutomated"])))
+    hosts = ["esx1", "esx2", "esx3"]
+    for host in hosts:
+        play.host(host, devices=draw(st.integers(1, 2)))
+    for name in draw(st.sampled_from([("a",), ("a", "b"), ("a", "b", "c")])):
+        host = draw(st.sampled_from([h for h in hosts if free(play, h)]))
+        word = draw(st.sampled_from(["", "", "wait"]))
+        devices = (DYNAMIC,)
+        play.worker(
+            name, host, pods=draw(st.integers(0, 3)), devices=devices, annotations={POLICY: word} if word else {}
+        )
+        for chosen, book in ((draw(st.integers(0, 4)), play.stuck), (draw(st.integers(0, 4)), play.stubborn)):
+            if chosen == 0:
+                book.add(name)
+        play.failing[name] = draw(st.sampled_from([0, 0, 1, 3]))
+    happens = draw(
+        st.lists(
+            st.tuples(
+                st.integers(0, 40),
+                st.sampled_from(["enter", "enter", "cancel", "leave", "away", "back", "off", "delete"]),
+                st.sampled_from(hosts),
+            ),
+            max_size=6,
+        )
+    )
+    killed = draw(st.sets(st.integers(0, 60), max_size=30))
+    return play, sorted(happens), killed, draw(st.booleans())
+
+
+def free(play: Play, host: str) -> bool:
+    found = play.inventory.host(f"host-{host}")
+    assert found is not None
+    return len(play.inventory.vms_on(found.moref)) < len(found.passthrough)
+
+
+def happen(play: Play, what: str, host: str) -> None:
+    match what:
+        case "enter":
+            found = play.inventory.host(f"host-{host}")
+            if found is not None and found.in_maintenance is False:
+                play.enter(host)
+        case "cancel":
+            play.cancel(host)
+        case "leave":
+            play.leave(host)
+        case "away":
+            play.unknown_site = "vCenter is away"
+        case "back":
+            play.unknown_site = ""
+        case "off":  # an administrator switches off a VM that is being emptied
+            for name in play.nodes:
+                if play.state(name) == "draining" and play.vm(name).host == f"host-{host}":
+                    play.off(name)
+        case "delete":
+            for name in [one for one in play.nodes if play.state(one) == "powered-off"][:1]:
+                del play.nodes[name]
+
+
+Told = tuple[Play, list[tuple[int, str, str]], set[int], bool]
+
+
+@settings(QUICK, max_examples=30)
+@given(any_story())
+def test_every_story_ends_well(story: Told) -> None:
+    ends_well(story)
+
+
+@pytest.mark.full
+@settings(QUICK, max_examples=1000)
+@given(any_story())
+def test_every_story_ends_well_a_thousand_times(story: Told) -> None:
+    ends_well(story)
+
+
+def ends_well(story: Told) -> None:
+    """Killed at any pass, vCenter away at any time: when it settles, everybody serves or waits with a sentence."""
+    play, happens, killed, everybody_leaves = story
+    for second in range(45):
+        for when, what, host in happens:
+            if when == second:
+                happen(play, what, host)
+        play.tick(interrupt=second in killed)
+        assert sum(play.state(one) == "draining" for one in play.nodes) <= 3
+    play.unknown_site = ""
+    if everybody_leaves:
+        for host in ("esx1", "esx2", "esx3"):
+            play.leave(host)
+    quiet = 0
+    for _ in range(400):
+        done = len(play.done)
+        found = play.tick()
+        settle_pulses(play, found.decisions)
+        quiet = quiet + 1 if len(play.done) == done else 0
+        if quiet > 40:
+            break
+    found = play.decide()
+    for name in play.nodes:
+        one = found.of(name)
+        if play.in_service(name) or (one is not None and one.phase == "off" and not play.state(name)):
+            continue
+        assert not everybody_leaves, f"{name}: {one}"
+        assert one is not None
+        assert one.why
+        assert one.next, one
+        assert one.blocked.startswith("no host"), one
+    if everybody_leaves:
+        assert not play.marks
+
+
+def settle_pulses(play: Play, decisions: tuple[Decision, ...]) -> None:
+    """Kubelets of running machines renew their leases."""
+    for one in decisions:
+        if one.pulse and play.vm(one.subject).power == "poweredOn":
+            play.note(one.subject, alive=True)
+
+
+def test_killed_after_every_single_action_it_ends_the_same() -> None:
+    """The plain story, once for each point at which the process can die."""
+    for crash in range(40):
+        play = Play()
+        play.cluster()
+        play.host("esx1")
+        play.host("esx2")
+        play.worker("a", "esx1")
+        play.enter("esx1")
+        play.run(40, interrupt={crash})
+        assert play.in_service("a"), crash
+        assert play.vm("a").host == "host-esx2"
+        assert len(play.did(PowerOn)) == len(play.did(Relocate)) == 1
+
+
+def test_a_placement_that_two_want_is_given_once() -> None:
+    """Two hosts enter together and one device is left: one moves, the other waits and says for what."""
+    play = Play()
+    play.policy = replace(play.policy, max_drains=2)
+    play.cluster()
+    for host in ("esx1", "esx2", "esx3"):
+        play.host(host)
+    play.worker("a", "esx1")
+    play.worker("b", "esx2")
+    play.enter("esx1")
+    play.enter("esx2")
+    found = play.run(40)
+    assert play.in_service("a")
+    assert play.state("b") == "powered-off"
+    one = found.of("b")
+    assert one is not None
+    assert "taken by a" in one.blocked
+    play.leave("esx2")
+    play.run(15)
+    assert play.in_service("b")
+
+
+def test_a_reservation_holds_against_whoever_is_quicker() -> None:
+    """a reserves the last device and takes long to empty; b, empty at once, must not take it meanwhile."""
+    play = Play()
+    play.policy = replace(play.policy, max_drains=2)
+    play.cluster()
+    for host in ("esx1", "esx2", "esx3"):
+        play.host(host)
+    play.worker("a", "esx1", pods=20)
+    play.worker("b", "esx2", pods=0)
+    play.enter("esx1")
+    play.tick()
+    assert play.nodes["a"].metadata.annotations[TARGET] == "esx3"
+    play.enter("esx2")
+    found = play.run(12)
+    assert play.state("b") == "powered-off"
+    one = found.of("b")
+    assert one is not None
+    assert "a (promised)" in one.blocked
+    play.run(40)
+    assert play.vm("a").host == "host-esx3"
+    assert play.in_service("a")

@@ -1,0 +1,455 @@
+"""Whole maintenances in the small world: every row of the transition table, and where each rule bites."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from hostler.host.holds import HOLDS
+from hostler.instant import parse
+from hostler.kube.records import NodeSpec
+from hostler.maintenance.model import (
+    BOOT_BEFORE,
+    HOST,
+    MIGRATED_TO,
+    POLICY,
+    SHUTDOWN_SINCE,
+    SINCE,
+    STATE,
+    TARGET,
+    TRANSITIONS,
+    CancelTask,
+    Evictions,
+    Mark,
+    Marked,
+    PatchNode,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    ShutDown,
+    State,
+    read_mark,
+)
+from hostler.vsphere.records import RELOCATE, Backing, Host, Task, Vm, VmDevice
+from tests.unit.maintenance_world import NOW, Play, fixed, pair
+
+
+def seen(play: Play) -> list[str]:
+    """The events of the Nodes, in order."""
+    return [action.event for _, action in play.done if isinstance(action, PatchNode) and action.event]
+
+
+def test_the_whole_story() -> None:
+    play = pair()
+    play.enter("esx1")
+    first = play.tick()
+    assert play.nodes["a"].metadata.annotations[TARGET] == "esx2"
+    assert first.decisions[0].state is State.DRAINING
+    play.run(25)
+    assert play.in_service("a")
+    assert play.vm("a").host == "host-esx2"
+    assert seen(play) == ["Draining", "Drained", "PoweredOff", "Relocating", "PoweringOn", "Migrated", "BackInService"]
+    assert not play.did(PowerOff), "the guest shut itself down"
+    host = play.inventory.host("host-esx1")
+    assert host is not None
+    assert host.in_maintenance is True
+
+
+def test_repeating_a_finished_world_does_nothing() -> None:
+    play = pair()
+    play.enter("esx1")
+    play.run(25)
+    done = len(play.done)
+    play.run(10)
+    assert len(play.done) == done
+
+
+def test_everything_of_the_table_happens() -> None:
+    """Each row, by a story that takes it; the events are what the Node shows."""
+    taken: set[tuple[str, str]] = set()
+
+    def follow(play: Play, seconds: int) -> None:
+        for _ in range(seconds):
+            before = play.state("a")
+            play.tick()
+            if before != play.state("a"):
+                taken.add((before, play.state("a")))
+
+    play = pair()
+    play.enter("esx1")
+    follow(play, 3)
+    play.cancel("esx1")
+    follow(play, 6)  # none -> draining -> none
+    play = pair()
+    play.enter("esx1")
+    follow(play, 25)  # none -> draining -> powered-off -> migrated -> none
+    play = pair(pods=30)
+    play.enter("esx1")
+    follow(play, 3)
+    play.put(Vm, "vm-a", host="host-esx2")
+    follow(play, 1)  # draining -> migrated
+    play.off("a")
+    follow(play, 1)  # migrated -> powered-off
+    play = alone()
+    play.enter("esx1")
+    follow(play, 12)
+    play.put(Vm, "vm-a", power="poweredOn")
+    follow(play, 1)  # powered-off -> draining: it runs on a host in maintenance
+    play.off("a")
+    follow(play, 2)
+    play.leave("esx1")
+    follow(play, 10)  # powered-off -> none
+    play = pair()
+    play.enter("esx1")
+    while play.state("a") != "migrated":
+        follow(play, 1)
+    play.enter("esx2")
+    follow(play, 1)  # migrated -> draining
+    wanted = {(row.before or "", row.after or "") for row in TRANSITIONS}
+    assert {(str(one), str(two)) for one, two in wanted} <= taken
+
+
+def alone() -> Play:
+    """Nobody else can take the worker."""
+    play = Play()
+    play.cluster()
+    play.host("esx1")
+    play.host("esx2", devices=0)
+    play.worker("a", "esx1")
+    return play
+
+
+def test_no_free_host_waits_and_comes_back() -> None:
+    play = alone()
+    play.enter("esx1")
+    found = play.run(15)
+    one = found.decisions[0]
+    assert play.state("a") == "powered-off"
+    assert "no host can take it" in one.why
+    assert "esx1 leaves maintenance" in one.next
+    assert {rejected.host: rejected.why for rejected in one.rejected} == {
+        "esx1": "it is in maintenance", "esx2": f"it has no device {'8086:56c0'}",
+    }  # fmt: skip
+    play.leave("esx1")
+    play.run(10)
+    assert play.in_service("a")
+    assert not play.did(Relocate)
+
+
+def test_drs_chooses() -> None:
+    play = pair()
+    play.cluster("fullyAutomated")
+    play.enter("esx1")
+    play.run(25)
+    assert play.in_service("a")
+    assert not play.did(Relocate)
+    assert [one.drs for one in play.did(PowerOn)] == [True]
+
+
+def test_a_fixed_device_waits_for_its_host() -> None:
+    play = pair(devices=(fixed(),))
+    play.enter("esx1")
+    found = play.run(15)
+    assert "waits for esx1" in found.decisions[0].why
+    assert "only esx1 has" in found.decisions[0].blocked
+    play.leave("esx1")
+    play.run(10)
+    assert play.in_service("a")
+
+
+def test_a_stubborn_guest_is_powered_off_after_its_time_and_not_before() -> None:
+    play = pair()
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        play.tick()
+    asked = parse(play.nodes["a"].metadata.annotations[SHUTDOWN_SINCE])
+    assert asked is not None
+    while play.now < asked + play.policy.guest_shutdown:
+        assert not play.did(PowerOff)
+        play.tick()
+    play.tick()
+    assert len(play.did(PowerOff)) == 1
+    assert len(play.did(ShutDown)) == 1
+
+
+def test_without_tools_nobody_is_asked() -> None:
+    play = pair(tools="guestToolsNotRunning")
+    play.enter("esx1")
+    play.run(10)
+    assert not play.did(ShutDown)
+    assert len(play.did(PowerOff)) == 1
+
+
+def test_cancelled_after_power_off_it_is_started_again() -> None:
+    play = alone()
+    play.enter("esx1")
+    while play.state("a") != "powered-off":
+        play.tick()
+    play.leave("esx1")
+    play.run(10)
+    assert play.in_service("a")
+
+
+def test_cancelled_while_the_guest_shuts_down_it_is_waited_for() -> None:
+    play = pair()
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        play.tick()
+    play.cancel("esx1")
+    found = play.run(5)
+    assert "may do so" in found.decisions[0].why
+    play.off("a")  # it did
+    play.run(12)
+    assert play.in_service("a")
+    assert play.vm("a").host == "host-esx1"
+
+
+def test_ready_must_be_fresh() -> None:
+    """The kubelet's last Ready outlives its machine: only a new boot, or a lease renewed under our eyes, counts."""
+    play = pair()
+    play.enter("esx1")
+    while play.state("a") != "powered-off":
+        play.tick()
+    play.put(Vm, "vm-a", power="poweredOn", host="host-esx2")  # no kubelet reports yet, Ready is still True
+    found = play.run(5)
+    assert play.state("a") == "migrated"
+    assert "from before it was stopped" in found.decisions[0].why
+    assert found.decisions[0].pulse
+    play.note("a", alive=True)
+    play.run(2)
+    assert play.in_service("a")
+
+
+def test_migrated_needs_a_vm_that_runs() -> None:
+    """The seed's controller says migrated after a power-on that failed; it is started all the same."""
+    play = pair(annotations={STATE: "migrated", HOST: "esx1", MIGRATED_TO: "esx2", SINCE: "2023-11-14T22:00:00Z"})
+    play.put(Vm, "vm-a", host="host-esx2", power="poweredOff")
+    play.put(Host, "host-esx1", in_maintenance=True)
+    play.run(12)
+    assert play.in_service("a")
+    assert seen(play)[:2] == ["TakenOver", "PoweredOff"]
+
+
+@pytest.mark.parametrize("state", ["draining", "powered-off", "migrated"])
+def test_a_take_over_from_the_seed(state: str) -> None:
+    """Only the seed's annotations and its cordon: the hold is written, and it goes on to the end."""
+    play = pair(annotations={STATE: state, HOST: "esx1", SINCE: "2023-11-14T22:13:10Z"})
+    play.nodes["a"] = msgspec.structs.replace(play.nodes["a"], spec=NodeSpec(unschedulable=True))
+    play.enter("esx1")
+    if state != "draining":
+        play.off("a")
+        play.put(Vm, "vm-a", host="host-esx2" if state == "migrated" else "host-esx1")
+    play.tick()
+    assert HOLDS in play.nodes["a"].metadata.annotations
+    play.run(25)
+    assert play.in_service("a")
+
+
+def test_a_foreign_cordon_stays() -> None:
+    play = pair()
+    play.nodes["a"] = msgspec.structs.replace(play.nodes["a"], spec=NodeSpec(unschedulable=True))
+    play.enter("esx1")
+    play.run(25)
+    assert play.state("a") == ""
+    assert play.nodes["a"].spec.unschedulable
+
+
+def test_two_on_one_host_are_two_and_never_share_a_device() -> None:
+    play = Play()
+    play.cluster()
+    play.host("esx1", 2)
+    play.host("esx2", 1)
+    play.host("esx3", 1)
+    play.worker("a", "esx1")
+    play.worker("b", "esx1")
+    play.enter("esx1")
+    first = play.tick()
+    assert [one.state for one in first.decisions] == [State.DRAINING, None]
+    assert first.decisions[1].blocked == "slot"
+    play.run(40)
+    assert play.in_service("a")
+    assert play.in_service("b")
+    assert {play.vm("a").host, play.vm("b").host} == {"host-esx2", "host-esx3"}
+
+
+def test_parked_nodes_do_not_hold_a_slot() -> None:
+    play = alone()
+    play.host("esx1", 2)
+    play.worker("b", "esx1")
+    play.enter("esx1")
+    play.run(30)
+    assert play.state("a") == play.state("b") == "powered-off"
+
+
+def test_pods_left_at_the_deadline_are_let_go_once_the_machine_is_off() -> None:
+    play = pair()
+    play.stuck.add("a")
+    play.enter("esx1")
+    tainted_while_on = False
+    for _ in range(60):
+        tainted_while_on |= bool(play.nodes["a"].spec.taints) and play.vm("a").power == "poweredOn" and not play.boots
+        play.tick()
+    assert not tainted_while_on
+    assert "OutOfService" in seen(play)
+    assert "DrainTimeout" in seen(play)
+    assert play.in_service("a")
+
+
+@pytest.mark.parametrize(("word", "state"), [("wait", "powered-off"), ("stay-off", "powered-off"), ("ignore", "")])
+def test_policies(word: str, state: str) -> None:
+    play = pair(annotations={POLICY: word})
+    play.enter("esx1")
+    play.run(20)
+    assert play.state("a") == state
+    assert not play.did(Relocate)
+    play.leave("esx1")
+    found = play.run(15)
+    if word == "stay-off":
+        assert play.state("a") == "powered-off"
+        assert "stay-off" in found.decisions[0].why
+    else:
+        assert play.in_service("a")
+
+
+def test_a_policy_nobody_knows_does_nothing_and_says_so() -> None:
+    play = pair(annotations={POLICY: "mirgate"})
+    play.enter("esx1")
+    found = play.run(5)
+    assert not play.done
+    assert 'is "mirgate", but must be one of migrate, wait, stay-off, ignore' in found.decisions[0].why
+
+
+def test_power_on_that_fails_is_tried_again() -> None:
+    play = pair()
+    play.failing["a"] = 3
+    play.enter("esx1")
+    play.run(45)
+    assert play.in_service("a")
+    assert len(play.did(PowerOn)) == 4
+
+
+def test_overdue_is_said_and_the_node_stays_cordoned() -> None:
+    play = pair()
+    play.policy = replace(play.policy, power_on=10.0)
+    play.failing["a"] = 1000
+    play.enter("esx1")
+    found = play.run(60)
+    assert "is not back 10 s after" in found.decisions[0].overdue
+    assert play.nodes["a"].spec.unschedulable
+
+
+def test_a_relocate_has_its_time() -> None:
+    play = pair()
+    play.enter("esx1")
+    while play.state("a") != "powered-off":
+        play.tick()
+    play.put(Task, "task-move", kind=RELOCATE, state="running", entity="vm-a")
+    play.tick()
+    play.note("a", relocating=play.now)
+    found = play.run(5)
+    assert found.decisions[0].phase == "moving"
+    play.run(int(play.policy.relocate) + 1)
+    assert [one.task for one in play.did(CancelTask)] == ["task-move"]
+    play.run(10)
+    assert play.in_service("a")
+
+
+def test_a_stopped_vm_without_a_node_is_started_and_unmarked() -> None:
+    play = pair()
+    play.enter("esx1")
+    while play.state("a") != "powered-off":
+        play.tick()
+    assert play.marks["a"].what is Marked.STOPPED
+    del play.nodes["a"]
+    play.run(10)
+    assert play.vm("a").power == "poweredOn"
+    assert play.vm("a").host == "host-esx2"
+    assert not play.marks
+
+
+def test_a_vm_that_was_only_being_drained_is_not_started_for_somebody_who_removed_it() -> None:
+    play = pair()
+    play.enter("esx1")
+    play.run(3)
+    assert play.marks["a"].what is Marked.DRAINING
+    del play.nodes["a"]
+    play.off("a")
+    play.run(5)
+    assert play.vm("a").power == "poweredOff"
+    assert not play.marks
+
+
+def test_vms_of_others_are_named() -> None:
+    play = pair(pods=20)
+    play.put(Vm, "vm-x", name="x", host="host-esx1", power="poweredOn", connection="connected", devices=(fixed(),))
+    play.put(Vm, "vm-y", name="y", host="host-esx1", power="poweredOff", connection="connected", devices=())
+    play.enter("esx1")
+    found = play.run(2)
+    assert [(one.host, one.vms, one.nodes) for one in found.hanging] == [
+        ("esx1", ("x (it holds a device of the host)",), ("a",))
+    ]
+
+
+def test_the_reservation_is_looked_at_again_before_the_stop() -> None:
+    play = Play()
+    play.cluster()
+    for host in ("esx1", "esx2", "esx3"):
+        play.host(host)
+    play.worker("a", "esx1", pods=4)
+    play.enter("esx1")
+    play.tick()
+    assert play.nodes["a"].metadata.annotations[TARGET] == "esx2"
+    play.put(Host, "host-esx2", connection="notResponding")
+    while not play.did(ShutDown):
+        play.tick()
+    assert play.nodes["a"].metadata.annotations[TARGET] == "esx3"
+
+
+def test_the_drain_timer_is_not_restarted() -> None:
+    play = pair(pods=1000)
+    play.enter("esx1")
+    play.tick()
+    since = play.nodes["a"].metadata.annotations[SINCE]
+    play.run(20, interrupt=range(20))
+    assert play.nodes["a"].metadata.annotations[SINCE] == since
+    play.run(15, interrupt=range(15))
+    assert SHUTDOWN_SINCE in play.nodes["a"].metadata.annotations or play.state("a") != "draining"
+
+
+def test_the_boot_is_written_down_before_the_stop() -> None:
+    play = pair()
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        assert play.vm("a").power == "poweredOn"
+        play.tick()
+    assert play.nodes["a"].metadata.annotations.get(BOOT_BEFORE) == "boot-0-a"
+
+
+def test_a_live_vm_is_left_to_drs_first() -> None:
+    play = pair(devices=())
+    play.cluster("fullyAutomated")
+    play.enter("esx1")
+    found = play.tick()
+    assert found.decisions[0].blocked == "drs"
+    play.note("a", entering_since=NOW)
+    play.run(70)
+    assert play.did(Evictions), "DRS did not, so the node is drained"
+
+
+def test_marks_are_sentences_that_can_be_read_again() -> None:
+    for what in Marked:
+        mark = Mark("gpu-1", "esx1.example.com", "2026-01-01T00:00:00Z", what, "wait")
+        assert read_mark(mark.text()) == mark
+    assert read_mark("a note of somebody else") is None
+
+
+def test_an_unknown_backing_is_tied() -> None:
+    play = pair(devices=(VmDevice(Backing.OTHER, label="Odd"),))
+    play.enter("esx1")
+    play.run(15)
+    assert play.state("a") == "powered-off"
+    assert not play.did(Relocate)
