@@ -15,7 +15,7 @@ import pytest
 from hostler.errors import Exit
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
-from tests.real.operating import environment, hostler, kubeconfig_as
+from tests.real.operating import environment, hostler, kubeconfig_as, operator
 
 MakeNode = Callable[..., str]
 
@@ -52,6 +52,13 @@ def test_hold_and_release(sandbox: Sandbox, make_node: MakeNode) -> None:
     done = hostler(sandbox.kubeconfig, "release", name)
     assert "it is schedulable again" in done.stderr
     assert not cordoned(sandbox, name)
+
+
+def test_escape_characters_in_a_reason_reach_no_terminal(sandbox: Sandbox, make_node: MakeNode) -> None:
+    name = make_node()
+    done = hostler(sandbox.kubeconfig, "hold", name, "--why", "a\x1b[31mred\nline")
+    assert f"{name} is held by sandbox-admin: a [31mred line." in done.stderr
+    assert "\x1b" not in json.dumps(node(sandbox, name)["metadata"]["annotations"]).encode().decode("unicode_escape")
 
 
 def test_somebody_else_s_hold_is_released_only_by_name(sandbox: Sandbox, make_node: MakeNode) -> None:
@@ -189,6 +196,19 @@ def test_ctrl_c_in_a_drain_says_that_the_node_stays_held(
     assert process.returncode == Exit.INTERRUPTED
     assert f"{name} stays held: to put it back into service: hostler release {name}" in said
     assert cordoned(sandbox, name)
+
+
+def test_explain_and_plan_name_the_budget_that_would_block(
+    sandbox: Sandbox, make_node: MakeNode, namespace: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    name = make_node()
+    running_on(sandbox, namespace, name, 1, eventually)
+    keep_all(sandbox, namespace, eventually)
+    with operator(sandbox, tmp_path, namespace) as running:
+        for word in ("explain", "plan"):
+            said = hostler(sandbox.kubeconfig, word, f"node/{name}", "--operator", running.url)
+            assert said.returncode == 0, said.stderr
+            assert f"{namespace}/keep" in said.stdout, "the budget that lets no pod go"
 
 
 def test_drain_names_the_budget_that_blocks_it_and_gives_up_in_time(

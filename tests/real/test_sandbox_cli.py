@@ -50,6 +50,16 @@ def test_maintenance_hangs_on_a_gpu_and_is_cancelled(sandbox: Sandbox, vcenter: 
     assert "gpu-9" in done.stderr
 
 
+def test_a_demo_leaves_somebody_s_sandbox_alone(sandbox: Sandbox) -> None:
+    folder = str(sandbox.layout.root)
+    env = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+    words = [sys.executable, "-m", "hostler", "demo", "--once", "--dir", folder]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == Exit.REFUSED, done.stderr
+    assert "A sandbox runs already" in done.stderr
+    assert sandbox.alive("kube-apiserver")
+
+
 def test_no_sandbox_here(tmp_path: Path) -> None:
     done = hostler("status", "--dir", str(tmp_path))
     assert done.returncode == Exit.UNREACHABLE
