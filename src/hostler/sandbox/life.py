@@ -304,6 +304,8 @@ class Sandbox:
                 return http.healthy(port, "/healthz")
             case "vcenter":
                 return self.layout.vcenter.exists() and http.healthy(self.state.ports["vcenter-control"], "/healthz")
+            case "hosts":
+                return True  # it follows whatever CRDs come later
             case _:
                 return self.keeper_ready.exists()
 

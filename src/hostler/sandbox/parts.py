@@ -167,6 +167,11 @@ def keeper(layout: Layout, state: State) -> Part:
     return Part(name="keeper", argv=argv, env={**os.environ, "PYTHONUNBUFFERED": "1"})
 
 
+def hosts(layout: Layout, state: State) -> Part:
+    argv = [sys.executable, "-m", "hostler.sandbox.hosts.driver", "--dir", str(layout.root)]
+    return Part(name="hosts", argv=argv, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+
+
 # In the order of starting; the other way round for ending.
 PARTS: dict[str, Callable[[Layout, State], Part]] = {
     "etcd": etcd,
@@ -176,6 +181,7 @@ PARTS: dict[str, Callable[[Layout, State], Part]] = {
     "kube-scheduler": scheduler,
     "kwok": kwok,
     "keeper": keeper,
+    "hosts": hosts,
 }
 
 
@@ -186,6 +192,8 @@ def parts_of(state: State) -> list[str]:
         absent.add("vcenter")
     if not state.options.kwok:
         absent |= {"kwok", "keeper"}
+    if "metal3" not in state.options.crds:
+        absent.add("hosts")  # there is nothing for it to drive
     return [name for name in PARTS if name not in absent]
 
 
