@@ -224,6 +224,16 @@ def test_degraded_comes_after_its_grace_and_goes_when_it_is_mended(type: str, gr
     assert said(taken(mended, decide(mended, TEMPLATE, NOW)))["Degraded"].status == "False"
 
 
+def test_pods_that_cannot_be_made_are_explained_in_the_words_of_who_refused_them() -> None:
+    failed = Condition(type="ReplicaFailure", status="True", message='serviceaccount "router" not found')
+    broken = router(1, 0)
+    broken = msgspec.structs.replace(broken, status=msgspec.structs.replace(broken.status, conditions=(failed,)))
+    after = taken(facts(router=broken), decide(facts(router=broken), TEMPLATE, NOW))
+    assert said(after)["DeploymentReplicasAllAvailable"].message == (
+        '0 of 1 router pod available; serviceaccount "router" not found.'
+    )
+
+
 def test_a_deployment_that_nobody_has_looked_at_is_no_news() -> None:
     known = taken(facts(router=router()), decide(facts(router=router()), TEMPLATE, NOW))
     known = taken(known, decide(known, TEMPLATE, NOW))

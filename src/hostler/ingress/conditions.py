@@ -106,7 +106,9 @@ def _deployment(seen: Seen, rolling: Condition | None) -> list[Condition]:
     status = router.status
     wanted = router.spec.replicas if router.spec.replicas is not None else 1
     least = fewest(placement) if isinstance(placement, Placement) and placement.replicas == wanted else wanted
-    have = f"{status.available_replicas} of {count(wanted, 'router pod')} available{_why_not_all(seen)}"
+    have = (
+        f"{status.available_replicas} of {count(wanted, 'router pod')} available{_refused(router)}{_why_not_all(seen)}"
+    )
     return [
         _available_deployment(router, have),
         _when(FEWEST, status.available_replicas >= least, "TooFew", f"{have}, at least {least} wanted."),
@@ -132,9 +134,17 @@ def _rolling(router: Placed, before: Condition | None) -> Condition:
             return before
         return _say(ROLLING_OUT, Status.TRUE, "NotSeenYet", "The Deployment's latest change is not rolled out yet.")
     if status.updated_replicas < wanted or status.replicas > status.updated_replicas:
-        said = f"{status.updated_replicas} of {count(wanted, 'pod')} updated, {status.replicas} in all."
+        said = (
+            f"{status.updated_replicas} of {count(wanted, 'pod')} updated, {status.replicas} in all{_refused(router)}."
+        )
         return _say(ROLLING_OUT, Status.TRUE, "RollingOut", said)
     return _say(ROLLING_OUT, Status.FALSE, "RolledOut", "Every router pod is of the latest revision.")
+
+
+def _refused(router: Placed) -> str:
+    """Why its pods cannot even be made, in the words of whoever refused them: a quota, a missing service account."""
+    found = next((one for one in router.status.conditions if one.type == "ReplicaFailure"), None)
+    return f"; {found.message.rstrip('.')}" if found is not None and found.status == "True" and found.message else ""
 
 
 def _why_not_all(seen: Seen) -> str:
