@@ -157,6 +157,10 @@ class Play:
 
     def world(self) -> World:
         site: Fact[Site] = Unknown(self.unknown_site) if self.unknown_site else Known(self.inventory, self.now)
+        for name in {*self.nodes, *(f"vm/{one}" for one in self.marks)}:
+            on = self.vm(name.removeprefix("vm/")).power == "poweredOn"
+            if on != (self.remembered.get(name, Remembered()).running_since is not None):
+                self.note(name, running_since=self.now if on else None)
         subjects = [self._subject(name) for name in sorted(self.nodes)]
         named = {one.name for one in subjects}
         subjects += [
@@ -280,6 +284,7 @@ class Play:
         running = [vm for vm in self.inventory.vms_on(host.moref) if vm.power == "poweredOn"]
         assert len(running) < len(host.passthrough), f"no device is free on {host.name}"
         self.start(name)
+        self.note(one.subject, started=True)
 
     def start(self, name: str) -> None:
         """As anybody may: the VM runs and its kubelet reports from a new boot."""

@@ -394,8 +394,20 @@ def ends_well(story: Told) -> None:
         assert one.why
         assert one.next, one
         assert one.blocked.startswith("no host"), one
+        if POLICY not in play.nodes[name].metadata.annotations:
+            assert not room_somewhere(play), f"{name} waits although a device is free: {one}"
     if everybody_leaves:
         assert not play.marks
+
+
+def room_somewhere(play: Play) -> list[str]:
+    """Hosts in service with a device that nobody runs on."""
+    return [
+        host.name
+        for host in play.inventory.hosts()
+        if stands(play.inventory, host).what is Is.OUT
+        and sum(vm.power == "poweredOn" for vm in play.inventory.vms_on(host.moref)) < len(host.passthrough)
+    ]
 
 
 def settle_pulses(play: Play, decisions: tuple[Decision, ...]) -> None:

@@ -371,6 +371,23 @@ def test_a_stopped_vm_without_a_node_is_started_and_unmarked() -> None:
     assert not play.marks
 
 
+def test_a_guest_that_still_shuts_down_is_not_forgotten_with_its_node() -> None:
+    """The node is deleted between the ask and the end of the guest: the mark stays until the VM has surely stayed on."""
+    play = pair()
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        play.tick()
+    del play.nodes["a"]
+    play.cancel("esx1")
+    play.run(5)
+    assert play.marks
+    play.off("a")
+    play.run(10)
+    assert play.vm("a").power == "poweredOn"
+    assert not play.marks
+
+
 def test_a_vm_that_was_only_being_drained_is_not_started_for_somebody_who_removed_it() -> None:
     play = pair()
     play.enter("esx1")

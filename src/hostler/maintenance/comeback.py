@@ -72,11 +72,14 @@ def _running(view: View, state: State) -> Decision:
     subject, host = view.subject, view.host_name
     if view.here.what is Is.UNKNOWN:
         return frozen(subject, state, f"ESXi host {host}: {view.here.why}")
+    if subject.tainted:
+        patch = tainted(view.node, False, f"VM {view.vm.name} runs again: the out-of-service taint goes")
+        return Decision(subject.name, state, "starting", patch.why, "its node becomes Ready", patch)
     if view.here.leaving:
         why = f"VM {view.vm.name} runs on {host}, which goes into maintenance: it is emptied again"
-        patch = moved(view.node, State.DRAINING, host, view.now, why, event="DrainingAgain",
+        again = moved(view.node, State.DRAINING, host, view.now, why, event="DrainingAgain",
                       also=cleared(*_STATE), warning=True)  # fmt: skip
-        return _done(view, State.DRAINING, "draining", patch, "its pods are evicted")
+        return _done(view, State.DRAINING, "draining", again, "its pods are evicted")
     if state is State.POWERED_OFF and host != subject.origin:
         return now_elsewhere(view)
     return _finish(view, state)
@@ -127,9 +130,6 @@ def _finish(view: View, state: State) -> Decision:
         why = f"VM {view.vm.name} runs on {host}, but {subject.name} is not back yet: {said}"
         one = wait(subject, state, "starting", why, "its kubelet reports Ready from the new boot")
         return replace(one, pulse=subject.ready and not booted, overdue=_overdue(view, why), wake=_due(view))
-    if subject.tainted:
-        patch = tainted(view.node, False, f"{subject.name} is back: the out-of-service taint goes before the cordon")
-        return Decision(subject.name, state, "ending", patch.why, "then it is uncordoned", patch)
     done = released(view.node, f"{subject.name} runs on {host} and is Ready again", "BackInService")
     if isinstance(done, Refusal):
         return frozen(subject, state, done.why)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -40,7 +40,7 @@ KEY = "maintenance"
 LOOK_AGAIN = 30.0  # a cache grows old without an event to say so
 NOT_READY = 0.5
 PULSE_SECONDS = 2.0
-PRIVILEGE_SECONDS = 600.0
+PRIVILEGE_SECONDS, NEW_VM_SECONDS = 600.0, 30.0
 REST_FIRST, REST_MOST = 0.2, 30.0
 LEASES_IN = "kube-node-lease"
 _STOPS = ("VirtualMachine.Interact.PowerOff", "VirtualMachine.Interact.PowerOn")
@@ -78,6 +78,7 @@ class MaintenanceKeeper:
         self._checked: dict[str, tuple[Instant, frozenset[str]]] = {}
         self._warned: set[str] = set()
         self._told: dict[str, str] = {}
+        self._forgetting = False
         self.queue: Queue | None = None
         self.subjects: frozenset[str] = frozenset()  # of the last pass
         self._vms: frozenset[tuple[str, str]] = frozenset()
@@ -260,12 +261,26 @@ class MaintenanceKeeper:
                 self._followed[name] = frozenset(vms)
                 self._spawn(vcenter.follow(frozenset(vms)))
             self._check_privileges(vcenter, now)
+            gone = self._hands.marks.gone(vcenter.name, vcenter.inventory) if vcenter.link.connected else ()
+            if gone and self._hands.gate() is None and not self._forgetting:
+                self._forgetting = True
+                self._spawn(self._forget(vcenter.name, gone))
+
+    async def _forget(self, vcenter: str, gone: Iterable[str]) -> None:
+        """Marks of VMs that are not in vCenter any more."""
+        try:
+            for vm in gone:
+                await self._hands.marks.keep(vcenter, vm, None, f"VM {vm} is not in vCenter {vcenter} any more")
+        except (ApiError, Unreachable, WriteRefused) as error:
+            log.warning("a mark could not be taken away", vcenter=vcenter, error=str(error))
+        finally:
+            self._forgetting = False
 
     def _check_privileges(self, vcenter: VCenter, now: Instant) -> None:
-        if not vcenter.link.connected or not self.observer.nodes.store.synced:
+        at, before = self._checked.get(vcenter.name, (-PRIVILEGE_SECONDS, frozenset()))
+        if not vcenter.link.connected or not self.observer.nodes.store.synced or now - at < NEW_VM_SECONDS:
             return
         vms = self._vms_of(vcenter.name)
-        at, before = self._checked.get(vcenter.name, (-PRIVILEGE_SECONDS, frozenset()))
         if vms and (now - at >= PRIVILEGE_SECONDS or not vms <= before):
             self._checked[vcenter.name] = (now, vms)
             self._spawn(self._privileges(vcenter, vms))

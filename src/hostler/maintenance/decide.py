@@ -6,7 +6,6 @@ per node and pass: what follows from it is decided afresh from the facts it leav
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from hostler.drain import model as drain
@@ -15,7 +14,8 @@ from hostler.host.facts import Known, Unknown, fresh
 from hostler.host.holds import MAINTENANCE, Refusal, held_by
 from hostler.instant import Instant, iso
 from hostler.maintenance import comeback
-from hostler.maintenance.hosts import Is, cannot_move, stands, vm_doubt
+from hostler.maintenance.foreign import hanging
+from hostler.maintenance.hosts import Is, vm_doubt
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
     BOOT_BEFORE,
@@ -27,7 +27,6 @@ from hostler.maintenance.model import (
     TARGET,
     Decision,
     Evictions,
-    Hanging,
     Mark,
     Marked,
     Pass,
@@ -35,7 +34,6 @@ from hostler.maintenance.model import (
     PowerOff,
     SetMark,
     ShutDown,
-    Site,
     State,
     Subject,
     Wish,
@@ -147,10 +145,25 @@ def _leftover(view: View, mark: Mark) -> Decision | None:
         return comeback.start(view)
     if view.here.leaving and subject.node is not None and mark.what is Marked.DRAINING and vm.power == "poweredOn":
         return None  # it is about to be drained (again): the mark is right
+    if subject.node is None and vm.power == "poweredOn" and (until := _perhaps_stopping(view, mark)) is not None:
+        why = f"VM {vm.name} runs and has no node, but its guest may still be shutting down"
+        return wait(subject, None, "waiting", why, "if it goes off it is started again", wake=until)
     if subject.remembered.mark.number >= MARK_TRIES and view.now < subject.remembered.mark.not_before:
         return None
     what = SetMark(vm.moref, None, f"VM {vm.name} is no longer kept by Hostler")
     return Decision(subject.name, None, "unmarking", what.why, "its mark is taken away", what)
+
+
+def _perhaps_stopping(view: View, mark: Mark) -> Instant | None:
+    """Until when a running VM that we asked to stop may still do so; its node, which would say more, is gone."""
+    known = view.subject.remembered
+    if mark.what is not Marked.STOPPED or known.started:
+        return None
+    if view.here.what is not Is.OUT:
+        return view.now + view.policy.guest_shutdown
+    since = known.running_since if known.running_since is not None else view.now
+    until = since + view.policy.guest_shutdown + SHUTDOWN_GRACE
+    return until if view.now < until else None
 
 
 def _begin(view: View) -> Decision:
@@ -384,34 +397,3 @@ def _mark(view: View, what: Marked) -> Decision | None:
         return wait(subject, State.DRAINING, "stopping", why, "it is tried again", wake=known.not_before)
     action = SetMark(view.vm.moref, mark, f"VM {view.vm.name} says why its host waits")
     return Decision(subject.name, State.DRAINING, "marking", action.why, "", action, target=view.reserved())
-
-
-# -- whoever else keeps a host waiting
-
-
-def hanging(world: World, policy: Policy, now: Instant) -> Iterator[Hanging]:
-    """VMs that are not ours, run, cannot move, and sit on a host that goes into maintenance under one of ours."""
-    ours: dict[tuple[str, str], list[str]] = {}
-    known: set[tuple[str, str]] = set()
-    sites: dict[str, Site] = {}
-    for subject in world.subjects:
-        if not isinstance(subject.vm, Known):
-            continue
-        known.add((subject.vcenter, subject.vm.value.moref))
-        site = fresh(world.sites[subject.vcenter], now, policy.max_age)
-        if not isinstance(site, Known):
-            continue
-        sites[subject.vcenter] = site.value
-        here = site.value.host(subject.vm.value.host)
-        origin = next(iter(site.value.hosts_named(subject.origin)), None) if subject.origin else None
-        for one in {one.moref for one in (here, origin) if one is not None}:
-            ours.setdefault((subject.vcenter, one), []).append(subject.name)
-    for (vcenter, moref), nodes in sorted(ours.items()):
-        there = sites[vcenter]
-        host = there.host(moref)
-        if host is None or stands(there, host).what is not Is.ENTERING:
-            continue
-        vms = [vm for vm in there.vms_on(moref) if (vcenter, vm.moref) not in known]
-        stuck = tuple(sorted(f"{vm.name} ({why})" for vm in vms if (why := cannot_move(there, vm))))
-        if stuck:
-            yield Hanging(vcenter, host.name, stuck, tuple(sorted(set(nodes))))

@@ -47,6 +47,7 @@ from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler.maintenance")
 _HARD = (Kind.NO_TOOLS, Kind.NOT_SUPPORTED)  # the guest cannot be asked: then it is switched off
+_UNMARKABLE = (Kind.NO_PERMISSION, Kind.STATE, Kind.NOT_SUPPORTED)  # marks go into the ConfigMap instead
 _LATER = (Kind.NOT_CONNECTED, Kind.NO_PERMISSION, Kind.HOST_AWAY, Kind.IN_PROGRESS, Kind.GONE)
 
 
@@ -136,7 +137,7 @@ class Hands:
                 self.memory.note(name, mark=type(subject.remembered.mark)())
                 await self.marks.keep(vcenter.name, vm, None, why)
                 return
-            if outcome.kind in (Kind.NOT_CONNECTED, Kind.IN_PROGRESS):
+            if outcome.kind not in _UNMARKABLE:
                 self.memory.failed(name, "mark", outcome.sentence, self.clock())
                 return
             self._no_marks(vcenter.name, outcome)
@@ -207,6 +208,7 @@ class Hands:
         match outcome:
             case Started(task):
                 self.memory.pending(subject.name, task, what, now)
+                self.memory.note(subject.name, started=what == POWER_ON)
             case AlreadySo():
                 self.metrics.task(_verb(what), "already")
             case Refused() as refused:

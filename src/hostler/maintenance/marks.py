@@ -57,6 +57,12 @@ class Marks:
                     found[vm.moref] = mark
         return found
 
+    def gone(self, vcenter: str, inventory: Inventory) -> tuple[str, ...]:
+        """VMs the ConfigMap still speaks of and vCenter does not. Only asked while vCenter is connected."""
+        prefix = key_of(vcenter, "")
+        kept = [name.removeprefix(prefix) for name in self.kept() if name.startswith(prefix)]
+        return tuple(vm for vm in kept if inventory.complete and inventory.vm(vm) is None)
+
     async def keep(self, vcenter: str, vm: str, mark: Mark | None, why: str) -> None:
         """Write or take away the ConfigMap's line. Raises what the API server says."""
         line = {key_of(vcenter, vm): mark.text() if mark is not None else None}

@@ -96,17 +96,20 @@ class Observer:
     def _identify(self, node: Node) -> tuple[Found | Unknown, bool]:
         """Over every vCenter. Not found while one is not known is not knowing, and is not remembered."""
         machines: dict[str, Machine] = {}
+        found: dict[str, Found] = {}
         unknown = ""
         for name, vcenter in self._vcenters.items():
             facts = vcenter.facts()
             if isinstance(facts, Unknown):
                 unknown = unknown or facts.why
             for vm in _candidates(vcenter.inventory, node):
-                machines[f"{name}/{vm.moref}"] = Machine(f"{name}/{vm.moref}", vm.name, (vm.uuid, vm.instance_uuid))
+                key = f"{vm.name} ({vm.moref} in {name})"
+                machines[key] = Machine(key, vm.name, (vm.uuid, vm.instance_uuid))
+                found[key] = Found(name, vm.moref, "")
         match identify(node, machines.values()):
             case Same(machine, why):
-                vcenter_name, _, moref = machine.key.rpartition("/")
-                return Found(vcenter_name, moref, why), not unknown
+                # A vCenter that is away may hold a second one: when it is back, its VMs make us look again.
+                return replace(found[machine.key], why=why), True
             case Doubt(why):
                 return Unknown(f"{why}; nothing is done to it on a guess"), not unknown
             case other:
@@ -148,7 +151,7 @@ class Observer:
             fact = sites[vcenter]
             assert isinstance(fact, Known)
             for moref, mark in by_vm.items():
-                if (vcenter, moref) not in claimed:
+                if (vcenter, moref) not in claimed and fact.value.vm(moref) is not None:
                     subjects.append(self._orphan(vcenter, fact, moref, mark))
         chosen = sorted_by_name(self._remember(one, sites, now) for one in subjects)
         self._settle(chosen, sites, now)
@@ -192,8 +195,8 @@ class Observer:
 
     def _orphan(self, vcenter: str, fact: Known[Site], moref: str, mark: Mark) -> Subject:
         vm = fact.value.vm(moref)
-        gone = Unknown(f"VM {moref} of node {mark.node} is not in vCenter any more")
-        return Subject(f"vm/{vm.name if vm else moref}", None, vcenter, Known(vm, fact.at) if vm else gone, mark)
+        assert vm is not None
+        return Subject(f"vm/{vm.name or moref}", None, vcenter, Known(vm, fact.at), mark)
 
     # -- what this process adds
 
@@ -206,6 +209,8 @@ class Observer:
                 memory.note(name, alive=False)
             if vm.power != "poweredOn":
                 memory.pulses.pop(name, None)
+            if (vm.power == "poweredOn") != (memory.of(name).running_since is not None):
+                memory.note(name, running_since=now if vm.power == "poweredOn" else None)
             entering = stands(site.value, site.value.host(vm.host)).leaving
             since = memory.of(name).entering_since
             if entering != (since is not None):
