@@ -372,7 +372,7 @@ def test_a_stopped_vm_without_a_node_is_started_and_unmarked() -> None:
 
 
 def test_a_guest_that_still_shuts_down_is_not_forgotten_with_its_node() -> None:
-    """The node is deleted between the ask and the end of the guest: the mark stays until the VM has surely stayed on."""
+    """The node is deleted between the ask and the end of the guest: the mark stays until the VM surely stayed on."""
     play = pair()
     play.stubborn.add("a")
     play.enter("esx1")

@@ -1,0 +1,138 @@
+"""`hostler doctor`: looks at everything Hostler depends on and says what to mend. Changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from hostler import __version__
+from hostler.cli import flags, say
+from hostler.cli.explain import ASKING
+from hostler.errors import Complaint, Exit
+from hostler.settings import maintenance
+from hostler.settings.foundation import LEASE_NAME, NAMESPACE, OPERATOR
+from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from hostler.fleet.doctor import Facts, Finding, VCenterSeen
+    from hostler.fleet.wire import StatusAnswer
+    from hostler.host.facts import Fact
+    from hostler.kube.client import Client
+    from hostler.vsphere.endpoints import Endpoint
+
+app = typer.Typer()
+T = TypeVar("T")
+
+
+@app.command()
+@flags.takes(*ASKING, *maintenance.SETTINGS)
+def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
+    """Look at everything Hostler depends on and say what to mend. Changes nothing; exit code 1 with a problem.
+
+    Looks at the cluster, the operator, every node, and each vCenter that is configured here (VCENTER_HOST or
+    VCENTERS_FILE), from this machine.
+    """
+    from hostler.cli.cluster import ask_cluster
+    from hostler.fleet.doctor import Level, examine
+    from hostler.vsphere.endpoints import endpoints
+
+    vcenters = {one.name: _vcenter(one) for one in endpoints(settings)}
+    facts = ask_cluster(settings, lambda client: _look(client, settings, vcenters))
+    found = examine(facts, time.time())
+    _show(found, output)
+    if any(one.level is Level.PROBLEM for one in found):
+        raise typer.Exit(Exit.FAILED)
+
+
+async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterSeen]) -> Facts:
+    from hostler.fleet.doctor import Facts
+    from hostler.kube.kinds import NODE
+    from hostler.kube.records import Node
+
+    async def nodes() -> tuple[Node, ...]:
+        return tuple(await client.list(NODE, type=Node))
+
+    async def server() -> str:
+        return str((await client.version())["gitVersion"])
+
+    return Facts(
+        version=__version__,
+        server=await _known(server),
+        fleet_kind=await _known(lambda: _fleet_kind(client)),
+        operator=await _known(lambda: _ask(client, settings)),
+        nodes=await _known(nodes),
+        label=settings[maintenance.GPU_NODE_LABEL],
+        vcenters=vcenters,
+    )
+
+
+async def _known(look: Callable[[], Awaitable[T]]) -> Fact[T]:
+    """What the look found, or in words why it found nothing: one look that fails must not hide the others."""
+    from hostler.host.facts import Known, Unknown
+    from hostler.kube.errors import ApiError, Unreachable
+
+    try:
+        return Known(await look(), time.time())
+    except Complaint as complaint:
+        return Unknown(complaint.sentence)
+    except (ApiError, Unreachable) as error:
+        return Unknown(str(error))
+
+
+async def _fleet_kind(client: Client) -> bool:
+    from hostler.kube.errors import NotFound
+    from hostler.kube.kinds import FLEET
+    from hostler.kube.records import Object
+
+    try:
+        await client.list(FLEET, type=Object)
+    except NotFound:
+        return False
+    return True
+
+
+async def _ask(client: Client, settings: Settings) -> StatusAnswer:
+    from hostler.fleet import remote
+    from hostler.fleet.wire import StatusAnswer
+
+    if settings[OPERATOR]:
+        return await remote.ask_url(settings[OPERATOR], "/v1/status", StatusAnswer)
+    return await remote.ask_leader(client, settings[NAMESPACE], settings[LEASE_NAME], "/v1/status", StatusAnswer)
+
+
+def _vcenter(endpoint: Endpoint) -> VCenterSeen:
+    """One login from here, its privileges at the root, and out again."""
+    from prometheus_client import CollectorRegistry
+
+    from hostler.fleet.doctor import VCenterSeen
+    from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege, missing_privileges
+    from hostler.vsphere.metrics import Metrics
+    from hostler.vsphere.session import Session, diagnose
+
+    def said(privileges: list[Privilege]) -> tuple[str, ...]:
+        return tuple(f"{one.id} ({one.why})" for one in privileges)
+
+    session = Session(endpoint, Metrics(CollectorRegistry()), wait_seconds=0)
+    try:
+        session.open()
+        lacking = missing_privileges(session, [""], (*NEEDED, *OPTIONAL))
+    except Exception as error:  # noqa: BLE001  # whatever it is, `diagnose` has a sentence for it
+        return VCenterSeen(endpoint.name, trouble=diagnose(endpoint.name, error).sentence)
+    finally:
+        session.close()
+    return VCenterSeen(
+        endpoint.name,
+        lacks=said([one for one in lacking if one in NEEDED]),
+        lacks_optional=said([one for one in lacking if one in OPTIONAL]),
+        unverified=not endpoint.verified,
+    )
+
+
+def _show(found: list[Finding], output: say.Output) -> None:
+    if output is say.Output.JSON:
+        say.json(found)
+        return
+    say.table(("level", "what", "found", "to mend it"), [(one.level, one.what, one.why, one.fix) for one in found])

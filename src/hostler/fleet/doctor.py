@@ -1,0 +1,193 @@
+"""What is not as it should be in a fleet, and what mends it. Pure: `hostler doctor` gathers the facts and prints this.
+
+A finding is a problem (something does not work, or waits for a person), a warning (it may surprise), or fine: what was
+looked at and found in order is said too, so that silence never means "not looked at".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+from hostler.fleet.decide import INCUMBENT_FOUND, PAUSED, READY
+from hostler.fleet.wire import StatusAnswer
+from hostler.host.conditions import Status, count, names
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.host.holds import MAINTENANCE, SEED_SINCE, SEED_STATE, holds_of
+from hostler.instant import Instant, parse
+from hostler.kube.records import Node
+
+LEAST_KUBERNETES = (1, 26)  # the eviction API and server-side apply as we use them
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+STATES = ("draining", "powered-off", "migrated")
+# Clocks of two machines are compared here, so only for spans that dwarf any difference.
+STALE_SECONDS = 86_400.0
+
+
+class Level(StrEnum):
+    FINE = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    level: Level
+    what: str
+    why: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VCenterSeen:
+    """One vCenter as the machine that runs `hostler doctor` sees it."""
+
+    name: str
+    trouble: str = ""  # why we cannot log in
+    lacks: tuple[str, ...] = ()  # "privilege (what for)"
+    lacks_optional: tuple[str, ...] = ()
+    unverified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that was looked at; what could not be looked at is Unknown with the reason."""
+
+    version: str  # of the CLI
+    server: Fact[str]
+    fleet_kind: Fact[bool]
+    operator: Fact[StatusAnswer]
+    nodes: Fact[tuple[Node, ...]]
+    label: str
+    vcenters: Mapping[str, VCenterSeen] = field(default_factory=dict)
+
+
+def examine(facts: Facts, now: Instant) -> list[Finding]:
+    """Every finding, problems first."""
+    found = [
+        *_server(facts), *_operator(facts), *_nodes(facts, now), *(_vcenter(one) for one in facts.vcenters.values()),
+    ]  # fmt: skip
+    order = [Level.PROBLEM, Level.WARNING, Level.FINE]
+    return sorted(found, key=lambda one: order.index(one.level))
+
+
+def _server(facts: Facts) -> Iterator[Finding]:
+    what = "Kubernetes"
+    match facts.server:
+        case Unknown(why=why):
+            yield Finding(Level.PROBLEM, what, why, "Check --kubeconfig and --context.")
+        case Known(version):
+            read = re.match(r"v?(\d+)\.(\d+)", version)
+            if read and (int(read[1]), int(read[2])) < LEAST_KUBERNETES:
+                least = ".".join(map(str, LEAST_KUBERNETES))
+                yield Finding(Level.PROBLEM, what, f"It is {version}; Hostler needs {least}.", "Upgrade the cluster.")
+            else:
+                yield Finding(Level.FINE, what, f"It is {version}.")
+    match facts.fleet_kind:
+        case Unknown(why=why):
+            yield Finding(Level.WARNING, "Fleet", why)
+        case Known(False):
+            yield Finding(
+                Level.WARNING, "Fleet", "The kind Fleet is not installed, so there is no stop button.",
+                "hostler crds --apply",
+            )  # fmt: skip
+
+
+def _operator(facts: Facts) -> Iterator[Finding]:
+    what = "operator"
+    if isinstance(facts.operator, Unknown):
+        yield Finding(Level.PROBLEM, what, facts.operator.why, "Start it, or say where it is: --namespace, --operator.")
+        return
+    answer = facts.operator.value
+    yield Finding(Level.FINE, what, f"{answer.status.leader or answer.identity} leads, version {answer.version}.")
+    if answer.version != facts.version:
+        why = f"The operator is {answer.version} and this command {facts.version}."
+        yield Finding(Level.WARNING, "versions", why, "Use the same version of both.")
+    if answer.dry_run:
+        yield Finding(Level.WARNING, what, "It is a dry run: nothing is written.", "Unset DRY_RUN to let it act.")
+    if answer.paused:
+        yield Finding(Level.WARNING, "stop button", answer.pause, "hostler resume")
+    for one in answer.status.conditions:
+        if one.type == INCUMBENT_FOUND and one.status is not Status.FALSE:
+            yield Finding(Level.WARNING, "incumbent", one.message, "End the other controller, or --ignore-incumbent.")
+        if one.type == READY and one.status is not Status.TRUE and not answer.paused:
+            yield Finding(Level.PROBLEM, what, one.message, "hostler status")
+        if one.type == PAUSED and one.status is Status.UNKNOWN and not answer.paused:
+            yield Finding(Level.PROBLEM, "stop button", one.message)
+
+
+# -- nodes
+
+
+def _nodes(facts: Facts, now: Instant) -> Iterator[Finding]:
+    if isinstance(facts.nodes, Unknown):
+        yield Finding(Level.PROBLEM, "nodes", facts.nodes.why)
+        return
+    nodes = facts.nodes.value
+    if facts.vcenters:
+        yield _label(nodes, facts.label)
+    troubles = [finding for node in nodes for finding in _node(node, now)]
+    yield from troubles
+    if not troubles:
+        yield Finding(Level.FINE, "nodes", f"{count(len(nodes), 'node')}: no leftover taint, hold or state.")
+
+
+def _label(nodes: Iterable[Node], label: str) -> Finding:
+    key, equals, value = label.partition("=")
+    matching = [
+        node.metadata.name for node in nodes
+        if key in node.metadata.labels and (not equals or node.metadata.labels[key] == value)
+    ]  # fmt: skip
+    if matching:
+        return Finding(Level.FINE, "GPU_NODE_LABEL", f"{label} is on {count(len(matching), 'node')}.")
+    return Finding(
+        Level.PROBLEM, "GPU_NODE_LABEL", f"No node has the label {label}, so no ESXi host's maintenance is followed.",
+        "Label the GPU workers, or set GPU_NODE_LABEL to the label they have.",
+    )  # fmt: skip
+
+
+def _node(node: Node, now: Instant) -> Iterator[Finding]:
+    what = f"node/{node.metadata.name}"
+    state = node.metadata.annotations.get(SEED_STATE, "")
+    since = parse(node.metadata.annotations.get(SEED_SINCE))
+    holds = holds_of(node)
+    if isinstance(holds, Unknown):
+        yield Finding(Level.PROBLEM, what, f"{holds.why}.", "Mend or remove the annotation.")
+        holds = ()
+    if state and state not in STATES:
+        why = f'Annotation {SEED_STATE} is "{state}", which is no state.'
+        yield Finding(Level.PROBLEM, what, why, f"One of {', '.join(STATES)}, or remove it.")
+    elif state and since is not None and now - since > STALE_SECONDS:
+        days = (now - since) / 86_400
+        why = f"It is {state} for maintenance since {days:.0f} days." if days >= 2 else f"It is {state} since a day."
+        yield Finding(Level.WARNING, what, why, f"hostler explain {what}")
+    if any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints) and not state:
+        why = f"It has the taint {OUT_OF_SERVICE}, but no maintenance: pods cannot stay on it."
+        yield Finding(Level.PROBLEM, what, why, f"If the machine runs: kubectl taint node {node.metadata.name} "
+                      f"{OUT_OF_SERVICE}-")  # fmt: skip
+    held = [hold.said() for hold in holds if hold.holder != MAINTENANCE and not hold.implied]
+    if held:
+        yield Finding(Level.WARNING, what, f"It is held by {names(held)}.", f"hostler release {node.metadata.name}")
+    yielded = [hold.holder for hold in holds if hold.yielded]
+    if yielded:
+        why = f"It was uncordoned by hand although {names(yielded)} held it; the hold has given way."
+        yield Finding(Level.WARNING, what, why, "Release the hold, or cordon the node again.")
+
+
+def _vcenter(seen: VCenterSeen) -> Finding:
+    what = f"vCenter {seen.name}"
+    if seen.trouble:
+        return Finding(Level.PROBLEM, what, seen.trouble)
+    if seen.lacks:
+        return Finding(
+            Level.PROBLEM, what, f"Our user lacks {names(seen.lacks)}.", "Add it to the role, at the vCenter's root."
+        )
+    notes = []
+    if seen.lacks_optional:
+        notes.append(f"Our user lacks {names(seen.lacks_optional)}; the mark is kept in a ConfigMap instead.")
+    if seen.unverified:
+        notes.append("Its certificate is not verified: set VCENTER_CA_BUNDLE or VCENTER_TLS_VERIFY.")
+    return Finding(Level.WARNING if notes else Level.FINE, what, " ".join(notes) or "Connected, with every privilege.")

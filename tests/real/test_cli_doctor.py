@@ -1,0 +1,55 @@
+"""`hostler doctor` on a real cluster, operator and vCenter: what is left behind is found, and in order is said so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hostler.errors import Exit
+from hostler.sandbox import Sandbox
+from tests.real.operating import environment, operator
+
+MakeNode = Callable[..., str]
+TAINT = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+
+
+def doctor(sandbox: Sandbox, *words: str, **env: str) -> tuple[int, list[dict[str, Any]]]:
+    command = [sys.executable, "-m", "hostler", "doctor", "-o", "json", *words]
+    done = subprocess.run(
+        command, env={**environment(sandbox.kubeconfig), **env}, capture_output=True, text=True, timeout=120
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
+def about(found: list[dict[str, Any]], what: str) -> list[tuple[str, str]]:
+    return [(one["level"], one["why"]) for one in found if one["what"] == what]
+
+
+def test_what_is_left_behind_is_found_and_a_vcenter_is_asked(
+    sandbox: Sandbox, make_node: MakeNode, vcenter: dict[str, Any], namespace: str, tmp_path: Path
+) -> None:
+    left, login = make_node(), {
+        "VCENTER_HOST": f"{vcenter['host']}:{vcenter['port']}",
+        "VCENTER_USER": vcenter["user"],
+        "VCENTER_PASSWORD": vcenter["password"],
+        "VCENTER_CA_BUNDLE": vcenter["ca_bundle"],
+    }  # fmt: skip
+    sandbox.kubectl("taint", "node", left, TAINT)
+    sandbox.kubectl("annotate", "node", left, "hostler.dev/holds=not json")
+    with operator(sandbox, tmp_path, namespace) as running:
+        running.said("leading")
+        code, found = doctor(sandbox, "--operator", running.url, **login)
+    assert code == Exit.FAILED
+    assert [level for level, _ in about(found, f"node/{left}")] == ["problem", "problem"]
+    assert [level for level, _ in about(found, "operator")] == ["ok"]
+    assert about(found, f"vCenter {login['VCENTER_HOST']}") == [("ok", "Connected, with every privilege.")]
+    assert about(found, "GPU_NODE_LABEL")[0][0] == "ok", "the sandbox's fleet has GPU workers"
+
+    _, found = doctor(sandbox, "--operator", "http://127.0.0.1:9", **{**login, "VCENTER_PASSWORD": "wrong"})
+    assert "No operator answers" in about(found, "operator")[0][1]
+    level, why = about(found, f"vCenter {login['VCENTER_HOST']}")[0]
+    assert (level, "refuses our user or password" in why) == ("problem", True)

@@ -1,0 +1,122 @@
+"""`hostler doctor` over facts: each thing that can be amiss is found, named, and comes with what mends it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hostler.fleet.doctor import OUT_OF_SERVICE, Facts, Finding, Level, VCenterSeen, examine
+from hostler.fleet.model import FleetStatus
+from hostler.fleet.wire import StatusAnswer
+from hostler.host.conditions import Condition, Status
+from hostler.host.facts import Known, Unknown
+from hostler.host.holds import HOLDS, SEED_SINCE, SEED_STATE, Hold, write
+from hostler.instant import iso
+from hostler.kube.records import Metadata, Node, NodeSpec, Taint
+
+NOW = 1_750_000_000.0
+LABEL = "gpu=true"
+DAY = 86_400.0
+
+
+def node(annotations: dict[str, str] | None = None, taints: tuple[Taint, ...] = (), **labels: str) -> Node:
+    return Node(
+        metadata=Metadata(name="w1", annotations=annotations or {}, labels=labels), spec=NodeSpec(taints=taints)
+    )
+
+
+def answer(**changes: Any) -> StatusAnswer:
+    fine = StatusAnswer(
+        version="1.0", identity="pod_x", leads=True, leadership="This replica leads.", dry_run=False, paused=False,
+        pause="The Fleet is not paused.", status=FleetStatus(leader="pod_x"),
+    )  # fmt: skip
+    return msgspec.structs.replace(fine, **changes)
+
+
+def condition(type: str, status: Status) -> FleetStatus:
+    said = Condition(type=type, status=status, reason="R", message=f"{type} says so.")
+    return FleetStatus(leader="pod_x", conditions=(said,))
+
+
+def found(*nodes: Node, **changes: Any) -> list[Finding]:
+    facts: dict[str, Any] = {
+        "version": "1.0",
+        "server": Known("v1.37.1", NOW),
+        "fleet_kind": Known(True, NOW),
+        "operator": Known(answer(), NOW),
+        "nodes": Known(nodes, NOW),
+        "label": LABEL,
+    }
+    return examine(Facts(**{**facts, **changes}), NOW)
+
+
+def test_a_fleet_in_order_is_said_to_be() -> None:
+    seen = found(node(gpu="true"), vcenters={"vc": VCenterSeen("vc")})
+    assert {one.level for one in seen} == {Level.FINE}
+    assert [one.what for one in seen] == ["Kubernetes", "operator", "GPU_NODE_LABEL", "nodes", "vCenter vc"]
+
+
+def held(yielded: str = "") -> dict[str, str]:
+    return {HOLDS: str(write((Hold("ada", "disks", iso(NOW), cordoned_before=False, yielded=yielded),)))}
+
+
+@pytest.mark.parametrize(
+    ("changes", "nodes", "level", "what", "words"),
+    [
+        ({"server": Known("v1.25.3", NOW)}, (), Level.PROBLEM, "Kubernetes", "needs 1.26"),
+        ({"server": Unknown("no answer")}, (), Level.PROBLEM, "Kubernetes", "no answer"),
+        ({"fleet_kind": Known(False, NOW)}, (), Level.WARNING, "Fleet", "no stop button"),
+        ({"operator": Unknown("No operator leads.")}, (), Level.PROBLEM, "operator", "No operator leads."),
+        ({"operator": Known(answer(version="2"), NOW)}, (), Level.WARNING, "versions", "operator is 2"),
+        ({"operator": Known(answer(dry_run=True), NOW)}, (), Level.WARNING, "operator", "dry run"),
+        ({"operator": Known(answer(paused=True, pause="fire"), NOW)}, (), Level.WARNING, "stop button", "fire"),
+        (
+            {"operator": Known(answer(status=condition("IncumbentFound", Status.TRUE)), NOW)},
+            (), Level.WARNING, "incumbent", "IncumbentFound says so.",
+        ),
+        (
+            {"operator": Known(answer(status=condition("Ready", Status.FALSE)), NOW)},
+            (), Level.PROBLEM, "operator", "Ready says so.",
+        ),
+        ({"nodes": Unknown("forbidden")}, (), Level.PROBLEM, "nodes", "forbidden"),
+        ({"vcenters": {"vc": VCenterSeen("vc")}}, (node(gpu="false"),), Level.PROBLEM, "GPU_NODE_LABEL", "No node has"),
+        ({}, (node({HOLDS: "not json"}),), Level.PROBLEM, "node/w1", "cannot be read"),
+        ({}, (node({SEED_STATE: "asleep"}),), Level.PROBLEM, "node/w1", '"asleep", which is no state'),
+        (
+            {}, (node({SEED_STATE: "powered-off", SEED_SINCE: iso(NOW - 3 * DAY)}),),
+            Level.WARNING, "node/w1", "powered-off for maintenance since 3 days",
+        ),
+        ({}, (node(taints=(Taint(OUT_OF_SERVICE, "nodeshutdown", "NoExecute"),)),), Level.PROBLEM, "node/w1", "taint"),
+        ({}, (node(held()),), Level.WARNING, "node/w1", "held by ada (disks)"),
+        ({}, (node(held(yielded=iso(NOW))),), Level.WARNING, "node/w1", "has given way"),
+        (
+            {"vcenters": {"vc": VCenterSeen("vc", trouble="vCenter vc cannot be reached.")}},
+            (node(gpu="true"),), Level.PROBLEM, "vCenter vc", "cannot be reached",
+        ),
+        (
+            {"vcenters": {"vc": VCenterSeen("vc", lacks=("X.Y (to see)",))}},
+            (node(gpu="true"),), Level.PROBLEM, "vCenter vc", "lacks X.Y (to see)",
+        ),
+        (
+            {"vcenters": {"vc": VCenterSeen("vc", lacks_optional=("Z (to mark)",))}},
+            (node(gpu="true"),), Level.WARNING, "vCenter vc", "kept in a ConfigMap",
+        ),
+        (
+            {"vcenters": {"vc": VCenterSeen("vc", unverified=True)}},
+            (node(gpu="true"),), Level.WARNING, "vCenter vc", "not verified",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_amiss_is_found(
+    changes: dict[str, Any], nodes: tuple[Node, ...], level: Level, what: str, words: str
+) -> None:
+    seen = found(*nodes, **changes)
+    assert any(one.level is level and one.what == what and words in one.why for one in seen), seen
+    assert [one.level for one in seen] == sorted((one.level for one in seen), key=["problem", "warning", "ok"].index)
+
+
+def test_a_maintenance_under_way_is_no_finding() -> None:
+    fresh = node({SEED_STATE: "draining", SEED_SINCE: iso(NOW - 60)}, (Taint(OUT_OF_SERVICE, "", "NoExecute"),))
+    assert all(one.level is Level.FINE for one in found(fresh))
