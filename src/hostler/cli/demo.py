@@ -41,7 +41,8 @@ What to try next, in another terminal:
   {hostler} plan node/metal-0                   what a drain would do, pod by pod
   {hostler} drain metal-0 --timeout 30  and see the budget that blocks it, by name
   {hostler} pause --why "lunch"                 the stop button; `resume` lets it go on
-  {hostler} sandbox maintenance enter esx1      the vCenter task hangs, as it does under a passthrough VM
+  {hostler} maintenance plan esx1               what would happen if that ESXi host entered maintenance now
+  {hostler} sandbox maintenance enter esx1      and let it; watch with `{hostler} maintenance status --watch`
   {hostler} sandbox --help                      the sandbox is yours: kill parts of it, too
 Ctrl-C ends the operator and the sandbox.
 """
@@ -105,7 +106,7 @@ def _play(box: Sandbox, dir: Path, once: bool) -> None:
         "HOSTLER_OPERATOR": f"http://{address}",
         "HOSTLER_SANDBOX_DIR": str(box.layout.root),
     }
-    stage = Stage({**os.environ, **known, **LEASE}, address)
+    stage = Stage({**os.environ, **known, **LEASE, **_vcenter(box)}, address)
     stage.kubectl("create", "namespace", "hostler", again=True)
     stage.hostler("crds", "--apply")
     stage.kubectl("apply", "-f", "-", given=FLEET)
@@ -116,6 +117,18 @@ def _play(box: Sandbox, dir: Path, once: bool) -> None:
         exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in known.items())
         say.note(NEXT.format(exports=exports, hostler=".venv/bin/hostler" if _checkout() else "hostler"))
         stage.wait()
+
+
+def _vcenter(box: Sandbox) -> dict[str, str]:
+    """How the operator is let into the sandbox's vCenter, and times that fit a demonstration."""
+    found = box.vcenter
+    return {
+        "VCENTER_HOST": f"{found['host']}:{found['port']}",
+        "VCENTER_USER": found["user"],
+        "VCENTER_PASSWORD": found["password"],
+        "VCENTER_CA_BUNDLE": found["ca_bundle"],
+        "DRAIN_TIMEOUT_SECONDS": "45",
+    }
 
 
 def _story(stage: Stage) -> None:
@@ -139,6 +152,23 @@ def _story(stage: Stage) -> None:
     stage.tell("And the drain itself: held, emptied, with what is left named as it goes.")
     stage.hostler("drain", "app-1", "--timeout", "60", may_fail=True)
     stage.hostler("release", "app-1", may_fail=True)
+    _maintenance(stage)
+
+
+def _maintenance(stage: Stage) -> None:
+    stage.tell("A vSphere administrator wants esx3. What would happen? Each other host with its reason.")
+    stage.hostler("maintenance", "plan", "esx3")
+    stage.tell("Enter Maintenance Mode: the task hangs on the GPU of gpu-2, until Hostler has emptied and stopped it.")
+    stage.hostler("sandbox", "maintenance", "enter", "esx3")
+    stage.until("gpu-2 is cordoned", lambda: _unschedulable(stage, "gpu-2"))
+    stage.hostler("maintenance", "status")
+    stage.tell(
+        "Its VM is shut down, moved to a host with a free GPU, started there; its node is Ready from a new boot."
+    )
+    stage.until("gpu-2 is back in service", lambda: not _unschedulable(stage, "gpu-2"), 300)
+    stage.kubectl("events", "--for", "node/gpu-2")
+    stage.tell("The task still waits for cp-2, which is not ours to stop; the administrator cancels it.")
+    stage.hostler("sandbox", "maintenance", "cancel", "esx3", may_fail=True)
 
 
 def _unschedulable(stage: Stage, node: str) -> bool:
