@@ -273,7 +273,7 @@ def _power_on(view: View, state: State | None, best: Host, placement: Placement,
         why = f"{best.name} seems to be in service again"
         return wait(subject, state, "settling", why, f"if that lasts, VM {vm.name} is started there", wake=until)
     where = "where DRS puts it" if drs else f"on {best.name}"
-    why = f"VM {vm.name} is powered on {where}"
+    why = f"VM {vm.name} is started {where}"
     if subject.node is not None and state is not None and not subject.annotations.get(POWER_ON_SINCE):
         patch = noted(view.node, {POWER_ON_SINCE: stamp(view.now)}, why, "PoweringOn")
         return Decision(subject.name, state, "starting", why, "its node becomes Ready", patch,

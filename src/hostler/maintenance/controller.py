@@ -82,6 +82,7 @@ class MaintenanceKeeper:
         self.queue: Queue | None = None
         self.subjects: frozenset[str] = frozenset()  # of the last pass
         self._vms: frozenset[tuple[str, str]] = frozenset()
+        self.seconds = 0.0  # how long the last pass took
 
     def is_subject(self, node: str) -> bool:
         return node in self.subjects
@@ -105,7 +106,8 @@ class MaintenanceKeeper:
             world = self.observer.world(now)
         found = decide(world, self.policy, now)
         states = Counter(one.annotations.get(STATE, "") for one in world.subjects)
-        self._metrics.passed(found, states, time.perf_counter() - began)
+        self.seconds = time.perf_counter() - began
+        self._metrics.passed(found, states, self.seconds)
         subjects = {one.name: one for one in world.subjects}
         self.subjects = frozenset(subjects)
         self._vms = frozenset((one.vcenter, one.vm.value.moref) for one in world.subjects if isinstance(one.vm, Known))

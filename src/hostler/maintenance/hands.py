@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
@@ -95,9 +95,9 @@ class Hands:
     async def _patch(self, subject: Subject, decision: Decision, patch: PatchNode) -> None:
         body: dict[str, Any] = dict(patch.body)
         written = await self.writer.patch(NODE, subject.name, body, type=Node, why=patch.why)
-        if subject.node is not None and patch.event:
-            kind = "Warning" if patch.warning else "Normal"
-            self.recorder.event(NODE, subject.node.metadata, kind, patch.event, "Maintenance", f"{patch.why}.")  # type: ignore[arg-type]
+        if patch.event:
+            kind: Literal["Normal", "Warning"] = "Warning" if patch.warning else "Normal"
+            self._event(subject, kind, patch.event, patch.why)
         if written is None:
             return
         self.nodes.overlay(written)
@@ -228,10 +228,10 @@ class Hands:
         fresh = type(subject.remembered.power)()
         self.memory.note(subject.name, **({"relocate": fresh} if what == RELOCATE else {"power": fresh}))
 
-    def _event(self, subject: Subject, kind: str, reason: str, note: str) -> None:
+    def _event(self, subject: Subject, kind: Literal["Normal", "Warning"], reason: str, note: str) -> None:
         if subject.node is not None:
-            said = note if note.endswith(".") else f"{note}."
-            self.recorder.event(NODE, subject.node.metadata, kind, reason, "Maintenance", said)  # type: ignore[arg-type]
+            said = f"{note[:1].upper()}{note[1:].rstrip('.')}."
+            self.recorder.event(NODE, subject.node.metadata, kind, reason, "Maintenance", said)
 
     def _may(self, subject: Subject, verb: str, vm: str, why: str) -> bool:
         """False in a dry run, which says it once. Raises while nothing may be done at all."""

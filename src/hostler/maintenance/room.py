@@ -155,8 +155,12 @@ class MaintenanceRoom:
     def _pod_changed(self, _: str, before: Pod | None, after: Pod | None) -> None:
         for pod in (before, after):
             if pod is not None and self.keeper.is_subject(pod.spec.node_name):
-                self.controller.queue.add(KEY, after=SOON)
+                self._soon()
+
+    def _soon(self) -> None:
+        """With a hundred nodes draining a pass takes a while: then pods wait longer for the next, and tasks do not."""
+        self.controller.queue.add(KEY, after=max(SOON, 2 * self.keeper.seconds))
 
     def _if_busy(self) -> None:
         if self.keeper.subjects:
-            self.controller.queue.add(KEY, after=SOON)
+            self._soon()

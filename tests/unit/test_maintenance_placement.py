@@ -1,0 +1,203 @@
+"""Which host can take a VM, and the one line why another cannot: a row per reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hostler.host.facts import Unknown
+from hostler.maintenance.hosts import Is, cannot_move, stands, vm_doubt
+from hostler.maintenance.model import Wish
+from hostler.maintenance.placement import Ask, Placement, place, tied
+from hostler.vsphere.records import NOT_SAID, Backing, Cluster, Host, Pci, Vm, VmDevice
+from tests.unit.maintenance_world import DYNAMIC, Play, fixed
+
+OTHER = VmDevice(Backing.DYNAMIC, allowed=("10de:20b5",))
+VGPU = VmDevice(Backing.VGPU, profile="grid_a100-40c")
+
+
+def yard(devices: tuple[VmDevice, ...] = (DYNAMIC,), **target: Any) -> Play:
+    """A worker on esx1, and esx2 as the only other host."""
+    play = Play()
+    play.cluster()
+    play.host("esx1")
+    play.host("esx2", **target)
+    play.worker("a", "esx1", devices=devices)
+    play.enter("esx1")
+    return play
+
+
+def found(play: Play, promised: tuple[str, ...] = (), **ask: Any) -> Placement:
+    known = {"host-esx2": [play.vm(one) for one in promised]}
+    return place(Ask(play.vm("a"), "esx1", **ask), play.inventory, known)
+
+
+def why_not(placement: Placement, host: str = "esx2") -> str:
+    assert host not in [one.name for one in placement.hosts]
+    return next(one.why for one in placement.rejected if one.host == host)
+
+
+def test_a_free_device_of_the_same_kind_will_do() -> None:
+    placement = found(yard())
+    assert [one.name for one in placement.hosts] == ["esx2"]
+    assert why_not(placement, "esx1") == "it is entering maintenance"
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"connection": "notResponding"}, "vCenter has no connection to it (notResponding)"),
+        ({"in_maintenance": True}, "it is in maintenance"),
+        ({"in_maintenance": NOT_SAID}, "vCenter has not said"),
+        ({"unread": ("runtime.inMaintenanceMode: no",)}, "vCenter would not tell runtime.inMaintenanceMode: no"),
+        ({"power": "standBy"}, "it is not running (standBy)"),
+        ({"standby": "entering"}, "it is not running (entering)"),
+        ({"datastores": ()}, "it does not reach datastore ds"),
+        ({"networks": ("other",)}, "it does not reach network net"),
+        ({"cpu_cores": 2}, "it has 2 cores, the VM needs 4"),
+        ({"memory_mb": 512}, "it has 512 MB of memory left, the VM needs 1024"),
+        ({"pci": (), "passthrough": ()}, "it has no device 8086:56c0"),
+    ],
+)
+def test_why_a_host_cannot(fields: dict[str, Any], why: str) -> None:
+    assert why_not(found(yard(**fields))) == why
+
+
+def test_another_cluster_is_not_even_looked_at_unless_it_is_allowed() -> None:
+    play = yard(cluster="domain-2")
+    play.put(Cluster, "domain-2", name="other", drs_enabled=False)
+    assert found(play).hosts == ()
+    assert [one.name for one in found(play, clusters=("other",)).hosts] == ["esx2"]
+
+
+def test_a_device_that_runs_somebody_is_not_free_and_he_is_named() -> None:
+    play = yard()
+    play.worker("b", "esx2")
+    assert why_not(found(play)) == "no device 8086:56c0 is free: 1 there, taken by b"
+    play.off("b")
+    assert found(play).best is not None, "off, it holds nothing"
+
+
+def test_a_promise_counts_like_a_running_vm() -> None:
+    play = yard()
+    play.worker("b", "esx1")
+    assert why_not(found(play, promised=("b",))) == "no device 8086:56c0 is free: 1 there, taken by b (promised)"
+    play.host("esx2", devices=2)
+    assert found(play, promised=("b",)).best is not None
+
+
+def test_the_own_promise_does_not_count_against_itself() -> None:
+    play = yard()
+    assert found(play, promised=("a",)).best is not None
+
+
+def test_what_a_running_vm_holds_must_be_known() -> None:
+    play = yard()
+    play.worker("b", "esx2", devices=Unknown("not read"))  # type: ignore[arg-type]
+    assert why_not(found(play)) == "what b holds there is not known"
+
+
+def test_two_devices_need_two_and_the_matching_is_not_greedy() -> None:
+    """b may have either kind, a only one of them: first come would leave a without."""
+    play = yard(
+        devices=(DYNAMIC,), pci=(Pci("p1", "8086", "56c0"), Pci("p2", "10de", "20b5")), passthrough=("p1", "p2")
+    )
+    either = VmDevice(Backing.DYNAMIC, allowed=("10de:20b5", "8086:56c0"))
+    play.worker("b", "esx1", devices=(either,))
+    assert found(play, promised=("b",)).best is not None
+    play.put(Vm, "vm-a", devices=(DYNAMIC, DYNAMIC))
+    assert "no device" in why_not(found(play))
+
+
+def test_an_address_held_now_is_of_no_use_elsewhere() -> None:
+    play = yard(devices=(VmDevice(Backing.DYNAMIC, "0000:77:00.0", ("8086:56c0",)),))
+    assert found(play).best is not None
+
+
+def test_another_kind_of_device_does_not_fit() -> None:
+    assert why_not(found(yard(devices=(OTHER,)))) == "it has no device 10de:20b5"
+
+
+def test_a_vgpu_goes_where_its_profile_is_offered() -> None:
+    assert why_not(found(yard(devices=(VGPU,)))) == "it does not offer the vGPU profile grid_a100-40c"
+    assert found(yard(devices=(VGPU,), vgpu_profiles=("grid_a100-40c",))).best is not None
+
+
+def test_a_fixed_address_exists_on_one_host() -> None:
+    play = yard(devices=(fixed(),))
+    assert tied(play.vm("a")) is True
+    assert why_not(found(play)) == "the VM holds a device by its address, which only esx1 has"
+    play.leave("esx1")
+    assert [one.name for one in found(play).hosts] == ["esx1"]
+
+
+def test_waiting_means_its_own_host_or_where_it_was_put() -> None:
+    play = yard()
+    assert why_not(found(play, wish=Wish.WAIT)) == "the node's policy is to wait for its own host"
+    play.put(Vm, "vm-a", host="host-esx2", power="poweredOff")
+    assert [one.name for one in found(play, wish=Wish.WAIT).hosts] == ["esx2"]
+
+
+def test_unknown_devices_place_nobody() -> None:
+    play = yard()
+    play.put(Vm, "vm-a", devices=Unknown("not read"))
+    placement = found(play)
+    assert placement.best is None
+    assert "its devices are not known" in placement.why_none()
+
+
+def test_the_order_is_own_host_then_reserved_then_the_emptiest() -> None:
+    play = yard(devices=(DYNAMIC,))
+    play.host("esx2", devices=3)
+    play.host("esx3", devices=3)
+    play.worker("b", "esx2")
+    assert [one.name for one in found(play).hosts] == ["esx3", "esx2"]
+    assert [one.name for one in found(play, reserved="esx2").hosts] == ["esx2", "esx3"]
+    assert [one.name for one in found(play, failed=("host-esx3",)).hosts] == ["esx2", "esx3"]
+    play.leave("esx1")
+    assert [one.name for one in found(play, reserved="esx2").hosts] == ["esx1", "esx2", "esx3"]
+
+
+# -- hosts and VMs in doubt
+
+
+def test_how_a_host_stands() -> None:
+    play = yard()
+    inventory = play.inventory
+    assert stands(inventory, inventory.host("host-esx1")).what is Is.ENTERING
+    play.enter("esx2", state="queued")
+    assert stands(inventory, inventory.host("host-esx2")).what is Is.ENTERING, "queued counts too"
+    play.cancel("esx2")
+    assert stands(inventory, inventory.host("host-esx2")).what is Is.OUT
+    assert stands(inventory, None).what is Is.UNKNOWN
+    play.put(Host, "host-esx2", in_maintenance=True, connection="disconnected")
+    assert stands(inventory, inventory.host("host-esx2")).what is Is.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"unread": ("runtime.powerState: NoPermission",)}, "would not tell about VM a"),
+        ({"power": ""}, "has not said where VM a is"),
+        ({"connection": "orphaned"}, "VM a is orphaned"),
+        ({"host": "host-gone"}, "does not show the host of VM a"),
+        ({}, ""),
+    ],
+)
+def test_a_vm_in_doubt(fields: dict[str, Any], said: str) -> None:
+    play = yard()
+    play.put(Vm, "vm-a", **fields)
+    doubt = vm_doubt(play.inventory, play.vm("a"))
+    assert (said in doubt) if said else doubt == ""
+
+
+def test_who_keeps_a_host_waiting() -> None:
+    play = yard(devices=())
+    assert cannot_move(play.inventory, play.vm("a")) == "DRS does not move it"
+    play.cluster("fullyAutomated")
+    assert cannot_move(play.inventory, play.vm("a")) == ""
+    play.put(Vm, "vm-a", devices=(VGPU,))
+    assert cannot_move(play.inventory, play.vm("a")) == "it holds a device of the host"
+    play.off("a")
+    assert cannot_move(play.inventory, play.vm("a")) == ""
