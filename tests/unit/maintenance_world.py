@@ -161,6 +161,9 @@ class Play:
             on = self.vm(name.removeprefix("vm/")).power == "poweredOn"
             if on != (self.remembered.get(name, Remembered()).running_since is not None):
                 self.note(name, running_since=self.now if on else None)
+        for name, node in self.nodes.items():
+            if self.remembered.get(name, Remembered()).boot[0] != node.status.node_info.boot_id:
+                self.note(name, boot=(node.status.node_info.boot_id, self.now))
         subjects = [self._subject(name) for name in sorted(self.nodes)]
         named = {one.name for one in subjects}
         subjects += [

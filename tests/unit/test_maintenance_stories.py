@@ -224,6 +224,36 @@ def test_ready_must_be_fresh() -> None:
     assert play.in_service("a")
 
 
+def test_a_second_boot_that_ended_is_not_taken_for_the_next() -> None:
+    """Started, came up, and went off again: its last Ready and its boot id are of a machine that is off."""
+    play = alone()
+    play.enter("esx1")
+    play.run(12)
+    play.leave("esx1")
+    while play.vm("a").power != "poweredOn":
+        play.tick()
+    play.off("a")  # before anybody has seen it Ready; its boot id is a new one
+    play.failing["a"] = 1
+    for _ in range(40):
+        play.tick()
+        assert play.state("a") or play.vm("a").power == "poweredOn"
+    assert play.in_service("a")
+
+
+def test_a_kubelet_that_is_quicker_than_vcenter_is_not_written_down_as_ended() -> None:
+    play = pair()
+    play.enter("esx1")
+    while play.state("a") != "powered-off":
+        play.tick()
+    play.start("a")
+    play.put(Vm, "vm-a", power="poweredOff", host="host-esx2")  # the push is late
+    play.tick()
+    assert play.nodes["a"].metadata.annotations[BOOT_BEFORE] == "boot-0-a"
+    play.put(Vm, "vm-a", power="poweredOn")
+    play.run(3)
+    assert play.in_service("a")
+
+
 def test_migrated_needs_a_vm_that_runs() -> None:
     """The seed's controller says migrated after a power-on that failed; it is started all the same."""
     play = pair(annotations={STATE: "migrated", HOST: "esx1", MIGRATED_TO: "esx2", SINCE: "2023-11-14T22:00:00Z"})

@@ -38,6 +38,7 @@ from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_ON, RELOCATE, Host
 
 _LONG_AGO: Instant = 0.0
+BOOT_SECONDS = 5.0
 
 
 # -- the two states
@@ -50,12 +51,26 @@ def powered_off(view: View) -> Decision:
         return _running(view, State.POWERED_OFF)
     if vm.power != "poweredOff":
         return frozen(subject, State.POWERED_OFF, f"VM {vm.name} is {vm.power}, which is neither on nor off")
-    boot = view.node.status.node_info.boot_id
-    if boot and subject.annotations.get(BOOT_BEFORE) != boot:
-        # Only ever written while vCenter says off: whatever boot id comes later is of a later boot.
-        patch = noted(view.node, {BOOT_BEFORE: boot}, f"the boot of {subject.name} that has ended is written down")
-        return Decision(subject.name, State.POWERED_OFF, "off", patch.why, "then a place is looked for", patch)
-    return _clear(view) or start(view)
+    return _ended_boot(view) or _clear(view) or start(view)
+
+
+def _ended_boot(view: View) -> Decision | None:
+    """Write down which boot has ended, so that only a later one counts as back.
+
+    A boot id that is new to us may be of a machine that just came up and that vCenter still shows as off: it has ended
+    only if vCenter says off in a word later than our first sight of it. Until that is clear nothing is started.
+    """
+    subject, boot = view.subject, view.node.status.node_info.boot_id
+    before = subject.annotations.get(BOOT_BEFORE, "")
+    if not boot or before == boot:
+        return None
+    seen, first = subject.remembered.boot
+    if (before or subject.annotations.get(POWER_ON_SINCE)) and not (seen == boot and view.told > first + BOOT_SECONDS):
+        why = f"{subject.name} has a boot that is new to us, and vCenter says that its VM is off"
+        return wait(subject, State.POWERED_OFF, "off", why, "vCenter confirms it, or says that it runs",
+                    wake=view.now + BOOT_SECONDS)  # fmt: skip
+    patch = noted(view.node, {BOOT_BEFORE: boot}, f"the boot of {subject.name} that has ended is written down")
+    return Decision(subject.name, State.POWERED_OFF, "off", patch.why, "then a place is looked for", patch)
 
 
 def migrated(view: View) -> Decision:
@@ -94,7 +109,10 @@ _STATE = (STATE, HOST, SINCE)
 def now_off(view: View, why: str) -> Decision:
     """vCenter says that it is off: that, and nothing less, makes the state."""
     subject = view.subject
-    also = {BOOT_BEFORE: view.node.status.node_info.boot_id or None, MIGRATED_TO: None, POWER_ON_SINCE: None,
+    boot = view.node.status.node_info.boot_id or None
+    if subject.state is State.DRAINING and subject.annotations.get(BOOT_BEFORE):
+        boot = subject.annotations[BOOT_BEFORE]  # written before the stop
+    also = {BOOT_BEFORE: boot, MIGRATED_TO: None, POWER_ON_SINCE: None,
             RELOCATE_SINCE: None, SHUTDOWN_SINCE: None}  # fmt: skip
     origin = subject.origin or view.host_name
     patch = moved(view.node, State.POWERED_OFF, origin, view.now, why, event="PoweredOff", also=also)

@@ -83,7 +83,7 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
     doubt = vm_doubt(site.value, subject.vm.value)
     if doubt:
         return frozen(subject, state, doubt)
-    view = View(subject, site.value, subject.vm.value, world, ledger, policy, now)
+    view = View(subject, site.value, subject.vm.value, world, ledger, policy, now, site.at)
     if subject.node is None or state is None:
         return _without_state(view)
     unready = _adopt(view, state)

@@ -212,7 +212,9 @@ class MaintenanceExplainers:
     def _placement(self, subject: Subject, vm: Vm, world: World, vcenter: str, now: Instant) -> Placement | str:
         fact = world.sites[vcenter]
         assert isinstance(fact, Known)
-        view = View(subject, fact.value, vm, world, Ledger(world, self.keeper.policy, now), self.keeper.policy, now)
+        view = View(
+            subject, fact.value, vm, world, Ledger(world, self.keeper.policy, now), self.keeper.policy, now, now
+        )
         if subject.wish in (Wish.STAY_OFF, Wish.IGNORE):
             return f"the policy is {subject.wish}"
         found = place(view.ask(), fact.value, view.promised)

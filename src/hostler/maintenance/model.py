@@ -169,6 +169,7 @@ class Remembered:
     relocate_asked: str = ""  # the relocate-since it was asked under
     relocating: Instant | None = None  # for a VM without a node to write it on
     alive: bool = False  # the kubelet renewed its lease under our eyes since the VM was seen running
+    boot: tuple[str, Instant] = ("", 0.0)  # the node's boot id, and when we first saw it
     started: bool = False  # by us, since it was last seen off
     running_since: Instant | None = None  # since when we see its VM run
     entering_since: Instant | None = None  # since when we see its host enter, by our clock

@@ -202,6 +202,9 @@ class Observer:
 
     def _remember(self, subject: Subject, sites: dict[str, Fact[Site]], now: Instant) -> Subject:
         memory, name = self._memory, subject.name
+        boot = subject.node.status.node_info.boot_id if subject.node is not None else ""
+        if memory.of(name).boot[0] != boot:
+            memory.note(name, boot=(boot, now))
         site = sites.get(subject.vcenter)
         if isinstance(subject.vm, Known) and isinstance(site, Known):
             vm = subject.vm.value

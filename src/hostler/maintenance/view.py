@@ -29,6 +29,7 @@ class View:
     ledger: Ledger
     policy: Policy
     now: Instant
+    told: Instant  # when vCenter last said anything
 
     @property
     def node(self) -> Node:
