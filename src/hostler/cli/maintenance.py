@@ -10,6 +10,7 @@ from urllib.parse import quote
 import typer
 
 from hostler.cli import explain, flags, say
+from hostler.errors import Complaint, Exit
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -35,7 +36,14 @@ def status(settings: Settings, watch: Watching = False, output: say.OutputFlag =
 
     before: MaintenanceStatus | None = None
     while True:
-        found = ask_operator(settings, "/v1/maintenance", MaintenanceStatus)
+        try:
+            found = ask_operator(settings, "/v1/maintenance", MaintenanceStatus)
+        except Complaint as complaint:
+            if before is None or complaint.code is not Exit.UNREACHABLE:
+                raise
+            say.note(f"{complaint.sentence} Asking again.")  # an operator that is being replaced
+            time.sleep(WATCH_SECONDS)
+            continue
         if found != before:
             before = found
             if watch and sys.stdout.isatty() and output is say.Output.TABLE:

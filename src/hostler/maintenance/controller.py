@@ -29,7 +29,7 @@ from hostler.maintenance.decide import decide
 from hostler.maintenance.hands import Changed, Hands
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import STATE, Busy, Decision, Pass, Policy, Subject, World
+from hostler.maintenance.model import STATE, Busy, Decision, InDoubt, Pass, Policy, Subject, World
 from hostler.maintenance.observe import Found, Observer
 from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege
 from hostler.vsphere.vcenter import VCenter
@@ -178,6 +178,11 @@ class MaintenanceKeeper:
         self._failures[name] += 1
         delay = min(REST_FIRST * 2.0 ** min(self._failures[name] - 1, 10), REST_MOST)
         self._memory.rest[name] = self._clock() + delay
+
+    def try_now(self) -> None:
+        """Something that held us back has changed: nobody rests for an error from before."""
+        self._memory.rest.clear()
+        self.wake()
 
     def wake(self, after: float = 0.0) -> None:
         if self.queue is not None:
@@ -331,6 +336,8 @@ class MaintenanceKeeper:
                 said[f"blocked {one.subject}"] = (reason, f"{one.why}. {one.blocked.partition(': ')[2]}".strip())
             if one.unknown and one.state is not None:
                 said[f"frozen {one.subject}"] = ("Frozen", f"Nothing is done to {one.subject}: {one.why}")
+            if one.unknown and isinstance(subjects[one.subject].vm, InDoubt):
+                said[f"doubt {one.subject}"] = ("InDoubt", one.why)
         for hanging in found.hanging:
             for name in hanging.nodes:
                 vms = ", ".join(hanging.vms)

@@ -28,6 +28,7 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     Decision,
+    InDoubt,
     Site,
     Subject,
     Wish,
@@ -273,7 +274,8 @@ class MaintenanceExplainers:
 
 def _listed(subject: Subject, one: Decision) -> bool:
     """A node in service whose VM nobody knows is no maintenance; `explain` says so where it is asked."""
-    return bool(subject.annotations.get(STATE)) or subject.mark is not None or not one.unknown
+    doubted = isinstance(subject.vm, InDoubt)
+    return bool(subject.annotations.get(STATE)) or subject.mark is not None or doubted or not one.unknown
 
 
 def _row(subject: Subject, one: Decision, world: World) -> Row:

@@ -121,6 +121,10 @@ def read_mark(text: str) -> Mark | None:
 # -- what is known
 
 
+class InDoubt(Unknown):
+    """Which VM a node is cannot be said: two candidates, or a contradiction. A person has to look."""
+
+
 class Site(Protocol):
     """One vCenter's inventory, as far as a decision reads it: `vsphere.inventory.Inventory` is the real one."""
 

@@ -21,7 +21,7 @@ from hostler.kube.watch import Watch
 from hostler.maintenance.hosts import Is, stands
 from hostler.maintenance.marks import Marks
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.model import SINCE, STATE, Mark, Site, State, Subject, World, sorted_by_name
+from hostler.maintenance.model import SINCE, STATE, InDoubt, Mark, Site, State, Subject, World, sorted_by_name
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Vm
 from hostler.vsphere.vcenter import VCenter
@@ -111,7 +111,7 @@ class Observer:
                 # A vCenter that is away may hold a second one: when it is back, its VMs make us look again.
                 return replace(found[machine.key], why=why), True
             case Doubt(why):
-                return Unknown(f"{why}; nothing is done to it on a guess"), not unknown
+                return InDoubt(f"{why}; nothing is done to it on a guess"), not unknown
             case other:
                 return Unknown(f"{other.why}; {unknown}" if unknown else other.why), not unknown
 
@@ -178,7 +178,7 @@ class Observer:
                     for other, its in who.items()
                     if isinstance(its, Found) and (its.vcenter, its.moref) == (one.vcenter, one.moref) and other != name
                 )
-                who[name] = Unknown(f"{name} and {', '.join(twins)} are one VM; nothing is done to it on a guess")
+                who[name] = InDoubt(f"{name} and {', '.join(twins)} are one VM; nothing is done to it on a guess")
 
     def _subject(
         self, node: Node, found: Found | Unknown, sites: dict[str, Fact[Site]], marks: dict[str, dict[str, Mark]]

@@ -121,7 +121,7 @@ class MaintenanceRoom:
     # -- what wakes it
 
     def wake_all(self) -> None:
-        self.controller.queue.add(KEY)
+        self.keeper.try_now()
 
     def listen(self) -> None:
         for vcenter in self.vcenters:

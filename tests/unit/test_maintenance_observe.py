@@ -1,0 +1,307 @@
+"""What a pass gets to see: nodes and VMs joined, marks, and who is left alone. The real caches and inventory."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
+from hostler.host.ceiling import DEFAULT, room
+from hostler.host.facts import Known, Unknown
+from hostler.kube import kinds
+from hostler.kube.client import Client, Credentials
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import (
+    Condition,
+    Metadata,
+    Node,
+    NodeInfo,
+    NodeSpec,
+    NodeStatus,
+    Pod,
+    PodDisruptionBudget,
+    VolumeAttachment,
+    Workload,
+)
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.maintenance.conditions import conditions_of, patch_of
+from hostler.maintenance.marks import ConfigMap, Marks, key_of
+from hostler.maintenance.memory import BACKOFF_MOST, BACKOFF_OVERDUE, Memory
+from hostler.maintenance.model import HOST, SHUTDOWN_SINCE, STATE, Decision, InDoubt, Mark, Marked, State
+from hostler.maintenance.observe import Found, Observer
+from hostler.vsphere.decode import Change
+from hostler.vsphere.endpoints import Endpoint
+from hostler.vsphere.inventory import Batch
+from hostler.vsphere.metrics import Metrics as VCenterMetrics
+from hostler.vsphere.records import ENTER_MAINTENANCE, Fields, Host, Task, Vm
+from hostler.vsphere.session import Link, Standing
+from hostler.vsphere.vcenter import VCenter
+
+NOW = 1_700_000_000.0
+LABEL = "gpu"
+UUIDS = [f"4206e4b5-0d3a-1d0f-86a1-2c1b6d9a000{n}" for n in range(9)]
+
+
+class Nowhere:
+    server = "http://127.0.0.1:9"
+    server_hostname = None
+    proxy = None
+    namespace = "default"
+
+    async def credentials(self) -> Credentials:
+        return Credentials({}, None)
+
+    def rejected(self) -> None:
+        pass
+
+
+class Yard:
+    """Caches filled by hand, and a vCenter that was heard just now; nothing is running."""
+
+    def __init__(self, *vcenters: str) -> None:
+        metrics, registry = Metrics(), CollectorRegistry()
+        client = Client(Nowhere())
+        measured = VCenterMetrics(registry)
+        self.nodes = Watch(client, kinds.NODE, Node, metrics=metrics)
+        self.vcenters = {name: VCenter(Endpoint(name), measured, clock=lambda: NOW) for name in vcenters or ("vc",)}
+        sources = Sources(
+            Watch(client, kinds.POD, Pod, metrics=metrics, indexes=POD_INDEXES),
+            Watch(client, kinds.POD_DISRUPTION_BUDGET, PodDisruptionBudget, metrics=metrics),
+            Watch(client, kinds.VOLUME_ATTACHMENT, VolumeAttachment, metrics=metrics, indexes=ATTACHMENT_INDEXES),
+            Watch(client, kinds.DAEMON_SET, Workload, metrics=metrics),
+        )
+        self.config = Watch(client, kinds.CONFIG_MAP, ConfigMap, metrics=metrics)
+        writer = cast(Writer, None)  # looking writes nothing
+        self.memory = Memory()
+        self.observer = Observer(
+            self.nodes, sources, self.vcenters.values(), Marks(self.config, writer, "hostler"), self.memory, LABEL,
+            lambda also: room(self.nodes.store.values(), DEFAULT, also),
+        )  # fmt: skip
+        for watch in (self.nodes, self.config):
+            watch.store.begin_sync()
+            watch.store.end_sync(0)
+        self.nodes.heard = self.nodes._clock()
+        for vcenter in self.vcenters.values():
+            vcenter.link, vcenter.heard = Link(Standing.CONNECTED, "connected", NOW), NOW
+            vcenter.inventory.complete = True
+        self._version = 0
+
+    def node(
+        self, name: str, uuid: str = "", *, labelled: bool = True, annotations: dict[str, str] | None = None
+    ) -> None:
+        self._version += 1
+        self.nodes.store.put(
+            Node(
+                metadata=Metadata(
+                    name=name, uid=name, resource_version=str(self._version), annotations=annotations or {},
+                    labels={LABEL: "yes"} if labelled else {},
+                ),
+                spec=NodeSpec(provider_id=f"vsphere://{uuid}" if uuid else ""),
+                status=NodeStatus(node_info=NodeInfo(boot_id="b")),
+            )
+        )  # fmt: skip
+
+    def put(self, kind: Any, moref: str, /, vcenter: str = "vc", **fields: Any) -> None:
+        one = self.vcenters[vcenter]
+        changed = one.inventory.apply(Batch((Change(kind, moref, fields),), NOW))
+        self.observer.vms_changed(vcenter, changed)
+
+    def vm(self, name: str, uuid: str = "", vcenter: str = "vc", **fields: Any) -> None:
+        known = {"name": name, "uuid": uuid, "host": "h1", "power": "poweredOn", "connection": "connected", **fields}
+        self.put(Vm, f"vm-{name}-{uuid[-1:]}", vcenter=vcenter, **known)
+
+    def host(self, moref: str = "h1", vcenter: str = "vc", **fields: Any) -> None:
+        known = {"name": moref, "connection": "connected", "in_maintenance": False, **fields}
+        self.put(Host, moref, vcenter=vcenter, **known)
+
+    def enter(self, host: str = "h1", vcenter: str = "vc") -> None:
+        known = {"kind": ENTER_MAINTENANCE, "state": "running", "entity": host}
+        self.vcenters[vcenter].inventory.apply(Batch((Change(Task, f"task-{host}", known),), NOW))
+
+    def seen(self, also: str = "") -> list[str]:
+        return [one.name for one in self.observer.world(NOW, also).subjects]
+
+
+def test_a_node_in_service_is_no_subject_and_one_on_an_entering_host_is() -> None:
+    yard = Yard()
+    yard.host()
+    yard.vm("a", UUIDS[0])
+    yard.node("a", UUIDS[0])
+    assert yard.seen() == []
+    assert yard.seen(also="a") == ["a"]
+    yard.enter()
+    assert yard.seen() == ["a"]
+
+
+def test_without_the_label_it_is_not_looked_after_unless_it_has_a_state_and_its_vm_is_ours() -> None:
+    yard = Yard()
+    yard.host()
+    yard.enter()
+    yard.vm("a", UUIDS[0])
+    yard.node("a", UUIDS[0], labelled=False)
+    assert yard.seen() == []
+    yard.node("a", UUIDS[0], labelled=False, annotations={STATE: "draining"})
+    assert yard.seen() == ["a"]
+    yard.node("b", UUIDS[1], labelled=False, annotations={STATE: "draining"})
+    assert yard.seen() == ["a"], "somebody else's vCenter"
+
+
+def test_two_vms_with_one_uuid_are_refused_by_name() -> None:
+    yard = Yard()
+    yard.host()
+    yard.put(Vm, "vm-1", name="one", uuid=UUIDS[0], host="h1", power="poweredOn")
+    yard.put(Vm, "vm-2", name="two", uuid=UUIDS[0], host="h1", power="poweredOn")
+    yard.node("a", UUIDS[0])
+    found = yard.observer.found(yard.nodes.store.get("a") or Node())
+    assert isinstance(found, InDoubt)
+    assert "one (vm-1 in vc) and two (vm-2 in vc)" in found.why
+    yard.put(Vm, "vm-2", uuid=UUIDS[1])
+    assert isinstance(yard.observer.found(yard.nodes.store.get("a") or Node()), Found), "it was looked at again"
+
+
+def test_two_nodes_that_are_one_vm_are_both_left_alone() -> None:
+    yard = Yard()
+    yard.host()
+    yard.enter()
+    yard.vm("a", UUIDS[0])
+    yard.node("a", UUIDS[0])
+    yard.node("b", UUIDS[0])
+    world = yard.observer.world(NOW)
+    assert all(isinstance(one.vm, InDoubt) for one in world.subjects)
+    assert [one.name for one in world.subjects] == ["a", "b"]
+
+
+def test_the_swapped_byte_order_is_the_same_machine() -> None:
+    yard = Yard()
+    yard.host()
+    yard.enter()
+    yard.vm("other-name", "b5e40642-3a0d-0f1d-86a1-2c1b6d9a0000")
+    yard.node("a", UUIDS[0])
+    assert isinstance(yard.observer.world(NOW).subjects[0].vm, Known)
+
+
+def test_not_found_while_a_vcenter_is_away_is_not_knowing() -> None:
+    yard = Yard("vc", "vc2")
+    yard.node("a", UUIDS[0])
+    yard.vcenters["vc2"].link = Link(Standing.UNREACHABLE, "vc2 is away", NOW)
+    found = yard.observer.found(yard.nodes.store.get("a") or Node())
+    assert isinstance(found, Unknown)
+    assert "vc2 is away" in found.why
+    yard.vcenters["vc2"].link = Link(Standing.CONNECTED, "", NOW)
+    yard.host(vcenter="vc2")
+    yard.vm("a", UUIDS[0], vcenter="vc2")
+    assert yard.observer.found(yard.nodes.store.get("a") or Node()) == Found("vc2", "vm-a-0", "its UUID is that of a")
+
+
+def test_one_vcenter_away_does_not_touch_the_other() -> None:
+    yard = Yard("vc", "vc2")
+    yard.vcenters["vc2"].link = Link(Standing.UNREACHABLE, "vc2 is away", NOW)
+    yard.host()
+    yard.enter()
+    yard.vm("a", UUIDS[0])
+    yard.node("a", UUIDS[0])
+    world = yard.observer.world(NOW)
+    assert isinstance(world.subjects[0].vm, Known)
+    assert isinstance(world.sites["vc2"], Unknown)
+
+
+def test_a_marked_vm_without_a_node_is_a_subject() -> None:
+    yard = Yard()
+    yard.host()
+    mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED)
+    yard.put(Fields, "CustomFieldsManager", names=((7, "hostler"),))
+    yard.vm("a", UUIDS[0], power="poweredOff", attributes=((7, mark.text()),))
+    world = yard.observer.world(NOW)
+    assert [(one.name, one.node, one.mark) for one in world.subjects] == [("vm/a", None, mark)]
+    assert world.room.out == ("vm/a",), "and it counts against the ceiling"
+
+
+def test_a_mark_in_the_config_map_is_as_good_and_goes_with_its_vm() -> None:
+    yard = Yard("vc:8443")
+    mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED)
+    yard.host(vcenter="vc:8443")
+    yard.put(Vm, "vm-1", vcenter="vc:8443", name="a", host="h1", power="poweredOff")
+    data = {key_of("vc:8443", "vm-1"): mark.text(), key_of("vc:8443", "vm-9"): mark.text(), "other": "x"}
+    yard.config.store.put(
+        ConfigMap(metadata=Metadata(name="hostler-stopped-vms", namespace="hostler", resource_version="5"), data=data)
+    )
+    assert yard.seen() == ["vm/a"]
+    marks = yard.observer._marks
+    assert marks.gone("vc:8443", yard.vcenters["vc:8443"].inventory) == ("vm-9",)
+
+
+def test_a_host_is_back_only_from_when_we_saw_it() -> None:
+    yard = Yard()
+    yard.host()
+    yard.vm("a", UUIDS[0])
+    yard.node("a", UUIDS[0], annotations={STATE: "powered-off", HOST: "h1"})
+    assert yard.observer.world(NOW).out_since == {("vc", "h1"): NOW}
+    assert yard.observer.world(NOW + 5).out_since == {("vc", "h1"): NOW}
+    yard.vcenters["vc"].link = Link(Standing.EXPIRED, "expired", NOW)
+    assert yard.observer.world(NOW + 6).out_since == {}
+
+
+# -- conditions
+
+
+@pytest.mark.parametrize(
+    ("state", "stopping", "wanted"),
+    [
+        ("draining", False, {"DrainInProgress": "True", "Drained": "False", "MaintenanceInProgress": "True"}),
+        ("draining", True, {"DrainInProgress": "False", "Drained": "True", "MaintenanceInProgress": "True"}),
+        ("powered-off", False, {"DrainInProgress": "False", "Drained": "True", "MaintenanceInProgress": "True"}),
+        ("migrated", False, {"DrainInProgress": "False", "Drained": "True", "MaintenanceInProgress": "True"}),
+        ("", False, {}),
+    ],
+)
+def test_what_the_node_says(state: str, stopping: bool, wanted: dict[str, str]) -> None:
+    annotations = {STATE: state, HOST: "esx1", SHUTDOWN_SINCE: "now" if stopping else ""}
+    node = Node(metadata=Metadata(name="a", annotations={key: value for key, value in annotations.items() if value}))
+    assert {one.type: str(one.status) for one in conditions_of(node, None)} == wanted
+
+
+def test_conditions_end_with_the_maintenance_and_then_rest() -> None:
+    before = Node(
+        metadata=Metadata(name="a"),
+        status=NodeStatus(conditions=(Condition(type="MaintenanceInProgress", status="True", reason="Migrated"),)),
+    )
+    patch = patch_of(before, None, NOW)
+    assert patch is not None
+    (entry,) = patch["status"]["conditions"]
+    assert (entry["type"], entry["status"]) == ("MaintenanceInProgress", "False")
+    after = Node(
+        status=NodeStatus(
+            conditions=(
+                Condition(type=entry["type"], status="False", reason=entry["reason"], message=entry["message"]),
+            )
+        )
+    )
+    assert patch_of(after, None, NOW) is None
+
+
+def test_the_budget_that_blocks_is_named_and_pods_going_change_nothing() -> None:
+    node = Node(metadata=Metadata(name="a", annotations={STATE: "draining", HOST: "esx1"}))
+    blocked = Decision(
+        "a", State.DRAINING, "draining", "2 pods left", blocked="budget: web/x: PodDisruptionBudget web/b"
+    )
+    (drain, *_) = conditions_of(node, blocked)
+    assert drain.reason == "Blocked"
+    assert "PodDisruptionBudget web/b" in drain.message
+    three, two = (Decision("a", State.DRAINING, "draining", f"{n} pods left") for n in (3, 2))
+    assert list(conditions_of(node, three)) == list(conditions_of(node, two))
+
+
+# -- back-off
+
+
+def test_tries_come_later_and_later_and_slower_when_overdue() -> None:
+    memory = Memory()
+    waits = [memory.failed("a", "power", "no", NOW).not_before - NOW for _ in range(8)]
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert max(waits) == BACKOFF_MOST
+    assert memory.failed("a", "power", "no", NOW, overdue=True).not_before - NOW == BACKOFF_OVERDUE
+    memory.keep_only(set())
+    assert memory.of("a").power.number == 0
