@@ -217,7 +217,7 @@ class Observer:
             entering = stands(site.value, site.value.host(vm.host)).leaving
             since = memory.of(name).entering_since
             if entering != (since is not None):
-                memory.note(name, entering_since=now if entering else None)
+                memory.note(name, entering_since=site.at if entering else None)
             memory.note(name, lacks=memory.lacks.get((subject.vcenter, vm.moref), ""))
         return replace(subject, remembered=memory.of(name), busy=memory.busy.get(name), drain=self._drain(subject, now))
 
