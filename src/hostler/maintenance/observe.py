@@ -142,11 +142,9 @@ class Observer:
                 claimed.add((found.vcenter, found.moref))
             elif name != also and not self._labelled(node):
                 continue  # a state that may be another controller's: without its VM it is not ours
-            subject = self._subject(node, found, sites, marks)
-            if name == also or subject.mark is not None or STATE in node.metadata.annotations or _concerned(
-                subject, moving
-            ):  # fmt: skip
-                subjects.append(subject)
+            if name != also and self._at_rest(node, found, sites, marks, moving):
+                continue
+            subjects.append(self._subject(node, found, sites, marks))
         for vcenter, by_vm in marks.items():
             fact = sites[vcenter]
             assert isinstance(fact, Known)
@@ -179,6 +177,23 @@ class Observer:
                     if isinstance(its, Found) and (its.vcenter, its.moref) == (one.vcenter, one.moref) and other != name
                 )
                 who[name] = InDoubt(f"{name} and {', '.join(twins)} are one VM; nothing is done to it on a guess")
+
+    def _at_rest(
+        self,
+        node: Node,
+        found: Found | Unknown,
+        sites: dict[str, Fact[Site]],
+        marks: dict[str, dict[str, Mark]],
+        moving: dict[str, frozenset[str]],
+    ) -> bool:
+        """In service, on a host that plainly is: nothing to decide. Nearly every node, nearly always."""
+        if isinstance(found, Unknown) or STATE in node.metadata.annotations:
+            return False
+        site = sites[found.vcenter]
+        if isinstance(site, Unknown) or found.moref in marks[found.vcenter]:
+            return False
+        vm = site.value.vm(found.moref)
+        return vm is not None and vm.host not in moving[found.vcenter]
 
     def _subject(
         self, node: Node, found: Found | Unknown, sites: dict[str, Fact[Site]], marks: dict[str, dict[str, Mark]]
@@ -271,10 +286,3 @@ def _candidates(inventory: Inventory, node: Node) -> Iterable[Vm]:
 
 def _not_in_service(site: Site) -> frozenset[str]:
     return frozenset(host.moref for host in site.hosts() if stands(site, host).what is not Is.OUT)
-
-
-def _concerned(subject: Subject, moving: dict[str, frozenset[str]]) -> bool:
-    """Its host is not plainly in service, or that is not known."""
-    if isinstance(subject.vm, Unknown):
-        return True
-    return subject.vm.value.host in moving.get(subject.vcenter, frozenset())
