@@ -79,6 +79,15 @@ def namespace(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[str]
     sandbox.kubectl("delete", "namespace", name, "--wait=false")
 
 
+@pytest.fixture(scope="module")
+def home(sandbox: Sandbox) -> Iterator[str]:
+    """A namespace for an operator that lives through all tests of a file."""
+    name = f"op-{os.urandom(4).hex()}"
+    sandbox.kubectl("create", "namespace", name)
+    yield name
+    sandbox.kubectl("delete", "namespace", name, "--wait=false")
+
+
 _numbers = itertools.count(1000)
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,16 +86,21 @@ def operator(
     *flags: str,
     name: str = "operator",
     groups: tuple[str, ...] = ("system:masters",),
+    told: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
-    """`hostler run` with a lease in `namespace` and any free port; stopped in good order at the end."""
+    """`hostler run` with a lease in `namespace` and any free port; stopped in good order at the end.
+
+    `told`: further environment variables.
+    """
     user = f"{name}-{namespace}"
     path = kubeconfig_as(sandbox, folder, user, *groups)
     log = folder / f"{name}.log"
     words = ("run", "--log-format", "json", "--namespace", namespace, "--http-address", "127.0.0.1:0", *QUICK, *flags)
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hostler", *words], stdout=out, stderr=out, env=environment(path), cwd=folder
-        )
+            [sys.executable, "-m", "hostler", *words],
+            stdout=out, stderr=out, env=environment(path) | dict(told or {}), cwd=folder,
+        )  # fmt: skip
     running = Running(process, log, user)
     try:
         yield running

@@ -104,6 +104,24 @@ def test_an_unknown_authority_is_named_and_a_mended_bundle_is_enough(simulator: 
     asyncio.run(story())
 
 
+def test_after_outages_it_is_pushed_again_and_does_not_poll(simulator: Simulator) -> None:
+    """A server that was away is no proxy that cuts long waits, however often it happens."""
+
+    async def story() -> None:
+        async with following(simulator.endpoint(), poll=60) as vcenter:
+            for times in (1, 2, 3):
+                simulator.ask("POST", "/outage", {"mode": "refuse"})
+                await restarted(vcenter, "unreachable", times)
+                await asyncio.sleep(1.5)  # longer than the first pause: a login finds nobody too
+                simulator.ask("DELETE", "/outage")
+                await eventually(lambda: vcenter.link.connected, "back")
+            simulator.ask("POST", "/vms/two/power", {"state": "off"})
+            (two,) = vcenter.inventory.vms_named("two")
+            await eventually(lambda: (vm := vcenter.inventory.vm(two.moref)) and vm.power == "poweredOff", "a push", 20)
+
+    asyncio.run(story())
+
+
 def test_an_expired_session_is_opened_again(simulator: Simulator) -> None:
     def expire() -> None:
         with simulator.client() as content:

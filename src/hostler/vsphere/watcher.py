@@ -34,6 +34,8 @@ CREDENTIAL_SECONDS = 1.0
 ALIVE_SECONDS = 60.0
 # Long waits cut this often in a row: something in between does not let them live, so we poll instead.
 CUTS_BEFORE_POLLING = 3
+# So often a long wait is tried again meanwhile: whatever cut them may be gone, and a poll is slower than a push.
+POLLING_SECONDS = 600.0
 
 
 class Watcher:
@@ -102,7 +104,7 @@ class Watcher:
     def _follow(self) -> float:
         """Log in and follow until something ends it; returns how long to pause before the next try."""
         try:
-            self.session.open()
+            self._open()
             self._expired = False
             if self._link is None or self._link.standing is not Standing.EXPIRED:
                 self._stand(Standing.CONNECTING, f"vCenter {self.session.name} is being read.")
@@ -136,6 +138,13 @@ class Watcher:
             self.session.close()
         return self._pause()
 
+    def _open(self) -> None:
+        try:
+            self.session.open()
+        except BROKEN:
+            self._cuts = 0  # the server itself is away: that is what cut the last wait, and nothing in between
+            raise
+
     def _gone(self) -> bool:
         """Whether the server has forgotten our session, when it does not say so in words we understand."""
         try:
@@ -153,7 +162,10 @@ class Watcher:
             return  # perhaps in the middle of the listing: half of it is no knowledge
         self._failures = 0
         self._stand(Standing.CONNECTED, f"vCenter {self.session.name} is connected.")
+        began = time.monotonic()
         while not self._stop.is_set():
+            if self._cuts >= CUTS_BEFORE_POLLING and time.monotonic() - began > POLLING_SECONDS:
+                began, self._cuts = time.monotonic(), CUTS_BEFORE_POLLING - 1
             polling = self._cuts >= CUTS_BEFORE_POLLING
             if polling and self._stop.wait(self._poll):
                 return

@@ -1,0 +1,79 @@
+"""A node filmed: each of its versions as the API server told it, beside what its VM was doing at that moment."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from hostler.sandbox import http as sandbox_http
+from tests.real.maintaining import OUT_OF_SERVICE, SEED
+from tests.real.story import Story
+
+
+@dataclass(frozen=True)
+class Frame:
+    state: str
+    cordoned: bool
+    tainted: bool
+    power: str  # of the VM, as the simulator had told it when this version of the node arrived
+
+
+class Film(threading.Thread):
+    """A watch on one node; its connection is cut at the end."""
+
+    def __init__(self, story: Story, vm: str) -> None:
+        super().__init__(daemon=True, name="film")
+        self._tie, self._node = story.site.tie, story.full(vm)
+        sandbox = story.site.sandbox
+        tls = sandbox_http.trust(sandbox.layout, "admin")
+        port = sandbox.state.ports["kube-apiserver"]
+        self._connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=300, context=tls)
+        self._connection.request("GET", f"/api/v1/nodes?watch=true&fieldSelector=metadata.name%3D{self._node}")
+        self._sock = self._connection.sock
+        self._answer = self._connection.getresponse()
+        self.frames: list[Frame] = []
+        self._over = False
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for line in self._answer:
+                self._take(json.loads(line)["object"])
+        except (OSError, http.client.HTTPException, ValueError, AttributeError):
+            if not self._over:
+                raise
+
+    def _take(self, node: dict[str, object]) -> None:
+        metadata, spec = node["metadata"], node["spec"]
+        assert isinstance(metadata, dict)
+        assert isinstance(spec, dict)
+        self.frames.append(
+            Frame(
+                metadata.get("annotations", {}).get(f"{SEED}state", ""),
+                bool(spec.get("unschedulable")),
+                any(taint["key"] == OUT_OF_SERVICE for taint in spec.get("taints", [])),
+                self._tie.power.get(self._node, ""),
+            )
+        )
+
+    def stop(self) -> None:
+        self._over = True
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self.join(10)
+        self._answer.close()
+        self._connection.close()
+
+
+@contextmanager
+def filmed(story: Story, vm: str) -> Iterator[Film]:
+    film = Film(story, vm)
+    try:
+        yield film
+    finally:
+        film.stop()

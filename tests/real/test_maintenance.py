@@ -1,0 +1,77 @@
+"""Every story of maintenance with one operator that lives through all of them, one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import wait
+from functools import partial
+
+import pytest
+
+from hostler.sandbox import Sandbox
+from tests.real.maintaining import Site, site, until
+from tests.real.maintenance_stories import PAIR, PLANS, SCRIPTS, TOLD
+from tests.real.operating import Running, operator
+from tests.real.story import telling
+from tests.real.together import Told, own_namespace, selected, side_by_side
+
+AT_ONCE = 8
+LONG = ("budget-for-ever", "power-on-fails-three-times", "policies", "relocate-takes-too-long")  # begun first
+APART = ("one-vm-may-not-be-read",)  # it takes back every fault, also those of others
+
+
+@pytest.fixture(scope="module")
+def yard(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site(sandbox, tmp_path_factory.mktemp("yard"), {**PLANS, "nobody": PAIR}) as made:
+        yield made
+
+
+def test_without_an_operator_the_task_hangs_for_ever(yard: Site, namespace: str) -> None:
+    """What every story relies on: the task waits for the VM, and the node lives and dies with its VM."""
+    with telling(yard, "nobody", namespace) as story:
+        story.nodes()
+        story.enter("esx1")
+        time.sleep(2)
+        assert story.host("esx1")["entering"]
+        assert (story.switched("a"), story.cordoned("a"), story.serving("app-a")) == ((0, 0), False, 2)
+        story.switch("a", "off")
+        until(lambda: story.host("esx1")["inMaintenance"], "the task completes once it is off")
+        until(lambda: not story.ready("a"), "its node is not heard of any more")
+        story.move("a", "esx2")
+        story.switch("a", "on")
+        until(lambda: story.ready("a") and story.rebooted("a"), "its node is back with a new boot id")
+        until(lambda: story.serving("app-a") == 2, "and its pods")
+        assert (story.switched("a"), story.vm("a")["host"]) == ((1, 1), story.full("esx2"))
+        story.exit("esx1")
+
+
+@pytest.fixture(scope="module")
+def running(sandbox: Sandbox, yard: Site, home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("operator")
+    with operator(sandbox, folder, home, "--log-level", "debug", told=yard.environment(**TOLD)) as one:
+        one.said("leading")
+        yield one
+        assert one.process.poll() is None, f"it ended in between:\n{one.log.read_text()[-3000:]}"
+
+
+@pytest.fixture(scope="module")
+def told(request: pytest.FixtureRequest, yard: Site, running: Running) -> Iterator[Told]:
+    wanted = sorted(selected(request), key=lambda name: name not in LONG)
+    with side_by_side([name for name in wanted if name not in APART], partial(tell, yard), AT_ONCE) as futures:
+        yield futures
+
+
+def tell(yard: Site, name: str) -> None:
+    with own_namespace(yard.kube) as namespace, telling(yard, name, namespace) as story:
+        SCRIPTS[name](story)
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS, key=lambda name: name in APART))
+def test_story(name: str, told: Told, yard: Site, running: Running) -> None:
+    if name in APART:
+        wait(told.values())
+        tell(yard, name)
+    else:
+        told[name].result()
+    assert running.process.poll() is None

@@ -1,0 +1,154 @@
+"""The operator is killed after every single write, to Kubernetes or to vCenter, and each time another one goes on.
+
+Each write is a crash point once (`doors.py`). The story is the same function as with an operator that lives, and ends
+the same: nothing lost, nothing done twice.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hostler.sandbox import Sandbox
+from hostler.sandbox import http as sandbox_http
+from tests.real.doors import Doors
+from tests.real.maintaining import Site, site
+from tests.real.maintenance_stories import PLANS, SCRIPTS, TOLD
+from tests.real.operating import environment
+from tests.real.story import telling
+from tests.real.together import Told, own_namespace, selected, side_by_side
+
+AT_ONCE = 3
+
+# Three stories of different shape in every run; the others in the full one.
+ALWAYS = ("free-host", "wait-and-return", "cancel-after-power-off")
+# Nothing that a chain of kills passes through may run out, but where the story waits for exactly that.
+PATIENT = {
+    "DRAIN_TIMEOUT_SECONDS": "600",
+    "GUEST_SHUTDOWN_TIMEOUT_SECONDS": "60",
+    "RELOCATE_TIMEOUT_SECONDS": "300",
+    "POWER_ON_TIMEOUT_SECONDS": "300",
+}
+IMPATIENT = {
+    "stubborn-guest": "GUEST_SHUTDOWN_TIMEOUT_SECONDS",
+    "budget-for-ever": "DRAIN_TIMEOUT_SECONDS",
+    "relocate-takes-too-long": "RELOCATE_TIMEOUT_SECONDS",
+}
+
+
+class Chain(threading.Thread):
+    """Starts an operator, kills it where the doors shut, starts the next one, until told to stop."""
+
+    def __init__(self, doors: Doors, kubeconfig: Path, namespace: str, told: dict[str, str]) -> None:
+        super().__init__(name="chain")
+        self._doors, self._folder = doors, kubeconfig.parent
+        words = ("run", "--log-format", "json", "--log-level", "debug", "--namespace", namespace)
+        self._command = [sys.executable, "-m", "hostler", *words, "--http-address", "127.0.0.1:0"]
+        self._env = environment(kubeconfig) | told | {"HOSTLER_LEADER_ELECTION": "false"}
+        self._over = threading.Event()
+        self.started = 0
+        self.failure = ""
+        self.start()
+
+    def run(self) -> None:
+        while not self._over.is_set() and not self.failure:
+            self._live()
+
+    def _live(self) -> None:
+        """One operator, from its start to its death."""
+        self.started += 1
+        log = self._folder / f"operator-{self.started}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(self._command, stdout=out, stderr=out, env=self._env, cwd=self._folder)
+        try:
+            while not self._over.is_set() and not self._doors.shut.wait(0.05):
+                if process.poll() is not None:
+                    self.failure = f"the operator ended with {process.returncode}:\n{log.read_text()[-3000:]}"
+                    return
+        finally:
+            process.kill()
+            process.wait()
+            self._doors.admit_the_next()
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join(30)
+        assert not self.failure, self.failure
+
+
+@contextmanager
+def killed_all_the_time(
+    made: Site, namespace: str, folder: Path, told: dict[str, str]
+) -> Iterator[tuple[Doors, Chain]]:
+    tls = sandbox_http.trust(made.sandbox.layout, "admin")
+    with Doors(made.sandbox.server, tls, made.simulator.port, folder).open() as doors:
+        doors.killing = True
+        through = {"VCENTER_HOST": f"127.0.0.1:{doors.vcenter_port}", "VCENTER_CA_BUNDLE": str(doors.cert)}
+        kubeconfig = _through(made.sandbox, doors.api_port, folder)
+        chain = Chain(doors, kubeconfig, namespace, made.environment(**told) | through)
+        try:
+            yield doors, chain
+        finally:
+            chain.stop()
+
+
+def _through(sandbox: Sandbox, port: int, folder: Path) -> Path:
+    read = yaml.safe_load(sandbox.kubeconfig.read_text())
+    for one in read["clusters"]:
+        one["cluster"] = {"server": f"http://127.0.0.1:{port}"}
+    for one in read["users"]:
+        one["user"] = {}
+    path = folder / "kubeconfig"
+    path.touch(0o600)
+    path.write_text(yaml.safe_dump(read))
+    return path
+
+
+@pytest.fixture(scope="module")
+def told(request: pytest.FixtureRequest, sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    folders = tmp_path_factory.mktemp("killed")
+
+    def tell(name: str) -> None:
+        (folders / name).mkdir()
+        killed(name, sandbox, folders / name)
+
+    with side_by_side(selected(request), tell, AT_ONCE) as futures:
+        yield futures
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in SCRIPTS]
+)
+@pytest.mark.timeout(3600)  # in a full run all of them, side by side
+def test_killed_after_every_write(name: str, told: Told) -> None:
+    told[name].result()
+
+
+def killed(name: str, sandbox: Sandbox, folder: Path) -> None:
+    told = PATIENT | ({IMPATIENT[name]: TOLD[IMPATIENT[name]]} if name in IMPATIENT else {})
+    with site(sandbox, folder, {name: PLANS[name]}) as made, own_namespace(made.kube) as namespace:
+        made.patience = 5.0
+        with (
+            killed_all_the_time(made, namespace, folder, told) as (doors, chain),
+            telling(made, name, namespace) as story,
+        ):
+            SCRIPTS[name](story)
+    assert len(doors.stopped_at) >= 3, f"hardly anything was written: {doors.stopped_at}"
+    assert chain.started >= len(doors.stopped_at)
+    twice = [what for what, number in Counter(doors.writes).items() if number > 1 and must_not_repeat(what, name)]
+    assert not twice, f"done twice: {twice}\ncrash points: {doors.stopped_at}"
+
+
+def must_not_repeat(what: str, story: str) -> bool:
+    """An eviction, a power-off, a move: once. Words, and the question to a guest, may be repeated."""
+    if story == "relocate-takes-too-long" and what.startswith("RelocateVM"):
+        return False  # the first was cancelled
+    return "eviction" in what or what.startswith(("PowerOffVM", "RelocateVM"))

@@ -1,0 +1,208 @@
+"""What holds maintenance back: bad input, a dry run, the number of drains at a time. Each with an operator of its own.
+
+They run side by side (`together.py`): every one has its own vCenter, its own nodes and its own namespace.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hostler.errors import Exit
+from hostler.sandbox import Sandbox
+from tests.real.maintaining import Kube, Plan, Site, site, until
+from tests.real.maintenance_stories import ALONE, PAIR, blocked, unblock
+from tests.real.operating import Running, hostler, operator
+from tests.real.story import on_its_own
+from tests.real.together import Told, own_namespace, selected, side_by_side
+from tests.real.vsphere_world import certificate
+
+AT_ONCE = 4
+UUID = "4206e4b5-0d3a-1d0f-86a1-2c1b6d9a0001"
+Tale = Callable[[Sandbox, str, Path], None]
+TALES: dict[str, Tale] = {}
+
+
+def tale(script: Tale) -> Tale:
+    TALES[script.__name__.replace("_", "-")] = script
+    return script
+
+
+@pytest.fixture(scope="module")
+def told(request: pytest.FixtureRequest, sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    folders, kube = tmp_path_factory.mktemp("tales"), Kube(sandbox)
+
+    def tell(name: str) -> None:
+        (folders / name).mkdir()
+        with own_namespace(kube) as namespace:
+            TALES[name](sandbox, namespace, folders / name)
+
+    with side_by_side(selected(request), tell, AT_ONCE) as futures:
+        yield futures
+    kube.close()
+
+
+# -- what we are told is wrong
+
+
+def says(running: Running, words: str, seconds: float = 60) -> None:
+    until(lambda: words in running.log.read_text(), f"it says {words!r}", seconds, seen=running.log.read_text)
+    assert running.process.poll() is None
+
+
+def lacking(*privileges: str) -> Callable[[Site], object]:
+    return lambda made: made.control("POST", "/privileges", {"missing": list(privileges)})
+
+
+@tale
+def a_wrong_password_is_tried_once_and_the_rest_goes_on(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("wrong")
+    told = {"VCENTER_PASSWORD_FILE": str(secret), "VCENTER_PASSWORD": ""}
+    with on_its_own(sandbox, tmp_path, namespace, PAIR, told=told) as (running, story):
+        story.nodes()
+        story.enter("esx1")
+        says(running, "refuses our user or password")
+        # Holds do not need vCenter.
+        hostler(sandbox.kubeconfig, "hold", story.full("a"), "--why", "a test", "--holder", "tester")
+        sandbox.kubectl("uncordon", story.full("a"))
+        story.wait("a", lambda: story.cordoned("a"), "cordoned again")
+        hostler(sandbox.kubeconfig, "release", story.full("a"), "--holder", "tester")
+        time.sleep(2)
+        assert story.site.control("GET", "/state")["logins"]["failures"] == 1, "accounts get locked"
+        assert story.state("a") == ""
+        secret.write_text("right")
+        story.comes_back("a", "esx2")
+
+
+@tale
+def a_certificate_nobody_vouches_for(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    other, _ = certificate(tmp_path)
+    with on_its_own(sandbox, tmp_path, namespace, PAIR, told={"VCENTER_CA_BUNDLE": str(other)}) as (running, story):
+        story.nodes(pods=0)
+        story.enter("esx1")
+        says(running, "has a certificate that we do not trust")
+        says(running, "VCENTER_CA_BUNDLE")
+        time.sleep(1)
+        assert story.state("a") == ""
+        assert story.site.control("GET", "/state")["logins"]["attempts"] == 0, "the password went nowhere"
+
+
+@tale
+def a_malformed_label_is_refused_at_start(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    with (
+        site(sandbox, tmp_path, {"label": PAIR}) as made,
+        operator(sandbox, tmp_path, namespace, told=made.environment(GPU_NODE_LABEL="gpu in (a,b")) as running,
+    ):
+        assert running.process.wait(60) == Exit.SETTING
+        said = running.log.read_text()
+        assert "GPU_NODE_LABEL" in said
+        assert "Traceback" not in said
+
+
+@tale
+def two_vms_with_one_uuid_are_a_reason_and_never_a_guess(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    """The node whose VM is not certain is left alone and says why; its neighbour goes on."""
+    twins = Plan(
+        {"esx1": 2, "esx2": 2},
+        {"a": "esx1", "b": "esx1"},
+        tuned={"a": {"uuid": UUID}},
+        others={"twin": {"host": "esx2", "uuid": UUID}},
+    )
+    top = {"allowDuplicateUUIDs": True}
+    with on_its_own(sandbox, tmp_path, namespace, twins, top=top) as (running, story):
+        story.nodes()
+        story.enter("esx1")
+        story.comes_back("b", "esx2")
+        explain = ("explain", f"node/{story.full('a')}", "--operator", running.url)
+        said = hostler(sandbox.kubeconfig, *explain).stdout
+        assert story.vm("twin")["id"] in said, said
+        assert story.vm("a")["id"] in said, said
+        assert story.switched("a") == story.switched("twin") == (0, 0)
+
+
+@tale
+def missing_privileges_are_named_at_start(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    missing = ["VirtualMachine.Interact.PowerOff", "Resource.ColdMigrate"]
+    with on_its_own(sandbox, tmp_path, namespace, PAIR, before=lacking(*missing)) as (running, story):
+        story.nodes()
+        for one in missing:
+            says(running, one)
+
+
+@tale
+def without_the_right_to_mark_vms_all_else_works(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    """The mark is kept in a ConfigMap, and the privilege is named."""
+    poor = lacking("Global.SetCustomField", "Global.ManageCustomFields")
+    with on_its_own(sandbox, tmp_path, namespace, ALONE, before=poor) as (running, story):
+        story.nodes()
+        story.enter("esx1")
+        story.reaches("a", "powered-off")
+        says(running, "Global.")
+
+        def kept() -> str:
+            path = f"/api/v1/namespaces/{namespace}/configmaps/hostler-stopped-vms"
+            return str(story.site.kube.get(path).get("data", {}))
+
+        story.wait("a", lambda: story.full("a") in kept(), "it is kept in the ConfigMap")
+        story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
+        story.exit("esx1")
+        story.comes_back("a", "esx1")
+        story.wait("a", lambda: story.full("a") not in kept(), "and taken out again")
+
+
+# -- held back
+
+
+@tale
+def a_dry_run_writes_nothing_and_says_each_decision_once(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    told = {"DRY_RUN": "true", "POLL_INTERVAL_SECONDS": "1"}
+    with on_its_own(sandbox, tmp_path, namespace, PAIR, told=told) as (running, story):
+        story.nodes()
+        running.said("started")
+        story.enter("esx1")
+        until(lambda: story.full("a") in running.log.read_text(), "it says what it would do", seen=running.lines)
+        time.sleep(5)
+        assert not story.trail.writes(running.user)
+        assert not story.trail.evictions()
+        assert not story.leftovers("a")
+        assert story.tasks("a") == []
+        assert (story.switched("a"), story.mark("a")) == ((0, 0), "")
+        lines = [{key: value for key, value in line.items() if key != "timestamp"} for line in running.lines()]
+        about = Counter(json.dumps(line, sort_keys=True) for line in lines if story.full("a") in json.dumps(line))
+        assert about
+        assert set(about.values()) == {1}, about
+        story.cancel("esx1")
+
+
+@tale
+def no_more_drains_at_a_time_than_allowed(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    """Two workers leave one host, one at a time; one that is parked off does not count."""
+    both = Plan({"esx1": 2, "esx2": 1}, {"a": "esx1", "b": "esx1"})
+    with on_its_own(sandbox, tmp_path, namespace, both, told={"MAX_CONCURRENT_DRAINS": "1"}) as (running, story):
+        story.nodes()
+        running.said("leading")
+        blocked(story, "a")
+        story.enter("esx1")
+        story.reaches("a", "draining")
+        time.sleep(2)
+        assert (story.state("b"), story.cordoned("b")) == ("", False)
+        explain = ("explain", f"node/{story.full('b')}", "--operator", running.url)
+        said = hostler(sandbox.kubeconfig, *explain).stdout
+        assert "MAX_CONCURRENT_DRAINS" in said, said
+        unblock(story, "a")
+        story.wait("b", lambda: sorted(story.state(vm) for vm in "ab") == ["", "powered-off"], "one parked, one back")
+        story.exit("esx1")
+        for vm in "ab":
+            story.wait(vm, lambda vm=vm: not story.leftovers(vm), "in service")  # type: ignore[misc]
+            assert story.switched(vm) == (1, 1)
+
+
+@pytest.mark.parametrize("name", TALES)
+def test_tale(name: str, told: Told) -> None:
+    told[name].result()

@@ -1,0 +1,164 @@
+"""Maintenance while vCenter is away, forgets us, or somebody presses the stop button: nothing is done meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from hostler.sandbox import Sandbox
+from tests.real.maintaining import Site, site, until
+from tests.real.maintenance_stories import ALONE, PAIR, TOLD, blocked, unblock
+from tests.real.operating import Running, hostler, operator
+from tests.real.story import Story, telling
+
+UUID = "4206e4b5-0d3a-1d0f-86a1-2c1b6d9a0001"
+PLANS = {
+    **{f"{state}-{length}": plan for length in ("short", "minute") for state, plan in (
+        ("draining", PAIR), ("off", ALONE), ("migrated", PAIR))},
+    "expired": ALONE,
+    "paused": ALONE,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def yard(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site(sandbox, tmp_path_factory.mktemp("yard"), PLANS) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(sandbox: Sandbox, yard: Site, home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    told = yard.environment(**{**TOLD, "DRAIN_TIMEOUT_SECONDS": "300"})
+    with operator(sandbox, tmp_path_factory.mktemp("operator"), home, told=told) as one:
+        one.said("leading")
+        yield one
+
+
+@contextmanager
+def outage(story: Story, seconds: float) -> Iterator[None]:
+    """vCenter is away for so long at least; what is done inside happens meanwhile."""
+    begin = time.monotonic()
+    story.site.control("POST", "/outage", {"mode": "refuse"})
+    try:
+        yield
+        time.sleep(max(0.0, seconds - (time.monotonic() - begin)))
+    finally:
+        story.site.control("DELETE", "/outage")
+
+
+LENGTHS = [
+    pytest.param(("short", 3.0), id="short"),
+    pytest.param(("minute", 60.0), id="minute", marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_away_while_draining(length: tuple[str, float], yard: Site, running: Running, namespace: str) -> None:
+    """The pods go on leaving; the VM is not touched before vCenter is back."""
+    with telling(yard, f"draining-{length[0]}", namespace) as story:
+        story.nodes()
+        blocked(story, "a")
+        story.enter("esx1")
+        story.reaches("a", "draining")
+        with outage(story, length[1]):
+            unblock(story, "a")
+            time.sleep(1)
+            assert story.cordoned("a")
+        story.comes_back("a", "esx2")
+        assert story.switched("a") == (1, 1)
+        story.evicted_once(refused=True)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_away_while_powered_off(
+    length: tuple[str, float], yard: Site, running: Running, namespace: str, sandbox: Sandbox
+) -> None:
+    """The host comes back while nobody can see it; the node says what it waits for."""
+    with telling(yard, f"off-{length[0]}", namespace) as story:
+        story.nodes()
+        story.enter("esx1")
+        story.reaches("a", "powered-off")
+        story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
+        with outage(story, length[1]):
+            story.exit("esx1")
+            explain = ("explain", f"node/{story.full('a')}", "--operator", running.url)
+            until(lambda: "cannot be reached" in hostler(sandbox.kubeconfig, *explain).stdout, "it says so", 30)
+            assert story.state("a") == "powered-off"
+        story.comes_back("a", "esx1")
+        assert story.switched("a") == (1, 1)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_away_while_migrated(length: tuple[str, float], yard: Site, running: Running, namespace: str) -> None:
+    """The node is Ready anew, but whether its VM really runs elsewhere is not known: it stays cordoned."""
+    with telling(yard, f"migrated-{length[0]}", namespace) as story:
+        story.nodes()
+        story.kubelet("a", comes_up=False)
+        story.enter("esx1")
+        story.reaches("a", "migrated")
+        with outage(story, length[1]):
+            time.sleep(0.5)
+            story.kubelet("a", comes_up=True)
+            story.wait("a", lambda: story.ready("a") and story.rebooted("a"), "its node is alive")
+            time.sleep(1)
+            assert story.cordoned("a")
+        story.comes_back("a", "esx2")
+        assert story.switched("a") == (1, 1)
+
+
+def test_the_session_expires(yard: Site, running: Running, namespace: str) -> None:
+    with telling(yard, "expired", namespace) as story:
+        story.nodes()
+        story.enter("esx1")
+        story.reaches("a", "powered-off")
+        story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
+        logins = story.site.control("GET", "/state")["logins"]["attempts"]
+        story.site.control("POST", "/sessions/expire")
+        story.exit("esx1")
+        story.comes_back("a", "esx1")
+        assert story.switched("a") == (1, 1)
+        assert story.site.control("GET", "/state")["logins"]["attempts"] > logins
+
+
+# -- the stop button
+
+
+@pytest.fixture
+def fleet(sandbox: Sandbox) -> Iterator[None]:
+    """The CRD; no Fleet afterwards."""
+    assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
+    yield
+    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+
+
+def test_a_pause_stops_it_wherever_it_is(
+    sandbox: Sandbox, fleet: None, yard: Site, running: Running, namespace: str
+) -> None:
+    """Paused while a budget blocks: when the budget is gone, still nothing is evicted and nothing is powered off."""
+    with telling(yard, "paused", namespace) as story:
+        story.nodes()
+        blocked(story, "a")
+        story.enter("esx1")
+        story.wait("a", lambda: story.trail.evictions(), "it drains")
+        assert hostler(sandbox.kubeconfig, "pause", "--why", "a test").returncode == 0
+        time.sleep(1)
+        asked = sum(len(answers) for answers in story.trail.evictions().values())
+        unblock(story, "a")
+        time.sleep(3)
+        assert sum(len(answers) for answers in story.trail.evictions().values()) == asked
+        assert story.state("a") == "draining"
+        assert hostler(sandbox.kubeconfig, "resume").returncode == 0
+        story.reaches("a", "powered-off")
+        assert hostler(sandbox.kubeconfig, "pause", "--why", "a test").returncode == 0
+        story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
+        time.sleep(1)
+        story.exit("esx1")
+        time.sleep(5)
+        assert story.vm("a")["power"] == "poweredOff", "vCenter is not told anything either"
+        assert hostler(sandbox.kubeconfig, "resume").returncode == 0
+        story.comes_back("a", "esx1")
+        assert story.switched("a") == (1, 1)
+        story.evicted_once(refused=True)
