@@ -1,0 +1,75 @@
+"""The leader's own node is emptied: another leads before the first eviction. And what people see meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostler.sandbox import Sandbox
+from tests.real.conftest import Eventually
+from tests.real.operating import Running, hostler, operator
+
+NODE, HOST = "gpu-0", "esx1"
+STATE = "vsphere-maintenance.boeye.net/state"
+POLICY = "hostler.dev/maintenance-policy"
+
+
+def look(sandbox: Sandbox) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(sandbox.kubectl("get", "node", NODE, "-o", "json"))
+    return found
+
+
+def state(sandbox: Sandbox) -> str:
+    return str(look(sandbox)["metadata"].get("annotations", {}).get(STATE, ""))
+
+
+@pytest.fixture
+def flags(sandbox: Sandbox, vcenter: dict[str, Any], tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """Only this node, which waits for its own host: the shared sandbox is left as it was."""
+    password = tmp_path / "password"
+    password.write_text(vcenter["password"])
+    sandbox.kubectl("annotate", "node", NODE, f"{POLICY}=wait", "--overwrite")
+    yield (
+        "--vcenter-host", f"{vcenter['host']}:{vcenter['port']}", "--vcenter-user", vcenter["user"],
+        "--vcenter-password-file", str(password), "--vcenter-ca-bundle", vcenter["ca_bundle"],
+        "--gpu-node-label", f"kubernetes.io/hostname={NODE}", "--drain-timeout-seconds", "15",
+    )  # fmt: skip
+    sandbox.kubectl("annotate", "node", NODE, f"{POLICY}-")
+
+
+def test_the_leader_hands_over_before_its_own_node_is_emptied(
+    sandbox: Sandbox, namespace: str, tmp_path: Path, eventually: Eventually, flags: tuple[str, ...]
+) -> None:
+    with operator(sandbox, tmp_path, namespace, *flags, "--node-name", NODE, name="here") as here:
+        here.said("leading")
+        with operator(sandbox, tmp_path, namespace, *flags, name="there") as there:
+            there.said(f"vCenter {flags[1]} is connected.")
+            asked(sandbox, there, "plan", HOST, wants=f"{NODE} would be emptied and stopped")
+            sandbox.maintenance(HOST, "enter")
+            eventually(lambda: state(sandbox) == "powered-off", 120, "the node is emptied and its VM off")
+            assert here.said("our own node goes out of service; handing the lease over")
+            assert not evictions(here), "not by the one that would be evicted"
+            assert evictions(there)
+            asked(sandbox, there, "status", wants="powered-off")
+            said = hostler(sandbox.kubeconfig, "explain", f"node/{NODE}", "--operator", there.url)
+            assert f"waits for {HOST}" in said.stdout or "still holds" in said.stdout, said.stdout
+            sandbox.maintenance(HOST, "cancel")
+            eventually(lambda: state(sandbox) == "", 180, "it is back in service on its own host")
+            node = look(sandbox)
+            assert not node["spec"].get("unschedulable")
+            assert "hostler.dev/holds" not in node["metadata"]["annotations"]
+            assert not [taint for taint in node["spec"].get("taints", []) if "out-of-service" in taint["key"]]
+
+
+def evictions(running: Running) -> list[str]:
+    return [line["name"] for line in running.lines() if line.get("event") == "wrote" and line.get("verb") == "evict"]
+
+
+def asked(sandbox: Sandbox, running: Running, *words: str, wants: str) -> None:
+    done = hostler(sandbox.kubeconfig, "maintenance", *words, "--operator", running.url)
+    assert done.returncode == 0, done.stderr
+    assert wants in done.stdout, done.stdout + done.stderr
