@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,31 @@ def test_what_is_left_behind_is_found_and_a_vcenter_is_asked(
     assert "No operator answers" in about(found, "operator")[0][1]
     level, why = about(found, f"vCenter {login['VCENTER_HOST']}")[0]
     assert (level, "refuses our user or password" in why) == ("problem", True)
+
+
+def test_a_bundle_has_everything_but_the_secrets(
+    sandbox: Sandbox, make_node: MakeNode, vcenter: dict[str, Any], namespace: str, tmp_path: Path
+) -> None:
+    node = make_node()
+    sandbox.kubectl("annotate", "node", node, f"example.com/note=the password is {vcenter['password']}")
+    file = tmp_path / "bundle.tar.gz"
+    env = {
+        **environment(sandbox.kubeconfig),
+        "VCENTER_HOST": f"{vcenter['host']}:{vcenter['port']}",
+        "VCENTER_USER": vcenter["user"],
+        "VCENTER_PASSWORD": vcenter["password"],
+    }
+    with operator(sandbox, tmp_path, namespace) as running:
+        running.said("leading")
+        words = ["bundle", "--file", str(file), "--operator", running.url, "--namespace", namespace]
+        done = subprocess.run([sys.executable, "-m", "hostler", *words], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        again = subprocess.run([sys.executable, "-m", "hostler", *words], env=env, capture_output=True, text=True)
+        assert again.returncode == Exit.REFUSED
+    assert file.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(file) as archive:
+        parts = {one.name.partition("/")[2]: archive.extractfile(one).read().decode() for one in archive}  # type: ignore[union-attr]
+    assert node in parts["kubernetes/nodes.json"]
+    assert json.loads(parts["operator/status.json"])["leads"] is True
+    assert "maintenance is off" in parts["operator/maintenance.json.missing"], "what could not be had says why"
+    assert not any(vcenter["password"] in text for text in parts.values())

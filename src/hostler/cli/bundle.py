@@ -1,0 +1,128 @@
+"""`hostler bundle`: everything somebody else needs to understand a problem, in one file, without secrets."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from hostler import __version__
+from hostler.cli import flags, say
+from hostler.cli.explain import ASKING
+from hostler.errors import Complaint, Exit
+from hostler.settings import maintenance
+from hostler.settings.foundation import LEASE_NAME, NAMESPACE, OPERATOR
+from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from hostler.kube.client import Client
+
+app = typer.Typer()
+LOG_LINES = 5000
+READ_API = ("status", "config", "maintenance")
+
+
+@app.command()
+@flags.takes(*ASKING, *maintenance.SETTINGS)
+def bundle(
+    settings: Settings,
+    file: Annotated[Path, typer.Option("--file", "-f", help="Where to write it.")] = Path("hostler-bundle.tar.gz"),
+) -> None:
+    """Write a support archive: status, settings, nodes, events, lease and logs, with every secret removed.
+
+    What could not be read is named in it, with the reason. Look through it before you send it.
+    """
+    from hostler.cli.cluster import ask_cluster
+    from hostler.fleet.redact import redact, redact_text
+
+    if file.exists():
+        raise Complaint(f"{file} is there already.", hint="Name another with --file.", code=Exit.REFUSED)
+    known = [str(one.value) for one in settings if one.setting.secret and one.value]
+    gathered = ask_cluster(settings, lambda client: _gather(client, settings))
+    parts: dict[str, bytes] = {}
+    for name, found in gathered.items():
+        text = found if isinstance(found, str) else _json(redact(found, known))
+        parts[name] = redact_text(text, known).encode()
+    _write(file, parts)
+    size = f"{len(parts)} files, {file.stat().st_size / 1024:.0f} KiB"
+    say.note(f"Wrote {file}: {size}. Secrets are removed; look through it before you send it.")
+
+
+def _json(data: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(data)).decode()
+
+
+async def _gather(client: Client, settings: Settings) -> dict[str, Any]:
+    """Each part by its name; a part that cannot be had says why in its place."""
+    parts: dict[str, Any] = {"about.json": {"version": __version__, "made": time.strftime("%FT%TZ", time.gmtime())}}
+    for name, look in _looks(client, settings):
+        try:
+            parts[name] = await look()
+        except Complaint as complaint:
+            parts[f"{name}.missing"] = complaint.sentence
+        except Exception as error:  # noqa: BLE001  # one part that fails must not cost the others
+            parts[f"{name}.missing"] = f"{type(error).__name__}: {error}"
+    return parts
+
+
+def _looks(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[], Awaitable[Any]]]]:
+    from hostler.fleet import remote
+
+    namespace, lease = settings[NAMESPACE], settings[LEASE_NAME]
+
+    def read(path: str) -> Callable[[], Awaitable[Any]]:
+        async def look() -> Any:
+            return msgspec.json.decode(await client.request("GET", path))
+
+        return look
+
+    def ask(path: str) -> Callable[[], Awaitable[Any]]:
+        async def look() -> Any:
+            if settings[OPERATOR]:
+                return await remote.ask_url(settings[OPERATOR], path, dict[str, Any])
+            return await remote.ask_leader(client, namespace, lease, path, dict[str, Any])
+
+        return look
+
+    yield "kubernetes/version.json", read("/version")
+    yield "kubernetes/nodes.json", read("/api/v1/nodes")
+    yield "kubernetes/fleet.json", read("/apis/hostler.dev/v1alpha1/fleets")
+    yield "kubernetes/lease.json", read(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}")
+    yield "kubernetes/pods.json", read(f"/api/v1/namespaces/{namespace}/pods")
+    events = "/apis/events.k8s.io/v1/events?fieldSelector=reportingController%3Dhostler"
+    yield "kubernetes/events.json", read(events)
+    yield "kubernetes/stopped-vms.json", read(f"/api/v1/namespaces/{namespace}/configmaps/hostler-stopped-vms")
+    yield "logs.txt", lambda: _logs(client, namespace)
+    for word in READ_API:
+        yield f"operator/{word}.json", ask(f"/v1/{word}")
+
+
+async def _logs(client: Client, namespace: str) -> str:
+    """The end of the log of every pod in the operator's namespace."""
+    from hostler.kube.kinds import POD
+    from hostler.kube.records import Pod
+
+    said = []
+    for pod in await client.list(POD, namespace, type=Pod):
+        name = pod.metadata.name
+        log = await client.request("GET", POD.path(namespace, name, "log"), params={"tailLines": str(LOG_LINES)})
+        said.append(f"==> {name}\n{log.decode(errors='replace')}")
+    return "\n".join(said) or f"There is no pod in namespace {namespace}: the operator runs elsewhere."
+
+
+def _write(file: Path, parts: dict[str, bytes]) -> None:
+    try:
+        with tarfile.open(file, "x:gz") as archive:
+            for name, data in parts.items():
+                entry = tarfile.TarInfo(f"hostler-bundle/{name}")
+                entry.size, entry.mode, entry.mtime = len(data), 0o600, int(time.time())
+                archive.addfile(entry, io.BytesIO(data))
+        file.chmod(0o600)
+    except OSError as error:
+        raise Complaint(f"{file} cannot be written: {error.strerror}.", code=Exit.SETTING) from error
