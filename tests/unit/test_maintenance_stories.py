@@ -32,6 +32,8 @@ from hostler.maintenance.model import (
     State,
     read_mark,
 )
+from hostler.vsphere.decode import Change
+from hostler.vsphere.inventory import Batch
 from hostler.vsphere.records import RELOCATE, Backing, Host, Task, Vm, VmDevice
 from tests.unit.maintenance_world import NOW, Play, fixed, pair
 
@@ -313,6 +315,25 @@ def test_parked_nodes_do_not_hold_a_slot() -> None:
     play.enter("esx1")
     play.run(30)
     assert play.state("a") == play.state("b") == "powered-off"
+
+
+def test_whoever_cannot_go_on_keeps_nobody_waiting() -> None:
+    """a cannot be read in the middle of its stop: b has its turn."""
+    play = alone()
+    play.host("esx1", 2)
+    play.worker("b", "esx1")
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        play.tick()
+    play.put(Vm, "vm-a", unread=("runtime.powerState: NoPermission",))
+    play.run(15)
+    assert play.state("a") == "draining"
+    assert play.state("b") == "powered-off"
+    told = Change(Vm, "vm-a", {"power": "poweredOn"}, told=("runtime.powerState",))
+    play.inventory.apply(Batch((told,), play.now))
+    play.run(10)
+    assert play.state("a") == "powered-off"
 
 
 def test_pods_left_at_the_deadline_are_let_go_once_the_machine_is_off() -> None:

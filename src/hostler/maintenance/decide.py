@@ -388,7 +388,9 @@ def _mark(view: View, what: Marked) -> Decision | None:
     wish = subject.wish
     mark = Mark(subject.name, subject.origin, subject.annotations.get(SINCE, ""), what,
                 str(wish) if not isinstance(wish, Unknown) else str(Wish.MIGRATE))  # fmt: skip
-    if subject.mark == mark or (known.number >= MARK_TRIES and view.now < known.not_before):
+    if mark in (subject.mark, subject.remembered.marked) or (
+        known.number >= MARK_TRIES and view.now < known.not_before
+    ):
         return None
     if known.number and view.now < known.not_before and what is Marked.DRAINING:
         return None  # while draining nothing depends on it

@@ -134,7 +134,7 @@ class Hands:
         if vcenter.name not in self.memory.unmarkable:
             outcome = await vcenter.mark(vm, mark.text() if mark is not None else "")
             if not isinstance(outcome, Refused):
-                self.memory.note(name, mark=type(subject.remembered.mark)())
+                self.memory.note(name, mark=type(subject.remembered.mark)(), marked=mark)
                 await self.marks.keep(vcenter.name, vm, None, why)
                 return
             if outcome.kind not in _UNMARKABLE:
@@ -143,6 +143,7 @@ class Hands:
             self._no_marks(vcenter.name, outcome)
         try:
             await self.marks.keep(vcenter.name, vm, mark, why)
+            self.memory.note(name, marked=mark)
         except (ApiError, Unreachable) as error:
             self.memory.failed(name, "mark", str(error), self.clock())
             log.warning("a VM could not be marked anywhere", vm=vm, error=str(error))

@@ -17,6 +17,9 @@ from hostler.maintenance.hosts import vm_doubt
 from hostler.maintenance.model import SHUTDOWN_SINCE, TARGET, Policy, Site, State, Subject, World
 from hostler.vsphere.records import Vm
 
+# A VM that vCenter does not let us stop after so many tries keeps nobody else waiting any more.
+STUCK_TRIES = 3
+
 
 class Ledger:
     def __init__(self, world: World, policy: Policy, now: Instant) -> None:
@@ -29,12 +32,14 @@ class Ledger:
             if subject.busy is not None and subject.busy.state is State.DRAINING:
                 self._drains.add(subject.name)
                 self.room = self.room.after(subject.name)
-            elif subject.state is State.DRAINING and subject.annotations.get(SHUTDOWN_SINCE):
-                self._drains.add(subject.name)
             self._note_promise(subject, world)
-        for subject in world.subjects:
-            if subject.state is State.DRAINING and not self._stuck(subject, world, policy, now):
-                self.take_slot(subject.name)
+        begun = [one for one in world.subjects if one.state is State.DRAINING]
+        going = [one for one in begun if not self._stuck(one, world, policy, now)]
+        for subject in going:
+            if subject.annotations.get(SHUTDOWN_SINCE):
+                self._drains.add(subject.name)  # it is on its way: beyond the limit, if need be
+        for subject in going:
+            self.take_slot(subject.name)
 
     @property
     def drains(self) -> tuple[str, ...]:
@@ -97,6 +102,8 @@ class Ledger:
         hold = held_by(subject.node, MAINTENANCE) if subject.node is not None else None
         if isinstance(hold, Unknown) or (hold is not None and bool(hold.yielded)):
             return True
+        if subject.annotations.get(SHUTDOWN_SINCE):
+            return subject.remembered.power.number >= STUCK_TRIES
         return self.drained(subject, policy, now).state in (drain.State.UNKNOWN, drain.State.REFUSED)
 
 

@@ -104,12 +104,9 @@ class Mark:
 
     def text(self) -> str:
         """A sentence for the vSphere administrator, which `read_mark` understands again."""
-        doing = "is emptying this VM's node" if self.what is Marked.DRAINING else "stopped this VM"
-        back = "" if self.what is Marked.DRAINING else " and starts it again"
-        return (
-            f"Hostler {doing}{back}: ESXi host {self.host} goes into maintenance "
-            f"(node={self.node} host={self.host} since={self.since} policy={self.policy} {self.what})"
-        )
+        doing = "is emptying this VM's node" if self.what is Marked.DRAINING else "stopped this VM and starts it again"
+        told = f"node={self.node} host={self.host} since={self.since} policy={self.policy} {self.what}"
+        return f"Hostler {doing}: its ESXi host goes into maintenance ({told})"
 
 
 def read_mark(text: str) -> Mark | None:
@@ -169,6 +166,7 @@ class Remembered:
     power: Attempts = Attempts()
     relocate: Attempts = Attempts()
     mark: Attempts = Attempts()
+    marked: Mark | None = None  # what the VM was last told to say; not repeated, whatever vCenter makes of it
     pending: Pending | None = None
     relocate_asked: str = ""  # the relocate-since it was asked under
     relocating: Instant | None = None  # for a VM without a node to write it on
