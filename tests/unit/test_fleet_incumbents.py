@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,6 +136,13 @@ def test_absent_is_only_said_on_complete_looks_with_no_lease_that_may_still_be_r
 
 def test_nothing_dangerous_is_on_by_default() -> None:
     assert {choice.capability.name for choice in choose((), ()) if choice.on} == {"fleet", "holds"}
+
+
+@pytest.mark.parametrize("given", ["VCENTER_HOST", "VCENTERS_FILE"])
+def test_any_configured_vcenter_switches_maintenance_on(given: str) -> None:
+    chosen = {choice.capability.name: choice for choice in choose((), (given,))}
+    assert chosen["maintenance"].on
+    assert given in chosen["maintenance"].why
 
 
 def test_every_choice_has_a_sentence() -> None:

@@ -88,6 +88,7 @@ async def operator() -> AsyncIterator[str]:
         registry, guard, status, resolve({}, env), identity="pod-1_x", leadership=lambda: "another leads", dry_run=True
     )
     reads.mount(server)
+    reads.off(server, "/v1/maintenance", "maintenance")
     await server.start()
     try:
         yield server.url
@@ -117,6 +118,11 @@ def test_names_with_a_slash_are_names() -> None:
     answer = ask(lambda url: ask_url(url, "/v1/explain/agent/ns/host-1", Answer))
     assert isinstance(answer, Answer)
     assert answer.explanations[0].outcome == "ns/host-1 is bound."
+
+
+def test_a_read_of_what_is_switched_off_says_so() -> None:
+    with pytest.raises(Complaint, match="It needs VCENTER_HOST or VCENTERS_FILE, which is not set"):
+        ask(lambda url: ask_url(url, "/v1/maintenance", Answer))
 
 
 def test_plan_names_the_actions() -> None:

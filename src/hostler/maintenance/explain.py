@@ -29,6 +29,7 @@ from hostler.maintenance.model import (
     STATE,
     Decision,
     InDoubt,
+    Pass,
     Site,
     Subject,
     Wish,
@@ -142,9 +143,9 @@ class MaintenanceExplainers:
     def esxi(self, name: str) -> Explanation | None:
         for vcenter, site in self._sites():
             for host in site.hosts_named(name):
-                _, found = self.keeper.look()
+                world, found = self.keeper.look()
                 here = {vm.name for vm in site.vms_on(host.moref)}
-                rows = [one for one in self.rows() if one.vm in here or one.maintenance_of == name]
+                rows = [one for one in self.rows(world, found) if one.vm in here or one.maintenance_of == name]
                 rules = tuple(RuleSeen(one.node, one.state or one.phase, f"{one.why}. {one.next}") for one in rows)
                 foreign = [vm for one in found.hanging if one.host == name for vm in one.vms]
                 said = f" VMs that are not ours keep it waiting: {', '.join(foreign)}." if foreign else ""
@@ -250,16 +251,15 @@ class MaintenanceExplainers:
 
     # -- everything
 
-    def rows(self) -> tuple[Row, ...]:
-        world, found = self.keeper.look()
+    def rows(self, world: World, found: Pass) -> tuple[Row, ...]:
         subjects = {one.name: one for one in world.subjects}
         shown = (one for one in found.decisions if one.state is not None or one.phase not in _QUIET)
         return tuple(_row(subjects[one.subject], one, world) for one in shown if _listed(subjects[one.subject], one))
 
     def status(self, notes: Iterable[str]) -> MaintenanceStatus:
-        _, found = self.keeper.look()
+        world, found = self.keeper.look()
         return MaintenanceStatus(
-            self.rows(),
+            self.rows(world, found),
             tuple(Waiting(one.host, one.vcenter, one.vms) for one in found.hanging),
             tuple(Standing(one.name, one.link.connected, one.link.sentence) for one in self.vcenters),
             tuple(notes),
