@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 from hostler import __version__
-from hostler.cli import about, bundle, crds, doctor, explain, ingress, install, maintenance, nodes, run, say, stop
+from hostler.cli import about, agent, bundle, crds, doctor, explain, ingress, install, maintenance, nodes, run, say, stop
 from hostler.errors import Complaint, Exit
 
 app = typer.Typer(
@@ -40,7 +40,7 @@ def root(
     """Looks after the hosts under Kubernetes clusters for their whole life."""
 
 
-for group in (run, about, stop, nodes, explain, doctor, bundle, crds):
+for group in (run, about, stop, nodes, explain, doctor, bundle, crds, agent):
     app.add_typer(group.app)
 app.add_typer(ingress.app, name="ingress")
 app.add_typer(maintenance.app, name="maintenance")

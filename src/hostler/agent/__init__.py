@@ -1,0 +1,1 @@
+"""What runs on a node: a next-step runner in a privileged pod. Standard library only; stands alone; never registers."""

@@ -1,0 +1,72 @@
+"""The agent's command line: everything comes from the pod spec, as environment. `python -m hostler.agent`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import threading
+from types import FrameType
+
+from hostler.agent import steps
+from hostler.agent.executor import ENTER_HOST, Executor
+from hostler.agent.fetch import Web
+from hostler.agent.host import Host
+from hostler.agent.hub import Hub
+from hostler.agent.problem import Refusal
+from hostler.agent.runner import Runner, log
+
+NEEDED = ("HUB_URL", "INFRA_ENV_ID", "HOST_ID", "TOKEN_FILE")
+OPTIONAL = {
+    "CA_FILE": "certificates to trust; without it the system's",
+    "HOST_MOUNT": "where the host's root is mounted; /host",
+    "EXPECTED_BOOT_ID": "the boot this reclaim began in",
+    "ENTER_HOST": "words before a command of the host; nsenter into its init",
+    "RETRY_SECONDS": "the first pause before another attempt; 1",
+    "STAY": "true: wait to be ended when it is over, as a DaemonSet's pod should",
+}
+
+
+def main(arguments: list[str]) -> int:
+    missing = [name for name in NEEDED if not os.environ.get(name)]
+    if missing or arguments:
+        log(f"The agent takes its settings from the environment; missing: {', '.join(missing) or 'nothing'}.")
+        for name, meaning in OPTIONAL.items():
+            log(f"  {name}: {meaning}")
+        return 3
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    try:
+        runner = _runner(stopping)
+    except (Refusal, ValueError) as error:
+        log(str(error))
+        return 3
+    runner.run()
+    if os.environ.get("STAY", "").lower() in ("true", "yes", "1"):
+        stopping.wait()  # a DaemonSet would start an ended agent again and again
+    return 0
+
+
+def _runner(stopping: threading.Event) -> Runner:
+    given = os.environ
+    pause = float(given.get("RETRY_SECONDS") or 1)
+    web = Web(given.get("CA_FILE", ""), pause)
+    return Runner(
+        host=Host(given.get("HOST_MOUNT") or "/host"),
+        web=web,
+        executor=Executor(shlex.split(given["ENTER_HOST"]) if given.get("ENTER_HOST") else ENTER_HOST),
+        hub=Hub(web, given["HUB_URL"], given["INFRA_ENV_ID"], given["HOST_ID"], given["TOKEN_FILE"]),
+        pod=steps.Pod(given["INFRA_ENV_ID"], given.get("EXPECTED_BOOT_ID", "")),
+        stopping=stopping,
+        pause=pause,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

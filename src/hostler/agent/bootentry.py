@@ -1,0 +1,159 @@
+"""From files on the boot partition to a host whose next boot is discovery; and all the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from hostler.agent import bls, entry, selection
+from hostler.agent.executor import Executor
+from hostler.agent.fetch import Fetched, measure
+from hostler.agent.host import Host
+from hostler.agent.loaders import Kind, Loader, detect, loader_variable, path_for_loader, path_from_loader, read_entries
+from hostler.agent.problem import Reason, Refusal
+from hostler.agent.selection import Selected
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file of ours on the host, and what it must be."""
+
+    path: str
+    expected: Fetched
+
+
+@contextmanager
+def writable(host: Host, executor: Executor, path: str) -> Iterator[None]:
+    """RHCOS mounts /boot read-only: writable while we write, as it was afterwards."""
+    mount = host.mount_of(path)
+    if not mount.read_only:
+        yield
+        return
+    executor.run("mount", "-o", "remount,rw", mount.point)
+    try:
+        yield
+    finally:
+        executor.run("mount", "-o", "remount,ro", mount.point)
+
+
+def write(
+    host: Host, loader: Loader, executor: Executor, kernel: Artifact, initrd: Artifact, words: Sequence[str]
+) -> Selected:
+    """Write the entry, choose it for the next boot, and read everything back; or take it all back and say why not."""
+    try:
+        selected = _write(host, loader, executor, kernel, initrd, words)
+        verify(host, loader, kernel, initrd, selected)
+    except Refusal as refusal:
+        try:
+            undo_entry(host, loader, executor)
+        except Refusal as also:
+            raise Refusal(refusal.reason, f"{refusal.sentence} It could not be taken back: {also.sentence}") from also
+        raise
+    return selected
+
+
+def _write(
+    host: Host, loader: Loader, executor: Executor, kernel: Artifact, initrd: Artifact, words: Sequence[str]
+) -> Selected:
+    linux = path_for_loader(host, loader, kernel.path)
+    image = path_for_loader(host, loader, initrd.path)
+    file = entry.FILES[loader.kind]
+    if loader.kind is Kind.GRUB_PLAIN:
+        if "custom.cfg" not in loader.grub_config:
+            raise Refusal(
+                Reason.UNKNOWN_BOOTLOADER,
+                f"{loader.grub_dir}/grub.cfg reads neither entries nor a custom.cfg, so nothing can be added to it.",
+            )
+        custom = f"{loader.grub_dir}/custom.cfg"
+        selection.note(host, loader, {"custom": custom})
+        ours = entry.menuentry(linux, image, words)
+        host.write(custom, entry.with_menuentry(host.text(custom) or "", ours).encode())
+        return selection.select_grub(host, loader, file)
+    text = entry.snippet(loader.kind, linux, image, words)
+    if loader.kind is Kind.SYSTEMD_BOOT and selection.systemd_counts(host, loader, bls.parse(entry.COUNTED, text)):
+        file = entry.COUNTED
+    selection.note(host, loader, {"entry": f"{loader.entries}/{file}"})
+    host.write(f"{loader.entries}/{file}", text.encode())
+    if loader.kind is Kind.SYSTEMD_BOOT:
+        return selection.select_systemd(host, loader, executor, file)
+    if loader.kind is Kind.ZIPL:
+        executor.run("zipl")
+        return Selected(file.removesuffix(bls.SUFFIX), "zipl's default", False)
+    return selection.select_grub(host, loader, file.removesuffix(bls.SUFFIX))
+
+
+def verify(host: Host, loader: Loader, kernel: Artifact, initrd: Artifact, selected: Selected) -> None:
+    """Read back from disk what the loader will read: files whole, paths right, entry chosen."""
+    linux, image = _paths_in_entry(host, loader, selected)
+    for spelled, artifact in ((linux, kernel), (image, initrd)):
+        path = path_from_loader(host, loader, spelled)
+        if not spelled or not host.is_file(path):
+            # systemd-boot would hide such an entry without a word.
+            raise Refusal(Reason.ENTRY_NOT_VERIFIABLE, f"The entry names {spelled or 'nothing'}, which is not there.")
+        if measure(host.at(path)) != artifact.expected:
+            raise Refusal(Reason.ENTRY_NOT_VERIFIABLE, f"{path} on the host is not what was downloaded.")
+    would = _would_start(host, loader)
+    if would != selected.file:
+        raise Refusal(
+            Reason.ENTRY_NOT_VERIFIABLE,
+            f"{loader.kind.value} would start {would or 'no entry'}, not {selected.file}.",
+        )
+
+
+def _paths_in_entry(host: Host, loader: Loader, selected: Selected) -> tuple[str, str]:
+    if loader.kind is Kind.GRUB_PLAIN:
+        linux, initrd, _ = entry.parse_menuentry(host.text(f"{loader.grub_dir}/custom.cfg") or "")
+        return linux, initrd
+    file = selected.file if selected.file.endswith(bls.SUFFIX) else selected.file + bls.SUFFIX
+    written = bls.parse(file, host.text(f"{loader.entries}/{file}") or "")
+    return written.get("linux"), written.get("initrd")
+
+
+def _would_start(host: Host, loader: Loader) -> str:
+    if loader.kind is Kind.SYSTEMD_BOOT:
+        return selection.chosen_by_systemd(host, loader)
+    if loader.kind is Kind.ZIPL:
+        ordered = bls.order_rhel(read_entries(host, loader.entries))
+        return ordered[0].id if ordered else ""
+    return selection.grub_state(host, loader).next()
+
+
+def undo(host: Host, executor: Executor) -> bool:
+    """Take back whatever we put on this host: it starts its installed system again. Says whether there was anything."""
+    try:
+        loader = detect(host)
+    except Refusal:
+        return False  # without a loader we know, nothing was ever written
+    if not host.is_dir(loader.discovery):
+        return False
+    with writable(host, executor, loader.discovery):
+        undo_entry(host, loader, executor)
+        for name in host.names(loader.discovery):
+            host.remove(f"{loader.discovery}/{name}")
+        host.remove(loader.discovery)
+    return True
+
+
+def undo_entry(host: Host, loader: Loader, executor: Executor) -> None:
+    """The entry and its selection are gone; the downloads stay, so that another attempt can use them."""
+    noted = selection.noted(host, loader)
+    if not noted:
+        return
+    if "grubenv" in noted:
+        selection.restore_grub(host, loader, noted["grubenv"])
+    if "custom" in noted:
+        kept = entry.without_menuentry(host.text(noted["custom"]) or "")
+        if kept:
+            host.write(noted["custom"], kept.encode())
+        else:
+            host.remove(noted["custom"])
+    if "entry" in noted:
+        for name in host.names(loader.entries):
+            if "assisted-discovery" in name:  # a counter in the name may have moved
+                host.remove(f"{loader.entries}/{name}")
+        if loader.kind is Kind.ZIPL:
+            executor.run("zipl")
+    if "oneshot" in noted and loader_variable(host, "LoaderEntryOneShot") == noted["oneshot"]:
+        executor.run("bootctl", "set-oneshot", "")
+    host.remove(f"{loader.discovery}/{selection.NOTE}")

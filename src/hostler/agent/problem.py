@@ -1,0 +1,33 @@
+"""Why a step could not be done: a word for the hub and a sentence for the person who reads it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Reason(Enum):
+    """One word per cause; it becomes the reason of the Agent's condition."""
+
+    NO_SPACE = "NoSpace"
+    ARTIFACTS_UNAVAILABLE = "ArtifactsUnavailable"
+    DOWNLOAD_FAILED = "DownloadFailed"
+    WRONG_HASH = "WrongHash"
+    UNTRUSTED_CERTIFICATE = "UntrustedCertificate"
+    UNKNOWN_BOOTLOADER = "UnknownBootloader"
+    SECURE_BOOT = "SecureBoot"
+    ENTRY_NOT_VERIFIABLE = "EntryNotVerifiable"
+    BAD_ARGUMENTS = "BadArguments"
+    COMMAND_FAILED = "CommandFailed"
+    DISK_FAILED = "DiskFailed"
+    REBOOT_FAILED = "RebootFailed"
+    BOOTED_BACK = "BootedBack"
+    UNKNOWN_STEP = "UnknownStep"
+
+
+class Refusal(Exception):
+    """A step that is not done, or not done to the end. Nothing was left half-written."""
+
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+        self.sentence = sentence

@@ -1,0 +1,162 @@
+"""The two steps the hub can ask for. Each may be repeated at any point; each leaves the host as it was if it fails."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostler.agent import bootentry, options, secureboot
+from hostler.agent.executor import Executor
+from hostler.agent.fetch import Fetched, Web, measure
+from hostler.agent.host import Host
+from hostler.agent.loaders import Loader, detect
+from hostler.agent.problem import Reason, Refusal
+
+DOWNLOAD = "download-boot-artifacts"
+REBOOT = "reboot-for-reclaim"
+# Left free on the boot partition: the installed system's own next kernel belongs there too.
+SLACK = 8 * 1024 * 1024
+Say = Callable[[str, int], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One file to fetch: from where, to which path of the host, with which hash if one was announced."""
+
+    url: str
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Pod:
+    """What the pod spec said about this host: the expected boot id and the InfraEnv, for names of files."""
+
+    infra_env: str
+    expected_boot_id: str
+
+
+def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapping[str, Any], say: Say) -> str:
+    """Fetch kernel and initrd, write the entry, choose it, verify. Returns what was done, as JSON."""
+    loader = detect(host)
+    kernel, initrd = _wanted(loader, pod, arguments)
+    words = options.words(
+        _text(arguments, "rootfs_url"), host.command_line(), options.parse_arguments(arguments.get("kernel_arguments"))
+    )
+    _check_space(host, web, loader, (kernel, initrd))
+    if rootfs := _text(arguments, "rootfs_url"):
+        web.look(rootfs)  # the discovery system fetches it itself; not being there is better known now
+    with bootentry.writable(host, executor, loader.discovery):
+        got_kernel = _fetch(host, web, kernel, "kernel", say)
+        trust = secureboot.check(host, kernel.path)
+        got_initrd = _fetch(host, web, initrd, "initrd", say)
+        selected = bootentry.write(
+            host,
+            loader,
+            executor,
+            bootentry.Artifact(kernel.path, got_kernel),
+            bootentry.Artifact(initrd.path, got_initrd),
+            words,
+        )
+    return json.dumps(
+        {
+            "loader": loader.kind.value,
+            "evidence": list(loader.evidence),
+            "entry": selected.file,
+            "selected_by": selected.how,
+            "falls_back": selected.falls_back,
+            "secure_boot": trust,
+            "kernel": {"bytes": got_kernel.size, "sha256": got_kernel.sha256},
+            "initrd": {"bytes": got_initrd.size, "sha256": got_initrd.sha256},
+        },
+        sort_keys=True,
+    )
+
+
+def reboot(host: Host, executor: Executor, pod: Pod) -> str:
+    """Restart the host; never a second time. A host that is already on another boot came back to its old system."""
+    now = host.boot_id()
+    if pod.expected_boot_id and now != pod.expected_boot_id:
+        bootentry.undo(host, executor)
+        raise Refusal(
+            Reason.BOOTED_BACK,
+            f"The host was restarted (boot {now}, before {pod.expected_boot_id}) and is in its installed system again; "
+            "the discovery entry was removed from it.",
+        )
+    executor.run("systemctl", "reboot", reason=Reason.REBOOT_FAILED)
+    return json.dumps({"boot_id": now})
+
+
+def _wanted(loader: Loader, pod: Pod, arguments: Mapping[str, Any]) -> tuple[Wanted, Wanted]:
+    name = re.sub(r"[^A-Za-z0-9-]", "-", pod.infra_env) or "discovery"
+    return (
+        Wanted(_required(arguments, "kernel_url"), f"{loader.discovery}/vmlinuz", _hash(arguments, "kernel_sha256")),
+        Wanted(
+            _required(arguments, "initrd_url"),
+            f"{loader.discovery}/{name}-initrd.img",
+            _hash(arguments, "initrd_sha256"),
+        ),
+    )
+
+
+def _check_space(host: Host, web: Web, loader: Loader, files: tuple[Wanted, ...]) -> None:
+    """Ask for the sizes first: a boot partition that is filled up is worse than one without our files."""
+    needed = 0
+    for wanted in files:
+        size = web.look(wanted.url).size
+        if size is None:
+            raise Refusal(Reason.ARTIFACTS_UNAVAILABLE, f"{wanted.url} does not say how large it is.")
+        for there in (wanted.path, f"{wanted.path}.part"):
+            place = host.at(there)
+            size -= place.stat().st_size if place.is_file() else 0
+        needed += max(0, size)
+    free = host.free(loader.discovery)
+    if needed + SLACK > free:
+        raise Refusal(
+            Reason.NO_SPACE,
+            f"{loader.boot} on the host has {_megabytes(free)} free and {_megabytes(needed + SLACK)} are needed; "
+            "remove old kernels from it.",
+        )
+
+
+def _fetch(host: Host, web: Web, wanted: Wanted, what: str, say: Say) -> Fetched:
+    """The file, from the disk where it is already there with the announced hash."""
+    place = host.at(wanted.path)
+    if wanted.sha256 and place.is_file():
+        found = measure(place)
+        if found.sha256 == wanted.sha256:
+            return found
+    size = web.look(wanted.url).size or 0
+    got = web.download(wanted.url, place, wanted.sha256, lambda done: say(what, done * 100 // max(1, size)))
+    if size and got.size != size:
+        place.unlink(missing_ok=True)
+        raise Refusal(Reason.DOWNLOAD_FAILED, f"{wanted.url} has {got.size} bytes, but {size} were announced.")
+    return got
+
+
+def _required(arguments: Mapping[str, Any], name: str) -> str:
+    found = _text(arguments, name)
+    if not found:
+        raise Refusal(Reason.BAD_ARGUMENTS, f"The step has no {name}.")
+    return found
+
+
+def _text(arguments: Mapping[str, Any], name: str) -> str:
+    found = arguments.get(name, "")
+    if not isinstance(found, str):
+        raise Refusal(Reason.BAD_ARGUMENTS, f"{name} of the step is no text.")
+    return found
+
+
+def _hash(arguments: Mapping[str, Any], name: str) -> str:
+    found = _text(arguments, name).lower()
+    if found and not re.fullmatch(r"[0-9a-f]{64}", found):
+        raise Refusal(Reason.BAD_ARGUMENTS, f"{name} of the step is no sha256.")
+    return found
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:.0f} MB"

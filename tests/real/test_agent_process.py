@@ -1,0 +1,417 @@
+"""The agent as a process of its own, from its one file, against a scratch host and a real server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostler.agent import grubenv
+from hostler.agent.pack import pack
+from tests.real.agent_world import (
+    BOOT_ID,
+    INFRA_ENV,
+    INITRD,
+    KERNEL,
+    Fault,
+    Scratch,
+    Server,
+    answer,
+    download_step,
+    reboot_step,
+    run_agent,
+    start_agent,
+)
+from tests.unit.kube_pki import Authority
+
+NETWORK = "ip=10.0.0.7::10.0.0.1:255.255.255.0::eth0:none"
+
+
+@pytest.fixture(scope="session")
+def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("agent") / "hostler-agent"
+    pack(target)
+    return target
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Scratch:
+    return Scratch(tmp_path / "host")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    found = Server(tmp_path)
+    yield found
+    found.close()
+
+
+def dialect(scratch: Scratch, name: str) -> Scratch:
+    return {
+        "rhel": scratch.rhel,
+        "grub214": scratch.grub214,
+        "debian": scratch.debian,
+        "systemd-boot": scratch.systemd_boot,
+        "zipl": scratch.zipl,
+    }[name]()
+
+
+def reclaim(server: Server, scratch: Scratch, zipapp: Path, **more: str) -> dict[str, object]:
+    """Download and reboot, as the hub would ask; returns what the download step said it did."""
+    server.world.answers = [answer(download_step(server, scratch)), answer(reboot_step(scratch), ends=True)]
+    said = run_agent(server, scratch, zipapp, **more)
+    done = server.world.results
+    assert [one["exit_code"] for one in done] == [0, 0], said
+    found = json.loads(done[0]["output"])
+    assert isinstance(found, dict)
+    return found
+
+
+def test_rhel_gets_the_published_entry_for_one_boot(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    done = reclaim(server, scratch.rhel(), zipapp)
+    assert scratch.text("boot/loader/entries/00-assisted-discovery.conf") == (
+        "title Assisted Installer Discovery\n"
+        "version 999\n"
+        "options random.trust_cpu=on ignition.firstboot ignition.platform.id=metal "
+        f"'coreos.live.rootfs_url={server.url}/rootfs?arch=x86_64&version=4.10' {NETWORK}\n"
+        "linux /boot/discovery/vmlinuz\n"
+        f"initrd /boot/discovery/{INFRA_ENV}-initrd.img\n"
+    )
+    assert (scratch.root / "boot/discovery/vmlinuz").read_bytes() == KERNEL
+    assert (scratch.root / f"boot/discovery/{INFRA_ENV}-initrd.img").read_bytes() == INITRD
+    # The published name makes it the default for ever; the installed system is named so that a failure falls back.
+    env = grubenv.parse((scratch.root / "boot/grub2/grubenv").read_bytes())
+    assert env == {"next_entry": "00-assisted-discovery", "saved_entry": "ostree-2"}
+    assert done["falls_back"] is True
+    assert scratch.commands == ["systemctl reboot"]
+    assert {secret for *_, path, _, secret in server.world.requests if "instructions" in path} == {
+        "secret-of-this-host"
+    }
+    assert {secret for *_, path, _, secret in server.world.requests if "instructions" not in path} == {""}
+
+
+def test_grub_2_14_is_named_so_that_no_digit_leads_and_padded(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    done = reclaim(server, scratch.grub214(), zipapp)
+    entry = scratch.text("boot/loader/entries/zz-assisted-discovery.conf")
+    assert "\n\n" not in entry
+    fields = dict(line.split(" ", 1) for line in entry.splitlines())
+    assert fields["linux"] == "/discovery/vmlinuz"
+    assert (8 + len(fields["linux"]) + len(fields["options"])) % 16 != 0
+    env = grubenv.parse((scratch.root / "boot/grub2/grubenv").read_bytes())
+    assert env == {"next_entry": "zz-assisted-discovery", "saved_entry": "1"}  # 6f3c... would be read as a number
+    assert done["falls_back"] is True
+
+
+def test_grub_without_blscfg_keeps_the_owners_custom_cfg(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    scratch.debian().put("boot/grub/custom.cfg", "set timeout=3\n")
+    reclaim(server, scratch, zipapp)
+    custom = scratch.text("boot/grub/custom.cfg")
+    assert custom.startswith("set timeout=3\n")
+    assert "--id assisted-discovery" in custom
+    assert "linux /boot/discovery/vmlinuz random.trust_cpu=on" in custom  # /boot is no filesystem of its own here
+    env = grubenv.parse((scratch.root / "boot/grub/grubenv").read_bytes())
+    assert env == {"next_entry": "assisted-discovery"}
+    checker, editor = shutil.which("grub-script-check"), shutil.which("grub-editenv")
+    if checker is None or editor is None:
+        print("grub-common is not installed: GRUB's own tools did not look at what was written")
+        return
+    subprocess.run([checker, str(scratch.root / "boot/grub/custom.cfg")], check=True)
+    listed = subprocess.check_output([editor, str(scratch.root / "boot/grub/grubenv"), "list"], text=True)
+    assert listed == "next_entry=assisted-discovery\n"
+
+
+def test_systemd_boot_gets_an_entry_with_one_try_and_no_quotes(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    done = reclaim(server, scratch.systemd_boot(), zipapp)
+    entry = scratch.text("boot/loader/entries/assisted-discovery+1.conf")
+    assert f"coreos.live.rootfs_url={server.url}/rootfs?arch=x86_64&version=4.10 " in entry
+    assert "'" not in entry
+    assert f"initrd /discovery/{INFRA_ENV}-initrd.img" in entry
+    assert (done["selected_by"], done["falls_back"]) == ("boot counting", True)
+    assert scratch.commands == ["systemctl reboot"]
+
+
+@pytest.mark.parametrize("how", ["loader.conf", "firmware", "unified image", "smaller sort-key"])
+def test_systemd_boot_with_another_default_is_told_once(
+    server: Server, scratch: Scratch, zipapp: Path, how: str
+) -> None:
+    scratch.systemd_boot()
+    if how == "loader.conf":
+        scratch.put("boot/loader/loader.conf", "default 6f3c-*\n")
+    elif how == "firmware":
+        scratch.variable("LoaderEntryDefault", "6f3c-6.1.0.conf")
+    elif how == "unified image":
+        scratch.put("boot/EFI/Linux/os.efi", b"MZ")
+    else:
+        scratch.installed_entry("other.conf", sort_key="00")
+    done = reclaim(server, scratch, zipapp)
+    assert (done["entry"], done["selected_by"]) == ("assisted-discovery.conf", "LoaderEntryOneShot")
+    assert scratch.commands == ["bootctl set-oneshot assisted-discovery.conf", "systemctl reboot"]
+
+
+def test_zipl_is_run_and_nothing_is_quoted(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    done = reclaim(server, scratch.zipl(), zipapp)
+    entry = scratch.text("boot/loader/entries/00-assisted-discovery.conf")
+    assert "linux /discovery/vmlinuz\n" in entry
+    assert "'" not in entry
+    assert done["falls_back"] is False
+    assert scratch.commands == ["zipl", "systemctl reboot"]
+
+
+def test_a_read_only_boot_is_writable_only_while_we_write(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    scratch.rhel().mounts("/", "/boot", options="ro")
+    reclaim(server, scratch, zipapp)
+    assert scratch.commands == ["mount -o remount,rw /boot", "mount -o remount,ro /boot", "systemctl reboot"]
+
+
+def test_grub_that_cannot_clear_its_environment_does_not_fall_back(
+    server: Server, scratch: Scratch, zipapp: Path
+) -> None:
+    scratch.rhel().mounts("/", "/boot", kind="btrfs")
+    assert reclaim(server, scratch, zipapp)["falls_back"] is False
+
+
+def failed(server: Server, scratch: Scratch, zipapp: Path, **more: str) -> dict[str, str]:
+    """Ask for the download only, then end; the step failed, and the host is as it was. Returns reason and sentence."""
+    before = snapshot(scratch)
+    server.world.answers = server.world.answers or [answer(download_step(server, scratch)), answer(ends=True)]
+    said = run_agent(server, scratch, zipapp, **more)
+    (result,) = server.world.results
+    assert result["exit_code"] == 1, said
+    assert snapshot(scratch) == before
+    assert "systemctl reboot" not in scratch.commands
+    return {"reason": json.loads(result["output"])["reason"], "sentence": result["error"]}
+
+
+def snapshot(scratch: Scratch) -> dict[str, str]:
+    return {
+        str(place.relative_to(scratch.root)): hashlib.sha256(place.read_bytes()).hexdigest()
+        for place in sorted((scratch.root / "boot").rglob("*"))
+        if place.is_file() and place.name != "bootmap"
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "reason"),
+    [
+        ("/initrd", "huge", "NoSpace"),
+        ("/kernel", "404", "ArtifactsUnavailable"),
+        ("/initrd", "404", "ArtifactsUnavailable"),
+        ("/rootfs", "404", "ArtifactsUnavailable"),
+        ("/kernel", "503", "DownloadFailed"),
+        ("/initrd", "short", "DownloadFailed"),
+    ],
+)
+def test_what_cannot_be_fetched_leaves_the_host_as_it_was(
+    server: Server, scratch: Scratch, zipapp: Path, path: str, kind: str, reason: str
+) -> None:
+    server.world.etags = False  # nothing to resume by: a short body stays short
+    server.world.faults[path] = Fault(kind)
+    found = failed(server, scratch.rhel(), zipapp)
+    assert found["reason"] == reason
+    assert path in found["sentence"] or kind == "huge"
+    if kind == "huge":
+        assert not [one for one in server.world.requests if one[0] == "GET" and one[1] in ("/kernel", "/initrd")]
+
+
+@pytest.mark.parametrize("kind", ["reset", "short"])
+def test_a_broken_download_goes_on_where_it_broke(server: Server, scratch: Scratch, zipapp: Path, kind: str) -> None:
+    server.world.faults["/initrd"] = Fault(kind, times=3)
+    reclaim(server, scratch.rhel(), zipapp)
+    ranges = [range_ for method, path, range_, _ in server.world.requests if (method, path) == ("GET", "/initrd")]
+    assert len(ranges) == 4
+    starts = [int(one.removeprefix("bytes=").rstrip("-")) for one in ranges[1:]]
+    assert starts == sorted(starts)
+    if kind == "short":
+        assert starts[0] == len(INITRD) // 2
+    assert (scratch.root / f"boot/discovery/{INFRA_ENV}-initrd.img").read_bytes() == INITRD
+
+
+@pytest.mark.parametrize("kind", ["no-head", "moved", "503"])
+def test_servers_with_habits(server: Server, scratch: Scratch, zipapp: Path, kind: str) -> None:
+    server.world.faults["/kernel"] = Fault(kind, times=2 if kind == "503" else 10**9)
+    reclaim(server, scratch.rhel(), zipapp)
+
+
+def test_hashes_are_checked_where_given(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    scratch.rhel()
+    step = download_step(server, scratch, initrd_sha256="0" * 64)
+    server.world.answers = [answer(step), answer(ends=True)]
+    found = failed(server, scratch, zipapp)
+    assert found["reason"] == "WrongHash"
+    server.world.reports.clear()
+    step = download_step(server, scratch, initrd_sha256=hashlib.sha256(INITRD).hexdigest())
+    server.world.answers = [answer(step), answer(reboot_step(scratch), ends=True)]
+    run_agent(server, scratch, zipapp)
+    assert [one["exit_code"] for one in server.world.results] == [0, 0]
+
+
+def test_a_certificate_of_another_authority_is_refused(tmp_path: Path, scratch: Scratch, zipapp: Path) -> None:
+    (tmp_path / "files").mkdir()
+    hub, files = Server(tmp_path, tls=True), Server(tmp_path / "files", tls=True)
+    try:
+        hub.world.answers = [answer(download_step(files, scratch.rhel())), answer(ends=True)]
+        found = failed(hub, scratch, zipapp)
+        assert found["reason"] == "UntrustedCertificate"
+        assert "HUB_CA" in found["sentence"]
+        other = tmp_path / "other.pem"
+        other.write_bytes(Authority("another").certificate)
+        process = start_agent(hub, scratch, zipapp, CA_FILE=str(other))
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        process.terminate()
+        process.communicate(timeout=60)
+        assert "the hub's certificate is not trusted" in line
+        assert not [one for one in hub.world.requests if one[3] and one[0] == "POST"][1:]
+    finally:
+        hub.close()
+        files.close()
+
+
+def test_memory_stays_under_thirty_megabytes_over_tls(tmp_path: Path, scratch: Scratch, zipapp: Path) -> None:
+    server = Server(tmp_path, tls=True)
+    try:
+        server.world.files["/initrd"] = INITRD * 50  # 64 MB
+        server.world.answers = [answer(download_step(server, scratch.rhel())), answer()]
+        process = start_agent(server, scratch, zipapp)
+        deadline = time.monotonic() + 120
+        while not server.world.results and time.monotonic() < deadline:
+            time.sleep(0.1)
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        process.terminate()
+        process.communicate(timeout=60)
+        assert [one["exit_code"] for one in server.world.results] == [0]
+        peak = int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0])
+        print(f"peak memory of the agent: {peak / 1024:.1f} MB")
+        assert peak < 30 * 1024
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("name", ["rhel", "grub214", "debian", "systemd-boot", "zipl"])
+def test_booted_back_is_said_once_and_everything_taken_back(
+    server: Server, scratch: Scratch, zipapp: Path, name: str
+) -> None:
+    before = snapshot(dialect(scratch, name))
+    if name == "systemd-boot":
+        scratch.put("boot/loader/loader.conf", "default 6f3c-*\n")
+        before = snapshot(scratch)
+    reclaim(server, scratch, zipapp)
+    assert snapshot(scratch) != before
+    if name == "systemd-boot":
+        entries = scratch.root / "boot/loader/entries"
+        assert (entries / "assisted-discovery.conf").exists()
+    server.world.reports.clear()
+    scratch.put("proc/sys/kernel/random/boot_id", "22222222-2222-4222-8222-222222222222\n")
+    server.world.answers = [answer(reboot_step(scratch), ends=True)]
+    run_agent(server, scratch, zipapp)
+    (result,) = server.world.results
+    assert json.loads(result["output"]) == {"reason": "BootedBack"}
+    assert BOOT_ID in result["error"]
+    assert scratch.commands.count("systemctl reboot") == 1
+    assert snapshot(scratch) == before
+
+
+def test_a_failed_reboot_is_said_and_taken_back(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    before = snapshot(scratch.rhel(saved_entry="ostree-2"))
+    scratch.put("fails-systemctl", "")
+    server.world.answers = [answer(download_step(server, scratch)), answer(reboot_step(scratch), ends=True)]
+    run_agent(server, scratch, zipapp)
+    assert [one["exit_code"] for one in server.world.results] == [0, 1]
+    assert json.loads(server.world.results[1]["output"]) == {"reason": "RebootFailed"}
+    assert "systemctl was told to fail" in server.world.results[1]["error"]
+    assert snapshot(scratch) == before
+
+
+def test_a_cancelled_pod_takes_its_entry_back(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    before = snapshot(scratch.rhel())
+    server.world.answers = [answer(download_step(server, scratch)), answer()]
+    process = start_agent(server, scratch, zipapp)
+    deadline = time.monotonic() + 60
+    while not server.world.results and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert snapshot(scratch) != before
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert snapshot(scratch) == before
+
+
+def test_killed_in_mid_download_it_goes_on(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    scratch.rhel()
+    server.world.slow = 0.05
+    server.world.answers = [answer(download_step(server, scratch))]
+    process = start_agent(server, scratch, zipapp)
+    part = scratch.root / f"boot/discovery/{INFRA_ENV}-initrd.img.part"
+    deadline = time.monotonic() + 60
+    while not (part.exists() and part.stat().st_size > 200_000) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.communicate(timeout=60)
+    server.world.slow = 0
+    server.world.requests.clear()
+    reclaim(server, scratch, zipapp)
+    resumed = [range_ for _, path, range_, _ in server.world.requests if path == "/initrd" and range_]
+    assert resumed, "the second process started from the beginning"
+    assert (scratch.root / f"boot/discovery/{INFRA_ENV}-initrd.img").read_bytes() == INITRD
+
+
+@pytest.mark.parametrize("found", ["nothing", "two", "no entries", "no custom.cfg", "no selection", "bad grubenv"])
+def test_a_loader_that_is_not_understood_is_left_alone(
+    server: Server, scratch: Scratch, zipapp: Path, found: str
+) -> None:
+    reason = "UnknownBootloader"
+    if found == "nothing":
+        scratch.put("boot/readme", "")
+    elif found == "two":
+        scratch.systemd_boot().put("boot/grub/grub.cfg", "menuentry 'x' {}\n")
+    elif found == "no entries":
+        scratch.rhel()
+        (scratch.root / "boot/loader/entries/ostree-2.conf").unlink()
+    elif found == "no custom.cfg":
+        scratch.debian().put("boot/grub/grub.cfg", "menuentry 'x' {}\n")
+    elif found == "no selection":
+        scratch.debian().put("boot/grub/grub.cfg", "source custom.cfg\n")
+        reason = "EntryNotVerifiable"
+    else:
+        scratch.rhel().put("boot/grub2/grubenv", "x" * 1024)
+    assert failed(server, scratch, zipapp)["reason"] == reason
+
+
+def test_the_firmware_decides_between_two_loaders(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    scratch.systemd_boot().put("boot/grub/grub.cfg", "menuentry 'x' {}\n")
+    scratch.variable("LoaderInfo", "systemd-boot 252.30")
+    assert reclaim(server, scratch, zipapp)["loader"] == "systemd-boot"
+
+
+def test_an_entry_the_loader_would_not_choose_is_refused(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    """bootctl says yes and does nothing: re-reading finds it."""
+    scratch.systemd_boot().put("boot/loader/loader.conf", "default 6f3c-*\n")
+    (scratch.root / "commands.sh").write_text("#!/bin/sh\nexit 0\n")
+    found = failed(server, scratch, zipapp)
+    assert found["reason"] == "EntryNotVerifiable"
+    assert "would start 6f3c-6.1.0.conf" in found["sentence"]
+
+
+@pytest.mark.parametrize("argument", ["a\nlinux /evil", "a$b", "\x00"])
+def test_kernel_arguments_that_break_the_entry_are_refused(
+    server: Server, scratch: Scratch, zipapp: Path, argument: str
+) -> None:
+    step = download_step(server, scratch.rhel(), kernel_arguments=[{"operation": "append", "value": argument}])
+    server.world.answers = [answer(step), answer(ends=True)]
+    assert failed(server, scratch, zipapp)["reason"] == "BadArguments"
+
+
+def test_a_hub_that_is_away_or_says_no_is_asked_again(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    refusals = [{"status": 401}, {"status": 403}, {"status": 500}, {"nonsense": 1}]
+    server.world.answers = [*refusals, answer(download_step(server, scratch.rhel())), answer(ends=True)]
+    said = run_agent(server, scratch, zipapp)
+    assert said.count("No instructions") == 4
+    assert [one["exit_code"] for one in server.world.results] == [0]

@@ -1,0 +1,275 @@
+"""The agent's rules without a disk: orders of boot loaders, grubenv, quoting, signatures; tables and fuzz."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from functools import cmp_to_key
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs7
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hostler.agent
+from hostler.agent import bls, entry, grubenv, options, pe
+from hostler.agent.host import Host
+from hostler.agent.loaders import Kind
+from hostler.agent.problem import Reason, Refusal
+from hostler.agent.secureboot import check
+from hostler.agent.versions import compare_files, compare_rpm, compare_systemd
+from tests.unit.kube_pki import Authority
+
+names = st.text(alphabet="abzAZ019.-_~+", min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("1.0", "1.0", 0), ("1.0", "2.0", -1), ("2.0.1", "2.0", 1), ("5.5p2", "5.5p10", -1), ("10xyz", "10.1xyz", -1),
+        ("xyz10", "xyz10.1", -1), ("1.0~rc1", "1.0", -1), ("1.0^git1", "1.0", 1), ("1.0^git1", "1.0.1", -1),
+        ("1.0~rc1^git1", "1.0~rc1", 1), ("a", "1", -1), ("999", "5.14.0-284.el9", 1), ("999", "9999", -1),
+        ("2_0", "2.0", 0), ("FC5", "fc4", -1),
+    ],
+)  # fmt: skip
+def test_versions_as_rpm_compares_them(one: str, other: str, expected: int) -> None:
+    assert sign(compare_rpm(one, other)) == expected
+    assert sign(compare_rpm(other, one)) == -expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("123", "123~", 1), ("123-a", "123", 1), ("123.a", "123-a", 1), ("123^", "123", 1), ("122.1", "123~rc1-1", -1),
+        ("6.1.0", "6.1.10", -1), ("a", "1", -1), ("11α", "11β", 0),
+    ],
+)  # fmt: skip
+def test_versions_as_systemd_compares_them(one: str, other: str, expected: int) -> None:
+    assert sign(compare_systemd(one, other)) == expected
+    assert sign(compare_systemd(other, one)) == -expected
+
+
+@given(st.lists(names, min_size=2, max_size=8, unique=True))
+def test_file_names_are_ordered_as_gnu_orders_them(found: list[str]) -> None:
+    """GRUB 2.14 has GNU's own filevercmp; so has sort -V of coreutils."""
+    found = [name for name in found if not name.startswith(".")]
+    ours = sorted(found, key=cmp_to_key(compare_files))
+    told = subprocess.run(
+        ["sort", "-V"],
+        input="\n".join(found),
+        capture_output=True,
+        text=True,
+        env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
+    )
+    assert ours == told.stdout.split()
+
+
+@given(names, names, names)
+def test_every_order_is_an_order(a: str, b: str, c: str) -> None:
+    for compare in (compare_rpm, compare_files, compare_systemd):
+        assert sign(compare(a, b)) == -sign(compare(b, a))
+        assert compare(a, a) == 0
+        if compare(a, b) <= 0 and compare(b, c) <= 0:
+            assert compare(a, c) <= 0
+
+
+def test_the_published_name_wins_in_rhel_and_loses_in_2_14() -> None:
+    installed = bls.parse("ostree-2.conf", "version 5.14.0\nlinux /x\n")
+    ours = bls.parse("00-assisted-discovery.conf", "version 999\nlinux /y\n")
+    renamed = bls.parse("zz-assisted-discovery.conf", "version 999\nlinux /y\n")
+    assert bls.order_rhel([installed, ours])[0] is ours
+    assert bls.order_grub([installed, ours])[0] is installed
+    assert bls.order_grub([installed, renamed])[0] is renamed
+
+
+def test_a_spent_entry_of_systemd_boot_is_last() -> None:
+    fresh, spent = "assisted-discovery+1.conf", "assisted-discovery+0-1.conf"
+    installed = bls.parse("debian.conf", "sort-key debian\n")
+    assert bls.order_systemd([installed, bls.parse(fresh, "sort-key 00\n")])[0].file == fresh
+    assert bls.order_systemd([bls.parse(spent, "sort-key 00\n"), installed])[0] is installed
+    assert bls.plain_name(spent) == "assisted-discovery.conf"
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]{1,12}", fullmatch=True), st.text(max_size=30), max_size=6))
+def test_grubenv_survives_writing_and_reading(variables: dict[str, str]) -> None:
+    variables = {name: value.encode("utf-8", "replace").decode() for name, value in variables.items()}
+    block = grubenv.render(variables)
+    assert len(block) == grubenv.SIZE
+    assert grubenv.parse(block) == variables
+
+
+def test_grubenv_is_what_grubs_own_tool_reads_and_writes(tmp_path: Path) -> None:
+    tool = shutil.which("grub-editenv")
+    if tool is None:
+        pytest.skip("grub-common is not installed")
+    place = tmp_path / "grubenv"
+    place.write_bytes(grubenv.render({"saved_entry": "a b", "next_entry": "x=y"}))
+    assert subprocess.check_output([tool, str(place), "list"], text=True) == "saved_entry=a b\nnext_entry=x=y\n"
+    subprocess.run([tool, str(place), "set", "kernelopts=root=UUID=1 ro \\ end", "boot_success=1"], check=True)
+    assert grubenv.parse(place.read_bytes())["kernelopts"] == "root=UUID=1 ro \\ end"
+    assert grubenv.render(grubenv.parse(place.read_bytes())) == place.read_bytes()
+
+
+def test_a_full_grubenv_is_refused() -> None:
+    with pytest.raises(Refusal, match="full"):
+        grubenv.render({"a": "b" * 1024})
+
+
+@given(st.binary(max_size=1200))
+def test_no_bytes_crash_the_parsers(junk: bytes) -> None:
+    for block in (junk, grubenv.HEADER + junk):
+        with suppress(Refusal):
+            grubenv.parse(block)
+    text = junk.decode("utf-8", "replace")
+    bls.order_systemd([bls.parse("a.conf", text), bls.parse("b.conf", text)])
+    for word in ("menuentry ", "linux", "initrd ", "menuentry --id "):
+        entry.parse_menuentry(f"{entry.BEGIN}\n{word}\n{text}\n{entry.END}")
+    with suppress(Refusal):
+        options.parse_arguments(text)
+
+
+@given(
+    st.lists(st.text(min_size=1, max_size=20), max_size=4),
+    st.sampled_from([k for k in Kind if k is not Kind.GRUB_PLAIN]),
+)
+def test_no_argument_can_add_a_line_to_an_entry(values: list[str], kind: Kind) -> None:
+    """Whatever the InfraEnv says, an entry has its own lines and no others."""
+    try:
+        words = options.words("http://h/r?a=1&b=2", [], [options.KernelArgument("append", one) for one in values])
+        text = entry.snippet(kind, "/vmlinuz", "/initrd", words)
+    except Refusal:
+        return
+    keys = [line.split(" ")[0] for line in text.split("\n")[:-1]]
+    assert [key for key in keys if key != "sort-key"] == ["title", "version", "options", "linux", "initrd"]
+    found = bls.parse("x.conf", text)
+    assert (found.get("linux"), found.get("initrd")) == ("/vmlinuz", "/initrd")
+    if kind is Kind.GRUB_BLS:
+        assert (8 + len(b"/vmlinuz") + len(found.get("options").encode())) % 16
+
+
+@given(st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=30))
+def test_grub_quoting_is_undone_by_a_shell(word: str) -> None:
+    """GRUB's single quotes are the shell's."""
+    import shlex
+
+    assert shlex.split(options.for_grub([word], expands=False)) == [word]
+
+
+def test_kernel_arguments_of_the_infra_env() -> None:
+    arguments = options.parse_arguments(
+        [
+            {"operation": "append", "value": "console=ttyS0"},
+            {"operation": "delete", "value": "random.trust_cpu=on"},
+            {"operation": "replace", "value": "ignition.platform.id=metal=nutanix"},
+        ]
+    )
+    found = options.words("", ["ro", "ip=dhcp", "quiet"], arguments)
+    assert found == ["ignition.firstboot", "ignition.platform.id=nutanix", "ip=dhcp", "console=ttyS0"]
+
+
+def test_the_owners_custom_cfg_is_kept() -> None:
+    ours = entry.menuentry("/k", "/i", ["a"])
+    once = entry.with_menuentry("set x=1", ours)
+    assert entry.with_menuentry(once, ours) == once
+    assert entry.without_menuentry(once) == "set x=1\n"
+
+
+class Signer:
+    def __init__(self, name: str) -> None:
+        pair = Authority(name).issue(name)
+        self.certificate = x509.load_pem_x509_certificate(pair.certificate)
+        key = serialization.load_pem_private_key(pair.key, None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        self.key = key
+
+    def program(self) -> bytes:
+        builder = (
+            pkcs7.PKCS7SignatureBuilder().set_data(b"digest").add_signer(self.certificate, self.key, hashes.SHA256())
+        )
+        return program(builder.sign(serialization.Encoding.DER, [pkcs7.PKCS7Options.Binary]))
+
+
+def program(signature: bytes) -> bytes:
+    """The least an EFI program can be: headers and, if there is one, a signature at its end."""
+    header = b"MZ".ljust(0x3C, b"\0") + struct.pack("<I", 0x40) + b"PE\0\0" + b"\0" * 20
+    optional = struct.pack("<H", 0x20B).ljust(112, b"\0")
+    table = struct.pack("<IHH", 8 + len(signature), 0x200, 2) + signature if signature else b""
+    at = len(header) + len(optional) + 16 * 8
+    directories = b"\0" * 32 + (struct.pack("<II", at, len(table)) if signature else b"\0" * 8)
+    return header + optional + directories.ljust(16 * 8, b"\0") + table
+
+
+def secure_host(root: Path, *, on: bool, kernel: bytes, installed: bytes) -> Host:
+    variables = root / "sys/firmware/efi/efivars"
+    variables.mkdir(parents=True)
+    (variables / "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c").write_bytes(bytes([6, 0, 0, 0, on]))
+    (root / "boot/discovery").mkdir(parents=True)
+    (root / "boot/discovery/vmlinuz").write_bytes(kernel)
+    (root / "boot/vmlinuz-6.1").write_bytes(installed)
+    return Host(root)
+
+
+def test_secure_boot_wants_a_signer_this_host_has_started_before(tmp_path: Path) -> None:
+    vendor, stranger = Signer("vendor"), Signer("stranger")
+    kernel = "/boot/discovery/vmlinuz"
+    same = secure_host(tmp_path / "same", on=True, kernel=vendor.program(), installed=vendor.program())
+    assert "same signer" in check(same, kernel)
+    off = secure_host(tmp_path / "off", on=False, kernel=program(b""), installed=b"")
+    assert check(off, kernel) == "Secure Boot is off."
+    for name, ours in (("unsigned", program(b"")), ("stranger", stranger.program()), ("empty", b"")):
+        host = secure_host(tmp_path / name, on=True, kernel=ours, installed=vendor.program())
+        with pytest.raises(Refusal) as refused:
+            check(host, kernel)
+        assert refused.value.reason is Reason.SECURE_BOOT
+
+
+def test_secure_boot_that_cannot_be_seen_is_not_off(tmp_path: Path) -> None:
+    (tmp_path / "sys/firmware/efi/efivars").mkdir(parents=True)
+    with pytest.raises(Refusal, match="not known"):
+        check(Host(tmp_path), "/boot/discovery/vmlinuz")
+    assert check(Host(tmp_path / "bios"), "/x") == "Secure Boot is off."
+
+
+@given(st.binary(max_size=400), st.booleans())
+def test_no_program_crashes_the_look_at_its_signature(
+    tmp_path_factory: pytest.TempPathFactory, junk: bytes, signed: bool
+) -> None:
+    place = tmp_path_factory.getbasetemp() / "program"
+    place.write_bytes(program(junk) if signed else b"MZ" + junk)
+    assert isinstance(pe.signers(place), frozenset)
+
+
+def test_links_of_the_host_stay_in_the_host(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    (tmp_path / "boot").mkdir()
+    (tmp_path / "boot/passwd").symlink_to("/etc/passwd")
+    (tmp_path / "boot/up").symlink_to("../../../../etc/passwd")
+    (tmp_path / "boot/loop").symlink_to("loop")
+    assert host.at("/boot/passwd") == tmp_path / "etc/passwd"
+    assert host.at("/boot/up") == tmp_path / "etc/passwd"
+    assert host.at("/../../etc") == tmp_path / "etc"
+    with pytest.raises(Refusal, match="loop"):
+        host.at("/boot/loop")
+
+
+def test_the_agent_imports_the_standard_library_and_itself() -> None:
+    for source in Path(next(iter(hostler.agent.__path__))).glob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            modules = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                modules = [node.module or ""]
+            for module in modules:
+                known = module.split(".")[0] in sys.stdlib_module_names or module.startswith("hostler.agent")
+                assert known, f"{source.name} imports {module}"
+
+
+def sign(number: int) -> int:
+    return (number > 0) - (number < 0)
