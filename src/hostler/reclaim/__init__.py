@@ -1,0 +1,1 @@
+"""Returning installed hosts without a BMC to discovery."""

@@ -1,0 +1,271 @@
+"""What to do with one host. Pure: the same call serves the operator, dry runs, explain and the tests.
+
+Nothing is begun, removed or forgotten on a fact that is not known; safe to repeat at any point; state is on the Agent.
+"""
+
+from __future__ import annotations
+
+from hostler.host.facts import Known, Unknown
+from hostler.instant import Instant
+from hostler.reclaim import model
+from hostler.reclaim.model import (
+    UNBOUND,
+    Action,
+    Answered,
+    Cluster,
+    Decision,
+    Deploy,
+    Enter,
+    Forget,
+    Host,
+    Policy,
+    Reason,
+    Remember,
+    RemoveNode,
+    Say,
+    SpokeNode,
+    State,
+    Transition,
+    Withdraw,
+    stage_key,
+    step_id,
+)
+from hostler.uuids import normalise, same_uuid
+
+
+class Refused(Exception):
+    """A reclaim is not possible; caught in this module only."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+class NotKnown(Exception):
+    """A fact is missing; caught in this module only."""
+
+
+def decide(host: Host, policy: Policy, now: Instant) -> Decision:
+    """Move one host one step on its way back to discovery, or say why it stays."""
+    if host.registration == stage_key(host.state, host.stage) and host.state in model.REGISTER.sources:
+        return _enter(model.REGISTER, Reason.REGISTERED, "The host is in discovery again.")
+    match host.state:
+        case State.INSTALLED | State.ADDED:
+            return _in_a_cluster(host, policy, now)
+        case State.RECLAIMING:
+            return _reclaiming(host, policy, now)
+        case State.REBOOTING:
+            return _rebooting(host, policy, now)
+        case State.PENDING:
+            return _pending(host, policy, now)
+        case state if state in UNBOUND:
+            return _settled(host, policy)
+        case _:
+            return Decision((), f"A host that is {host.state or 'without a state'} is not ours to return.")
+
+
+def _in_a_cluster(host: Host, policy: Policy, now: Instant) -> Decision:
+    if host.bound is not None:
+        return _bound(host)
+    return _unbound(host, policy, now, model.RECLAIM, model.UNBIND)
+
+
+def _bound(host: Host) -> Decision:
+    """An unbind is decided from what is kept here, never from memory: so it is kept while it can be known."""
+    assert host.bound is not None
+    if not host.hostname:
+        return Decision((), "It is in its cluster; its hostname is not known yet.")
+    cluster = Cluster(host.bound[0], host.bound[1], host.hostname)
+    if host.previous == cluster and host.reason == Reason.CANCELLED:
+        done = Say(Reason.REBOUND, "It was bound to its cluster again before it was restarted.")
+        return _swept(host, "It is in its cluster again.", (done,))
+    if host.previous == cluster:
+        return Decision((), "It is in its cluster.")
+    return Decision((Remember(cluster),), f"It is in its cluster {cluster.namespace}/{cluster.name}, which is noted.")
+
+
+def _unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Transition | None) -> Decision:
+    """Reclaim, or leave it to people with the reason. `stay` is None where it is left to people already."""
+    try:
+        node = may_reclaim(host, policy)
+    except Refused as refused:
+        return _refuse(refused.reason, refused.message, stay)
+    except NotKnown as unknown:
+        since = host.waiting_since if host.waiting_since is not None else now
+        if now - since >= policy.patience:
+            message = f"{unknown}; that was waited for {policy.patience / 60:.0f} minutes."
+            return _refuse(Reason.SPOKE_UNREACHABLE, message, stay)
+        message = f"Whether the host can be returned to discovery is not known yet: {unknown}."
+        return Decision((Say(Reason.DECIDING, message),), message, since + policy.patience)
+    message = f"The agent is put on node {node.name} and downloads the discovery image."
+    return _enter(go, Reason.RECLAIMING, message)
+
+
+def _refuse(reason: Reason, message: str, stay: Transition | None) -> Decision:
+    if stay is not None:
+        return _enter(stay, reason, message)
+    return Decision((Say(reason, message),), message)
+
+
+def may_reclaim(host: Host, policy: Policy) -> SpokeNode:
+    """The node to put the agent on. Raises Refused with the first reason against it, NotKnown for a missing fact."""
+    if host.previous is None:
+        raise Refused(
+            Reason.PREVIOUS_CLUSTER_UNKNOWN,
+            "The Agent does not say which cluster it was in (status.deprovision_info); boot it into discovery by hand.",
+        )
+    if host.bare_metal_host:
+        raise Refused(Reason.BMC_MANAGED, f"BareMetalHost {host.bare_metal_host} boots this host.")
+    if not policy.hub_url:
+        raise Refused(Reason.HUB_NOT_CONFIGURED, "HUB_URL is not set, so an agent on the node could not reach the hub.")
+    where = f"{host.previous.namespace}/{host.previous.name}"
+    match host.spoke.kubeconfig:
+        case Unknown(why):
+            raise NotKnown(f"the kubeconfig of {where} cannot be read: {why}")
+        case Known(False):
+            raise Refused(Reason.NO_KUBECONFIG, f"ClusterDeployment {where} has no admin kubeconfig Secret.")
+    node = _node(host, where)
+    _check_control_plane(host, node, where)
+    match host.artifacts:
+        case Unknown(why):
+            raise NotKnown(f"the boot artifacts are not known: {why}")
+        case Known(None):
+            raise Refused(
+                Reason.ARTIFACTS_UNAVAILABLE, "The InfraEnv of this Agent has no boot artifacts in its status."
+            )
+    return node
+
+
+def _node(host: Host, where: str) -> SpokeNode:
+    assert host.previous is not None
+    match host.spoke.node:
+        case Unknown(why):
+            raise NotKnown(f"cluster {where} does not say whether node {host.previous.node} is there: {why}")
+        case Known(None):
+            raise Refused(Reason.NODE_NOT_FOUND, f"Cluster {where} has no node {host.previous.node}.")
+        case Known(SpokeNode() as node):
+            pass
+    known = normalise(host.system_uuid) and normalise(node.system_uuid)
+    if known and not same_uuid(host.system_uuid, node.system_uuid):
+        raise Refused(
+            Reason.ANOTHER_MACHINE,
+            f"Node {node.name} of {where} is another machine: its system UUID is {node.system_uuid}, the Agent's "
+            f"{host.system_uuid}.",
+        )
+    if node.managed_by:
+        raise Refused(Reason.MANAGED_BY_MACHINE_PROVIDER, f"Node {node.name} is managed by {node.managed_by}.")
+    return node
+
+
+def _check_control_plane(host: Host, node: SpokeNode, where: str) -> None:
+    if not node.control_plane or host.confirmed:
+        return
+    match host.spoke.control_planes:
+        case Unknown(why):
+            raise NotKnown(f"how many control-plane nodes {where} has is not known: {why}")
+        case Known(count) if count <= 1:
+            raise Refused(
+                Reason.LAST_CONTROL_PLANE,
+                f"Node {node.name} is the last control-plane node of {where}; the annotation "
+                "reclaim.hostler.dev/confirm=last-control-plane says that this is meant.",
+            )
+
+
+def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
+    if host.bound is not None:
+        if host.previous is not None and host.bound == (host.previous.namespace, host.previous.name):
+            return _enter(model.REBIND, Reason.CANCELLED, "It was bound to its cluster again.")
+        return _enter(model.CANCEL, Reason.CANCELLED, "It was bound to another cluster while it was being returned.")
+    if host.cancelled:
+        return _enter(model.CANCEL, Reason.CANCELLED, "It was cancelled by annotation; the host was not restarted.")
+    if (ended := _report(host)) is not None:
+        if ended.exit_code != 0:
+            return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, ended.message)
+        return _enter(model.REBOOT, Reason.REBOOTING, "The discovery image is on the host; it is restarted into it.")
+    if (late := _late(host, policy.reclaiming, now)) is not None:
+        return late
+    match host.spoke.node:
+        case Known(SpokeNode() as node):
+            return Decision((Deploy(node),), f"The agent on {node.name} is at work.", _until(host, policy.reclaiming))
+        case Known(None):
+            return _enter(model.FAIL, Reason.NODE_NOT_FOUND, "The node is gone from its cluster.")
+        case Unknown(why):
+            return Decision((), f"The node is not known: {why}", _until(host, policy.reclaiming))
+    raise AssertionError("a fact is Known or Unknown")
+
+
+def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
+    if (ended := _report(host)) is not None and ended.exit_code != 0:
+        return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, ended.message)
+    if (late := _late(host, policy.rebooting, now)) is not None:
+        return late
+    wake = _until(host, policy.rebooting)
+    too_late = " It is too late to cancel." if host.cancelled or host.bound is not None else ""
+    # The agent stays until the host has registered: only it can say that the host came back to its old system.
+    match host.spoke.node:
+        case Known(SpokeNode() as node):
+            return Decision((Deploy(node),), f"The host restarts into discovery.{too_late}", wake)
+        case _:
+            return Decision((), f"The host restarts into discovery.{too_late}", wake)
+
+
+def _pending(host: Host, policy: Policy, now: Instant) -> Decision:
+    if host.retry and host.retry != host.retried and host.bound is None and host.previous is not None:
+        again = _unbound(host, policy, now, model.RETRY, None)
+        waits = any(isinstance(action, Say) and action.reason == Reason.DECIDING for action in again.actions)
+        answered: tuple[Action, ...] = () if waits else (Answered(host.retry),)
+        return Decision((*again.actions, *answered), again.why, again.wake)
+    return _swept(host, "It waits for a person to boot it into discovery.", ())
+
+
+def _settled(host: Host, policy: Policy) -> Decision:
+    """In discovery: whatever is left in the old cluster goes, then the note about it."""
+    if host.previous is None:
+        return Decision((), "It is in discovery.")
+    last: tuple[Action, ...] = (Forget(),)
+    if policy.remove_node:
+        match host.spoke.node:
+            case Unknown(why):
+                return Decision((), f"Its node in the old cluster is not known: {why}")
+            case Known(SpokeNode(ready=True) as node):
+                return Decision((), f"Node {node.name} of its old cluster still reports that it is ready.")
+            case Known(SpokeNode() as node):
+                last = (RemoveNode(node), Forget())
+    return _swept(host, "It is in discovery.", last)
+
+
+def _swept(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
+    """Take what is left of ours off the old cluster; `last` only when it is known that nothing is left."""
+    if host.previous is None:
+        return Decision((), why)
+    match host.spoke.kubeconfig, host.spoke.remains:
+        case Known(False), _:
+            return Decision(last, f"{why} Its old cluster cannot be reached any more: it has no kubeconfig.")
+        case _, Unknown(unknown):
+            return Decision((), f"{why} What is left in its old cluster is not known: {unknown}")
+        case _, Known(remains) if remains:
+            return Decision((Withdraw(),), f"{why} What it left in its old cluster is removed.")
+    return Decision(last, why)
+
+
+def _report(host: Host) -> model.Report | None:
+    """The answer to the step of this stage; an answer to another stage's step is not one."""
+    if host.report is None or host.report.step_id != step_id(host.uid, host.state, host.stage):
+        return None
+    return host.report
+
+
+def _late(host: Host, seconds: float, now: Instant) -> Decision | None:
+    # A start nobody can read would be a state without an end: it counts as over.
+    if host.since is not None and now - host.since < seconds:
+        return None
+    message = f"It was {host.state} for more than {seconds / 60:.0f} minutes; boot it into discovery by hand, or retry."
+    return _enter(model.TIMEOUT, Reason.TIMED_OUT, message)
+
+
+def _until(host: Host, seconds: float) -> Instant | None:
+    return None if host.since is None else host.since + seconds
+
+
+def _enter(transition: Transition, reason: str, message: str) -> Decision:
+    return Decision((Enter(transition, reason, message),), message)

@@ -1,0 +1,243 @@
+"""What a reclaim knows: states of a host, the table of transitions, facts a decision needs, actions it takes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hostler.host.facts import Fact, Unknown
+from hostler.instant import Instant
+
+
+class State(StrEnum):
+    """`status.debugInfo.state` of an Agent, as far as a reclaim has to do with it."""
+
+    INSTALLED = "installed"
+    ADDED = "added-to-existing-cluster"
+    RECLAIMING = "reclaiming"
+    REBOOTING = "reclaiming-rebooting"
+    PENDING = "unbinding-pending-user-action"
+    UNBINDING = "unbinding"
+    DISCOVERING = "discovering-unbound"
+    KNOWN = "known-unbound"
+    DISCONNECTED = "disconnected-unbound"
+
+
+IN_A_CLUSTER = (State.INSTALLED, State.ADDED)
+UNDER_WAY = (State.RECLAIMING, State.REBOOTING)
+UNBOUND = (State.DISCOVERING, State.KNOWN, State.DISCONNECTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One line of the machine."""
+
+    name: str
+    sources: tuple[State, ...]
+    target: State
+    when: str
+
+
+RECLAIM = Transition("ReclaimHost", IN_A_CLUSTER, State.RECLAIMING, "unbound, and nothing speaks against it")
+UNBIND = Transition("UnbindHost", IN_A_CLUSTER, State.PENDING, "unbound, and a reclaim is refused")
+REBOOT = Transition("RebootingForReclaim", (State.RECLAIMING,), State.REBOOTING, "the download step succeeded")
+FAIL = Transition("ReclaimFailed", UNDER_WAY, State.PENDING, "a step failed")
+TIMEOUT = Transition("Refresh", UNDER_WAY, State.PENDING, "the state's time is over")
+REGISTER = Transition(
+    "RegisterHost", (*UNDER_WAY, State.PENDING, *UNBOUND), State.DISCOVERING, "the discovery system registered"
+)
+# Ours, beside the published ones: people change their mind, and try again.
+CANCEL = Transition("CancelReclaim", (State.RECLAIMING,), State.PENDING, "cancelled by annotation, or bound elsewhere")
+REBIND = Transition("RebindHost", (State.RECLAIMING,), State.INSTALLED, "bound to its cluster again")
+RETRY = Transition("RetryReclaim", (State.PENDING,), State.RECLAIMING, "asked for again, and nothing speaks against it")
+
+TRANSITIONS = (RECLAIM, UNBIND, REBOOT, FAIL, TIMEOUT, REGISTER, CANCEL, REBIND, RETRY)
+
+
+class Reason(StrEnum):
+    """Reasons of the condition `Reclaimed`. Words of a failed step come from the agent and are taken as they are."""
+
+    PREVIOUS_CLUSTER_UNKNOWN = "PreviousClusterUnknown"
+    BMC_MANAGED = "BMCManaged"
+    NO_KUBECONFIG = "NoKubeconfig"
+    SPOKE_UNREACHABLE = "SpokeUnreachable"
+    NODE_NOT_FOUND = "NodeNotFound"
+    ANOTHER_MACHINE = "AnotherMachine"
+    MANAGED_BY_MACHINE_PROVIDER = "ManagedByMachineProvider"
+    LAST_CONTROL_PLANE = "LastControlPlane"
+    ARTIFACTS_UNAVAILABLE = "ArtifactsUnavailable"
+    HUB_NOT_CONFIGURED = "HubNotConfigured"
+    DECIDING = "Deciding"
+    RECLAIMING = "Reclaiming"
+    REBOOTING = "Rebooting"
+    TIMED_OUT = "TimedOut"
+    CANCELLED = "Cancelled"
+    REBOUND = "Rebound"
+    STEP_FAILED = "StepFailed"
+    REGISTERED = "Registered"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster a host was installed into, and its node there: `status.deprovision_info`."""
+
+    namespace: str
+    name: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpokeNode:
+    """The node in the old cluster, as far as a decision needs it."""
+
+    name: str
+    uid: str
+    system_uuid: str
+    boot_id: str
+    control_plane: bool
+    managed_by: str  # who else manages this machine, in words; empty where nobody does
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Artifacts:
+    kernel: str
+    initrd: str
+    rootfs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a step ended, as the hub wrote it on the Agent."""
+
+    step_id: str
+    exit_code: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spoke:
+    """What is known of the old cluster. Unknown until it answered."""
+
+    kubeconfig: Fact[bool]
+    node: Fact[SpokeNode | None]
+    control_planes: Fact[int]  # how many control-plane nodes it has
+    remains: Fact[frozenset[str]]  # objects of ours for this host
+
+
+def _unknown() -> Unknown:
+    return Unknown("it was not looked at")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One Agent and what belongs to it."""
+
+    name: str
+    uid: str
+    state: str
+    stage: str  # `status.progress.stageStartTime` as it is written there
+    since: Instant | None  # the same, by our own clock
+    bound: tuple[str, str] | None  # namespace and name of the ClusterDeployment it is bound to
+    previous: Cluster | None
+    hostname: str
+    system_uuid: str = ""
+    bare_metal_host: str = ""
+    confirmed: bool = False  # the owner said yes to reclaiming the last control-plane node
+    cancelled: bool = False
+    retry: str = ""  # asked for again: a word that differs each time
+    retried: str = ""  # the last such word that was answered
+    registration: str = ""  # the stage (see `stage_key`) during which the discovery system registered
+    report: Report | None = None
+    waiting_since: Instant | None = None  # since when facts are missing
+    reason: str = ""  # of the condition `Reclaimed`, as it is now
+    artifacts: Fact[Artifacts | None] = field(default_factory=_unknown)
+    spoke: Spoke = field(default_factory=lambda: Spoke(_unknown(), _unknown(), _unknown(), _unknown()))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    hub_url: str
+    reclaiming: float = 3600.0
+    rebooting: float = 1800.0
+    patience: float = 600.0  # how long a cluster may be silent before its host is left to people
+    remove_node: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Keep the cluster and the node on the Agent, while it is bound and installed."""
+
+    cluster: Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """A transition: state, stage start and condition go into one status patch."""
+
+    transition: Transition
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Only the condition changes."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    """Put the agent on the node, and whatever it needs; repeated until it is all there."""
+
+    node: SpokeNode
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Take everything of ours for this host off the old cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNode:
+    """Delete the Node of the old cluster, if it is still this very one."""
+
+    node: SpokeNode
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Clear `status.deprovision_info`: the host is in discovery and nothing of it is left in the old cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Note that a request for another attempt was answered, whichever way."""
+
+    request: str
+
+
+Action = Remember | Enter | Say | Deploy | Withdraw | RemoveNode | Forget | Answered
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do, why, and when to look again without being told."""
+
+    actions: tuple[Action, ...]
+    why: str
+    wake: Instant | None = None
+
+
+def stage_key(state: str, stage: str) -> str:
+    """Names a stage: two stages may begin in the same second, but not with the same word."""
+    return f"{state}/{stage}"
+
+
+def step_id(uid: str, state: str, stage: str) -> str:
+    """The one step of a stage, named the same by every replica; another stage is another step."""
+    return hashlib.sha256(f"{uid}/{stage_key(state, stage)}".encode()).hexdigest()[:32]

@@ -1,0 +1,402 @@
+"""The decision on one host: each refusal, each transition, whatever is not known, and stops after every action."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.reclaim import diagram, model
+from hostler.reclaim.decide import decide
+from hostler.reclaim.model import (
+    Answered,
+    Artifacts,
+    Cluster,
+    Deploy,
+    Enter,
+    Forget,
+    Host,
+    Policy,
+    Remember,
+    RemoveNode,
+    Report,
+    Say,
+    Spoke,
+    SpokeNode,
+    State,
+    Withdraw,
+    stage_key,
+    step_id,
+)
+
+NOW = 1_000_000.0
+POLICY = Policy(hub_url="https://hub.example")
+NODE = SpokeNode("worker-1", "uid-1", "0c1a9d3e-0001-4000-8000-000000000001", "boot-1", False, "", True)
+PREVIOUS = Cluster("spoke-ns", "spoke", "worker-1")
+GONE = Unknown("the cluster does not answer")
+
+
+def known(value: Any) -> Known[Any]:
+    return Known(value, NOW)
+
+
+def spoke(
+    kubeconfig: Fact[bool] = known(True),
+    node: Fact[SpokeNode | None] = known(NODE),
+    control_planes: Fact[int] = known(3),
+    remains: Fact[frozenset[str]] = known(frozenset()),
+) -> Spoke:
+    return Spoke(kubeconfig, node, control_planes, remains)
+
+
+def host(state: State = State.INSTALLED, **more: Any) -> Host:
+    fields: dict[str, Any] = {
+        "name": "agent-1",
+        "uid": "u-1",
+        "state": state,
+        "stage": "T0",
+        "since": NOW - 10,
+        "bound": None,
+        "previous": PREVIOUS,
+        "hostname": "worker-1",
+        "artifacts": known(Artifacts("http://a/k", "http://a/i", "http://a/r")),
+        "spoke": spoke(),
+        **more,
+    }
+    return Host(**fields)
+
+
+def entered(found: Host, policy: Policy = POLICY, now: float = NOW) -> tuple[str, str]:
+    """The transition and its reason; the decision is nothing but that."""
+    (action,) = decide(found, policy, now).actions
+    assert isinstance(action, Enter)
+    assert found.state in action.transition.sources
+    return action.transition.name, action.reason
+
+
+def test_an_installed_host_that_is_unbound_is_reclaimed() -> None:
+    assert entered(host()) == ("ReclaimHost", "Reclaiming")
+    assert entered(host(State.ADDED)) == ("ReclaimHost", "Reclaiming")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"previous": None}, "PreviousClusterUnknown"),
+        ({"bare_metal_host": "metal/bmh-1"}, "BMCManaged"),
+        ({"spoke": spoke(kubeconfig=known(False))}, "NoKubeconfig"),
+        ({"spoke": spoke(node=known(None))}, "NodeNotFound"),
+        ({"system_uuid": "ffffffff-0001-4000-8000-000000000001"}, "AnotherMachine"),
+        ({"spoke": spoke(node=known(replace(NODE, managed_by="Machine a/b")))}, "ManagedByMachineProvider"),
+        (
+            {"spoke": spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(1))},
+            "LastControlPlane",
+        ),
+        ({"artifacts": known(None)}, "ArtifactsUnavailable"),
+    ],
+)
+def test_each_refusal_has_its_reason(change: dict[str, Any], reason: str) -> None:
+    assert entered(host(**change)) == ("UnbindHost", reason)
+    # Asked for again it is refused with the same words, once.
+    asked = decide(host(State.PENDING, retry="1", **change), POLICY, NOW)
+    if change.get("previous", PREVIOUS) is not None:
+        assert [type(one) for one in asked.actions] == [Say, Answered]
+
+
+def test_without_a_hub_address_nothing_is_begun() -> None:
+    assert entered(host(), Policy(hub_url="")) == ("UnbindHost", "HubNotConfigured")
+
+
+def test_uuids_that_are_the_same_in_the_other_byte_order_are_the_same_machine() -> None:
+    assert entered(host(system_uuid="3e9d1a0c-0100-0040-8000-000000000001"))[0] == "ReclaimHost"
+
+
+def test_the_last_control_plane_node_goes_if_that_was_confirmed() -> None:
+    last = spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(1))
+    assert entered(host(spoke=last, confirmed=True)) == ("ReclaimHost", "Reclaiming")
+
+
+def test_what_is_not_known_is_waited_for_and_then_left_to_people() -> None:
+    silent = host(spoke=spoke(node=GONE))
+    first = decide(silent, POLICY, NOW)
+    assert [type(one) for one in first.actions] == [Say]
+    assert first.wake == NOW + POLICY.patience
+    assert entered(replace(silent, waiting_since=NOW - 600)) == ("UnbindHost", "SpokeUnreachable")
+
+
+def test_a_bound_host_has_its_cluster_noted_once() -> None:
+    fresh = host(bound=("spoke-ns", "spoke"), previous=None)
+    assert decide(fresh, POLICY, NOW).actions == (Remember(PREVIOUS),)
+    assert decide(replace(fresh, previous=PREVIOUS), POLICY, NOW).actions == ()
+    assert decide(replace(fresh, hostname=""), POLICY, NOW).actions == ()
+
+
+def report(state: State, exit_code: int, reason: str = "", stage: str = "T0") -> Report:
+    return Report(step_id("u-1", state, stage), exit_code, reason, "a sentence")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (host(State.RECLAIMING, report=report(State.RECLAIMING, 0)), ("RebootingForReclaim", "Rebooting")),
+        (host(State.RECLAIMING, report=report(State.RECLAIMING, 1, "NoSpace")), ("ReclaimFailed", "NoSpace")),
+        (host(State.RECLAIMING, report=report(State.RECLAIMING, 1)), ("ReclaimFailed", "StepFailed")),
+        (host(State.RECLAIMING, since=NOW - 3600), ("Refresh", "TimedOut")),
+        (host(State.RECLAIMING, since=None), ("Refresh", "TimedOut")),
+        (host(State.RECLAIMING, cancelled=True), ("CancelReclaim", "Cancelled")),
+        (host(State.RECLAIMING, bound=("spoke-ns", "spoke")), ("RebindHost", "Cancelled")),
+        (host(State.RECLAIMING, bound=("x", "y")), ("CancelReclaim", "Cancelled")),
+        (host(State.RECLAIMING, spoke=spoke(node=known(None))), ("ReclaimFailed", "NodeNotFound")),
+        (host(State.REBOOTING, report=report(State.REBOOTING, 1, "BootedBack")), ("ReclaimFailed", "BootedBack")),
+        (host(State.REBOOTING, since=NOW - 1800), ("Refresh", "TimedOut")),
+        *(
+            (host(state, registration=stage_key(state, "T0")), ("RegisterHost", "Registered"))
+            for state in model.REGISTER.sources
+        ),
+    ],
+)
+def test_each_transition(found: Host, expected: tuple[str, str]) -> None:
+    assert entered(found) == expected
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        host(State.RECLAIMING, report=report(State.RECLAIMING, 0, stage="T-1")),
+        host(State.RECLAIMING, report=report(State.REBOOTING, 0)),
+        host(State.RECLAIMING, registration=stage_key(State.REBOOTING, "T0")),
+        host(State.REBOOTING, report=report(State.RECLAIMING, 1, "NoSpace")),
+        host(State.REBOOTING, report=report(State.REBOOTING, 0)),
+        host(State.REBOOTING, cancelled=True),
+    ],
+)
+def test_a_late_answer_changes_nothing(found: Host) -> None:
+    assert decide(found, POLICY, NOW).actions == (Deploy(NODE),)
+
+
+def test_cancelled_in_the_reboot_is_said_to_be_too_late() -> None:
+    assert "too late" in decide(host(State.REBOOTING, cancelled=True), POLICY, NOW).why
+
+
+def test_a_registration_of_an_installed_host_is_none_of_ours() -> None:
+    found = host(State.INSTALLED, registration=stage_key(State.INSTALLED, "T0"), bound=("spoke-ns", "spoke"))
+    assert decide(found, POLICY, NOW).actions == ()
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.DISCOVERING, State.KNOWN, State.DISCONNECTED])
+def test_what_is_left_goes_before_the_note_of_it(state: State) -> None:
+    left = host(state, spoke=spoke(remains=known(frozenset({"daemonset"}))))
+    assert decide(left, POLICY, NOW).actions == (Withdraw(),)
+    clean = host(state)
+    assert decide(clean, POLICY, NOW).actions == (() if state is State.PENDING else (Forget(),))
+    assert decide(host(state, spoke=spoke(remains=GONE)), POLICY, NOW).actions == ()
+
+
+def test_the_node_goes_only_if_a_setting_asks_and_it_is_not_ready() -> None:
+    asked = replace(POLICY, remove_node=True)
+    gone = replace(NODE, ready=False)
+    assert decide(host(State.DISCOVERING, spoke=spoke(node=known(gone))), POLICY, NOW).actions == (Forget(),)
+    found = decide(host(State.DISCOVERING, spoke=spoke(node=known(gone))), asked, NOW)
+    assert found.actions == (RemoveNode(gone), Forget())
+    assert decide(host(State.DISCOVERING), asked, NOW).actions == ()
+    assert decide(host(State.DISCOVERING, spoke=spoke(node=GONE)), asked, NOW).actions == ()
+
+
+# -- whatever is not known
+
+facts_of_nodes = st.sampled_from(
+    [GONE, known(None), known(NODE), known(replace(NODE, control_plane=True)), known(replace(NODE, ready=False))]
+)
+hosts = st.builds(
+    host,
+    state=st.sampled_from([*State]),
+    stage=st.sampled_from(["T0", "T1", ""]),
+    since=st.sampled_from([None, NOW, NOW - 4000]),
+    bound=st.sampled_from([None, ("spoke-ns", "spoke"), ("x", "y")]),
+    previous=st.sampled_from([None, PREVIOUS]),
+    hostname=st.sampled_from(["", "worker-1"]),
+    cancelled=st.booleans(),
+    retry=st.sampled_from(["", "1"]),
+    reason=st.sampled_from(["", "Cancelled", "Deciding"]),
+    registration=st.sampled_from(["", *(stage_key(state, "T0") for state in State)]),
+    report=st.sampled_from([None, *(report(s, c) for s in (State.RECLAIMING, State.REBOOTING) for c in (0, 1))]),
+    waiting_since=st.sampled_from([None, NOW, NOW - 700]),
+    artifacts=st.sampled_from([GONE, known(None), known(Artifacts("k", "i", "r"))]),
+    spoke=st.builds(
+        spoke,
+        kubeconfig=st.sampled_from([GONE, known(True), known(False)]),
+        node=facts_of_nodes,
+        control_planes=st.sampled_from([GONE, known(1), known(3)]),
+        remains=st.sampled_from([GONE, known(frozenset()), known(frozenset({"x"}))]),
+    ),
+)
+
+
+@settings(max_examples=200)
+@given(hosts, st.booleans())
+def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host, remove_node: bool) -> None:
+    decision = decide(found, replace(POLICY, remove_node=remove_node), NOW)
+    assert decision.why
+    for action in decision.actions:
+        if isinstance(action, Enter):
+            assert found.state in action.transition.sources
+            assert action.message
+            if action.transition in (model.RECLAIM, model.RETRY):
+                facts = (found.spoke.kubeconfig, found.spoke.node, found.artifacts)
+                assert all(isinstance(fact, Known) and fact.value for fact in facts)
+                assert found.previous is not None
+                assert found.bound is None
+        if isinstance(action, Deploy):
+            assert found.state in model.UNDER_WAY
+        if isinstance(action, Deploy | RemoveNode):
+            assert found.spoke.node == known(action.node)
+        if isinstance(action, RemoveNode):
+            assert remove_node
+            assert found.state in model.UNBOUND
+            assert not action.node.ready
+        if isinstance(action, Forget):
+            nothing_left = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
+            assert nothing_left
+            assert found.state in model.UNBOUND
+        if isinstance(action, Withdraw):
+            assert found.state not in model.UNDER_WAY
+            assert isinstance(found.spoke.remains, Known)
+
+
+# -- stopped after every action
+
+
+@dataclass
+class World:
+    """One Agent, one old cluster and one host, changed only by actions and by the host itself."""
+
+    agent: Host
+    deployed: bool = False
+    node: SpokeNode | None = NODE
+    now: float = NOW
+    stages: int = 0
+
+    def seen(self) -> Host:
+        remains = frozenset({"daemonset"}) if self.deployed else frozenset()
+        return replace(self.agent, spoke=spoke(node=known(self.node), remains=known(remains)))
+
+    def act(self, action: model.Action) -> bool:
+        """Whether it changed anything."""
+        before = (self.agent, self.deployed, self.node)
+        match action:
+            case Remember(cluster):
+                self.agent = replace(self.agent, previous=cluster)
+            case Enter(transition, reason, _):
+                self.stages += 1
+                stage = f"S{self.stages}"
+                self.agent = replace(
+                    self.agent, state=transition.target, stage=stage, since=self.now, reason=reason, waiting_since=None
+                )
+            case Say(reason, _):
+                self.agent = replace(self.agent, reason=reason)
+            case Deploy():
+                self.deployed = True
+            case Withdraw():
+                self.deployed = False
+            case RemoveNode():
+                self.node = None
+            case Forget():
+                self.agent = replace(self.agent, previous=None)
+            case Answered(request):
+                self.agent = replace(self.agent, retried=request)
+        return before != (self.agent, self.deployed, self.node)
+
+    def answer(self, exit_code: int, reason: str = "") -> None:
+        """The agent on the node answers the step of this stage, if it is there to be asked."""
+        if self.deployed:
+            step = step_id(self.agent.uid, self.agent.state, self.agent.stage)
+            self.agent = replace(self.agent, report=Report(step, exit_code, reason, "said by the agent"))
+
+
+def settle(world: World, policy: Policy, stop_after: int | None = None) -> None:
+    """Passes until one changes nothing. With `stop_after`, the operator dies after so many actions and starts anew."""
+    done = 0
+    for _ in range(50):
+        changed = False
+        for action in decide(world.seen(), policy, world.now).actions:
+            changed |= world.act(action)
+            done += 1
+            if done == stop_after:
+                changed = True
+                break
+        if not changed:
+            return
+    raise AssertionError(f"it does not come to rest: {world}")
+
+
+STORIES = ("registers", "download fails", "boots back", "never comes back", "cancelled", "bound again", "silent")
+
+
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("stop", [None, 1, 2, 3])
+@pytest.mark.parametrize("remove_node", [False, True])
+def test_every_story_ends_and_leaves_nothing_behind(story: str, stop: int | None, remove_node: bool) -> None:
+    policy = replace(POLICY, remove_node=remove_node)
+    world = World(host(bound=("spoke-ns", "spoke"), previous=None))
+    settle(world, policy, stop)
+    world.agent = replace(world.agent, bound=None)
+    settle(world, policy, stop)
+    assert (world.agent.state, world.deployed) == (State.RECLAIMING, True)
+    expected = State.PENDING
+    if story == "cancelled":
+        world.agent = replace(world.agent, cancelled=True)
+    elif story == "bound again":
+        world.agent = replace(world.agent, bound=("spoke-ns", "spoke"))
+        expected = State.INSTALLED
+    elif story == "silent":
+        world.now += 3600
+    elif story == "download fails":
+        world.answer(1, "NoSpace")
+    else:
+        world.answer(0)
+        settle(world, policy, stop)
+        assert (world.agent.state, world.deployed) == (State.REBOOTING, True)
+        if story == "boots back":
+            world.answer(1, "BootedBack")
+        elif story == "never comes back":
+            world.now += 1800
+        else:
+            world.node = replace(NODE, ready=False)
+            world.agent = replace(world.agent, registration=stage_key(world.agent.state, world.agent.stage))
+            expected = State.DISCOVERING
+    settle(world, policy, stop)
+    assert (world.agent.state, world.deployed) == (expected, False)
+    assert (world.agent.previous is None) == (expected is State.DISCOVERING)
+    assert (world.node is None) == (remove_node and expected is State.DISCOVERING)
+    # The second look writes nothing.
+    assert not any(world.act(action) for action in decide(world.seen(), policy, world.now).actions)
+
+
+def test_a_failed_reclaim_is_tried_again_once_per_request() -> None:
+    world = World(host(State.PENDING, reason="NoSpace", retry="first"))
+    settle(world, POLICY)
+    assert (world.agent.state, world.deployed) == (State.RECLAIMING, True)
+    world.answer(1, "NoSpace")
+    settle(world, POLICY)
+    assert (world.agent.state, world.deployed) == (State.PENDING, False)
+
+
+# -- the table
+
+
+def test_the_table_has_one_target_for_each_name_and_the_published_words() -> None:
+    assert len({one.name for one in model.TRANSITIONS}) == len(model.TRANSITIONS)
+    assert {str(state) for state in State} == {
+        "installed", "added-to-existing-cluster", "reclaiming", "reclaiming-rebooting",
+        "unbinding-pending-user-action", "unbinding", "discovering-unbound", "known-unbound", "disconnected-unbound",
+    }  # fmt: skip
+
+
+def test_the_picture_in_the_docs_is_made_from_the_table() -> None:
+    text = (Path(__file__).parents[2] / "docs/reclaim.md").read_text()
+    assert diagram.placed(text) == text, "run: python -m hostler.reclaim.diagram docs/reclaim.md"
