@@ -11,7 +11,21 @@ import typer
 from typer.exceptions import TyperException
 
 from hostler import __version__
-from hostler.cli import about, agent, bundle, crds, doctor, explain, ingress, install, maintenance, nodes, run, say, stop
+from hostler.cli import (
+    about,
+    agent,
+    bundle,
+    crds,
+    doctor,
+    explain,
+    ingress,
+    install,
+    maintenance,
+    nodes,
+    run,
+    say,
+    stop,
+)
 from hostler.errors import Complaint, Exit
 
 app = typer.Typer(
