@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Coroutine, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -46,9 +46,13 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object, Pod, PodDisruptionBudget, VolumeAttachment, Workload
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.maintenance.room import MaintenanceRoom
+from hostler.metal.room import MetalRoom
 from hostler.settings import foundation as say
+from hostler.settings.metal import METAL_WRITES_PER_SECOND
 from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from hostler.maintenance.room import MaintenanceRoom
 
 log = structlog.get_logger("hostler")
 
@@ -146,6 +150,8 @@ class Operator:
         self._begin(self._recorder.run(), "events")
         self._begin(self._resync(), "resync")
         self._begin(self._metrics.measure_loop(), "loop lag")
+        if self._metal is not None:
+            self._begin(self._metal.run(), "metal")
 
     async def _namespace_exists(self) -> None:
         if self._dry_run or not self._settings[say.LEADER_ELECTION]:
@@ -193,6 +199,9 @@ class Operator:
         self._maintenance = self._make_maintenance() if self._on("maintenance") else None
         if self._maintenance is not None:
             self._controllers.append(self._maintenance.controller)
+        self._metal = self._make_metal() if self._on("metal") else None
+        if self._metal is not None:
+            self._controllers += self._metal.controllers()
         self._lookout = Lookout(self._client, self._guard, changed=self._wake_all)
         self._listen()
         self._serve()
@@ -208,6 +217,9 @@ class Operator:
         )  # fmt: skip
 
     def _make_maintenance(self) -> MaintenanceRoom:
+        # Here, because it brings the vCenter client: a fifth of our memory, for those who have no vCenter.
+        from hostler.maintenance.room import MaintenanceRoom
+
         return MaintenanceRoom(
             self._client, self._writer("maintenance"), self._recorder, self._settings,
             gate=self._guard.gate_for("maintenance"), nodes=self._nodes, sources=self._sources, drain=self._policy(),
@@ -215,9 +227,18 @@ class Operator:
             acting=lambda: self._leader.acting(),
         )  # fmt: skip
 
-    def _writer(self, capability: str, budget: WriteBudget | None = None) -> Writer:
+    def _make_metal(self) -> MetalRoom:
+        # A budget of its own: a thousand machines at once must not keep a node from being held.
+        rate = self._settings[METAL_WRITES_PER_SECOND]
+        budget = WriteBudget(rate, max(1, int(rate)))
+        return MetalRoom(
+            self._client, lambda client: self._writer("metal", budget, client), self._recorder, self._settings,
+            metrics=self._metrics, as_leader=self._as_leader,
+        )  # fmt: skip
+
+    def _writer(self, capability: str, budget: WriteBudget | None = None, client: Client | None = None) -> Writer:
         return Writer(
-            self._client, capability, gate=self._guard.gate_for(capability), budget=budget or self._budget,
+            client or self._client, capability, gate=self._guard.gate_for(capability), budget=budget or self._budget,
             dry_run=self._dry_run, metrics=self._metrics,
         )  # fmt: skip
 
@@ -245,6 +266,8 @@ class Operator:
         ).register(registry)  # fmt: skip
         if self._ingress is not None:
             self._ingress.register(registry, self._guard.gate_for("ingress"))
+        if self._metal is not None:
+            self._metal.register(registry, self._guard.gate_for("metal"))
         reads = Reads(
             registry, self._guard, self._status, self._settings, identity=self._identity,
             leadership=lambda: self._leader.gate(), dry_run=self._dry_run,
@@ -282,6 +305,8 @@ class Operator:
             self._ingress.listen()
         if self._maintenance is not None:
             self._maintenance.listen()
+        if self._metal is not None:
+            self._metal.listen()
         self._fleet.store.listen(lambda *_: self._wake_all())
 
     def _wake_all(self) -> None:
@@ -291,6 +316,8 @@ class Operator:
             self._ingress.wake_all()
         if self._maintenance is not None:
             self._maintenance.wake_all()
+        if self._metal is not None:
+            self._metal.wake_all()
         for node in self._nodes.store.values():
             if self._keeper.concerns(node):
                 holds.queue.add(node.metadata.name, priority=2)
@@ -331,6 +358,8 @@ class Operator:
             yield from self._ingress.watches()
         if self._maintenance is not None:
             yield from self._maintenance.watches()
+        if self._metal is not None:
+            yield from self._metal.watches()
 
     def _unready(self) -> list[str]:
         return [why for watch in self._watches() if (why := _not_in_step(watch)) is not None]
@@ -367,6 +396,8 @@ class Operator:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.stop()
+        if self._tasks and self._metal is not None:
+            await self._metal.close()
         await self._client.close()
         if self._tasks:
             log.info("stopped")

@@ -21,6 +21,7 @@ from hostler.cli import (
     ingress,
     install,
     maintenance,
+    metal,
     nodes,
     run,
     say,
@@ -57,6 +58,7 @@ def root(
 for group in (run, about, stop, nodes, explain, doctor, bundle, crds, agent):
     app.add_typer(group.app)
 app.add_typer(ingress.app, name="ingress")
+app.add_typer(metal.app, name="metal")
 app.add_typer(maintenance.app, name="maintenance")
 app.add_typer(install.app, name="install")
 try:

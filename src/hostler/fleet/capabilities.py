@@ -70,6 +70,7 @@ CAPABILITIES: tuple[Capability, ...] = (
                 remedy="Scale it to 0 and remove its webhook configurations.",
             ),
         ),
+        built=True,
     ),
     Capability(
         "reclaim",

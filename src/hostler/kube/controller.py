@@ -19,6 +19,8 @@ Reconcile = Callable[[str], Awaitable[float | None]]
 
 # How long a key rests when we are not allowed to write at all (paused, not the leader): a change of that wakes it.
 REFUSED_REST = 30.0
+# How often the length of the queue is measured: counting thousands of keys for each of them would be quadratic.
+DEPTH_SECONDS = 0.5
 
 
 class Terminal(Exception):
@@ -36,6 +38,7 @@ class Controller:
         self._reconcile = reconcile
         self._metrics = metrics
         self._workers = workers
+        self._measured = 0.0
 
     async def run(self) -> None:
         """Work until `stop`; a reconcile under way when it comes is finished, not cut."""
@@ -49,7 +52,9 @@ class Controller:
     async def _work(self) -> None:
         while (key := await self.queue.get()) is not None:
             started = time.perf_counter()
-            self._metrics.queue_depth(self.name, len(self.queue))
+            if started - self._measured > DEPTH_SECONDS:
+                self._measured = started
+                self._metrics.queue_depth(self.name, len(self.queue))
             try:
                 result = await self._once(key)
             finally:

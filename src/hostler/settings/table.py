@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from hostler.settings import foundation, ingress, maintenance
+from hostler.settings import foundation, ingress, maintenance, metal
 from hostler.settings.model import AnySetting, Rule
 
 SETTINGS: tuple[AnySetting, ...] = (
     *foundation.SETTINGS,
     *maintenance.SETTINGS,
     *ingress.SETTINGS,
+    *metal.SETTINGS,
 )
 RULES: tuple[Rule, ...] = (
     *foundation.RULES,
     *maintenance.RULES,
     *ingress.RULES,
+    *metal.RULES,
 )

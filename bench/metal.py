@@ -1,0 +1,266 @@
+"""N bare metal hosts and N machines at once, on a real API server: how long until every machine has its host.
+
+    python -m bench.metal [--hosts 100,300,1000,3000] [--machines N]
+
+The hosts are available and nobody drives them (no Baremetal Operator, no simulator), the machines are there and wait
+when the operator is started; the clock runs from the start of its process, so reading everything is part of it. Then a
+host is freed while one machine waits, and last every machine is deleted. CPU and memory are those of the operator's
+process, from /proc; requests are what the API server counted for the kinds concerned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hostler.sandbox import http as sandbox_http
+from hostler.sandbox.build import Silent
+from hostler.sandbox.crds import install_crds
+from hostler.sandbox.life import Sandbox
+from hostler.sandbox.load import create
+from hostler.sandbox.model import Options
+
+INFRA, CAPI, METAL = "infrastructure.cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta2", "metal3.io/v1alpha1"
+IMAGE = {"url": "http://images.invalid/os.qcow2", "checksum": "abc", "checksumType": "sha256"}
+STATUS = {
+    "errorCount": 0, "errorMessage": "", "operationalStatus": "OK", "poweredOn": False, "provisioningFailCount": 0,
+    "provisioning": {"ID": "x", "state": "available"},
+}  # fmt: skip
+COUNTED = ("baremetalhosts", "metal3machines", "metal3clusters", "machines", "clusters", "secrets", "events")
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One size, measured."""
+
+    hosts: int
+    machines: int
+    claimed: float
+    cpu: float
+    rss_mib: float
+    requests: Counter[str]
+    wake_ms: float
+    deleted: float
+    delete_cpu: float
+    delete_requests: Counter[str]
+
+
+class Api:
+    def __init__(self, box: Sandbox) -> None:
+        tls = sandbox_http.trust(box.layout, "admin")
+        self._connection = http.client.HTTPSConnection(
+            "127.0.0.1", box.state.ports["kube-apiserver"], timeout=120, context=tls
+        )
+
+    def call(self, method: str, path: str, body: object = None) -> bytes:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        data = None if body is None else json.dumps(body)
+        self._connection.request(method, path, data, {"Content-Type": kind})
+        return self._connection.getresponse().read()
+
+    def items(self, path: str) -> list[Json]:
+        return list(json.loads(self.call("GET", path)).get("items", []))
+
+    def requests(self) -> Counter[str]:
+        """What the API server has served so far for the kinds concerned, by verb."""
+        found: Counter[str] = Counter()
+        for line in self.call("GET", "/metrics").decode().splitlines():
+            if line.startswith("apiserver_request_total{"):
+                labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+                if labels.get("resource") in COUNTED and labels.get("verb") != "LIST":
+                    found[labels["verb"]] += int(float(line.rsplit(" ", 1)[1]))
+        return found
+
+
+def say(line: str) -> None:
+    print(f"bench: {line}", file=sys.stderr, flush=True)
+
+
+def one(version: str, kind: str, name: str, namespace: str, spec: Json, owner: Json | None = None) -> Json:
+    meta: Json = {"name": name, "namespace": namespace, "labels": {"cluster.x-k8s.io/cluster-name": "c"}}
+    if owner:
+        meta["ownerReferences"] = [owner]
+    return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
+
+
+def fill(box: Sandbox, api: Api, namespace: str, hosts: int, machines: int) -> None:
+    """A cluster that is ready, hosts that are available, machines with bootstrap data."""
+    create(box, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}])
+    create(box, [one(CAPI, "Cluster", "c", namespace, {"infrastructureRef": {
+        "apiGroup": INFRA.split("/")[0], "kind": "Metal3Cluster", "name": "c"}})])  # fmt: skip
+    ready = {"status": {"initialization": {"infrastructureProvisioned": True}}}
+    api.call("PATCH", f"/apis/{CAPI}/namespaces/{namespace}/clusters/c/status", ready)
+    secrets = [
+        {"apiVersion": "v1", "kind": "Secret", "stringData": {"username": "u", "password": "p"},
+         "metadata": {"name": f"h{n}-bmc", "namespace": namespace, "labels": {"environment.metal3.io": "baremetal"}}}
+        for n in range(hosts)
+    ]  # fmt: skip
+    create(box, secrets)
+    create(box, [
+        one(METAL, "BareMetalHost", f"h{n}", namespace, {
+            "online": False, "bmc": {"address": f"redfish://10.0.0.1/{n}", "credentialsName": f"h{n}-bmc"}})
+        for n in range(hosts)
+    ])  # fmt: skip
+    for n in range(hosts):
+        api.call("PATCH", f"/apis/{METAL}/namespaces/{namespace}/baremetalhosts/h{n}/status", {"status": STATUS})
+    reference = {"apiGroup": INFRA.split("/")[0], "kind": "Metal3Machine"}
+    create(box, [
+        one(CAPI, "Machine", f"m{n}", namespace, {"clusterName": "c", "bootstrap": {"dataSecretName": "boot"},
+                                                   "infrastructureRef": {**reference, "name": f"m{n}"}})
+        for n in range(machines)
+    ])  # fmt: skip
+    found = api.items(f"/apis/{CAPI}/namespaces/{namespace}/machines")
+    uids = {item["metadata"]["name"]: item["metadata"]["uid"] for item in found}
+    create(box, [
+        one(INFRA, "Metal3Machine", name, namespace, {"image": IMAGE},
+            {"apiVersion": CAPI, "kind": "Machine", "name": name, "uid": uid})
+        for name, uid in uids.items()
+    ])  # fmt: skip
+
+
+def claimed(api: Api, namespace: str) -> int:
+    hosts = api.items(f"/apis/{METAL}/namespaces/{namespace}/baremetalhosts")
+    return sum("consumerRef" in host["spec"] for host in hosts)
+
+
+def cpu_and_rss(pid: int) -> tuple[float, float]:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return cpu, int(peak.group(1)) / 1024 if peak else 0.0
+
+
+def wait(what: str, look: Any, patience: float) -> float:
+    begin = time.monotonic()
+    while not look():
+        if time.monotonic() - begin > patience:
+            raise SystemExit(f"bench: {what} did not happen in {patience:.0f} s")
+        time.sleep(0.1)
+    return time.monotonic()
+
+
+def measure(box: Sandbox, api: Api, hosts: int, machines: int, folder: Path) -> Row:
+    namespace, fit = f"b{hosts}-{machines}", min(hosts, machines)
+    say(f"{hosts} hosts and {machines} machines: filling")
+    fill(box, api, namespace, hosts, machines)
+    words = ("run", "--only", "metal", "--no-leader-election", "--log-format", "json", "--log-level", "warning",
+             "--http-address", "127.0.0.1:0", "--namespace", namespace)  # fmt: skip
+    env = {**os.environ, "KUBECONFIG": str(box.kubeconfig)}
+    before, begin = api.requests(), time.monotonic()
+    with (folder / f"{namespace}.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "hostler", *words], env=env, stdout=log, stderr=log)
+    try:
+        end = wait("every claim", lambda: claimed(api, namespace) >= fit, 900)
+        time.sleep(3)  # what was begun is finished: statuses, the first events
+        (cpu, rss), after = cpu_and_rss(process.pid), api.requests()
+        say(f"claimed after {end - begin:.1f} s")
+        wake = woken(box, api, namespace, hosts)
+        (used, _), at = cpu_and_rss(process.pid), api.requests()
+        start = time.monotonic()
+        path = f"/apis/{INFRA}/namespaces/{namespace}/metal3machines"
+        api.call("DELETE", path)
+        gone = wait("every deletion", lambda: not api.items(path), 900)
+        time.sleep(1)
+        finally_cpu, _ = cpu_and_rss(process.pid)
+        served = api.requests() - at
+        say(f"deleted after {gone - start:.1f} s")
+        return Row(
+            hosts, machines, end - begin, cpu, rss, after - before, wake, gone - start, finally_cpu - used, served
+        )
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def woken(box: Sandbox, api: Api, namespace: str, hosts: int) -> float:
+    """Milliseconds from a host becoming available to its claim, with one machine more than hosts waiting for it."""
+    create(box, [one(CAPI, "Machine", "late", namespace, {"clusterName": "c", "bootstrap": {"dataSecretName": "boot"},
+        "infrastructureRef": {"apiGroup": INFRA.split("/")[0], "kind": "Metal3Machine", "name": "late"}})])  # fmt: skip
+    uid = json.loads(api.call("GET", f"/apis/{CAPI}/namespaces/{namespace}/machines/late"))["metadata"]["uid"]
+    owner = {"apiVersion": CAPI, "kind": "Machine", "name": "late", "uid": uid}
+    create(box, [one(INFRA, "Metal3Machine", "late", namespace, {"image": IMAGE}, owner)])
+    path = f"/apis/{INFRA}/namespaces/{namespace}/metal3machines/late"
+
+    def status() -> Json:
+        return dict(json.loads(api.call("GET", path)).get("status") or {})
+
+    wait("the late machine is seen", status, 60)
+    create(box, [one(METAL, "BareMetalHost", "spare", namespace, {"online": False})])
+    host = f"/apis/{METAL}/namespaces/{namespace}/baremetalhosts/spare"
+    begin = time.monotonic()
+    api.call("PATCH", f"{host}/status", {"status": STATUS})
+    end = begin
+    while "consumerRef" not in json.loads(api.call("GET", host))["spec"]:
+        end = time.monotonic()
+        if end - begin > 60:
+            raise SystemExit("bench: the waiting machine was not woken in 60 s")
+    return (time.monotonic() - begin) * 1000
+
+
+HEADINGS = (
+    *(
+        "hosts",
+        "machines",
+        "s to claim all",
+        "CPU s",
+        "MiB (peak)",
+        "requests",
+        "per machine",
+        "a freed host is claimed in",
+    ),
+    *("s to delete all", "CPU s", "requests"),
+)
+
+
+def table(rows: list[Row]) -> str:
+    lines = [f"| {' | '.join(HEADINGS)} |", "|" + "---|" * len(HEADINGS)]
+    for row in rows:
+        asked, freed = sum(row.requests.values()), sum(row.delete_requests.values())
+        verbs = ", ".join(f"{verb.lower()} {number}" for verb, number in sorted(row.requests.items()) if number)
+        cells = (
+            row.hosts, row.machines, f"{row.claimed:.1f}", f"{row.cpu:.1f}", f"{row.rss_mib:.0f}", f"{asked} ({verbs})",
+            f"{asked / row.machines:.1f}", f"{row.wake_ms:.0f} ms", f"{row.deleted:.1f}", f"{row.delete_cpu:.1f}",
+            freed,
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(prog="bench.metal", description=__doc__)
+    arguments.add_argument("--hosts", default="100,300,1000,3000")
+    arguments.add_argument("--machines", type=int, default=0, help="other than as many as hosts")
+    given = arguments.parse_args()
+    load = os.getloadavg()[0]
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="bench-metal-") as folder:
+        box = Sandbox.up(Path(folder) / "box", Options(vcenter=False, kwok=False))
+        try:
+            install_crds(box, ("capi", "metal3"), Silent())
+            time.sleep(2)
+            for hosts in (int(word) for word in given.hosts.split(",")):
+                api = Api(box)
+                rows.append(measure(box, api, hosts, given.machines or hosts, Path(folder)))
+        finally:
+            box.down()
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    print(f"{machine}; {now} UTC, load before {load:.1f}.\n\n{table(rows)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What metal reads: one watch per kind, with the indexes that make every question cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hostler.kube.client import Client
+from hostler.kube.kinds import SECRET
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Metadata, Object, key_of
+from hostler.kube.watch import Watch
+from hostler.metal import names
+from hostler.metal.choose import Wish
+from hostler.metal.decide import Facts
+from hostler.metal.model import (
+    Cluster,
+    Host,
+    Machine,
+    Metal3Cluster,
+    Metal3Machine,
+    Metal3MachineTemplate,
+    cluster_of,
+)
+from hostler.metal.names import INFRASTRUCTURE, METAL3_MACHINE, group_of
+
+
+def consumer_key(host: Host) -> str:
+    """The Metal3Machine this host belongs to, as a key; empty: none."""
+    consumer = host.spec.consumer_ref
+    if consumer is None or consumer.kind != METAL3_MACHINE.kind or group_of(consumer.api_version) != INFRASTRUCTURE:
+        return ""
+    return names.key(consumer.namespace, consumer.name)
+
+
+def owner_key(meta: Metadata, kind: str) -> str:
+    name = next((one.name for one in meta.owner_references if one.kind == kind), "")
+    return names.key(meta.namespace, name) if name else ""
+
+
+def _consumers(host: Host) -> Iterable[str]:
+    return (found,) if (found := consumer_key(host)) else ()
+
+
+def _owner_machine(machine: Metal3Machine) -> Iterable[str]:
+    return (found,) if (found := owner_key(machine.metadata, "Machine")) else ()
+
+
+def _template(machine: Metal3Machine) -> Iterable[str]:
+    name = machine.metadata.annotations.get(names.CLONED_FROM, "")
+    return (names.key(machine.metadata.namespace, name),) if name else ()
+
+
+def _cluster_label(machine: Metal3Machine) -> Iterable[str]:
+    name = machine.metadata.labels.get(names.CLUSTER_NAME, "")
+    return (names.key(machine.metadata.namespace, name),) if name else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    hosts: Watch[Host]
+    machines: Watch[Metal3Machine]
+    clusters: Watch[Metal3Cluster]
+    templates: Watch[Metal3MachineTemplate]
+    capi_machines: Watch[Machine]
+    capi_clusters: Watch[Cluster]
+    machine_sets: Watch[Object]
+    deployments: Watch[Object]
+    secrets: Watch[Object]  # BMC secrets, without their content; Baremetal Operator labels them
+
+    @classmethod
+    def make(cls, client: Client, metrics: Metrics) -> Caches:
+        def watch(kind: Any, record: Any, **indexes: Any) -> Watch[Any]:
+            return Watch(client, kind, record, metrics=metrics, indexes=indexes)
+
+        return cls(
+            hosts=watch(names.HOST, Host, namespace=lambda one: (one.metadata.namespace,), consumer=_consumers),
+            machines=watch(
+                names.METAL3_MACHINE, Metal3Machine, owner=_owner_machine, template=_template, cluster=_cluster_label
+            ),
+            clusters=watch(names.METAL3_CLUSTER, Metal3Cluster),
+            templates=watch(names.METAL3_MACHINE_TEMPLATE, Metal3MachineTemplate),
+            capi_machines=watch(names.MACHINE, Machine),
+            capi_clusters=watch(names.CLUSTER, Cluster),
+            machine_sets=watch(names.MACHINE_SET, Object),
+            deployments=watch(names.MACHINE_DEPLOYMENT, Object),
+            secrets=Watch(client, SECRET, Object, metrics=metrics, labels=names.BMC_SECRETS),
+        )
+
+    def all(self) -> Iterator[Watch[Any]]:
+        yield from (self.hosts, self.machines, self.clusters, self.templates)
+        yield from (self.capi_machines, self.capi_clusters, self.machine_sets, self.deployments, self.secrets)
+
+    def unread(self) -> str:
+        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
+        for watch in self.all():
+            if not watch.store.synced:
+                return watch.problem or f"{watch.kind.resource} are still being read"
+        return ""
+
+    # -- questions
+
+    def host_of(self, machine: Metal3Machine) -> Host | None:
+        """The host whose consumer this machine is; else the one it names."""
+        own = self.hosts.store.by("consumer", key_of(machine.metadata))
+        named = machine.metadata.annotations.get(names.HOST_ANNOTATION, "")
+        if own:
+            return next(
+                (one for one in own if key_of(one.metadata) == named), min(own, key=lambda one: one.metadata.name)
+            )
+        return self.hosts.store.get(named) if named else None
+
+    def facts(self, machine: Metal3Machine) -> Facts:
+        owner = self.capi_machines.store.get(owner_key(machine.metadata, "Machine"))
+        namespace = machine.metadata.namespace
+        cluster = self.capi_clusters.store.get(names.key(namespace, cluster_of(machine, owner)))
+        template = machine.metadata.annotations.get(names.CLONED_FROM, "")
+        return Facts(
+            machine,
+            owner,
+            cluster,
+            self.templates.store.get(names.key(namespace, template)) if template else None,
+            self.host_of(machine),
+            self.reuse_of(owner),
+        )
+
+    def reuse_of(self, owner: Machine | None) -> str:
+        """`cp-NAME` or `md-NAME`: whose hosts a machine may have again; empty where that is not known."""
+        if owner is None:
+            return ""
+        meta = owner.metadata
+        if names.CONTROL_PLANE in meta.labels:
+            name = meta.labels.get(names.CONTROL_PLANE_NAME, "")
+            controller = next((one.name for one in meta.owner_references if one.controller), "")
+            return f"cp-{name or controller}" if name or controller else ""
+        deployment = meta.labels.get(names.DEPLOYMENT_NAME, "")
+        if not deployment:
+            found = self.machine_sets.store.get(owner_key(meta, "MachineSet"))
+            deployment = owner_key(found.metadata, "MachineDeployment").partition("/")[2] if found is not None else ""
+        return f"md-{deployment}" if deployment else ""
+
+    def wish(self, facts: Facts) -> Wish:
+        """What this machine wants of a host; raises WrongSelector."""
+        owner = facts.owner
+        domain = facts.machine.spec.failure_domain or (owner.spec.failure_domain if owner is not None else "")
+        return Wish.of(facts.machine, domain=domain, reuse=facts.reuse, cluster=facts.cluster_name)
+
+    def leaving(self, host: Host) -> bool:
+        """Whether the machine that has this host is being deleted, or gone already."""
+        machine = self.machines.store.get(consumer_key(host))
+        return machine is None or bool(machine.metadata.deletion_timestamp)

@@ -1,0 +1,220 @@
+"""Which host a machine gets, and for every other host the reason why not. Pure.
+
+The order: a host that is already this machine's; then hosts reserved for its deployment or control plane, and if one of
+those is only on its way the machine waits for it; then any free host. Among equals the policy decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hostler.kube.records import key_of
+from hostler.metal.model import Host, Metal3Machine
+from hostler.metal.names import CLUSTER, CLUSTER_API, FAILURE_DOMAIN, NODE_REUSE, group_of
+from hostler.metal.selector import Requirement, compile_selector, unmet
+
+
+class Selection(StrEnum):
+    """What decides among hosts that suit equally well."""
+
+    RANDOM = "random"
+    ORDERED = "ordered"
+    SPREAD = "spread"
+    LEAST_RECENTLY_USED = "least-recently-used"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    selection: Selection = Selection.RANDOM
+    strict_domains: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a machine wants of a host; raises WrongSelector when made from a machine whose selector is wrong."""
+
+    machine: Metal3Machine
+    requirements: tuple[Requirement, ...] = ()
+    domain: str = ""
+    reuse: str = ""  # `md-NAME` or `cp-NAME`: whose hosts it may have again
+    cluster: str = ""
+
+    @classmethod
+    def of(cls, machine: Metal3Machine, *, domain: str = "", reuse: str = "", cluster: str = "") -> Wish:
+        return cls(machine, compile_selector(machine.spec.host_selector), domain, reuse, cluster)
+
+    def same_kind(self) -> tuple[object, ...]:
+        """Two wishes with the same answer here suit the same hosts."""
+        selector = self.machine.spec.host_selector
+        return (
+            self.machine.metadata.namespace, tuple(sorted(selector.match_labels.items())), selector.match_expressions,
+            self.domain, self.reuse, self.cluster,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The host, or none; a sentence; and why not, by host."""
+
+    host: Host | None
+    why: str
+    refused: Mapping[str, str] = field(default_factory=dict)
+    on_its_way: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Facts that are not on the hosts: which are being taken right now, and which only just stopped failing."""
+
+    taken: Callable[[str], str] = lambda _: ""  # by whom, as words
+    shaky: Callable[[str], bool] = lambda _: False
+    leaving: Callable[[Host], bool] = lambda _: False  # its consumer is a machine that is being deleted
+    used_domains: Mapping[str, int] = field(default_factory=dict)
+
+
+NOWHERE = Around()
+
+
+def refusal(wish: Wish, host: Host, policy: Policy, around: Around = NOWHERE) -> str:
+    """Why this machine cannot take this host now; empty: it can. The one predicate behind every choice."""
+    if why := unsuitable(wish, host, policy):
+        return why
+    label = host.metadata.labels.get(NODE_REUSE)
+    consumer = host.spec.consumer_ref
+    if consumer is not None and not (label == wish.reuse and label and _is_cluster(host, wish)):
+        return f"its consumer is {consumer.kind} {consumer.namespace}/{consumer.name}"
+    if why := host.why_not_free():
+        return why
+    key = key_of(host.metadata)
+    if around.shaky(key):
+        return "it showed an error a moment ago"
+    if by := around.taken(key):
+        return f"{by} is taking it"
+    return ""
+
+
+def unsuitable(wish: Wish, host: Host, policy: Policy) -> str:
+    """Why this host would not do even if it were free."""
+    if missing := unmet(wish.requirements, host.metadata.labels):
+        return f"its labels do not meet {missing}"
+    label = host.metadata.labels.get(NODE_REUSE)
+    if label is not None and (label != wish.reuse or not wish.reuse):
+        return f"it is reserved for {label or 'nobody that is known'}"
+    if policy.strict_domains and wish.domain and domain_of(host) != wish.domain:
+        return f"it is in failure domain {domain_of(host) or '(none)'}, not {wish.domain}"
+    return ""
+
+
+def domain_of(host: Host) -> str:
+    return host.metadata.labels.get(FAILURE_DOMAIN, "")
+
+
+def choose(
+    wish: Wish,
+    hosts: Iterable[Host],
+    policy: Policy,
+    around: Around = NOWHERE,
+    pick: Callable[[int], int] = lambda _: 0,
+) -> Choice:
+    """Choose over all hosts of the namespace. `pick(n)` draws one of n for the random policy."""
+    everything = list(hosts)
+    own = next((one for one in everything if _own(wish, one)), None)
+    if own is not None:
+        return Choice(
+            own, f"host {own.metadata.name} is this machine's already", _others(everything, own, "not needed")
+        )
+    refused = {key_of(one.metadata): refusal(wish, one, policy, around) for one in everything}
+    free = [one for one in everything if not refused[key_of(one.metadata)]]
+    reserved = [one for one in free if one.metadata.labels.get(NODE_REUSE)]
+    if not reserved:
+        coming = [one for one in everything if _on_its_way(wish, one, policy, around)]
+        if coming:
+            names = ", ".join(sorted(one.metadata.name for one in coming)[:3])
+            return Choice(None, f"it waits for a host that is reserved for {wish.reuse}: {names}", refused, True)
+    best = reserved or free
+    if not best:
+        return Choice(None, summary(refused.values()), refused)
+    preferred = [one for one in best if wish.domain and domain_of(one) == wish.domain] or best
+    host = _pick(preferred, policy, around, pick)
+    kept = "reserved for " + wish.reuse if reserved else f"{len(preferred)} suited"
+    for one in free:
+        refused[key_of(one.metadata)] = "it would do too, but another was chosen" if one is not host else ""
+    refused.pop(key_of(host.metadata))
+    return Choice(host, f"host {host.metadata.name} was chosen ({kept}, {policy.selection})", refused)
+
+
+def summary(reasons: Iterable[str]) -> str:
+    """Why no host fits, in words that do not change with every host: kinds of reasons, not numbers."""
+    found = {kind for kind, _ in counted(reasons)}
+    if not found:
+        return "there is no host in this namespace"
+    return "no host can be had now: " + "; ".join(kind for kind, _ in _KINDS if kind in found)
+
+
+def counted(reasons: Iterable[str]) -> list[tuple[str, int]]:
+    """How often each kind of reason came, the most frequent first."""
+    kinds = Counter(next((kind for kind, starts in _KINDS if one.startswith(starts)), one) for one in reasons)
+    return kinds.most_common()
+
+
+_KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("some have another consumer", ("its consumer is", "it has an image", "Metal3Machine")),
+    ("some do not meet the selector", ("its labels do not meet",)),
+    ("some are in another failure domain", ("it is in failure domain",)),
+    ("some are reserved for others", ("it is reserved for",)),
+    ("some report an error", ("it reports", "it showed", "its operational status is")),
+    ("some are paused, detached or marked unhealthy", ("it is paused", "it is detached", "it is marked")),
+    (
+        "some are not available yet",
+        ("it is available", "it is ready", "it is being deleted", "it has no state", "it is provisioned by", "it is "),
+    ),
+)
+
+
+def _own(wish: Wish, host: Host) -> bool:
+    consumer = host.spec.consumer_ref
+    return consumer is not None and consumer.is_machine(wish.machine)
+
+
+def _is_cluster(host: Host, wish: Wish) -> bool:
+    """Reserved: while nobody has it, the host's consumer is the cluster itself."""
+    consumer = host.spec.consumer_ref
+    return (
+        consumer is not None
+        and group_of(consumer.api_version) == CLUSTER_API
+        and consumer.kind == CLUSTER.kind
+        and consumer.name == wish.cluster
+        and consumer.namespace == wish.machine.metadata.namespace
+    )
+
+
+def _on_its_way(wish: Wish, host: Host, policy: Policy, around: Around) -> bool:
+    """Reserved for this machine's kind, and only not ready yet."""
+    if not wish.reuse or host.metadata.labels.get(NODE_REUSE) != wish.reuse or unsuitable(wish, host, policy):
+        return False
+    if host.spec.consumer_ref is not None and not _is_cluster(host, wish) and not around.leaving(host):
+        return False
+    if around.taken(key_of(host.metadata)):
+        return False
+    # A host that fails, is paused or goes away is not on its way to anybody.
+    return not host.why_shut()
+
+
+def _pick(hosts: list[Host], policy: Policy, around: Around, pick: Callable[[int], int]) -> Host:
+    ordered = sorted(hosts, key=lambda one: one.metadata.name)
+    match policy.selection:
+        case Selection.RANDOM:
+            return ordered[pick(len(ordered))]
+        case Selection.SPREAD:
+            return min(ordered, key=lambda one: (around.used_domains.get(domain_of(one), 0), one.metadata.name))
+        case Selection.LEAST_RECENTLY_USED:
+            return min(ordered, key=lambda one: (one.last_used, one.metadata.name))
+        case _:
+            return ordered[0]
+
+
+def _others(hosts: Iterable[Host], chosen: Host, why: str) -> dict[str, str]:
+    return {key_of(one.metadata): why for one in hosts if one is not chosen}

@@ -1,0 +1,269 @@
+"""Taking a host for a machine: choose, write the intent on the machine, claim the host under its version.
+
+One host never goes to two machines: the claim is a patch that holds only for the version of the host that was chosen.
+One machine never takes two hosts: the intent is a patch that holds only for the version of the machine that was read,
+and an intent that this process did not write itself is read afresh before it is acted on.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from hostler.kube.client import Client
+from hostler.kube.errors import Conflict, NotFound
+from hostler.kube.records import key_of
+from hostler.kube.writer import Writer
+from hostler.metal import names
+from hostler.metal.caches import Caches
+from hostler.metal.choose import (
+    Around,
+    Choice,
+    Policy,
+    Selection,
+    Wish,
+    choose,
+    domain_of,
+    refusal,
+    summary,
+)
+from hostler.metal.decide import Facts, host_change
+from hostler.metal.free import FreeHosts, Waiting
+from hostler.metal.model import Host, Metal3Machine
+from hostler.metal.selector import WrongSelector
+
+log = structlog.get_logger("hostler.metal")
+
+# A host that failed shows OK for some seconds at each retry.
+DEBOUNCE_SECONDS = 10.0
+# For so long the words for "nothing fits" are kept for machines of one kind; only words, never a choice.
+WORDS_SECONDS = 2.0
+
+
+class Claims:
+    """Chooses and claims. Follows the host cache to know what is free and who waits."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        client: Client,
+        writer: Writer,
+        policy: Policy,
+        wake: Callable[[str], None],
+        *,
+        later: Callable[[float, Callable[[], None]], object],
+        clock: Callable[[], float] = time.monotonic,
+        dice: random.Random | None = None,
+    ) -> None:
+        self._caches, self._client, self._writer, self.policy = caches, client, writer, policy
+        self._later, self._clock, self._dice = later, clock, dice or random.Random()
+        self.waiting = Waiting(wake, self._suits)
+        self.free = FreeHosts(self._dice, self._freed)
+        self._steady: dict[str, float] = {}  # host -> when it will have been without an error for long enough
+        self._written: dict[str, str] = {}  # machine -> the intent this process wrote
+        self._words: dict[tuple[object, ...], tuple[float, str]] = {}
+
+    # -- following the hosts
+
+    def host_changed(self, key: str, before: Host | None, after: Host | None) -> None:
+        if after is None or after.failing:
+            self._steady.pop(key, None)
+        elif after.status.error_count and (before is None or before.failing) and key not in self._steady:
+            self._steady[key] = self._clock() + DEBOUNCE_SECONDS
+            self._later(DEBOUNCE_SECONDS + 0.01, lambda: self._calmed(key))
+        self.free.changed(key, before, after)
+
+    def _calmed(self, key: str) -> None:
+        if self._clock() >= self._steady.get(key, float("inf")):
+            del self._steady[key]
+            if (host := self._caches.hosts.store.get(key)) is not None:
+                self._freed(host)
+
+    def _freed(self, host: Host) -> None:
+        if key_of(host.metadata) not in self._steady:
+            self.waiting.offer(host)
+
+    def _suits(self, machine_key: str, host: Host) -> bool:
+        machine = self._caches.machines.store.get(machine_key)
+        if machine is None:
+            return False
+        try:
+            wish = self._caches.wish(self._caches.facts(machine))
+        except WrongSelector:
+            return False
+        return not refusal(wish, host, self.policy, self.around(wish))
+
+    def looked(self, key: str) -> None:
+        """A machine has looked; what it was offered and did not take is offered on."""
+        offered = self.waiting.looked(key)
+        host = self._caches.hosts.store.get(offered) if offered is not None else None
+        if host is not None and host.spec.consumer_ref is None and offered not in self.free.reservations:
+            self._freed(host)
+
+    def forget(self, key: str) -> None:
+        """The machine is gone."""
+        self.waiting.remove(key)
+        self._written.pop(key, None)
+
+    # -- choosing
+
+    def around(self, wish: Wish) -> Around:
+        me = key_of(wish.machine.metadata)
+        return Around(
+            taken=lambda host: self.free.taken(host, me),
+            shaky=self._steady.__contains__,
+            leaving=self._caches.leaving,
+            used_domains=self._used_domains(wish) if self.policy.selection is Selection.SPREAD else {},
+        )
+
+    def _used_domains(self, wish: Wish) -> dict[str, int]:
+        used: dict[str, int] = {}
+        for host in self._caches.hosts.store.by("namespace", wish.machine.metadata.namespace):
+            if host.spec.consumer_ref is not None or key_of(host.metadata) in self.free.reservations:
+                used[domain_of(host)] = used.get(domain_of(host), 0) + 1
+        return used
+
+    def choose(self, wish: Wish) -> Choice:
+        """Over every host: the whole truth, with a reason for each."""
+        hosts = self._caches.hosts.store.by("namespace", wish.machine.metadata.namespace)
+        return choose(wish, hosts, self.policy, self.around(wish), self._dice.randrange)
+
+    def quickly(self, wish: Wish) -> Choice:
+        """The same answer, found without looking at every host wherever that is possible."""
+        namespace = wish.machine.metadata.namespace
+        if self.free.any_reserved(namespace, wish.reuse) or self.policy.selection is not Selection.RANDOM:
+            return self.choose(wish)
+        around, hosts = self.around(wish), self._caches.hosts.store
+        # Reserved for nobody's reuse, so no host is on its way to this machine and any free one will do.
+        drawn = self.free.draw(
+            namespace, wish.domain, self.policy.strict_domains, lambda key: self._takes(wish, key, around)
+        )
+        if drawn is not None and (host := hosts.get(drawn)) is not None:
+            return Choice(host, f"host {host.metadata.name} was chosen ({self.policy.selection})")
+        if self.free.count(namespace):
+            return self.choose(wish)
+        return Choice(None, self._nothing(wish))
+
+    def _takes(self, wish: Wish, key: str, around: Around) -> bool:
+        host = self._caches.hosts.store.get(key)
+        return host is not None and not refusal(wish, host, self.policy, around)
+
+    def _nothing(self, wish: Wish) -> str:
+        """Why no host fits, kept for a moment: a thousand waiting machines of one kind get one answer."""
+        kind, now = wish.same_kind(), self._clock()
+        known = self._words.get(kind)
+        if known is None or now - known[0] > WORDS_SECONDS:
+            if len(self._words) > 1000:
+                self._words.clear()
+            known = self._words[kind] = (now, self._refusals(wish))
+        return known[1]
+
+    def _refusals(self, wish: Wish) -> str:
+        around = self.around(wish)
+        hosts = self._caches.hosts.store.by("namespace", wish.machine.metadata.namespace)
+        return summary([refusal(wish, one, self.policy, around) for one in hosts])
+
+    # -- claiming
+
+    async def take(self, facts: Facts, wish: Wish) -> tuple[Facts, Choice]:
+        """Give the machine a host, or the reason why not. Raises Conflict where somebody was faster: look again."""
+        key = key_of(facts.machine.metadata)
+        choice = self._intended(facts, wish) or self.quickly(wish)
+        host = choice.host
+        if host is None:
+            self.waiting.add(key)
+            return facts, choice
+        self.waiting.remove(key)
+        host_key = key_of(host.metadata)
+        if self.free.taken(host_key, key):
+            raise Conflict(409, "Conflict", f"{host_key} was reserved in the meantime")
+        self.free.reservations[host_key] = key
+        try:
+            machine = await self._intend(facts.machine, host_key)
+            facts = replace(facts, machine=machine, host=host)
+            return await self._claim(facts, host), choice
+        except Exception:
+            # Whether a write arrived may not be known: from here on the intent counts as somebody else's.
+            self._written.pop(key, None)
+            raise
+        finally:
+            self.free.reservations.pop(host_key, None)
+
+    def _intended(self, facts: Facts, wish: Wish) -> Choice | None:
+        """The host the machine already names, if it can still be had."""
+        host = self._caches.hosts.store.get(facts.named_host) if facts.named_host else None
+        if host is None or refusal(wish, host, self.policy, self.around(wish)):
+            return None
+        return Choice(host, f"host {host.metadata.name} was chosen before")
+
+    async def _intend(self, machine: Metal3Machine, host_key: str) -> Metal3Machine:
+        """Write on the machine which host it is going to take; its version decides between two who want to."""
+        meta, key = machine.metadata, key_of(machine.metadata)
+        named = meta.annotations.get(names.HOST_ANNOTATION, "")
+        change: dict[str, object] = {}
+        if named != host_key:
+            if named and not self._written.get(key):
+                await self._still_out(named, machine)
+            change["annotations"] = {names.HOST_ANNOTATION: host_key}
+        if names.MACHINE_FINALIZER not in meta.finalizers:
+            change["finalizers"] = [*meta.finalizers, names.MACHINE_FINALIZER]
+        if not change:
+            if self._written.get(key) != host_key:
+                await self._confirm(machine, host_key)
+            return machine
+        body = {"metadata": {**change, "resourceVersion": meta.resource_version}}
+        written = await self._writer.patch(
+            names.METAL3_MACHINE,
+            meta.name,
+            body,
+            meta.namespace,
+            type=Metal3Machine,
+            why=f"it is to get host {host_key}",
+        )
+        if written is None:
+            return machine
+        self._caches.machines.store.overlay(written)
+        self._written[key] = host_key
+        return written
+
+    async def _confirm(self, machine: Metal3Machine, host_key: str) -> None:
+        """An intent from before our time, or of another process: it may have been changed since we read it."""
+        meta = machine.metadata
+        fresh = await self._client.get(names.METAL3_MACHINE, meta.name, meta.namespace, type=Metal3Machine)
+        if fresh.metadata.annotations.get(names.HOST_ANNOTATION) != host_key or fresh.metadata.deletion_timestamp:
+            self._caches.machines.store.overlay(fresh)
+            raise Conflict(409, "Conflict", f"{key_of(meta)} wants another host by now")
+
+    async def _still_out(self, named: str, machine: Metal3Machine) -> None:
+        """Before another host is taken: the one named before must really be out of the question, and not ours."""
+        namespace, _, name = named.partition("/")
+        try:
+            fresh = await self._client.get(names.HOST, name, namespace, type=Host)
+        except NotFound:
+            return
+        self._caches.hosts.store.overlay(fresh)
+        consumer = fresh.spec.consumer_ref
+        if consumer is not None and consumer.is_machine(machine):
+            raise Conflict(409, "Conflict", f"{named} is {key_of(machine.metadata)}'s already")
+
+    async def _claim(self, facts: Facts, host: Host) -> Facts:
+        """The claim itself: it holds only for the version of the host that was chosen."""
+        change = host_change(facts, host)
+        metadata = {**change.get("metadata", {}), "resourceVersion": host.metadata.resource_version}
+        why = f"claimed for Metal3Machine {key_of(facts.machine.metadata)}"
+        written = await self._writer.patch(
+            names.HOST,
+            host.metadata.name,
+            {**change, "metadata": metadata},
+            host.metadata.namespace,
+            type=Host,
+            why=why,
+        )
+        if written is None:
+            return facts
+        self._caches.hosts.store.overlay(written)
+        return replace(facts, host=written)

@@ -1,0 +1,279 @@
+"""Keeps Metal3Machines: observe, decide, write. The order of the writes is what makes a crash between them harmless."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import structlog
+from prometheus_client import Counter, Gauge
+
+from hostler.instant import Instant
+from hostler.kube.client import Client
+from hostler.kube.errors import NotFound
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import SECRET
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Object, key_of
+from hostler.kube.writer import Writer
+from hostler.metal import names
+from hostler.metal.caches import Caches
+from hostler.metal.choose import Choice
+from hostler.metal.claims import Claims
+from hostler.metal.data import DataDesk
+from hostler.metal.decide import FAILED, Facts, decide, not_yet, settled, status_change
+from hostler.metal.model import Decision, Host, Metal3Machine, Said, Write
+from hostler.metal.nodes import Nodes
+from hostler.metal.release import decide_release, pauses, unpause_change
+from hostler.metal.selector import WrongSelector
+
+log = structlog.get_logger("hostler.metal")
+
+# The room wakes everything once all is read; this is only in case a cache was complete and is no more.
+NOT_READY_SECONDS = 15.0
+# A missing BMC secret shows on the host sooner or later; this is for the case that it does not.
+SECRET_LOOK_SECONDS = 60.0
+RECORDS: dict[str, type[Any]] = {names.HOST.plural: Host, names.METAL3_MACHINE.plural: Metal3Machine}
+
+
+class MachineKeeper:
+    """Reconciles one Metal3Machine per call."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        claims: Claims,
+        nodes: Nodes,
+        client: Client,
+        writer: Writer,
+        recorder: Recorder,
+        *,
+        metrics: Metrics,
+        data: DataDesk,
+        fast_track: bool = False,
+        clock: Callable[[], Instant] = time.time,
+    ) -> None:
+        self.caches, self.claims = caches, claims
+        self._nodes, self._client, self._writer, self._recorder = nodes, client, writer, recorder
+        self._data, self._fast_track, self._clock = data, fast_track, clock
+        self._claimed = Counter("hostler_metal_claims", "Hosts claimed.", registry=metrics.registry)
+        self._waiting = Gauge("hostler_metal_waiting", "Machines that wait for a host.", registry=metrics.registry)
+
+    async def reconcile(self, key: str) -> float | None:
+        if why := self.caches.unread():
+            log.debug("not looking yet", key=key, why=why)
+            return NOT_READY_SECONDS
+        machine = self.caches.machines.store.get(key)
+        if machine is None:
+            self.claims.forget(key)
+            return None
+        try:
+            return await self._look(machine)
+        finally:
+            self.claims.looked(key)
+            self._waiting.set(len(self.claims.waiting))
+
+    def facts(self, machine: Metal3Machine) -> Facts:
+        facts = self.caches.facts(machine)
+        if machine.spec.data_template is None:
+            return facts
+        return replace(facts, rendered=self._data.rendered(machine))
+
+    async def _look(self, machine: Metal3Machine) -> float | None:
+        facts = self.facts(machine)
+        if pauses(facts):
+            return await self._pause(facts)
+        facts = await self._unpause(facts)
+        if machine.metadata.deletion_timestamp:
+            self.claims.waiting.remove(key_of(machine.metadata))
+            return await self._release(facts)
+        if not facts.associated:
+            waits = not_yet(facts) or self._lost(facts)
+            if waits is not None:
+                self.claims.waiting.remove(key_of(machine.metadata))
+                return await self._say(facts, waits)
+            taken = await self._take(facts)
+            if isinstance(taken, Said):
+                return await self._say(facts, taken)
+            facts = taken
+        return await self._live(facts)
+
+    # -- a machine without a host
+
+    def _lost(self, facts: Facts) -> Said | None:
+        """A machine whose host is gone is not given another: its node, its data and its address were that host's."""
+        machine = facts.machine
+        if not settled(machine) or not facts.named_host:
+            return None
+        if facts.host is None:
+            message = f"Host {facts.named_host} does not exist any more; delete the Machine to have it replaced."
+        else:
+            message = f"Host {facts.named_host} has another consumer now; delete the Machine to have it replaced."
+        return Said(names.ASSOCIATED, False, "HostLost", message)
+
+    async def _take(self, facts: Facts) -> Facts | Said:
+        try:
+            wish = self.caches.wish(facts)
+        except WrongSelector as wrong:
+            return Said(names.ASSOCIATED, False, "InvalidHostSelector", f"{wrong}.")
+        facts, choice = await self.claims.take(facts, wish)
+        if choice.host is None:
+            return Said(names.ASSOCIATED, False, FAILED, _sentence(choice.why))
+        if facts.associated:
+            self._claimed.inc()
+            self._tell(facts, choice)
+        return facts
+
+    def _tell(self, facts: Facts, choice: Choice) -> None:
+        note = _sentence(choice.why)
+        self._recorder.event(names.METAL3_MACHINE, facts.machine.metadata, "Normal", "HostChosen", "Claim", note)
+
+    async def _say(self, facts: Facts, said: Said) -> float | None:
+        ready = Said(names.READY, False, said.reason, said.message)
+        await self._status(facts.machine, (said, ready, _unpaused()), {})
+        return None
+
+    # -- a machine with its host
+
+    async def _live(self, facts: Facts) -> float | None:
+        host, machine = facts.host, facts.machine
+        if host is None or not facts.associated:
+            return None  # a dry run: what would be claimed was said
+        self.claims.waiting.remove(key_of(machine.metadata))
+        facts = await self._named(facts)
+        facts = await self._label_secret(facts)
+        await self._data.ask(facts)
+        if host.state == "provisioned" and not settled(machine):
+            infrastructure = self.caches.clusters.store.get(self._infrastructure(facts))
+            cloud = infrastructure is not None and infrastructure.spec.cloud_provider_enabled
+            facts = replace(facts, node=await self._nodes.find(machine, host, facts.cluster_name, cloud_provider=cloud))
+        decision = decide(facts)
+        machine = await self._act(decision, facts.machine)
+        await self._status(machine, (*decision.said, _unpaused()), decision.status)
+        return SECRET_LOOK_SECONDS if facts.secret_problem else decision.wake
+
+    def _infrastructure(self, facts: Facts) -> str:
+        reference = facts.cluster.spec.infrastructure_ref if facts.cluster is not None else None
+        return names.key(facts.machine.metadata.namespace, reference.name) if reference is not None else ""
+
+    async def _named(self, facts: Facts) -> Facts:
+        """A machine that has its host but does not name it (found by consumerRef): write both down."""
+        meta, host = facts.machine.metadata, facts.host
+        assert host is not None
+        change: dict[str, Any] = {}
+        if facts.named_host != key_of(host.metadata):
+            change["annotations"] = {names.HOST_ANNOTATION: key_of(host.metadata)}
+        if names.MACHINE_FINALIZER not in meta.finalizers:
+            change["finalizers"] = [*meta.finalizers, names.MACHINE_FINALIZER]
+        if not change:
+            return facts
+        why = f"host {host.metadata.name} is its own"
+        write = Write(
+            names.METAL3_MACHINE, meta.name, meta.namespace, {"metadata": change}, why, version=meta.resource_version
+        )
+        return replace(facts, machine=await self._write(write) or facts.machine)
+
+    async def _label_secret(self, facts: Facts) -> Facts:
+        """The cluster's label on the BMC secret, right after the claim; that it is there is said by the condition."""
+        host = facts.host
+        said = next((one for one in facts.machine.status.conditions if one.type == names.ASSOCIATED), None)
+        if host is None or not host.spec.bmc.credentials_name or (said is not None and said.status == "True"):
+            return facts
+        secret = host.spec.bmc.credentials_name
+        known = self.caches.secrets.store.get(names.key(host.metadata.namespace, secret))
+        if known is not None and known.metadata.labels.get(names.CLUSTER_NAME) == facts.cluster_name:
+            return facts
+        body = {"metadata": {"labels": {names.CLUSTER_NAME: facts.cluster_name}}}
+        why = f"the BMC of host {host.metadata.name} belongs to this cluster"
+        try:
+            await self._write(Write(SECRET, secret, host.metadata.namespace, body, why))
+        except NotFound:
+            where = f"{host.metadata.namespace}/{secret}"
+            return replace(facts, secret_problem=f"The BMC secret {where} of host {host.metadata.name} does not exist.")
+        return facts
+
+    # -- a machine that goes
+
+    async def _release(self, facts: Facts) -> float | None:
+        await self._data.let_go(facts.machine)
+        decision = decide_release(facts, fast_track=self._fast_track)
+        for write in decision.writes:
+            try:
+                await self._write(write)
+            except NotFound:
+                continue  # a secret, a host or the machine itself that is gone needs nothing any more
+        if decision.said:
+            await self._status(facts.machine, decision.said, {})
+        return decision.wake
+
+    # -- pause
+
+    async def _pause(self, facts: Facts) -> float | None:
+        """The cluster is paused: so is the host, with its status kept for whoever moves it."""
+        machine, host = facts.machine, facts.host
+        if host is not None and facts.associated and names.PAUSED not in host.metadata.annotations:
+            meta = host.metadata
+            whole = await self._client.get(names.HOST, meta.name, meta.namespace, type=dict[str, Any])
+            status = {name: value for name, value in whole.get("status", {}).items() if name != "hardware"}
+            kept = {names.PAUSED: names.OUR_PAUSE, names.STATUS_ANNOTATION: msgspec.json.encode(status).decode()}
+            version = whole["metadata"]["resourceVersion"]
+            why = f"Cluster {facts.cluster_name} is paused"
+            change = {"metadata": {"annotations": kept}}
+            await self._write(Write(names.HOST, meta.name, meta.namespace, change, why, version=version))
+        said = Said(names.PAUSED_CONDITION, True, "Paused", "Its Cluster or it itself is paused.")
+        await self._status(machine, (said,), {})
+        return None
+
+    async def _unpause(self, facts: Facts) -> Facts:
+        host = facts.host
+        change = unpause_change(host) if host is not None and facts.associated else {}
+        if not change or host is None:
+            return facts
+        meta, why = host.metadata, f"Cluster {facts.cluster_name} is not paused any more"
+        write = Write(names.HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
+        return replace(facts, host=await self._write(write) or host)
+
+    # -- writing
+
+    async def _act(self, decision: Decision, machine: Metal3Machine) -> Metal3Machine:
+        for write in decision.writes:
+            after = await self._write(write)
+            if isinstance(after, Metal3Machine):
+                machine = after
+        return machine
+
+    async def _write(self, write: Write) -> Any:
+        """One write; what the object is now is shown at once. None in a dry run."""
+        body = write.body
+        if write.version:
+            body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": write.version}}
+        record = RECORDS.get(write.kind.plural, Object)
+        after = await self._writer.patch(
+            write.kind, write.name, body, write.namespace, type=record, why=write.why, subresource=write.subresource
+        )
+        if isinstance(after, Host):
+            self.caches.hosts.store.overlay(after)
+        elif isinstance(after, Metal3Machine):
+            if after.metadata.deletion_timestamp and not after.metadata.finalizers:
+                return after  # gone: the cache must not see it again
+            self.caches.machines.store.overlay(after)
+        return after
+
+    async def _status(self, machine: Metal3Machine, said: tuple[Said, ...], fields: dict[str, Any]) -> None:
+        change = status_change(machine, said, fields, self._clock())
+        if not change:
+            return
+        meta = machine.metadata
+        why = next((one.message or one.reason for one in said if one.type == names.READY), said[0].message)
+        await self._write(Write(names.METAL3_MACHINE, meta.name, meta.namespace, change, why, subresource="status"))
+
+
+def _unpaused() -> Said:
+    return Said(names.PAUSED_CONDITION, False, "NotPaused")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

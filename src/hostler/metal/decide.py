@@ -1,0 +1,352 @@
+"""What comes next for a Metal3Machine that lives: what it waits for, what its host is to be, when it is ready. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hostler.host.conditions import Condition, Status, cut, set_condition
+from hostler.instant import Instant
+from hostler.kube.records import Metadata
+from hostler.metal import names
+from hostler.metal.model import (
+    Cluster,
+    Decision,
+    Host,
+    Image,
+    Machine,
+    Metal3Machine,
+    Metal3MachineTemplate,
+    Owner,
+    Said,
+    SecretRef,
+    Write,
+    cluster_of,
+)
+
+SUCCESS = "AssociateBareMetalHostSuccess"
+FAILED = "AssociateBareMetalHostFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What became of the machine's data template: references once it is ready, else a sentence why not."""
+
+    ready: bool
+    why: str = ""
+    name: str = ""
+    meta_data: SecretRef | None = None
+    network_data: SecretRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """The node of this machine in its own cluster: found, or a sentence why not (yet)."""
+
+    name: str = ""
+    provider_id: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of one machine. `host` is the one whose consumer it is, else the one it names."""
+
+    machine: Metal3Machine
+    owner: Machine | None = None
+    cluster: Cluster | None = None
+    template: Metal3MachineTemplate | None = None
+    host: Host | None = None
+    reuse: str = ""
+    rendered: Rendered | None = None
+    node: NodeSeen | None = None
+    secret_problem: str = ""
+
+    @property
+    def named_host(self) -> str:
+        return self.machine.metadata.annotations.get(names.HOST_ANNOTATION, "")
+
+    @property
+    def associated(self) -> bool:
+        consumer = self.host.spec.consumer_ref if self.host is not None else None
+        return consumer is not None and consumer.is_machine(self.machine)
+
+    @property
+    def cluster_name(self) -> str:
+        return cluster_of(self.machine, self.owner)
+
+
+# -- what it waits for
+
+
+def not_yet(facts: Facts) -> Said | None:
+    """Why this machine may not have a host yet; None: it may."""
+    machine = facts.machine
+    if facts.owner is None:
+        return _waits("WaitingForMetal3MachineOwnerRef", "It waits for a Machine to own it.")
+    if facts.cluster is None:
+        return _waits("WaitingForCluster", f"It waits for its Cluster {facts.cluster_name or '(not named yet)'}.")
+    if not facts.cluster.status.initialization.infrastructure_provisioned:
+        return _waits(
+            "WaitingForClusterInfrastructureReady",
+            f"It waits until the infrastructure of Cluster {facts.cluster.metadata.name} is ready.",
+        )
+    if user_data_of(facts) is None:
+        return _waits("WaitingForBootstrapReady", "It waits for its bootstrap data.")
+    if why := wrong_spec(machine):
+        return Said(names.ASSOCIATED, False, "InvalidSpec", why)
+    return None
+
+
+def _waits(reason: str, message: str) -> Said:
+    return Said(names.ASSOCIATED, False, reason, message)
+
+
+def wrong_spec(machine: Metal3Machine) -> str:
+    """What is wrong with the machine's own spec, as a sentence; empty: nothing."""
+    spec, namespace = machine.spec, machine.metadata.namespace
+    image = spec.image
+    if not image.url and spec.custom_deploy is None:
+        return "spec has neither image.url nor customDeploy, so there is nothing to provision."
+    if image.url and not image.checksum and image.disk_format != "live-iso" and not image.url.startswith("oci://"):
+        return "spec.image has no checksum; only live-iso and oci:// images go without one."
+    for field, secret in (
+        ("userData", spec.user_data),
+        ("metaData", spec.meta_data),
+        ("networkData", spec.network_data),
+    ):
+        if secret is not None and secret.namespace not in ("", namespace):
+            return f"spec.{field} names a secret in namespace {secret.namespace}; it must be in {namespace}."
+    if spec.data_template is not None and spec.data_template.namespace not in ("", namespace):
+        return f"spec.dataTemplate is in namespace {spec.data_template.namespace}; it must be in {namespace}."
+    return ""
+
+
+def user_data_of(facts: Facts) -> SecretRef | None:
+    """The bootstrap secret, or the one the machine names where its Machine brings none."""
+    if facts.owner is None:
+        return None
+    namespace, bootstrap = facts.machine.metadata.namespace, facts.owner.spec.bootstrap
+    if bootstrap.data_secret_name:
+        return SecretRef(name=bootstrap.data_secret_name, namespace=namespace)
+    own = facts.machine.spec.user_data
+    if own is not None and own.name and not bootstrap.config_ref.name:
+        return SecretRef(name=own.name, namespace=own.namespace or namespace)
+    return None
+
+
+# -- the host
+
+
+def host_change(facts: Facts, host: Host) -> dict[str, Any]:
+    """What is to change on the host for it to be this machine's; empty: it is as it ought to be."""
+    meta = host.metadata
+    change: dict[str, Any] = {}
+    labels = (
+        {} if meta.labels.get(names.CLUSTER_NAME) == facts.cluster_name else {names.CLUSTER_NAME: facts.cluster_name}
+    )
+    if names.NODE_REUSE in meta.labels:
+        labels[names.NODE_REUSE] = None  # type: ignore[assignment]
+    owners = with_owner(meta.owner_references, facts.machine.metadata)
+    metadata = {**({"labels": labels} if labels else {}), **({"ownerReferences": owners} if owners is not None else {})}
+    if metadata:
+        change["metadata"] = metadata
+    spec = {} if _consumes(host, facts.machine) else {"consumerRef": consumer_of(facts.machine)}
+    rendered = facts.rendered
+    if rendered is None or rendered.ready:
+        spec |= _provisioning(facts, host)
+    if spec:
+        change["spec"] = spec
+    return change
+
+
+def _provisioning(facts: Facts, host: Host) -> dict[str, Any]:
+    """Image and data, only where the host has none: another image would be a new installation."""
+    wanted, spec = facts.machine.spec, host.spec
+    change: dict[str, Any] = {}
+    user_data = user_data_of(facts)
+    if not host.imaged and user_data is not None:
+        if wanted.image.url:
+            change["image"] = msgspec.to_builtins(
+                Image(
+                    url=wanted.image.url, checksum=wanted.image.checksum, checksum_type=wanted.image.checksum_type,
+                    format=wanted.image.disk_format,
+                )
+            )  # fmt: skip
+        if wanted.custom_deploy is not None:
+            change["customDeploy"] = {"method": wanted.custom_deploy.method}
+        meta_data, network_data = data_of(facts)
+        for name, secret in (("userData", user_data), ("metaData", meta_data), ("networkData", network_data)):
+            if secret is not None:
+                change[name] = {"name": secret.name, "namespace": secret.namespace or host.metadata.namespace}
+    if wanted.automated_cleaning_mode and wanted.automated_cleaning_mode != spec.automated_cleaning_mode:
+        change["automatedCleaningMode"] = wanted.automated_cleaning_mode
+    if not spec.online:
+        change["online"] = True
+    return change
+
+
+def data_of(facts: Facts) -> tuple[SecretRef | None, SecretRef | None]:
+    """metaData and networkData: what the machine names itself, else what its template rendered."""
+    spec, rendered = facts.machine.spec, facts.rendered
+    meta = spec.meta_data or (rendered.meta_data if rendered is not None else None)
+    network = spec.network_data or (rendered.network_data if rendered is not None else None)
+    return meta, network
+
+
+def consumer_of(machine: Metal3Machine) -> dict[str, str]:
+    kind, meta = names.METAL3_MACHINE, machine.metadata
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta.name, "namespace": meta.namespace}
+
+
+def _consumes(host: Host, machine: Metal3Machine) -> bool:
+    return host.spec.consumer_ref is not None and host.spec.consumer_ref.is_machine(machine)
+
+
+def with_owner(owners: Sequence[Owner], meta: Metadata) -> list[dict[str, Any]] | None:
+    """The owner references with this machine among them; None where it is already so."""
+    kind = names.METAL3_MACHINE
+    ours = Owner(api_version=kind.api_version, kind=kind.kind, name=meta.name, uid=meta.uid, controller=True)
+    kept = [one for one in owners if not is_owner(one, meta)]
+    if len(kept) == len(owners) - 1 and ours in owners:
+        return None
+    return [msgspec.to_builtins(one) for one in (*kept, ours)]
+
+
+def is_owner(owner: Owner, meta: Metadata) -> bool:
+    kind = names.METAL3_MACHINE
+    return owner.kind == kind.kind and owner.name == meta.name and names.group_of(owner.api_version) == kind.group
+
+
+# -- its own life
+
+
+def decide(facts: Facts) -> Decision:
+    """An associated machine: bring its host to what it is to be, and say how far it is."""
+    machine, host = facts.machine, facts.host
+    if host is None or not facts.associated:
+        raise ValueError(f"{machine.metadata.name} has no host yet; choose one first")
+    name = host.metadata.name
+    writes: list[Write] = []
+    change = host_change(facts, host)
+    if change:
+        writes.append(
+            Write(names.HOST, name, host.metadata.namespace, change, f"for Metal3Machine {machine.metadata.name}",
+                  version=host.metadata.resource_version)
+        )  # fmt: skip
+    said = [Said(names.ASSOCIATED, True, SUCCESS)]
+    if facts.secret_problem:
+        said = [Said(names.ASSOCIATED, False, "BMCSecretMissing", facts.secret_problem)]
+    said += _data_said(facts)
+    status = _status_of(facts, host)
+    ready, why, wake = _readiness(facts, host)
+    said.append(Said(names.READY, ready, "Provisioned" if ready else "NotProvisioned", "" if ready else why))
+    if host.state == "provisioned" and facts.node is not None and facts.node.provider_id:
+        status["initialization"] = {"provisioned": True}
+        if machine.spec.provider_id != facts.node.provider_id:
+            writes.append(
+                Write(names.METAL3_MACHINE, machine.metadata.name, machine.metadata.namespace,
+                      {"spec": {"providerID": facts.node.provider_id}}, f"its node is {facts.node.name}")
+            )  # fmt: skip
+    return Decision(why, tuple(writes), tuple(said), status, wake)
+
+
+def settled(machine: Metal3Machine) -> bool:
+    """Its node was found once; that is not asked again."""
+    return bool(machine.spec.provider_id) and machine.status.initialization.provisioned
+
+
+def _readiness(facts: Facts, host: Host) -> tuple[bool, str, float | None]:
+    machine, name = facts.machine, host.metadata.name
+    if host.failing:
+        return False, f"Host {name} reports {host.status.error_type or 'an error'}: {host.status.error_message}", None
+    if facts.rendered is not None and not facts.rendered.ready and not host.imaged:
+        return False, f"Host {name} is this machine's; {facts.rendered.why}", None
+    if host.state != "provisioned":
+        paused = host.metadata.annotations.get(names.PAUSED)
+        held = f" and paused by {paused or 'somebody'}" if paused is not None else ""
+        return False, f"Host {name} is {host.state or 'new'}{held}.", None
+    if settled(machine):
+        return True, f"Host {name} is provisioned and the machine is ready.", None
+    node = facts.node
+    if node is None:
+        return False, f"Host {name} is provisioned; its node has not been looked for yet.", None
+    if not node.provider_id:
+        return False, f"Host {name} is provisioned; {node.why}", NODE_LOOK_SECONDS
+    return True, f"Host {name} is provisioned and is node {node.name}.", None
+
+
+# How often a workload cluster is asked for a node that has not come up; we do not watch other clusters.
+NODE_LOOK_SECONDS = 10.0
+
+
+def _data_said(facts: Facts) -> list[Said]:
+    rendered = facts.rendered
+    if rendered is None:
+        return [Said(names.METADATA, True, "NoDataTemplate"), Said(names.DATA_READY, True, "NoDataTemplate")]
+    if rendered.ready:
+        return [
+            Said(names.METADATA, True, "AssociateMetal3MachineMetaDataSuccess"),
+            Said(names.DATA_READY, True, "SecretsSet"),
+        ]
+    return [
+        Said(
+            names.METADATA, bool(rendered.name), "Associated" if rendered.name else "WaitingForMetal3Data", rendered.why
+        ),
+        Said(names.DATA_READY, False, "WaitingForMetal3Data", rendered.why),
+    ]
+
+
+def _status_of(facts: Facts, host: Host) -> dict[str, Any]:
+    """The fields of the machine's status beside its conditions."""
+    found: dict[str, Any] = {}
+    user_data = user_data_of(facts)
+    meta_data, network_data = data_of(facts)
+    refs = (("userData", user_data), ("metaData", meta_data), ("networkData", network_data))
+    namespace = facts.machine.metadata.namespace
+    for field, secret in refs:
+        if secret is not None:
+            found[field] = {"name": secret.name, "namespace": secret.namespace or namespace}
+    if facts.rendered is not None and facts.rendered.name:
+        found["renderedData"] = {"name": facts.rendered.name, "namespace": namespace}
+    if addresses := addresses_of(host):
+        found["addresses"] = addresses
+    return found
+
+
+def addresses_of(host: Host) -> list[dict[str, str]]:
+    hardware = host.status.hardware
+    if hardware is None:
+        return []
+    found = [{"type": "InternalIP", "address": nic.ip} for nic in hardware.nics if nic.ip]
+    if hardware.hostname:
+        found += [{"type": kind, "address": hardware.hostname} for kind in ("Hostname", "InternalDNS")]
+    return found[:32]
+
+
+# -- status
+
+
+def status_change(
+    machine: Metal3Machine, said: Sequence[Said], fields: dict[str, Any], now: Instant, *, generation: int | None = None
+) -> dict[str, Any]:
+    """The patch of the machine's status; empty: it already says all that."""
+    seen = generation if generation is not None else machine.metadata.generation
+    before: Sequence[Condition] = machine.status.conditions
+    after = before
+    for one in said:
+        status = Status.TRUE if one.true else Status.FALSE
+        condition = Condition(
+            type=one.type, status=status, reason=one.reason, message=cut(one.message), observed_generation=seen
+        )
+        after = set_condition(after, condition, now)
+    change: dict[str, Any] = {}
+    if after is not before:
+        change["conditions"] = msgspec.to_builtins(list(after))
+    # Through JSON, so that what is compared has lists where the API server has lists.
+    current = msgspec.json.decode(msgspec.json.encode(machine.status)) if fields else {}
+    change |= {field: value for field, value in fields.items() if current.get(field) != value}
+    return {"status": change} if change else {}

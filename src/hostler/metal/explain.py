@@ -1,0 +1,116 @@
+"""Why a machine has its host, or none: every host with its reason; and why a host is or is not to be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
+from hostler.instant import Instant
+from hostler.kube.client import Gate
+from hostler.kube.records import key_of
+from hostler.metal import names
+from hostler.metal.controller import MachineKeeper
+from hostler.metal.decide import Facts, decide, not_yet
+from hostler.metal.look import line_of
+from hostler.metal.model import Metal3Machine, Write
+from hostler.metal.release import decide_release, pauses
+from hostler.metal.selector import WrongSelector
+
+T = TypeVar("T")
+MOST_HOSTS = 200  # an answer stays readable; the rest is counted
+
+
+@dataclass(frozen=True, slots=True)
+class MetalExplainers:
+    """Explains `metal3machine/NAMESPACE/NAME` and `baremetalhost/...`; a name alone does where it is unique."""
+
+    keeper: MachineKeeper
+    gate: Gate
+    clock: Callable[[], Instant]
+
+    def register(self, registry: Registry) -> None:
+        registry.add(Explainer("metal3machine", "metal", self.machine, self.machine))
+        registry.add(Explainer("baremetalhost", "metal", self.host))
+
+    def machine(self, name: str) -> Explanation | None:
+        store = self.keeper.caches.machines.store
+        found = store.get(name) or _only([one for one in store if one.metadata.name == name])
+        if found is None:
+            return None
+        if why := self.keeper.caches.unread():
+            return Explanation("metal", f"Nothing is decided yet: {why}.")
+        facts = self.keeper.facts(found)
+        seen = (*_facts(facts), *_conditions(found))
+        if pauses(facts):
+            return Explanation("metal", "It is paused, or its Cluster is; nothing is done.", facts=seen)
+        if found.metadata.deletion_timestamp:
+            decision = decide_release(facts)
+            return Explanation("metal", decision.why, facts=seen, actions=self._actions(decision.writes))
+        if facts.associated:
+            decision = decide(facts)
+            return Explanation("metal", decision.why, facts=seen, actions=self._actions(decision.writes))
+        waits = not_yet(facts)
+        if waits is not None:
+            return Explanation("metal", waits.message, facts=seen)
+        return self._choosing(facts, seen)
+
+    def _choosing(self, facts: Facts, seen: tuple[FactSeen, ...]) -> Explanation:
+        try:
+            wish = self.keeper.caches.wish(facts)
+        except WrongSelector as wrong:
+            return Explanation("metal", f"It gets no host: {wrong}.", facts=seen)
+        choice = self.keeper.claims.choose(wish)
+        refused = sorted((key, why) for key, why in choice.refused.items())
+        rules = [RuleSeen(f"host {key}", "not chosen", f"{why}.") for key, why in refused[:MOST_HOSTS]]
+        if len(refused) > MOST_HOSTS:
+            rules.append(RuleSeen("hosts", "not shown", f"{len(refused) - MOST_HOSTS} more were not chosen."))
+        actions: tuple[Action, ...] = ()
+        if choice.host is not None:
+            key = key_of(choice.host.metadata)
+            rules.insert(0, RuleSeen(f"host {key}", "chosen", f"{choice.why}.", decided=True))
+            actions = (Action("claim", f"baremetalhost/{key}", choice.why, held_back=self.gate() or ""),)
+        return Explanation("metal", f"{choice.why[:1].upper()}{choice.why[1:]}.", tuple(rules), seen, actions)
+
+    def _actions(self, writes: tuple[Write, ...]) -> tuple[Action, ...]:
+        back = self.gate() or ""
+        return tuple(Action(one.verb, f"{one.kind.kind.lower()}/{one.name}", one.why, held_back=back) for one in writes)
+
+    def host(self, name: str) -> Explanation | None:
+        store = self.keeper.caches.hosts.store
+        found = store.get(name) or _only([one for one in store if one.metadata.name == name])
+        if found is None:
+            return None
+        line = line_of(found)
+        facts = (
+            FactSeen("state", line.state),
+            FactSeen("consumer", line.consumer or "none"),
+            FactSeen("failure domain", line.failure_domain or "none"),
+            FactSeen("last used", line.last_used or "never"),
+        )
+        free = "It is free." if not line.why_not_available else f"It is not to be had: {line.why_not_available}."
+        return Explanation("metal", free, facts=facts)
+
+
+def _only(found: list[T]) -> T | None:
+    return found[0] if len(found) == 1 else None
+
+
+def _facts(facts: Facts) -> tuple[FactSeen, ...]:
+    host = facts.host
+    return (
+        FactSeen("cluster", facts.cluster_name or "none"),
+        FactSeen("host", key_of(host.metadata) if host is not None else "none"),
+        FactSeen("host state", host.state if host is not None else "none"),
+        FactSeen("may have again the hosts of", facts.reuse or "nobody"),
+        FactSeen("names the host", facts.named_host or "none"),
+    )
+
+
+def _conditions(machine: Metal3Machine) -> tuple[FactSeen, ...]:
+    return tuple(
+        FactSeen(f"condition {one.type}", f"{one.status} ({one.reason}): {one.message}".rstrip(": "))
+        for one in machine.status.conditions
+        if one.type in (names.READY, names.ASSOCIATED, names.DATA_READY)
+    )

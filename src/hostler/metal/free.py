@@ -1,0 +1,156 @@
+"""Hosts that can be had, kept so that one is found without looking at all; and the machines that wait for one.
+
+Nothing here decides: whatever is drawn is asked `choose.refusal` first, and what is not found quickly is looked for by
+`choose.choose` over every host.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+from hostler.kube.records import key_of
+from hostler.metal.choose import domain_of
+from hostler.metal.model import Host
+from hostler.metal.names import CLUSTER, NODE_REUSE
+
+# So many are drawn before every host is looked at: enough where one free host in eight suits.
+DRAWS = 64
+
+
+class Bag:
+    """Keys with a random draw, an add and a removal that cost the same however many there are."""
+
+    def __init__(self) -> None:
+        self._keys: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: str) -> None:
+        if key not in self._places:
+            self._places[key] = len(self._keys)
+            self._keys.append(key)
+
+    def remove(self, key: str) -> None:
+        place = self._places.pop(key, None)
+        if place is None:
+            return
+        last = self._keys.pop()
+        if last != key:
+            self._keys[place] = last
+            self._places[last] = place
+
+    def draw(self, dice: random.Random, most: int) -> Iterator[str]:
+        """Keys in random order, each at most once where they are few."""
+        if len(self._keys) <= most:
+            yield from dice.sample(self._keys, len(self._keys))
+        else:
+            for _ in range(most):
+                yield dice.choice(self._keys)
+
+
+class FreeHosts:
+    """Follows the host cache. `freed` is called with each host that has become free."""
+
+    def __init__(self, dice: random.Random, freed: Callable[[Host], None]) -> None:
+        self._dice, self._freed = dice, freed
+        self._bags: dict[tuple[str, str | None], Bag] = {}  # by namespace and failure domain; None: any
+        self._reserved: dict[tuple[str, str], set[str]] = {}  # by namespace and node-reuse label: free or not
+        self.reservations: dict[str, str] = {}  # host -> the machine that is taking it right now
+
+    def changed(self, key: str, before: Host | None, after: Host | None) -> None:
+        was, now = before is not None and free(before), after is not None and free(after)
+        if before is not None:
+            self._forget(key, before)
+        if after is None:
+            self.reservations.pop(key, None)
+            return
+        namespace, label = after.metadata.namespace, after.metadata.labels.get(NODE_REUSE)
+        if label is not None:
+            self._reserved.setdefault((namespace, label), set()).add(key)
+        elif now:
+            for domain in {None, domain_of(after)}:
+                self._bags.setdefault((namespace, domain), Bag()).add(key)
+        if now and (not was or before is None or _offers(before) != _offers(after)):
+            self._freed(after)
+
+    def _forget(self, key: str, host: Host) -> None:
+        namespace, label = host.metadata.namespace, host.metadata.labels.get(NODE_REUSE)
+        if label is not None:
+            found = self._reserved.get((namespace, label))
+            if found is not None:
+                found.discard(key)
+                if not found:
+                    del self._reserved[(namespace, label)]
+            return
+        for domain in {None, domain_of(host)}:
+            bag = self._bags.get((namespace, domain))
+            if bag is not None:
+                bag.remove(key)
+
+    def count(self, namespace: str) -> int:
+        bag = self._bags.get((namespace, None))
+        return len(bag) if bag is not None else 0
+
+    def any_reserved(self, namespace: str, label: str) -> bool:
+        return bool(label) and (namespace, label) in self._reserved
+
+    def draw(self, namespace: str, domain: str, strict: bool, accept: Callable[[str], bool]) -> str | None:
+        """A free host that `accept` takes, of the domain first; None: none was found quickly."""
+        for wanted in ([domain] if domain else []) + ([] if domain and strict else [None]):
+            bag = self._bags.get((namespace, wanted))
+            if bag is not None:
+                for key in bag.draw(self._dice, DRAWS):
+                    if accept(key):
+                        return key
+        return None
+
+    def taken(self, key: str, by: str) -> str:
+        """Who else is taking this host right now, as words."""
+        who = self.reservations.get(key)
+        return f"Metal3Machine {who}" if who is not None and who != by else ""
+
+
+def _offers(host: Host) -> tuple[object, ...]:
+    """What of a free host decides whom it suits."""
+    return host.metadata.labels, host.spec.consumer_ref
+
+
+def free(host: Host) -> bool:
+    """Whether some machine could take it: nobody's, or only kept by its cluster."""
+    consumer = host.spec.consumer_ref
+    return (consumer is None or consumer.kind == CLUSTER.kind) and not host.why_not_free()
+
+
+class Waiting:
+    """Machines without a host, in the order they began to wait. A freed host is offered to one of them, not to all."""
+
+    def __init__(self, wake: Callable[[str], None], suits: Callable[[str, Host], bool]) -> None:
+        self._wake, self._suits = wake, suits
+        self._machines: dict[str, dict[str, None]] = {}  # namespace -> machines, oldest first
+        self._offers: dict[str, str] = {}  # machine -> the host it was woken for
+
+    def __len__(self) -> int:
+        return sum(len(found) for found in self._machines.values())
+
+    def add(self, key: str) -> None:
+        self._machines.setdefault(key.partition("/")[0], {}).setdefault(key)
+
+    def remove(self, key: str) -> None:
+        found = self._machines.get(key.partition("/")[0])
+        if found is not None:
+            found.pop(key, None)
+
+    def offer(self, host: Host) -> None:
+        """Wake the first machine that this host suits and that was not woken for another one already."""
+        for key in self._machines.get(host.metadata.namespace, ()):
+            if key not in self._offers and self._suits(key, host):
+                self._offers[key] = key_of(host.metadata)
+                self._wake(key)
+                return
+
+    def looked(self, key: str) -> str | None:
+        """A machine has looked: the host that was offered to it, to be offered on if it is still free."""
+        return self._offers.pop(key, None)

@@ -1,0 +1,89 @@
+"""One look at a cluster, for the CLI: hosts and how many machines fit, by the operator's own rules but without one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from hostler.errors import Complaint, Exit
+from hostler.kube.client import Client
+from hostler.kube.errors import NotFound
+from hostler.kube.records import key_of
+from hostler.metal import names
+from hostler.metal.choose import Policy, Wish, counted, domain_of, refusal
+from hostler.metal.model import Host, Metal3Machine, Metal3MachineTemplate
+from hostler.metal.selector import WrongSelector
+
+
+class HostLine(msgspec.Struct, rename="camel", frozen=True):
+    """One host as a person wants to see it."""
+
+    host: str
+    state: str
+    consumer: str
+    failure_domain: str
+    last_used: str
+    why_not_available: str  # empty: it can be had
+
+
+class Capacity(msgspec.Struct, rename="camel", frozen=True):
+    """How many machines of a template fit now, and what keeps the other hosts out."""
+
+    template: str
+    fit: int
+    hosts: int
+    limits: dict[str, int]
+
+
+async def hosts_of(client: Client, namespace: str | None = None) -> list[HostLine]:
+    try:
+        found = await client.list(names.HOST, namespace, type=Host)
+    except NotFound:
+        raise Complaint(
+            "There are no BareMetalHosts in this cluster: the kind is not installed.",
+            hint="It comes with Baremetal Operator.",
+            code=Exit.REFUSED,
+        ) from None
+    return [line_of(one) for one in sorted(found, key=lambda one: key_of(one.metadata))]
+
+
+def line_of(host: Host) -> HostLine:
+    consumer = host.spec.consumer_ref
+    label = host.metadata.labels.get(names.NODE_REUSE)
+    why = host.why_not_free()
+    if consumer is not None:
+        why = why or "it has a consumer"
+    elif label is not None:
+        why = why or f"it is reserved for {label}"
+    return HostLine(
+        key_of(host.metadata),
+        host.state or "new",
+        f"{consumer.kind} {consumer.namespace}/{consumer.name}" if consumer is not None else "",
+        domain_of(host),
+        host.last_used,
+        why,
+    )
+
+
+async def capacity_of(client: Client, template: str, *, strict: bool = False) -> Capacity:
+    """How many machines of this template (NAMESPACE/NAME) could get a host right now."""
+    namespace, slash, name = template.partition("/")
+    if not (namespace and slash and name):
+        hint = "For example: hostler metal capacity metal/workers"
+        raise Complaint(f'"{template}" is not NAMESPACE/NAME.', hint=hint, code=Exit.USAGE)
+    try:
+        found = await client.get(names.METAL3_MACHINE_TEMPLATE, name, namespace, type=Metal3MachineTemplate)
+    except NotFound:
+        raise Complaint(f"There is no Metal3MachineTemplate {template}.", code=Exit.REFUSED) from None
+    hosts = await client.list(names.HOST, namespace, type=Host)
+    try:
+        return capacity(template, found, hosts, Policy(strict_domains=strict))
+    except WrongSelector as wrong:
+        raise Complaint(f"No machine of {template} could ever get a host: {wrong}.", code=Exit.REFUSED) from wrong
+
+
+def capacity(name: str, template: Metal3MachineTemplate, hosts: list[Host], policy: Policy) -> Capacity:
+    spec = template.spec.template.spec
+    machine = Metal3Machine(metadata=template.metadata, spec=spec)
+    wish = Wish.of(machine, domain=spec.failure_domain)
+    reasons = [refusal(wish, one, policy) for one in hosts]
+    return Capacity(name, reasons.count(""), len(hosts), dict(counted(one for one in reasons if one)))

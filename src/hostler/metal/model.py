@@ -1,0 +1,378 @@
+"""The objects of Metal3 and Cluster API, with just the fields we use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hostler.host.conditions import Condition
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Metadata, Record
+from hostler.metal.names import CLUSTER_NAME, DETACHED, INFRASTRUCTURE, METAL3_MACHINE, PAUSED, UNHEALTHY, group_of
+
+
+class Reference(Record, frozen=True, omit_defaults=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    def is_machine(self, machine: Metal3Machine) -> bool:
+        """Group, kind, namespace and name count; the version does not."""
+        meta = machine.metadata
+        return (
+            group_of(self.api_version) == INFRASTRUCTURE
+            and self.kind == METAL3_MACHINE.kind
+            and self.name == meta.name
+            and self.namespace == meta.namespace
+        )
+
+
+class Owner(Record, frozen=True, omit_defaults=True):
+    """An owner reference in full: lists are written whole, so nothing of the others' may get lost."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class OwnedMetadata(Record, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    owner_references: tuple[Owner, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+# -- the host
+
+
+class Image(Record, frozen=True, omit_defaults=True):
+    url: str = ""
+    checksum: str = ""
+    checksum_type: str = ""
+    format: str = ""
+
+
+class Deploy(Record, frozen=True):
+    method: str = ""
+
+
+class SecretRef(Record, frozen=True, omit_defaults=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class Bmc(Record, frozen=True):
+    address: str = ""
+    credentials_name: str = ""
+
+
+class HostSpec(Record, frozen=True):
+    online: bool = False
+    image: Image | None = None
+    custom_deploy: Deploy | None = None
+    consumer_ref: Reference | None = None
+    user_data: SecretRef | None = None
+    meta_data: SecretRef | None = None
+    network_data: SecretRef | None = None
+    automated_cleaning_mode: str = ""
+    bmc: Bmc = Bmc()
+    boot_mac_address: str = msgspec.field(default="", name="bootMACAddress")
+    externally_provisioned: bool = False
+    disable_power_off: bool = False
+
+
+class Nic(Record, frozen=True):
+    name: str = ""
+    mac: str = ""
+    ip: str = ""
+
+
+class Hardware(Record, frozen=True):
+    hostname: str = ""
+    nics: tuple[Nic, ...] = ()
+
+
+class Provisioning(Record, frozen=True):
+    state: str = ""
+
+
+class Span(Record, frozen=True):
+    end: str | None = None
+
+
+class History(Record, frozen=True):
+    provision: Span = Span()
+    deprovision: Span = Span()
+
+
+class HostStatus(Record, frozen=True):
+    operational_status: str = ""
+    error_type: str = ""
+    error_message: str = ""
+    error_count: int = 0
+    powered_on: bool = False
+    provisioning: Provisioning = Provisioning()
+    hardware: Hardware | None = None
+    operation_history: History = History()
+
+
+class Host(Record, frozen=True):
+    """A BareMetalHost."""
+
+    metadata: OwnedMetadata = OwnedMetadata()
+    spec: HostSpec = HostSpec()
+    status: HostStatus = HostStatus()
+
+    @property
+    def state(self) -> str:
+        return self.status.provisioning.state
+
+    @property
+    def failing(self) -> bool:
+        status = self.status
+        return bool(status.error_type or status.error_message or status.operational_status == "error")
+
+    @property
+    def imaged(self) -> bool:
+        return self.spec.image is not None or self.spec.custom_deploy is not None
+
+    @property
+    def available(self) -> bool:
+        return self.state in ("available", "ready")
+
+    @property
+    def last_used(self) -> str:
+        history = self.status.operation_history
+        return history.deprovision.end or history.provision.end or ""
+
+    def why_shut(self) -> str:
+        """Why no machine at all could have this host now, its consumer apart; empty: it is open."""
+        meta, status = self.metadata, self.status
+        if meta.deletion_timestamp:
+            return "it is being deleted"
+        if self.failing:
+            what = status.error_type or "an error"
+            return f"it reports {what}: {status.error_message[:200]}" if status.error_message else f"it reports {what}"
+        if PAUSED in meta.annotations:
+            return f"it is paused by {meta.annotations[PAUSED] or 'somebody'}"
+        if any(name in meta.annotations for name in UNHEALTHY):
+            return "it is marked as unhealthy"
+        if DETACHED in meta.annotations or status.operational_status == "detached":
+            return "it is detached"
+        if self.spec.externally_provisioned:
+            return "it is provisioned by somebody else"
+        return ""
+
+    def why_not_free(self) -> str:
+        """Why it could not be taken even by a machine that it suits; `available` alone does not mean free."""
+        if why := self.why_shut():
+            return why
+        if not self.available:
+            return f"it is {self.state}" if self.state else "it has no state yet"
+        if self.status.operational_status not in ("OK", ""):
+            return f"its operational status is {self.status.operational_status}"
+        if self.imaged:
+            return "it has an image already"
+        return ""
+
+
+# -- the machine
+
+
+class MachineImage(Record, frozen=True):
+    url: str = ""
+    checksum: str = ""
+    checksum_type: str = ""
+    disk_format: str = ""
+
+
+class HostSelector(Record, frozen=True):
+    class Expression(Record, frozen=True):
+        key: str = ""
+        operator: str = ""
+        values: tuple[str, ...] = ()
+
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    match_expressions: tuple[Expression, ...] = ()
+
+
+class MachineSpec(Record, frozen=True):
+    provider_id: str = msgspec.field(default="", name="providerID")
+    failure_domain: str = ""
+    automated_cleaning_mode: str = ""
+    host_selector: HostSelector = HostSelector()
+    image: MachineImage = MachineImage()
+    custom_deploy: Deploy | None = None
+    data_template: SecretRef | None = None
+    user_data: SecretRef | None = None
+    meta_data: SecretRef | None = None
+    network_data: SecretRef | None = None
+
+
+class MachineAddress(Record, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
+class Initialization(Record, frozen=True):
+    provisioned: bool = False
+
+
+class MachineStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+    initialization: Initialization = Initialization()
+    addresses: tuple[MachineAddress, ...] = ()
+    user_data: SecretRef | None = None
+    meta_data: SecretRef | None = None
+    network_data: SecretRef | None = None
+    rendered_data: SecretRef | None = None
+
+
+class Metal3Machine(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: MachineSpec = MachineSpec()
+    status: MachineStatus = MachineStatus()
+
+
+class TemplateInner(Record, frozen=True):
+    spec: MachineSpec = MachineSpec()
+
+
+class TemplateSpec(Record, frozen=True):
+    node_reuse: bool = False
+    template: TemplateInner = TemplateInner()
+
+
+class Metal3MachineTemplate(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: TemplateSpec = TemplateSpec()
+
+
+class Endpoint(Record, frozen=True):
+    host: str = ""
+    port: int = 0
+
+
+class ClusterDomain(Record, frozen=True, omit_defaults=True):
+    name: str = ""
+    control_plane: bool | None = None
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Metal3ClusterSpec(Record, frozen=True):
+    control_plane_endpoint: Endpoint = Endpoint()
+    cloud_provider_enabled: bool = False
+    failure_domains: tuple[ClusterDomain, ...] = ()
+
+
+class Metal3ClusterStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+    initialization: Initialization = Initialization()
+    failure_domains: tuple[ClusterDomain, ...] = ()
+
+
+class Metal3Cluster(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: Metal3ClusterSpec = Metal3ClusterSpec()
+    status: Metal3ClusterStatus = Metal3ClusterStatus()
+
+
+# -- Cluster API
+
+
+class ContractReference(Record, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
+class Bootstrap(Record, frozen=True):
+    data_secret_name: str = ""
+    config_ref: ContractReference = ContractReference()
+
+
+class CapiMachineSpec(Record, frozen=True):
+    cluster_name: str = ""
+    failure_domain: str = ""
+    bootstrap: Bootstrap = Bootstrap()
+
+
+class Machine(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: CapiMachineSpec = CapiMachineSpec()
+
+
+class ClusterSpec(Record, frozen=True):
+    paused: bool = False
+    control_plane_ref: ContractReference = ContractReference()
+    infrastructure_ref: ContractReference = ContractReference()
+
+
+class ClusterInitialization(Record, frozen=True):
+    infrastructure_provisioned: bool = False
+
+
+class ClusterStatus(Record, frozen=True):
+    initialization: ClusterInitialization = ClusterInitialization()
+
+
+class Cluster(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: ClusterSpec = ClusterSpec()
+    status: ClusterStatus = ClusterStatus()
+
+
+# -- what is decided
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One change, as data. `version`: only if the object still is that version."""
+
+    kind: Kind
+    name: str
+    namespace: str
+    body: dict[str, Any]
+    why: str
+    version: str = ""
+    subresource: str | None = None
+    verb: str = "patch"
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One condition to be said, before it is compared with what is already said."""
+
+    type: str
+    true: bool
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What comes next for a machine: writes in their order, what its conditions say, and a sentence."""
+
+    why: str
+    writes: tuple[Write, ...] = ()
+    said: tuple[Said, ...] = ()
+    status: dict[str, Any] = field(default_factory=dict)  # further fields of its status
+    wake: float | None = None
+
+
+def cluster_of(machine: Metal3Machine, owner: Machine | None) -> str:
+    """The name of the cluster a Metal3Machine belongs to."""
+    return (owner.spec.cluster_name if owner is not None else "") or machine.metadata.labels.get(CLUSTER_NAME, "")

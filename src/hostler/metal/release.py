@@ -1,0 +1,187 @@
+"""How a machine lets go of its host, and how hosts are paused, reserved and freed. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hostler.kube.kinds import SECRET
+from hostler.metal import names
+from hostler.metal.decide import Facts, is_owner
+from hostler.metal.model import Cluster, Decision, Host, Said, Write
+
+# In these states nothing of a machine is left on the host.
+EMPTY = ("", "unmanaged", "registering", "match profile", "inspecting", "ready", "available")
+
+
+def decide_release(facts: Facts, *, fast_track: bool = False) -> Decision:
+    """A machine that is being deleted: empty its host, wait for it, hand it back, and let the machine go.
+
+    A host with another consumer is never touched. Safe to repeat after a crash at any point.
+    """
+    machine, host = facts.machine, facts.host
+    if host is None or not facts.associated:
+        why = "it has no host" if host is None else f"host {host.metadata.name} is not this machine's"
+        return Decision(f"The machine goes: {why}.", (_drop_finalizer(facts),) if _has_finalizer(facts) else ())
+    emptied = _emptied(facts, host, fast_track)
+    if emptied:
+        why = f"Host {host.metadata.name} is being emptied."
+        because = f"Metal3Machine {machine.metadata.name} is being deleted"
+        write = _on(host, emptied, because)
+        return Decision(why, (write,), _deleting(why))
+    if why := why_not_empty(host):
+        return Decision(why, (), _deleting(why))
+    writes = [
+        *_secret_label(facts, host),
+        _on(host, handed_back(facts, host), f"it is free of Metal3Machine {machine.metadata.name}"),
+    ]
+    if _has_finalizer(facts):
+        writes.append(_drop_finalizer(facts))
+    return Decision(f"Host {host.metadata.name} is handed back and the machine goes.", tuple(writes))
+
+
+def _on(host: Host, change: dict[str, Any], why: str) -> Write:
+    meta = host.metadata
+    return Write(names.HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
+
+
+def _deleting(why: str) -> tuple[Said, ...]:
+    return (Said(names.READY, False, "Deleting", why),)
+
+
+def _emptied(facts: Facts, host: Host, fast_track: bool) -> dict[str, Any]:
+    spec = host.spec
+    change: dict[str, Any] = {}
+    for field, value in (
+        ("image", spec.image), ("customDeploy", spec.custom_deploy), ("userData", spec.user_data),
+        ("metaData", spec.meta_data), ("networkData", spec.network_data),
+    ):  # fmt: skip
+        if value is not None:
+            change[field] = None
+    online = spec.online if spec.disable_power_off else fast_track and spec.automated_cleaning_mode != "disabled"
+    if spec.online != online:
+        change["online"] = online
+    found: dict[str, Any] = {"spec": change} if change else {}
+    # From this moment on the host is promised, so that its successor waits for it instead of taking another.
+    if reuses(facts) and host.metadata.labels.get(names.NODE_REUSE) != facts.reuse:
+        found["metadata"] = {"labels": {names.NODE_REUSE: facts.reuse}}
+    # Our own pause would keep Baremetal Operator from emptying it.
+    if host.metadata.annotations.get(names.PAUSED) == names.OUR_PAUSE:
+        found.setdefault("metadata", {})["annotations"] = {names.PAUSED: None}
+    return found
+
+
+def why_not_empty(host: Host) -> str:
+    """Why the host is not free of its machine yet; empty: it is."""
+    name = host.metadata.name
+    if host.metadata.annotations.get(names.PAUSED) is not None:
+        by = host.metadata.annotations[names.PAUSED] or "somebody"
+        return f"Host {name} is paused by {by}, so it cannot be emptied." if host.state not in EMPTY else ""
+    if host.state in EMPTY:
+        return ""
+    if host.state == "externally provisioned":
+        return (
+            f"Host {name} is being powered off." if host.status.powered_on and not host.spec.disable_power_off else ""
+        )
+    problem = f" and reports {host.status.error_type}: {host.status.error_message}" if host.failing else ""
+    return f"Host {name} is {host.state}{problem}; the machine waits until it is free."
+
+
+def reuses(facts: Facts) -> bool:
+    """Whether the host is kept for the machine's own kind: its template says so and its cluster stays."""
+    cluster, template = facts.cluster, facts.template
+    return bool(
+        facts.reuse
+        and template is not None
+        and template.spec.node_reuse
+        and cluster is not None
+        and not cluster.metadata.deletion_timestamp
+    )
+
+
+def handed_back(facts: Facts, host: Host) -> dict[str, Any]:
+    """The host without its machine: free, or kept for the machine's deployment with the Cluster as its consumer."""
+    meta = host.metadata
+    keep = reuses(facts)
+    labels: dict[str, str | None] = {}
+    if meta.labels.get(names.CLUSTER_NAME) == facts.cluster_name:
+        labels[names.CLUSTER_NAME] = None
+    if keep:
+        labels[names.NODE_REUSE] = facts.reuse
+    elif names.NODE_REUSE in meta.labels:
+        labels[names.NODE_REUSE] = None
+    change: dict[str, Any] = {"labels": labels} if labels else {}
+    owners = [one for one in meta.owner_references if not is_owner(one, facts.machine.metadata)]
+    if len(owners) != len(meta.owner_references):
+        change["ownerReferences"] = [msgspec.to_builtins(one) for one in owners] or None
+    if meta.annotations.get(names.PAUSED) == names.OUR_PAUSE:
+        change["annotations"] = {names.PAUSED: None}
+    consumer = cluster_consumer(facts.cluster) if keep and facts.cluster is not None else None
+    return {"metadata": change, "spec": {"consumerRef": consumer}}
+
+
+def cluster_consumer(cluster: Cluster) -> dict[str, Any]:
+    kind, meta = names.CLUSTER, cluster.metadata
+    # A merge patch: what the machine's reference had and this one has not must be taken out by name.
+    return {
+        "apiVersion": kind.api_version, "kind": kind.kind, "name": meta.name, "namespace": meta.namespace, "uid": None,
+    }  # fmt: skip
+
+
+def _secret_label(facts: Facts, host: Host) -> list[Write]:
+    name = host.spec.bmc.credentials_name
+    if not name or host.metadata.labels.get(names.CLUSTER_NAME) != facts.cluster_name:
+        return []
+    body = {"metadata": {"labels": {names.CLUSTER_NAME: None}}}
+    why = f"host {host.metadata.name} leaves its cluster"
+    return [Write(SECRET, name, host.metadata.namespace, body, why)]
+
+
+def _has_finalizer(facts: Facts) -> bool:
+    return names.MACHINE_FINALIZER in facts.machine.metadata.finalizers
+
+
+def _drop_finalizer(facts: Facts) -> Write:
+    meta = facts.machine.metadata
+    kept = [one for one in meta.finalizers if one != names.MACHINE_FINALIZER]
+    body = {"metadata": {"finalizers": kept}}
+    return Write(
+        names.METAL3_MACHINE, meta.name, meta.namespace, body, "its host is free", version=meta.resource_version
+    )
+
+
+# -- pause
+
+
+def pauses(facts: Facts) -> bool:
+    cluster = facts.cluster
+    return names.OBJECT_PAUSED in facts.machine.metadata.annotations or (cluster is not None and cluster.spec.paused)
+
+
+def unpause_change(host: Host) -> dict[str, Any]:
+    """Take back our own pause; somebody else's stays, and so does the status that a moved host is restored from."""
+    if host.metadata.annotations.get(names.PAUSED) != names.OUR_PAUSE:
+        return {}
+    return {"metadata": {"annotations": {names.PAUSED: None}}}
+
+
+# -- hosts kept for somebody
+
+
+def abandoned(host: Host, deployments: set[str], clusters: dict[str, Cluster]) -> str:
+    """Why a reserved host is reserved for nobody any more; empty: it is not reserved, or still for somebody."""
+    label = host.metadata.labels.get(names.NODE_REUSE)
+    consumer = host.spec.consumer_ref
+    if label is None or (consumer is not None and consumer.kind != names.CLUSTER.kind):
+        return ""
+    if consumer is not None:
+        cluster = clusters.get(consumer.name)
+        if cluster is None or cluster.metadata.deletion_timestamp:
+            return f"Cluster {consumer.name} is gone"
+    role, _, name = label.partition("-")
+    if role == "md" and name not in deployments:
+        return f"MachineDeployment {name} is gone"
+    if role == "cp" and not any(one.spec.control_plane_ref.name == name for one in clusters.values()):
+        return f"control plane {name} is gone"
+    return ""

@@ -1,0 +1,240 @@
+"""The room as the operator sees it: its watches, its controllers, what wakes what, what it explains."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hostler.fleet.registry import Registry
+from hostler.kube.client import Client, Gate
+from hostler.kube.clusters import Clusters
+from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.events import Recorder
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import key_of
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.metal import names
+from hostler.metal.caches import Caches, consumer_key, owner_key
+from hostler.metal.choose import Policy, Selection
+from hostler.metal.claims import Claims
+from hostler.metal.controller import MachineKeeper
+from hostler.metal.data import CLAIM, DATA, TEMPLATE, DataCaches, DataDesk, owner_datas
+from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpClaim
+from hostler.metal.explain import MetalExplainers
+from hostler.metal.model import Cluster, Host, Machine, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
+from hostler.metal.nodes import Nodes
+from hostler.metal.upkeep import ClusterKeeper, ReservedHostKeeper, TemplateKeeper
+from hostler.settings import metal as say
+from hostler.settings.model import Settings
+
+SWEEP_SECONDS = 60.0
+
+
+class MetalRoom:
+    """Made only where metal is switched on, so that nobody else pays for its watches."""
+
+    def __init__(
+        self,
+        client: Client,
+        writer_for: Callable[[Client], Writer],
+        recorder: Recorder,
+        settings: Settings,
+        *,
+        metrics: Metrics,
+        as_leader: Callable[[Reconcile], Reconcile],
+    ) -> None:
+        self.caches = caches = Caches.make(client, metrics)
+        self._clusters = Clusters(client)
+        writer = writer_for(client)
+        policy = Policy(Selection(settings[say.METAL_SELECTION]), settings[say.METAL_STRICT_FAILURE_DOMAINS])
+        self.claims = Claims(caches, client, writer, policy, self._wake_waiting, later=_later)
+        self._data = DataCaches.make(client, metrics)
+        self._desk = DataDesk(caches, self._data, writer, by_host_name=settings[say.PREALLOCATION])
+        self.keeper = MachineKeeper(
+            caches, self.claims, Nodes(self._clusters, writer_for), client, writer, recorder, metrics=metrics,
+            data=self._desk, fast_track=settings[say.METAL_FAST_TRACK],
+        )  # fmt: skip
+        self._reserved = ReservedHostKeeper(caches, writer, recorder)
+
+        def controller(name: str, reconcile: Reconcile, workers: int = 1) -> Controller:
+            return Controller(f"metal {name}", as_leader(reconcile), metrics=metrics, workers=workers)
+
+        self._machines = controller("machines", self.keeper.reconcile, settings[say.METAL_WORKERS])
+        self._metal_clusters = controller("clusters", ClusterKeeper(caches, writer).reconcile, 2)
+        self._templates = controller("templates", TemplateKeeper(caches, writer).reconcile)
+        self._hosts = controller("reserved hosts", self._reserved.reconcile)
+        self._datas = controller("data", self._desk.reconcile, settings[say.METAL_WORKERS])
+
+    def controllers(self) -> list[Controller]:
+        return [self._machines, self._metal_clusters, self._templates, self._hosts, self._datas]
+
+    def watches(self) -> Iterator[Watch[Any]]:
+        yield from self.caches.all()
+        yield from self._data.all()
+
+    async def run(self) -> None:
+        """Look at everything the moment it is all read; then close clients of workload clusters nobody uses."""
+        for watch in self.watches():
+            await watch.synced.wait()
+        self.wake_all()
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            await self._clusters.sweep()
+
+    async def close(self) -> None:
+        await self._clusters.close()
+
+    def register(self, registry: Registry, gate: Gate) -> None:
+        MetalExplainers(self.keeper, gate, time.time).register(registry)
+
+    def wake_all(self) -> None:
+        """Everything again; machines that only wait for a host last."""
+        for machine in self.caches.machines.store:
+            self._machines.queue.add(key_of(machine.metadata), priority=2)
+        for cluster in self.caches.clusters.store:
+            self._metal_clusters.queue.add(key_of(cluster.metadata), priority=2)
+        for template in self.caches.templates.store:
+            self._templates.queue.add(key_of(template.metadata), priority=2)
+        for key in self._reserved.reserved():
+            self._hosts.queue.add(key, priority=2)
+        for prefix, watch in ((CLAIM, self._data.claims), (DATA, self._data.datas), (TEMPLATE, self._data.templates)):
+            for key in list(watch.store.keys()):
+                self._datas.queue.add(f"{prefix}{key}", priority=2)
+
+    def listen(self) -> None:
+        caches = self.caches
+        caches.hosts.store.listen(self._host_changed)
+        caches.machines.store.listen(self._machine_changed)
+        caches.clusters.store.listen(self._metal_cluster_changed)
+        caches.templates.store.listen(self._template_changed)
+        caches.capi_machines.store.listen(self._capi_machine_changed)
+        caches.capi_clusters.store.listen(self._capi_cluster_changed)
+        caches.deployments.store.listen(self._deployment_changed)
+        data = self._data
+        data.claims.store.listen(self._claim_changed)
+        data.datas.store.listen(self._data_changed)
+        data.templates.store.listen(self._data_template_changed)
+        data.pools.store.listen(lambda key, before, _: self._unready_data(key) if before is None else None)
+        for claims in (data.ip_claims, data.capi_claims):
+            claims.store.listen(self._ip_claim_changed)
+        for addresses in (data.ip_addresses, data.capi_addresses):
+            addresses.store.listen(lambda key, before, _: self._unready_data(key) if before is None else None)
+
+    # -- what wakes what
+
+    def _wake_waiting(self, key: str) -> None:
+        self._machines.queue.add(key, priority=0)
+
+    def _host_changed(self, key: str, before: Host | None, after: Host | None) -> None:
+        self.claims.host_changed(key, before, after)
+        for host in (before, after):
+            if host is not None and (machine := consumer_key(host)):
+                self._machines.queue.add(machine)
+        if after is not None and names.NODE_REUSE in after.metadata.labels:
+            self._hosts.queue.add(key)
+
+    def _machine_changed(self, key: str, before: Metal3Machine | None, after: Metal3Machine | None) -> None:
+        machine = after or before
+        if before is None or after is None or not _only_status(before, after):
+            self._machines.queue.add(key)
+        if machine is None:
+            return
+        if before is None and (template := machine.metadata.annotations.get(names.CLONED_FROM)):
+            self._templates.queue.add(names.key(machine.metadata.namespace, template), after=0.1)
+        if after is None:
+            for cluster in self.caches.clusters.store:
+                if cluster.metadata.deletion_timestamp:
+                    self._metal_clusters.queue.add(key_of(cluster.metadata))
+
+    def _claim_changed(self, key: str, _: DataClaim | None, __: DataClaim | None) -> None:
+        self._datas.queue.add(f"{CLAIM}{key}")
+        self._machines.queue.add(key)  # a claim has its machine's name
+
+    def _data_changed(self, key: str, before: Data | None, after: Data | None) -> None:
+        data = after or before
+        self._datas.queue.add(f"{DATA}{key}")
+        if data is not None:
+            claim = names.key(data.metadata.namespace, data.spec.claim.name)
+            self._datas.queue.add(f"{CLAIM}{claim}")
+            self._machines.queue.add(claim)
+            if before is None or after is None:
+                template = names.key(data.metadata.namespace, data.spec.template.name)
+                self._datas.queue.add(f"{TEMPLATE}{template}", after=0.2)
+
+    def _data_template_changed(self, key: str, before: DataTemplate | None, after: DataTemplate | None) -> None:
+        self._datas.queue.add(f"{TEMPLATE}{key}")
+        if before is None or after is None or before.spec != after.spec:
+            for claim in self._data.claims.store.by("template", key):
+                self._datas.queue.add(f"{CLAIM}{key_of(claim.metadata)}")
+            for data in self._data.datas.store.by("template", key):
+                self._datas.queue.add(f"{DATA}{key_of(data.metadata)}")
+
+    def _ip_claim_changed(self, key: str, before: IpClaim | None, after: IpClaim | None) -> None:
+        for claim in (before, after):
+            if claim is not None:
+                for data in owner_datas(claim):
+                    self._datas.queue.add(f"{DATA}{data}")
+        if after is None:
+            self._unready_data(key)  # another data may wait for a claim of this name to go
+
+    def _unready_data(self, key: str) -> None:
+        """Pools and addresses are not known to belong to a data: all that still wait look again."""
+        namespace = key.partition("/")[0]
+        for data in self._data.datas.store:
+            if data.metadata.namespace == namespace and not data.status.ready:
+                self._datas.queue.add(f"{DATA}{key_of(data.metadata)}", after=0.02)
+
+    def _metal_cluster_changed(self, key: str, _: Metal3Cluster | None, after: Metal3Cluster | None) -> None:
+        if after is not None:
+            self._metal_clusters.queue.add(key)
+
+    def _template_changed(
+        self, key: str, before: Metal3MachineTemplate | None, after: Metal3MachineTemplate | None
+    ) -> None:
+        if after is not None and (before is None or before.spec != after.spec):
+            self._templates.queue.add(key)
+
+    def _capi_machine_changed(self, key: str, before: Machine | None, after: Machine | None) -> None:
+        if before is not None and after is not None and before.spec == after.spec and _same(before, after):
+            return
+        for machine in self.caches.machines.store.by("owner", key):
+            self._machines.queue.add(key_of(machine.metadata))
+
+    def _capi_cluster_changed(self, key: str, before: Cluster | None, after: Cluster | None) -> None:
+        unchanged = before is not None and after is not None and _same(before, after)
+        if unchanged and before.spec == after.spec and before.status == after.status:  # type: ignore[union-attr]
+            return
+        for machine in self.caches.machines.store.by("cluster", key):
+            self._machines.queue.add(key_of(machine.metadata))
+        for cluster in self.caches.clusters.store:
+            if owner_key(cluster.metadata, "Cluster") == key:
+                self._metal_clusters.queue.add(key_of(cluster.metadata))
+        self._reserved_of(key)
+
+    def _deployment_changed(self, key: str, _: Any, after: Any) -> None:
+        if after is None:
+            self._reserved_of(key)
+
+    def _reserved_of(self, key: str) -> None:
+        for host in self._reserved.reserved(key.partition("/")[0]):
+            self._hosts.queue.add(host)
+
+
+def _only_status(before: Metal3Machine, after: Metal3Machine) -> bool:
+    """Whether only its status changed: that is our own doing, and the second look would write nothing."""
+    return before.spec == after.spec and before.status != after.status and _same(before, after)
+
+
+def _same(before: Any, after: Any) -> bool:
+    """Whether nothing of the metadata that we read changed."""
+    was, now = before.metadata, after.metadata
+    return (was.labels, was.annotations, was.owner_references, was.finalizers, was.deletion_timestamp) == (
+        now.labels, now.annotations, now.owner_references, now.finalizers, now.deletion_timestamp,
+    )  # fmt: skip
+
+
+def _later(seconds: float, call: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(seconds, call)

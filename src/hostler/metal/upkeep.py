@@ -1,0 +1,204 @@
+"""What surrounds the machines: Metal3Clusters, the cleaning mode of templates, hosts kept for nobody any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from hostler.host.conditions import Condition, Status, set_condition
+from hostler.host.conditions import names as listed
+from hostler.instant import Instant
+from hostler.kube.events import Recorder
+from hostler.kube.records import key_of
+from hostler.kube.writer import Writer
+from hostler.metal import names
+from hostler.metal.caches import Caches, owner_key
+from hostler.metal.model import Cluster, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Said
+from hostler.metal.release import abandoned
+
+# The room wakes everything once all is read; this is only in case a cache was complete and is no more.
+NOT_READY_SECONDS = 15.0
+
+
+# -- Metal3Cluster: pure
+
+
+def cluster_said(cluster: Metal3Cluster, owner: Cluster | None) -> Said:
+    """Whether the infrastructure of a cluster is ready: metal has none of its own but the endpoint's name."""
+    endpoint = cluster.spec.control_plane_endpoint
+    if owner is None:
+        return Said(names.READY, False, "WaitingForClusterOwnerRef", "It waits for a Cluster to own it.")
+    if not endpoint.host or not endpoint.port:
+        missing = "host" if not endpoint.host else "port"
+        message = f"spec.controlPlaneEndpoint has no {missing}; name the address under which the API server will be."
+        return Said(names.READY, False, "ControlPlaneEndpointMissing", message)
+    return Said(names.READY, True, "Ready")
+
+
+def cluster_change(cluster: Metal3Cluster, said: Said, now: Instant) -> dict[str, Any]:
+    """The patch of its status; empty: nothing is to change."""
+    before: Sequence[Condition] = cluster.status.conditions
+    after = before
+    ready = [said, Said("InfrastructureReady", said.true, said.reason, said.message)]
+    for one in (*ready, Said(names.PAUSED_CONDITION, False, "NotPaused")):
+        status = Status.TRUE if one.true else Status.FALSE
+        condition = Condition(
+            type=one.type, status=status, reason=one.reason, message=one.message,
+            observed_generation=cluster.metadata.generation,
+        )  # fmt: skip
+        after = set_condition(after, condition, now)
+    change: dict[str, Any] = {}
+    if after is not before:
+        change["conditions"] = msgspec.to_builtins(list(after))
+    if said.true and not cluster.status.initialization.provisioned:
+        change["initialization"] = {"provisioned": True}
+    if cluster.spec.failure_domains and cluster.spec.failure_domains != cluster.status.failure_domains:
+        change["failureDomains"] = msgspec.to_builtins(list(cluster.spec.failure_domains))
+    return {"status": change} if change else {}
+
+
+def cleaning_change(template: Metal3MachineTemplate, machine: Metal3Machine) -> dict[str, Any]:
+    """The template's cleaning mode where the machine's differs; one that the template leaves open is left alone."""
+    wanted = template.spec.template.spec.automated_cleaning_mode
+    if not wanted or machine.spec.automated_cleaning_mode == wanted or machine.metadata.deletion_timestamp:
+        return {}
+    return {"spec": {"automatedCleaningMode": wanted}}
+
+
+# -- keepers
+
+
+class ClusterKeeper:
+    """Reconciles one Metal3Cluster per call."""
+
+    def __init__(self, caches: Caches, writer: Writer, clock: Callable[[], Instant] = time.time) -> None:
+        self._caches, self._writer, self._clock = caches, writer, clock
+
+    async def reconcile(self, key: str) -> float | None:
+        if self._caches.unread():
+            return NOT_READY_SECONDS
+        cluster = self._caches.clusters.store.get(key)
+        if cluster is None:
+            return None
+        owner = self._caches.capi_clusters.store.get(owner_key(cluster.metadata, "Cluster"))
+        if cluster.metadata.deletion_timestamp:
+            await self._let_go(cluster)
+            return None
+        if names.OBJECT_PAUSED in cluster.metadata.annotations or (owner is not None and owner.spec.paused):
+            return None
+        meta = cluster.metadata
+        if owner is not None and names.CLUSTER_FINALIZER not in meta.finalizers:
+            finalizers = [*meta.finalizers, names.CLUSTER_FINALIZER]
+            body = {"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}}
+            cluster = await self._patch(cluster, body, "its machines go before it") or cluster
+        said = cluster_said(cluster, owner)
+        if change := cluster_change(cluster, said, self._clock()):
+            await self._patch(cluster, change, said.message or "its endpoint is known", subresource="status")
+        return None
+
+    async def _let_go(self, cluster: Metal3Cluster) -> None:
+        """Only once its machines are gone; each of them wakes it as it goes."""
+        meta = cluster.metadata
+        if names.CLUSTER_FINALIZER not in meta.finalizers:
+            return
+        owner = owner_key(meta, "Cluster") or names.key(meta.namespace, meta.labels.get(names.CLUSTER_NAME, meta.name))
+        left = self._caches.machines.store.by("cluster", owner)
+        if left:
+            waits = f"It waits for {listed(one.metadata.name for one in left)}."
+            said = Said(names.READY, False, "WaitingForMachines", waits)
+            if change := cluster_change(cluster, said, self._clock()):
+                await self._patch(cluster, change, waits, subresource="status")
+            return
+        kept = [one for one in meta.finalizers if one != names.CLUSTER_FINALIZER]
+        body = {"metadata": {"finalizers": kept, "resourceVersion": meta.resource_version}}
+        await self._writer.patch(
+            names.METAL3_CLUSTER, meta.name, body, meta.namespace, type=Metal3Cluster, why="its machines are gone"
+        )
+
+    async def _patch(
+        self, cluster: Metal3Cluster, body: dict[str, Any], why: str, subresource: str | None = None
+    ) -> Metal3Cluster | None:
+        meta = cluster.metadata
+        after = await self._writer.patch(
+            names.METAL3_CLUSTER, meta.name, body, meta.namespace, type=Metal3Cluster, why=why, subresource=subresource
+        )
+        if after is not None:
+            self._caches.clusters.store.overlay(after)
+        return after
+
+
+class TemplateKeeper:
+    """Copies a template's cleaning mode to its machines, only where it differs."""
+
+    def __init__(self, caches: Caches, writer: Writer) -> None:
+        self._caches, self._writer = caches, writer
+
+    async def reconcile(self, key: str) -> float | None:
+        if self._caches.unread():
+            return NOT_READY_SECONDS
+        template = self._caches.templates.store.get(key)
+        if template is None or template.metadata.deletion_timestamp:
+            return None
+        for machine in self._caches.machines.store.by("template", key):
+            change = cleaning_change(template, machine)
+            if change:
+                meta, why = machine.metadata, f"Metal3MachineTemplate {template.metadata.name} says so"
+                after = await self._writer.patch(
+                    names.METAL3_MACHINE, meta.name, change, meta.namespace, type=Metal3Machine, why=why
+                )
+                if after is not None:
+                    self._caches.machines.store.overlay(after)
+        return None
+
+
+class ReservedHostKeeper:
+    """Frees hosts that are kept for a deployment or a control plane that no longer exists."""
+
+    def __init__(self, caches: Caches, writer: Writer, recorder: Recorder) -> None:
+        self._caches, self._writer, self._recorder = caches, writer, recorder
+
+    async def reconcile(self, key: str) -> float | None:
+        if self._caches.unread():
+            return NOT_READY_SECONDS
+        host = self._caches.hosts.store.get(key)
+        if host is None:
+            return None
+        why = self.why(host)
+        if not why:
+            return None
+        meta = host.metadata
+        body: dict[str, Any] = {
+            "metadata": {"labels": {names.NODE_REUSE: None}, "resourceVersion": meta.resource_version}
+        }
+        if host.spec.consumer_ref is not None:
+            body["spec"] = {"consumerRef": None}
+        after = await self._writer.patch(names.HOST, meta.name, body, meta.namespace, type=Host, why=why)
+        if after is not None:
+            self._caches.hosts.store.overlay(after)
+            note = f"It is no longer kept for {meta.labels[names.NODE_REUSE]}: {why}."
+            self._recorder.event(names.HOST, meta, "Normal", "ReservationEnded", "Release", note)
+        return None
+
+    def why(self, host: Host) -> str:
+        """Why nobody is coming for this host any more; empty: somebody may, or it is not kept at all."""
+        if names.NODE_REUSE not in host.metadata.labels:
+            return ""
+        namespace = host.metadata.namespace
+        deployments = {
+            one.metadata.name for one in self._caches.deployments.store if one.metadata.namespace == namespace
+        }
+        clusters = {
+            one.metadata.name: one for one in self._caches.capi_clusters.store if one.metadata.namespace == namespace
+        }
+        return abandoned(host, deployments, clusters)
+
+    def reserved(self, namespace: str = "") -> list[str]:
+        """Every host that is kept for somebody."""
+        return [
+            key_of(one.metadata)
+            for one in self._caches.hosts.store
+            if names.NODE_REUSE in one.metadata.labels and (not namespace or one.metadata.namespace == namespace)
+        ]

@@ -1,0 +1,322 @@
+"""Bare metal on the sandbox: CRDs of Metal3 (published ones where they are here) and Cluster API, hosts, machines."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hostler.sandbox import Sandbox
+from hostler.sandbox import http as sandbox_http
+from hostler.sandbox.build import Silent
+from hostler.sandbox.crds import definitions_of, install_crds
+from hostler.sandbox.load import create
+
+PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "crds" / "metal3"
+INFRA = "infrastructure.cluster.x-k8s.io/v1beta2"
+CAPI = "cluster.x-k8s.io/v1beta2"
+HOSTS, METAL = "/apis/metal3.io/v1alpha1", f"/apis/{INFRA}"
+Json = dict[str, Any]
+DRIVER = "hostler.sandbox.hosts.driver"
+IMAGE = {"url": "http://images.invalid/os.qcow2", "checksum": "http://images.invalid/sum", "checksumType": "sha256"}
+READY_STATUS = {
+    "errorCount": 0, "errorMessage": "", "operationalStatus": "OK", "poweredOn": False, "provisioningFailCount": 0,
+    "provisioning": {"ID": "x", "state": "available"},
+    "hardware": {"hostname": "", "nics": [{"name": "eth0", "mac": "02:00:00:00:00:01", "ip": "198.18.0.1"}]},
+}  # fmt: skip
+
+
+def install(box: Sandbox) -> None:
+    """The published definitions where they are here, so that we are measured against the real schemas."""
+    install_crds(box, ("capi",), Silent())
+    if PUBLISHED.exists():
+        loaded = [yaml.load(file.read_text(), Loader=yaml.CSafeLoader) for file in sorted(PUBLISHED.glob("*.yaml"))]
+        create(box, loaded)
+        waiting, end = {str(one["metadata"]["name"]) for one in loaded}, time.monotonic() + 60
+        while waiting:
+            listed = box.read("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
+            waiting -= {one["metadata"]["name"] for one in listed if _established(one)}
+            assert time.monotonic() < end, waiting
+        # Established is said a moment before it is served.
+        api = Api(box)
+        while not all(api.get(path) for path in (f"{HOSTS}/baremetalhosts", f"{METAL}/metal3machines")):
+            assert time.monotonic() < end, "the kinds are not served"
+            time.sleep(0.1)
+        api.close()
+    else:
+        install_crds(box, ("metal3",), Silent())
+
+
+def _established(definition: Json) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+
+def uninstall(box: Sandbox) -> None:
+    found = [one["metadata"]["name"] for one in definitions_of("metal3", Silent())]
+    if PUBLISHED.exists():
+        found = [
+            yaml.load(f.read_text(), Loader=yaml.CSafeLoader)["metadata"]["name"] for f in PUBLISHED.glob("*.yaml")
+        ]
+    box.kubectl("delete", "crd", *found, "--ignore-not-found", "--wait=true", "--timeout=60s")
+
+
+class Api:
+    """Reads and writes over one kept connection: a look costs a millisecond and not a kubectl."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self.box = box
+        self._connection: http.client.HTTPSConnection | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def call(self, method: str, path: str, body: object = None) -> tuple[int, Json]:
+        content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        for attempt in (1, 2):
+            if self._connection is None:
+                tls = sandbox_http.trust(self.box.layout, "admin")
+                port = self.box.state.ports["kube-apiserver"]
+                self._connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=tls)
+            try:
+                data = None if body is None else json.dumps(body)
+                self._connection.request(method, path, data, {"Content-Type": content})
+                answer = self._connection.getresponse()
+                return answer.status, json.loads(answer.read() or b"{}")
+            except (OSError, http.client.HTTPException):
+                self.close()
+                if attempt == 2:
+                    raise
+        raise AssertionError("unreachable")
+
+    def raw(self, path: str) -> str:
+        """The whole text of an answer that may be a stream."""
+        tls = sandbox_http.trust(self.box.layout, "admin")
+        code, body = sandbox_http.call(self.box.state.ports["kube-apiserver"], "GET", path, tls=tls, timeout=30)
+        assert code == 200, body
+        return body.decode()
+
+    def get(self, path: str) -> Json:
+        code, body = self.call("GET", path)
+        return body if code == 200 else {}
+
+    def items(self, path: str) -> list[Json]:
+        return list(self.get(path).get("items", []))
+
+    def patch(self, path: str, body: Json) -> Json:
+        code, answer = self.call("PATCH", path, body)
+        assert code == 200, (code, answer.get("message"))
+        return answer
+
+    def delete(self, path: str) -> None:
+        code, answer = self.call("DELETE", path)
+        assert code in (200, 202, 404), (code, answer)
+
+
+class World:
+    """One namespace with a cluster whose infrastructure is ready."""
+
+    def __init__(self, box: Sandbox, namespace: str, cluster: str = "c1") -> None:
+        self.api, self.namespace, self.cluster, self.box = Api(box), namespace, cluster, box
+        infrastructure = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3Cluster", "name": cluster}
+        control_plane = {"apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KubeadmControlPlane", "name": "kcp"}
+        create(box, [self._object(CAPI, "Cluster", cluster, {
+            "infrastructureRef": infrastructure, "controlPlaneRef": control_plane,
+        })])  # fmt: skip
+        uid = self.api.get(self.capi("clusters", cluster))["metadata"]["uid"]
+        owner = {"apiVersion": CAPI, "kind": "Cluster", "name": cluster, "uid": uid}
+        create(box, [self._object(INFRA, "Metal3Cluster", cluster, {
+            "controlPlaneEndpoint": {"host": "10.0.0.1", "port": 6443},
+        }, owner=owner)])  # fmt: skip
+        status = {"status": {"initialization": {"infrastructureProvisioned": True}}}
+        self.api.patch(f"{self.capi('clusters', cluster)}/status", status)
+
+    # -- paths
+
+    def hosts_path(self, name: str = "") -> str:
+        return f"{HOSTS}/namespaces/{self.namespace}/baremetalhosts{f'/{name}' if name else ''}"
+
+    def metal(self, plural: str, name: str = "") -> str:
+        return f"{METAL}/namespaces/{self.namespace}/{plural}{f'/{name}' if name else ''}"
+
+    def capi(self, plural: str, name: str = "") -> str:
+        return f"/apis/{CAPI}/namespaces/{self.namespace}/{plural}{f'/{name}' if name else ''}"
+
+    def core(self, plural: str, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.namespace}/{plural}{f'/{name}' if name else ''}"
+
+    # -- making
+
+    def _object(self, version: str, kind: str, name: str, spec: Json, owner: Json | None = None, **meta: Any) -> Json:
+        metadata = {"name": name, "namespace": self.namespace, **meta}
+        if owner:
+            metadata["ownerReferences"] = [owner]
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+    def make_hosts(self, *names: str, ready: bool = False, **meta: Any) -> None:
+        """Hosts with their BMC secrets; `ready` without a driver: as available ones that nobody drives."""
+        labels = {"environment.metal3.io": "baremetal"}
+        secrets = [
+            self._secret(f"{name}-bmc", {"username": "u", "password": "p"}, labels) for name in names
+        ]  # fmt: skip
+        create(self.box, secrets)
+        hosts = [
+            self._object("metal3.io/v1alpha1", "BareMetalHost", name, {
+                "online": False, "bootMACAddress": mac(number),
+                "bmc": {"address": f"redfish://10.1.0.1/{name}", "credentialsName": f"{name}-bmc"},
+            }, **meta)
+            for number, name in enumerate(names)
+        ]  # fmt: skip
+        create(self.box, hosts)
+        if ready:
+            for name in names:
+                status = {**READY_STATUS, "hardware": {**READY_STATUS["hardware"], "hostname": name}}  # type: ignore[dict-item]
+                self.api.patch(f"{self.hosts_path(name)}/status", {"status": status})
+
+    def make_machines(self, *names: str, spec: Json | None = None, labels: Json | None = None, bootstrap: bool = True,
+                      annotations: Json | None = None) -> None:  # fmt: skip
+        """Machines of Cluster API with their Metal3Machines."""
+        every = {"cluster.x-k8s.io/cluster-name": self.cluster, **(labels or {})}
+        if bootstrap:
+            create(self.box, [self._secret(f"{name}-bootstrap", {"value": "#cloud-config"}) for name in names])
+        reference = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3Machine"}
+        create(self.box, [
+            self._object(CAPI, "Machine", name, {
+                "clusterName": self.cluster, "infrastructureRef": {**reference, "name": name},
+                "bootstrap": {"dataSecretName": f"{name}-bootstrap"} if bootstrap else {
+                    "configRef": {"apiGroup": "bootstrap.cluster.x-k8s.io", "kind": "KubeadmConfig", "name": name}},
+            }, labels=every)
+            for name in names
+        ])  # fmt: skip
+        uids = {one["metadata"]["name"]: one["metadata"]["uid"] for one in self.api.items(self.capi("machines"))}
+        create(self.box, [
+            self._object(INFRA, "Metal3Machine", name, {"image": IMAGE, **(spec or {})},
+                         owner={"apiVersion": CAPI, "kind": "Machine", "name": name, "uid": uids[name]},
+                         labels=every, annotations=annotations or {})
+            for name in names
+        ])  # fmt: skip
+
+    def _secret(self, name: str, data: dict[str, str], labels: Json | None = None) -> Json:
+        meta = {"name": name, "namespace": self.namespace, "labels": labels or {}}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data}
+
+    def make_kubeconfig(self) -> None:
+        """The workload cluster is the sandbox itself."""
+        create(self.box, [self._secret(f"{self.cluster}-kubeconfig", {"value": self.box.kubeconfig.read_text()})])
+
+    def make_template(self, name: str, spec: Json | None = None, *, reuse: bool = False) -> None:
+        whole = {"nodeReuse": reuse, "template": {"spec": {"image": IMAGE, **(spec or {})}}}
+        create(self.box, [self._object(INFRA, "Metal3MachineTemplate", name, whole)])
+
+    def make_data_template(self, name: str, spec: Json) -> None:
+        create(self.box, [self._object(INFRA, "Metal3DataTemplate", name, {"clusterName": self.cluster, **spec})])
+
+    def make_pool(self, name: str, spec: Json) -> None:
+        create(self.box, [self._object("ipam.metal3.io/v1alpha1", "IPPool", name, {"namePrefix": name, **spec})])
+
+    def make_deployment(self, name: str) -> None:
+        reference = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3MachineTemplate", "name": name}
+        template = {
+            "spec": {"clusterName": self.cluster, "bootstrap": {"dataSecretName": "x"}, "infrastructureRef": reference}
+        }
+        spec = {
+            "clusterName": self.cluster,
+            "replicas": 0,
+            "template": template,
+            "selector": {"matchLabels": {"a": name}},
+        }
+        create(self.box, [self._object(CAPI, "MachineDeployment", name, spec)])
+
+    def secret_text(self, name: str, field: str) -> str:
+        data = self.api.get(self.core("secrets", name)).get("data", {}).get(field, "")
+        return base64.b64decode(data).decode()
+
+    # -- looking
+
+    def host(self, name: str) -> Json:
+        return self.api.get(self.hosts_path(name))
+
+    def hosts(self) -> list[Json]:
+        return self.api.items(self.hosts_path())
+
+    def state(self, name: str) -> str:
+        return str(self.host(name).get("status", {}).get("provisioning", {}).get("state", ""))
+
+    def machine(self, name: str) -> Json:
+        return self.api.get(self.metal("metal3machines", name))
+
+    def condition(self, name: str, type: str = "AssociateBareMetalHost") -> Json:
+        found = self.machine(name).get("status", {}).get("conditions", [])
+        return next((dict(one) for one in found if one["type"] == type), {})
+
+    def host_of(self, machine: str) -> str:
+        """The host whose consumer this machine is, and which it names."""
+        named = self.machine(machine).get("metadata", {}).get("annotations", {}).get("metal3.io/BareMetalHost", "")
+        own = [one["metadata"]["name"] for one in self.hosts() if consumer(one) == machine]
+        return own[0] if own and named == f"{self.namespace}/{own[0]}" else ""
+
+    def scrub(self) -> None:
+        """Nothing of this namespace stays behind, whoever still runs."""
+        ours = ("machines", "clusters", "dataclaims", "datas", "datatemplates", "remediations")
+        theirs = ("machines", "clusters", "machinedeployments")
+        paths = [*(self.metal(f"metal3{plural}") for plural in ours), self.hosts_path()]
+        for path in (*paths, *(self.capi(plural) for plural in theirs)):
+            for one in self.api.items(path):
+                where = f"{path}/{one['metadata']['name']}"
+                self.api.delete(where)
+                self.api.call("PATCH", where, {"metadata": {"finalizers": None}})
+        self.api.close()
+
+
+def mac(number: int) -> str:
+    return f"02:00:00:00:{number // 256:02x}:{number % 256:02x}"
+
+
+def consumer(host: Json) -> str:
+    return str((host["spec"].get("consumerRef") or {}).get("name", ""))
+
+
+@contextmanager
+def driver(box: Sandbox, folder: Path, **flags: float) -> Iterator[None]:
+    """The sandbox's host driver as a process."""
+    ready, log = folder / "driver.ready", folder / "driver.log"
+    ready.unlink(missing_ok=True)
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    with log.open("wb") as out:
+        command = [sys.executable, "-m", DRIVER, "--dir", str(box.layout.root), "--ready", str(ready), *words]
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=dict(os.environ))
+    try:
+        end = time.monotonic() + 30
+        while not ready.exists():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+        assert "Traceback" not in log.read_text(), log.read_text()
+
+
+def one_to_one(world: World, machines: Callable[[], list[Json]] | None = None) -> dict[str, str]:
+    """The pairs of machine and host; fails if a host has two machines or a machine two hosts."""
+    found: dict[str, str] = {}
+    for host in world.hosts():
+        name = consumer(host)
+        if not name:
+            continue
+        assert name not in found, f"machine {name} has both {found[name]} and {host['metadata']['name']}"
+        found[name] = host["metadata"]["name"]
+    return found

@@ -1,0 +1,313 @@
+"""Which host a machine gets: selectors, reasons, reuse, domains, policies; the quick way agrees with the slow."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostler.kube.records import key_of
+from hostler.metal.choose import Around, Choice, Policy, Selection, Wish, choose, counted, refusal, summary
+from hostler.metal.free import Bag, FreeHosts, Waiting, free
+from hostler.metal.model import Host, HostSelector, Metal3Machine
+from hostler.metal.selector import WrongSelector, compile_selector, unmet
+
+REUSE = "infrastructure.cluster.x-k8s.io/node-reuse"
+DOMAIN = "infrastructure.cluster.x-k8s.io/failure-domain"
+
+
+def host(name: str, state: str = "available", **changes: Any) -> Host:
+    """A free host; `labels`, `annotations`, `consumer`, `image`, `error` change that."""
+    spec: dict[str, Any] = {"online": False}
+    if consumer := changes.pop("consumer", None):
+        spec["consumerRef"] = consumer
+    if changes.pop("image", False):
+        spec["image"] = {"url": "x"}
+    status = {"operationalStatus": "OK", "provisioning": {"state": state}, **changes.pop("status", {})}
+    meta = {"name": name, "namespace": "n", "uid": f"u-{name}", "resourceVersion": "1", **changes}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Host)
+
+
+def machine(name: str = "m", **spec: Any) -> Metal3Machine:
+    return msgspec.convert({"metadata": {"name": name, "namespace": "n"}, "spec": spec}, Metal3Machine)
+
+
+def consumer(name: str, kind: str = "Metal3Machine", version: str = "infrastructure.cluster.x-k8s.io/v1beta1") -> Any:
+    return {"apiVersion": version, "kind": kind, "name": name, "namespace": "n"}
+
+
+CLUSTER = consumer("c", "Cluster", "cluster.x-k8s.io/v1beta2")
+
+
+def wish(of: Metal3Machine | None = None, **more: str) -> Wish:
+    return Wish.of(of or machine(), cluster="c", **more)
+
+
+def chosen(hosts: list[Host], asked: Wish | None = None, policy: Policy = Policy(), **around: Any) -> Choice:
+    return choose(asked or wish(), hosts, policy, Around(**around))
+
+
+# -- selectors
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "matching", "other"),
+    [
+        ("In", ["a", "b"], {"k": "b"}, {"k": "c"}),
+        ("in", ["a"], {"k": "a"}, {}),
+        ("NOTIN", ["a"], {}, {"k": "a"}),
+        ("NotIn", ["a", "b"], {"k": "c"}, {"k": "b"}),
+        ("Exists", [], {"k": ""}, {}),
+        ("DoesNotExist", [], {"x": "1"}, {"k": "1"}),
+        ("!", [], {}, {"k": "1"}),
+        ("=", ["a"], {"k": "a"}, {"k": "b"}),
+        ("==", ["a"], {"k": "a"}, {}),
+        ("!=", ["a"], {}, {"k": "a"}),
+        ("Gt", ["5"], {"k": "6"}, {"k": "5"}),
+        ("gt", ["5"], {"k": "10"}, {"k": "x"}),
+        ("LT", ["5"], {"k": "-1"}, {"k": "5"}),
+        ("lt", ["5"], {"k": "4"}, {}),
+    ],
+)
+def test_every_operator_in_any_case(
+    operator: str, values: list[str], matching: dict[str, str], other: dict[str, str]
+) -> None:
+    selector = msgspec.convert(
+        {"matchExpressions": [{"key": "k", "operator": operator, "values": values}]}, HostSelector
+    )
+    required = compile_selector(selector)
+    assert unmet(required, matching) == ""
+    assert unmet(required, other) != ""
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [
+        ({"key": "k", "operator": "Near", "values": ["a"]}, "operator 'Near'"),
+        ({"key": "k", "operator": "In", "values": []}, "at least one value"),
+        ({"key": "k", "operator": "Exists", "values": ["a"]}, "takes no values"),
+        ({"key": "k", "operator": "=", "values": ["a", "b"]}, "exactly one value"),
+        ({"key": "k", "operator": "Gt", "values": ["many"]}, "whole number"),
+        ({"key": "not a name", "operator": "Exists", "values": []}, "no label name"),
+        ({"key": "k", "operator": "In", "values": ["not a value"]}, "no label value"),
+    ],
+)
+def test_a_wrong_selector_is_a_sentence(expression: Any, says: str) -> None:
+    with pytest.raises(WrongSelector, match=says):
+        compile_selector(msgspec.convert({"matchExpressions": [expression]}, HostSelector))
+
+
+def test_labels_and_expressions_must_all_be_met() -> None:
+    asked = wish(machine(hostSelector={"matchLabels": {"rack": "r1"}, "matchExpressions": [
+        {"key": "gpu", "operator": "Exists", "values": []}]}))  # fmt: skip
+    both = host("both", labels={"rack": "r1", "gpu": "4"})
+    choice = chosen([host("rack", labels={"rack": "r1"}), both, host("none")], asked)
+    assert choice.host == both
+    assert choice.refused["n/rack"] == "its labels do not meet gpu Exists"
+    assert choice.refused["n/none"] == "its labels do not meet rack=r1"
+
+
+# -- reasons
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (host("h", consumer=consumer("other")), "its consumer is Metal3Machine n/other"),
+        (host("h", consumer=consumer("m", kind="Server")), "its consumer is Server n/m"),
+        (host("h", consumer=consumer("m", version="example.org/v1")), "its consumer is Metal3Machine n/m"),
+        (host("h", deletionTimestamp="now"), "it is being deleted"),
+        (host("h", status={"errorType": "power error", "errorMessage": "no"}), "it reports power error: no"),
+        (host("h", status={"operationalStatus": "error"}), "it reports an error"),
+        (host("h", annotations={"baremetalhost.metal3.io/paused": "me"}), "it is paused by me"),
+        (host("h", annotations={"capm3.metal3.io/unhealthy": ""}), "it is marked as unhealthy"),
+        (host("h", annotations={"capi.metal3.io/unhealthy": ""}), "it is marked as unhealthy"),
+        (host("h", annotations={"baremetalhost.metal3.io/detached": ""}), "it is detached"),
+        (host("h", labels={REUSE: "md-x"}), "it is reserved for md-x"),
+        (host("h", image=True), "it has an image already"),
+        (host("h", "provisioning"), "it is provisioning"),
+        (host("h", ""), "it has no state yet"),
+        (host("h", status={"operationalStatus": "discovered"}), "its operational status is discovered"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_every_refusal_says_why(one: Host, why: str) -> None:
+    choice = chosen([one])
+    assert choice.host is None
+    assert choice.refused == {"n/h": why}
+    assert not free(one) or REUSE in one.metadata.labels
+
+
+def test_no_host_at_all() -> None:
+    assert chosen([]).why == "there is no host in this namespace"
+
+
+def test_the_summary_names_kinds_and_not_numbers() -> None:
+    few = chosen([host("a", consumer=consumer("x")), host("b", "provisioning")])
+    many = chosen([host(f"a{n}", consumer=consumer(f"x{n}")) for n in range(9)] + [host("b", "inspecting")])
+    assert few.why == many.why == "no host can be had now: some have another consumer; some are not available yet"
+    assert counted(many.refused.values()) == [("some have another consumer", 9), ("some are not available yet", 1)]
+    assert summary(["it showed an error a moment ago"]) == "no host can be had now: some report an error"
+
+
+def test_its_own_host_wins_whatever_its_state_and_version() -> None:
+    own = host("own", "provisioned", consumer=consumer("m"), image=True, status={"errorType": "power management error"})
+    assert chosen([host("free"), own]).host == own
+
+
+def test_who_is_taken_or_only_just_recovered_is_left_alone() -> None:
+    hosts = [host("a"), host("b"), host("c")]
+    choice = chosen(
+        hosts, taken=lambda key: "Metal3Machine n/x" if key == "n/a" else "", shaky=lambda key: key == "n/b"
+    )
+    assert choice.host == hosts[2]
+    assert choice.refused == {"n/a": "Metal3Machine n/x is taking it", "n/b": "it showed an error a moment ago"}
+
+
+# -- reuse
+
+
+def test_a_reserved_host_comes_first() -> None:
+    kept = host("kept", labels={REUSE: "md-a"}, consumer=CLUSTER)
+    assert chosen([host("free"), kept], wish(reuse="md-a")).host == kept
+    assert chosen([host("free"), kept], wish(reuse="md-b")).host == host("free")
+    assert chosen([kept], wish(reuse="")).host is None
+
+
+def test_it_waits_for_a_reserved_host_on_its_way() -> None:
+    coming = host("coming", "deprovisioning", labels={REUSE: "md-a"}, consumer=consumer("old"), image=True)
+    choice = chosen([host("free"), coming], wish(reuse="md-a"), leaving=lambda _: True)
+    assert choice.host is None
+    assert choice.on_its_way
+    assert choice.why == "it waits for a host that is reserved for md-a: coming"
+    # Once its machine stays, or the host fails, nobody waits for it.
+    assert chosen([host("free"), coming], wish(reuse="md-a"), leaving=lambda _: False).host == host("free")
+    broken = host("coming", "deprovisioning", labels={REUSE: "md-a"}, status={"errorType": "provisioning error"})
+    assert chosen([host("free"), broken], wish(reuse="md-a"), leaving=lambda _: True).host == host("free")
+
+
+def test_an_available_reserved_host_wins_and_one_not_ready_does_not_block() -> None:
+    hosts = [
+        host("a-coming", "deprovisioning", labels={REUSE: "md-a", DOMAIN: "d2"}, consumer=CLUSTER),
+        host("b-other", labels={REUSE: "md-a", DOMAIN: "d1"}, consumer=CLUSTER),
+        host("c-wanted", labels={REUSE: "md-a", DOMAIN: "d2"}, consumer=CLUSTER),
+    ]
+    assert chosen(hosts, wish(reuse="md-a", domain="d2")).host == hosts[2]
+
+
+def test_a_host_kept_by_another_cluster_is_another_consumers() -> None:
+    kept = host("kept", labels={REUSE: "md-a"}, consumer=consumer("c2", "Cluster", "cluster.x-k8s.io/v1beta2"))
+    assert chosen([kept], wish(reuse="md-a")).host is None
+
+
+# -- domains and policies
+
+
+def test_a_failure_domain_is_preferred_or_required() -> None:
+    near, far = host("b", labels={DOMAIN: "d1"}), host("a", labels={DOMAIN: "d2"})
+    assert chosen([far, near], wish(domain="d1")).host == near
+    assert chosen([far], wish(domain="d1")).host == far
+    strict = chosen([far], wish(domain="d1"), Policy(strict_domains=True))
+    assert strict.host is None
+    assert strict.refused == {"n/a": "it is in failure domain d2, not d1"}
+
+
+def test_policies() -> None:
+    used = {"operationHistory": {"deprovision": {"end": "2026-01-02T00:00:00Z"}}}
+    hosts = [
+        host("a", labels={DOMAIN: "d1"}, status=used),
+        host("b", labels={DOMAIN: "d2"}, status={"operationHistory": {"provision": {"end": "2026-01-01T00:00:00Z"}}}),
+        host("c", labels={DOMAIN: "d3"}, status=used),
+    ]
+    assert chosen(hosts, policy=Policy(Selection.ORDERED)).host == hosts[0]
+    assert chosen(hosts, policy=Policy(Selection.LEAST_RECENTLY_USED)).host == hosts[1]
+    assert chosen(hosts, policy=Policy(Selection.SPREAD), used_domains={"d1": 2, "d2": 1}).host == hosts[2]
+    dice = random.Random(4)
+    drawn = {choose(wish(), hosts, Policy(), pick=dice.randrange).host.metadata.name for _ in range(50)}  # type: ignore[union-attr]
+    assert drawn == {"a", "b", "c"}
+
+
+# -- the quick way
+
+STATES = st.sampled_from(["available", "ready", "provisioning", ""])
+
+
+def some_host(number: int, state: str, domain: str, taken: bool, label: str) -> Host:
+    labels = {DOMAIN: domain, **({REUSE: label} if label else {})}
+    return host(f"h{number}", state, labels=labels, **({"consumer": consumer("x")} if taken else {}))
+
+
+HOSTS = st.builds(
+    some_host, st.integers(0, 12), STATES, st.sampled_from(["d1", "d2"]), st.booleans(),
+    st.sampled_from(["", "", "md-a"]),
+)  # fmt: skip
+
+
+@given(
+    st.lists(HOSTS, max_size=12, unique_by=lambda one: one.metadata.name),
+    st.sampled_from(["", "d1"]),
+    st.booleans(),
+    st.randoms(),
+)
+def test_what_is_drawn_quickly_is_what_might_have_been_chosen(
+    hosts: list[Host], domain: str, strict: bool, dice: Any
+) -> None:
+    asked, policy = wish(domain=domain), Policy(strict_domains=strict)
+    kept = {key_of(one.metadata): one for one in hosts}
+    bag = FreeHosts(dice, lambda _: None)
+    for key, one in kept.items():
+        bag.changed(key, None, one)
+    drawn = bag.draw("n", domain, strict, lambda key: not refusal(asked, kept[key], policy))
+    whole = choose(asked, hosts, policy)
+    assert (drawn is None) == (whole.host is None)
+    if drawn is not None and whole.host is not None:
+        assert not refusal(asked, kept[drawn], policy)
+        assert kept[drawn].metadata.labels[DOMAIN] == whole.host.metadata.labels[DOMAIN] or not domain
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=40))
+def test_a_bag_holds_what_was_put_in_and_not_taken_out(steps: list[tuple[bool, int]]) -> None:
+    bag = Bag()
+    held: set[str] = set()
+    for put, number in steps:
+        (bag.add if put else bag.remove)(str(number))
+        (held.add if put else held.discard)(str(number))
+    assert set(bag.draw(random.Random(1), 100)) == held
+    assert len(bag) == len(held)
+
+
+# -- waiting
+
+
+def test_a_freed_host_wakes_one_machine_that_it_suits_the_oldest_first() -> None:
+    woken: list[str] = []
+    waiting = Waiting(woken.append, lambda machine, one: machine != "n/picky")
+    for name in ("picky", "old", "young"):
+        waiting.add(f"n/{name}")
+    waiting.offer(host("a"))
+    waiting.offer(host("b"))
+    waiting.offer(host("c"))
+    assert woken == ["n/old", "n/young"], "each is woken for one host; the third host suits nobody left"
+    assert waiting.looked("n/old") == "n/a"
+    waiting.offer(host("a"))
+    assert woken[2:] == ["n/old"], "what was not taken is offered on"
+
+
+def test_hosts_come_and_go_as_free() -> None:
+    freed: list[str] = []
+    hosts = FreeHosts(random.Random(1), lambda one: freed.append(one.metadata.name))
+    busy, idle = host("h", "provisioning"), host("h")
+    hosts.changed("n/h", None, busy)
+    assert (hosts.count("n"), freed) == (0, [])
+    hosts.changed("n/h", busy, idle)
+    assert (hosts.count("n"), freed) == (1, ["h"])
+    reserved = host("h", labels={REUSE: "md-a"}, consumer=CLUSTER)
+    hosts.changed("n/h", idle, reserved)
+    assert (hosts.count("n"), hosts.any_reserved("n", "md-a")) == (0, True)
+    assert freed == ["h", "h"], "whom it suits has changed, so it is offered anew"
+    hosts.changed("n/h", reserved, None)
+    assert not hosts.any_reserved("n", "md-a")

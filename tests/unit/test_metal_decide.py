@@ -1,0 +1,299 @@
+"""A machine's life as pure decisions: what it waits for, what its host becomes, how it lets go; said again, nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from hostler.metal import names
+from hostler.metal.decide import Facts, NodeSeen, Rendered, decide, host_change, not_yet, status_change, wrong_spec
+from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, Metal3MachineTemplate, SecretRef
+from hostler.metal.release import abandoned, decide_release, pauses, unpause_change
+
+IMAGE = {"url": "http://x/os.raw", "checksum": "abc", "checksumType": "sha256"}
+API = "infrastructure.cluster.x-k8s.io/v1beta2"
+CONSUMER = {"apiVersion": API, "kind": "Metal3Machine", "name": "m", "namespace": "n"}
+OWNED = {"apiVersion": API, "kind": "Metal3Machine", "name": "m", "uid": "u", "controller": True}
+LABEL = "cluster.x-k8s.io/cluster-name"
+
+
+def machine(annotations: Any = None, status: Any = None, **spec: Any) -> Metal3Machine:
+    meta = {
+        "name": "m", "namespace": "n", "uid": "u", "resourceVersion": "7", "generation": 3,
+        "annotations": annotations or {}, "finalizers": [names.MACHINE_FINALIZER, "other"],
+    }  # fmt: skip
+    body = {"metadata": meta, "spec": {"image": IMAGE, **spec}, "status": status or {}}
+    return msgspec.convert(body, Metal3Machine)
+
+
+def owner(**spec: Any) -> Machine:
+    whole = {"clusterName": "c", "bootstrap": {"dataSecretName": "boot"}, **spec}
+    return msgspec.convert({"metadata": {"name": "m", "namespace": "n"}, "spec": whole}, Machine)
+
+
+def cluster(ready: bool = True, deleted: str = "", **spec: Any) -> Cluster:
+    meta = {"name": "c", "namespace": "n", "deletionTimestamp": deleted}
+    status = {"initialization": {"infrastructureProvisioned": ready}}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Cluster)
+
+
+def host(state: str = "available", mine: bool = False, **more: Any) -> Host:
+    spec = {"online": False, "automatedCleaningMode": "metadata", "bmc": {"credentialsName": "bmc"}}
+    meta: dict[str, Any] = {"name": "h", "namespace": "n", "uid": "hu", "resourceVersion": "9"}
+    if mine:
+        spec |= {"consumerRef": CONSUMER, "online": True}
+        meta |= {"labels": {LABEL: "c"}, "ownerReferences": [OWNED]}
+    spec |= more.pop("spec", {})
+    meta |= more.pop("meta", {})
+    status = {"operationalStatus": "OK", "provisioning": {"state": state}, **more.pop("status", {})}
+    assert not more
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Host)
+
+
+def facts(**more: Any) -> Facts:
+    return Facts(**{"machine": machine(), "owner": owner(), "cluster": cluster(), **more})
+
+
+def reusing() -> dict[str, Any]:
+    template = msgspec.convert({"metadata": {"name": "t"}, "spec": {"nodeReuse": True}}, Metal3MachineTemplate)
+    return {"template": template, "reuse": "md-a"}
+
+
+# -- waiting
+
+
+@pytest.mark.parametrize(
+    ("known", "reason"),
+    [
+        (facts(owner=None), "WaitingForMetal3MachineOwnerRef"),
+        (facts(cluster=None), "WaitingForCluster"),
+        (facts(cluster=cluster(ready=False)), "WaitingForClusterInfrastructureReady"),
+        (facts(owner=owner(bootstrap={"configRef": {"name": "x"}})), "WaitingForBootstrapReady"),
+        (facts(machine=machine(image={})), "InvalidSpec"),
+    ],
+)
+def test_what_a_machine_waits_for(known: Facts, reason: str) -> None:
+    said = not_yet(known)
+    assert said is not None
+    assert said.reason == reason
+    assert said.message.endswith(".")
+
+
+def test_a_machine_may_bring_its_own_user_data() -> None:
+    known = facts(machine=machine(userData={"name": "mine"}), owner=owner(bootstrap={}))
+    assert not_yet(known) is None
+    assert host_change(known, host())["spec"]["userData"] == {"name": "mine", "namespace": "n"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"image": {"url": "http://x"}}, "has no checksum"),
+        ({"image": {"url": "http://x", "diskFormat": "live-iso"}}, ""),
+        ({"image": {"url": "oci://x"}}, ""),
+        ({"image": {}, "customDeploy": {"method": "install"}}, ""),
+        ({"image": {}}, "nothing to provision"),
+        ({"userData": {"name": "s", "namespace": "other"}}, "it must be in n"),
+        ({"networkData": {"name": "s", "namespace": "other"}}, "it must be in n"),
+        ({"dataTemplate": {"name": "t", "namespace": "other"}}, "it must be in n"),
+    ],
+)
+def test_a_wrong_spec_is_a_sentence(spec: dict[str, Any], says: str) -> None:
+    why = wrong_spec(machine(**spec))
+    assert says in why if says else why == ""
+
+
+# -- the host
+
+
+def test_the_claim_is_one_change() -> None:
+    assert host_change(facts(), host()) == {
+        "metadata": {"labels": {LABEL: "c"}, "ownerReferences": [OWNED]},
+        "spec": {
+            "consumerRef": CONSUMER,
+            "image": {"url": "http://x/os.raw", "checksum": "abc", "checksumType": "sha256"},
+            "userData": {"name": "boot", "namespace": "n"},
+            "online": True,
+        },
+    }
+
+
+def test_a_host_that_is_as_it_should_be_is_left_alone() -> None:
+    assert host_change(facts(), host(mine=True, spec={"image": IMAGE})) == {}
+
+
+def test_an_image_is_never_changed() -> None:
+    changed = facts(machine=machine(image={**IMAGE, "url": "http://x/new.raw"}))
+    assert host_change(changed, host(mine=True, spec={"image": IMAGE})) == {}
+
+
+def test_the_cleaning_mode_is_copied_when_it_is_set_and_differs() -> None:
+    mine = host(mine=True, spec={"image": IMAGE})
+    asked = facts(machine=machine(automatedCleaningMode="disabled"))
+    assert host_change(asked, mine) == {"spec": {"automatedCleaningMode": "disabled"}}
+    assert host_change(facts(machine=machine(automatedCleaningMode="metadata")), mine) == {}
+
+
+def test_other_owners_are_kept() -> None:
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "y"}
+    change = host_change(facts(), host(meta={"ownerReferences": [other]}))
+    assert change["metadata"]["ownerReferences"] == [other, OWNED]
+
+
+def test_a_reserved_host_loses_its_label_with_the_claim() -> None:
+    change = host_change(facts(), host(meta={"labels": {names.NODE_REUSE: "md-a"}}))
+    assert change["metadata"]["labels"] == {LABEL: "c", names.NODE_REUSE: None}
+
+
+def test_with_a_data_template_the_host_is_claimed_first_and_provisioned_later() -> None:
+    waiting = facts(rendered=Rendered(False, "it waits"))
+    assert host_change(waiting, host())["spec"] == {"consumerRef": CONSUMER}
+    ready = Rendered(
+        True, name="d", meta_data=SecretRef(name="m-metadata"), network_data=SecretRef(name="m-networkdata")
+    )
+    change = host_change(facts(rendered=ready), host())["spec"]
+    assert change["metaData"] == {"name": "m-metadata", "namespace": "n"}
+    assert change["networkData"] == {"name": "m-networkdata", "namespace": "n"}
+
+
+# -- life
+
+
+def test_ready_only_with_its_node() -> None:
+    mine = host("provisioned", mine=True, spec={"image": IMAGE})
+    provider = "metal3://n/h/m"
+    waiting = decide(facts(host=mine, node=NodeSeen(why="no node yet.")))
+    assert not waiting.writes
+    assert waiting.wake
+    assert "no node yet." in waiting.why
+    found = decide(facts(host=mine, node=NodeSeen("node1", provider)))
+    assert [write.body for write in found.writes] == [{"spec": {"providerID": provider}}]
+    assert found.status["initialization"] == {"provisioned": True}
+    assert {one.type: one.true for one in found.said}[names.READY]
+
+
+def test_saying_the_same_again_changes_nothing() -> None:
+    hardware = {"hostname": "h", "nics": [{"name": "eth0", "mac": "m", "ip": "10.0.0.1"}]}
+    mine = host("provisioned", mine=True, spec={"image": IMAGE}, status={"hardware": hardware})
+    known = facts(host=mine, node=NodeSeen("node1", "metal3://n/h/m"), rendered=Rendered(True, name="d"))
+    decision = decide(known)
+    change = status_change(known.machine, decision.said, decision.status, 1000.0)
+    said = msgspec.json.decode(msgspec.json.encode(change["status"]))
+    after = machine(status=said, providerID="metal3://n/h/m")
+    again = decide(replace(known, machine=after))
+    assert again.writes == ()
+    assert status_change(after, again.said, again.status, 2000.0) == {}
+
+
+# -- letting go
+
+
+def test_a_machine_without_a_host_just_goes_and_keeps_others_finalizers() -> None:
+    (write,) = decide_release(facts()).writes
+    assert write.body == {"metadata": {"finalizers": ["other"]}}
+    assert write.version == "7"
+
+
+def test_a_host_of_somebody_else_is_never_touched() -> None:
+    theirs = host("provisioned", spec={"consumerRef": {**CONSUMER, "name": "other"}, "image": IMAGE})
+    assert [write.kind.kind for write in decide_release(facts(host=theirs)).writes] == ["Metal3Machine"]
+
+
+def test_a_host_is_emptied_first() -> None:
+    decision = decide_release(
+        facts(host=host("provisioned", mine=True, spec={"image": IMAGE, "userData": {"name": "x"}}))
+    )
+    (write,) = decision.writes
+    assert write.body == {"spec": {"image": None, "userData": None, "online": False}}
+    assert write.version == "9"
+
+
+@pytest.mark.parametrize(
+    ("spec", "fast", "online"),
+    [
+        ({"disablePowerOff": True}, False, None),
+        ({"automatedCleaningMode": "metadata"}, True, None),
+        ({"automatedCleaningMode": "disabled"}, True, False),
+        ({"automatedCleaningMode": "metadata"}, False, False),
+    ],
+)
+def test_power_while_it_is_emptied(spec: dict[str, Any], fast: bool, online: bool | None) -> None:
+    mine = host("provisioned", mine=True, spec={"image": IMAGE, **spec})
+    (write,) = decide_release(facts(host=mine), fast_track=fast).writes
+    assert write.body["spec"].get("online") is online
+
+
+STATES = (
+    *("", "unmanaged", "registering", "inspecting", "preparing", "ready", "available", "provisioning", "provisioned"),
+    *("externally provisioned", "deprovisioning", "powering off before delete", "deleting", "news to us"),
+)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_deletion_from_every_host_state(state: str) -> None:
+    """Emptied it waits, or is handed back; what is not known waits."""
+    empty = host(state, mine=True, spec={"online": False})
+    decision = decide_release(facts(host=empty))
+    free = state in ("", "unmanaged", "registering", "inspecting", "ready", "available", "externally provisioned")
+    if not free:
+        assert decision.writes == ()
+        assert state in decision.why
+        return
+    label, back, finalizer = decision.writes
+    assert label.kind.kind == "Secret"
+    assert back.body == {"metadata": {"labels": {LABEL: None}, "ownerReferences": None}, "spec": {"consumerRef": None}}
+    assert finalizer.kind.kind == "Metal3Machine"
+
+
+def test_powered_on_and_not_ours_to_deprovision() -> None:
+    on = host("externally provisioned", mine=True, spec={"online": False}, status={"poweredOn": True})
+    assert decide_release(facts(host=on)).writes == ()
+
+
+def test_a_host_to_be_used_again_is_promised_at_once_and_kept_by_the_cluster() -> None:
+    busy = host("provisioned", mine=True, spec={"image": IMAGE})
+    (write,) = decide_release(facts(host=busy, **reusing())).writes
+    assert write.body["metadata"] == {"labels": {names.NODE_REUSE: "md-a"}}
+    empty = host(mine=True, spec={"online": False}, meta={"labels": {LABEL: "c", names.NODE_REUSE: "md-a"}})
+    back = decide_release(facts(host=empty, **reusing())).writes[1]
+    assert back.body["spec"]["consumerRef"]["kind"] == "Cluster"
+    assert back.body["metadata"]["labels"] == {LABEL: None, names.NODE_REUSE: "md-a"}
+
+
+def test_nothing_is_kept_for_a_cluster_that_goes() -> None:
+    empty = host(mine=True, spec={"online": False}, meta={"labels": {LABEL: "c", names.NODE_REUSE: "md-a"}})
+    back = decide_release(facts(host=empty, **{**reusing(), "cluster": cluster(deleted="now")})).writes[1]
+    assert back.body["spec"] == {"consumerRef": None}
+    assert back.body["metadata"]["labels"] == {LABEL: None, names.NODE_REUSE: None}
+
+
+# -- pause and reservations
+
+
+def test_only_our_own_pause_is_taken_back() -> None:
+    ours = host(mine=True, meta={"annotations": {names.PAUSED: names.OUR_PAUSE, names.STATUS_ANNOTATION: "{}"}})
+    assert unpause_change(ours) == {"metadata": {"annotations": {names.PAUSED: None}}}
+    assert unpause_change(host(mine=True, meta={"annotations": {names.PAUSED: "somebody"}})) == {}
+    assert unpause_change(host(mine=True)) == {}
+    assert pauses(facts(cluster=cluster(paused=True)))
+    assert pauses(facts(machine=machine(annotations={names.OBJECT_PAUSED: ""})))
+    assert not pauses(facts())
+
+
+def kept(label: str, consumer: str = "Cluster") -> Host:
+    reference = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": consumer, "name": "c", "namespace": "n"}
+    return host(meta={"labels": {names.NODE_REUSE: label}}, spec={"consumerRef": reference})
+
+
+def test_a_host_kept_for_nobody_is_freed() -> None:
+    clusters = {"c": cluster(controlPlaneRef={"name": "kcp"})}
+    assert abandoned(kept("md-a"), {"a"}, clusters) == ""
+    assert abandoned(kept("cp-kcp"), set(), clusters) == ""
+    assert abandoned(kept("md-a"), set(), clusters) == "MachineDeployment a is gone"
+    assert abandoned(kept("cp-other"), set(), clusters) == "control plane other is gone"
+    assert abandoned(kept("md-a"), {"a"}, {}) == "Cluster c is gone"
+    assert abandoned(kept("md-a", "Metal3Machine"), set(), {}) == "", "still on its way out of a machine"
+    assert abandoned(host(), set(), {}) == ""
