@@ -488,6 +488,14 @@ def test_the_drain_timer_is_not_restarted() -> None:
     assert SHUTDOWN_SINCE in play.nodes["a"].metadata.annotations or play.state("a") != "draining"
 
 
+def test_a_cancelled_task_does_not_cost_all_the_pods() -> None:
+    play = pair(pods=40)
+    play.enter("esx1")
+    while not play.did(Evictions):
+        play.tick()
+    assert len(play.did(Evictions)[0].evictions) == 10
+
+
 def test_the_boot_is_written_down_before_the_stop() -> None:
     play = pair()
     play.enter("esx1")

@@ -49,6 +49,8 @@ from hostler.vsphere.records import POWER_OFF
 # A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.
 SHUTDOWN_GRACE = 5.0
 MARK_TRIES = 3
+# So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
+EVICTIONS_MOST = 10
 
 
 def decide(world: World, policy: Policy, now: Instant) -> Pass:
@@ -325,7 +327,7 @@ def _emptying(view: View) -> Decision:
     blocked = f"budget: {said_of(found.blockers)}" if found.blockers else ""
     if found.state is drain.State.WAITING_FOR_VOLUMES:
         blocked = f"volumes: {found.why.rstrip('.')}"
-    action = Evictions(found.actions, found.why) if found.actions else None
+    action = Evictions(found.actions[:EVICTIONS_MOST], found.why) if found.actions else None
     return replace(one, next=nxt, blocked=blocked, action=action)
 
 
