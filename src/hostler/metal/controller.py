@@ -215,17 +215,22 @@ class MachineKeeper:
         """The cluster is paused: so is the host, with its status kept for whoever moves it."""
         machine, host = facts.machine, facts.host
         if host is not None and facts.associated and names.PAUSED not in host.metadata.annotations:
-            meta = host.metadata
-            whole = await self._client.get(names.HOST, meta.name, meta.namespace, type=dict[str, Any])
-            status = {name: value for name, value in whole.get("status", {}).items() if name != "hardware"}
-            kept = {names.PAUSED: names.OUR_PAUSE, names.STATUS_ANNOTATION: msgspec.json.encode(status).decode()}
-            version = whole["metadata"]["resourceVersion"]
-            why = f"Cluster {facts.cluster_name} is paused"
-            change = {"metadata": {"annotations": kept}}
-            await self._write(Write(names.HOST, meta.name, meta.namespace, change, why, version=version))
+            await self._pause_host(host, f"Cluster {facts.cluster_name} is paused")
         said = Said(names.PAUSED_CONDITION, True, "Paused", "Its Cluster or it itself is paused.")
         await self._status(machine, (said,), {})
         return None
+
+    async def _pause_host(self, host: Host, why: str) -> None:
+        """Read afresh: our record has only part of the status, and somebody may have paused it a moment ago."""
+        meta = host.metadata
+        whole = await self._client.get(names.HOST, meta.name, meta.namespace, type=dict[str, Any])
+        if names.PAUSED in (whole["metadata"].get("annotations") or {}):
+            return
+        status = {name: value for name, value in whole.get("status", {}).items() if name != "hardware"}
+        kept = {names.PAUSED: names.OUR_PAUSE, names.STATUS_ANNOTATION: msgspec.json.encode(status).decode()}
+        change = {"metadata": {"annotations": kept}}
+        version = str(whole["metadata"]["resourceVersion"])
+        await self._write(Write(names.HOST, meta.name, meta.namespace, change, why, version=version))
 
     async def _unpause(self, facts: Facts) -> Facts:
         host = facts.host

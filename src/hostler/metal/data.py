@@ -385,9 +385,11 @@ class DataDesk:
             for claim in watch.store.by("data", key_of(data.metadata)):
                 left = True
                 meta = claim.metadata
-                if not meta.deletion_timestamp:
+                # One after the other: the deletion changes the version, and the watch brings the new one.
+                if meta.deletion_timestamp:
+                    await self._drop_finalizer(kind, meta, names.DATA_FINALIZER)
+                else:
                     await self._delete(kind, meta, f"Metal3Data {data.metadata.name} goes")
-                await self._drop_finalizer(kind, meta, names.DATA_FINALIZER)
         if not left:
             await self._drop_finalizer(names.METAL3_DATA, data.metadata, names.DATA_FINALIZER)
 
@@ -440,15 +442,10 @@ class DataDesk:
         if finalizer not in meta.finalizers:
             return
         kept = [one for one in meta.finalizers if one != finalizer]
+        # Under its version: the list is written whole, and somebody else's finalizer must not get lost.
+        body = {"metadata": {"finalizers": kept, "resourceVersion": meta.resource_version}}
         try:
-            await self._writer.patch(
-                kind,
-                meta.name,
-                {"metadata": {"finalizers": kept}},
-                meta.namespace,
-                type=Object,
-                why="nothing is left of it",
-            )
+            await self._writer.patch(kind, meta.name, body, meta.namespace, type=Object, why="nothing is left of it")
         except NotFound:
             return
 
