@@ -44,7 +44,7 @@ types:
 	$(BIN)/mypy
 
 unit:
-	$(BIN)/pytest -q -m "not full" tests/unit
+	HOSTLER_QUICK=1 $(BIN)/pytest -q -m "not full" tests/unit
 
 bench: env ## benchmarks; writes bench/RESULTS.md
 	$(BIN)/python -m bench.runtime

@@ -20,6 +20,7 @@ from hostler.drain.model import Answer, Decision, Evict, Facts, Memory, Outcome,
 from hostler.drain.order import replicas_of
 from hostler.host.facts import Known
 from hostler.kube.records import Pod, PodDisruptionBudget
+from tests.sizes import examples
 from tests.unit.test_drain_budgets import budget
 from tests.unit.test_drain_decide import facts
 from tests.unit.test_drain_filters import pod
@@ -147,7 +148,7 @@ def test_killed_after_any_action_it_ends_the_same_and_asks_nobody_more_than_once
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_story(data: st.DataObject) -> None:
     """Stale looks, lost answers, crashes, replaced pods, budgets that come, go and change; then it calms down."""
     world, memory, lives = small_world(), Memory(), 1

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hostler.host.facts import Unknown
 from hostler.host.holds import Change, Hold, Nothing, Patch, active, holds_of, keep, place, release
 from hostler.kube.records import Node
+from tests.sizes import examples
 from tests.unit.test_host_holds import by_hand, merged, node
 
 HOLDERS = st.sampled_from(["alice", "bob", "maintenance", "reclaim"])
@@ -124,4 +125,4 @@ class Story(RuleBasedStateMachine):
 
 
 TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestStory.settings = settings(max_examples=examples(150), stateful_step_count=30, deadline=None)

@@ -32,6 +32,7 @@ from hostler.kube.election import (
     wrote,
 )
 from hostler.kube.records import Lease, LeaseSpec, Metadata
+from tests.sizes import examples
 
 ME, OTHER = "me_1", "other_1"
 TIMING = Timing(duration=15, renew_deadline=10, retry=2)
@@ -336,7 +337,7 @@ class World:
             one.view = replace(one.view, busy=False)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 2**32), candidates=st.integers(2, 3))
 def test_never_two_who_act_at_once(seed: int, candidates: int) -> None:
     World(random.Random(seed), candidates).run(until=400)

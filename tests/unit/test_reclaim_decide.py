@@ -33,6 +33,7 @@ from hostler.reclaim.model import (
     stage_key,
     step_id,
 )
+from tests.sizes import examples
 
 NOW = 1_000_000.0
 POLICY = Policy(hub_url="https://hub.example")
@@ -237,7 +238,7 @@ hosts = st.builds(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(hosts, st.booleans())
 def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host, remove_node: bool) -> None:
     decision = decide(found, replace(POLICY, remove_node=remove_node), NOW)

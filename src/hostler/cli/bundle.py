@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from hostler import __version__
@@ -55,6 +54,8 @@ def bundle(
 
 
 def _json(data: Any) -> str:
+    import msgspec
+
     return msgspec.json.format(msgspec.json.encode(data)).decode()
 
 
@@ -72,6 +73,8 @@ async def _gather(client: Client, settings: Settings) -> dict[str, Any]:
 
 
 def _looks(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[], Awaitable[Any]]]]:
+    import msgspec
+
     from hostler.fleet import remote
 
     namespace, lease = settings[NAMESPACE], settings[LEASE_NAME]
