@@ -211,12 +211,25 @@ def test_one_vcenter_away_does_not_touch_the_other() -> None:
 def test_a_marked_vm_without_a_node_is_a_subject() -> None:
     yard = Yard()
     yard.host()
-    mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED)
+    mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED, cluster="c1")
+    yard.observer.cluster = "c1"
     yard.put(Fields, "CustomFieldsManager", names=((7, "hostler"),))
     yard.vm("a", UUIDS[0], power="poweredOff", attributes=((7, mark.text()),))
     world = yard.observer.world(NOW)
     assert [(one.name, one.node, one.mark) for one in world.subjects] == [("vm/a", None, mark)]
     assert world.room.out == ("vm/a",), "and it counts against the ceiling"
+
+
+@pytest.mark.parametrize("theirs", ["c2", "-"])
+def test_a_stopped_vm_of_another_cluster_is_not_ours(theirs: str) -> None:
+    """One vCenter serves many Kubernetes clusters, each with an operator of its own."""
+    yard = Yard()
+    yard.host()
+    yard.observer.cluster = "c1" if theirs == "c2" else "-"
+    mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED, cluster=theirs)
+    yard.put(Fields, "CustomFieldsManager", names=((7, "hostler"),))
+    yard.vm("a", UUIDS[0], power="poweredOff", attributes=((7, mark.text()),))
+    assert yard.seen() == []
 
 
 def test_a_mark_in_the_config_map_is_as_good_and_goes_with_its_vm() -> None:

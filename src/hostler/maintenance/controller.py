@@ -20,16 +20,16 @@ from hostler.drain.observe import volumes_of_staying
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.kube.client import Client
-from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable, WriteRefused
-from hostler.kube.kinds import LEASE, NODE
+from hostler.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unreachable, WriteRefused
+from hostler.kube.kinds import LEASE, NAMESPACE, NODE
 from hostler.kube.queue import Queue
-from hostler.kube.records import Lease, Node
+from hostler.kube.records import Lease, Node, Object
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hands import Changed, Hands
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import STATE, Busy, Decision, InDoubt, Pass, Policy, Subject, World
+from hostler.maintenance.model import NO_CLUSTER, STATE, Busy, Decision, InDoubt, Pass, Policy, Subject, World
 from hostler.maintenance.observe import Found, Observer
 from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege
 from hostler.vsphere.vcenter import VCenter
@@ -79,6 +79,7 @@ class MaintenanceKeeper:
         self._warned: set[str] = set()
         self._told: dict[str, str] = {}
         self._forgetting = False
+        self._named = False  # the cluster
         self.queue: Queue | None = None
         self.subjects: frozenset[str] = frozenset()  # of the last pass
         self._vms: frozenset[tuple[str, str]] = frozenset()
@@ -99,6 +100,8 @@ class MaintenanceKeeper:
         return world, decide(world, self.policy, now)
 
     async def reconcile(self, _: str) -> float | None:
+        if not self._named and not await self._name_cluster():
+            return NOT_READY
         began = time.perf_counter()
         now = self._clock()
         world = self.observer.world(now)
@@ -118,6 +121,22 @@ class MaintenanceKeeper:
         self._tell(found, subjects)
         wake = min([now + LOOK_AGAIN, *filter(None, [found.wake]), *self._rests(now)])
         return max(0.02, wake - now) if not world.unknown else NOT_READY
+
+    async def _name_cluster(self) -> bool:
+        """Which Kubernetes cluster this is, for marks on VMs: the UID of kube-system, as others do it. Once."""
+        try:
+            found = await self._client.get(NAMESPACE, "kube-system", type=Object)
+            self.observer.cluster = found.metadata.uid[:8] or NO_CLUSTER
+        except (Forbidden, NotFound) as error:
+            log.warning(
+                "The namespace kube-system cannot be read, so VMs we stop are marked without the cluster's name; one "
+                "whose Node is deleted meanwhile is then not started again.", error=str(error),
+            )  # fmt: skip
+        except (ApiError, Unreachable) as error:
+            log.debug("kube-system could not be read yet", error=str(error))
+            return False
+        self._named = True
+        return True
 
     def _rests(self, now: Instant) -> list[Instant]:
         return [at for at in self._memory.rest.values() if at > now]

@@ -389,7 +389,7 @@ def _mark(view: View, what: Marked) -> Decision | None:
     subject, known = view.subject, view.subject.remembered.mark
     wish = subject.wish
     mark = Mark(subject.name, subject.origin, subject.annotations.get(SINCE, ""), what,
-                str(wish) if not isinstance(wish, Unknown) else str(Wish.MIGRATE))  # fmt: skip
+                str(wish) if not isinstance(wish, Unknown) else str(Wish.MIGRATE), view.world.cluster)  # fmt: skip
     if mark in (subject.mark, subject.remembered.marked) or (
         known.number >= MARK_TRIES and view.now < known.not_before
     ):

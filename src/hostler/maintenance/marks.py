@@ -40,8 +40,11 @@ class Marks:
         found = self.watch.store.get(f"{self._namespace}/{NAME}")
         return found.data if found is not None else {}
 
-    def of(self, vcenter: str, inventory: Inventory) -> dict[str, Mark]:
-        """Every marked VM of one vCenter, by id."""
+    def of(self, vcenter: str, inventory: Inventory, cluster: str) -> dict[str, Mark]:
+        """Every VM of one vCenter that this Kubernetes cluster has marked, by id.
+
+        Another cluster's stopped VM is not ours to start. The ConfigMap is in this cluster, so its lines are ours.
+        """
         found: dict[str, Mark] = {}
         kept = self.kept()
         key = inventory.attribute_key(ATTRIBUTE)
@@ -53,9 +56,14 @@ class Marks:
                 found[name.removeprefix(prefix)] = mark
         for vm in inventory.vms():
             for own, text in vm.attributes:
-                if own == key and (mark := read_mark(text)) is not None:
+                if own != key or (mark := read_mark(text)) is None:
+                    continue
+                if mark.cluster == cluster:
                     found[vm.moref] = mark
         return found
+
+    def in_config_map(self, vcenter: str, vm: str) -> bool:
+        return key_of(vcenter, vm) in self.kept()
 
     def gone(self, vcenter: str, inventory: Inventory) -> tuple[str, ...]:
         """VMs the ConfigMap still speaks of and vCenter does not. Only asked while vCenter is connected."""

@@ -89,7 +89,8 @@ class Marked(StrEnum):
     STOPPED = "stopped"
 
 
-_MARK = re.compile(r"\(node=(\S+) host=(.+?) since=(\S+) policy=(\S+) (draining|stopped)\)$")
+_MARK = re.compile(r"\(node=(\S+) host=(.+?) since=(\S+) policy=(\S+) cluster=(\S+) (draining|stopped)\)$")
+NO_CLUSTER: Final = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +102,20 @@ class Mark:
     since: str
     what: Marked
     policy: str = Wish.MIGRATE
+    # Which Kubernetes cluster's it is: one vCenter serves many, each with an operator of its own.
+    cluster: str = NO_CLUSTER
 
     def text(self) -> str:
         """A sentence for the vSphere administrator, which `read_mark` understands again."""
         doing = "is emptying this VM's node" if self.what is Marked.DRAINING else "stopped this VM and starts it again"
-        told = f"node={self.node} host={self.host} since={self.since} policy={self.policy} {self.what}"
-        return f"Hostler {doing}: its ESXi host goes into maintenance ({told})"
+        whose = f"node={self.node} host={self.host} since={self.since} policy={self.policy} cluster={self.cluster}"
+        return f"Hostler {doing}: its ESXi host goes into maintenance ({whose} {self.what})"
 
 
 def read_mark(text: str) -> Mark | None:
     """None where there is none, or where it is somebody else's text."""
     found = _MARK.search(text.strip())
-    return Mark(found[1], found[2], found[3], Marked(found[5]), found[4]) if found else None
+    return Mark(found[1], found[2], found[3], Marked(found[6]), found[4], found[5]) if found else None
 
 
 # -- what is known
@@ -246,6 +249,7 @@ class World:
     subjects: tuple[Subject, ...]
     sites: Mapping[str, Fact[Site]]
     room: Room
+    cluster: str = NO_CLUSTER  # how our marks name this Kubernetes cluster
     unknown: str = ""  # why nothing at all can be decided: nodes or pods are not known
     # Since when we have seen a host in service without a break, by our clock: (vCenter, host id).
     out_since: Mapping[tuple[str, str], Instant] = field(default_factory=dict)

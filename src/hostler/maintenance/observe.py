@@ -21,7 +21,18 @@ from hostler.kube.watch import Watch
 from hostler.maintenance.hosts import Is, stands
 from hostler.maintenance.marks import Marks
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.model import SINCE, STATE, InDoubt, Mark, Site, State, Subject, World, sorted_by_name
+from hostler.maintenance.model import (
+    NO_CLUSTER,
+    SINCE,
+    STATE,
+    InDoubt,
+    Mark,
+    Site,
+    State,
+    Subject,
+    World,
+    sorted_by_name,
+)
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Vm
 from hostler.vsphere.vcenter import VCenter
@@ -57,6 +68,7 @@ class Observer:
         self._key, _, self._value = label.partition("=")
         self._any_value = "=" not in label
         self._room = room
+        self.cluster = NO_CLUSTER  # until it has been read
         self._same: dict[str, tuple[tuple[str, str], Found | Unknown]] = {}  # by node: its UUIDs, and what they gave
         self._names: dict[tuple[str, str], tuple[str, str, str]] = {}  # what each VM went by when that was found
 
@@ -121,7 +133,7 @@ class Observer:
         """`also`: this node too, whatever its state; for whoever explains."""
         sites: dict[str, Fact[Site]] = {name: _site(one) for name, one in self._vcenters.items()}
         marks = {
-            name: self._marks.of(name, fact.value)
+            name: self._marks.of(name, fact.value, self.cluster)
             for name, fact in sites.items()
             if isinstance(fact, Known) and isinstance(fact.value, Inventory)
         }
@@ -149,12 +161,15 @@ class Observer:
             fact = sites[vcenter]
             assert isinstance(fact, Known)
             for moref, mark in by_vm.items():
-                if (vcenter, moref) not in claimed and fact.value.vm(moref) is not None:
+                nameless = mark.cluster == NO_CLUSTER and not self._marks.in_config_map(vcenter, moref)
+                if (vcenter, moref) in claimed or nameless:
+                    continue  # without a name it may be another cluster's
+                if fact.value.vm(moref) is not None:
                     subjects.append(self._orphan(vcenter, fact, moref, mark))
         chosen = sorted_by_name(self._remember(one, sites, now) for one in subjects)
         self._settle(chosen, sites, now)
         orphans = [one.name for one in chosen if one.node is None]
-        return World(chosen, sites, self._room(orphans), self._unread(), dict(self._memory.out_since))
+        return World(chosen, sites, self._room(orphans), self.cluster, self._unread(), dict(self._memory.out_since))
 
     def _unread(self) -> str:
         age = self.nodes.age()
