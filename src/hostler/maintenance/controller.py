@@ -277,9 +277,10 @@ class MaintenanceKeeper:
 
     def _housekeep(self, world: World, now: Instant) -> None:
         """Devices of the VMs at hand are followed; what our user may do is asked now and then."""
-        wanted: dict[str, set[str]] = {name: set() for name in self._hands.vcenters}
+        # Only those whose devices nobody reads otherwise, and none is given up again: each change costs vCenter a lot.
+        wanted = {name: set(self._followed.get(name, ())) for name in self._hands.vcenters}
         for one in world.subjects:
-            if isinstance(one.vm, Known):
+            if isinstance(one.vm, Known) and isinstance(one.vm.value.devices, Unknown):
                 wanted[one.vcenter].add(one.vm.value.moref)
         for name, vms in wanted.items():
             vcenter = self._hands.vcenters[name]
