@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -29,11 +29,13 @@ from hostler.fleet.registry import Registry
 from hostler.fleet.remote import lease_annotations
 from hostler.fleet.serve import Reads
 from hostler.host.ceiling import is_out
+from hostler.host.conditions import Condition
 from hostler.host.keeper import Keeper
 from hostler.ingress.room import IngressRoom
+from hostler.join.room import JoinRoom
 from hostler.kube import collector, kinds
 from hostler.kube.budget import WriteBudget
-from hostler.kube.client import Client
+from hostler.kube.client import Client, Gate
 from hostler.kube.config import load
 from hostler.kube.contact import check
 from hostler.kube.controller import Controller, Reconcile
@@ -47,12 +49,15 @@ from hostler.kube.records import Node, Object, Pod, PodDisruptionBudget, VolumeA
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal.room import MetalRoom
+from hostler.platform.room import PlatformRoom
 from hostler.settings import foundation as say
+from hostler.settings.maintenance import POLL_INTERVAL_SECONDS
 from hostler.settings.metal import METAL_WRITES_PER_SECOND
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
     from hostler.maintenance.room import MaintenanceRoom
+    from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler")
 
@@ -60,6 +65,8 @@ log = structlog.get_logger("hostler")
 GRACE = 20.0
 # After handing over because our own node goes, we do not take the lease back for this long if somebody else wants it.
 HANDOVER_SECONDS = 60.0
+# Approvals of certificate requests per second, at most; in a burst twice as many.
+JOIN_WRITES_PER_SECOND = 100.0
 
 
 def run(settings: Settings) -> None:
@@ -74,6 +81,19 @@ async def _run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, operator.stop, signal.Signals(number).name)
     await operator.main()
+
+
+class Room(Protocol):
+    """What most capability rooms have for us; maintenance and metal have more and are wired by name."""
+
+    @property
+    def controller(self) -> Controller: ...
+    def watches(self) -> Iterator[Watch[Any]]: ...
+    def register(self, registry: Registry, gate: Gate) -> None: ...
+    def listen(self) -> None: ...
+    def wake_all(self) -> None: ...
+    def vcenter_changed(self) -> None: ...
+    def conditions(self) -> Iterable[Condition]: ...
 
 
 class Operator:
@@ -109,6 +129,7 @@ class Operator:
         address = settings[say.HTTP_ADDRESS]
         self._server = Server(address.host, address.port, self._metrics, setting=say.HTTP_ADDRESS.name)
         self._leader: Leadership | Alone = Alone()
+        self._vcenters: tuple[VCenter, ...] = ()  # only those no other room follows
 
     def stop(self, why: str) -> None:
         """Finish what was begun, then end. Asked twice, end at once."""
@@ -139,6 +160,8 @@ class Operator:
             version=__version__, kubernetes=str(version), identity=self._identity, dry_run=self._dry_run,
             capabilities=[choice.capability.name for choice in self._guard.choices if choice.on],
         )  # fmt: skip
+        for vcenter in self._vcenters:
+            vcenter.start()
         for watch in self._watches():
             self._begin(watch.run(), watch.kind.resource)
         if self._maintenance is not None:
@@ -186,22 +209,28 @@ class Operator:
             self._fleet, self._nodes, self._guard, self._writer("fleet"), metrics=self._metrics,
             limit=str(settings[say.MAX_UNAVAILABLE]) if given else "",
             leader=lambda: self._identity if self._leader.held() else self._leader.holder,
-            unready=self._unready,
+            unready=self._unready, rooms=self._room_conditions,
         )  # fmt: skip
         self._keeper = Keeper(self._nodes.store, self._writer("holds"), self._recorder, time.time)
         self._controllers = [
             Controller("fleet", self._as_leader(self._status.reconcile), metrics=self._metrics),
             Controller("holds", self._as_leader(self._keeper.reconcile), metrics=self._metrics, workers=4),
         ]
-        self._ingress = self._make_ingress() if self._on("ingress") else None
-        if self._ingress is not None:
-            self._controllers.append(self._ingress.controller)
         self._maintenance = self._make_maintenance() if self._on("maintenance") else None
         if self._maintenance is not None:
             self._controllers.append(self._maintenance.controller)
         self._metal = self._make_metal() if self._on("metal") else None
         if self._metal is not None:
             self._controllers += self._metal.controllers()
+        if self._maintenance is None and self._on("platform"):
+            self._vcenters = self._make_vcenters()  # maintenance has its own, and shares them
+        makers: dict[str, Callable[[], Room]] = {
+            "ingress": self._make_ingress,
+            "platform": self._make_platform,
+            "join": self._make_join,
+        }
+        self._rooms = {name: make() for name, make in makers.items() if self._on(name)}
+        self._controllers += [room.controller for room in self._rooms.values()]
         self._lookout = Lookout(self._client, self._guard, changed=self._wake_all)
         self._listen()
         self._serve()
@@ -226,6 +255,42 @@ class Operator:
             room=self._status.room, metrics=self._metrics, as_leader=self._as_leader,
             acting=lambda: self._leader.acting(),
         )  # fmt: skip
+
+    def _make_vcenters(self) -> tuple[VCenter, ...]:
+        """One per endpoint, where no other room follows them already."""
+        from hostler.vsphere.endpoints import endpoints
+        from hostler.vsphere.metrics import Metrics as VsphereMetrics
+        from hostler.vsphere.vcenter import VCenter
+
+        metrics, poll = VsphereMetrics(self._metrics.registry), self._settings[POLL_INTERVAL_SECONDS]
+        return tuple(VCenter(one, metrics, poll=poll) for one in endpoints(self._settings))
+
+    def _all_vcenters(self) -> tuple[VCenter, ...]:
+        """Every vCenter we follow, whichever room does: there is one per endpoint."""
+        return self._maintenance.vcenters if self._maintenance is not None else self._vcenters
+
+    def _make_platform(self) -> PlatformRoom:
+        return PlatformRoom(
+            self._client, self._writer("platform"), self._recorder, self._settings, fleet=self._fleet,
+            nodes=self._nodes, pods=self._sources.pods, vcenters=self._all_vcenters, metrics=self._metrics,
+            as_leader=self._as_leader, changed=self._status_changed,
+        )  # fmt: skip
+
+    def _make_join(self) -> JoinRoom:
+        # A budget of its own: a rack of hosts coming up together must neither wait for other writes nor delay them.
+        writer = self._writer("join", WriteBudget(JOIN_WRITES_PER_SECOND, 2 * int(JOIN_WRITES_PER_SECOND)))
+        return JoinRoom(
+            self._client, writer, self._recorder, self._settings, fleet=self._fleet, nodes=self._nodes,
+            metrics=self._metrics, as_leader=self._as_leader, changed=self._status_changed,
+        )  # fmt: skip
+
+    def _status_changed(self) -> None:
+        self._controllers[0].queue.add(NAME, after=0.1)
+
+    def _room_conditions(self) -> Iterator[Condition]:
+        """The conditions of the capabilities, under names of their own."""
+        for room in self._rooms.values():
+            yield from room.conditions()
 
     def _make_metal(self) -> MetalRoom:
         # A budget of its own: a thousand machines at once must not keep a node from being held.
@@ -264,8 +329,8 @@ class Operator:
             self._nodes, self._sources, self._status.room, self._guard.gate_for("holds"),
             self._settings[say.UNINITIALISED_GRACE_SECONDS], self._policy(), time.time,
         ).register(registry)  # fmt: skip
-        if self._ingress is not None:
-            self._ingress.register(registry, self._guard.gate_for("ingress"))
+        for name, room in self._rooms.items():
+            room.register(registry, self._guard.gate_for(name))
         if self._metal is not None:
             self._metal.register(registry, self._guard.gate_for("metal"))
         reads = Reads(
@@ -301,8 +366,10 @@ class Operator:
                 self._our_node_goes(before)
 
         self._nodes.store.listen(node_changed)
-        if self._ingress is not None:
-            self._ingress.listen()
+        for room in self._rooms.values():
+            room.listen()
+        for vcenter in self._all_vcenters():
+            vcenter.listen(lambda changed: None if changed else self._vcenter_stands())
         if self._maintenance is not None:
             self._maintenance.listen()
         if self._metal is not None:
@@ -312,8 +379,8 @@ class Operator:
     def _wake_all(self) -> None:
         fleet, holds = self._controllers[:2]
         fleet.queue.add(NAME, after=0.05)
-        if self._ingress is not None:
-            self._ingress.wake_all()
+        for room in self._rooms.values():
+            room.wake_all()
         if self._maintenance is not None:
             self._maintenance.wake_all()
         if self._metal is not None:
@@ -321,6 +388,10 @@ class Operator:
         for node in self._nodes.store.values():
             if self._keeper.concerns(node):
                 holds.queue.add(node.metadata.name, priority=2)
+
+    def _vcenter_stands(self) -> None:
+        for room in self._rooms.values():
+            room.vcenter_changed()
 
     def _led(self, held: bool) -> None:
         self._metrics.leading(held)
@@ -354,8 +425,8 @@ class Operator:
     def _watches(self) -> Iterator[Watch[Any]]:
         yield from (self._fleet, self._nodes)
         yield from (self._sources.pods, self._sources.budgets, self._sources.attachments, self._sources.daemon_sets)
-        if self._ingress is not None:
-            yield from self._ingress.watches()
+        for room in self._rooms.values():
+            yield from room.watches()
         if self._maintenance is not None:
             yield from self._maintenance.watches()
         if self._metal is not None:
@@ -395,6 +466,7 @@ class Operator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(vcenter.stop() for vcenter in self._vcenters))
         await self._server.stop()
         if self._tasks and self._metal is not None:
             await self._metal.close()

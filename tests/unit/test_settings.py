@@ -18,6 +18,7 @@ from hostler.settings.resolve import resolve, survey
 from hostler.settings.table import SETTINGS
 
 # Two good texts for each kind of value, so that any two sources can be told apart.
+BOOTSTRAP = ("system:bootstrappers", "system:serviceaccount:a:b")
 GOOD: dict[str, tuple[str, str]] = {
     "true or false": ("true", "false"),
     "any text": ("one", "two"),
@@ -31,7 +32,15 @@ def texts(setting: AnySetting) -> tuple[str, str]:
         return GOOD[setting.reader.allowed]
     if setting.reader.words:
         return setting.reader.words[0], setting.reader.words[-1]
-    for pair in (("60", "90"), ("25%", "3"), ("h:1", "h:2"), ("http://a", "http://b"), ("a=b", "c=d"), ("a", "b")):
+    for pair in (
+        ("60", "90"),
+        ("25%", "3"),
+        ("h:1", "h:2"),
+        ("http://a", "http://b"),
+        ("a=b", "c=d"),
+        ("a", "b"),
+        BOOTSTRAP,
+    ):
         try:
             if setting.reader.read(pair[0]) != setting.reader.read(pair[1]):
                 return pair
@@ -252,8 +261,8 @@ def test_half_a_vcenter_is_refused() -> None:
 
 
 def test_a_capability_that_cannot_run_is_refused_when_named() -> None:
-    with pytest.raises(Complaint, match=r"HOSTLER_ONLY \(flag --only\) names join"):
-        resolve({"only": "join"}, {})
+    with pytest.raises(Complaint, match=r"HOSTLER_ONLY \(flag --only\) names maintenance"):
+        resolve({"only": "maintenance"}, {})
 
 
 # -- readers

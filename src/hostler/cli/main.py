@@ -20,9 +20,11 @@ from hostler.cli import (
     explain,
     ingress,
     install,
+    join,
     maintenance,
     metal,
     nodes,
+    platform,
     run,
     say,
     stop,
@@ -61,6 +63,8 @@ app.add_typer(ingress.app, name="ingress")
 app.add_typer(metal.app, name="metal")
 app.add_typer(maintenance.app, name="maintenance")
 app.add_typer(install.app, name="install")
+app.add_typer(platform.app, name="platform")
+app.add_typer(join.app, name="join")
 try:
     from hostler.cli import demo, sandbox
 except ModuleNotFoundError as missing:

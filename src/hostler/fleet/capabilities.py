@@ -108,6 +108,7 @@ CAPABILITIES: tuple[Capability, ...] = (
                 remedy="It undoes changes to its DaemonSet.",
             ),
         ),
+        built=True,
     ),
     Capability(
         "ingress",
@@ -122,7 +123,7 @@ CAPABILITIES: tuple[Capability, ...] = (
         ),
         built=True,
     ),
-    Capability("join", "Makes join configurations and approves the certificates of new nodes."),
+    Capability("join", "Makes join configurations and approves the certificates of new nodes.", built=True),
 )
 
 BY_NAME = {capability.name: capability for capability in CAPABILITIES}

@@ -17,6 +17,7 @@ from hostler.fleet.guard import FleetWatch, Guard
 from hostler.fleet.incumbents import State
 from hostler.fleet.model import NAME, Fleet, FleetSpec, FleetStatus
 from hostler.host.ceiling import Limit, Room, parse_limit, room
+from hostler.host.conditions import Condition
 from hostler.host.holds import HOLDS
 from hostler.instant import Instant
 from hostler.kube.kinds import FLEET
@@ -63,9 +64,13 @@ class FleetController:
         leader: Callable[[], str],
         metrics: Metrics,
         unready: Callable[[], Iterable[str]] = tuple,
+        rooms: Callable[[], Iterable[Condition]] = tuple,
         clock: Callable[[], Instant] = time.time,
     ) -> None:
-        """`limit` is the text of MAX_UNAVAILABLE; `leader` names who leads; `unready` says what is out of step."""
+        """`limit` is the text of MAX_UNAVAILABLE; `leader` names who leads; `unready` says what is out of step.
+
+        `rooms` gives the conditions of the capabilities, under names that are theirs alone (`PlatformDegraded`).
+        """
         self._fleet = fleet
         self._nodes = nodes
         self._guard = guard
@@ -73,6 +78,7 @@ class FleetController:
         self._limit = limit
         self._leader = leader
         self._unready = unready
+        self._rooms = rooms
         self._clock = clock
         self._shown = FleetStatus()
         self._was_paused = False
@@ -143,6 +149,7 @@ class FleetController:
             limit=str(limit),
             limit_problem=problem,
             unready=tuple(self._unready()),
+            rooms=tuple(self._rooms()),
         )
 
     def _capabilities(self) -> Iterable[CapabilityFacts]:

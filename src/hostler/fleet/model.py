@@ -108,6 +108,50 @@ class IngressPolicy(Record, frozen=True, omit_defaults=True):
     ] = ()  # fmt: skip
 
 
+class ExpectedHost(Record, frozen=True, omit_defaults=True):
+    """A host that is to become a node: its certificate requests are approved once, while it is expected."""
+
+    name: Annotated[str, doc("The node's name.", least=1, max_length=253, pattern="^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
+    since: Annotated[str, doc("From when on, by the API server's clock.", format="date-time")]
+    until: Annotated[str, doc("Until when.", format="date-time")]
+    addresses: Annotated[tuple[str, ...], doc("Its addresses, if they are known.", most=16)] = ()
+    by: Annotated[str, doc("Who expects it.", max_length=WHO_LIMIT)] = ""
+
+
+class JoinPolicy(Record, frozen=True, omit_defaults=True):
+    """Who may become a node."""
+
+    expected: Annotated[
+        tuple[ExpectedHost, ...],
+        doc("Hosts that are to become nodes (`hostler join expect`).", keys=("name",), most=5000),
+    ] = ()
+
+
+class ScopedDaemonSet(Record, frozen=True, omit_defaults=True):
+    """A DaemonSet that belongs only on nodes of one platform."""
+
+    namespace: Annotated[str, doc("Its namespace.", least=1, max_length=63)]
+    name: Annotated[str, doc("Its name.", least=1, max_length=253)]
+    platform: Annotated[str, doc("The platform it is for.", least=1, max_length=63, defaulted=True)] = "vsphere"
+    key: Annotated[str, doc("The node label that says where it may run.", least=1, max_length=317, defaulted=True)] = (
+        "node.kubernetes.io/instance-type"
+    )
+    operator: Annotated[
+        str, doc("How the label is compared.", pattern="^(Exists|DoesNotExist|In|NotIn)$", defaulted=True)
+    ] = "Exists"
+    values: Annotated[tuple[str, ...], doc("The values for In and NotIn.", most=64)] = ()
+
+
+class PlatformPolicy(Record, frozen=True, omit_defaults=True):
+    """Nodes without cloud integration beside nodes with it."""
+
+    daemon_sets: Annotated[
+        tuple[ScopedDaemonSet, ...] | None,
+        doc("DaemonSets that belong only on nodes of one platform. Unset: the vSphere CSI node DaemonSet.",
+            keys=("namespace", "name"), most=64),
+    ] = None  # fmt: skip
+
+
 class FleetSpec(Record, frozen=True, omit_defaults=True):
     """What the cluster's owner decides."""
 
@@ -127,6 +171,8 @@ class FleetSpec(Record, frozen=True, omit_defaults=True):
         ),
     ] = None
     ingress: Annotated[IngressPolicy, doc("Where ingress runs.")] = IngressPolicy()
+    join: Annotated[JoinPolicy, doc("Who may become a node.")] = JoinPolicy()
+    platform: Annotated[PlatformPolicy, doc("Nodes without cloud integration beside nodes with it.")] = PlatformPolicy()
 
 
 class CapabilityStatus(Record, frozen=True):

@@ -80,6 +80,13 @@ class IngressRoom:
     def register(self, registry: Registry, gate: Gate) -> None:
         IngressExplainers(self._keeper, gate, time.time).register(registry)
 
+    def vcenter_changed(self) -> None:
+        """It asks no vCenter anything."""
+
+    def conditions(self) -> tuple[()]:
+        """What it has to say stands on its own objects."""
+        return ()
+
     def wake_all(self) -> None:
         for key in self._keeper.all_keys():
             self.controller.queue.add(key)

@@ -6,9 +6,11 @@ The root CA is the machine config server's and is never made up: without one the
 from __future__ import annotations
 
 import base64
+import hashlib
 import ipaddress
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 VERSION = "3.2.0"
 PORT = 22623
@@ -39,3 +41,40 @@ def pointer(server: str, root_ca: bytes, *, role: str = "worker") -> dict[str, A
 def written(config: dict[str, Any]) -> bytes:
     """As the file holds it: the same input gives the same bytes, so that its hash can be given to an installer."""
     return json.dumps(config, separators=(",", ":"), sort_keys=True).encode() + b"\n"
+
+
+def digest(content: bytes) -> str:
+    """As `--ignition-hash` wants it."""
+    return f"sha512-{hashlib.sha512(content).hexdigest()}"
+
+
+def installer_line(device: str, *, url: str = "", file: str = "", hash: str = "") -> str:
+    """The command to run on the live system. Over plain HTTP the hash vouches for the content, so it must be given."""
+    words = ["coreos-installer", "install", device]
+    if url:
+        if url.startswith("http://"):
+            if not hash:
+                raise ValueError("a config fetched over plain HTTP needs its hash")
+            # coreos-installer wants this word for http://; with the hash the content is verified all the same.
+            words += ["--insecure-ignition"]
+        words.append(f"--ignition-url={url}")
+        if hash:
+            words.append(f"--ignition-hash={hash}")
+    else:
+        words.append(f"--ignition-file={file}")
+    return " ".join([*words, "--platform=metal"])
+
+
+def read_pointer(config: Any) -> tuple[str, bytes]:
+    """The server (HOST:PORT) and the root CA of a cluster's pointer config. Raises ValueError, saying what is odd."""
+    try:
+        ignition = config["ignition"]
+        source = ignition["config"]["merge"][0]["source"]
+        data = ignition["security"]["tls"]["certificateAuthorities"][0]["source"]
+    except (KeyError, IndexError, TypeError):
+        raise ValueError("it is no pointer config with a root CA") from None
+    parts = urlsplit(str(source))
+    head, comma, encoded = str(data).partition(",")
+    if parts.scheme != "https" or not parts.netloc or not comma or not head.endswith(";base64"):
+        raise ValueError("it does not point at a machine config server over https with its CA as data")
+    return parts.netloc, base64.b64decode(encoded, validate=True)

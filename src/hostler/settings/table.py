@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostler.settings import foundation, ingress, maintenance, metal
+from hostler.settings import foundation, ingress, join, maintenance, metal, platform
 from hostler.settings.model import AnySetting, Rule
 
 SETTINGS: tuple[AnySetting, ...] = (
@@ -10,10 +10,14 @@ SETTINGS: tuple[AnySetting, ...] = (
     *maintenance.SETTINGS,
     *ingress.SETTINGS,
     *metal.SETTINGS,
+    *platform.SETTINGS,
+    *join.SETTINGS,
 )
 RULES: tuple[Rule, ...] = (
     *foundation.RULES,
     *maintenance.RULES,
     *ingress.RULES,
     *metal.RULES,
+    *platform.RULES,
+    *join.RULES,
 )

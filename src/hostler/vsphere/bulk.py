@@ -61,7 +61,7 @@ def check_nodes(session: Session, uuids: Iterable[str]) -> list[Checked]:
     asked.pop(None, None)
     paths: Mapping[Any, tuple[str, ...]] = {
         vim.VirtualMachine: ("name", "config.uuid", "config.instanceUuid", "config.version", "runtime.host"),
-        vim.HostSystem: ("config.product.version",),
+        vim.HostSystem: ("config.product.version", "config.product.apiVersion"),
     }
     viewed = selection.view(session, (vim.VirtualMachine, vim.HostSystem))
     try:
@@ -70,7 +70,7 @@ def check_nodes(session: Session, uuids: Iterable[str]) -> list[Checked]:
         }
     finally:
         viewed.DestroyView()
-    esxi = {moref(obj): str(has.get("config.product.version", "")) for obj, has in read.items()}
+    esxi = {moref(obj): _esxi(has) for obj, has in read.items()}
     found: list[Checked] = []
     for obj, has in read.items():
         own = {canonical(str(has.get(path) or "")) for path in ("config.uuid", "config.instanceUuid")}
@@ -78,6 +78,17 @@ def check_nodes(session: Session, uuids: Iterable[str]) -> list[Checked]:
             host, version = moref(has.get("runtime.host")), str(has.get("config.version", ""))
             found.append(Checked(uuid, moref(obj), str(has.get("name", "")), version, host, esxi.get(host, "")))
     return sorted(found, key=lambda one: (one.uuid, one.vm))
+
+
+def _esxi(has: Mapping[str, Any]) -> str:
+    """The version of an ESXi host. An update of 6.7 shows only in the version of its API: 6.7.0 and 6.7.3."""
+    said, api = (str(has.get(f"config.product.{name}", "")) for name in ("version", "apiVersion"))
+    short = ".".join(api.split(".")[:3])
+
+    def number(text: str) -> tuple[int, ...]:
+        return tuple(int(part) if part.isdigit() else 0 for part in text.split("."))
+
+    return short if said and number(short) > number(said) else said
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,157 @@
+"""`hostler join`: who waits to become a node and why, who is expected, and approving by hand."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hostler.cli import flags, join_boot, say
+from hostler.errors import Complaint, Exit
+from hostler.settings.foundation import NAMESPACE
+from hostler.settings.join import (
+    JOIN_BOOTSTRAPPERS,
+    JOIN_KUBELET_CA,
+    JOIN_PENDING_SLACK,
+    JOIN_SERVING,
+    JOIN_WINDOW_SECONDS,
+)
+from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from hostler.join.look import Asked
+    from hostler.join.model import SigningRequest, Verdict
+    from hostler.kube.client import Client
+
+app = typer.Typer(no_args_is_help=True, help="Let new nodes in: what they boot with, and their certificates.")
+RULES = (JOIN_BOOTSTRAPPERS, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK, JOIN_KUBELET_CA)
+Host = Annotated[str, typer.Argument(metavar="NAME", help="The name its node will have.", show_default=False)]
+_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+
+
+@app.callback()
+def group() -> None:
+    """Let new nodes in: what they boot with, and their certificates."""
+
+
+join_boot.add_to(app)
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER, *RULES)
+def csrs(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
+    """Show every pending certificate request of a node, and why it is pending. Nothing is changed."""
+    from hostler.cli.cluster import ask_cluster
+    from hostler.join.look import listed, verdicts
+
+    found = ask_cluster(settings, lambda client: verdicts(client, _asked(settings)))
+    if output is say.Output.JSON:
+        say.json([listed(one) for one in found])
+        return
+    if not found:
+        say.note("No certificate request of a node is pending.")
+        return
+    say.table(
+        ("request", "kind", "node", "verdict", "why"),
+        [(one.csr, "serving" if one.serving else "client", one.node or "-", str(one.act), one.why) for one in found],
+    )
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER)
+def expect(
+    settings: Settings,
+    name: Host,
+    address: Annotated[
+        list[str] | None, typer.Option("--address", metavar="IP", help="An address it will have; may be repeated.")
+    ] = None,
+    span: Annotated[str, typer.Option("--for", metavar="SPAN", help="How long it is expected: 90m, 2h.")] = "2h",
+    remove: Annotated[bool, typer.Option("--remove", help="Expect it no longer.")] = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Expect a host: its first certificate request within that time is approved by the operator, once."""
+    from hostler.cli.cluster import ask_cluster
+    from hostler.join import look
+
+    if not _NAME.fullmatch(name):
+        raise typer.BadParameter(f'"{name}" can be no node\'s name: lower-case letters, digits, dashes and dots')
+    if remove:
+        there = ask_cluster(settings, lambda client: look.unexpect(client, name))
+        if output is say.Output.JSON:
+            say.json({"name": name, "removed": there})
+        else:
+            say.note(f"{name} is expected no longer." if there else f"{name} was not expected.")
+        return
+    addresses = tuple(_address(one) for one in address or ())
+    seconds = join_boot.seconds_of(span)
+    made = ask_cluster(settings, lambda client: look.expect(client, name, addresses, seconds))
+    if output is say.Output.JSON:
+        say.json(made)
+    else:
+        say.note(f"{name} is expected until {made.until}. Its requests are approved by an operator with --only join.")
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER, *RULES)
+def approve(
+    settings: Settings,
+    request: Annotated[str, typer.Argument(metavar="CSR", help="The request's name.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", help="Approve although a rule does not hold, without asking.")] = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Approve one certificate request by hand, after every rule that does not hold was shown."""
+    from hostler.cli.cluster import ask_cluster
+    from hostler.join import look
+
+    found, verdict = ask_cluster(settings, lambda client: _judged(client, settings, request))
+    failed = [one for one in verdict.rules if one.outcome != "holds"]
+    for one in failed:
+        say.note(f"{one.name}: {one.outcome}. {one.why}.")
+    _only_what_may_be(verdict)
+    if failed and not yes:
+        say.note(f"Whoever made this request becomes node {verdict.node}, with everything a node may do.")
+        if not typer.confirm(f"Approve {request} all the same?", default=False, err=True):
+            raise Complaint(f"{request} was not approved.", code=Exit.REFUSED)
+    ask_cluster(settings, lambda client: look.approve(client, found, verdict, settings[NAMESPACE]))
+    if output is say.Output.JSON:
+        say.json({**look.listed(verdict), "approved": True})
+    else:
+        say.note(f"{request} is approved: node {verdict.node}.")
+
+
+def _only_what_may_be(verdict: Verdict) -> None:
+    """What has the wrong shape, or was asked for by somebody else, is not approved by hand either."""
+    if verdict.act == "done":
+        raise Complaint(f"{verdict.csr} is not pending. {verdict.why}", code=Exit.REFUSED)
+    if verdict.act == "ignore":
+        raise Complaint(
+            f"{verdict.csr} is not approved. {verdict.why}",
+            hint="This is no request of a node that is to join; `kubectl certificate approve` would not ask.",
+            code=Exit.REFUSED,
+        )
+
+
+async def _judged(client: Client, settings: Settings, name: str) -> tuple[SigningRequest, Verdict]:
+    from hostler.join import look
+
+    found = await look.request_of(client, name)
+    for one in await look.verdicts(client, _asked(settings)):
+        if one.uid == found.metadata.uid:
+            return found, one
+    raise Complaint(f"{name} is not pending: it is decided already.", code=Exit.REFUSED)
+
+
+def _asked(settings: Settings) -> Asked:
+    from hostler.join.look import Asked
+    from hostler.join.room import policy_of
+
+    return Asked(policy_of(settings), settings[NAMESPACE], settings[JOIN_KUBELET_CA])
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise typer.BadParameter(f'"{text}" is no IP address') from None

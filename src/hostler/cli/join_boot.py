@@ -1,0 +1,282 @@
+"""`hostler join ignition`, `serve`, `cloud-init` and `guide`: what a new machine boots with."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from hostler.cli import flags, say
+from hostler.errors import Complaint, Exit
+from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from hostler.join.boot import Pointer
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+LONGEST_SPAN = 7 * 86400
+RootCa = Annotated[
+    Path | None,
+    typer.Option("--root-ca", metavar="FILE", help="Root CA of the machine config server. Unset: the cluster's own."),
+]
+Server = Annotated[
+    str, typer.Option("--server", metavar="HOST:PORT", help="The machine config server; with --root-ca only.")
+]
+Check = Annotated[bool, typer.Option("--check/--no-check", help="Check that it serves a certificate of that CA.")]
+Device = Annotated[str, typer.Option("--device", help="The disk to install to.")]
+Span = Annotated[str, typer.Option("--for", metavar="SPAN", help="For how long: 30m, 2h.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to `hostler join`."""
+    for command in (ignition, serve, guide):
+        app.command()(command)
+    app.command("cloud-init")(cloud_init)
+
+
+def seconds_of(span: str) -> float:
+    """90 of `90s`, 7200 of `2h`; at most a week."""
+    read = re.fullmatch(r"([0-9]{1,6})([smhd])", span.strip())
+    seconds = int(read[1]) * UNITS[read[2]] if read else 0
+    if not 0 < seconds <= LONGEST_SPAN:
+        raise typer.BadParameter(f'"{span}" is no time span: a number and s, m, h or d, at most 7d')
+    return float(seconds)
+
+
+@flags.takes(*flags.CLUSTER)
+def ignition(
+    settings: Settings,
+    root_ca: RootCa = None,
+    server: Server = "",
+    check: Check = True,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it there, for nobody else.")] = None,
+    device: Device = "/dev/sdX",
+) -> None:
+    """Print or write the Ignition config of a new worker, and the line that installs with it."""
+    from hostler.join import ignition as made
+
+    content = _content(settings, root_ca, server, check)
+    if out is None:
+        say.text(content.decode())
+    else:
+        write_secret(out, content)
+    file = str(out) if out is not None else "worker.ign"
+    say.note(f"On the new machine, booted from the live image: {made.installer_line(device, file=file)}")
+    say.note(TAINT)
+
+
+@flags.takes(*flags.CLUSTER)
+def serve(
+    settings: Settings,
+    root_ca: RootCa = None,
+    server: Server = "",
+    check: Check = True,
+    listen: Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Where; port 0: any.")] = "0.0.0.0:0",
+    name: Annotated[str, typer.Option("--name", help="How the new machine reaches this one. Unset: HOST.")] = "",
+    span: Span = "1h",
+    times: Annotated[int, typer.Option("--times", min=0, help="How often it may be fetched; 0: any number.")] = 0,
+    cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, for HTTPS.")] = None,
+    key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")] = None,
+    device: Device = "/dev/sdX",
+) -> None:
+    """Serve the Ignition config for a while, over HTTPS or HTTP with its hash, and print the line to install with."""
+    import asyncio
+
+    from hostler.join import ignition as made
+    from hostler.join.serving import Terms
+    from hostler.join.serving import serve as run
+
+    host, _, port = listen.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise typer.BadParameter(f'"{listen}" is not HOST:PORT')
+    terms = Terms(seconds_of(span), times)
+    tls = _tls(cert, key)
+    content = _content(settings, root_ca, server, check)
+    shown = name or host.strip("[]")
+
+    def ready(path: str) -> None:
+        url = f"{'https' if tls else 'http'}://{f'[{shown}]' if ':' in shown else shown}{path}"
+        say.text(made.installer_line(device, url=url, hash=made.digest(content)))
+        say.note(f"Serving for {span}{f', {times} times at most' if times else ''}. {TAINT}")
+
+    served = asyncio.run(
+        run(content, host.strip("[]"), int(port), terms, tls, ready, lambda who: say.note(f"Fetched by {who}."))
+    )
+    say.note(f"Ended; it was fetched {served} times.")
+
+
+@flags.takes(*flags.CLUSTER)
+def cloud_init(
+    settings: Settings,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of host and node.", show_default=False)],
+    span: Span = "2h",
+    server: Annotated[
+        str, typer.Option("--server", metavar="HOST:PORT", help="The API server. Unset: as the kubeconfig says.")
+    ] = "",
+    ca: Annotated[Path | None, typer.Option("--ca", metavar="FILE", help="The cluster's CA. Unset: its own.")] = None,
+    label: Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A node label.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it there, for nobody else.")] = None,
+    expected: Annotated[bool, typer.Option("--expect/--no-expect", help="Expect the host for as long.")] = True,
+) -> None:
+    """Make a bootstrap token that expires, and the cloud-init by which one host joins plain Kubernetes with kubeadm."""
+    from hostler.cli.cluster import ask_cluster
+    from hostler.join import boot, kubeadm, look
+    from hostler.kube.client import Client
+
+    labels = dict(_label(one) for one in label or ())
+    seconds = seconds_of(span)
+    given = ca.read_bytes() if ca is not None and ca.is_file() else None
+    if ca is not None and given is None:
+        raise Complaint(f"--ca {ca} is no file.", code=Exit.SETTING)
+
+    async def work(client: Client) -> tuple[kubeadm.Token, str, str]:
+        pem = given if given is not None else await boot.cluster_ca(client)
+        try:
+            pin = kubeadm.ca_pin(pem)
+        except ValueError as error:
+            raise Complaint(f"The CA cannot be used: {error}.", hint="Give one CA with --ca.") from error
+        address = server or urlsplit(client.connection.server).netloc
+        if expected:
+            await look.expect(client, name, (), seconds)
+        return await boot.make_token(client, name, seconds), pin, address
+
+    token, pin, address = ask_cluster(settings, work)
+    content = kubeadm.cloud_init(name, kubeadm.join_configuration(name, address, token, (pin,), labels))
+    if out is None:
+        say.text(content)
+    else:
+        write_secret(out, content.encode())
+    say.note(f"The token {token.id} ends in {span}; whoever has this file may ask to become a node until then.")
+
+
+@flags.takes(*flags.CLUSTER)
+def guide(settings: Settings, name: Annotated[str, typer.Argument(metavar="NAME")] = "worker-new") -> None:
+    """Say, step by step and for this cluster, how a machine without cloud integration becomes a node."""
+    from hostler.cli.cluster import ask_cluster
+    from hostler.join.boot import version_of
+
+    version = ask_cluster(settings, version_of)
+    say.text("\n".join(_openshift(version, name) if version else _plain(name)))
+
+
+TAINT = (
+    "The node is ignited without a cloud provider. If it comes with the uninitialized taint all the same, "
+    "`hostler run --only platform` takes it away."
+)
+
+
+def _openshift(version: str, name: str) -> list[str]:
+    minor = ".".join(version.split(".")[:2])
+    return [
+        f"1. The cluster runs OpenShift {version}.",
+        f"2. Get the RHCOS live image of {minor}: `openshift-install coreos print-stream-json` of {version} names it",
+        "   under architectures.x86_64.artifacts.metal.formats.iso.disk.location, with its sha256.",
+        "3. Make the config: `hostler join serve --name ADDRESS-OF-THIS-MACHINE` (or `hostler join ignition --out`).",
+        "4. Boot the new machine from the live image.",
+        "5. There, run the line that step 3 printed (coreos-installer install ... --platform=metal).",
+        f"6. Say that it is expected: `hostler join expect {name} --for 2h`; then reboot it.",
+        "7. Its two certificate requests are approved by `hostler run --only join`; by hand: `hostler join csrs`,",
+        "   `hostler join approve CSR` (first the client's, then the serving one).",
+        f"Then `hostler explain node/{name}`; keep cloud-only DaemonSets off it with `hostler run --only platform`.",
+    ]
+
+
+def _plain(name: str) -> list[str]:
+    return [
+        "1. This is plain Kubernetes: no OpenShift answers here.",
+        "2. Get a cloud image with a container runtime, kubelet and kubeadm of the cluster's version.",
+        f"3. Make the config: `hostler join cloud-init {name} --for 2h --out user-data`; it expects the host as well.",
+        "4. Boot the machine with that user data (a cloud-init seed disk, or your provisioner).",
+        "5. cloud-init runs kubeadm join with a token that ends by itself and the CA pinned.",
+        "6. Nothing else is to be installed by hand.",
+        "7. Its certificate requests are approved by `hostler run --only join`; by hand: `hostler join csrs`,",
+        "   `hostler join approve CSR`.",
+    ]
+
+
+def _content(settings: Settings, root_ca: Path | None, server: str, check: bool) -> bytes:
+    import asyncio
+
+    from hostler.cli.cluster import ask_cluster
+    from hostler.join import boot
+    from hostler.join import ignition as made
+
+    pointer: Pointer
+    if root_ca is not None:
+        if not server:
+            raise Complaint("--root-ca needs --server HOST:PORT too.", code=Exit.USAGE)
+        pointer = boot.Pointer(_host_port(server), _pem(root_ca), str(root_ca))
+    elif server:
+        raise Complaint("--server needs --root-ca FILE too: the CA is never made up.", code=Exit.USAGE)
+    else:
+        pointer = ask_cluster(settings, boot.pointer_of)
+    if check:
+        asyncio.run(boot.verify(pointer))
+    return made.written(made.pointer(pointer.server, pointer.root_ca))
+
+
+def _host_port(text: str) -> str:
+    try:
+        parts = urlsplit(f"https://{text}")
+        port = parts.port
+    except ValueError:
+        port = None
+        parts = urlsplit("")
+    if not parts.hostname or port is None or parts.netloc != text:
+        raise typer.BadParameter(f'"{text}" is not HOST:PORT')
+    return text
+
+
+def _pem(path: Path) -> bytes:
+    from cryptography import x509
+
+    try:
+        content = path.read_bytes()
+        x509.load_pem_x509_certificates(content)
+    except OSError as error:
+        raise Complaint(f"--root-ca {path} cannot be read: {error.strerror}.", code=Exit.SETTING) from error
+    except ValueError as error:
+        raise Complaint(f"--root-ca {path} holds no certificate in PEM form.", code=Exit.SETTING) from error
+    return content
+
+
+def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        raise Complaint("--tls-cert and --tls-key belong together.", code=Exit.USAGE)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise Complaint(f"The certificate {cert} with {key} cannot be used: {error}.", code=Exit.SETTING) from error
+    return context
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if (
+        not equals
+        or not re.fullmatch(r"[A-Za-z0-9./_-]{1,317}", key)
+        or not re.fullmatch(r"[A-Za-z0-9._-]{0,63}", value)
+    ):
+        raise typer.BadParameter(f'"{text}" is no label: KEY=VALUE')
+    return key, value
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Made for nobody else to read; a file that is there is not overwritten."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise Complaint(f"{path} is there already; nothing was written.", code=Exit.REFUSED) from None
+    except OSError as error:
+        raise Complaint(f"{path} cannot be written: {error.strerror}.", code=Exit.REFUSED) from error
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    say.text(str(path))

@@ -1,0 +1,132 @@
+"""What the commands that make boot configs ask of a cluster: its pointer, its version, its CA, a token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from hostler.errors import Complaint, Exit
+from hostler.join import ignition, kubeadm
+from hostler.join.live import ROOT_CA
+from hostler.kube.client import Client
+from hostler.kube.errors import AlreadyExists, NotFound
+from hostler.kube.kinds import CONFIG_MAP, SECRET, Kind
+from hostler.kube.records import Object, Record, Secret
+
+T = TypeVar("T")
+USER_DATA = ("openshift-machine-api", "worker-user-data-managed", "userData")
+CLUSTER_VERSION = Kind("config.openshift.io", "v1", "clusterversions", "ClusterVersion", False)
+PATIENCE_SECONDS = 10.0
+
+
+class _Desired(Record, frozen=True):
+    version: str = ""
+
+
+class _VersionStatus(Record, frozen=True):
+    desired: _Desired = _Desired()
+
+
+class _Version(Record, frozen=True):
+    status: _VersionStatus = _VersionStatus()
+
+
+class _Map(Record, frozen=True):
+    data: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Where new workers fetch their config from, and by which CA they know it."""
+
+    server: str
+    root_ca: bytes
+    origin: str  # for people
+
+
+async def pointer_of(client: Client) -> Pointer:
+    """The pointer the cluster itself gives its workers. The CA is never made up: no Secret, no config."""
+    namespace, name, key = USER_DATA
+    where = f"Secret {namespace}/{name}"
+    try:
+        found = await client.get(SECRET, name, namespace, type=Secret)
+    except NotFound:
+        raise Complaint(
+            f"There is no {where} in this cluster, which holds the machine config server's CA.",
+            hint="Give it with --root-ca and --server; for plain Kubernetes see `hostler join cloud-init`.",
+            code=Exit.REFUSED,
+        ) from None
+    try:
+        server, root_ca = ignition.read_pointer(json.loads(found.data.get(key, b"")))
+    except ValueError as error:
+        raise Complaint(f"{where} cannot be used: {error}.", hint="Give --root-ca and --server.") from error
+    return Pointer(server, root_ca, where)
+
+
+async def verify(pointer: Pointer) -> None:
+    """The machine config server answers, and with a certificate of that CA; a Complaint says which is not so."""
+    parts = urlsplit(f"https://{pointer.server}")
+    try:
+        tls = ssl.create_default_context(cadata=pointer.root_ca.decode())
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or ignition.PORT, ssl=tls)
+        writer.transport.abort()
+        await asyncio.sleep(0)
+    except ssl.SSLCertVerificationError as error:
+        raise Complaint(
+            f"{pointer.server} does not serve a certificate of the CA from {pointer.origin}: {error.verify_message}.",
+            hint="A worker would refuse it too. Was the CA rotated? --no-check writes the config all the same.",
+            code=Exit.REFUSED,
+        ) from error
+    except (OSError, TimeoutError, ValueError) as error:
+        why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+        raise Complaint(
+            f"The machine config server {pointer.server} cannot be reached from here: {why}.",
+            hint="If only the new machine can reach it, use --no-check.",
+            code=Exit.UNREACHABLE,
+        ) from error
+
+
+async def version_of(client: Client) -> str:
+    """The OpenShift version; empty where this is no OpenShift."""
+    found = await _one(client, CLUSTER_VERSION, "version", None, _Version)
+    return found.status.desired.version if found is not None else ""
+
+
+async def cluster_ca(client: Client) -> bytes:
+    """The CA of the API server as every pod gets it."""
+    namespace, name, key = ROOT_CA
+    found = await _one(client, CONFIG_MAP, name, namespace, _Map)
+    text = (found.data or {}).get(key, "") if found is not None else ""
+    if not text:
+        raise Complaint(
+            f"ConfigMap {namespace}/{name} has no {key}, so the cluster's CA is not known.",
+            hint="Give it with --ca FILE.",
+            code=Exit.REFUSED,
+        )
+    return text.encode()
+
+
+async def make_token(client: Client, host: str, seconds: float) -> kubeadm.Token:
+    """A bootstrap token for one host that ends by itself."""
+    for _ in range(5):
+        token = kubeadm.new_token()
+        body: dict[str, Any] = kubeadm.token_secret(token, time.time() + seconds, host)
+        try:
+            await client.create(SECRET, body, kubeadm.NAMESPACE, type=Object)
+        except AlreadyExists:
+            continue  # one in two thousand million
+        return token
+    raise Complaint("No free token id was found in five tries.", hint="Try again.")
+
+
+async def _one(client: Client, kind: Kind, name: str, namespace: str | None, type: type[T]) -> T | None:
+    try:
+        return await client.get(kind, name, namespace, type=type)
+    except NotFound:
+        return None

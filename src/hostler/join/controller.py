@@ -1,0 +1,261 @@
+"""Approves what every rule lets through, and says of everything else why it waits. It never denies.
+
+One key, one pass over all pending requests: single use, rivals and floods need one view. Whom we are about to let in
+is written down first, many at once; only then is each request approved, with the version that was judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from hostler.host.conditions import Condition, Status, count, cut, names
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.instant import Instant, iso
+from hostler.join import live as kubelets
+from hostler.join.decide import decide
+from hostler.join.model import (
+    SIGNING_REQUEST,
+    USED,
+    Act,
+    Facts,
+    Live,
+    Outcome,
+    Policy,
+    SigningRequest,
+    Use,
+    Verdict,
+)
+from hostler.join.observe import Caches, Memory, facts_of, line_of, pending_of
+from hostler.join.shape import Misshapen, Shape, shape_of
+from hostler.kube.client import Client
+from hostler.kube.errors import Conflict, NotFound
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import CONFIG_MAP
+from hostler.kube.metrics import Metrics
+from hostler.kube.writer import Writer
+
+log = structlog.get_logger("hostler.join")
+
+KEY = "requests"
+NOT_READY_SECONDS = 1.0
+BATCH = 200  # hosts written down in one patch
+AT_ONCE = 8
+PARSE_AT_ONCE = 50  # between two turns of the loop
+LIVE_SECONDS = 60.0  # a kubelet is asked for its certificate no more often than this
+LIVE_MOST = 20  # kubelets asked in one pass
+REMEMBERED_SECONDS = 30 * 86400.0  # a host let in longer ago than any window is forgotten
+AGAIN_SECONDS = 60.0
+FLOOD = "JoinFlood"
+
+
+class JoinKeeper:
+    """Reconciles the one key. `verdicts` is what it last thought of every pending request."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        writer: Writer,
+        recorder: Recorder,
+        policy: Policy,
+        *,
+        kubelet_ca: str,
+        metrics: Metrics,
+        changed: Callable[[], None],
+        clock: Callable[[], Instant] = time.time,
+    ) -> None:
+        """`changed` is told when our condition changed."""
+        self.caches = caches
+        self.verdicts: Mapping[str, Verdict] = {}
+        self.conditions: tuple[Condition, ...] = ()
+        self.policy = policy
+        self._client, self._writer, self._recorder = client, writer, recorder
+        self._kubelet_ca, self._changed, self._clock = kubelet_ca, changed, clock
+        self._shapes: dict[str, Shape | Misshapen] = {}
+        self._live: dict[str, tuple[Instant, Fact[Live]]] = {}
+        registry = metrics.registry
+        self._pending = Gauge(
+            "hostler_join_requests", "Pending certificate requests of nodes, by verdict.", ["act"], registry=registry
+        )
+        self._approved = Counter(
+            "hostler_join_approved", "Certificate requests approved.", ["signer"], registry=registry
+        )
+        self._flood = Gauge("hostler_join_flood", "1 while more requests are pending than hosts.", registry=registry)
+
+    async def reconcile(self, key: str) -> float | None:
+        if not self.caches.requests.store.synced:
+            return NOT_READY_SECONDS
+        requests = pending_of(self.caches.requests.store)
+        await self._parse(requests)
+        verdicts, facts = await self._judge(requests)
+        self.verdicts = {one.csr: one for one in verdicts}
+        self._say(verdicts, facts)
+        await self._approve([one for one in verdicts if one.act is Act.APPROVE], facts)
+        waiting = any(one.act is Act.WAIT or (one.act is Act.LEAVE and one.serving) for one in verdicts)
+        return AGAIN_SECONDS if waiting else None
+
+    # -- looking
+
+    async def _parse(self, requests: Sequence[SigningRequest]) -> None:
+        """A request's text never changes: each is parsed once, and the loop goes on in between."""
+        known = {one.metadata.uid for one in requests}
+        self._shapes = {uid: shape for uid, shape in self._shapes.items() if uid in known}
+        self._live = {uid: one for uid, one in self._live.items() if uid in known}
+        for number, one in enumerate(requests):
+            if one.metadata.uid not in self._shapes:
+                self._shapes[one.metadata.uid] = shape_of(one.spec)
+                if number % PARSE_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    def facts(self) -> Facts:
+        live = {uid: fact for uid, (_, fact) in self._live.items()}
+        return facts_of(self.caches, live, self.policy, self._clock())
+
+    async def _judge(self, requests: Sequence[SigningRequest]) -> tuple[list[Verdict], Facts]:
+        """Judge, and once more if a kubelet had to be asked for what it serves now."""
+        now, facts = self._clock(), self.facts()
+        verdicts = decide(requests, facts, self.policy, now, self._shapes)
+        asked = [one for one in verdicts if may_be_renewal(one) and self._ask_again(one.uid, now)]
+        if not asked:
+            return verdicts, facts
+        ca = await kubelets.authority(self._client, self._kubelet_ca)
+        for one in asked[:LIVE_MOST]:
+            self._live[one.uid] = (now, await kubelets.served_by(self._client, one.node, ca, now))
+        facts = self.facts()
+        return decide(requests, facts, self.policy, now, self._shapes), facts
+
+    def _ask_again(self, uid: str, now: Instant) -> bool:
+        before = self._live.get(uid)
+        return before is None or now - before[0] >= LIVE_SECONDS
+
+    # -- acting
+
+    async def _approve(self, verdicts: Sequence[Verdict], facts: Facts) -> None:
+        for start in range(0, len(verdicts), BATCH):
+            batch = verdicts[start : start + BATCH]
+            if not await self._write_down([one for one in batch if not one.serving], facts):
+                return
+            limit = asyncio.Semaphore(AT_ONCE)
+
+            async def one_of(verdict: Verdict, limit: asyncio.Semaphore = limit) -> None:
+                async with limit:
+                    await self._approve_one(verdict)
+
+            done = await asyncio.gather(*(one_of(one) for one in batch), return_exceptions=True)
+            failed = [one for one in done if isinstance(one, BaseException)]
+            if failed:
+                raise failed[0]
+
+    async def _write_down(self, verdicts: Sequence[Verdict], facts: Facts) -> bool:
+        """Whom we let in, before we do. False: not written (a dry run), so nobody is let in."""
+        if not isinstance(facts.used, Known):
+            return not verdicts
+        new = {
+            one.node: Use(one.csr, one.uid, one.created)
+            for one in verdicts
+            if (before := facts.used.value.get(one.node)) is None or before.uid != one.uid
+        }
+        if not new:
+            return True
+        key = f"{self.caches.namespace}/{USED}"
+        there = self.caches.memory.store.get(key)
+        now = self._clock()
+        old = {name: None for name, use in facts.used.value.items() if now - use.at > REMEMBERED_SECONDS}
+        lines: dict[str, Any] = {**old, **{name: line_of(use) for name, use in new.items()}}
+        why = f"{count(len(new), 'host')} let in: {names(new)}"
+        if there is None:
+            given = {name: line for name, line in lines.items() if line is not None}
+            body = {"metadata": {"name": USED}, "data": given}
+            written = await self._writer.create(CONFIG_MAP, body, self.caches.namespace, type=Memory, why=why)
+        else:
+            # The version: another leader's line must not be lost under ours.
+            body = {"metadata": {"resourceVersion": there.metadata.resource_version}, "data": lines}
+            written = await self._writer.patch(CONFIG_MAP, USED, body, self.caches.namespace, type=Memory, why=why)
+        if written is None:
+            for one in verdicts:
+                log.info("would approve", csr=one.csr, node=one.node, why=one.why)
+            return False
+        self.caches.memory.store.overlay(written)
+        return True
+
+    async def _approve_one(self, verdict: Verdict) -> None:
+        request = self.caches.requests.store.get(verdict.csr)
+        if request is None or request.metadata.uid != verdict.uid:
+            return  # gone, or another of the same name: that one is judged by itself
+        body = approval(request, verdict.why, self._clock())
+        try:
+            written = await self._writer.patch(
+                SIGNING_REQUEST, verdict.csr, body, type=SigningRequest, why=verdict.why, subresource="approval"
+            )
+        except (Conflict, NotFound):
+            return  # somebody decided it, or it is gone; the watch brings it
+        if written is None:
+            return
+        self.caches.requests.store.overlay(written)
+        self._approved.labels(request.spec.signer_name).inc()
+        self._recorder.event(
+            SIGNING_REQUEST, request.metadata, "Normal", "Approved", "Approve", f"Node {verdict.node}: {verdict.why}"
+        )
+
+    # -- saying
+
+    def _say(self, verdicts: Sequence[Verdict], facts: Facts) -> None:
+        for act in Act:
+            self._pending.labels(act).set(sum(one.act is act for one in verdicts))
+        self._tell_strangers(verdicts)
+        condition = self._condition(facts)
+        self._flood.set(1 if condition.status is Status.TRUE else 0)
+        before = self.conditions[0] if self.conditions else None
+        if before is None or (before.status, before.reason) != (condition.status, condition.reason):
+            self.conditions = (condition,)
+            self._changed()
+
+    def _tell_strangers(self, verdicts: Sequence[Verdict]) -> None:
+        for one in verdicts:
+            rivals = any(rule.name == "contested" and rule.outcome is Outcome.FAILS for rule in one.rules)
+            if not one.unknown_name and not rivals:
+                continue
+            request = self.caches.requests.store.get(one.csr)
+            if request is not None:
+                reason = "Contested" if rivals else "UnknownHost"
+                self._recorder.event(SIGNING_REQUEST, request.metadata, "Warning", reason, "Approve", cut(one.why))
+
+    def _condition(self, facts: Facts) -> Condition:
+        match facts.crowd:
+            case Known(crowd) if crowd.pending > crowd.allowed:
+                said = (
+                    f"More than {crowd.allowed} certificate requests of nodes are pending: nothing is approved until "
+                    "they are fewer. See `hostler join csrs`; approve by hand with `hostler join approve`."
+                )
+                return Condition(type=FLOOD, status=Status.TRUE, reason="TooManyRequests", message=said)
+            case Known():
+                said = "Not more certificate requests are pending than there can be hosts."
+                return Condition(type=FLOOD, status=Status.FALSE, reason="AsExpected", message=said)
+            case Unknown(why):
+                return Condition(type=FLOOD, status=Status.UNKNOWN, reason="NotKnown", message=cut(why))
+        raise AssertionError("a fact is Known or Unknown")
+
+
+def approval(request: SigningRequest, why: str, now: Instant) -> dict[str, Any]:
+    """The patch of the approval subresource; with the version that was judged, so it cannot land on another."""
+    condition = {
+        "type": "Approved",
+        "status": "True",
+        "reason": "HostlerJoin",
+        "message": cut(why),
+        "lastUpdateTime": iso(now),
+    }
+    about = {"uid": request.metadata.uid, "resourceVersion": request.metadata.resource_version}
+    return {"metadata": about, "status": {"conditions": [condition]}}
+
+
+def may_be_renewal(one: Verdict) -> bool:
+    """Only the names are in doubt: then what the kubelet serves now may tell."""
+    doubts = {rule.name for rule in one.rules if rule.outcome is not Outcome.HOLDS}
+    return one.serving and one.act in (Act.LEAVE, Act.WAIT) and doubts == {"its own names"}

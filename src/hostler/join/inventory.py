@@ -1,0 +1,162 @@
+"""Who is expected: hosts of every source as invitations. Pure.
+
+A name comes from what an owner wrote (an object's name, an Agent's hostname once it is approved), never from what a
+machine under inspection says of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from hostler.fleet.model import ExpectedHost
+from hostler.instant import parse
+from hostler.join.model import Invitation
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Metadata, NodeAddress, Record, key_of
+
+BARE_METAL_HOST = Kind("metal3.io", "v1alpha1", "baremetalhosts", "BareMetalHost", True)
+METAL3_MACHINE = Kind("infrastructure.cluster.x-k8s.io", "v1beta1", "metal3machines", "Metal3Machine", True)
+AGENT = Kind("agent-install.openshift.io", "v1beta1", "agents", "Agent", True)
+MACHINE = Kind("machine.openshift.io", "v1beta1", "machines", "Machine", True)
+CAPI_MACHINE = Kind("cluster.x-k8s.io", "v1beta1", "machines", "Machine", True)
+# What a BareMetalHost is while its image is being written or runs.
+PROVISIONED = ("provisioning", "provisioned")
+
+
+class Span(Record, frozen=True):
+    start: str | None = None
+
+
+class History(Record, frozen=True):
+    provision: Span = Span()
+
+
+class Nic(Record, frozen=True):
+    ip: str = ""
+
+
+class Hardware(Record, frozen=True):
+    nics: tuple[Nic, ...] = ()
+
+
+class Provisioning(Record, frozen=True):
+    state: str = ""
+
+
+class HostStatus(Record, frozen=True):
+    operation_history: History = History()
+    hardware: Hardware | None = None
+    provisioning: Provisioning = Provisioning()
+
+
+class BareMetalHost(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    status: HostStatus = HostStatus()
+
+
+class Reference(Record, frozen=True):
+    name: str = ""
+
+
+class MachineStatus(Record, frozen=True):
+    addresses: tuple[NodeAddress, ...] = ()
+    node_ref: Reference | None = None
+
+
+class Machine(Record, frozen=True):
+    """A Machine of OpenShift or Cluster API, or a Metal3Machine."""
+
+    metadata: Metadata = Metadata()
+    status: MachineStatus = MachineStatus()
+
+
+class AgentSpec(Record, frozen=True):
+    approved: bool = False
+    hostname: str = ""
+
+
+class AgentInventory(Record, frozen=True):
+    hostname: str = ""
+
+
+class AgentProgress(Record, frozen=True):
+    current_stage: str = ""
+    stage_start_time: str | None = None
+
+
+class AgentStatus(Record, frozen=True):
+    inventory: AgentInventory = AgentInventory()
+    progress: AgentProgress = AgentProgress()
+
+
+class Agent(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: AgentSpec = AgentSpec()
+    status: AgentStatus = AgentStatus()
+
+
+AnySource: TypeAlias = BareMetalHost | Machine | Agent
+SOURCES: Mapping[Kind, type[Any]] = {
+    BARE_METAL_HOST: BareMetalHost,
+    METAL3_MACHINE: Machine,
+    AGENT: Agent,
+    MACHINE: Machine,
+    CAPI_MACHINE: Machine,
+}
+
+
+def invitations(
+    found: Iterable[tuple[Kind, AnySource]], expected: Iterable[ExpectedHost]
+) -> dict[str, tuple[Invitation, ...]]:
+    """Every invitation by the node's name."""
+    made: dict[str, list[Invitation]] = {}
+    for kind, one in found:
+        for invitation in _of(kind, one):
+            made.setdefault(invitation.name, []).append(invitation)
+    for entry in expected:
+        made.setdefault(entry.name, []).append(_expected(entry))
+    return {name: tuple(those) for name, those in made.items()}
+
+
+def _expected(entry: ExpectedHost) -> Invitation:
+    since, until = parse(entry.since), parse(entry.until)
+    # An entry that does not say until when is one nobody can have meant: it invites nobody.
+    return Invitation(
+        entry.name, f"expected host {entry.name}", "expected host", since if until is not None else None, until,
+        frozenset(entry.addresses),
+    )  # fmt: skip
+
+
+def _of(kind: Kind, one: AnySource) -> Iterator[Invitation]:
+    if one.metadata.deletion_timestamp:
+        return
+    source = f"{kind.kind} {key_of(one.metadata)}"
+    word = kind.resource
+    match one:
+        case BareMetalHost():
+            begun = one.status.operation_history.provision.start if one.status.provisioning.state in PROVISIONED else ""
+            nics = one.status.hardware.nics if one.status.hardware else ()
+            addresses = frozenset(nic.ip for nic in nics if nic.ip)
+            yield Invitation(one.metadata.name, source, word, parse(begun), addresses=addresses)
+        case Agent():
+            name = one.spec.hostname or (one.status.inventory.hostname if one.spec.approved else "")
+            if name and one.spec.approved:
+                yield Invitation(name, source, word, parse(one.status.progress.stage_start_time))
+        case Machine():
+            yield from _machine(one, source, word)
+
+
+def _machine(one: Machine, source: str, word: str) -> Iterator[Invitation]:
+    """A machine goes by its own name and by the host names it has; all of them are one host."""
+    since = parse(one.metadata.creation_timestamp)
+    node = one.status.node_ref.name if one.status.node_ref is not None else ""
+    addresses = frozenset(at.address for at in one.status.addresses if at.address)
+    called = {at.address for at in one.status.addresses if at.type in ("Hostname", "InternalDNS") and at.address}
+    for name in sorted({one.metadata.name, *called}):
+        yield Invitation(name, source, word, since, addresses=addresses, node=node)
+
+
+def machines_of(invited: Mapping[str, tuple[Invitation, ...]]) -> int:
+    """How many hosts are known, each once: what the flood guard counts with."""
+    return len({one.source for those in invited.values() for one in those})

@@ -1,0 +1,188 @@
+"""One look at a cluster, for the CLI: the same verdicts the operator reaches, and what a person does by hand."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from hostler.errors import Complaint, Exit
+from hostler.fleet.button import who_am_i
+from hostler.fleet.install import missing
+from hostler.fleet.model import NAME, WHO_LIMIT, ExpectedHost, Fleet
+from hostler.host.conditions import cut
+from hostler.host.facts import Fact
+from hostler.instant import Instant, iso, parse
+from hostler.join import live as kubelets
+from hostler.join.controller import approval, may_be_renewal
+from hostler.join.decide import decide
+from hostler.join.inventory import SOURCES
+from hostler.join.model import OURS, SIGNING_REQUEST, USED, Live, Policy, SigningRequest, Use, Verdict
+from hostler.join.observe import Memory, line_of, look, pending_of
+from hostler.kube.client import Client
+from hostler.kube.contact import SELF_REVIEW
+from hostler.kube.errors import AlreadyExists, Conflict, NotFound
+from hostler.kube.kinds import CONFIG_MAP, FLEET, NODE, Kind
+from hostler.kube.records import Node, Object
+
+T = TypeVar("T")
+ATTEMPTS = 20
+FORGET_SECONDS = 7 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Where and how to look."""
+
+    policy: Policy
+    namespace: str
+    kubelet_ca: str = ""
+
+
+async def verdicts(client: Client, asked: Asked) -> list[Verdict]:
+    """A verdict for every pending request of a node."""
+    now = time.time()
+    requests = await client.list(SIGNING_REQUEST, type=SigningRequest)
+    nodes = await client.list(NODE, type=Node)
+    found = [(kind, one) for kind in SOURCES for one in await _all(client, kind)]
+    fleet = await _one(client, FLEET, NAME, None, Fleet)
+    expected = fleet.spec.join.expected if fleet is not None else ()
+    memory = await _one(client, CONFIG_MAP, USED, asked.namespace, Memory)
+    live: dict[str, Fact[Live]] = {}
+    for _ in range(2):
+        facts = look(requests, nodes, found, expected, memory, asked.policy, now, live)
+        made = decide(pending_of(requests), facts, asked.policy, now)
+        doubtful = [one for one in made if may_be_renewal(one) and one.uid not in live]
+        if not doubtful:
+            break
+        ca = await kubelets.authority(client, asked.kubelet_ca)
+        for one in doubtful:
+            live[one.uid] = await kubelets.served_by(client, one.node, ca, now)
+    return made
+
+
+async def request_of(client: Client, name: str) -> SigningRequest:
+    try:
+        found = await client.get(SIGNING_REQUEST, name, type=SigningRequest)
+    except NotFound:
+        raise Complaint(
+            f'There is no certificate request "{name}".', hint="`hostler join csrs` lists them.", code=Exit.REFUSED
+        ) from None
+    if found.spec.signer_name not in OURS:
+        raise Complaint(
+            f"{name} is for the signer {found.spec.signer_name}, which is not a node's.",
+            hint="`kubectl certificate approve` is for those.",
+            code=Exit.REFUSED,
+        )
+    return found
+
+
+async def approve(client: Client, request: SigningRequest, verdict: Verdict, namespace: str) -> None:
+    """By hand: written down like any other, then approved with the version that was shown."""
+    who = cut(await who_am_i(client), WHO_LIMIT)
+    if not verdict.serving:
+        await _write_down(client, namespace, verdict)
+    failed = [one.why for one in verdict.rules if one.outcome != "holds"]
+    why = f"Approved by hand by {who}." + (f" Not held: {'; '.join(failed)}." if failed else "")
+    try:
+        await client.patch(
+            SIGNING_REQUEST, verdict.csr, approval(request, why, time.time()), type=Object, subresource="approval"
+        )
+    except Conflict:
+        raise Complaint(f"{verdict.csr} changed in this moment.", hint="Look again.", code=Exit.REFUSED) from None
+
+
+async def _write_down(client: Client, namespace: str, verdict: Verdict) -> None:
+    line = {verdict.node: line_of(Use(verdict.csr, verdict.uid, verdict.created))}
+    try:
+        await client.patch(CONFIG_MAP, USED, {"data": line}, namespace, type=Object)
+    except NotFound:
+        try:
+            await client.create(CONFIG_MAP, {"metadata": {"name": USED}, "data": line}, namespace, type=Object)
+        except AlreadyExists:
+            await client.patch(CONFIG_MAP, USED, {"data": line}, namespace, type=Object)
+
+
+async def expect(client: Client, name: str, addresses: tuple[str, ...], seconds: float) -> ExpectedHost:
+    """Add or renew an expected host in the Fleet; somebody else's entry of this moment is not lost."""
+    now = await server_time(client)
+    by = cut(await who_am_i(client), WHO_LIMIT)
+    entry = ExpectedHost(name=name, since=iso(now), until=iso(now + seconds), addresses=addresses, by=by)
+    # Whoever was expected until long ago is forgotten with this, so that the list does not grow for ever.
+    await _change(
+        client, lambda those: [*(one for one in those if one.name != name and not _long_gone(one, now)), entry]
+    )
+    return entry
+
+
+def _long_gone(one: ExpectedHost, now: Instant) -> bool:
+    until = parse(one.until)
+    return until is not None and now - until > FORGET_SECONDS
+
+
+async def unexpect(client: Client, name: str) -> bool:
+    """Take an expected host away; False: there was none."""
+    found = False
+
+    def without(those: tuple[ExpectedHost, ...]) -> list[ExpectedHost]:
+        nonlocal found
+        found = any(one.name == name for one in those)
+        return [one for one in those if one.name != name]
+
+    await _change(client, without)
+    return found
+
+
+async def _change(client: Client, change: Any) -> None:
+    for _ in range(ATTEMPTS):
+        fleet = await _one(client, FLEET, NAME, None, Fleet)
+        those = change(fleet.spec.join.expected if fleet is not None else ())
+        spec = {"join": {"expected": msgspec.to_builtins(sorted(those, key=lambda one: one.name))}}
+        try:
+            if fleet is None:
+                await client.create(FLEET, {"metadata": {"name": NAME}, "spec": spec}, type=Object)
+            else:
+                about = {"resourceVersion": fleet.metadata.resource_version}
+                await client.patch(FLEET, NAME, {"metadata": about, "spec": spec}, type=Object)
+            return
+        except Conflict:
+            continue
+        except NotFound:
+            raise missing("Expecting a host") from None
+    raise Complaint("The Fleet changes all the time; nothing was written.", hint="Try again.", code=Exit.REFUSED)
+
+
+async def server_time(client: Client) -> Instant:
+    """The API server's clock: requests carry it too. Ours, where it does not say (to a second)."""
+    answer = await client.create(SELF_REVIEW, {}, type=Object)
+    return parse(answer.metadata.creation_timestamp) or time.time()
+
+
+async def _all(client: Client, kind: Kind) -> list[Any]:
+    try:
+        return await client.list(kind, type=SOURCES[kind])
+    except NotFound:
+        return []  # the kind is not installed here
+
+
+async def _one(client: Client, kind: Kind, name: str, namespace: str | None, type: type[T]) -> T | None:
+    """What is not there is not there; what may not be read is an error."""
+    try:
+        return await client.get(kind, name, namespace, type=type)
+    except NotFound:
+        return None
+
+
+def listed(verdict: Verdict) -> dict[str, Any]:
+    """One verdict for machines."""
+    return {
+        "name": verdict.csr,
+        "node": verdict.node,
+        "kind": "serving" if verdict.serving else "client",
+        "verdict": str(verdict.act),
+        "why": verdict.why,
+        "created": iso(verdict.created) if verdict.created else "",
+        "rules": [{"name": one.name, "outcome": str(one.outcome), "why": one.why} for one in verdict.rules],
+    }

@@ -1,0 +1,142 @@
+"""What is known of nodes that want to come in: their certificate requests, who is invited, who came already.
+
+Approving a request lets a machine become a node. So everything here is either known or a reason why it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hostler.host.facts import Fact
+from hostler.instant import Instant
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Condition, Metadata, Node, Record
+
+SIGNING_REQUEST = Kind("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False)
+CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
+SERVING = "kubernetes.io/kubelet-serving"
+OURS = (CLIENT, SERVING)
+USED = "hostler-join"  # the ConfigMap that remembers whom we let in
+
+
+class RequestSpec(Record, frozen=True):
+    request: bytes = b""  # PEM; msgspec reads the base64 around it
+    signer_name: str = ""
+    usages: tuple[str, ...] = ()
+    username: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class RequestStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+    certificate: bytes = b""
+
+
+class SigningRequest(Record, frozen=True):
+    """A CertificateSigningRequest. Its spec cannot change once it is made: what was judged is what is approved."""
+
+    metadata: Metadata = Metadata()
+    spec: RequestSpec = RequestSpec()
+    status: RequestStatus = RequestStatus()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the owner set. `early` and `window` are seconds before and after a host's provisioning began."""
+
+    bootstrappers: tuple[str, ...]
+    early: float = 10.0
+    window: float = 7200.0
+    serving: bool = True
+    slack: int = 100  # pending requests beyond the number of nodes or machines that are no flood yet
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A host that is expected, by one source. `since` is when its provisioning began, by the cluster's clock."""
+
+    name: str  # of the node it becomes
+    source: str  # for people: "BareMetalHost metal/worker-1"
+    kind: str
+    since: Instant | None
+    until: Instant | None = None  # where the source says so itself; else `since` plus the window
+    addresses: frozenset[str] = frozenset()
+    node: str = ""  # the node it has already
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A host was let in: by which request, made when (the cluster's clock)."""
+
+    csr: str
+    uid: str
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The certificate a kubelet serves now, checked against the authority of kubelets."""
+
+    name: str  # its common name
+    dns: frozenset[str]
+    ips: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How many requests of nodes were made in the last hour and wait, and how many may."""
+
+    pending: int
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a judgement rests upon. Mappings are by node name; `owners` says which nodes have an address."""
+
+    nodes: Fact[Mapping[str, Node]]
+    owners: Mapping[str, frozenset[str]]
+    invited: Fact[Mapping[str, tuple[Invitation, ...]]]
+    used: Fact[Mapping[str, Use]]
+    crowd: Fact[Crowd]
+    live: Mapping[str, Fact[Live]] = field(default_factory=dict)  # by uid of the request
+
+
+class Outcome(StrEnum):
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule and what it found."""
+
+    name: str
+    outcome: Outcome
+    why: str
+
+
+class Act(StrEnum):
+    APPROVE = "approve"
+    WAIT = "wait"  # a fact is missing that may come: look again
+    LEAVE = "leave"  # a rule does not hold: pending until somebody decides
+    IGNORE = "ignore"  # not of a shape we answer for
+    DONE = "done"  # decided already
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is done with one request, every rule that was looked at, and the sentence."""
+
+    csr: str
+    uid: str
+    act: Act
+    why: str
+    node: str = ""
+    rules: tuple[Rule, ...] = ()
+    created: Instant = 0.0
+    serving: bool = False
+    unknown_name: bool = False  # somebody with the bootstrap credential claims a name nobody expects

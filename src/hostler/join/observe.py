@@ -1,0 +1,187 @@
+"""From caches to the facts a judgement rests upon. What is not in step is unknown, never empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hostler.fleet.guard import FleetWatch
+from hostler.fleet.model import NAME, ExpectedHost
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.instant import Instant, parse
+from hostler.join.decide import canonical
+from hostler.join.inventory import AnySource, invitations, machines_of
+from hostler.join.model import OURS, USED, Crowd, Facts, Invitation, Live, Policy, SigningRequest, Use
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Metadata, Node, Record
+from hostler.kube.watch import Watch
+
+HOUR = 3600.0
+
+
+class Memory(Record, frozen=True):
+    """The ConfigMap that remembers whom we let in: a line of JSON per host."""
+
+    metadata: Metadata = Metadata()
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class UseLine(msgspec.Struct, frozen=True):
+    csr: str
+    uid: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What join reads. Nodes and the Fleet are shared with the rest of the house."""
+
+    requests: Watch[SigningRequest]
+    sources: Mapping[Kind, Watch[Any]]
+    memory: Watch[Memory]
+    nodes: Watch[Node]
+    fleet: FleetWatch
+    namespace: str
+
+    def own(self) -> Iterator[Watch[Any]]:
+        yield self.requests
+        yield from self.sources.values()
+        yield self.memory
+
+
+def facts_of(caches: Caches, live: Mapping[str, Fact[Live]], policy: Policy, now: Instant) -> Facts:
+    """Everything that is known now."""
+    invited = invited_of(caches, now)
+    nodes = nodes_of(caches, now)
+    return Facts(
+        nodes=nodes,
+        owners=owners_of(caches.nodes.store.values()),
+        invited=invited,
+        used=used_of(caches, now),
+        crowd=_crowd(caches, nodes, invited, policy, now),
+        live=live,
+    )
+
+
+def nodes_of(caches: Caches, now: Instant) -> Fact[Mapping[str, Node]]:
+    watch = caches.nodes
+    if not watch.store.synced or watch.problem:
+        return Unknown(watch.problem or "nodes are still being read")
+    if watch.store.unreadable:
+        return Unknown(f"node {min(watch.store.unreadable)} cannot be read")
+    return Known({node.metadata.name: node for node in watch.store}, now)
+
+
+def invited_of(caches: Caches, now: Instant) -> Fact[Mapping[str, tuple[Invitation, ...]]]:
+    for kind, watch in caches.sources.items():
+        if not watch.absent and (not watch.store.synced or watch.problem):
+            return Unknown(watch.problem or f"{kind.resource} are still being read")
+    fleet = caches.fleet
+    if not fleet.absent and (not fleet.store.synced or fleet.problem):
+        return Unknown(fleet.problem or "the Fleet is still being read")
+    if NAME in fleet.store.unreadable:
+        return Unknown(f"the Fleet cannot be read: {fleet.store.unreadable[NAME]}")
+    one = fleet.store.get(NAME)
+    found = ((kind, host) for kind, watch in caches.sources.items() for host in watch.store)
+    return Known(invitations(found, one.spec.join.expected if one is not None else ()), now)
+
+
+def used_of(caches: Caches, now: Instant) -> Fact[Mapping[str, Use]]:
+    """Whom we let in already. A line that cannot be read is a host of which nothing is known: nobody is let in."""
+    watch = caches.memory
+    if not watch.store.synced or watch.problem:
+        return Unknown(watch.problem or "our own ConfigMap is still being read")
+    if watch.store.unreadable:
+        return Unknown(f"ConfigMap {caches.namespace}/{USED} cannot be read")
+    memory = watch.store.get(f"{caches.namespace}/{USED}")
+    return uses_in(memory, now)
+
+
+def uses_in(memory: Memory | None, now: Instant) -> Fact[Mapping[str, Use]]:
+    used: dict[str, Use] = {}
+    for name, line in (memory.data if memory is not None else {}).items():
+        try:
+            read = msgspec.json.decode(line, type=UseLine)
+        except msgspec.MsgspecError:
+            return Unknown(f"the line of {name} in ConfigMap {USED} cannot be read; mend or remove it")
+        used[name] = Use(read.csr, read.uid, read.at)
+    return Known(used, now)
+
+
+def line_of(use: Use) -> str:
+    return msgspec.json.encode(UseLine(use.csr, use.uid, use.at)).decode()
+
+
+def owners_of(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
+    """Which nodes have an address or a name; a node's own name is its own whatever its addresses say."""
+    found: dict[str, set[str]] = {}
+    for node in nodes:
+        name = node.metadata.name
+        for at in (name, *(one.address for one in node.status.addresses)):
+            found.setdefault(canonical(at), set()).add(name)
+    return {at: frozenset(those) for at, those in found.items()}
+
+
+def pending_of(requests: Iterable[SigningRequest]) -> list[SigningRequest]:
+    """Requests of kubelets' signers that nobody has decided."""
+    return [
+        one
+        for one in requests
+        if one.spec.signer_name in OURS
+        and not one.status.certificate
+        and not any(said.type in ("Approved", "Denied", "Failed") for said in one.status.conditions)
+    ]
+
+
+def _crowd(
+    caches: Caches,
+    nodes: Fact[Mapping[str, Node]],
+    invited: Fact[Mapping[str, tuple[Invitation, ...]]],
+    policy: Policy,
+    now: Instant,
+) -> Fact[Crowd]:
+    watch = caches.requests
+    if not watch.store.synced or watch.problem:
+        return Unknown(watch.problem or "requests are still being read")
+    match nodes, invited:
+        case Unknown(why), _:
+            return Unknown(why)
+        case _, Unknown(why):
+            return Unknown(why)
+        case Known(known), Known(expected):
+            return Known(crowd_of(watch.store.values(), len(known), machines_of(expected), policy, now), now)
+    raise AssertionError("a fact is Known or Unknown")
+
+
+def crowd_of(requests: Iterable[SigningRequest], nodes: int, machines: int, policy: Policy, now: Instant) -> Crowd:
+    """More pending requests of the last hour than there could be hosts is a flood. One of unknown age counts."""
+    recent = 0
+    for one in pending_of(requests):
+        created = parse(one.metadata.creation_timestamp)
+        recent += created is None or now - created < HOUR
+    return Crowd(recent, max(nodes, machines) + policy.slack)
+
+
+def look(
+    requests: Sequence[SigningRequest],
+    nodes: Sequence[Node],
+    found: Iterable[tuple[Kind, AnySource]],
+    expected: Iterable[ExpectedHost],
+    memory: Memory | None,
+    policy: Policy,
+    now: Instant,
+    live: Mapping[str, Fact[Live]] | None = None,
+) -> Facts:
+    """The same facts from one reading of a cluster, for the CLI."""
+    invited = invitations(found, expected)
+    return Facts(
+        nodes=Known({node.metadata.name: node for node in nodes}, now),
+        owners=owners_of(nodes),
+        invited=Known(invited, now),
+        used=uses_in(memory, now),
+        crowd=Known(crowd_of(requests, len(nodes), machines_of(invited), policy, now), now),
+        live=live or {},
+    )

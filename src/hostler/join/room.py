@@ -1,0 +1,121 @@
+"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from hostler.fleet.guard import FleetWatch
+from hostler.fleet.registry import Action, Explainer, Explanation, Registry, RuleSeen
+from hostler.host.conditions import Condition
+from hostler.join.controller import KEY, JoinKeeper
+from hostler.join.inventory import SOURCES
+from hostler.join.model import SIGNING_REQUEST, USED, Act, Outcome, Policy, SigningRequest, Verdict
+from hostler.join.observe import Caches, Memory
+from hostler.kube.client import Client, Gate
+from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import CONFIG_MAP
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.settings import join as say
+from hostler.settings.foundation import NAMESPACE
+from hostler.settings.model import Settings
+
+# Requests come in bursts, and a rival may be in the same one.
+SOON, LATER = 0.2, 1.0
+
+
+def policy_of(settings: Settings) -> Policy:
+    return Policy(
+        settings[say.JOIN_BOOTSTRAPPERS],
+        window=settings[say.JOIN_WINDOW_SECONDS],
+        serving=settings[say.JOIN_SERVING],
+        slack=settings[say.JOIN_PENDING_SLACK],
+    )
+
+
+class JoinRoom:
+    """Made only where join is switched on, so that nobody else pays for its watches."""
+
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        recorder: Recorder,
+        settings: Settings,
+        *,
+        fleet: FleetWatch,
+        nodes: Watch[Node],
+        metrics: Metrics,
+        as_leader: Callable[[Reconcile], Reconcile],
+        changed: Callable[[], None],
+    ) -> None:
+        namespace = settings[NAMESPACE]
+        self._caches = Caches(
+            requests=Watch(client, SIGNING_REQUEST, SigningRequest, metrics=metrics),
+            sources={kind: Watch(client, kind, record, metrics=metrics) for kind, record in SOURCES.items()},
+            memory=Watch(
+                client, CONFIG_MAP, Memory, metrics=metrics, namespace=namespace, fields=f"metadata.name={USED}"
+            ),
+            nodes=nodes,
+            fleet=fleet,
+            namespace=namespace,
+        )
+        self._keeper = JoinKeeper(
+            client, self._caches, writer, recorder, policy_of(settings), kubelet_ca=settings[say.JOIN_KUBELET_CA],
+            metrics=metrics, changed=changed,
+        )  # fmt: skip
+        self.controller = Controller("join", as_leader(self._keeper.reconcile), metrics=metrics)
+
+    def watches(self) -> Iterator[Watch[Any]]:
+        return self._caches.own()
+
+    def conditions(self) -> Sequence[Condition]:
+        """What the Fleet's status says of us."""
+        return self._keeper.conditions
+
+    def vcenter_changed(self) -> None:
+        """It asks no vCenter anything."""
+
+    def wake_all(self) -> None:
+        self.controller.queue.add(KEY)
+
+    def listen(self) -> None:
+        """Anything that can change a verdict; what is decided or gone may end a rivalry or a flood."""
+        self._caches.requests.store.listen(self._request_changed)
+        self._caches.memory.store.listen(lambda *_: self.controller.queue.add(KEY, after=LATER))
+        for watch in self._caches.sources.values():
+            watch.store.listen(lambda *_: self.controller.queue.add(KEY, after=SOON))
+        self._caches.nodes.store.listen(self._node_changed)
+        self.wake_all()
+
+    def _request_changed(self, _: str, before: SigningRequest | None, after: SigningRequest | None) -> None:
+        self.controller.queue.add(KEY, after=SOON if before is None and after is not None else LATER)
+
+    def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:
+        if before is None or after is None or before.status.addresses != after.status.addresses:
+            self.controller.queue.add(KEY, after=SOON)
+
+    # -- explaining
+
+    def register(self, registry: Registry, gate: Gate) -> None:
+        def explain(name: str) -> Explanation | None:
+            verdict = self._keeper.verdicts.get(name)
+            return explained(verdict, gate() or "") if verdict is not None else None
+
+        registry.add(Explainer("certificatesigningrequest", "join", explain, explain))
+        registry.add(Explainer("csr", "join", explain, explain))
+
+
+def explained(verdict: Verdict, held_back: str) -> Explanation:
+    """Every rule of one request, as data."""
+    rules = tuple(
+        RuleSeen(one.name, str(one.outcome), f"{one.why}.", decided=one.outcome is Outcome.FAILS)
+        for one in verdict.rules
+    )
+    target = f"certificatesigningrequest/{verdict.csr}"
+    actions = (Action("approve", target, verdict.why, held_back=held_back),) if verdict.act is Act.APPROVE else ()
+    return Explanation("join", verdict.why, rules, actions=actions)

@@ -1,0 +1,147 @@
+"""Is a request exactly of the shape the Kubernetes signers accept for kubelets? Pure; anything else is a reason.
+
+Stricter than the signers where a real kubelet never differs: the text must be what the parsed request is written as,
+so that nothing can hide in what one parser reads and another skips.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from hostler.join.model import CLIENT, SERVING, RequestSpec
+
+PREFIX, GROUP = "system:node:", "system:nodes"
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_NODE_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+_DNS = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*\.?", re.IGNORECASE)
+_USAGES = {
+    CLIENT: ({"digital signature", "client auth"}, {"digital signature", "key encipherment", "client auth"}),
+    SERVING: ({"digital signature", "server auth"}, {"digital signature", "key encipherment", "server auth"}),
+}
+_HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
+LARGEST = 16 * 1024
+SMALLEST_RSA = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a well-made request asks for: names in lower case without the last dot, addresses in one spelling."""
+
+    node: str
+    dns: frozenset[str] = frozenset()
+    ips: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Misshapen:
+    why: str
+
+
+def shape_of(spec: RequestSpec) -> Shape | Misshapen:
+    """The shape of a client or serving request of a kubelet, or what is wrong with it."""
+    if spec.signer_name not in _USAGES:
+        return Misshapen(f"its signer is {spec.signer_name or 'not named'}, which is not a kubelet's")
+    if len(set(spec.usages)) != len(spec.usages) or set(spec.usages) not in _USAGES[spec.signer_name]:
+        return Misshapen(f"its usages ({', '.join(spec.usages) or 'none'}) are not those of a kubelet")
+    try:
+        return _read(spec)
+    except Exception as error:  # noqa: BLE001
+        # A stranger's bytes: whatever the parser raises on them is a wrong shape, and must not stop the other requests.
+        return Misshapen(f"its request cannot be read: {error or type(error).__name__}")
+
+
+def _read(spec: RequestSpec) -> Shape | Misshapen:
+    if len(spec.request) > LARGEST:
+        return Misshapen(f"its request is larger than {LARGEST} bytes")
+    if not spec.request.startswith(b"-----BEGIN CERTIFICATE REQUEST-----\n"):
+        return Misshapen("its request is not PEM with the label CERTIFICATE REQUEST")
+    request = x509.load_pem_x509_csr(spec.request)
+    written = request.public_bytes(Encoding.PEM)
+    if spec.request not in (written, written.rstrip(b"\n")):
+        return Misshapen("its request holds more than the request itself, or is written in an unusual way")
+    key = _wrong_key(request)
+    if key:
+        return Misshapen(key)
+    if not request.is_signature_valid:
+        return Misshapen("its request is not signed by its own key")
+    name = _subject(request.subject)
+    if isinstance(name, Misshapen):
+        return name
+    names = _names(request, spec.signer_name == SERVING)
+    return names if isinstance(names, Misshapen) else Shape(name, *names)
+
+
+def _wrong_key(request: x509.CertificateSigningRequest) -> str:
+    key = request.public_key()
+    match key:
+        case rsa.RSAPublicKey() if key.key_size < SMALLEST_RSA:
+            return f"its RSA key has {key.key_size} bits, fewer than {SMALLEST_RSA}"
+        case ec.EllipticCurvePublicKey() if not isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1 | ec.SECP521R1):
+            return f"its key is on the curve {key.curve.name}, which no kubelet uses"
+        case rsa.RSAPublicKey() | ec.EllipticCurvePublicKey() | ed25519.Ed25519PublicKey():
+            pass
+        case _:
+            return "its key is of a kind no kubelet uses"
+    digest = request.signature_hash_algorithm
+    if not isinstance(key, ed25519.Ed25519PublicKey) and not isinstance(digest, _HASHES):
+        return f"it is signed with {digest.name if digest else 'no hash'}, which is too weak"
+    return ""
+
+
+def _subject(subject: x509.Name) -> str | Misshapen:
+    """The node's name of `O=system:nodes, CN=system:node:NAME`, and nothing else in it."""
+    attributes = list(subject)
+    if len(attributes) != 2 or len(subject.rdns) != 2:
+        return Misshapen("its subject is not exactly one organisation and one common name")
+    by_type = {one.oid: one.value for one in attributes}
+    if by_type.get(NameOID.ORGANIZATION_NAME) != GROUP:
+        return Misshapen(f"its organisation is not exactly {GROUP}")
+    common = by_type.get(NameOID.COMMON_NAME)
+    if not isinstance(common, str) or not common.startswith(PREFIX):
+        return Misshapen(f"its common name does not start with {PREFIX}")
+    name = common.removeprefix(PREFIX)
+    if not _NODE_NAME.fullmatch(name):
+        return Misshapen("its common name does not end in a name a node can have")
+    return name
+
+
+def _names(request: x509.CertificateSigningRequest, serving: bool) -> tuple[frozenset[str], frozenset[str]] | Misshapen:
+    attributes = [one.oid for one in request.attributes]
+    extensions = list(request.extensions)
+    if not serving:
+        if attributes or extensions:
+            return Misshapen("it asks for names or extensions, which a node's client certificate does not have")
+        return frozenset(), frozenset()
+    if attributes != [_EXTENSION_REQUEST] or len(extensions) != 1:
+        return Misshapen("it asks for something other than names and addresses, or for none")
+    names = extensions[0].value
+    if not isinstance(names, x509.SubjectAlternativeName):
+        return Misshapen("it asks for an extension that is not the list of names and addresses")
+    dns, ips = [], []
+    for one in names:
+        if isinstance(one, x509.DNSName) and _DNS.fullmatch(one.value):
+            dns.append(spelled(one.value))
+        elif isinstance(one, x509.IPAddress) and hasattr(one.value, "is_loopback"):
+            ips.append(str(one.value))
+        else:
+            return Misshapen(f"it asks for a name that is neither a DNS name nor an address: {str(one)[:80]}")
+    if not dns and not ips:
+        return Misshapen("it names neither a DNS name nor an address")
+    if len(set(dns)) != len(dns) or len(set(ips)) != len(ips):
+        return Misshapen("it names something twice")
+    return frozenset(dns), frozenset(ips)
+
+
+def spelled(name: str) -> str:
+    """A DNS name in one spelling: lower case, without the last dot."""
+    return name.lower().removesuffix(".")
+
+
+_EXTENSION_REQUEST = x509.ObjectIdentifier("1.2.840.113549.1.9.14")

@@ -1,0 +1,158 @@
+"""Available, Progressing, Degraded, Upgradeable: what the cluster's owner reads. Pure; words are stable and bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hostler.host.conditions import Condition, Status, count, cut, names
+from hostler.instant import Instant, iso
+from hostler.platform.decide import lags
+from hostler.platform.model import DaemonSet, NodeCheck, Result, Round, Scope, State, key_of_target
+
+AVAILABLE, PROGRESSING, DEGRADED, UPGRADEABLE = TYPES = ("Available", "Progressing", "Degraded", "Upgradeable")
+STRANDED = "PodsStranded"
+# How long a roll-out may take before it counts as stuck: the seed's "progressing indefinitely".
+PATIENCE_SECONDS = 900.0
+FAILING = (Result.NOT_FOUND, Result.AMBIGUOUS, Result.HARDWARE, Result.ESXI)
+SAID: Mapping[Result, str] = {
+    Result.NOT_FOUND: "no VM found for",
+    Result.AMBIGUOUS: "more than one VM for",
+    Result.HARDWARE: "hardware version below 15:",
+    Result.ESXI: "ESXi below 6.7.3:",
+    Result.ESXI_BLOCKS: "ESXi below 7.0.2:",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the conditions are made from. `since`: when we first saw a DaemonSet lag, by key and our own clock."""
+
+    scopes: Sequence[tuple[Scope, DaemonSet | None]]
+    round: Round
+    to_check: int
+    way: str
+    foreign: Sequence[str] = ()
+    strict: bool = False
+    since: Mapping[str, Instant] = field(default_factory=dict)
+    stranded: Sequence[str] = ()  # pods
+
+
+def decide_conditions(seen: Seen, now: Instant) -> tuple[list[Condition], float | None]:
+    """The conditions as they ought to be, and in how many seconds patience with a roll-out ends."""
+    degraded, wake = _degraded(seen, now)
+    return [_available(seen), _progressing(seen), degraded, _upgradeable(seen), _stranded(seen)], wake
+
+
+def _installed(seen: Seen) -> list[tuple[Scope, DaemonSet]]:
+    return [(scope, current) for scope, current in seen.scopes if current is not None]
+
+
+def _available(seen: Seen) -> Condition:
+    unread = [scope for scope, _ in seen.scopes if scope.state is State.UNREADABLE]
+    if unread:
+        said = f"{names(key_of_target(one.target) for one in unread)}: {unread[0].why}."
+        return _say(AVAILABLE, Status.UNKNOWN, "Unreadable", said)
+    there = _installed(seen)
+    if not there:
+        return _say(AVAILABLE, Status.TRUE, "NothingScoped", "No DaemonSet that belongs to one platform is installed.")
+    down = [
+        key_of_target(scope.target)
+        for scope, current in there
+        if current.status.desired_number_scheduled > 0 and current.status.number_available == 0
+    ]
+    if down:
+        return _say(AVAILABLE, Status.FALSE, "NoPods", f"{names(down)} has no available pod.")
+    said = f"{names(key_of_target(scope.target) for scope, _ in there)} is kept on its platform by {seen.way}."
+    return _say(AVAILABLE, Status.TRUE, "AsExpected", said)
+
+
+def _lagging(seen: Seen) -> list[tuple[str, str]]:
+    return [(key_of_target(scope.target), why) for scope, current in _installed(seen) if (why := lags(current))]
+
+
+def _progressing(seen: Seen) -> Condition:
+    lagging = _lagging(seen)
+    if lagging:
+        said = "; ".join(f"{key}: {why}" for key, why in sorted(lagging))
+        return _say(PROGRESSING, Status.TRUE, "RollingOut", f"{said}.")
+    waiting = [key_of_target(scope.target) for scope, _ in seen.scopes if scope.state is State.WRITE]
+    if waiting:
+        return _say(PROGRESSING, Status.TRUE, "RuleBeingWritten", f"The rule is being put on {names(waiting)}.")
+    return _say(PROGRESSING, Status.FALSE, "RolledOut", "Every scoped DaemonSet is as it ought to be.")
+
+
+def _degraded(seen: Seen, now: Instant) -> tuple[Condition, float | None]:
+    causes = list(_causes(seen, now))
+    waits = [
+        PATIENCE_SECONDS - (now - seen.since[key])
+        for key, _ in _lagging(seen)
+        if key in seen.since and now - seen.since[key] < PATIENCE_SECONDS
+    ]
+    wake = min(waits, default=None)
+    if not causes:
+        return _say(DEGRADED, Status.FALSE, "AsExpected", "Nothing is amiss."), wake
+    return _say(DEGRADED, Status.TRUE, causes[0][0], " ".join(f"{said}." for _, said in causes)), wake
+
+
+def _causes(seen: Seen, now: Instant) -> Iterator[tuple[str, str]]:
+    for scope, _ in seen.scopes:
+        key = key_of_target(scope.target)
+        if scope.state is State.FIGHT:
+            yield "Fight", f"{key}: {scope.why}"
+        if scope.state is State.HELD_BACK:
+            yield "RuleHeldBack", f"{key}: {scope.why}"
+    for key, why in sorted(_lagging(seen)):
+        if now - seen.since.get(key, now) >= PATIENCE_SECONDS:
+            minutes = PATIENCE_SECONDS / 60
+            yield "RollOutStuck", f"{key} has not rolled out within {minutes:g} minutes: {why}"
+    if seen.strict and seen.foreign:
+        yield "ForeignNodes", f"Strict mode: {_of(seen.foreign)} without cloud integration"
+    if _installed(seen):
+        failing = _failing(seen.round.results, FAILING)
+        if failing:
+            yield failing[0][0], "; ".join(said for _, said in failing)
+
+
+def _upgradeable(seen: Seen) -> Condition:
+    failing = _failing(seen.round.results, (*FAILING, Result.ESXI_BLOCKS))
+    last = f" Last known: {'; '.join(said for _, said in failing)}." if failing else ""
+    if seen.to_check and seen.round.unknown:
+        since = f" since {iso(seen.round.unknown_since)}" if seen.round.unknown_since is not None else ""
+        said = f"Not known{since}: {seen.round.unknown.rstrip('.')}.{last}"
+        return _say(UPGRADEABLE, Status.UNKNOWN, "NotChecked", said)
+    if failing:
+        return _say(UPGRADEABLE, Status.FALSE, failing[0][0], f"{'; '.join(said for _, said in failing)}.")
+    if seen.strict and seen.foreign:
+        said = f"Strict mode: {_of(seen.foreign)} without cloud integration."
+        return _say(UPGRADEABLE, Status.FALSE, "ForeignNodes", said)
+    young = [name for name, one in seen.round.results.items() if one.result in (Result.YOUNG, Result.UNKNOWN)]
+    if young:
+        return _say(UPGRADEABLE, Status.UNKNOWN, "NotChecked", f"Not checked yet: {names(young)}.")
+    checked = count(len(seen.round.results), "vSphere node")
+    return _say(UPGRADEABLE, Status.TRUE, "AsExpected", f"{checked} checked; other nodes are not.")
+
+
+def _stranded(seen: Seen) -> Condition:
+    if seen.stranded:
+        said = f"These pods need a driver that is not on their node: {names(seen.stranded, 10)}."
+        return _say(STRANDED, Status.TRUE, "DriverMissing", said)
+    return _say(STRANDED, Status.FALSE, "AsExpected", "No pod is known to wait for a driver that its node lacks.")
+
+
+def _failing(results: Mapping[str, NodeCheck], kinds: Sequence[Result]) -> list[tuple[str, str]]:
+    """(reason, words) for every kind of failure, all nodes named as far as there is room."""
+    found = []
+    for kind in kinds:
+        those = [name for name, one in results.items() if one.result is kind]
+        if those:
+            found.append((str(kind), f"{SAID[kind]} {names(those)}"))
+    return found
+
+
+def _of(nodes: Sequence[str]) -> str:
+    return f"{names(nodes)} {'is' if len(nodes) == 1 else 'are'}"
+
+
+def _say(type: str, status: Status, reason: str, message: str) -> Condition:
+    return Condition(type=type, status=status, reason=reason, message=cut(message))

@@ -1,0 +1,328 @@
+"""Keeps cloud-only DaemonSets off nodes without the cloud, checks vSphere nodes, frees waiting ones, says how it is.
+
+Keys: `scope` (the policies, every scoped DaemonSet, the conditions), `checks` (one bulk read, the taints), `pods`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from hostler.drain.observe import BY_NODE
+from hostler.fleet.guard import FleetWatch
+from hostler.fleet.model import NAME, PlatformPolicy, ScopedDaemonSet
+from hostler.host.conditions import Condition, set_condition
+from hostler.host.facts import Fact, Unknown
+from hostler.host.platform import UNINITIALIZED, Class, classify
+from hostler.instant import Instant, parse
+from hostler.kube.client import How
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import DAEMON_SET, NODE, POD
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node, Pod, key_of
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.platform import checks
+from hostler.platform.conditions import Seen, decide_conditions
+from hostler.platform.decide import Limits, ScopeFacts, TaintVerdict, decide_scope, decide_taint, lags
+from hostler.platform.guard import PolicyKeeper
+from hostler.platform.model import (
+    MANAGER,
+    ClusterOperator,
+    DaemonSet,
+    PlacedNode,
+    PolicySpec,
+    Result,
+    Round,
+    Scope,
+    State,
+    Way,
+    key_of_target,
+    targets_of,
+)
+from hostler.platform.operator_status import OperatorStatusKeeper
+from hostler.platform.scope import in_place, words
+from hostler.platform.stranded import Stranded
+from hostler.platform.vcenters import VmSource, ask
+
+log = structlog.get_logger("hostler.platform")
+
+SCOPE, CHECKS, PODS = KEYS = ("scope", "checks", "pods")
+NOT_READY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What platform reads. Nodes, pods and the Fleet are shared with the rest of the house."""
+
+    daemon_sets: Watch[DaemonSet]
+    policies: Watch[PolicySpec]
+    bindings: Watch[PolicySpec]
+    operators: Watch[ClusterOperator]
+    nodes: Watch[Node]
+    pods: Watch[Pod]
+    fleet: FleetWatch
+
+    def own(self) -> Iterator[Watch[Any]]:
+        yield from (self.daemon_sets, self.policies, self.bindings, self.operators)
+
+    def unread(self) -> str:
+        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
+        for watch in (*self.own(), self.nodes, self.pods):
+            if not watch.store.synced:
+                return watch.problem or f"{watch.kind.resource} are still being read"
+        return "" if self.fleet.store.synced else "the Fleet is still being read"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the settings say."""
+
+    grace: float
+    strict: bool = False
+    remove_taint: bool = True
+    policy: bool = True  # use an admission policy where the API server has it
+    limits: Limits = field(default_factory=Limits)
+
+
+class PlatformKeeper:
+    """Reconciles the three keys. Also answers what `explain` asks."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        writer: Writer,
+        recorder: Recorder,
+        wishes: Wishes,
+        *,
+        vcenters: Callable[[], Sequence[VmSource]],
+        stranded: Stranded,
+        metrics: Metrics,
+        changed: Callable[[], None],
+        wake: Callable[[str], None],
+        clock: Callable[[], Instant] = time.time,
+    ) -> None:
+        """`changed` is told when the conditions changed; `wake` looks at one of our keys again soon."""
+        self.caches = caches
+        self.round = Round()
+        self.answers: checks.Answers = {}
+        self.conditions: Sequence[Condition] = ()
+        self.stranded: tuple[str, ...] = ()
+        self._writer, self._recorder, self._wishes = writer, recorder, wishes
+        self._vcenters, self._stranded = vcenters, stranded
+        self._changed, self._wake, self._clock = changed, wake, clock
+        self._policies = PolicyKeeper(caches.policies, caches.bindings, writer)
+        self._operator = OperatorStatusKeeper(caches.operators, writer)
+        self._was: dict[str, str] = {}  # DaemonSet -> the rule we last saw in place
+        self._reverts: dict[str, deque[Instant]] = {}
+        self._since: dict[str, Instant] = {}  # DaemonSet -> when we first saw it lag
+        self._failures = 0
+        registry = metrics.registry
+        self._nodes_gauge = Gauge("hostler_platform_nodes", "Nodes by platform class.", ["class"], registry=registry)
+        self._checks_gauge = Gauge(
+            "hostler_platform_checks", "vSphere nodes by the result of their check.", ["result"], registry=registry
+        )
+        self._stranded_gauge = Gauge(
+            "hostler_platform_stranded_pods", "Pods that need a driver their node lacks.", registry=registry
+        )
+        self._degraded_gauge = Gauge(
+            "hostler_platform_condition", "1: True, 0: False, -1: Unknown.", ["type"], registry=registry
+        )
+        self._reverted = Counter(
+            "hostler_platform_reverts", "How often somebody took the rule from a DaemonSet.", ["daemonset"],
+            registry=registry,
+        )  # fmt: skip
+
+    # -- observing
+
+    def targets(self) -> tuple[ScopedDaemonSet, ...]:
+        fleet = self.caches.fleet.store.get(NAME)
+        return targets_of(fleet.spec.platform if fleet is not None else PlatformPolicy())
+
+    def placed(self) -> list[PlacedNode]:
+        now = self._clock()
+        return [PlacedNode(node, classify(node, now, self._wishes.grace)) for node in self.caches.nodes.store]
+
+    @property
+    def way(self) -> Way:
+        return Way.POLICY if self._wishes.policy and not self.caches.policies.absent else Way.APPLY
+
+    def scopes(self, nodes: Sequence[PlacedNode]) -> list[tuple[Scope, DaemonSet | None]]:
+        """What is decided about every scoped DaemonSet now."""
+        store, now = self.caches.daemon_sets.store, self._clock()
+        found = []
+        for target in self.targets():
+            key = key_of_target(target)
+            current = store.get(key)
+            facts = ScopeFacts(target, current, nodes, tuple(self._reverts.get(key, ())), store.unreadable.get(key, ""))
+            found.append((decide_scope(facts, self._wishes.limits, now), current))
+        return found
+
+    def taint(self, one: PlacedNode) -> TaintVerdict | None:
+        return decide_taint(one, self._in_none(one), wanted=self._wishes.remove_taint)
+
+    def _in_none(self, one: PlacedNode) -> Fact[bool]:
+        if not self.answers and self._vcenters():
+            return Unknown("vCenter was not asked yet")
+        return checks.in_no_vcenter(one.node, self.answers)
+
+    # -- acting
+
+    async def reconcile(self, key: str) -> float | None:
+        why = self.caches.unread()
+        if why:
+            log.debug("not looking yet", key=key, why=why)
+            return NOT_READY_SECONDS
+        if key == CHECKS:
+            return await self._check()
+        if key == PODS:
+            return await self._pods()
+        return await self._scope()
+
+    async def _scope(self) -> float | None:
+        self._remember()
+        nodes = self.placed()
+        scopes = self.scopes(nodes)
+        wakes = [scope.wake for scope, _ in scopes if scope.wake is not None]
+        wakes += self._say(nodes, scopes)
+        for scope, current in scopes:
+            for one in scope.news:
+                if current is not None:
+                    self._recorder.event(DAEMON_SET, current.metadata, one.type, one.reason, "Scope", one.note)
+        held = {key_of_target(scope.target) for scope, _ in scopes if scope.state is State.HELD_BACK}
+        await self._policies.keep(
+            [one for one in self.targets() if key_of_target(one) not in held] if self.way is Way.POLICY else []
+        )
+        for scope, current in scopes:
+            if scope.state is State.WRITE and current is not None:
+                await self._apply(scope, current)
+        await self._operator.keep(self.conditions)
+        return min(wakes, default=None)
+
+    async def _apply(self, scope: Scope, current: DaemonSet) -> None:
+        meta = current.metadata
+        written = await self._writer.patch(
+            DAEMON_SET, meta.name, scope.body, meta.namespace, type=DaemonSet, why=scope.why, how=How.APPLY,
+            manager=MANAGER, force=True,
+        )  # fmt: skip
+        if written is None:
+            return
+        self._was[key_of(meta)] = words(scope.target)
+        self.caches.daemon_sets.store.overlay(written)
+        note = f"It requires {words(scope.target)} now, so it stays off {len(scope.kept_off)} nodes without the cloud."
+        self._recorder.event(DAEMON_SET, meta, "Normal", "Scoped", "Scope", note)
+
+    def _remember(self) -> None:
+        """Reverts and roll-outs, by our own clock: what a restart may forget."""
+        now = self._clock()
+        for target in self.targets():
+            key, rule = key_of_target(target), words(target)
+            current = self.caches.daemon_sets.store.get(key)
+            if current is None:
+                self._was.pop(key, None)
+                self._since.pop(key, None)
+                continue
+            if in_place(current.spec.template.spec.affinity, target):
+                self._was[key] = rule
+            elif self._was.pop(key, None) == rule:
+                self._reverts.setdefault(key, deque(maxlen=100)).append(now)
+                self._reverted.labels(key).inc()
+            if lags(current):
+                self._since.setdefault(key, now)
+            else:
+                self._since.pop(key, None)
+
+    def _say(self, nodes: Sequence[PlacedNode], scopes: Sequence[tuple[Scope, DaemonSet | None]]) -> list[float]:
+        """Make the conditions, tell whoever writes them down, and measure. Returns when to look again."""
+        foreign = sorted(one.name for one in nodes if one.found.kind is Class.FOREIGN)
+        seen = Seen(
+            scopes, self.round, len(checks.to_check(nodes)), str(self.way), foreign, self._wishes.strict,
+            dict(self._since), self.stranded,
+        )  # fmt: skip
+        made, wake = decide_conditions(seen, self._clock())
+        conditions: Sequence[Condition] = self.conditions
+        for one in made:
+            conditions = set_condition(conditions, one, self._clock())
+        if conditions is not self.conditions:
+            self.conditions = conditions
+            self._changed()
+        self._measure(nodes)
+        return [wake] if wake is not None else []
+
+    def _measure(self, nodes: Sequence[PlacedNode]) -> None:
+        for kind in Class:
+            self._nodes_gauge.labels(kind).set(sum(one.found.kind is kind for one in nodes))
+        for result in Result:
+            number = sum(one.result is result for one in self.round.results.values())
+            self._checks_gauge.labels(result).set(number)
+        self._stranded_gauge.set(len(self.stranded))
+        for one in self.conditions:
+            self._degraded_gauge.labels(one.type).set({"True": 1, "False": 0}.get(str(one.status), -1))
+
+    # -- checks and taints
+
+    async def _check(self) -> float | None:
+        nodes = self.placed()
+        waiting = [one for one in nodes if any(taint.key == UNINITIALIZED for taint in one.node.spec.taints)]
+        wanted = checks.to_check(nodes)
+        if wanted or any(one.found.kind is Class.FOREIGN for one in waiting):
+            self.answers = await ask(self._vcenters(), checks.uuids_of([*wanted, *waiting]))
+            self.round = checks.judge(nodes, self.answers, self.round, self._clock(), self._wishes.grace)
+        else:
+            self.round = Round(at=self._clock())
+        well = not self.round.unknown and all(one.result is Result.PASSED for one in self.round.results.values())
+        self._failures = 0 if well else self._failures + 1
+        self._wake(SCOPE)
+        for one in waiting:
+            await self._free(one)
+        return min([checks.next_look(self.round, self._failures), *self._ageing(nodes)])
+
+    async def _free(self, one: PlacedNode) -> None:
+        verdict = self.taint(one)
+        if verdict is None or verdict.patch is None:
+            return
+        written = await self._writer.patch(
+            NODE, one.name, list(verdict.patch), type=Node, why=verdict.why, how=How.JSON
+        )
+        if written is not None:
+            self.caches.nodes.store.overlay(written)
+            note = f"The taint {UNINITIALIZED} was taken away: {verdict.why}."
+            self._recorder.event(NODE, one.node.metadata, "Normal", "TaintRemoved", "Initialise", note)
+
+    def _ageing(self, nodes: Sequence[PlacedNode]) -> Iterator[float]:
+        """When a young node stops being young: then another class, or a failed check, is due."""
+        now = self._clock()
+        for one in nodes:
+            young = self.round.results.get(one.name)
+            if one.found.kind is Class.UNINITIALISED or (young is not None and young.result is Result.YOUNG):
+                created = parse(one.node.metadata.creation_timestamp)
+                if created is not None:
+                    yield max(created + self._wishes.grace - now, 0.0) + 0.5
+
+    # -- pods without a driver
+
+    async def _pods(self) -> float | None:
+        store = self.caches.pods.store
+        lacking = [one.name for one in self.placed() if one.found.kind is not Class.VSPHERE]
+        drivers = frozenset(
+            current.metadata.uid
+            for target in self.targets()
+            if (current := self.caches.daemon_sets.store.get(key_of_target(target))) is not None
+        )
+        pods = [pod for name in lacking for pod in store.by(BY_NODE, name)]
+        found, soon = await self._stranded.find(pods, drivers)
+        named = tuple(f"{key_of(pod.metadata)} on {pod.spec.node_name}" for pod in found)
+        if named != self.stranded:
+            new = [pod for pod, name in zip(found, named, strict=True) if name not in self.stranded]
+            self.stranded = named
+            for pod in new:
+                note = f"It needs the vSphere CSI driver, and node {pod.spec.node_name} has none."
+                self._recorder.event(POD, pod.metadata, "Warning", "DriverMissing", "Scope", note)
+            self._wake(SCOPE)
+        return 2.0 if soon else None

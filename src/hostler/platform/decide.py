@@ -1,0 +1,149 @@
+"""What is done about one scoped DaemonSet, and about one node's stale taint. Pure.
+
+Invariant: the rule is never written where it would take the DaemonSet from a node of its own platform; and after a few
+reverts within some minutes we stop and say who does it, instead of fighting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hostler.fleet.model import ScopedDaemonSet
+from hostler.host.conditions import count, names
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.host.platform import UNINITIALIZED, Class
+from hostler.instant import Instant
+from hostler.platform.model import MANAGER, DaemonSet, News, PlacedNode, Scope, State
+from hostler.platform.policy import MOST_TERMS
+from hostler.platform.scope import REQUIRED, Term, fits, in_place, ruled, unruled, words
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """So many reverts within so many seconds are a fight."""
+
+    reverts: int = 5
+    seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeFacts:
+    target: ScopedDaemonSet
+    current: DaemonSet | None
+    nodes: Sequence[PlacedNode]
+    reverts: Sequence[Instant] = ()  # when we saw the rule gone that had been there
+    unreadable: str = ""
+
+
+def decide_scope(facts: ScopeFacts, limits: Limits, now: Instant) -> Scope:
+    """Put the rule there, leave it, or say why not."""
+    target, current = facts.target, facts.current
+    if facts.unreadable:
+        return Scope(target, State.UNREADABLE, f"it cannot be read: {facts.unreadable}")
+    if current is None:
+        return Scope(target, State.ABSENT, "there is no such DaemonSet")
+    affinity = current.spec.template.spec.affinity
+    terms = ruled(affinity, target)
+    eligible = _fitting(facts, terms)
+    kept_off = tuple(sorted(set(_fitting(facts, unruled(affinity, target))) - set(eligible)))
+    losing = [one.name for one in facts.nodes if one.name in kept_off and one.of(target.platform)]
+    news = _warnings(target, eligible, kept_off, losing)
+    if in_place(affinity, target):
+        why = f"{words(target)} is required; it may run on {count(len(eligible), 'node')}"
+        return Scope(target, State.IN_PLACE, why, None, eligible, kept_off, news)
+    if losing:
+        why = f"{words(target)} would take it from {names(losing)}, which it belongs on: those nodes lack the label"
+        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, news)
+    recent = [at for at in facts.reverts if now - at < limits.seconds]
+    if len(recent) >= limits.reverts:
+        who = culprit(current) or "somebody"
+        why = f"{who} removes the rule ({words(target)}) whenever it is put back; we stopped for now"
+        return Scope(
+            target, State.FIGHT, why, None, eligible, kept_off, news, wake=min(recent) + limits.seconds - now + 1
+        )
+    if len(terms) > MOST_TERMS:
+        news = (*news, News("Warning", "ManyTerms", f"It has more than {MOST_TERMS} terms; the policy covers no more."))
+    why = f"it may run on {count(len(kept_off), 'node')} without the integration; {words(target)} is put in each term"
+    return Scope(target, State.WRITE, why, _body(current, terms), eligible, kept_off, news)
+
+
+def _fitting(facts: ScopeFacts, terms: Sequence[Term] | None) -> tuple[str, ...]:
+    assert facts.current is not None
+    selector = facts.current.spec.template.spec.node_selector
+    return tuple(sorted(one.name for one in facts.nodes if fits(one.name, one.node.metadata.labels, selector, terms)))
+
+
+def _warnings(
+    target: ScopedDaemonSet, eligible: Sequence[str], kept_off: Sequence[str], losing: Sequence[str]
+) -> tuple[News, ...]:
+    news = []
+    if not eligible and kept_off:
+        note = f"{words(target)} leaves no node it may run on; without the rule: {names(kept_off)}."
+        news.append(News("Warning", "NoEligibleNode", note))
+    if losing:
+        note = f"{names(losing)} is of platform {target.platform} and lacks what the rule asks for ({words(target)})."
+        news.append(News("Warning", "PlatformNodeWithoutLabel", note))
+    return tuple(news)
+
+
+def _body(current: DaemonSet, terms: Sequence[Any]) -> dict[str, Any]:
+    meta = current.metadata
+    # The version: the terms are written whole, so what somebody added in this very moment must not be lost.
+    about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "resourceVersion": meta.resource_version}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+    return {"metadata": about, "spec": {"template": {"spec": {"affinity": affinity}}}}
+
+
+def culprit(current: DaemonSet) -> str:
+    """Whoever wrote the object last, ourselves and the status apart; "" where nobody says."""
+    others = [one for one in current.metadata.managed_fields if one.manager != MANAGER and not one.subresource]
+    newest = max(others, key=lambda one: (one.time or "", one.manager), default=None)
+    return f'field manager "{newest.manager}"' if newest is not None else ""
+
+
+def lags(current: DaemonSet) -> str:
+    """Why a DaemonSet is not rolled out, or empty."""
+    status, wanted = current.status, current.status.desired_number_scheduled
+    if status.observed_generation < current.metadata.generation:
+        return "its latest change is not rolled out yet"
+    if status.updated_number_scheduled < wanted:
+        return f"{status.updated_number_scheduled} of {count(wanted, 'pod')} updated"
+    if status.number_available < wanted:
+        return f"{status.number_available} of {count(wanted, 'pod')} available"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaintVerdict:
+    """Whether a node's taint is taken away: the JSON patch, or nothing and why."""
+
+    patch: tuple[dict[str, Any], ...] | None
+    why: str
+
+
+def decide_taint(one: PlacedNode, in_none: Fact[bool], *, wanted: bool) -> TaintVerdict | None:
+    """A foreign node waits for a cloud provider that will never come: take its taint away. None: it has no taint.
+
+    Only where every vCenter was asked and has no such VM: a node that a cloud provider will initialise keeps it.
+    """
+    found = [number for number, taint in enumerate(one.node.spec.taints) if taint.key == UNINITIALIZED]
+    if not found:
+        return None
+    if one.found.kind is not Class.FOREIGN:
+        return TaintVerdict(None, f"its taint stays: {one.found.why}")
+    if not wanted:
+        return TaintVerdict(None, "its taint stays: HOSTLER_PLATFORM_REMOVE_TAINT is off")
+    match in_none:
+        case Unknown(why):
+            return TaintVerdict(None, f"its taint stays: {why}")
+        case Known(False):
+            return TaintVerdict(None, "its taint stays: it is a VM in vCenter, and its cloud provider may yet come")
+    at = f"/spec/taints/{found[0]}"
+    patch = (
+        {"op": "test", "path": "/metadata/uid", "value": one.node.metadata.uid},
+        {"op": "test", "path": f"{at}/key", "value": UNINITIALIZED},
+        {"op": "remove", "path": at},
+    )
+    return TaintVerdict(patch, "no cloud provider will initialise it: it has no providerID and is in no vCenter")

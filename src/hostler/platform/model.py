@@ -1,0 +1,187 @@
+"""What is known of nodes with and without cloud integration, and of the DaemonSets that belong only on some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from hostler.fleet.model import PlatformPolicy, ScopedDaemonSet
+from hostler.host.platform import Class, Classification
+from hostler.instant import Instant
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Metadata, Node, Record, Selector
+
+CLUSTER_OPERATOR = Kind("config.openshift.io", "v1", "clusteroperators", "ClusterOperator", False)
+POLICY = Kind("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False)
+BINDING = Kind(
+    "admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False
+)
+CLAIM = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
+VOLUME = Kind("", "v1", "persistentvolumes", "PersistentVolume", False)
+MANAGER = "hostler-platform"  # the field manager of our server-side apply
+CSI_DRIVER = "csi.vsphere.vmware.com"
+# The vSphere CSI node DaemonSet as OpenShift names it, and as upstream does.
+DEFAULT_TARGETS = (
+    ScopedDaemonSet(namespace="openshift-cluster-csi-drivers", name="vmware-vsphere-csi-driver-node"),
+    ScopedDaemonSet(namespace="vmware-system-csi", name="vsphere-csi-node"),
+)
+
+
+class ManagedField(Record, frozen=True):
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    time: str | None = None
+
+
+class ManagedMetadata(Metadata, frozen=True):
+    """Metadata that also says who wrote what, so that whoever undoes our rule can be named."""
+
+    managed_fields: tuple[ManagedField, ...] = ()
+
+
+class PodPlace(Record, frozen=True):
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    affinity: dict[str, Any] | None = None
+
+
+class Template(Record, frozen=True):
+    spec: PodPlace = PodPlace()
+
+
+class DaemonSetSpec(Record, frozen=True):
+    selector: Selector | None = None
+    template: Template = Template()
+
+
+class DaemonSetStatus(Record, frozen=True):
+    observed_generation: int = 0
+    desired_number_scheduled: int = 0
+    updated_number_scheduled: int = 0
+    number_available: int = 0
+    number_misscheduled: int = 0
+
+
+class DaemonSet(Record, frozen=True):
+    metadata: ManagedMetadata = ManagedMetadata()
+    spec: DaemonSetSpec = DaemonSetSpec()
+    status: DaemonSetStatus = DaemonSetStatus()
+
+
+class PolicySpec(Record, frozen=True):
+    """An admission policy or binding, as far as comparing it with what we want goes."""
+
+    metadata: Metadata = Metadata()
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class OperatorCondition(Record, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class OperatorStatus(Record, frozen=True):
+    conditions: tuple[OperatorCondition, ...] | None = None
+
+
+class ClusterOperator(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    status: OperatorStatus = OperatorStatus()
+
+
+class Way(StrEnum):
+    """How a scoped DaemonSet is kept where it belongs."""
+
+    POLICY = "admission policy"
+    APPLY = "server-side apply"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNode:
+    """A node and its class."""
+
+    node: Node
+    found: Classification
+
+    @property
+    def name(self) -> str:
+        return self.node.metadata.name
+
+    def of(self, platform: str) -> bool:
+        """Whether it is known to belong to a platform: by its own word, never by the lack of one."""
+        return self.found.kind in (Class.VSPHERE, Class.OTHER, Class.LABELLED) and self.found.platform == platform
+
+
+class Result(StrEnum):
+    """What a check of a vSphere node found; the word is the condition's reason."""
+
+    PASSED = "Passed"
+    NOT_FOUND = "VMNotFound"
+    AMBIGUOUS = "VMAmbiguous"
+    HARDWARE = "HardwareTooOld"
+    ESXI = "ESXiTooOld"
+    ESXI_BLOCKS = "ESXiBlocksUpgrade"
+    YOUNG = "TooYoung"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    result: Result
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The last answer of the node checks, kept while vCenter does not answer. Instants are our own clock's."""
+
+    results: Mapping[str, NodeCheck] = field(default_factory=dict)
+    at: Instant | None = None  # of the last whole answer
+    unknown: str = ""  # why the latest look gave no whole answer
+    unknown_since: Instant | None = None
+
+
+class State(StrEnum):
+    ABSENT = "absent"  # there is no such DaemonSet
+    UNREADABLE = "unreadable"
+    IN_PLACE = "in place"
+    WRITE = "to be written"
+    HELD_BACK = "held back"  # the rule would take it from nodes it belongs on
+    FIGHT = "fight"  # somebody undoes it; we stopped
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    type: Literal["Normal", "Warning"]
+    reason: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is decided about one scoped DaemonSet."""
+
+    target: ScopedDaemonSet
+    state: State
+    why: str
+    body: Mapping[str, Any] | None = None  # of the server-side apply, where state is WRITE
+    eligible: tuple[str, ...] = ()  # nodes it may run on under the rule
+    kept_off: tuple[str, ...] = ()  # nodes only the rule keeps it off
+    news: tuple[News, ...] = ()
+    wake: float | None = None
+
+
+def key_of_target(target: ScopedDaemonSet) -> str:
+    return f"{target.namespace}/{target.name}"
+
+
+def targets_of(policy: PlatformPolicy) -> tuple[ScopedDaemonSet, ...]:
+    """What the Fleet names; the vSphere CSI driver where it names nothing. An empty list names none."""
+    return DEFAULT_TARGETS if policy.daemon_sets is None else policy.daemon_sets

@@ -1,0 +1,138 @@
+"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from hostler.fleet.guard import FleetWatch
+from hostler.fleet.registry import Registry
+from hostler.host.conditions import Condition
+from hostler.kube.client import Client, Gate
+from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import DAEMON_SET
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node, Pod
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Caches, PlatformKeeper, Wishes
+from hostler.platform.decide import Limits
+from hostler.platform.explain import PlatformExplainers
+from hostler.platform.model import (
+    BINDING,
+    CLUSTER_OPERATOR,
+    POLICY,
+    ClusterOperator,
+    DaemonSet,
+    PolicySpec,
+    key_of_target,
+)
+from hostler.platform.operator_status import NAME as OPERATOR_NAME
+from hostler.platform.stranded import Stranded
+from hostler.platform.vcenters import VmSource
+from hostler.settings import platform as say
+from hostler.settings.foundation import UNINITIALISED_GRACE_SECONDS
+from hostler.settings.model import Settings
+
+# Nodes change in bursts: one look for all of them, and one question to vCenter.
+SOON, LATER = 0.1, 2.0
+
+
+class PlatformRoom:
+    """Made only where platform is switched on, so that nobody else pays for its watches."""
+
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        recorder: Recorder,
+        settings: Settings,
+        *,
+        fleet: FleetWatch,
+        nodes: Watch[Node],
+        pods: Watch[Pod],
+        vcenters: Callable[[], Sequence[VmSource]],
+        metrics: Metrics,
+        as_leader: Callable[[Reconcile], Reconcile],
+        changed: Callable[[], None],
+    ) -> None:
+        """`vcenters` gives the shared vCenters; `changed` is told when our conditions changed."""
+
+        def watch(kind: Any, record: Any, fields: str = "") -> Watch[Any]:
+            return Watch(client, kind, record, metrics=metrics, fields=fields)
+
+        self.caches = Caches(
+            daemon_sets=watch(DAEMON_SET, DaemonSet),
+            policies=watch(POLICY, PolicySpec),
+            bindings=watch(BINDING, PolicySpec),
+            operators=watch(CLUSTER_OPERATOR, ClusterOperator, f"metadata.name={OPERATOR_NAME}"),
+            nodes=nodes,
+            pods=pods,
+            fleet=fleet,
+        )
+        self._grace = settings[UNINITIALISED_GRACE_SECONDS]
+        wishes = Wishes(
+            self._grace,
+            strict=settings[say.PLATFORM_STRICT],
+            remove_taint=settings[say.PLATFORM_REMOVE_TAINT],
+            policy=settings[say.PLATFORM_WAY] != "apply",
+            limits=Limits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS]),
+        )
+        self._keeper = PlatformKeeper(
+            self.caches, writer, recorder, wishes, vcenters=vcenters, stranded=Stranded(client), metrics=metrics,
+            changed=changed, wake=lambda key: self.controller.queue.add(key, after=SOON),
+        )  # fmt: skip
+        self.controller = Controller("platform", as_leader(self._keeper.reconcile), metrics=metrics, workers=2)
+
+    def watches(self) -> Iterator[Watch[Any]]:
+        return self.caches.own()
+
+    def conditions(self) -> Sequence[Condition]:
+        """What the Fleet's status says of us, under names of our own."""
+        return [msgspec.structs.replace(one, type=f"Platform{one.type}") for one in self._keeper.conditions]
+
+    def register(self, registry: Registry, gate: Gate) -> None:
+        PlatformExplainers(self._keeper, self._grace, gate, time.time).register(registry)
+
+    def wake_all(self) -> None:
+        for key in KEYS:
+            self.controller.queue.add(key)
+
+    def vcenter_changed(self) -> None:
+        """How we stand with a vCenter changed: what was known may not be any more, or the other way round."""
+        self.controller.queue.add(CHECKS, after=LATER)
+
+    def listen(self) -> None:
+        """What wakes what; a DaemonSet that lost its rule is looked at at once."""
+        add = self.controller.queue.add
+        self.caches.daemon_sets.store.listen(self._daemon_set_changed)
+        self.caches.policies.store.listen(lambda *_: add(SCOPE, after=SOON))
+        self.caches.bindings.store.listen(lambda *_: add(SCOPE, after=SOON))
+        self.caches.operators.store.listen(lambda *_: add(SCOPE, after=LATER))
+        self.caches.nodes.store.listen(self._node_changed)
+        self.caches.pods.store.listen(self._pod_changed)
+        self.wake_all()
+
+    def _daemon_set_changed(self, key: str, *_: object) -> None:
+        if any(key_of_target(target) == key for target in self._keeper.targets()):
+            self.controller.queue.add(SCOPE)
+
+    def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:
+        if before is None or after is None or _counts(before) != _counts(after):
+            self.controller.queue.add(SCOPE, after=SOON)
+            self.controller.queue.add(CHECKS, after=LATER)
+            self.controller.queue.add(PODS, after=LATER)
+
+    def _pod_changed(self, _: str, before: Pod | None, after: Pod | None) -> None:
+        pod = after or before
+        if pod is not None and pod.spec.node_name:
+            self.controller.queue.add(PODS, after=LATER)
+
+
+def _counts(node: Node) -> tuple[object, ...]:
+    """What of a node can change a decision; heartbeats cannot."""
+    return node.metadata.labels, node.spec.provider_id, node.spec.taints, node.status.node_info.system_uuid

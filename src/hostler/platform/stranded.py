@@ -1,0 +1,119 @@
+"""Pods that need the vSphere CSI driver and wait or crash on a node that has none: found and named.
+
+Only claims of pods that are not ready on such nodes are asked of the API server, each once in a while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from hostler.instant import Instant
+from hostler.kube.client import Client
+from hostler.kube.errors import ApiError, Unreachable
+from hostler.kube.records import Pod, PodConditionType, PodPhase, Record, key_of
+from hostler.platform.model import CLAIM, CSI_DRIVER, VOLUME
+
+log = structlog.get_logger("hostler.platform")
+
+# A pod that starts in time is not stuck.
+STUCK_SECONDS = 10.0
+REMEMBER_SECONDS = 600.0
+LOOKUPS_MOST = 200
+
+
+class _ClaimSpec(Record, frozen=True):
+    volume_name: str = ""
+
+
+class _Claim(Record, frozen=True):
+    spec: _ClaimSpec = _ClaimSpec()
+
+
+class _Csi(Record, frozen=True):
+    driver: str = ""
+
+
+class _Present(Record, frozen=True):
+    """Only that it is there matters."""
+
+
+class _VolumeSpec(Record, frozen=True):
+    csi: _Csi | None = None
+    vsphere_volume: _Present | None = None
+
+
+class _Volume(Record, frozen=True):
+    spec: _VolumeSpec = _VolumeSpec()
+
+
+def stuck(pod: Pod) -> bool:
+    """It is on a node, is meant to run, and is not ready."""
+    if pod.metadata.deletion_timestamp or pod.status.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
+        return False
+    return not any(one.type is PodConditionType.READY and one.status == "True" for one in pod.status.conditions)
+
+
+class Stranded:
+    """Remembers since when a pod is stuck and which driver a claim needs."""
+
+    def __init__(self, client: Client, clock: Callable[[], Instant] = time.time) -> None:
+        self._client = client
+        self._clock = clock
+        self._since: dict[str, Instant] = {}  # by uid
+        self._drivers: dict[str, tuple[Instant, bool]] = {}  # claim -> when asked, whether it needs the driver
+
+    async def find(self, pods: Iterable[Pod], drivers: frozenset[str]) -> tuple[list[Pod], bool]:
+        """Those of `pods` (on nodes without the driver) that need it; `drivers` are uids of the driver's DaemonSets.
+
+        The second answer: some are stuck but not for long enough, so look again soon.
+        """
+        now = self._clock()
+        those = [pod for pod in pods if stuck(pod)]
+        self._since = {pod.metadata.uid: self._since.get(pod.metadata.uid, now) for pod in those}
+        self._drivers = {key: one for key, one in self._drivers.items() if now - one[0] < REMEMBER_SECONDS}
+        found, soon, lookups = [], False, LOOKUPS_MOST
+        for pod in those:
+            if now - self._since[pod.metadata.uid] < STUCK_SECONDS:
+                soon = True
+                continue
+            if any(owner.uid in drivers for owner in pod.metadata.owner_references):
+                found.append(pod)
+                continue
+            for claim in _claims(pod):
+                if claim not in self._drivers and lookups <= 0:
+                    soon = True
+                    continue
+                lookups -= claim not in self._drivers
+                if await self._needs(claim, now):
+                    found.append(pod)
+                    break
+        return sorted(found, key=lambda pod: key_of(pod.metadata)), soon
+
+    async def _needs(self, claim: str, now: Instant) -> bool:
+        if claim not in self._drivers:
+            try:
+                self._drivers[claim] = (now, await self._ask(claim))
+            except (ApiError, Unreachable) as error:
+                log.debug("a claim could not be read", claim=claim, error=str(error))
+                return False  # not known: it is not named, and asked again
+        return self._drivers[claim][1]
+
+    async def _ask(self, claim: str) -> bool:
+        namespace, _, name = claim.partition("/")
+        bound = await self._client.get(CLAIM, name, namespace, type=_Claim)
+        if not bound.spec.volume_name:
+            return False
+        volume = await self._client.get(VOLUME, bound.spec.volume_name, type=_Volume)
+        csi = volume.spec.csi
+        return (csi is not None and csi.driver == CSI_DRIVER) or volume.spec.vsphere_volume is not None
+
+
+def _claims(pod: Pod) -> list[str]:
+    return [
+        f"{pod.metadata.namespace}/{one.persistent_volume_claim.claim_name}"
+        for one in pod.spec.volumes
+        if one.persistent_volume_claim is not None
+    ]

@@ -1,0 +1,66 @@
+"""The settings of join."""
+
+from __future__ import annotations
+
+import re
+
+from hostler.settings.model import AnySetting, Rule, Setting
+from hostler.settings.readers import PATH, SWITCH, Reader, seconds, whole
+
+ROOM = "join"
+_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+_ONE = re.compile(rf"system:serviceaccount:{_NAME}:{_NAME}|system:bootstrappers(:[a-z0-9:-]{{0,255}}[a-z0-9])?")
+
+
+def _read(text: str) -> tuple[str, ...]:
+    given = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not all(_ONE.fullmatch(word) for word in given):
+        raise ValueError
+    return given
+
+
+BOOTSTRAPPERS: Reader[tuple[str, ...]] = Reader(
+    "a comma-separated list of service accounts (system:serviceaccount:NAMESPACE:NAME) and groups of bootstrap tokens "
+    "(system:bootstrappers:...)",
+    _read,
+    ",".join,
+    metavar="A,B",
+)
+
+JOIN_BOOTSTRAPPERS = Setting(
+    "HOSTLER_JOIN_BOOTSTRAPPERS",
+    BOOTSTRAPPERS,
+    (
+        "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper",
+        "system:bootstrappers:kubeadm:default-node-token",
+    ),
+    "Who may ask for the certificate of a new node.",
+    ROOM,
+)
+JOIN_WINDOW_SECONDS = Setting(
+    "HOSTLER_JOIN_WINDOW_SECONDS",
+    seconds(60, most=7 * 86400),
+    7200.0,
+    "How long after its provisioning began a host may ask to become a node.",
+    ROOM,
+)
+JOIN_SERVING = Setting("HOSTLER_JOIN_SERVING", SWITCH, True, "Approve serving certificates of kubelets too.", ROOM)
+JOIN_PENDING_SLACK = Setting(
+    "HOSTLER_JOIN_PENDING_SLACK",
+    whole(0, 100_000),
+    100,
+    "Pending requests beyond the number of nodes or machines; more are a flood, and nothing is approved.",
+    ROOM,
+)
+JOIN_KUBELET_CA = Setting(
+    "HOSTLER_JOIN_KUBELET_CA",
+    PATH,
+    "",
+    "CA (PEM) of the certificates kubelets serve, to recognise renewals. Unset: that of ConfigMap kube-root-ca.crt.",
+    ROOM,
+)
+
+SETTINGS: tuple[AnySetting, ...] = (
+    JOIN_BOOTSTRAPPERS, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK, JOIN_KUBELET_CA,
+)  # fmt: skip
+RULES: tuple[Rule, ...] = ()

@@ -1,0 +1,351 @@
+"""New nodes on the real API server: real keys, real users, the real signer. Who is let in, and why anybody is not."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from socket import create_server
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from hostler.instant import iso
+from hostler.join.model import SERVING
+from hostler.sandbox import Sandbox
+from hostler.sandbox.build import Silent
+from hostler.sandbox.crds import install_crds
+from tests.real.arriving import (
+    allow_bootstrappers,
+    approved,
+    ask,
+    ask_client,
+    ask_serving,
+    body,
+    bootstrapper,
+    forget,
+    kubelet,
+    request,
+    signed,
+    with_token,
+)
+from tests.real.conftest import Eventually
+from tests.real.operating import Running, hostler, kubeconfig_as, operator
+from tests.unit.joining import CLIENT_USAGES, SERVING_USAGES, key, names_of, pem
+
+MakeNode = Callable[..., str]
+SLACK = 40
+
+
+@pytest.fixture(scope="module")
+def space(sandbox: Sandbox) -> Iterator[str]:
+    name = f"join-{os.urandom(4).hex()}"
+    sandbox.kubectl("create", "namespace", name)
+    yield name
+    sandbox.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def running(sandbox: Sandbox, space: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One operator for the whole file."""
+    assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
+    install_crds(sandbox, ("metal3",), Silent())
+    allow_bootstrappers(sandbox)
+    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    forget(sandbox)
+    folder = tmp_path_factory.mktemp("join")
+    with operator(sandbox, folder, space, "--only", "join", "--join-pending-slack", str(SLACK)) as started:
+        started.said("leading")
+        yield started
+    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "clusterrolebinding", "test-node-bootstrapper", "--ignore-not-found")
+
+
+@pytest.fixture(autouse=True)
+def tidy(sandbox: Sandbox, running: Running) -> Iterator[None]:
+    yield
+    forget(sandbox)
+
+
+@pytest.fixture
+def boot(sandbox: Sandbox, tmp_path: Path) -> Path:
+    """The OpenShift bootstrapper, with exactly its three groups."""
+    return bootstrapper(sandbox, tmp_path)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"w-{os.urandom(4).hex()}"
+
+
+def expect(box: Sandbox, host: str, *flags: str) -> None:
+    done = hostler(box.kubeconfig, "join", "expect", host, *flags)
+    assert done.returncode == 0, done.stderr
+
+
+def why(box: Sandbox, running: Running, csr: str, eventually: Eventually) -> str:
+    """What the operator thinks of a request; it has judged it once it can say."""
+
+    def explained() -> str:
+        try:
+            with urllib.request.urlopen(f"{running.url}/v1/explain/csr/{csr}", timeout=10) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError:
+            return ""  # not judged yet
+
+    return eventually(explained, 60, f"a verdict on {csr}")
+
+
+def test_a_host_comes_in_once(
+    sandbox: Sandbox, running: Running, boot: Path, name: str, space: str, tmp_path: Path, make_node: MakeNode,
+    eventually: Eventually,
+) -> None:  # fmt: skip
+    """Expected, let in, signed; its serving certificate; and nobody else under its name."""
+    early = ask_client(boot, name)
+    assert f"nobody expects a node named {name}" in why(sandbox, running, early, eventually)
+    assert not approved(sandbox, early)
+    forget(sandbox, [early])
+    expect(sandbox, name, "--address", "10.99.0.1")
+    csr = ask_client(boot, name)
+    certificate = x509.load_pem_x509_certificate(eventually(lambda: signed(sandbox, csr), 60, "the signer's word"))
+    (common,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    assert common.value == f"system:node:{name}"
+    (condition,) = request(sandbox, csr)["status"]["conditions"]
+    assert condition["reason"] == "HostlerJoin"
+    remembered = sandbox.get("configmap", "hostler-join", "-n", space)["data"]
+    assert json.loads(remembered[name])["csr"] == csr
+
+    replay = ask_client(boot, name, key=key(1))
+    assert "was let in by" in why(sandbox, running, replay, eventually)
+    make_node(name, internal_ip="10.99.0.1")
+    own = kubelet(sandbox, tmp_path, name)
+    serving = ask_serving(own, name, name, "10.99.0.1")
+    eventually(lambda: signed(sandbox, serving), 60, "its serving certificate")
+    stranger = ask_serving(own, name, name, "10.99.0.77")
+    assert "10.99.0.77 is not among the addresses" in why(sandbox, running, stranger, eventually)
+    another = ask_client(boot, name, key=key(2))
+    assert f"there is a node {name} already" in why(sandbox, running, another, eventually)
+    assert not any(approved(sandbox, one) for one in (replay, stranger, another))
+    shown = hostler(sandbox.kubeconfig, "explain", f"csr/{stranger}", "--operator", running.url).stdout
+    assert "its own names: does not hold" in shown
+
+
+def test_every_other_shape_is_ignored_with_a_reason(
+    sandbox: Sandbox, running: Running, boot: Path, name: str, tmp_path: Path, make_node: MakeNode,
+    eventually: Eventually,
+) -> None:  # fmt: skip
+    expect(sandbox, name)
+    there = make_node(internal_ip="10.99.1.1")
+    nobody = kubeconfig_as(sandbox, tmp_path, "mallory")
+    wrong = {
+        "a name in it": (boot, body(pem(name, sans=names_of(name)))),
+        "two organisations": (boot, body(pem(name, organisations=("system:nodes", "system:masters")))),
+        "another organisation": (boot, body(pem(name, organisations=("system:masters",)))),
+        "a person": (boot, body(pem(common="admin"))),
+        "server auth": (boot, body(pem(name), usages=("digital signature", "key encipherment", "server auth"))),
+        "one usage more": (boot, body(pem(name), usages=(*CLIENT_USAGES, "cert sign"))),
+        "another label": (boot, body(pem(name).replace(b"CERTIFICATE REQUEST", b"NEW CERTIFICATE REQUEST"))),
+        "text around": (boot, body(b"hello\n" + pem(name))),
+        "a small key": (boot, body(_small(name))),
+        "somebody else": (nobody, body(pem(name))),
+        "another node's serving": (nobody, body(pem(there, sans=names_of(there)), SERVING, SERVING_USAGES)),
+        "no names to serve": (
+            kubelet(sandbox, tmp_path, there), body(pem(there), SERVING, ("digital signature", "server auth")),
+        ),
+    }  # fmt: skip
+    refused, made = [], {}
+    for label, (who, given) in wrong.items():
+        try:
+            made[label] = ask(who, given)[0]
+        except Exception as error:  # noqa: BLE001  the API server itself refuses some shapes
+            refused.append((label, str(error)))
+    assert len(made) >= 7, refused
+    shown = json.loads(
+        eventually(
+            lambda: hostler(sandbox.kubeconfig, "join", "csrs", "-o", "json", "--join-pending-slack", "9999").stdout,
+            60,
+            "the list",
+        )
+    )
+    verdicts = {one["name"]: one for one in shown}
+    for label, csr in made.items():
+        assert verdicts[csr]["verdict"] == "ignore", (label, verdicts[csr])
+        assert "Ignored" in why(sandbox, running, csr, eventually), label
+        assert not approved(sandbox, csr), label
+    done = hostler(sandbox.kubeconfig, "join", "approve", made["two organisations"], "--yes")
+    assert done.returncode == 5
+    assert "is not approved" in done.stderr
+
+
+def _small(node: str) -> bytes:
+    from tests.unit.joining import rsa_key
+
+    return pem(node, key=rsa_key(1024))
+
+
+def test_windows_inventory_and_the_stop_button(
+    sandbox: Sandbox, running: Running, boot: Path, name: str, eventually: Eventually
+) -> None:
+    expect(sandbox, f"{name}-late", "--for", "1s")
+    host = {
+        "apiVersion": "metal3.io/v1alpha1",
+        "kind": "BareMetalHost",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"online": True},
+    }
+    sandbox.apply(host)
+    time.sleep(13)  # a second of the window, and the slack of ten
+    late, idle = ask_client(boot, f"{name}-late"), ask_client(boot, name)
+    assert "was expected until" in why(sandbox, running, late, eventually)
+    assert "is not being provisioned" in why(sandbox, running, idle, eventually)
+    assert hostler(sandbox.kubeconfig, "pause", "--why", "a look").returncode == 0
+    began = {"provisioning": {"state": "provisioning"}, "operationHistory": {"provision": {"start": iso(time.time())}}}
+    sandbox.kubectl(
+        "patch", "bmh", name, "-n", "default", "--subresource=status", "--type=merge", "-p",
+        json.dumps({"status": began}),
+    )  # fmt: skip
+    eventually(lambda: "Every rule" in why(sandbox, running, idle, eventually), 60, "it would be approved")
+    assert "heldBack" in why(sandbox, running, idle, eventually)
+    assert not approved(sandbox, idle), "nothing while paused"
+    assert hostler(sandbox.kubeconfig, "resume").returncode == 0
+    eventually(lambda: signed(sandbox, idle), 60, "let in once it goes on")
+    assert not approved(sandbox, late)
+    sandbox.kubectl("delete", "bmh", name, "-n", "default", "--wait=false")
+
+
+def test_a_bootstrap_token_of_cloud_init(
+    sandbox: Sandbox, running: Running, name: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    """The token in the file is real, is enough to ask, and ends."""
+    out = tmp_path / "user-data"
+    done = hostler(
+        sandbox.kubeconfig, "join", "cloud-init", name, "--for", "30m", "--label", "rack=a1", "--out", str(out)
+    )
+    assert done.returncode == 0, done.stderr
+    assert out.stat().st_mode & 0o77 == 0
+    read = yaml.safe_load(out.read_text())
+    assert out.read_text().startswith("#cloud-config\n")
+    (file,) = read["write_files"]
+    config = yaml.safe_load(base64.b64decode(file["content"]))
+    discovery = config["discovery"]["bootstrapToken"]
+    token = discovery["token"]
+    secret = sandbox.get("secret", f"bootstrap-token-{token[:6]}", "-n", "kube-system")
+    assert base64.b64decode(secret["data"]["expiration"]).decode() > iso(time.time() + 1700)
+    assert config["nodeRegistration"]["kubeletExtraArgs"] == [{"name": "node-labels", "value": "rack=a1"}]
+    csr = ask_client(with_token(sandbox, tmp_path, token), name)
+    eventually(lambda: signed(sandbox, csr), 60, "approved by its token")
+    assert request(sandbox, csr)["spec"]["username"] == f"system:bootstrap:{token[:6]}"
+    sandbox.kubectl("delete", "secret", f"bootstrap-token-{token[:6]}", "-n", "kube-system")
+
+
+def test_rivals_for_one_name_are_left_to_a_person(
+    sandbox: Sandbox, running: Running, boot: Path, name: str, eventually: Eventually
+) -> None:
+    assert hostler(sandbox.kubeconfig, "pause", "--why", "both shall be there").returncode == 0
+    expect(sandbox, name)
+    one, other = ask_client(boot, name), ask_client(boot, name, key=key(1))
+    eventually(lambda: "only one can be that host" in why(sandbox, running, one, eventually), 60, "contested")
+    assert hostler(sandbox.kubeconfig, "resume").returncode == 0
+    assert "only one can be that host" in why(sandbox, running, other, eventually)
+    assert not approved(sandbox, one)
+    assert not approved(sandbox, other)
+    done = hostler(sandbox.kubeconfig, "join", "approve", one, "--yes", "--namespace", running.user.split("-", 1)[1])
+    assert done.returncode == 0, done.stderr
+    assert "contested" in done.stderr
+    eventually(lambda: signed(sandbox, one), 60, "by hand")
+    eventually(lambda: "was let in by" in why(sandbox, running, other, eventually), 60, "written down, too")
+
+
+def test_a_flood_stops_everything_and_is_said(
+    sandbox: Sandbox, running: Running, boot: Path, name: str, eventually: Eventually
+) -> None:
+    nodes = len(sandbox.read("/api/v1/nodes")["items"])
+    assert hostler(sandbox.kubeconfig, "pause", "--why", "the flood shall be there first").returncode == 0
+    ask(boot, *(body(pem(f"{name}-{number}")) for number in range(nodes + SLACK + 5)))
+    expect(sandbox, name)
+    good = ask_client(boot, name)
+    assert hostler(sandbox.kubeconfig, "resume").returncode == 0
+
+    def flood() -> str:
+        listed = sandbox.get("fleet", "cluster").get("status", {}).get("conditions", [])
+        return next((one["status"] for one in listed if one["type"] == "JoinFlood"), "")
+
+    eventually(lambda: flood() == "True", 60, "the alarm")
+    assert "a flood" in why(sandbox, running, good, eventually)
+    assert not approved(sandbox, good)
+    others = [
+        one["metadata"]["name"]
+        for one in sandbox.read("/apis/certificates.k8s.io/v1/certificatesigningrequests")["items"]
+        if one["metadata"]["name"] != good
+    ]
+    forget(sandbox, others)
+    eventually(lambda: approved(sandbox, good), 90, "then it goes on")
+    eventually(lambda: flood() == "False", 60, "the alarm ends")
+
+
+@contextmanager
+def serving_kubelet(certificate: bytes, folder: Path) -> Iterator[int]:
+    """A kubelet's TLS port with this certificate."""
+    cert, private = folder / "kubelet.crt", folder / "kubelet.key"
+    cert.write_bytes(certificate)
+    private.write_bytes(key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert, private)
+    with create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.2)
+        ended = threading.Event()
+
+        def answer() -> None:
+            while not ended.is_set():
+                try:
+                    connection, _ = listening.accept()
+                except TimeoutError:
+                    continue
+                connection.settimeout(5)
+                try:
+                    with context.wrap_socket(connection, server_side=True) as wrapped:
+                        wrapped.recv(1)
+                except OSError:
+                    connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield int(listening.getsockname()[1])
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_a_renewal_is_known_by_the_live_certificate(
+    sandbox: Sandbox, running: Running, name: str, tmp_path: Path, make_node: MakeNode, eventually: Eventually
+) -> None:
+    """Names the node does not list: by hand the first time; renewed while its kubelet serves the very same names."""
+    node = make_node(name, internal_ip="127.0.0.1")
+    own, alias = kubelet(sandbox, tmp_path, node), f"{name}.example.org"
+    first = ask_serving(own, node, alias)
+    assert "does not answer" in why(sandbox, running, first, eventually)
+    assert not approved(sandbox, first)
+    refused = hostler(sandbox.kubeconfig, "join", "approve", first)
+    assert refused.returncode != 0, "nobody said yes"
+    assert hostler(sandbox.kubeconfig, "join", "approve", first, "--yes").returncode == 0
+    certificate = eventually(lambda: signed(sandbox, first), 60, "signed")
+    with serving_kubelet(certificate, tmp_path) as port:
+        endpoint = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}
+        sandbox.kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", json.dumps(endpoint))
+        renewed = ask_serving(own, node, alias)
+        eventually(lambda: signed(sandbox, renewed), 60, f"the renewal: {why(sandbox, running, renewed, eventually)}")
+        more = ask_serving(own, node, alias, f"more.{name}.example.org")
+        assert "has other names" in why(sandbox, running, more, eventually)
+        assert not approved(sandbox, more)

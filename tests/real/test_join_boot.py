@@ -1,0 +1,180 @@
+"""What new machines boot with: every config passes the real Ignition; what is served is what the hash says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import ssl
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from socket import create_server
+
+import pytest
+
+from hostler.join import ignition
+from hostler.sandbox import Sandbox
+from tests.real.operating import environment, hostler
+from tests.real.test_ingress_install import ignited
+from tests.unit.kube_pki import Authority, Pair
+
+SECRETS = "openshift-machine-api"
+
+
+@contextmanager
+def config_server(pair: Pair, folder: Path) -> Iterator[int]:
+    """A machine config server, as far as its certificate goes."""
+    (folder / "mcs.crt").write_bytes(pair.certificate)
+    (folder / "mcs.key").write_bytes(pair.key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "mcs.crt", folder / "mcs.key")
+    ended = threading.Event()
+    with create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.2)
+
+        def answer() -> None:
+            while not ended.is_set():
+                try:
+                    connection, _ = listening.accept()
+                except TimeoutError:
+                    continue
+                connection.settimeout(5)
+                try:
+                    with context.wrap_socket(connection, server_side=True) as wrapped:
+                        wrapped.recv(1)
+                except OSError:
+                    connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield int(listening.getsockname()[1])
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_every_pointer_passes_the_real_validator(tmp_path: Path) -> None:
+    ca = Authority("root").certificate
+    both = ca + Authority("next").certificate
+    servers = {
+        "name": ignition.server_of("ocp.example.org"),
+        "vip": ignition.server_of("ocp.example.org", "192.0.2.7"),
+        "vip6": ignition.server_of("ocp.example.org", "2001:db8::7"),
+    }
+    files = []
+    for label, server in servers.items():
+        for number, bundle in enumerate((ca, both)):
+            path = tmp_path / f"{label}-{number}.ign"
+            path.write_bytes(ignition.written(ignition.pointer(server, bundle)))
+            files.append(path)
+    assert [(one["valid"], one["report"]) for one in ignited(*files)] == [(True, "")] * len(files)
+
+
+@pytest.fixture
+def pointer(sandbox: Sandbox, tmp_path: Path) -> Iterator[Authority]:
+    """The Secret a live cluster has, with a machine config server that answers."""
+    root = Authority("machine config server")
+    sandbox.kubectl("create", "namespace", SECRETS, check=False)
+    with config_server(root.issue("mcs", "127.0.0.1"), tmp_path) as port:
+        config = ignition.written(ignition.pointer(f"127.0.0.1:{port}", root.certificate))
+        data = {"userData": base64.b64encode(config).decode()}
+        meta = {"name": "worker-user-data-managed", "namespace": SECRETS}
+        sandbox.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
+        yield root
+    sandbox.kubectl("delete", "secret", "worker-user-data-managed", "-n", SECRETS)
+
+
+def test_the_cluster_s_own_pointer_is_checked_and_written(sandbox: Sandbox, pointer: Authority, tmp_path: Path) -> None:
+    out = tmp_path / "worker.ign"
+    done = hostler(sandbox.kubeconfig, "join", "ignition", "--out", str(out), "--device", "/dev/nvme0n1")
+    assert done.returncode == 0, done.stderr
+    assert out.stat().st_mode & 0o77 == 0
+    assert ignited(out)[0]["valid"]
+    assert f"coreos-installer install /dev/nvme0n1 --ignition-file={out} --platform=metal" in done.stderr
+    again = hostler(sandbox.kubeconfig, "join", "ignition", "--out", str(out))
+    assert again.returncode == 5
+    assert "there already" in again.stderr
+    printed = hostler(sandbox.kubeconfig, "join", "ignition")
+    assert printed.stdout.encode().strip() == out.read_bytes().strip()
+
+
+def test_a_ca_that_is_not_the_server_s_is_refused(sandbox: Sandbox, pointer: Authority, tmp_path: Path) -> None:
+    other = tmp_path / "other.pem"
+    other.write_bytes(Authority("another").certificate)
+    stored = json.loads(
+        base64.b64decode(sandbox.get("secret", "worker-user-data-managed", "-n", SECRETS)["data"]["userData"])
+    )
+    server, _ = ignition.read_pointer(stored)
+    words = ("join", "ignition", "--root-ca", str(other), "--server", server)
+    refused = hostler(sandbox.kubeconfig, *words)
+    assert refused.returncode == 5
+    assert "does not serve a certificate of the CA" in refused.stderr
+    assert hostler(sandbox.kubeconfig, *words, "--no-check").returncode == 0
+    for wrong in (("--root-ca", str(other)), ("--server", server)):
+        assert hostler(sandbox.kubeconfig, "join", "ignition", *wrong).returncode == 2
+
+
+def test_without_a_pointer_nothing_is_made_up(sandbox: Sandbox) -> None:
+    done = hostler(sandbox.kubeconfig, "join", "ignition")
+    assert done.returncode == 5
+    assert "worker-user-data-managed" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("https", [False, True])
+def test_what_is_served_is_what_the_hash_says(sandbox: Sandbox, tmp_path: Path, https: bool) -> None:
+    root = Authority("root")
+    (tmp_path / "ca.pem").write_bytes(root.certificate)
+    words = ["join", "serve", "--root-ca", str(tmp_path / "ca.pem"), "--server", "mcs.example.org:22623", "--no-check"]
+    words += ["--listen", "127.0.0.1:0", "--times", "1", "--for", "60s"]
+    if https:
+        pair = root.issue("localhost", "127.0.0.1")
+        (tmp_path / "tls.crt").write_bytes(pair.certificate)
+        (tmp_path / "tls.key").write_bytes(pair.key)
+        words += ["--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hostler", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment(sandbox.kubeconfig), cwd=tmp_path,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert ("--insecure-ignition" in line) is not https
+        found = re.search(r"--ignition-url=(\S+) --ignition-hash=sha512-(\S+) --platform=metal", line)
+        assert found is not None, line
+        trust = ssl.create_default_context(cafile=tmp_path / "ca.pem") if https else None
+        nowhere = found[1].rpartition("/")[0][:-4] + "aaaa/worker.ign"
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(nowhere, timeout=10, context=trust).close()
+        with urllib.request.urlopen(found[1], timeout=10, context=trust) as answer:
+            content = answer.read()
+        assert hashlib.sha512(content).hexdigest() == found[2]
+        path = tmp_path / "fetched.ign"
+        path.write_bytes(content)
+        assert ignited(path)[0]["valid"]
+        assert process.wait(30) == 0, "once was all it may be fetched"
+        assert process.stderr is not None
+        assert "fetched 1 times" in process.stderr.read()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def test_the_guide_knows_the_cluster(sandbox: Sandbox) -> None:
+    done = hostler(sandbox.kubeconfig, "join", "guide", f"w-{os.urandom(2).hex()}")
+    assert done.returncode == 0, done.stderr
+    assert "7. Its" in done.stdout
+    assert "hostler join" in done.stdout

@@ -1,0 +1,376 @@
+"""Bare metal beside vSphere on the real API server, scheduler, DaemonSet controller and a real vCenter simulator."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hostler.host.platform import UNINITIALIZED
+from hostler.sandbox import Sandbox
+from hostler.sandbox.build import Silent
+from hostler.sandbox.crds import install_crds
+from hostler.sandbox.fleet import Taint
+from tests.real.conftest import Eventually
+from tests.real.operating import Running, hostler, operator
+from tests.real.platforming import (
+    DRIVER,
+    INSTANCE_TYPE,
+    METAL_ANNOTATIONS,
+    METAL_LABELS,
+    SPACE,
+    STORY,
+    VSPHERE_LABELS,
+    clean,
+    daemon_set,
+    fleet_conditions,
+    pods_on,
+    prepare,
+    required,
+    rules_in_force,
+    set_targets,
+    statuses,
+    terms,
+)
+from tests.real.vsphere_world import PASSWORD, USER, Simulator
+
+MakeNode = Callable[..., str]
+RULE = {"key": INSTANCE_TYPE, "operator": "Exists"}
+SEED_UUID = "42100fe1-0a04-9eb7-1b73-9a3d4578b557"
+ZONE = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]}
+GRACE = 4
+
+
+def uuid(number: int) -> str:
+    return f"4206e4b5-0d3a-1d0f-86a1-2c1b6d9b{number:04d}"
+
+
+VMS = {
+    "master-0": {"host": "esx1", "uuid": uuid(0)},
+    "master-1": {"host": "esx1", "uuid": uuid(1)},
+    "master-2": {"host": "esx1", "uuid": SEED_UUID},
+    "old-hardware": {"host": "esx1", "uuid": uuid(3), "hardwareVersion": "vmx-14"},
+    "old-esxi": {"host": "esx2", "uuid": uuid(4)},
+    "older-esxi": {"host": "esx3", "uuid": uuid(5)},
+    "waiting": {"host": "esx1", "uuid": uuid(6)},
+}
+INVENTORY = {
+    "datacenters": [
+        {
+            "name": "dc1",
+            "clusters": [
+                {
+                    "name": "c",
+                    "hosts": [
+                        {"name": "esx1"},
+                        {"name": "esx2", "version": "7.0.1"},
+                        {"name": "esx3", "version": "6.7.0"},
+                    ],
+                }
+            ],
+            "vms": [{"name": name, **fields} for name, fields in VMS.items()],
+        }
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
+    world = Simulator(tmp_path_factory.mktemp("vcenter"), INVENTORY)
+    world.start()
+    yield world
+    world.kill()
+
+
+@pytest.fixture(scope="module")
+def running(sandbox: Sandbox, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One operator for the whole file, with two vCenters: the sandbox's own, and one with the seed's VMs."""
+    folder = tmp_path_factory.mktemp("platform")
+    assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
+    install_crds(sandbox, ("openshift",), Silent())
+    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.apply({"apiVersion": "hostler.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "cluster"}, "spec": {}})
+    prepare(sandbox)
+    own = sandbox.vcenter
+    seeds = {"host": f"127.0.0.1:{simulator.port}", "user": USER, "password": PASSWORD}
+    listed = [
+        {"host": f"{own['host']}:{own['port']}", "user": own["user"], "password": own["password"],
+         "caBundle": own["ca_bundle"]},
+        {**seeds, "caBundle": simulator.state["ca_bundle"]},
+    ]  # fmt: skip
+    (folder / "vcenters.yaml").write_text(yaml.safe_dump({"vcenters": listed}))
+    name = f"platform-{os.urandom(4).hex()}"
+    sandbox.kubectl("create", "namespace", name)
+    flags = ("--only", "platform", "--vcenters-file", str(folder / "vcenters.yaml"))
+    with operator(sandbox, folder, name, *flags, "--uninitialised-grace-seconds", str(GRACE)) as started:
+        started.said("leading")
+        yield started
+    clean(sandbox)
+    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "namespace", name, SPACE, "--wait=false")
+
+
+@pytest.fixture(autouse=True)
+def tidy(sandbox: Sandbox, running: Running) -> Iterator[None]:
+    yield
+    sandbox.kubectl("delete", "daemonsets,pods,pvc", "--all", "-n", SPACE, "--force", "--grace-period=0")
+    set_targets(sandbox, None)
+
+
+@pytest.fixture
+def story() -> str:
+    return f"s-{os.urandom(3).hex()}"
+
+
+@pytest.fixture
+def masters(make_node: MakeNode, story: str) -> list[str]:
+    """The seed's three masters: VMs of the second vCenter, with the labels its cloud provider sets."""
+    return [
+        make_node(
+            f"{story}-master-{number}", roles=["control-plane", "master", "worker"],
+            labels={**VSPHERE_LABELS, STORY: story}, provider_id=f"vsphere://{VMS[f'master-{number}']['uuid']}",
+        )
+        for number in range(3)
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def metal(make_node: MakeNode, story: str) -> str:
+    """The seed's bare metal node: no providerID, no instance type."""
+    return make_node(
+        f"{story}-bm", roles=["worker"], labels={**METAL_LABELS, STORY: story}, annotations=METAL_ANNOTATIONS,
+        provider_id="",
+    )  # fmt: skip
+
+
+def replace_driver(box: Sandbox, body: dict[str, Any]) -> dict[str, Any]:
+    """Overwrite it whole, as `helm upgrade --force` does; the answer is what the API server keeps."""
+    for _ in range(20):  # kubectl reads the version first; its controller may write in between
+        if answer := box.kubectl("replace", "-f", "-", "-o", "json", input=json.dumps(body), check=False):
+            return dict(json.loads(answer))
+    raise AssertionError("kubectl replace met a conflict each time")
+
+
+def test_the_seeds_cluster(
+    sandbox: Sandbox, running: Running, masters: list[str], metal: str, story: str, eventually: Eventually
+) -> None:
+    """Without the guard the driver crashes on the bare metal node for ever; with it, it never runs there."""
+    everywhere = {"namespace": SPACE, "name": DRIVER, "key": "kubernetes.io/os"}
+    set_targets(sandbox, [everywhere])
+    eventually(lambda: rules_in_force(sandbox) == ["kubernetes.io/os"], 60, "the guard is off")
+    sandbox.apply(daemon_set(story, crash_on=metal))
+    eventually(lambda: pods_on(sandbox) == sorted([*masters, metal]), 60, "the driver is on every node")
+    eventually(lambda: statuses(sandbox).get("Progressing") == "True", 60, "Progressing")
+    assert "3 of 4 pods available" in fleet_conditions(sandbox)["Progressing"]["message"]
+    eventually(lambda: statuses(sandbox).get("PodsStranded") == "True", 60, "the crashing pod is named")
+    assert metal in fleet_conditions(sandbox)["PodsStranded"]["message"]
+
+    set_targets(sandbox, None)  # the default rule: the guard is on
+    eventually(lambda: pods_on(sandbox) == sorted(masters), 60, "the driver left the bare metal node")
+    well = {"Available": "True", "Progressing": "False", "Degraded": "False", "Upgradeable": "True",
+            "PodsStranded": "False"}  # fmt: skip
+    eventually(lambda: statuses(sandbox) == well, 60, f"all is well: {fleet_conditions(sandbox)}")
+    assert "admission policy" in fleet_conditions(sandbox)["Available"]["message"]
+    kept = sandbox.get("clusteroperators.config.openshift.io", "hostler-platform")["status"]["conditions"]
+    assert {one["type"]: one["status"] for one in kept} == {k: v for k, v in well.items() if k != "PodsStranded"}
+
+    sandbox.kubectl("delete", "pods", "--all", "-n", SPACE, "--force", "--grace-period=0")
+    eventually(lambda: pods_on(sandbox) == sorted(masters), 60, "and never comes back there")
+    said = hostler(sandbox.kubeconfig, "explain", f"node/{metal}", "--operator", running.url).stdout
+    assert "kept off" in said
+    assert f"{metal} is foreign" in said
+    said = hostler(sandbox.kubeconfig, "explain", f"node/{masters[2]}", "--operator", running.url).stdout
+    assert "Passed" in said
+    assert "may run here" in said
+
+
+def test_an_overwrite_never_loses_the_rule(
+    sandbox: Sandbox, running: Running, masters: list[str], metal: str, story: str, eventually: Eventually
+) -> None:
+    """The rule is in the answer of every write, so there is no moment without it."""
+    eventually(lambda: rules_in_force(sandbox) == [INSTANCE_TYPE], 60, "the policy")
+    sandbox.apply(daemon_set(story))
+    eventually(lambda: terms(sandbox) == [{"matchExpressions": [RULE]}], 60, "the rule")
+    for number in range(8):
+        kept = replace_driver(sandbox, daemon_set(story, image=f"csi:{number}"))
+        assert required(kept) == [{"matchExpressions": [RULE]}], number
+        assert metal not in pods_on(sandbox)
+    assert fleet_conditions(sandbox)["Degraded"]["status"] == "False"
+
+
+def test_a_users_own_terms_are_kept(sandbox: Sandbox, running: Running, story: str, eventually: Eventually) -> None:
+    """Every shape of affinity, through the admission policy and by the same rule in Python."""
+    name = {"key": "metadata.name", "operator": "In", "values": ["x"]}
+
+    def node_affinity(*listed: dict[str, Any]) -> dict[str, Any]:
+        return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(listed)}}}
+
+    eventually(lambda: rules_in_force(sandbox) == [INSTANCE_TYPE], 60, "the policy")
+    shapes: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
+        ({"podAntiAffinity": {}}, [{"matchExpressions": [RULE]}]),
+        ({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}, [{"matchExpressions": [RULE]}]),
+        (node_affinity({"matchExpressions": [ZONE]}), [{"matchExpressions": [ZONE, RULE]}]),
+        (
+            node_affinity({"matchExpressions": [ZONE]}, {"matchFields": [name]}, {"matchExpressions": [RULE, ZONE]}),
+            [
+                {"matchExpressions": [ZONE, RULE]},
+                {"matchFields": [name], "matchExpressions": [RULE]},
+                {"matchExpressions": [RULE, ZONE]},
+            ],
+        ),
+        (node_affinity({}, {"matchExpressions": [ZONE]}), [{}, {"matchExpressions": [ZONE, RULE]}]),
+    ]
+    sandbox.apply(daemon_set(story))
+    eventually(lambda: terms(sandbox), 60, "the rule")
+    for given, wanted in shapes:
+        assert required(replace_driver(sandbox, daemon_set(story, affinity=given))) == wanted
+
+
+def test_nodes_are_checked_and_all_failing_ones_named(
+    sandbox: Sandbox, running: Running, simulator: Simulator, masters: list[str], make_node: MakeNode, story: str,
+    eventually: Eventually,
+) -> None:  # fmt: skip
+    sandbox.apply(daemon_set(story))
+    eventually(lambda: statuses(sandbox).get("Upgradeable") == "True", 60, "all pass")
+    for vm in ("old-hardware", "old-esxi", "older-esxi"):
+        make_node(f"{story}-{vm}", labels=VSPHERE_LABELS, provider_id=f"vsphere://{VMS[vm]['uuid']}")
+    make_node(f"{story}-gone", labels=VSPHERE_LABELS, provider_id=f"vsphere://{uuid(99)}")
+
+    def said(type: str) -> str:
+        return fleet_conditions(sandbox).get(type, {}).get("message", "")
+
+    eventually(lambda: f"{story}-gone" in said("Degraded"), 60, "after the grace, a missing VM is named")
+    for word in ("older-esxi", "old-hardware", "gone"):
+        assert f"{story}-{word}" in said("Degraded")
+    assert f"{story}-old-esxi" not in said("Degraded"), "7.0.1 only blocks an upgrade"
+    assert f"ESXi below 7.0.2: {story}-old-esxi" in said("Upgradeable")
+    assert statuses(sandbox)["Upgradeable"] == "False"
+    simulator.kill()
+    try:
+        eventually(lambda: statuses(sandbox)["Upgradeable"] == "Unknown", 90, "vCenter does not answer")
+        assert f"{story}-gone" in said("Upgradeable"), "the last answer is kept"
+        assert "since 20" in said("Upgradeable")
+        assert statuses(sandbox)["Degraded"] == "True"
+    finally:
+        simulator.start()
+    eventually(lambda: statuses(sandbox)["Upgradeable"] == "False", 120, "it answers again")
+
+
+def test_a_taint_nobody_will_remove_goes_and_another_stays(
+    sandbox: Sandbox, running: Running, make_node: MakeNode, story: str, eventually: Eventually
+) -> None:
+    taint = Taint(key=UNINITIALIZED, value="true", effect="NoSchedule")
+    foreign = make_node(f"{story}-bm", provider_id="", taints=[taint])
+    coming = make_node(f"{story}-vm", provider_id="", taints=[taint], system_uuid=uuid(6))
+
+    def taints(node: str) -> set[str]:
+        return {one["key"] for one in sandbox.read(f"/api/v1/nodes/{node}")["spec"].get("taints", [])}
+
+    assert UNINITIALIZED in taints(foreign)
+    eventually(lambda: UNINITIALIZED not in taints(foreign), 60, "the stale taint is gone")
+    assert "hostler.dev/test" in taints(foreign), "other taints stay"
+    assert UNINITIALIZED in taints(coming), "a VM's cloud provider may yet come"
+    events = sandbox.read("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    eventually(
+        lambda: any(
+            one["reason"] == "TaintRemoved" and one["regarding"]["name"] == foreign
+            for one in sandbox.read("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+        ),
+        30,
+        f"an event, beside {len(events)} others",
+    )
+
+
+def test_a_rule_that_leaves_no_node_or_takes_the_driver_from_its_own_is_said(
+    sandbox: Sandbox, running: Running, make_node: MakeNode, story: str, eventually: Eventually
+) -> None:
+    bare = make_node(f"{story}-vm", labels={STORY: story}, provider_id=f"vsphere://{SEED_UUID}")
+    set_targets(sandbox, [])
+    eventually(lambda: rules_in_force(sandbox) == [], 60, "no target, no policy")
+    sandbox.apply(daemon_set(story))
+    eventually(lambda: pods_on(sandbox) == [bare], 60, "the driver runs on a VM that lacks the label")
+    set_targets(sandbox, None)
+    eventually(lambda: statuses(sandbox).get("Degraded") == "True", 60, "the rule is held back")
+    assert bare in fleet_conditions(sandbox)["Degraded"]["message"]
+    assert terms(sandbox) == []
+    assert pods_on(sandbox) == [bare], "nothing was taken away"
+    reasons = {one["reason"] for one in sandbox.read(f"/apis/events.k8s.io/v1/namespaces/{SPACE}/events")["items"]}
+    assert "NoEligibleNode" in reasons
+    sandbox.kubectl("label", "node", bare, f"{INSTANCE_TYPE}=vsphere-vm.cpu-8")
+    eventually(lambda: terms(sandbox) == [{"matchExpressions": [RULE]}], 60, "with the label the rule goes in")
+    eventually(lambda: pods_on(sandbox) == [bare], 60, "and the driver stays")
+
+
+def test_pods_with_a_vsphere_volume_on_a_foreign_node_are_named(
+    sandbox: Sandbox, running: Running, metal: str, story: str, eventually: Eventually
+) -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeName": story}
+    volume = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "",
+              "csi": {"driver": "csi.vsphere.vmware.com", "volumeHandle": "v"},
+              "claimRef": {"namespace": SPACE, "name": story}}  # fmt: skip
+    pod = {"nodeName": metal, "containers": [{"name": "c", "image": "i"}],
+           "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": story}}]}  # fmt: skip
+    left = {"sandbox.hostler.dev/kubelet": "ignore"}
+    sandbox.apply(
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": story}, "spec": volume},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": story, "namespace": SPACE},
+         "spec": {**claim, "storageClassName": ""}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": story, "namespace": SPACE, "annotations": left},
+         "spec": pod},
+    )  # fmt: skip
+    try:
+        eventually(
+            lambda: f"{SPACE}/{story} on {metal}" in fleet_conditions(sandbox)["PodsStranded"]["message"], 60, "named"
+        )
+    finally:
+        sandbox.kubectl("delete", "pod", story, "-n", SPACE, "--force", "--grace-period=0")
+        sandbox.kubectl("delete", "pv", story, "--wait=false")
+    eventually(lambda: statuses(sandbox)["PodsStranded"] == "False", 60, "gone")
+
+
+def test_status_needs_no_operator(
+    sandbox: Sandbox, running: Running, masters: list[str], metal: str, story: str, eventually: Eventually
+) -> None:
+    sandbox.apply(daemon_set(story))
+    eventually(lambda: terms(sandbox), 60, "the rule")
+    eventually(lambda: statuses(sandbox).get("Upgradeable") == "True", 60, "checked")
+    shown = hostler(sandbox.kubeconfig, "platform", "status")
+    assert shown.returncode == 0, shown.stderr
+    for word in (metal, "foreign", f"{SPACE}/{DRIVER}", "in place", "admission policy", "Upgradeable"):
+        assert word in shown.stdout, word
+    told = json.loads(hostler(sandbox.kubeconfig, "platform", "status", "-o", "json").stdout)
+    (driver,) = [one for one in told["daemonSets"] if one["name"] == f"{SPACE}/{DRIVER}"]
+    assert driver["mayRunOn"] == sorted(masters)
+    assert driver["keptOff"] == [metal]
+
+
+def test_without_the_policy_it_is_restored_and_a_fight_is_named(
+    sandbox: Sandbox, running: Running, masters: list[str], story: str, namespace: str, tmp_path: Path,
+    eventually: Eventually,
+) -> None:  # fmt: skip
+    """Another operator, told to use server-side apply; the first one is told to leave this DaemonSet alone."""
+    sandbox.kubectl("annotate", "namespace", namespace, "x=y")  # somebody else's write, for the trail
+    set_targets(sandbox, [])
+    eventually(lambda: rules_in_force(sandbox) == [], 60, "no target, no policy")
+    running.process.send_signal(signal.SIGSTOP)
+    try:
+        sandbox.apply(daemon_set(story))
+        flags = ("--only", "platform", "--platform-way", "apply", "--platform-fight-reverts", "3")
+        with operator(sandbox, tmp_path, namespace, *flags, name="apply") as second:
+            second.said("leading")
+            set_targets(sandbox, None)
+            for number in range(3):
+                eventually(lambda: terms(sandbox) == [{"matchExpressions": [RULE]}], 30, f"restored, round {number}")
+                assert required(replace_driver(sandbox, daemon_set(story, image=f"csi:{number}"))) == []
+            eventually(lambda: fleet_conditions(sandbox).get("Degraded", {}).get("reason") == "Fight", 60, "a fight")
+            assert '"kubectl-replace"' in fleet_conditions(sandbox)["Degraded"]["message"]
+            assert terms(sandbox) == [], "it stopped"
+            set_targets(sandbox, [])
+    finally:
+        running.process.send_signal(signal.SIGCONT)

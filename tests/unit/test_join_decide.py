@@ -1,0 +1,407 @@
+"""Who is let in: shapes, requesters, inventory, window, single use, floods; and that nothing else ever is."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hostler.fleet.model import ExpectedHost
+from hostler.host.facts import Known, Unknown
+from hostler.instant import iso
+from hostler.join.decide import decide, judge
+from hostler.join.inventory import (
+    AGENT,
+    BARE_METAL_HOST,
+    CAPI_MACHINE,
+    SOURCES,
+    invitations,
+    machines_of,
+)
+from hostler.join.model import CLIENT, SERVING, Act, Crowd, Facts, Live, Outcome, SigningRequest, Use, Verdict
+from hostler.join.shape import Misshapen, Shape, shape_of
+from hostler.kube.records import Condition, Metadata, Node, NodeStatus
+from tests.unit.joining import (
+    ACCOUNT,
+    ACCOUNT_GROUPS,
+    NODE_GROUPS,
+    NOW,
+    POLICY,
+    TOKEN_GROUP,
+    client,
+    facts,
+    invited,
+    key,
+    names_of,
+    node,
+    pem,
+    rsa_key,
+    serving,
+)
+
+TOKEN: dict[str, Any] = {
+    "username": "system:bootstrap:abc123",
+    "groups": ("system:bootstrappers", TOKEN_GROUP, "system:authenticated"),
+}
+
+
+def judged(request: SigningRequest, known: Facts | None = None, **policy: Any) -> Verdict:
+    return judge(request, known or facts(), dataclasses.replace(POLICY, **policy), NOW)
+
+
+# -- what is approved
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        client(),
+        client(usages=("digital signature", "key encipherment", "client auth")),
+        client(**TOKEN),
+        client(request=pem(key=rsa_key(2048))),
+        client(request=pem(key=ec.generate_private_key(ec.SECP384R1()), digest=hashes.SHA384())),
+        client(request=pem().rstrip(b"\n")),
+    ],
+)
+def test_a_known_host_in_its_window_is_approved(request_: SigningRequest) -> None:
+    verdict = judged(request_)
+    assert verdict.act is Act.APPROVE, verdict.why
+    assert all(rule.outcome is Outcome.HOLDS for rule in verdict.rules)
+    assert {rule.name for rule in verdict.rules} == {
+        "shape", "requester", "no flood", "new node", "invited", "one host", "host is free", "window", "single use",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("sans", [("worker-1",), ("10.0.0.1",), ("WORKER-1.", "10.0.0.1"), ("fd00::1",)])
+def test_a_node_gets_a_serving_certificate_for_its_own_names(sans: tuple[str, ...]) -> None:
+    there = node("worker-1", "10.0.0.1", "FD00:0:0::1")
+    assert judged(serving("worker-1", *sans), facts(there)).act is Act.APPROVE
+
+
+# -- shapes
+
+WRONG_CLIENTS: dict[str, dict[str, Any]] = {
+    "two organisations": {"request": pem(organisations=("system:nodes", "system:masters"))},
+    "another organisation": {"request": pem(organisations=("system:masters",))},
+    "no organisation": {"request": pem(organisations=())},
+    "a unit beside": {"request": pem(more=[(NameOID.ORGANIZATIONAL_UNIT_NAME, "x")])},
+    "two common names": {"request": pem(more=[(NameOID.COMMON_NAME, "system:node:other")])},
+    "a common name of a person": {"request": pem(common="alice")},
+    "an empty name": {"request": pem(common="system:node:")},
+    "a name with a colon": {"request": pem(common="system:node:a:b")},
+    "a name in capitals": {"request": pem(common="system:node:Worker-1")},
+    "a DNS name": {"request": pem(sans=names_of("worker-1"))},
+    "an address": {"request": pem(sans=names_of("10.0.0.1"))},
+    "an e-mail address": {"request": pem(sans=[x509.RFC822Name("a@example.org")])},
+    "a URI": {"request": pem(sans=[x509.UniformResourceIdentifier("spiffe://x/y")])},
+    "a CA": {"request": pem(extensions=[x509.BasicConstraints(ca=True, path_length=None)])},
+    "a small key": {"request": pem(key=rsa_key(1024))},
+    "a key on an odd curve": {"request": pem(key=ec.generate_private_key(ec.SECP256K1()))},
+    "a weak hash": {"request": pem(key=rsa_key(2048), digest=hashes.SHA224())},
+    "nothing": {"request": b" "},
+    "text before": {"request": b"x\n" + pem()},
+    "text after": {"request": pem() + b"x"},
+    "twice": {"request": pem() + pem()},
+    "another label": {"request": pem().replace(b"CERTIFICATE REQUEST", b"NEW CERTIFICATE REQUEST")},
+    "a certificate's label": {"request": pem().replace(b"CERTIFICATE REQUEST", b"CERTIFICATE")},
+    "Windows line ends": {"request": pem().replace(b"\n", b"\r\n")},
+    "one long line": {"request": b"\n".join(
+        [pem().splitlines()[0], b"".join(pem().splitlines()[1:-1]), pem().splitlines()[-1], b""]
+    )},
+    "very long": {"request": pem() + b" " * 20_000},
+    "server auth": {"usages": ("digital signature", "server auth")},
+    "cert sign": {"usages": ("digital signature", "client auth", "cert sign")},
+    "too few usages": {"usages": ("client auth",)},
+    "a usage twice": {"usages": ("digital signature", "client auth", "client auth")},
+    "any": {"usages": ("any",)},
+    "no usages": {"usages": ()},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_CLIENTS)
+def test_a_client_request_of_another_shape_is_ignored(name: str) -> None:
+    verdict = judged(client(**WRONG_CLIENTS[name]))
+    assert verdict.act is Act.IGNORE, name
+    assert verdict.why.startswith("Ignored: ")
+
+
+WRONG_SERVING: dict[str, dict[str, Any]] = {
+    "no names": {"request": pem()},
+    "an e-mail address beside": {"request": pem(sans=[*names_of("worker-1"), x509.RFC822Name("a@example.org")])},
+    "a URI beside": {"request": pem(sans=[*names_of("worker-1"), x509.UniformResourceIdentifier("https://x")])},
+    "a wildcard": {"request": pem(sans=names_of("*.example.org"))},
+    "a name twice": {"request": pem(sans=names_of("worker-1", "WORKER-1"))},
+    "an extension beside": {
+        "request": pem(
+            sans=names_of("worker-1"), extensions=[x509.ExtendedKeyUsage([x509.ObjectIdentifier("1.3.6.1.5.5.7.3.2")])]
+        )
+    },
+    "client auth": {"usages": ("digital signature", "client auth")},
+    "both": {"usages": ("digital signature", "server auth", "client auth")},
+    "another node": {"username": "system:node:worker-2"},
+    "a person": {"username": "alice", "groups": ("system:authenticated",)},
+    "a person in the group": {"username": "alice", "groups": NODE_GROUPS},
+    "a node outside the group": {"groups": ("system:authenticated",)},
+    "a node with more groups": {"groups": (*NODE_GROUPS, "system:masters")},
+    "a bootstrapper": {"username": ACCOUNT, "groups": ACCOUNT_GROUPS},
+    "another common name": {"request": pem("worker-2", sans=names_of("worker-1"))},
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SERVING)
+def test_a_serving_request_of_another_shape_is_ignored(name: str) -> None:
+    verdict = judged(serving(**WRONG_SERVING[name]), facts(node(), node("worker-2", "10.0.0.2")))
+    assert verdict.act is Act.IGNORE, name
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        {"username": "alice", "groups": ("system:authenticated",)},
+        {"username": "alice", "groups": ACCOUNT_GROUPS},
+        {"username": "system:serviceaccount:default:node-bootstrapper", "groups": ACCOUNT_GROUPS},
+        {"groups": ACCOUNT_GROUPS[:2]},
+        {"groups": (*ACCOUNT_GROUPS, "system:masters")},
+        {"username": "system:bootstrap:abc123", "groups": ("system:bootstrappers", "system:authenticated")},
+        {**TOKEN, "groups": (*TOKEN["groups"], "system:masters")},
+        {**TOKEN, "groups": TOKEN["groups"][1:]},
+        {**TOKEN, "username": "system:bootstrap:abc12"},
+        {**TOKEN, "username": "mallory"},
+        {"username": "system:node:worker-1", "groups": NODE_GROUPS},
+        {"username": "", "groups": ()},
+    ],
+)
+def test_only_a_configured_bootstrapper_may_ask_for_a_new_node(who: dict[str, Any]) -> None:
+    assert judged(client(**who)).act is Act.IGNORE
+
+
+def test_no_bootstrapper_configured_means_nobody() -> None:
+    assert judged(client(), bootstrappers=()).act is Act.IGNORE
+    assert judged(serving(), facts(node()), serving=False).act is Act.IGNORE
+
+
+def test_other_signers_are_not_ours() -> None:
+    assert decide([client(signer_name="example.org/mine")], facts(), POLICY, NOW) == []
+    assert isinstance(shape_of(client(signer_name="kubernetes.io/kube-apiserver-client").spec), Misshapen)
+
+
+# -- trust
+
+
+def failed(verdict: Verdict) -> set[str]:
+    return {rule.name for rule in verdict.rules if rule.outcome is Outcome.FAILS}
+
+
+@pytest.mark.parametrize(
+    ("known", "rule"),
+    [
+        (facts(invitations=()), "invited"),
+        (facts(invitations=[invited("worker-2")]), "invited"),
+        (facts(node()), "new node"),
+        (facts(invitations=[invited(node="worker-9")]), "host is free"),
+        (facts(invitations=[invited(), invited(source="BareMetalHost other/worker-1")]), "one host"),
+        (facts(invitations=[invited(since=None)]), "window"),
+        (facts(invitations=[invited(since=NOW - 60 - 7200 - 1)]), "window"),
+        (facts(invitations=[invited(since=NOW - 60 + 11)]), "window"),
+        (facts(invitations=[invited(since=NOW - 600, until=NOW - 61)]), "window"),
+        (facts(used=Known({"worker-1": Use("csr-0", "uid-0", NOW - 300)}, NOW)), "single use"),
+        (facts(crowd=Known(Crowd(101, 100), NOW)), "no flood"),
+    ],
+)
+def test_a_rule_that_does_not_hold_leaves_it_pending_with_the_reason(known: Facts, rule: str) -> None:
+    verdict = judged(client(), known)
+    assert verdict.act is Act.LEAVE
+    assert failed(verdict) == {rule}
+    assert verdict.unknown_name is (rule == "invited")
+
+
+def test_the_edges_of_the_window() -> None:
+    made = NOW - 60
+    for since, act in ((made + 10, Act.APPROVE), (made - 7140, Act.APPROVE), (made - 7201, Act.LEAVE)):
+        assert judged(client(made=made), facts(invitations=[invited(since=since)])).act is act, since
+
+
+def test_a_request_held_back_until_its_window_closed_is_not_approved_any_more() -> None:
+    """Made in time, but the Fleet was paused for hours: whoever asks now may be somebody else."""
+    assert judged(client(made=NOW - 7300), facts(invitations=[invited(since=NOW - 7400)])).act is Act.LEAVE
+
+
+def test_a_host_expected_anew_may_come_again_and_a_crash_in_between_costs_nothing() -> None:
+    before = Known({"worker-1": Use("csr-0", "uid-0", NOW - 700)}, NOW)
+    assert judged(client(), facts(used=before)).act is Act.APPROVE, "provisioned anew since"
+    ours = Known({"worker-1": Use("csr-1", "uid-csr-1", NOW - 60)}, NOW)
+    assert judged(client(), facts(used=ours)).act is Act.APPROVE, "reserved, but the approval was not sent"
+
+
+def test_two_requests_for_one_host_are_left_to_a_person() -> None:
+    verdicts = decide([client(), client(csr="csr-9", request=pem(key=key(1)))], facts(), POLICY, NOW)
+    assert [one.act for one in verdicts] == [Act.LEAVE, Act.LEAVE]
+    assert all("csr-" in one.why for one in verdicts)
+    late = client(csr="csr-9", made=NOW - 90_000)
+    assert {one.csr: one.act for one in decide([client(), late], facts(), POLICY, NOW)}["csr-1"] is Act.APPROVE
+
+
+def test_what_is_decided_stays_so() -> None:
+    for type in ("Approved", "Denied", "Failed"):
+        done = msgspec.structs.replace(
+            client(), status=msgspec.structs.replace(client().status, conditions=(Condition(type=type, status="True"),))
+        )
+        assert judged(done).act is Act.DONE
+
+
+@pytest.mark.parametrize(
+    ("sans", "known", "act"),
+    [
+        (("worker-1", "10.0.0.7"), facts(node()), Act.LEAVE),
+        (("worker-1",), facts(), Act.LEAVE),
+        (("worker-1",), facts(Node(metadata=Metadata(name="worker-1"))), Act.WAIT),
+        (("localhost",), facts(node("worker-1", "localhost")), Act.LEAVE),
+        (("127.0.0.1",), facts(node("worker-1", "127.0.0.1")), Act.LEAVE),
+        (("kubernetes.default.svc",), facts(node("worker-1", "kubernetes.default.svc")), Act.LEAVE),
+        (("10.0.0.2",), facts(node("worker-1", "10.0.0.2"), node("worker-2", "10.0.0.2")), Act.LEAVE),
+        (("10.0.0.9",), facts(node(), invitations=[invited(addresses=frozenset({"10.0.0.9"}))]), Act.APPROVE),
+        (("10.0.0.9",), facts(node(), invitations=[invited("worker-2", addresses=frozenset({"10.0.0.9"}))]), Act.LEAVE),
+    ],
+)
+def test_serving_names_must_be_the_nodes_own(sans: tuple[str, ...], known: Facts, act: Act) -> None:
+    assert judged(serving("worker-1", *sans), known).act is act
+
+
+def test_a_renewal_needs_the_live_certificate_with_the_same_names() -> None:
+    request = serving("worker-1", "worker-1", "10.0.0.7")
+    live = Live("system:node:worker-1", frozenset({"worker-1"}), frozenset({"10.0.0.7"}))
+    cases: dict[Act, list[Any]] = {
+        Act.APPROVE: [Known(live, NOW)],
+        Act.LEAVE: [
+            Known(dataclasses.replace(live, name="system:node:worker-2"), NOW),
+            Known(dataclasses.replace(live, ips=frozenset()), NOW),
+            Known(dataclasses.replace(live, dns=frozenset({"worker-1", "more"})), NOW),
+            Unknown("it does not answer"),
+        ],
+    }
+    for act, lives in cases.items():
+        for one in lives:
+            assert judged(request, facts(node(), live={request.metadata.uid: one})).act is act, one
+    another = facts(node(), node("worker-2", "10.0.0.7"), live={request.metadata.uid: Known(live, NOW)})
+    assert judged(request, another).act is Act.LEAVE, "what another node has is not given away"
+
+
+# -- properties
+
+UNKNOWNS = ("nodes", "invited", "used", "crowd")
+
+
+def test_nothing_is_approved_on_an_unknown_fact() -> None:
+    for count in range(1, len(UNKNOWNS) + 1):
+        for which in itertools.combinations(UNKNOWNS, count):
+            unknown: Any = {name: Unknown("not read yet") for name in which}
+            verdict = judged(client(), facts(**unknown))
+            assert verdict.act is Act.WAIT, which
+            assert "not" in verdict.why
+    for name in ("nodes", "crowd"):
+        assert judged(serving(), facts(node(), **dict[str, Any]({name: Unknown("not read yet")}))).act is Act.WAIT
+    no_time = msgspec.structs.replace(client(), metadata=Metadata(name="csr-1", uid="u", creation_timestamp=""))
+    assert judged(no_time).act is Act.WAIT
+
+
+GOOD_CLIENT, GOOD_SERVING = client(), serving()
+SHAPES = {CLIENT: Shape("worker-1"), SERVING: Shape("worker-1", frozenset({"worker-1"}), frozenset({"10.0.0.1"}))}
+
+
+@settings(max_examples=600, deadline=None)
+@given(data=st.data(), which=st.sampled_from(["client", "serving"]))
+def test_any_mutation_of_a_good_request_is_not_approved(data: st.DataObject, which: str) -> None:
+    """Whatever byte of the text, whoever asks, whatever usage: only the very request a kubelet made is approved."""
+    good, known = (GOOD_CLIENT, facts()) if which == "client" else (GOOD_SERVING, facts(node()))
+    assert judged(good, known).act is Act.APPROVE
+    spec = good.spec
+    field = data.draw(st.sampled_from(["byte", "insert", "delete", "signer_name", "username", "groups", "usages"]))
+    text = spec.request
+    at = data.draw(st.integers(0, len(text) - 1))
+    changed: dict[str, Any]
+    match field:
+        case "byte":
+            new = bytes([data.draw(st.integers(0, 255).filter(lambda one: one != text[at]))])
+            changed = {"request": text[:at] + new + text[at + 1 :]}
+        case "insert":
+            changed = {"request": text[:at] + bytes([data.draw(st.integers(0, 255))]) + text[at:]}
+        case "delete":
+            # The last byte is the line end, which a kubelet may leave out.
+            changed = {"request": text[: min(at, len(text) - 2)] + text[min(at, len(text) - 2) + 1 :]}
+        case "signer_name" | "username":
+            old = getattr(spec, field)
+            changed = {field: data.draw(st.text(max_size=60).filter(lambda one: one != old))}
+        case _:
+            old = getattr(spec, field)
+            words = st.lists(st.sampled_from([*old, "system:masters", "cert sign", "x", "server auth"]), max_size=5)
+            changed = {field: data.draw(words.map(tuple).filter(lambda one: sorted(one) != sorted(old)))}
+    mutated = msgspec.structs.replace(good, spec=msgspec.structs.replace(spec, **changed))
+    verdict = judged(mutated, known)
+    assert verdict.act is not Act.APPROVE, (field, verdict)
+
+
+def test_every_single_byte_counts() -> None:
+    """Exhaustive: no byte of the text can be another one. Some make the parser raise what is no ValueError."""
+    text = GOOD_CLIENT.spec.request
+    for at in range(len(text)):
+        for new in {text[at] ^ 1, text[at] ^ 16, 0, 65, 255} - {text[at]}:
+            changed = text[:at] + bytes([new]) + text[at + 1 :]
+            spec = msgspec.structs.replace(GOOD_CLIENT.spec, request=changed)
+            assert isinstance(shape_of(spec), Misshapen), (at, new)
+
+
+@settings(max_examples=200, deadline=None)
+@given(request=st.binary(max_size=300))
+def test_no_bytes_break_the_reader(request: bytes) -> None:
+    for text in (request, b"-----BEGIN CERTIFICATE REQUEST-----\n" + request):
+        assert isinstance(shape_of(msgspec.structs.replace(GOOD_CLIENT.spec, request=text)), Misshapen)
+
+
+# -- who is invited
+
+
+def made(kind: Any, body: dict[str, Any]) -> Any:
+    return kind, msgspec.convert(body, SOURCES[kind])
+
+
+def test_invitations_of_every_source() -> None:
+    start = iso(NOW)
+    host = {"metadata": {"name": "w1", "namespace": "m"}, "status": {
+        "provisioning": {"state": "provisioning"}, "operationHistory": {"provision": {"start": start}},
+        "hardware": {"hostname": "i-claim-to-be-cp-0", "nics": [{"ip": "10.0.0.1"}, {}]},
+    }}  # fmt: skip
+    idle = {"metadata": {"name": "w2", "namespace": "m"}, "status": {
+        "provisioning": {"state": "available"}, "operationHistory": {"provision": {"start": start}}}}  # fmt: skip
+    machine = {"metadata": {"name": "m-1", "creationTimestamp": start}, "status": {
+        "addresses": [{"type": "Hostname", "address": "w3"}, {"type": "InternalIP", "address": "10.0.0.3"}],
+        "nodeRef": {"name": "w3"}}}  # fmt: skip
+    agent = {"metadata": {"name": "a"}, "spec": {"approved": True}, "status": {
+        "inventory": {"hostname": "w4"}, "progress": {"stageStartTime": start}}}  # fmt: skip
+    stranger = {"metadata": {"name": "b"}, "status": {"inventory": {"hostname": "w5"}}}
+    found = invitations(
+        [made(BARE_METAL_HOST, host), made(BARE_METAL_HOST, idle), made(CAPI_MACHINE, machine),
+         made(AGENT, agent), made(AGENT, stranger)],
+        [ExpectedHost(name="w6", since=start, until=iso(NOW + 60)), ExpectedHost(name="w7", since=start, until="")],
+    )  # fmt: skip
+    assert set(found) == {"w1", "w2", "m-1", "w3", "w4", "w6", "w7"}, "no machine names itself"
+    assert found["w1"][0].since == NOW
+    assert found["w1"][0].addresses == {"10.0.0.1"}
+    assert found["w2"][0].since is None
+    assert found["w3"][0].node == found["m-1"][0].node == "w3"
+    assert (found["w6"][0].since, found["w6"][0].until) == (NOW, NOW + 60)
+    assert found["w7"][0].since is None
+    assert machines_of(found) == 6
+
+
+def test_a_node_without_addresses_waits_and_is_not_refused() -> None:
+    bare = Node(metadata=Metadata(name="worker-1"), status=NodeStatus())
+    assert judged(serving("worker-1", "worker-1"), facts(bare)).act is Act.WAIT

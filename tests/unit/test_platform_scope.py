@@ -1,0 +1,229 @@
+"""The rule that keeps a DaemonSet on its platform: ANDed into each term, never replacing a user's own, never twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostler.fleet.model import PlatformPolicy, ScopedDaemonSet
+from hostler.host.facts import Known, Unknown
+from hostler.host.platform import INSTANCE_TYPE, UNINITIALIZED, classify
+from hostler.instant import iso
+from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
+from hostler.platform.decide import Limits, ScopeFacts, culprit, decide_scope, decide_taint, lags
+from hostler.platform.model import DEFAULT_TARGETS, MANAGER, DaemonSet, PlacedNode, Scope, State, targets_of
+from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
+from hostler.platform.scope import REQUIRED, fits, in_place, required, ruled, unruled
+
+NOW, GRACE = 1_000_000.0, 300.0
+TARGET = DEFAULT_TARGETS[1]
+RULE = {"key": INSTANCE_TYPE, "operator": "Exists"}
+ZONE = {"key": "zone", "operator": "In", "values": ["a", "b"]}
+LIMITS = Limits(reverts=3, seconds=60)
+
+
+def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+
+
+def daemon_set(rule: dict[str, Any] | None = None, **status: int) -> DaemonSet:
+    return msgspec.convert(
+        {
+            "metadata": {"name": TARGET.name, "namespace": TARGET.namespace, "uid": "u", "resourceVersion": "7",
+                         "generation": 2, "managedFields": [
+                {"manager": "helm", "operation": "Update", "time": "2026-01-02T00:00:00Z"},
+                {"manager": "kubectl", "operation": "Update", "time": "2026-01-01T00:00:00Z"},
+                {"manager": "kube-controller-manager", "subresource": "status", "time": "2026-01-03T00:00:00Z"},
+                {"manager": MANAGER, "operation": "Apply", "time": "2026-01-04T00:00:00Z"},
+            ]},
+            "spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/os": "linux"}, "affinity": rule}}},
+            "status": {"observedGeneration": 2, **status},
+        },
+        DaemonSet,
+    )  # fmt: skip
+
+
+def placed(name: str, provider: str = "", *, taint: bool = False, age: float = 9999.0, **labels: str) -> PlacedNode:
+    known = {"kubernetes.io/os": "linux", **{key.replace("__", "/"): value for key, value in labels.items()}}
+    node = Node(
+        metadata=Metadata(name=name, uid=f"uid-{name}", labels=known, creation_timestamp=iso(NOW - age)),
+        spec=NodeSpec(
+            provider_id=provider,
+            taints=(Taint(key="other"), Taint(key=UNINITIALIZED, effect="NoSchedule")) if taint else (),
+        ),
+        status=NodeStatus(node_info=NodeInfo(system_uuid="42100fe1-0a04-9eb7-1b73-9a3d4578b557")),
+    )
+    return PlacedNode(node, classify(node, NOW, GRACE))
+
+
+VM = placed("vm-1", "vsphere://42100fe1-0a04-9eb7-1b73-9a3d4578b557")
+LABELLED_VM = PlacedNode(
+    msgspec.structs.replace(
+        VM.node,
+        metadata=Metadata(name="vm-2", labels={"kubernetes.io/os": "linux", INSTANCE_TYPE: "vsphere-vm.cpu-8"}),
+    ),
+    VM.found,
+)
+METAL = placed("metal-1")
+
+
+def decided(rule: dict[str, Any] | None = None, *nodes: PlacedNode, reverts: tuple[float, ...] = ()) -> Scope:
+    there = nodes or (LABELLED_VM, METAL)
+    return decide_scope(ScopeFacts(TARGET, daemon_set(rule), there, reverts), LIMITS, NOW)
+
+
+def test_the_default_is_the_csi_driver_in_both_spellings() -> None:
+    assert [one.name for one in targets_of(PlatformPolicy())] == ["vmware-vsphere-csi-driver-node", "vsphere-csi-node"]
+    assert targets_of(PlatformPolicy(daemon_sets=())) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, [{"matchExpressions": [RULE]}]),
+        ({}, [{"matchExpressions": [RULE]}]),
+        ({"podAffinity": {}}, [{"matchExpressions": [RULE]}]),
+        (affinity({"matchExpressions": [ZONE]}), [{"matchExpressions": [ZONE, RULE]}]),
+        (
+            affinity({"matchExpressions": [ZONE]}, {"matchFields": [ZONE]}),
+            [{"matchExpressions": [ZONE, RULE]}, {"matchFields": [ZONE], "matchExpressions": [RULE]}],
+        ),
+        (affinity({}), [{}]),
+        (affinity({"matchExpressions": [RULE]}), [{"matchExpressions": [RULE]}]),
+    ],
+)
+def test_the_rule_is_anded_into_each_term(before: dict[str, Any] | None, after: list[dict[str, Any]]) -> None:
+    assert ruled(before, TARGET) == after
+    assert in_place(affinity(*after), TARGET)
+    assert ruled(affinity(*after), TARGET) == after, "a second time changes nothing"
+
+
+rules = st.fixed_dictionaries(
+    {
+        "key": st.sampled_from(["zone", INSTANCE_TYPE, "x"]),
+        "operator": st.sampled_from(["Exists", "In", "NotIn", "Gt"]),
+    },
+    optional={"values": st.lists(st.sampled_from(["a", "b", "5"]), max_size=2)},
+)
+terms = st.fixed_dictionaries({}, optional={"matchExpressions": st.lists(rules, max_size=3)})
+labels = st.dictionaries(st.sampled_from(["zone", INSTANCE_TYPE, "x"]), st.sampled_from(["a", "b", "7"]))
+
+
+@given(st.none() | st.lists(terms, min_size=1, max_size=4), labels)
+def test_the_rule_narrows_and_does_nothing_else(given_terms: list[dict[str, Any]] | None, have: dict[str, str]) -> None:
+    before = None if given_terms is None else affinity(*given_terms)
+    after = affinity(*ruled(before, TARGET))
+    was, is_ = fits("n", have, {}, required(before)), fits("n", have, {}, required(after))
+    assert is_ == (was and INSTANCE_TYPE in have)
+    assert in_place(after, TARGET)
+    if not in_place(before, TARGET) and RULE not in [
+        rule for term in given_terms or () for rule in term.get("matchExpressions", ())
+    ]:
+        assert fits("n", have, {}, unruled(after, TARGET)) == was
+
+
+def test_it_is_written_with_the_version_that_was_read() -> None:
+    scope = decided(affinity({"matchExpressions": [ZONE]}))
+    assert scope.state is State.WRITE
+    assert scope.body is not None
+    assert scope.body["metadata"] == {
+        "name": TARGET.name, "namespace": TARGET.namespace, "uid": "u", "resourceVersion": "7",
+    }  # fmt: skip
+    assert decided(scope.body["spec"]["template"]["spec"]["affinity"]).state is State.IN_PLACE
+
+
+def test_who_may_run_where() -> None:
+    scope = decided()
+    assert (scope.eligible, scope.kept_off) == (("vm-2",), ("metal-1",))
+    again = decided(affinity({"matchExpressions": [RULE]}))
+    assert (again.eligible, again.kept_off, again.body) == (("vm-2",), ("metal-1",), None)
+
+
+def test_the_rule_is_held_back_where_it_would_take_the_driver_from_its_own_nodes() -> None:
+    scope = decided(None, VM, METAL)
+    assert scope.state is State.HELD_BACK
+    assert "vm-1" in scope.why
+    assert {one.reason for one in scope.news} == {"NoEligibleNode", "PlatformNodeWithoutLabel"}
+
+
+def test_a_rule_that_leaves_no_node_is_warned_of() -> None:
+    assert [one.reason for one in decided(None, METAL).news] == ["NoEligibleNode"]
+    assert decided(None, METAL).state is State.WRITE
+    assert decided(affinity({"matchExpressions": [RULE]}), METAL).news[0].reason == "NoEligibleNode"
+
+
+def test_after_the_limit_a_fight_is_named_and_ends() -> None:
+    assert decided(reverts=(NOW - 2, NOW - 1)).state is State.WRITE
+    fight = decided(reverts=(NOW - 3, NOW - 2, NOW - 1))
+    assert fight.state is State.FIGHT
+    assert '"helm"' in fight.why
+    assert fight.body is None
+    assert fight.wake is not None
+    assert decided(reverts=(NOW - 63, NOW - 62, NOW - 61)).state is State.WRITE, "it may try again later"
+    assert culprit(DaemonSet()) == ""
+
+
+def test_absent_and_unreadable() -> None:
+    assert decide_scope(ScopeFacts(TARGET, None, ()), LIMITS, NOW).state is State.ABSENT
+    assert decide_scope(ScopeFacts(TARGET, None, (), unreadable="x"), LIMITS, NOW).state is State.UNREADABLE
+
+
+def test_lagging() -> None:
+    assert lags(daemon_set(desiredNumberScheduled=2, updatedNumberScheduled=2, numberAvailable=2)) == ""
+    assert "1 of 2 pods available" in lags(
+        daemon_set(desiredNumberScheduled=2, updatedNumberScheduled=2, numberAvailable=1)
+    )
+    assert "updated" in lags(daemon_set(desiredNumberScheduled=2))
+    assert "rolled out" in lags(daemon_set(observedGeneration=1))
+
+
+# -- the admission policy
+
+
+def test_one_policy_per_rule_and_text_stays_text() -> None:
+    made = manifests(DEFAULT_TARGETS)
+    assert len(made) == 1
+    condition = made[0].policy["matchConditions"][0]["expression"]
+    assert all(one.name in condition and one.namespace in condition for one in DEFAULT_TARGETS)
+    odd = ScopedDaemonSet(namespace="a", name='b" || true || "', key='k"', operator="In", values=('v"]',))
+    made = manifests([*DEFAULT_TARGETS, odd])
+    assert len({one.name for one in made}) == 2
+    assert all(one.name.startswith(PREFIX) for one in made)
+    assert r"b\" || true || \"" in "".join(one.policy["matchConditions"][0]["expression"] for one in made)
+    assert r"v\"]" in patch_expression(odd)
+
+
+def test_what_the_api_server_adds_is_no_difference() -> None:
+    assert as_wanted({"a": [{"b": 1, "c": 2}], "d": 3}, {"a": [{"b": 1}]})
+    assert not as_wanted({"a": [{"b": 1}, {}]}, {"a": [{"b": 1}]})
+    assert not as_wanted({}, {"a": None} | {"b": 1})
+    assert not as_wanted(None, {"a": 1})
+
+
+# -- the taint
+
+
+def test_a_stale_taint_goes_only_when_every_vcenter_says_no() -> None:
+    waiting = placed("metal-1", taint=True)
+    verdict = decide_taint(waiting, Known(True, NOW), wanted=True)
+    assert verdict is not None
+    assert verdict.patch is not None
+    assert [one["op"] for one in verdict.patch] == ["test", "test", "remove"]
+    assert verdict.patch[2]["path"] == "/spec/taints/1"
+    for one, in_none, wanted in (
+        (waiting, Known(False, NOW), True),
+        (waiting, Unknown("vc does not answer"), True),
+        (waiting, Known(True, NOW), False),
+        (placed("metal-1", taint=True, age=10), Known(True, NOW), True),
+        (placed("vm", "vsphere://x", taint=True), Known(True, NOW), True),
+        (placed("aws", "aws:///x", taint=True), Known(True, NOW), True),
+    ):
+        kept = decide_taint(one, in_none, wanted=wanted)
+        assert kept is not None
+        assert kept.patch is None
+        assert "stays" in kept.why
+    assert decide_taint(METAL, Known(True, NOW), wanted=True) is None
