@@ -349,6 +349,24 @@ def test_any_mutation_of_a_good_request_is_not_approved(data: st.DataObject, whi
     assert verdict.act is not Act.APPROVE, (field, verdict)
 
 
+# One whose signature ends in zero bits: the count of unused bits before it can be another, and it reads the same.
+ZERO_BITS = b"""-----BEGIN CERTIFICATE REQUEST-----
+MIHxMIGYAgEAMDYxFTATBgNVBAoMDHN5c3RlbTpub2RlczEdMBsGA1UEAwwUc3lz
+dGVtOm5vZGU6d29ya2VyLTEwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAQruGtC
+8o8yJPndhKAmOiEswxqvsO+ynenirG/RARa75B8br2cbYKO+eswC4Qx+A+JIejPH
+5AoQG0KeVDz/jp4doAAwCgYIKoZIzj0EAwIDSAAwRQIhAIjlJZrBi1axafphXat2
+z8B+cEiBJiHhBzTbzR7eCyRIAiBs+jcAIWO/7Qx0srzZN9nt55aU5VchG08TIjbh
+LPPj4A==
+-----END CERTIFICATE REQUEST-----
+"""
+
+
+def test_bits_that_nobody_signed_count_too() -> None:
+    assert isinstance(shape_of(client(request=ZERO_BITS).spec), Shape)
+    changed = ZERO_BITS[:269] + b"Q" + ZERO_BITS[270:]
+    assert isinstance(shape_of(client(request=changed).spec), Misshapen)
+
+
 def test_every_single_byte_counts() -> None:
     """Exhaustive: no byte of the text can be another one. Some make the parser raise what is no ValueError."""
     text = GOOD_CLIENT.spec.request

@@ -66,6 +66,9 @@ def _read(spec: RequestSpec) -> Shape | Misshapen:
     written = request.public_bytes(Encoding.PEM)
     if spec.request not in (written, written.rstrip(b"\n")):
         return Misshapen("its request holds more than the request itself, or is written in an unusual way")
+    if not request.public_bytes(Encoding.DER).endswith(b"\x00" + request.signature):
+        # The count of unused bits before the signature: not signed, and read differently by different parsers.
+        return Misshapen("its signature is written in an unusual way")
     key = _wrong_key(request)
     if key:
         return Misshapen(key)
