@@ -81,8 +81,6 @@ def _looks(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[
 
     def read(path: str) -> Callable[[], Awaitable[Any]]:
         async def look() -> Any:
-            import msgspec
-
             return msgspec.json.decode(await client.request("GET", path))
 
         return look
