@@ -1,0 +1,133 @@
+"""Who is woken for which host, and when: a host that failed rests first; what is not taken is offered on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from hostler.kube.client import Client
+from hostler.kube.metrics import Metrics
+from hostler.kube.writer import Writer
+from hostler.metal.caches import Caches
+from hostler.metal.choose import Policy, Selection
+from hostler.metal.claims import DEBOUNCE_SECONDS, Claims
+from hostler.metal.model import Cluster, Host, Machine, Metal3Machine
+from tests.unit.test_metal_choose import host
+
+
+class Room:
+    """The caches and the claims over them, with a clock of our own and nobody to talk to."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.now = 100.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.woken: list[str] = []
+        self.version = 0
+        nobody = cast(Client, None)  # nothing here reads or writes
+        self.caches = Caches.make(nobody, Metrics())
+        self.claims = Claims(
+            self.caches, nobody, cast(Writer, None), policy or Policy(), self.woken.append,
+            later=lambda seconds, call: self.timers.append((self.now + seconds, call)), clock=lambda: self.now,
+            dice=random.Random(1),
+        )  # fmt: skip
+        self.caches.hosts.store.listen(self.claims.host_changed)
+
+    def put(self, record: Any) -> None:
+        self.version += 1
+        meta = msgspec.structs.replace(record.metadata, resource_version=str(self.version))
+        known = msgspec.structs.replace(record, metadata=meta)
+        caches = self.caches
+        watches: dict[Any, Any] = {
+            Host: caches.hosts, Metal3Machine: caches.machines, Machine: caches.capi_machines,
+            Cluster: caches.capi_clusters,
+        }  # fmt: skip
+        watches[type(record)].store.put(known)
+
+    def machine(self, name: str, **spec: Any) -> None:
+        owner = {"metadata": {"name": name, "namespace": "n"}, "spec": {"clusterName": "c"}}
+        self.put(msgspec.convert(owner, Machine))
+        meta = {"name": name, "namespace": "n", "ownerReferences": [{"kind": "Machine", "name": name}]}
+        self.put(msgspec.convert({"metadata": meta, "spec": spec}, Metal3Machine))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        due = [call for at, call in self.timers if at <= self.now]
+        self.timers = [(at, call) for at, call in self.timers if at > self.now]
+        for call in due:
+            call()
+
+
+def test_only_a_host_that_showed_an_error_rests_first() -> None:
+    room = Room()
+    for name in ("m1", "m2"):
+        room.machine(name)
+        room.claims.waiting.add(f"n/{name}")
+    room.put(host("fine"))
+    assert room.woken == ["n/m1"], "at once"
+    room.put(host("h", status={"errorType": "power error", "errorCount": 1}))
+    room.put(host("h", status={"errorCount": 1}))
+    assert room.woken == ["n/m1"], "it looks fine, as a failing host does at each retry"
+    room.pass_time(DEBOUNCE_SECONDS / 2)
+    room.put(host("h", status={"errorType": "power error", "errorCount": 2}))
+    room.put(host("h", status={"errorCount": 2}))
+    room.pass_time(DEBOUNCE_SECONDS / 2 + 1)
+    assert room.woken == ["n/m1"], "the rest began anew with the second error"
+    room.pass_time(DEBOUNCE_SECONDS)
+    assert room.woken == ["n/m1", "n/m2"]
+
+
+def test_a_host_that_was_not_taken_is_offered_on() -> None:
+    room = Room()
+    for name in ("m1", "m2"):
+        room.machine(name)
+        room.claims.waiting.add(f"n/{name}")
+    room.put(host("h"))
+    assert room.woken == ["n/m1"]
+    room.claims.waiting.remove("n/m1")  # it went another way
+    room.claims.looked("n/m1")
+    assert room.woken == ["n/m1", "n/m2"]
+
+
+def test_a_host_that_gets_the_right_label_wakes_who_waits_for_it() -> None:
+    room = Room()
+    room.machine("m1", hostSelector={"matchLabels": {"rack": "1"}})
+    room.machine("m2", hostSelector={"matchExpressions": [{"key": "x", "operator": "wrong", "values": []}]})
+    for name in ("m2", "m1"):
+        room.claims.waiting.add(f"n/{name}")
+    room.put(host("h"))
+    assert room.woken == [], "it suits nobody; a wrong selector is no reason to stop"
+    room.put(host("h", labels={"rack": "1"}))
+    assert room.woken == ["n/m1"]
+
+
+def test_quick_and_slow_say_the_same_when_nothing_is_free() -> None:
+    room = Room()
+    room.machine("m1")
+    machine = room.caches.machines.store.get("n/m1")
+    assert machine is not None
+    room.put(host("h", "provisioning"))
+    wish = room.caches.wish(room.caches.facts(machine))
+    assert room.claims.quickly(wish).why == room.claims.choose(wish).why
+    room.put(host("free"))
+    chosen = room.claims.quickly(wish).host
+    assert chosen is not None
+    assert chosen.metadata.name == "free"
+    room.claims.free.reservations["n/free"] = "n/other"
+    assert room.claims.quickly(wish).host is None, "somebody is taking it"
+
+
+def test_spread_counts_what_is_used_and_what_is_being_taken() -> None:
+    room = Room(Policy(Selection.SPREAD))
+    room.machine("m1")
+    machine = room.caches.machines.store.get("n/m1")
+    assert machine is not None
+    label = "infrastructure.cluster.x-k8s.io/failure-domain"
+    for name, domain in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")):
+        room.put(host(name, labels={label: domain}))
+    room.claims.free.reservations["n/a1"] = "n/other"
+    chosen = room.claims.choose(room.caches.wish(room.caches.facts(machine))).host
+    assert chosen is not None
+    assert chosen.metadata.name == "b1"
