@@ -48,6 +48,7 @@ unit:
 
 bench: env ## benchmarks; writes bench/RESULTS.md
 	$(BIN)/python -m bench.runtime
+	$(BIN)/python -m bench.maintenance
 
 clean:
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
