@@ -63,6 +63,7 @@ class VCenter:
         self._doubts: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watcher: Watcher | None = None
+        self._followed: frozenset[str] = frozenset()
         began = clock()
         metrics.silence(self.name, lambda: max(0.0, clock() - (self.heard if self.heard is not None else began)))
         metrics.connected(self.name, False)
@@ -158,12 +159,19 @@ class VCenter:
         """Keep the devices of these VMs known wherever they are; replaces what was followed before."""
         if self._watcher is None:
             return
-        self._watcher.extra = frozenset(vms)  # from the next answer of the server on
+        self._followed = frozenset(vms)
+        self._watcher.extra = self._beyond()  # from the next answer of the server on
         unread = [one for one in vms if (vm := self.inventory.vm(one)) and isinstance(vm.devices, Unknown)]
         match await self.look(unread) if unread else Unknown("nothing to read"):
             case Known(found):
                 new = [Change(Vm, vm.moref, {"devices": vm.devices}) for vm in found if vm.moref in unread]
                 self._changed(self.inventory.amend(new))
+
+    def _beyond(self) -> frozenset[str]:
+        """Followed VMs that are on no host with devices: those of such a host are known with it."""
+        found = (self.inventory.vm(one) for one in self._followed)
+        hosts = {vm.moref: self.inventory.host(vm.host) for vm in found if vm is not None}
+        return frozenset(one for one in self._followed if not ((host := hosts.get(one)) and host.offers_devices))
 
     # -- what is done
 
@@ -224,7 +232,10 @@ class VCenter:
 
     def _take(self, batch: Batch) -> None:
         self.heard = batch.at
-        self._changed(self.inventory.apply(batch))
+        changed = self.inventory.apply(batch)
+        if self._watcher is not None and not changed.isdisjoint(self._followed):
+            self._watcher.extra = self._beyond()
+        self._changed(changed)
 
     def _changed(self, changed: frozenset[str]) -> None:
         if changed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,8 +63,9 @@ class Watcher:
         self._expired = False  # another thread has found our session gone
         self._cuts = 0  # long waits in a row that broke
         self._offering: set[str] = set()  # hosts that offer devices
-        self._heavy: Any = None  # the filter over their devices
-        self._heavy_of: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+        # The filters over devices, by what they are over. Two, because a new filter tells everything anew: the VMs that
+        # are followed change with every maintenance, the hosts with devices hardly ever.
+        self._heavy: dict[str, tuple[frozenset[str], Any]] = {}
         self._thread = threading.Thread(target=self._run, name=f"vcenter-{session.name}", daemon=True)
 
     def start(self) -> None:
@@ -186,7 +187,7 @@ class Watcher:
 
     def _sync(self, collector: Any) -> str:
         """List everything, then the devices; the batches make one listing. Returns the version to go on from."""
-        self._offering, self._heavy, self._heavy_of = set(), None, (frozenset(), frozenset())
+        self._offering, self._heavy = set(), {}
         version = self._gather(collector, "", began=True)
         if self._watch_devices(collector):
             version = self._gather(collector, version)
@@ -227,8 +228,9 @@ class Watcher:
     def _batch(self, updates: Any, began: bool = False) -> Batch:
         changes: list[Change] = []
         missing: list[tuple[str, str]] = []
+        heavy = {moref(one) for _, one in self._heavy.values()}
         for part in updates.filterSet or ():
-            light = self._heavy is None or moref(part.filter) != moref(self._heavy)
+            light = moref(part.filter) not in heavy
             for update in part.objectSet or ():
                 values = [(one.name, one.val) for one in update.changeSet or ()]
                 # A VM that left the hosts with devices keeps what we know of it: only the light filter says "gone".
@@ -250,17 +252,27 @@ class Watcher:
             self._offering.add(found.moref)
 
     def _watch_devices(self, collector: Any) -> bool:
-        """Follow the devices of today's hosts; True if the filter is new and its objects are still to come."""
-        wanted = (frozenset(self._offering), self.extra)
-        if wanted == self._heavy_of:
+        """Follow the devices of today's hosts and VMs; True if a filter is new and its objects are still to come."""
+        new = self._watch_these(collector, "hosts", frozenset(self._offering), lambda hosts: (hosts, ()))
+        return self._watch_these(collector, "vms", self.extra, lambda vms: ((), vms)) or new
+
+    def _watch_these(
+        self,
+        collector: Any,
+        what: str,
+        wanted: frozenset[str],
+        split: Callable[[frozenset[str]], tuple[Collection[str], Collection[str]]],
+    ) -> bool:
+        known, old = self._heavy.get(what, (frozenset(), None))
+        if wanted == known:
             return False
-        old, self._heavy = self._heavy, None
-        if any(wanted):
-            self._heavy = collector.CreateFilter(selection.devices(*wanted, self.session.calls), False)
+        self._heavy.pop(what, None)
+        if wanted:
+            made = collector.CreateFilter(selection.devices(*split(wanted), self.session.calls), False)
+            self._heavy[what] = (wanted, made)
         if old is not None:
             old.DestroyPropertyFilter()
-        self._heavy_of = wanted
-        return self._heavy is not None
+        return bool(wanted)
 
     @contextmanager
     def _filters(self) -> Iterator[Any]:
