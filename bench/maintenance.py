@@ -244,14 +244,14 @@ class Write:
 
 
 def until_empty(done: list[Write]) -> list[Write]:
-    """Without what was written on a node after its last eviction; events count until the last eviction of all."""
+    """Without what was written about a node (on it, or as an Event) after its last eviction."""
     last: dict[str, str] = {}
     for one in done:
         if one.what == "pods/eviction":
-            node = one.name.partition("goes-")[2].rpartition("-")[0]
-            last[f"/w-{node}"] = max(last.get(f"/w-{node}", ""), one.when)
+            node = "w-" + one.name.partition("goes-")[2].rpartition("-")[0]
+            last[node] = max(last.get(node, ""), one.when)
     latest = max(last.values(), default="")
-    return [one for one in done if one.when <= last.get(one.name, latest)]
+    return [one for one in done if one.when <= last.get(one.name.partition("/")[2].partition(".")[0], latest)]
 
 
 def writes(sandbox: Sandbox) -> list[Write]:
