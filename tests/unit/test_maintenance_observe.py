@@ -238,6 +238,7 @@ def test_a_mark_in_the_config_map_is_as_good_and_goes_with_its_vm() -> None:
     yard.host(vcenter="vc:8443")
     yard.put(Vm, "vm-1", vcenter="vc:8443", name="a", host="h1", power="poweredOff")
     data = {key_of("vc:8443", "vm-1"): mark.text(), key_of("vc:8443", "vm-9"): mark.text(), "other": "x"}
+    data[key_of("vc:8443.example", "vm-5")] = mark.text()  # another vCenter, whose name begins like ours
     yard.config.store.put(
         ConfigMap(metadata=Metadata(name="hostler-stopped-vms", namespace="hostler", resource_version="5"), data=data)
     )

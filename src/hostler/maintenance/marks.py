@@ -28,6 +28,12 @@ def key_of(vcenter: str, vm: str) -> str:
     return f"{re.sub('[^-._a-zA-Z0-9]', '_', vcenter)}.{vm}"
 
 
+def _of(vcenter: str, key: str) -> str:
+    """The VM of a line of this vCenter; "" for another's: `vc` and `vc.example.com` are two."""
+    whose, _, vm = key.rpartition(".")
+    return vm if f"{whose}." == key_of(vcenter, "") else ""
+
+
 class Marks:
     """Both places as one: what vCenter says wins."""
 
@@ -50,10 +56,9 @@ class Marks:
         key = inventory.attribute_key(ATTRIBUTE)
         if key is None and not kept:
             return found
-        prefix = key_of(vcenter, "")
         for name, text in kept.items():
-            if name.startswith(prefix) and (mark := read_mark(text)) is not None:
-                found[name.removeprefix(prefix)] = mark
+            if (vm_of := _of(vcenter, name)) and (mark := read_mark(text)) is not None:
+                found[vm_of] = mark
         for vm in inventory.vms():
             for own, text in vm.attributes:
                 if own != key or (mark := read_mark(text)) is None:
@@ -67,8 +72,7 @@ class Marks:
 
     def gone(self, vcenter: str, inventory: Inventory) -> tuple[str, ...]:
         """VMs the ConfigMap still speaks of and vCenter does not. Only asked while vCenter is connected."""
-        prefix = key_of(vcenter, "")
-        kept = [name.removeprefix(prefix) for name in self.kept() if name.startswith(prefix)]
+        kept = [vm for name in self.kept() if (vm := _of(vcenter, name))]
         return tuple(vm for vm in kept if inventory.complete and inventory.vm(vm) is None)
 
     async def keep(self, vcenter: str, vm: str, mark: Mark | None, why: str) -> None:
