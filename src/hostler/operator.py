@@ -66,7 +66,7 @@ GRACE = 20.0
 # After handing over because our own node goes, we do not take the lease back for this long if somebody else wants it.
 HANDOVER_SECONDS = 60.0
 # Approvals of certificate requests per second, at most; in a burst twice as many.
-JOIN_WRITES_PER_SECOND = 100.0
+JOIN_WRITES_PER_SECOND = 200.0
 
 
 def run(settings: Settings) -> None:
