@@ -156,6 +156,7 @@ class World:
     requests: list[tuple[str, str, str, str]] = field(default_factory=list)  # method, path, range, secret
     etags: bool = True
     slow: float = 0.0
+    away: str = ""  # where the fault "away" redirects to
 
     @property
     def results(self) -> list[dict[str, Any]]:
@@ -207,7 +208,11 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         fault = self.world.faults.get(path)
         kind = ""
-        if fault is not None and fault.times > 0 and (body or fault.kind in ("404", "503", "huge", "no-head", "moved")):
+        if (
+            fault is not None
+            and fault.times > 0
+            and (body or fault.kind in ("404", "503", "huge", "no-head", "moved", "away"))
+        ):
             fault.times -= 1
             kind = fault.kind
         if kind in ("404", "503") or (kind == "no-head" and not body):
@@ -215,6 +220,9 @@ class Handler(BaseHTTPRequestHandler):
             return
         if kind == "moved":
             self._send(307, b"", Location="/elsewhere" + path)
+            return
+        if kind == "away":
+            self._send(307, b"", Location=self.world.away + path)
             return
         data = self.world.files[path.removeprefix("/elsewhere")]
         tag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'

@@ -7,20 +7,21 @@ import shlex
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 
 from hostler.agent import steps
 from hostler.agent.executor import ENTER_HOST, Executor
 from hostler.agent.fetch import Web
 from hostler.agent.host import Host
-from hostler.agent.hub import Hub
+from hostler.agent.hub import Hub, read_token
 from hostler.agent.problem import Refusal
 from hostler.agent.runner import Runner, log
 
 NEEDED = ("HUB_URL", "INFRA_ENV_ID", "HOST_ID", "TOKEN_FILE")
 OPTIONAL = {
     "CA_FILE": "certificates to trust; without it the system's",
-    "HOST_MOUNT": "where the host's root is mounted; /host",
+    "HOST_MOUNT": "where the host's root is mounted; without it as the hub says, at first /host",
     "EXPECTED_BOOT_ID": "the boot this reclaim began in",
     "ENTER_HOST": "words before a command of the host; nsenter into its init",
     "RETRY_SECONDS": "the first pause before another attempt; 1",
@@ -56,7 +57,8 @@ def main(arguments: list[str]) -> int:
 def _runner(stopping: threading.Event) -> Runner:
     given = os.environ
     pause = float(given.get("RETRY_SECONDS") or 1)
-    web = Web(given.get("CA_FILE", ""), pause)
+    token = Path(given["TOKEN_FILE"])
+    web = Web(given.get("CA_FILE", ""), pause, origin=given["HUB_URL"], secret=lambda: read_token(token))
     return Runner(
         host=Host(given.get("HOST_MOUNT") or "/host"),
         web=web,
@@ -65,6 +67,7 @@ def _runner(stopping: threading.Event) -> Runner:
         pod=steps.Pod(given["INFRA_ENV_ID"], given.get("EXPECTED_BOOT_ID", "")),
         stopping=stopping,
         pause=pause,
+        mount_given=bool(given.get("HOST_MOUNT")),
     )
 
 

@@ -101,6 +101,18 @@ def verify(host: Host, loader: Loader, kernel: Artifact, initrd: Artifact, selec
         )
 
 
+def check_chosen(host: Host) -> None:
+    """Right before the restart: our entry is still there and would be started; a pod that ended took it back."""
+    loader = detect(host)
+    would = _would_start(host, loader)
+    if "assisted-discovery" not in would or not selection.noted(host, loader):
+        raise Refusal(
+            Reason.ENTRY_NOT_VERIFIABLE,
+            f"{loader.kind.value} would start {would or 'the installed system'}: the discovery entry was taken back "
+            "since it was written. Try again.",
+        )
+
+
 def _paths_in_entry(host: Host, loader: Loader, selected: Selected) -> tuple[str, str]:
     if loader.kind is Kind.GRUB_PLAIN:
         linux, initrd, _ = entry.parse_menuentry(host.text(f"{loader.grub_dir}/custom.cfg") or "")

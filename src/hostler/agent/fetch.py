@@ -64,8 +64,12 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 class Web:
     """One way out: proxies of the environment, the given CA or the system's, http and https only."""
 
-    def __init__(self, ca_file: str = "", pause: float = 1.0) -> None:
+    def __init__(
+        self, ca_file: str = "", pause: float = 1.0, *, origin: str = "", secret: Callable[[], str] = lambda: ""
+    ) -> None:
+        """`secret` goes with requests to `origin` (the hub), and nowhere else."""
         self.pause = pause
+        self._origin, self._secret = _origin(origin) if origin else None, secret
         self._opener = urllib.request.OpenerDirector()
         try:
             # A named bundle is all that is trusted; the system's is not read then, which also saves its memory.
@@ -93,7 +97,7 @@ class Web:
         check_url(url)
 
         def ask(method: str) -> Remote:
-            with self.open(urllib.request.Request(url, method=method)) as answer:
+            with self.open(self._request(url, method)) as answer:
                 return _remote(answer.headers)
 
         def ask_either() -> Remote:
@@ -132,7 +136,7 @@ class Web:
         """One connection: from where the last one broke off if the file is still the same one, else from the start."""
         validator = _noted(note, url)
         have = part.stat().st_size if part.exists() and validator else 0
-        request = urllib.request.Request(url)
+        request = self._request(url, "GET")
         if have:
             request.add_header("Range", f"bytes={have}-")
             request.add_header("If-Range", validator)
@@ -155,6 +159,10 @@ class Web:
             got = _copy(answer, part, total, progress)
             if expected is not None and got - total != int(expected):
                 raise ConnectionError(f"{got - total} of {expected} bytes came")
+
+    def _request(self, url: str, method: str) -> urllib.request.Request:
+        ours = self._origin and _origin(url) == self._origin
+        return urllib.request.Request(url, headers={"X-Secret-Key": self._secret()} if ours else {}, method=method)
 
     def _patiently(self, url: str, once: Callable[[], T]) -> T:
         """Try again after what may pass, waiting longer each time; what will not pass is said at once."""
@@ -179,6 +187,11 @@ class Web:
             if attempt + 1 < ATTEMPTS:
                 time.sleep(min(LONGEST_PAUSE, self.pause * 2**attempt) * random.uniform(0.75, 1.25))
         raise Refusal(Reason.DOWNLOAD_FAILED, f"{said} ({ATTEMPTS} attempts).")
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
 
 
 def check_url(url: str) -> None:

@@ -63,7 +63,7 @@ class Hub:
     def _call(self, method: str, body: bytes | None) -> bytes:
         """One call; the token is read anew each time, since the hub may have renewed it."""
         try:
-            token = self._token_file.read_text().strip() if self._token_file.name else ""
+            token = read_token(self._token_file)
         except OSError as error:
             raise NoAnswer(f"the token {self._token_file} cannot be read: {error.strerror}") from error
         headers = {"X-Secret-Key": token, "Accept": "application/json"}
@@ -83,6 +83,10 @@ class Hub:
                     f"the hub's certificate is not trusted ({cause.verify_message}); check HUB_CA"
                 ) from error
             raise NoAnswer(f"the hub cannot be reached: {cause or type(cause).__name__}") from error
+
+
+def read_token(file: Path) -> str:
+    return file.read_text().strip()
 
 
 def _arguments(instruction: dict[str, Any]) -> dict[str, Any]:

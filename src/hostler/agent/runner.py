@@ -30,6 +30,7 @@ class Runner:
     pod: steps.Pod
     stopping: threading.Event
     pause: float = 1.0
+    mount_given: bool = False  # the pod spec said where the host's root is; it knows better than the hub
     restarting: bool = False
 
     def run(self) -> None:
@@ -80,7 +81,7 @@ class Runner:
     def _perform(self, step: Step) -> str:
         host = self.host
         mount = step.arguments.get("host_fs_mount_dir")
-        if isinstance(mount, str) and mount:
+        if isinstance(mount, str) and mount and not self.mount_given:
             host = self.host = Host(mount)
         if step.type == steps.DOWNLOAD:
             return steps.download(host, self.web, self.executor, self.pod, step.arguments, self._progress(step))

@@ -86,6 +86,7 @@ def reboot(host: Host, executor: Executor, pod: Pod) -> str:
             f"The host was restarted (boot {now}, before {pod.expected_boot_id}) and is in its installed system again; "
             "the discovery entry was removed from it.",
         )
+    bootentry.check_chosen(host)
     executor.run("systemctl", "reboot", reason=Reason.REBOOT_FAILED)
     return json.dumps({"boot_id": now})
 

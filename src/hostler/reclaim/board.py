@@ -1,0 +1,123 @@
+"""Where the hub keeps everything: on the Agent objects. Read afresh for each request, written with a precondition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hostler.kube.client import Client
+from hostler.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable, WriteRefused
+from hostler.kube.writer import Writer
+from hostler.reclaim.instructions import Reply, instructions, new_agent, noted, registered
+from hostler.reclaim.objects import AGENT, INFRA_ENV, INFRA_ENV_LABEL, Agent, InfraEnv, artifacts_of
+from hostler.reclaim.tokens import Claims
+
+ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The request cannot be answered; a status for the one who asks and a sentence for the log."""
+
+    status: int
+    why: str
+
+
+class Board:
+    """Reads and writes Agents for the step API. Any replica may do it: facts are recorded here, nothing is decided."""
+
+    def __init__(self, client: Client, writer: Writer) -> None:
+        self._client, self._writer = client, writer
+
+    async def ask(self, claims: Claims, served: Mapping[str, str]) -> dict[str, object] | Trouble:
+        """The instructions of the host a token opens; `served` are the artifacts this hub has itself."""
+        try:
+            agent = await self._agent(claims)
+            if isinstance(agent, Trouble):
+                return agent
+            infra_env = await self._client.get(INFRA_ENV, claims.infra_env_name, claims.namespace, type=InfraEnv)
+        except NotFound:
+            return Trouble(404, f"There is no InfraEnv {claims.namespace}/{claims.infra_env_name}.")
+        except (ApiError, Unreachable) as error:
+            return Trouble(503, f"The API server does not answer: {error}")
+        if infra_env.metadata.uid != claims.infra_env:
+            return Trouble(404, "The InfraEnv of this token was deleted and made anew.")
+        return instructions(agent, infra_env, served)
+
+    async def artifact(self, claims: Claims, name: str) -> str:
+        """Where the InfraEnv says an artifact is; empty where it says nothing, or cannot be asked."""
+        try:
+            found = artifacts_of(
+                await self._client.get(INFRA_ENV, claims.infra_env_name, claims.namespace, type=InfraEnv)
+            )
+        except (ApiError, Unreachable):
+            return ""
+        return str(getattr(found, name)) if found is not None else ""
+
+    async def answer(self, claims: Claims, reply: Reply) -> Trouble | None:
+        """Note how a step went. An answer of another stage is dropped without a word: it is only late."""
+        for _ in range(ATTEMPTS):
+            try:
+                agent = await self._agent(claims)
+                if isinstance(agent, Trouble):
+                    return agent
+                changes = noted(agent, reply)
+                return await self._annotate(agent, changes, f"the agent answered {reply.step_type}")
+            except Conflict:
+                continue
+            except (ApiError, Unreachable, WriteRefused) as error:
+                return Trouble(503, f"The answer could not be written down: {error}")
+        return Trouble(503, "The Agent object changes too often; ask again.")
+
+    async def register(self, claims: Claims, host: str) -> Trouble | None:
+        """A discovery system is up on this host: one we know, or a new one."""
+        for _ in range(ATTEMPTS):
+            try:
+                agent = await self._client.get(AGENT, host, claims.namespace, type=Agent)
+            except NotFound:
+                made = await self._make(claims, host)
+                if made == "again":
+                    continue
+                return made if isinstance(made, Trouble) else None
+            except (ApiError, Unreachable) as error:
+                return Trouble(503, f"The API server does not answer: {error}")
+            if agent.metadata.labels.get(INFRA_ENV_LABEL) != claims.infra_env_name:
+                return Trouble(403, "This host belongs to another InfraEnv.")
+            try:
+                return await self._annotate(agent, registered(agent), "its discovery system registered")
+            except Conflict:
+                continue
+            except (ApiError, Unreachable, WriteRefused) as error:
+                return Trouble(503, f"The registration could not be written down: {error}")
+        return Trouble(503, "The Agent object changes too often; ask again.")
+
+    async def _agent(self, claims: Claims) -> Agent | Trouble:
+        try:
+            agent = await self._client.get(AGENT, claims.host, claims.namespace, type=Agent)
+        except NotFound:
+            return Trouble(404, f"There is no Agent {claims.namespace}/{claims.host}.")
+        if agent.metadata.labels.get(INFRA_ENV_LABEL) != claims.infra_env_name:
+            return Trouble(403, "This host belongs to another InfraEnv now.")
+        return agent
+
+    async def _annotate(self, agent: Agent, changes: dict[str, str], why: str) -> Trouble | None:
+        if not changes:
+            return None
+        metadata = agent.metadata
+        # The version is the precondition: the stage must not have changed since it was read.
+        body = {"metadata": {"resourceVersion": metadata.resource_version, "annotations": changes}}
+        await self._writer.patch(AGENT, metadata.name, body, metadata.namespace, type=Agent, why=why)
+        return None
+
+    async def _make(self, claims: Claims, host: str) -> Trouble | str:
+        why = "a host nobody knew is in discovery"
+        try:
+            body = new_agent(host, claims.infra_env_name)
+            await self._writer.create(AGENT, body, claims.namespace, type=Agent, why=why)
+            state = {"status": {"debugInfo": {"state": "discovering-unbound", "stateInfo": "Waiting for approval."}}}
+            await self._writer.patch(AGENT, host, state, claims.namespace, type=Agent, why=why, subresource="status")
+        except AlreadyExists:
+            return "again"
+        except (ApiError, Unreachable, WriteRefused) as error:
+            return Trouble(503, f"The Agent could not be made: {error}")
+        return ""

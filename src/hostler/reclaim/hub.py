@@ -1,0 +1,244 @@
+"""The step API over HTTP(S): instructions and answers, registration, boot artifacts. It holds nothing.
+
+A token is checked before anything is read. Requests are bounded in size, in number at once and in rate per host; what
+is refused changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from hostler.reclaim.board import Board, Trouble
+from hostler.reclaim.instructions import Registration, Reply
+from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
+
+log = structlog.get_logger("hostler.hub")
+
+BASE = "/api/assisted-install/v2/infra-envs/{infra_env}"
+LARGEST_BODY = 64 * 1024
+AT_ONCE = 200
+DOWNLOADS_AT_ONCE = 64
+PATIENCE = 30.0
+# Per host: so many requests at once after a silence, then so many per second. A polling agent needs far fewer.
+BURST, RATE = 20.0, 2.0
+HOSTS_REMEMBERED = 10_000
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+ARTIFACTS = ("kernel", "initrd", "rootfs")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Rates:
+    """A bucket per host. Lost with the process, which only means that everybody has a full one again."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, who: str) -> bool:
+        now = self._clock()
+        left, at = self._left.pop(who, (BURST, now))
+        left = min(BURST, left + (now - at) * RATE)
+        if len(self._left) >= HOSTS_REMEMBERED:
+            self._left.pop(next(iter(self._left)))
+        self._left[who] = (max(0.0, left - 1), now)
+        return left >= 1
+
+
+class Hub:
+    """Routes of the step API. `artifacts` is a directory with one directory per InfraEnv's uid, or None."""
+
+    def __init__(
+        self,
+        board: Board,
+        keys: Keys,
+        *,
+        url: str = "",
+        artifacts: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`url` is how hosts reach us: HUB_URL."""
+        self._board, self._keys, self._artifacts, self._clock = board, keys, artifacts, clock
+        self._url = url.rstrip("/")
+        self._rates = Rates()
+        self._at_once = 0
+        self._downloads = 0
+
+    def application(self) -> web.Application:
+        app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._limited])
+        path = f"{BASE}/hosts/{{host}}/instructions"
+        app.router.add_get(path, self._instructions, allow_head=False)
+        app.router.add_post(path, self._answered)
+        app.router.add_post(f"{BASE}/hosts", self._registered)
+        app.router.add_get(f"{BASE}/boot-artifacts/{{artifact}}", self._artifact)
+        return app
+
+    @web.middleware
+    async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._at_once >= AT_ONCE:
+            return _no(503, "Too many requests at once; ask again.", retry=5)
+        self._at_once += 1
+        try:
+            if request.match_info.get("artifact"):
+                return await handler(request)  # a download takes as long as it takes; it has its own limit
+            async with asyncio.timeout(PATIENCE):
+                return await handler(request)
+        except TimeoutError:
+            return _no(503, "It took too long; ask again.", retry=5)
+        finally:
+            self._at_once -= 1
+
+    async def _instructions(self, request: web.Request) -> web.StreamResponse:
+        claims = self._allowed(request, Opens.HOST, request.match_info["host"])
+        if isinstance(claims, web.Response):
+            return claims
+        found = await self._board.ask(claims, self._served(claims.infra_env))
+        return _trouble(found) if isinstance(found, Trouble) else _json(found)
+
+    async def _answered(self, request: web.Request) -> web.StreamResponse:
+        claims = self._allowed(request, Opens.HOST, request.match_info["host"])
+        if isinstance(claims, web.Response):
+            return claims
+        try:
+            reply = msgspec.json.decode(await request.read(), type=Reply)
+        except msgspec.DecodeError as error:
+            return _no(400, f"The answer cannot be read: {error}")
+        trouble = await self._board.answer(claims, reply)
+        return _trouble(trouble) if trouble is not None else web.Response(status=204)
+
+    async def _registered(self, request: web.Request) -> web.StreamResponse:
+        claims = self._allowed(request, Opens.INFRA_ENV, "")
+        if isinstance(claims, web.Response):
+            return claims
+        try:
+            given = msgspec.json.decode(await request.read(), type=Registration)
+        except msgspec.DecodeError as error:
+            return _no(400, f"The registration cannot be read: {error}")
+        if not _NAME.fullmatch(given.host_id):
+            return _no(400, "host_id is no name an object can have.")
+        trouble = await self._board.register(claims, given.host_id)
+        if trouble is not None:
+            return _trouble(trouble)
+        return _json({"id": given.host_id, "infra_env_id": claims.infra_env}, status=201)
+
+    async def _artifact(self, request: web.Request) -> web.StreamResponse:
+        """A file of the InfraEnv, from our directory or where the InfraEnv says it is.
+
+        The initrd has the discovery ignition in it, and that a token: it is only for hosts of its InfraEnv.
+        """
+        name, infra_env = request.match_info["artifact"], request.match_info["infra_env"]
+        if name not in ARTIFACTS or not _NAME.fullmatch(infra_env):
+            return _no(404, "There is no such artifact.")
+        token = request.headers.get("X-Secret-Key", "")
+        claims = self._keys.check_infra_env(token, infra_env, self._clock())
+        if isinstance(claims, Denied) and name == "initrd":
+            return _no(claims.status, claims.why)
+        place = self._place(infra_env, name)
+        if place is None:
+            elsewhere = await self._board.artifact(claims, name) if isinstance(claims, Claims) else ""
+            if not elsewhere:
+                return _no(404, f"This hub has no {name} of that InfraEnv.")
+            return web.Response(status=307, headers={"Location": elsewhere})
+        if self._downloads >= DOWNLOADS_AT_ONCE:
+            return _no(503, "Too many downloads at once; ask again.", retry=10)
+        self._downloads += 1
+        try:
+            answer = web.FileResponse(place, headers={"Content-Type": "application/octet-stream"})
+            await answer.prepare(request)  # this sends it
+            return answer
+        finally:
+            self._downloads -= 1
+
+    def _place(self, infra_env: str, name: str) -> Path | None:
+        if self._artifacts is None:
+            return None
+        place = self._artifacts / infra_env / name
+        return place if place.is_file() else None
+
+    def _served(self, infra_env: str) -> dict[str, str]:
+        """Addresses of the artifacts we have ourselves."""
+        here = f"{self._url}{BASE.format(infra_env=infra_env)}/boot-artifacts"
+        return {name: f"{here}/{name}" for name in ARTIFACTS if self._place(infra_env, name) is not None}
+
+    def _allowed(self, request: web.Request, opens: Opens, host: str) -> Claims | web.Response:
+        """Whoever holds the right token for this very path, and does not ask too often."""
+        token = request.headers.get("X-Secret-Key", "")
+        claims = self._keys.check(token, opens, request.match_info["infra_env"], host, self._clock())
+        if isinstance(claims, Denied):
+            log.info("refused", why=claims.why, path=request.path, remote=request.remote)
+            return _no(claims.status, claims.why)
+        if not self._rates.take(f"{claims.opens}/{claims.infra_env}/{claims.host}/{claims.id}"):
+            return _no(429, "This host asks too often.", retry=5)
+        return claims
+
+
+class Listener:
+    """The hub's own port, with TLS where there is a certificate; `renew` takes a new one from the next call on."""
+
+    def __init__(self, hub: Hub, host: str, port: int, certificate: str = "", key: str = "") -> None:
+        self._hub, self._host, self._port = hub, host, port
+        self._certificate, self._key = certificate, key
+        self._runner: web.AppRunner | None = None
+        self._context: ssl.SSLContext | None = None
+        self._seen = (0.0, 0.0)
+
+    @property
+    def port(self) -> int:
+        assert self._runner is not None
+        return int(self._runner.addresses[0][1])
+
+    async def start(self) -> None:
+        if self._certificate:
+            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+            self.renew()
+        self._runner = web.AppRunner(self._hub.application(), access_log=None, keepalive_timeout=75)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._context, shutdown_timeout=5)
+        await site.start()
+
+    def renew(self) -> None:
+        """Read the certificate again if its files changed; a pair that does not fit is left for the next time."""
+        if self._context is None:
+            return
+        seen = (Path(self._certificate).stat().st_mtime, Path(self._key).stat().st_mtime)
+        if seen == self._seen:
+            return
+        try:
+            self._context.load_cert_chain(self._certificate, self._key)
+        except ssl.SSLError as error:
+            if self._seen == (0.0, 0.0):
+                raise
+            log.warning("the new certificate is not used", error=str(error))
+            return
+        self._seen = seen
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+def _json(body: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
+
+
+def _no(status: int, why: str, retry: int = 0) -> web.Response:
+    answer = _json({"code": str(status), "reason": why}, status)
+    if retry:
+        answer.headers["Retry-After"] = str(retry)
+    return answer
+
+
+def _trouble(trouble: Trouble) -> web.Response:
+    if trouble.status >= 500:
+        log.warning("a request could not be answered", why=trouble.why)
+        return _no(trouble.status, "This hub cannot answer now; ask again.", retry=10)
+    return _no(trouble.status, trouble.why)

@@ -1,0 +1,188 @@
+"""The hub's objects a reclaim reads and writes: Agent, InfraEnv and ClusterDeployment, with just the fields we use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hostler.host.facts import Unknown
+from hostler.instant import Instant, parse
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Condition, Metadata, Record
+from hostler.reclaim.model import Artifacts, Cluster, Host, Report
+
+GROUP = "agent-install.openshift.io"
+AGENT = Kind(GROUP, "v1beta1", "agents", "Agent", True)
+INFRA_ENV = Kind(GROUP, "v1beta1", "infraenvs", "InfraEnv", True)
+CLUSTER_DEPLOYMENT = Kind("hive.openshift.io", "v1", "clusterdeployments", "ClusterDeployment", True)
+
+INFRA_ENV_LABEL = f"infraenvs.{GROUP}"
+BMH_LABEL = f"{GROUP}/bmh"
+OURS = "reclaim.hostler.dev"
+# Facts, written by whichever replica heard them; the leader decides on them.
+REPORT = f"{OURS}/report"
+PROGRESS = f"{OURS}/progress"
+REGISTRATION = f"{OURS}/registration"
+# Wishes of people.
+CONFIRM, CONFIRMED = f"{OURS}/confirm", "last-control-plane"
+CANCEL = f"{OURS}/cancel"
+RETRY, RETRIED = f"{OURS}/retry", f"{OURS}/retried"
+RECLAIMED = "Reclaimed"
+
+
+class Named(Record, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class AgentSpec(Record, frozen=True):
+    approved: bool = False
+    hostname: str = ""
+    cluster_deployment_name: Named | None = None
+
+
+class DebugInfo(Record, frozen=True):
+    state: str = ""
+    state_info: str = ""
+
+
+class Deprovision(Record, frozen=True, rename=None):
+    cluster_name: str = ""
+    cluster_namespace: str = ""
+    node_name: str = ""
+
+
+class Inventory(Record, frozen=True):
+    hostname: str = ""
+
+
+class Stage(Record, frozen=True):
+    stage_start_time: str = ""
+    current_stage: str = ""
+    progress_info: str = ""
+
+
+class AgentStatus(Record, frozen=True):
+    debug_info: DebugInfo = DebugInfo()
+    deprovision_info: Deprovision | None = msgspec.field(default=None, name="deprovision_info")
+    inventory: Inventory = Inventory()
+    progress: Stage = Stage()
+    conditions: tuple[Condition, ...] = ()
+
+
+class Agent(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: AgentSpec = AgentSpec()
+    status: AgentStatus = AgentStatus()
+
+
+class Proxy(Record, frozen=True):
+    http_proxy: str = ""
+    https_proxy: str = ""
+    no_proxy: str = ""
+
+
+class KernelArgument(Record, frozen=True):
+    operation: str = ""
+    value: str = ""
+
+
+class InfraEnvSpec(Record, frozen=True):
+    pull_secret_ref: Named | None = None
+    proxy: Proxy | None = None
+    kernel_arguments: tuple[KernelArgument, ...] | None = None
+    additional_trust_bundle: str = ""
+
+
+class BootArtifacts(Record, frozen=True):
+    kernel: str = ""
+    initrd: str = ""
+    rootfs: str = ""
+
+
+class InfraEnvStatus(Record, frozen=True):
+    boot_artifacts: BootArtifacts | None = None
+
+
+class InfraEnv(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: InfraEnvSpec = InfraEnvSpec()
+    status: InfraEnvStatus = InfraEnvStatus()
+
+
+class ClusterMetadata(Record, frozen=True):
+    admin_kubeconfig_secret_ref: Named | None = None
+
+
+class ClusterDeploymentSpec(Record, frozen=True):
+    cluster_metadata: ClusterMetadata | None = None
+
+
+class ClusterDeployment(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: ClusterDeploymentSpec = ClusterDeploymentSpec()
+
+
+class ReportNote(msgspec.Struct, frozen=True):
+    """The annotation the hub writes when a step has ended."""
+
+    step: str
+    exit_code: int
+    reason: str = ""
+    message: str = ""
+
+
+def artifacts_of(infra_env: InfraEnv) -> Artifacts | None:
+    found = infra_env.status.boot_artifacts
+    if found is None or not (found.kernel and found.initrd and found.rootfs):
+        return None
+    return Artifacts(found.kernel, found.initrd, found.rootfs)
+
+
+def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
+    """What the Agent itself says; the old cluster and the artifacts are not known yet."""
+    notes = agent.metadata.annotations
+    status, bound = agent.status, agent.spec.cluster_deployment_name
+    stage = status.progress.stage_start_time
+    condition = next((one for one in status.conditions if one.type == RECLAIMED), None)
+    waiting = condition is not None and condition.status == "Unknown"
+    return Host(
+        name=agent.metadata.name,
+        uid=agent.metadata.uid,
+        state=status.debug_info.state,
+        stage=stage,
+        since=started if started is not None else parse(stage),
+        bound=(bound.namespace or agent.metadata.namespace, bound.name) if bound is not None and bound.name else None,
+        previous=_previous(status.deprovision_info),
+        hostname=agent.spec.hostname or status.inventory.hostname,
+        bare_metal_host=agent.metadata.labels.get(BMH_LABEL, ""),
+        confirmed=notes.get(CONFIRM) == CONFIRMED,
+        cancelled=bool(notes.get(CANCEL)),
+        retry=notes.get(RETRY, ""),
+        retried=notes.get(RETRIED, ""),
+        registration=notes.get(REGISTRATION, ""),
+        report=_report(notes.get(REPORT, "")),
+        waiting_since=parse(condition.last_transition_time) if waiting and condition is not None else None,
+        reason=condition.reason if condition is not None else "",
+        artifacts=Unknown("the InfraEnv was not read"),
+    )
+
+
+def _previous(found: Deprovision | None) -> Cluster | None:
+    if found is None or not (found.cluster_name and found.cluster_namespace and found.node_name):
+        return None
+    return Cluster(found.cluster_namespace, found.cluster_name, found.node_name)
+
+
+def _report(text: str) -> Report | None:
+    """A note nobody can read is none: the step is asked for again, or its time ends."""
+    try:
+        note = msgspec.json.decode(text, type=ReportNote)
+    except msgspec.DecodeError:
+        return None
+    return Report(note.step, note.exit_code, note.reason, note.message)
+
+
+def dump(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,131 @@
+"""Short-lived tokens that open one thing: one host's instructions, or registration in one InfraEnv.
+
+A compact JWS with EdDSA. The signing key is in a Secret, so every replica can check what another one issued. What a
+token opens is inside it and signed; there is nothing to look up and nothing to forget.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from hostler.instant import Instant
+
+LONGEST = 4096
+_HEADER = base64.urlsafe_b64encode(b'{"alg":"EdDSA","typ":"JWT"}').rstrip(b"=").decode()
+
+
+class Opens(StrEnum):
+    HOST = "host"  # GET and POST of one host's instructions; never a registration
+    INFRA_ENV = "infra-env"  # registration in one InfraEnv; no host's instructions
+
+
+class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a token opens, and until when. `infra_env` is the InfraEnv's uid, as in the paths of the API."""
+
+    opens: Opens
+    namespace: str
+    infra_env: str
+    infra_env_name: str
+    host: str  # the Agent's name; empty for an InfraEnv's token
+    exp: float
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The token does not open this. 401: it is no valid token; 403: it is one, for something else."""
+
+    status: int
+    why: str
+
+
+class Keys:
+    """The signing key of this hub."""
+
+    def __init__(self, pem: bytes) -> None:
+        key = load_pem_private_key(pem, None)
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ValueError("the signing key is no Ed25519 key")
+        self._key = key
+        self._public: Ed25519PublicKey = key.public_key()
+
+    @staticmethod
+    def make() -> bytes:
+        """A new key, as it is kept in the Secret."""
+        return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+    def for_host(
+        self, namespace: str, infra_env: str, infra_env_name: str, host: str, *, now: Instant, seconds: float
+    ) -> str:
+        return self._issue(
+            Claims(Opens.HOST, namespace, infra_env, infra_env_name, host, now + seconds, secrets.token_hex(8))
+        )
+
+    def for_infra_env(
+        self, namespace: str, infra_env: str, infra_env_name: str, *, now: Instant, seconds: float
+    ) -> str:
+        return self._issue(
+            Claims(Opens.INFRA_ENV, namespace, infra_env, infra_env_name, "", now + seconds, secrets.token_hex(8))
+        )
+
+    def _issue(self, claims: Claims) -> str:
+        signed = f"{_HEADER}.{_encode(msgspec.json.encode(claims))}"
+        return f"{signed}.{_encode(self._key.sign(signed.encode()))}"
+
+    def check(self, token: str, opens: Opens, infra_env: str, host: str, now: Instant) -> Claims | Denied:
+        """The claims of a token that opens exactly this, or why it does not."""
+        claims = self._read(token, now)
+        if isinstance(claims, Denied):
+            return claims
+        if claims.opens is not opens:
+            return Denied(403, f"This token opens {claims.opens}, not {opens}.")
+        if claims.infra_env != infra_env:
+            return Denied(403, "This token is of another InfraEnv.")
+        if opens is Opens.HOST and claims.host != host:
+            return Denied(403, "This token is of another host.")
+        return claims
+
+    def check_infra_env(self, token: str, infra_env: str, now: Instant) -> Claims | Denied:
+        """Any token of this InfraEnv, a host's or its own: enough for what its hosts boot with."""
+        claims = self._read(token, now)
+        if isinstance(claims, Claims) and claims.infra_env != infra_env:
+            return Denied(403, "This token is of another InfraEnv.")
+        return claims
+
+    def _read(self, token: str, now: Instant) -> Claims | Denied:
+        if not token:
+            return Denied(401, "There is no token; the header is X-Secret-Key.")
+        header, _, rest = token.partition(".")
+        body, _, signature = rest.partition(".")
+        # Only our own header, byte for byte: a token does not get to say how it is to be checked.
+        if len(token) > LONGEST or not token.isascii() or header != _HEADER:
+            return Denied(401, "This is no token of this hub.")
+        try:
+            self._public.verify(_decode(signature), f"{header}.{body}".encode())
+            claims = msgspec.json.decode(_decode(body), type=Claims)
+        except (InvalidSignature, binascii.Error, ValueError, msgspec.DecodeError):
+            return Denied(401, "This is no token of this hub.")
+        if now >= claims.exp:
+            return Denied(401, "The token has expired.")
+        return claims
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    padded = text + "=" * (-len(text) % 4)
+    data = base64.b64decode(padded, altchars=b"-_", validate=True)
+    if _encode(data) != text:  # one spelling only
+        raise ValueError("not the one spelling of these bytes")
+    return data

@@ -1,0 +1,265 @@
+"""The hub's step API as a process on the real API server, and the agent as a process against it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hostler.agent.pack import pack
+from hostler.host.facts import Known
+from hostler.instant import iso
+from hostler.reclaim.decide import decide
+from hostler.reclaim.model import Enter, Policy, Spoke, SpokeNode
+from hostler.reclaim.objects import PROGRESS, REGISTRATION, REPORT, Agent, host_of
+from hostler.reclaim.tokens import Keys
+from hostler.sandbox import Sandbox
+from hostler.sandbox.build import Silent
+from hostler.sandbox.crds import install_crds
+from tests.real.agent_world import INITRD, KERNEL, Scratch
+from tests.real.conftest import Eventually
+from tests.real.operating import environment
+from tests.unit.kube_pki import Authority
+
+HOST = "0c1a9d3e-0001-4000-8000-000000000001"
+
+
+@dataclass
+class World:
+    """One InfraEnv and one Agent in a namespace, a hub's files, and how to call it."""
+
+    box: Sandbox
+    namespace: str
+    folder: Path
+    port: int
+    infra_env: str
+    keys: Keys
+
+    def token(self, host: str = HOST, seconds: float = 600) -> str:
+        return self.keys.for_host(self.namespace, self.infra_env, "env", host, now=time.time(), seconds=seconds)
+
+    def env_token(self) -> str:
+        return self.keys.for_infra_env(self.namespace, self.infra_env, "env", now=time.time(), seconds=600)
+
+    def start(self, port: int = 0) -> subprocess.Popen[bytes]:
+        words = [str(self.box.kubeconfig), str(self.folder), str(port or self.port)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.real.hub_driver", *words],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+            env=environment(self.box.kubeconfig),
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"listening\n"
+        return process
+
+    def call(
+        self, method: str, path: str, token: str, body: Any = None, port: int = 0, headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes, dict[str, str]]:
+        context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
+        connection = http.client.HTTPSConnection("127.0.0.1", port or self.port, context=context, timeout=60)
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        try:
+            where = f"/api/assisted-install/v2/infra-envs/{self.infra_env}{path}"
+            connection.request(method, where, data, {"X-Secret-Key": token, **(headers or {})})
+            answer = connection.getresponse()
+            return answer.status, answer.read(), dict(answer.getheaders())
+        finally:
+            connection.close()
+
+    def agent(self, name: str = HOST) -> dict[str, Any]:
+        return self.box.get("agents.agent-install.openshift.io", name, "-n", self.namespace)
+
+    def enter(self, state: str) -> None:
+        """As the leader would: state and stage in one status patch."""
+        status = {"debugInfo": {"state": state}, "progress": {"stageStartTime": iso(time.time())}}
+        self.box.kubectl(
+            "patch", "agents.agent-install.openshift.io", HOST, "-n", self.namespace, "--subresource=status",
+            "--type=merge", "-p", json.dumps({"status": status}),
+        )  # fmt: skip
+
+    def lead(self) -> str:
+        """Let the decision move the Agent once; the transition's name, or nothing."""
+        agent = msgspec.convert(self.agent(), Agent)
+        now = time.time()
+        node = SpokeNode("worker-1", "u", "", "b", False, "", True)
+        spoke = Spoke(Known(True, now), Known(node, now), Known(3, now), Known(frozenset(), now))
+        for action in decide(replace(host_of(agent), spoke=spoke), Policy("https://hub"), now).actions:
+            if isinstance(action, Enter):
+                self.enter(action.transition.target)
+                return action.transition.name
+        return ""
+
+
+@pytest.fixture(scope="module")
+def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("agent") / "hostler-agent"
+    pack(target)
+    return target
+
+
+@pytest.fixture
+def world(sandbox: Sandbox, namespace: str, tmp_path: Path) -> World:
+    install_crds(sandbox, ["agents"], Silent())
+    group = "agent-install.openshift.io/v1beta1"
+    sandbox.apply(
+        {"apiVersion": group, "kind": "InfraEnv", "metadata": {"name": "env", "namespace": namespace}, "spec": {}},
+        {
+            "apiVersion": group,
+            "kind": "Agent",
+            "metadata": {
+                "name": HOST,
+                "namespace": namespace,
+                "labels": {"infraenvs.agent-install.openshift.io": "env"},
+            },
+            "spec": {"approved": True, "hostname": "worker-1"},
+        },
+    )
+    urls = {"kernel": "http://127.0.0.1:1/kernel", "initrd": "http://127.0.0.1:1/initrd", "rootfs": "http://x/rootfs"}
+    sandbox.kubectl(
+        "patch", "infraenvs.agent-install.openshift.io", "env", "-n", namespace, "--subresource=status",
+        "--type=merge", "-p", json.dumps({"status": {"bootArtifacts": urls}}),
+    )  # fmt: skip
+    infra_env = sandbox.get("infraenvs.agent-install.openshift.io", "env", "-n", namespace)["metadata"]["uid"]
+    authority = Authority()
+    pair = authority.issue("hub", "127.0.0.1")
+    pem = Keys.make()
+    files = {"ca.pem": authority.certificate, "tls.crt": pair.certificate, "tls.key": pair.key, "key.pem": pem}
+    files |= {f"artifacts/{infra_env}/{name}": data for name, data in zip(urls, (KERNEL, INITRD, b"r"), strict=True)}
+    for name, data in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    found = World(sandbox, namespace, tmp_path, free_port(), infra_env, Keys(pem))
+    found.enter("reclaiming")
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate(timeout=30)
+
+
+def test_a_host_goes_from_its_cluster_to_discovery_whatever_becomes_of_the_hub(
+    world: World, zipapp: Path, tmp_path: Path, eventually: Eventually
+) -> None:
+    """The hub is killed after every step, the agent after its download; others take their place and go on."""
+    scratch = Scratch(tmp_path / "host").rhel()
+    (tmp_path / "token").write_text(world.token())
+    hub = world.start()
+    told = {
+        "PATH": os.environ["PATH"], "HUB_URL": f"https://127.0.0.1:{world.port}", "INFRA_ENV_ID": world.infra_env,
+        "HOST_ID": HOST, "TOKEN_FILE": str(tmp_path / "token"), "HOST_MOUNT": str(scratch.root),
+        "ENTER_HOST": str(scratch.root / "commands.sh"), "CA_FILE": str(tmp_path / "ca.pem"),
+        "EXPECTED_BOOT_ID": scratch.text("proc/sys/kernel/random/boot_id").strip(), "RETRY_SECONDS": "0.1",
+    }  # fmt: skip
+    # The hub names /host, as in a pod; the pod knows better where it is: here, the scratch directory.
+    agent = subprocess.Popen([sys.executable, str(zipapp)], env=told, stderr=subprocess.PIPE, text=True)
+    try:
+        eventually(lambda: REPORT in world.agent()["metadata"].get("annotations", {}), 120, "the report")
+        assert PROGRESS in world.agent()["metadata"]["annotations"]
+        end(hub)
+        assert world.lead() == "RebootingForReclaim"
+        agent.kill()
+        agent.communicate(timeout=60)
+        hub = world.start()
+        agent = subprocess.Popen([sys.executable, str(zipapp)], env=told, stderr=subprocess.PIPE, text=True)
+        said = agent.communicate(timeout=120)[1]
+        assert scratch.commands == ["systemctl reboot"], said
+        end(hub)
+        assert world.lead() == ""  # a restart that began is no end: only a registration, a failure or the time is
+        hub = world.start()
+        status, body, _ = world.call("POST", "/hosts", world.env_token(), {"host_id": HOST})
+        assert status == 201, body
+        assert world.lead() == "RegisterHost"
+        assert world.agent()["status"]["debugInfo"]["state"] == "discovering-unbound"
+        assert world.lead() == ""
+    finally:
+        if agent.poll() is None:
+            agent.kill()
+            agent.communicate(timeout=60)
+        end(hub)
+
+
+def test_two_replicas_answer_alike_and_late_or_wrong_answers_change_nothing(world: World) -> None:
+    other = free_port()
+    one, two = world.start(), world.start(other)
+    path = f"/hosts/{HOST}/instructions"
+    try:
+        _, first, _ = world.call("GET", path, world.token())
+        _, second, _ = world.call("GET", path, world.token(), port=other)
+        told = json.loads(first)["instructions"][0]
+        assert told["step_id"] == json.loads(second)["instructions"][0]["step_id"]
+        before = world.agent()["metadata"]["resourceVersion"]
+        good = {"step_type": told["step_type"], "step_id": told["step_id"], "exit_code": 0}
+        strangers = [
+            (world.token("another-host"), good, 403), (world.env_token(), good, 403), ("", good, 401), ("x", good, 401),
+            (world.token(seconds=-1), good, 401), (world.token(), b"{", 400), (world.token(), {"exit_code": "x"}, 400),
+            (world.token(), b"x" * 70_000, 413), (world.token(), {**good, "step_id": "late"}, 204),
+            (world.token(), {**good, "step_type": "reboot-for-reclaim"}, 204),
+        ]  # fmt: skip
+        for token, body, status in strangers:
+            assert world.call("POST", path, token, body)[0] == status
+        # A host's token never registers, nor does one of another InfraEnv; names that are none make no object.
+        registrations = [(world.token(), HOST, 403), (world.env_token(), "../x", 400), (world.env_token(), "", 400)]
+        for token, host, status in registrations:
+            assert world.call("POST", "/hosts", token, {"host_id": host})[0] == status
+        assert world.agent()["metadata"]["resourceVersion"] == before
+        assert world.call("POST", path, world.token(), good, port=other)[0] == 204
+        after = world.agent()["metadata"]["resourceVersion"]
+        assert after != before
+        assert world.call("POST", path, world.token(), good)[0] == 204  # the same answer again, to the other replica
+        assert world.agent()["metadata"]["resourceVersion"] == after
+        (world.folder / "paused").touch()
+        assert world.call("POST", "/hosts", world.env_token(), {"host_id": HOST})[0] == 503
+        assert REGISTRATION not in world.agent()["metadata"]["annotations"]
+    finally:
+        end(one)
+        end(two)
+
+
+def test_a_host_nobody_knew_becomes_an_agent_that_is_not_approved(world: World) -> None:
+    hub = world.start()
+    try:
+        assert world.call("POST", "/hosts", world.env_token(), {"host_id": "new-host"})[0] == 201
+        made = world.agent("new-host")
+        assert (made["spec"]["approved"], made["status"]["debugInfo"]["state"]) == (False, "discovering-unbound")
+        assert world.call("POST", "/hosts", world.env_token(), {"host_id": "new-host"})[0] == 201
+    finally:
+        end(hub)
+
+
+def test_artifacts_come_whole_in_pieces_or_from_elsewhere(world: World) -> None:
+    hub = world.start()
+    try:
+        status, body, headers = world.call("GET", "/boot-artifacts/initrd", world.token())
+        assert (status, body) == (200, INITRD)
+        ranged = {"Range": "bytes=1000-", "If-Range": headers["Last-Modified"]}
+        status, body, _ = world.call("GET", "/boot-artifacts/initrd", world.token(), headers=ranged)
+        assert (status, body) == (206, INITRD[1000:])
+        status, body, headers = world.call("HEAD", "/boot-artifacts/kernel", "")
+        assert (status, headers["Content-Length"]) == (200, str(len(KERNEL)))
+        assert world.call("GET", "/boot-artifacts/initrd", "")[0] == 401
+        assert world.call("GET", "/boot-artifacts/shadow", world.token())[0] == 404
+        assert world.call("GET", "/boot-artifacts/..%2f..%2fkey.pem", world.token())[0] == 404
+        (world.folder / "artifacts" / world.infra_env / "kernel").unlink()
+        status, _, headers = world.call("GET", "/boot-artifacts/kernel", world.token())
+        assert (status, headers["Location"]) == (307, "http://127.0.0.1:1/kernel")
+    finally:
+        end(hub)

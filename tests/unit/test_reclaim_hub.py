@@ -1,0 +1,211 @@
+"""Tokens that open one thing, and what an agent's answers become: tables and fuzz, no network."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostler.agent import steps
+from hostler.agent.hub import BASE as AGENTS_BASE
+from hostler.reclaim import hub as hub_module
+from hostler.reclaim.hub import BURST, Rates
+from hostler.reclaim.instructions import DOWNLOAD, MESSAGE_LIMIT, REBOOT, Reply, instructions, noted, plain, registered
+from hostler.reclaim.model import Report, State, stage_key, step_id
+from hostler.reclaim.objects import PROGRESS, REGISTRATION, REPORT, Agent, InfraEnv, host_of
+from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
+
+NOW = 1_000_000.0
+KEYS = Keys(Keys.make())
+HOST_TOKEN = KEYS.for_host("ns", "ie-1", "env", "host-1", now=NOW, seconds=60)
+ENV_TOKEN = KEYS.for_infra_env("ns", "ie-1", "env", now=NOW, seconds=60)
+
+
+def test_a_token_opens_its_own_host_and_nothing_else() -> None:
+    found = KEYS.check(HOST_TOKEN, Opens.HOST, "ie-1", "host-1", NOW)
+    assert isinstance(found, Claims)
+    assert (found.namespace, found.infra_env_name, found.host) == ("ns", "env", "host-1")
+    assert isinstance(KEYS.check(ENV_TOKEN, Opens.INFRA_ENV, "ie-1", "", NOW), Claims)
+
+
+@pytest.mark.parametrize(
+    ("token", "opens", "infra_env", "host", "now", "status"),
+    [
+        (HOST_TOKEN, Opens.HOST, "ie-1", "host-2", NOW, 403),
+        (HOST_TOKEN, Opens.HOST, "ie-2", "host-1", NOW, 403),
+        (HOST_TOKEN, Opens.INFRA_ENV, "ie-1", "", NOW, 403),  # the pod in the old system can never register
+        (ENV_TOKEN, Opens.HOST, "ie-1", "", NOW, 403),
+        (ENV_TOKEN, Opens.INFRA_ENV, "ie-2", "", NOW, 403),
+        (HOST_TOKEN, Opens.HOST, "ie-1", "host-1", NOW + 60, 401),
+        ("", Opens.HOST, "ie-1", "host-1", NOW, 401),
+        ("x", Opens.HOST, "ie-1", "host-1", NOW, 401),
+        (HOST_TOKEN + "A", Opens.HOST, "ie-1", "host-1", NOW, 401),
+        (HOST_TOKEN * 40, Opens.HOST, "ie-1", "host-1", NOW, 401),
+    ],
+)
+def test_every_other_use_is_denied(
+    token: str, opens: Opens, infra_env: str, host: str, now: float, status: int
+) -> None:
+    found = KEYS.check(token, opens, infra_env, host, now)
+    assert isinstance(found, Denied)
+    assert found.status == status
+
+
+def test_a_token_of_another_hub_or_with_another_algorithm_is_none() -> None:
+    other = Keys(Keys.make()).for_host("ns", "ie-1", "env", "host-1", now=NOW, seconds=60)
+    none = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode() + "." + HOST_TOKEN.split(".")[1] + "."
+    for token in (other, none):
+        assert isinstance(KEYS.check(token, Opens.HOST, "ie-1", "host-1", NOW), Denied)
+
+
+def test_any_replica_checks_with_the_key_from_the_secret() -> None:
+    pem = Keys.make()
+    token = Keys(pem).for_host("ns", "ie-1", "env", "host-1", now=NOW, seconds=60)
+    assert isinstance(Keys(pem).check(token, Opens.HOST, "ie-1", "host-1", NOW), Claims)
+
+
+@given(st.data())
+def test_no_changed_token_gets_in(data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(HOST_TOKEN) - 1))
+    new = data.draw(st.characters(min_codepoint=33, max_codepoint=126))
+    changed = HOST_TOKEN[:at] + new + HOST_TOKEN[at + 1 :]
+    if changed != HOST_TOKEN:
+        assert isinstance(KEYS.check(changed, Opens.HOST, "ie-1", "host-1", NOW), Denied)
+
+
+@given(st.text(max_size=300), st.text(max_size=20), st.text(max_size=20))
+def test_no_text_crashes_the_check(token: str, infra_env: str, host: str) -> None:
+    assert isinstance(KEYS.check(token, Opens.HOST, infra_env, host, NOW), Denied)
+
+
+# -- instructions and answers
+
+
+def agent(state: str = State.RECLAIMING, **annotations: str) -> Agent:
+    return msgspec.convert(
+        {
+            "metadata": {"name": "host-1", "namespace": "ns", "uid": "u-1", "annotations": annotations},
+            "status": {"debugInfo": {"state": state}, "progress": {"stageStartTime": "2026-01-01T00:00:00Z"}},
+        },
+        Agent,
+    )
+
+
+def environment(**spec: Any) -> InfraEnv:
+    return msgspec.convert(
+        {"spec": spec, "status": {"bootArtifacts": {"kernel": "http://k", "initrd": "http://i", "rootfs": "http://r"}}},
+        InfraEnv,
+    )
+
+
+def step(state: str) -> str:
+    return step_id("u-1", state, "2026-01-01T00:00:00Z")
+
+
+def test_the_words_are_the_agents_own() -> None:
+    assert (DOWNLOAD, REBOOT) == (steps.DOWNLOAD, steps.REBOOT)
+    assert hub_module.BASE.startswith(AGENTS_BASE)
+
+
+def test_reclaiming_downloads_and_rebooting_reboots() -> None:
+    told = instructions(agent(), environment(kernelArguments=[{"operation": "append", "value": "a=b"}]))
+    assert (told["next_instruction_seconds"], told["post_step_action"]) == (60, "continue")
+    (one,) = told["instructions"]
+    assert (one["step_type"], one["step_id"]) == ("download-boot-artifacts", step(State.RECLAIMING))
+    assert json.loads(one["args"][0]) == {
+        "kernel_url": "http://k",
+        "initrd_url": "http://i",
+        "rootfs_url": "http://r",
+        "host_fs_mount_dir": "/host",
+        "kernel_arguments": [{"operation": "append", "value": "a=b"}],
+    }
+    told = instructions(agent(State.REBOOTING), environment())
+    assert (told["next_instruction_seconds"], told["post_step_action"]) == (120, "exit")
+    assert told["instructions"][0]["step_type"] == "reboot-for-reclaim"
+
+
+@pytest.mark.parametrize("state", [one for one in State if one not in (State.RECLAIMING, State.REBOOTING)] + ["", "x"])
+def test_every_other_state_gives_nothing_and_the_end(state: str) -> None:
+    told = instructions(agent(state), environment())
+    assert (told["instructions"], told["post_step_action"]) == ([], "exit")
+
+
+def test_artifacts_this_hub_has_are_given_by_its_own_address() -> None:
+    told = instructions(agent(), environment(), {"initrd": "https://hub/initrd"})
+    arguments = json.loads(told["instructions"][0]["args"][0])
+    assert (arguments["kernel_url"], arguments["initrd_url"]) == ("http://k", "https://hub/initrd")
+
+
+def test_an_answer_becomes_a_report_once() -> None:
+    reply = Reply(DOWNLOAD, step(State.RECLAIMING), 1, '{"reason": "NoSpace"}', "no\nspace\x1b[31m")
+    changes = noted(agent(), reply)
+    after = agent(**changes)
+    assert host_of(after).report == Report(step(State.RECLAIMING), 1, "NoSpace", "no space [31m")
+    assert noted(after, reply) == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "reply"),
+    [
+        (State.RECLAIMING, Reply(DOWNLOAD, "another", 0)),
+        (State.RECLAIMING, Reply(REBOOT, step(State.RECLAIMING), 1)),
+        (State.RECLAIMING, Reply("x", step(State.RECLAIMING), 0)),
+        (State.REBOOTING, Reply(DOWNLOAD, step(State.RECLAIMING), 0)),
+        (State.REBOOTING, Reply(REBOOT, step(State.REBOOTING), 0)),
+        (State.PENDING, Reply(DOWNLOAD, step(State.PENDING), 0)),
+        (State.INSTALLED, Reply(DOWNLOAD, step(State.INSTALLED), 0)),
+    ],
+)
+def test_answers_that_belong_nowhere_change_nothing(state: str, reply: Reply) -> None:
+    assert noted(agent(state), reply) == {}
+
+
+def test_progress_is_noted_beside_the_report() -> None:
+    reply = Reply("progress", step(State.RECLAIMING), 0, '{"stage": "initrd", "percent": 340}')
+    assert noted(agent(), reply) == {PROGRESS: "initrd 100%"}
+
+
+def test_a_registration_counts_for_its_stage_only() -> None:
+    rebooting = agent(State.REBOOTING)
+    assert registered(rebooting) == {REGISTRATION: stage_key(State.REBOOTING, "2026-01-01T00:00:00Z")}
+
+
+@given(st.text(max_size=40), st.integers(), st.text(max_size=2000), st.text(max_size=3000), st.sampled_from([*State]))
+def test_no_answer_writes_anything_but_its_note(
+    kind: str, exit_code: int, output: str, error: str, state: State
+) -> None:
+    for step_type in (kind, DOWNLOAD, REBOOT, "progress"):
+        if not -(2**63) <= exit_code < 2**63:
+            continue
+        changes = noted(agent(state), Reply(step_type, step(state), exit_code, output, error))
+        assert set(changes) <= {REPORT, PROGRESS}
+        assert all(len(value) < 8 * MESSAGE_LIMIT for value in changes.values())
+        host_of(agent(state, **changes))
+
+
+@given(st.binary(max_size=400))
+def test_no_body_is_more_than_refused(body: bytes) -> None:
+    try:
+        msgspec.json.decode(body, type=Reply)
+    except msgspec.DecodeError:
+        return
+
+
+def test_what_comes_over_the_network_is_one_bounded_line() -> None:
+    assert plain("a\nb\x00c\u2028d") == "a b c d"
+    assert len(plain("x" * 10_000)) == MESSAGE_LIMIT
+
+
+def test_a_host_that_asks_too_often_waits_and_others_do_not() -> None:
+    now = [0.0]
+    rates = Rates(lambda: now[0])
+    assert all(rates.take("a") for _ in range(int(BURST)))
+    assert not rates.take("a")
+    assert rates.take("b")
+    now[0] += 1
+    assert rates.take("a")
