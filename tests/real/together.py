@@ -27,9 +27,12 @@ def selected(request: pytest.FixtureRequest) -> list[str]:
 
 @contextmanager
 def side_by_side(names: list[str], tell: Callable[[str], None], at_once: int) -> Iterator[Told]:
-    """Begins each as soon as there is a place, and waits for all at the end."""
-    with ThreadPoolExecutor(at_once, thread_name_prefix="story") as pool:
+    """Begins each as soon as there is a place. At the end those that were begun are waited for, and no other begins."""
+    pool = ThreadPoolExecutor(at_once, thread_name_prefix="story")
+    try:
         yield {name: pool.submit(tell, name) for name in names}
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
