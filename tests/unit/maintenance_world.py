@@ -41,6 +41,7 @@ from hostler.maintenance.model import (
     Decision,
     Evictions,
     Mark,
+    Marked,
     Pass,
     PatchNode,
     Policy,
@@ -256,7 +257,7 @@ class Play:
                 else:
                     self.marks[name] = mark
             case ShutDown(since=since):
-                self.note(one.subject, shutdown_asked=since)
+                self.note(one.subject, shutdown_asked=since, shutdown_at=self.now)
                 if name not in self.stubborn:
                     self.off(name)
             case PowerOff():
@@ -330,12 +331,19 @@ class Play:
             not self.state(name)
             and not node.spec.unschedulable
             and self.vm(name).power == "poweredOn"
-            and name not in self.marks
+            and (name not in self.marks or self.marks[name].what is Marked.ASKED)
             and not node.spec.taints
         )
 
     def did(self, kind: type[Any], subject: str = "") -> list[Any]:
         return [action for who, action in self.done if isinstance(action, kind) and subject in ("", who)]
+
+
+def settle_pulses(play: Play, decisions: tuple[Decision, ...]) -> None:
+    """Kubelets of running machines renew their leases."""
+    for one in decisions:
+        if one.pulse and play.vm(one.subject).power == "poweredOn":
+            play.note(one.subject, alive=True)
 
 
 def _pod(name: str, node: str) -> Pod:

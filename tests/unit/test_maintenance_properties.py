@@ -24,7 +24,6 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     TARGET,
-    Decision,
     Evictions,
     Mark,
     Marked,
@@ -40,7 +39,7 @@ from hostler.maintenance.model import (
     stamp,
 )
 from hostler.vsphere.records import NOT_SAID, Host, Vm
-from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed
+from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed, settle_pulses
 
 QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 OURS = '[{"holder":"maintenance","why":"w","since":"","cordonedBefore":false}]'
@@ -83,7 +82,7 @@ def any_world(draw: st.DrawFn) -> World:
         unread=draw(st.sampled_from([(), (), ("runtime.powerState: no",)])),
         annotations={key: value for key, value in annotations.items() if value},
     )
-    what = draw(st.sampled_from([None, Marked.DRAINING, Marked.STOPPED]))
+    what = draw(st.sampled_from([None, Marked.DRAINING, Marked.STOPPED, Marked.ASKED]))
     if what is not None:
         play.marks["a"] = Mark("a", "esx1", "", what)
     play.remembered["a"] = Remembered(
@@ -397,7 +396,7 @@ def ends_well(story: Told) -> None:
         if POLICY not in play.nodes[name].metadata.annotations:
             assert not room_somewhere(play), f"{name} waits although a device is free: {one}"
     if everybody_leaves:
-        assert not play.marks
+        assert all(mark.what is Marked.ASKED for mark in play.marks.values()), "that one ends by itself, later"
 
 
 def room_somewhere(play: Play) -> list[str]:
@@ -408,13 +407,6 @@ def room_somewhere(play: Play) -> list[str]:
         if stands(play.inventory, host).what is Is.OUT
         and sum(vm.power == "poweredOn" for vm in play.inventory.vms_on(host.moref)) < len(host.passthrough)
     ]
-
-
-def settle_pulses(play: Play, decisions: tuple[Decision, ...]) -> None:
-    """Kubelets of running machines renew their leases."""
-    for one in decisions:
-        if one.pulse and play.vm(one.subject).power == "poweredOn":
-            play.note(one.subject, alive=True)
 
 
 def test_killed_after_every_single_action_it_ends_the_same() -> None:

@@ -7,12 +7,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from hostler.host.conditions import Status
 from hostler.host.holds import HOLDS
-from hostler.instant import parse
 from hostler.kube.records import NodeSpec
+from hostler.maintenance.conditions import conditions_of
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
+    LATE_STOP_SECONDS,
     MIGRATED_TO,
     POLICY,
     SHUTDOWN_SINCE,
@@ -35,7 +37,7 @@ from hostler.maintenance.model import (
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch
 from hostler.vsphere.records import RELOCATE, Backing, Host, Task, Vm, VmDevice
-from tests.unit.maintenance_world import NOW, Play, fixed, pair
+from tests.unit.maintenance_world import NOW, Play, fixed, pair, settle_pulses
 
 
 def seen(play: Play) -> list[str]:
@@ -167,8 +169,7 @@ def test_a_stubborn_guest_is_powered_off_after_its_time_and_not_before() -> None
     play.enter("esx1")
     while not play.did(ShutDown):
         play.tick()
-    asked = parse(play.nodes["a"].metadata.annotations[SHUTDOWN_SINCE])
-    assert asked is not None
+    asked = play.remembered["a"].shutdown_at
     while play.now < asked + play.policy.guest_shutdown:
         assert not play.did(PowerOff)
         play.tick()
@@ -437,6 +438,82 @@ def test_a_guest_that_still_shuts_down_is_not_forgotten_with_its_node() -> None:
     play.run(10)
     assert play.vm("a").power == "poweredOn"
     assert not play.marks
+
+
+def test_a_guest_that_goes_off_long_after_the_maintenance_was_cancelled_is_started_again() -> None:
+    play = pair()
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        play.tick()
+    play.cancel("esx1")
+    for _ in range(int(play.policy.guest_shutdown) + 60):
+        settle_pulses(play, play.tick().decisions)
+    assert play.in_service("a"), "its node is given back"
+    assert play.marks["a"].what is Marked.ASKED, "but what was asked of its guest is not forgotten"
+    assert not play.did(PowerOff)
+    play.off("a")
+    play.run(10)
+    assert play.vm("a").power == "poweredOn"
+    assert play.vm("a").host == "host-esx1"
+    assert not play.marks
+
+
+def test_the_word_of_a_guest_that_stays_on_is_forgotten_in_the_end() -> None:
+    play = pair()
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        play.tick()
+    play.cancel("esx1")
+    for _ in range(int(play.policy.guest_shutdown + LATE_STOP_SECONDS) + 60):
+        settle_pulses(play, play.tick().decisions)
+    assert not play.marks
+    play.off("a")
+    play.run(10)
+    assert play.vm("a").power == "poweredOff", "that was somebody else"
+
+
+def test_a_guest_that_never_heard_the_ask_is_asked_again_and_has_its_time() -> None:
+    """vCenter went away between the annotation and the ask, for longer than the guest's time."""
+    play = pair()
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not play.nodes["a"].metadata.annotations.get(SHUTDOWN_SINCE):
+        play.tick()
+    assert not play.did(ShutDown)
+    play.unknown_site = "vCenter is away"
+    play.run(int(play.policy.guest_shutdown) + 30)
+    play.unknown_site = ""
+    play.run(5)
+    assert len(play.did(ShutDown)) == 1
+    assert not play.did(PowerOff)
+    play.run(int(play.policy.guest_shutdown) - 10)
+    assert not play.did(PowerOff), "it has its whole time, from when it was asked"
+    play.run(20)
+    assert len(play.did(PowerOff)) == 1
+
+
+def test_nothing_begins_before_our_privileges_were_looked_at() -> None:
+    play = pair()
+    play.note("a", lacks=None)
+    play.enter("esx1")
+    found = play.run(5)
+    assert not play.state("a")
+    assert "is being looked at" in found.decisions[0].why
+    play.note("a", lacks="")
+    play.run(3)
+    assert play.state("a") == "draining"
+
+
+def test_out_of_time_is_not_drained() -> None:
+    play = pair()
+    play.stuck.add("a")
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        play.tick()
+    said = {one.type: one for one in conditions_of(play.nodes["a"], None)}
+    assert (said["Drained"].status, said["Drained"].reason) == (Status.FALSE, "DeadlinePassed")
 
 
 def test_a_vm_that_was_only_being_drained_is_not_started_for_somebody_who_removed_it() -> None:

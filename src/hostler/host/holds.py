@@ -283,7 +283,7 @@ def keep(node: Node, now: Instant) -> Change:
         return Patch(
             _body(node, listed, True, {}),
             f"{name} was uncordoned by hand while held by {who}, and is cordoned again, once. "
-            f"To put it back into service, release the hold: hostler release {name} --holder {written[0].holder}",
+            f"To put it back into service, {_way_out(name, written)}",
         )
     return Patch(_body(node, listed, None, {}), overridden(name, written))
 
@@ -300,8 +300,15 @@ def overridden(name: str, holds: tuple[Hold, ...]) -> str:
     who = ", ".join(hold.said() for hold in holds)
     return (
         f"{name} was uncordoned by hand again while held by {who}; it is left schedulable. "
-        f"New pods may land on it; release the hold (hostler release {name} --holder {holds[0].holder}) or cordon it."
+        f"New pods may land on it; {_way_out(name, holds)}, or cordon it"
     )
+
+
+def _way_out(name: str, holds: tuple[Hold, ...]) -> str:
+    """What ends the first of these holds. A maintenance's cannot be released by hand: it would only begin again."""
+    if holds[0].holder == MAINTENANCE:
+        return "take its ESXi host out of maintenance (cancel the task)"
+    return f"release the hold (hostler release {name} --holder {holds[0].holder})"
 
 
 # -- writing

@@ -8,8 +8,9 @@ from typing import Any
 from hostler.host.conditions import Condition, Status, node_condition_patch
 from hostler.instant import Instant
 from hostler.kube.records import Node
-from hostler.maintenance.model import HOST, SHUTDOWN_SINCE, STATE, Decision, State
+from hostler.maintenance.model import DRAIN_ENDED, HOST, SHUTDOWN_SINCE, STATE, Decision, State
 
+EMPTY, LATE = "empty", "late"
 DRAIN, DRAINED, MAINTENANCE = "DrainInProgress", "Drained", "MaintenanceInProgress"
 _REASONS: dict[str, str] = {State.DRAINING: "Draining", State.POWERED_OFF: "PoweredOff", State.MIGRATED: "Migrated"}
 
@@ -33,11 +34,12 @@ def conditions_of(node: Node, decision: Decision | None) -> Iterator[Condition]:
         reason=("Blocked" if blocked else "Evicting") if draining else "Ended",
         message=said if draining else because,
     )
+    late = not draining and node.metadata.annotations.get(DRAIN_ENDED) == LATE
     yield Condition(
         type=DRAINED,
-        status=Status.FALSE if draining else Status.TRUE,
-        reason="Evicting" if draining else "Ended",
-        message=because,
+        status=Status.FALSE if draining or late else Status.TRUE,
+        reason="Evicting" if draining else "DeadlinePassed" if late else "Ended",
+        message=f"{because} Not every pod had left when the time was up." if late else because,
     )
     reason = _REASONS.get(state, "Unknown")
     waiting = f" {decision.why}." if decision is not None and decision.unknown else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -40,7 +40,7 @@ KEY = "maintenance"
 LOOK_AGAIN = 30.0  # a cache grows old without an event to say so
 NOT_READY = 0.5
 PULSE_SECONDS = 2.0
-PRIVILEGE_SECONDS, NEW_VM_SECONDS = 600.0, 30.0
+PRIVILEGE_SECONDS, LACKING_SECONDS, NEW_VM_SECONDS = 600.0, 60.0, 2.0
 REST_FIRST, REST_MOST = 0.2, 30.0
 LEASES_IN = "kube-node-lease"
 _STOPS = ("VirtualMachine.Interact.PowerOff", "VirtualMachine.Interact.PowerOn")
@@ -94,7 +94,7 @@ class MaintenanceKeeper:
 
     # -- looking
 
-    def look(self, also: str = "") -> tuple[World, Pass]:
+    def look(self, also: Collection[str] = ()) -> tuple[World, Pass]:
         now = self._clock()
         world = self.observer.world(now, also)
         return world, decide(world, self.policy, now)
@@ -308,7 +308,8 @@ class MaintenanceKeeper:
         if not vcenter.link.connected or not self.observer.nodes.store.synced or now - at < NEW_VM_SECONDS:
             return
         vms = self._vms_of(vcenter.name)
-        if vms and (now - at >= PRIVILEGE_SECONDS or not vms <= before):
+        lacking = any(name == vcenter.name for name, _ in self._memory.lacks)
+        if vms and (now - at >= (LACKING_SECONDS if lacking else PRIVILEGE_SECONDS) or not vms <= before):
             self._checked[vcenter.name] = (now, vms)
             self._spawn(self._privileges(vcenter, vms))
 
@@ -321,7 +322,12 @@ class MaintenanceKeeper:
         answer = await vcenter.lacking_privileges(vms, (*NEEDED, *OPTIONAL))
         if isinstance(answer, Unknown):
             self._checked.pop(vcenter.name, None)
+            if vcenter.link.connected:  # it answers, but not this: that must not keep a host waiting for ever
+                log.warning("our privileges cannot be looked at", vcenter=vcenter.name, why=answer.why)
+                self._memory.looked |= {(vcenter.name, vm) for vm in vms}
+            self.wake(after=1.0)
             return
+        self._memory.looked |= {(vcenter.name, vm) for vm in vms}
         for key in [key for key in self._memory.lacks if key[0] == vcenter.name]:
             del self._memory.lacks[key]
         everywhere: dict[str, tuple[Privilege, int]] = {}
@@ -337,8 +343,7 @@ class MaintenanceKeeper:
             if sentence not in self._warned:
                 self._warned.add(sentence)
                 log.warning(sentence, privilege=one.id, vcenter=vcenter.name, optional=one in OPTIONAL)
-        if answer.value:
-            self.wake()
+        self.wake()
 
     # -- telling
 

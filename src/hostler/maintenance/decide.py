@@ -12,14 +12,18 @@ from hostler.drain import model as drain
 from hostler.drain.blockers import said_of
 from hostler.host.facts import Known, Unknown, fresh
 from hostler.host.holds import MAINTENANCE, Refusal, held_by
-from hostler.instant import Instant, iso
+from hostler.instant import Instant, iso, parse
 from hostler.maintenance import comeback
+from hostler.maintenance.conditions import EMPTY, LATE
 from hostler.maintenance.foreign import hanging
 from hostler.maintenance.hosts import Is, vm_doubt
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
+    ASK_TRIES,
     BOOT_BEFORE,
+    DRAIN_ENDED,
     HOST,
+    LATE_STOP_SECONDS,
     LIVE_MOVE_SECONDS,
     SHUTDOWN_SINCE,
     SINCE,
@@ -143,10 +147,13 @@ def _without_state(view: View) -> Decision:
 def _leftover(view: View, mark: Mark) -> Decision | None:
     """A VM that still carries our mark: started again if we stopped it, else the mark goes."""
     vm, subject = view.vm, view.subject
-    if vm.power == "poweredOff" and mark.what is Marked.STOPPED:
+    if vm.power == "poweredOff" and mark.what is not Marked.DRAINING:
         return comeback.start(view)
-    if view.here.leaving and subject.node is not None and mark.what is Marked.DRAINING and vm.power == "poweredOn":
-        return None  # it is about to be drained (again): the mark is right
+    if view.here.leaving and subject.node is not None and mark.what is not Marked.STOPPED and vm.power == "poweredOn":
+        return None  # it is about to be drained (again): the mark is right, or will be
+    if mark.what is Marked.ASKED and vm.power == "poweredOn" and (until := _may_still_stop(view, mark)) is not None:
+        why = f"VM {vm.name} was asked to stop for a maintenance that was cancelled, and runs"
+        return wait(subject, None, "in service", why, "if it still goes off it is started again", wake=until)
     if subject.node is None and vm.power == "poweredOn" and (until := _perhaps_stopping(view, mark)) is not None:
         why = f"VM {vm.name} runs and has no node, but its guest may still be shutting down"
         return wait(subject, None, "waiting", why, "if it goes off it is started again", wake=until)
@@ -154,6 +161,13 @@ def _leftover(view: View, mark: Mark) -> Decision | None:
         return None
     what = SetMark(vm.moref, None, f"VM {vm.name} is no longer kept by Hostler")
     return Decision(subject.name, None, "unmarking", what.why, "its mark is taken away", what)
+
+
+def _may_still_stop(view: View, mark: Mark) -> Instant | None:
+    """Until when our ask may still take effect; a VM that we started since has taken no notice of it."""
+    asked = parse(mark.since)
+    until = (asked if asked is not None else view.now) + view.policy.guest_shutdown + LATE_STOP_SECONDS
+    return until if view.now < until and not view.subject.remembered.started else None
 
 
 def _perhaps_stopping(view: View, mark: Mark) -> Instant | None:
@@ -178,9 +192,13 @@ def _begin(view: View) -> Decision:
     if wish is Wish.IGNORE:
         why = f"{goes}, but the node's policy is to ignore that"
         return wait(subject, None, "ignored", why, "the vCenter task hangs until somebody stops the VM")
-    if subject.remembered.lacks:
-        why = f"{goes}, but our vCenter user lacks {subject.remembered.lacks} on VM {view.vm.name}"
-        return wait(subject, None, "waiting", why, "grant it to the role", blocked="privileges")
+    lacks = subject.remembered.lacks
+    if lacks is None:
+        why = f"{goes}; what our vCenter user may do with VM {view.vm.name} is being looked at"
+        return wait(subject, None, "waiting", why, "vCenter says it", wake=view.now + 1.0)
+    if lacks:
+        why = f"{goes}, but our vCenter user lacks {lacks} on VM {view.vm.name}"
+        return wait(subject, None, "waiting", why, f"grant {lacks} to its role", blocked=f"privileges: lacks {lacks}")
     patience = _live_move(view)
     if patience is not None:
         why = f"{goes}, and nothing ties VM {view.vm.name} to it: DRS is given time to move it live"
@@ -253,7 +271,7 @@ def _draining(view: View) -> Decision:
     hold = held_by(view.node, MAINTENANCE)
     if hold is not None and not isinstance(hold, Unknown) and hold.yielded:
         why = f"{subject.name} was uncordoned by hand twice, so it is not emptied"
-        release = f"cordon it again after hostler release {subject.name}, or take the host out of maintenance"
+        release = f"take {subject.origin} out of maintenance, or stop VM {view.vm.name} by hand"
         return wait(subject, State.DRAINING, "overruled", why, release, blocked="uncordoned")
     if not view.node.spec.unschedulable:
         why = f"{subject.name} was uncordoned by hand; nothing is evicted before it is cordoned again"
@@ -290,6 +308,9 @@ def _cancelled(view: View) -> Decision:
         return replace(
             wait(subject, State.DRAINING, "waiting", why, "its kubelet shows that it is alive"), pulse=subject.ready
         )
+    late = _mark(view, Marked.ASKED)  # it may still go off: then the mark says that we start it again
+    if late is not None:
+        return late
     return _release(view, f"the maintenance of {subject.origin} was cancelled, and VM {view.vm.name} did not stop")
 
 
@@ -346,7 +367,8 @@ def _before_stop(view: View, found: drain.Decision) -> Decision:
                         rejected=rejected, target=held, drain=found)  # fmt: skip
     late = found.state is drain.State.DEADLINE_PASSED
     why = f"{found.why.rstrip('.')}: VM {view.vm.name} is stopped"
-    notes = {SHUTDOWN_SINCE: stamp(view.now), BOOT_BEFORE: view.node.status.node_info.boot_id or None}
+    boot = view.node.status.node_info.boot_id or None
+    notes = {SHUTDOWN_SINCE: stamp(view.now), BOOT_BEFORE: boot, DRAIN_ENDED: LATE if late else EMPTY}
     patch = replace(noted(view.node, notes, why, "DrainTimeout" if late else "Drained"), warning=late)
     return Decision(subject.name, State.DRAINING, "stopping", why, "the guest is asked to shut down", patch,
                     rejected=rejected, target=held, drain=found)  # fmt: skip
@@ -361,16 +383,21 @@ def _stopping(view: View) -> Decision:
     if view.under_way(POWER_OFF):
         return wait(subject, State.DRAINING, "stopping", f"VM {vm.name} is being powered off", "vCenter says it is off")
     since = subject.annotations[SHUTDOWN_SINCE]
-    began = subject.at(SHUTDOWN_SINCE)
-    deadline = (began if began is not None else view.now) + view.policy.guest_shutdown
-    refused = known.shutdown_refused if known.shutdown_asked == since else ""
+    began = subject.at(SHUTDOWN_SINCE) or view.now
+    # The time counts from when the guest took it. Written down before it was asked, so after an outage or a restart the
+    # annotation alone does not prove that it ever heard of it: then it is asked again, and has its time.
+    asked = known.shutdown_asked == since
+    deadline = max(began, known.shutdown_at if asked else view.now) + view.policy.guest_shutdown
+    refused = known.shutdown_refused if asked else ""
+    if not asked and known.power.number >= ASK_TRIES and view.now >= began + view.policy.guest_shutdown:
+        refused = f"it could not be asked to shut down: {known.power.why}"
     if vm.tools and not vm.tools_run:
         refused = "VMware Tools do not run in the guest"
     if view.now < known.power.not_before:
         why = f"VM {vm.name} could not be stopped: {known.power.why}"
         again, blocked = known.power.not_before, f"power-off: {known.power.why}"
         return wait(subject, State.DRAINING, "stopping", why, "it is tried again", wake=again, blocked=blocked)
-    if not refused and known.shutdown_asked != since and view.now < deadline:
+    if not refused and not asked:
         ask = ShutDown(vm.moref, vm.host, since, f"the guest of {vm.name} is asked to shut down")
         nxt = f"it is powered off at {iso(deadline)} if it does not"
         return Decision(subject.name, State.DRAINING, "stopping", ask.why, nxt, ask, deadline, target=view.reserved())

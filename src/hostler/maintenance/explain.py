@@ -101,7 +101,7 @@ class MaintenanceExplainers:
             return None
         if not self.keeper.observer.looked_after(node):
             return Explanation("maintenance", f"{name} has not the label of the nodes that are looked after.")
-        world, found = self.keeper.look(also=name)
+        world, found = self.keeper.look(also=(name,))
         subject = next((one for one in world.subjects if one.name == name), None)
         one = found.of(name)
         if subject is None or one is None:
@@ -172,18 +172,21 @@ class MaintenanceExplainers:
             return Explanation("maintenance", f"No node that is looked after is on {host.name}; nothing would be done.")
         rules: list[RuleSeen] = []
         actions: list[Action] = []
-        foreign: tuple[str, ...] = ()
+        # All of them in one world: each device is promised once, and none is a stranger to the others.
+        world, _ = self.keeper.look(also=members)
+        supposed = self._suppose(world, vcenter, site, host)
+        found = decide(supposed, self.keeper.policy, now)
+        foreign = next((h.vms for h in found.hanging if h.host == host.name), ())
+        ledger = Ledger(supposed, self.keeper.policy, now)
         for name in members:
-            world, _ = self.keeper.look(also=name)
-            supposed = self._suppose(world, vcenter, site, host)
-            found = decide(supposed, self.keeper.policy, now)
             subject = next(one for one in supposed.subjects if one.name == name)
             one = found.of(name)
-            foreign = next((h.vms for h in found.hanging if h.host == host.name), foreign)
             if one is None or not isinstance(subject.vm, Known):
                 continue
             rules.append(RuleSeen(name, one.phase, _sentence(one), decided=True))
-            placement = self._placement(subject, subject.vm.value, supposed, vcenter, now)
+            placement = self._placement(subject, subject.vm.value, supposed, vcenter, now, ledger)
+            if isinstance(placement, Placement) and placement.best is not None:
+                ledger.promise(vcenter, placement.best.moref, subject.vm.value)
             rules += _hosts(name, placement)
             actions += self._steps(subject, subject.vm.value, placement, one, now)
         left = "It keeps the task waiting until somebody stops or moves it."
@@ -211,12 +214,12 @@ class MaintenanceExplainers:
     def _vms(self, vcenter: str, host: str) -> list[Vm]:
         return next(site.vms_on(host) for name, site in self._sites() if name == vcenter)
 
-    def _placement(self, subject: Subject, vm: Vm, world: World, vcenter: str, now: Instant) -> Placement | str:
+    def _placement(
+        self, subject: Subject, vm: Vm, world: World, vcenter: str, now: Instant, ledger: Ledger
+    ) -> Placement | str:
         fact = world.sites[vcenter]
         assert isinstance(fact, Known)
-        view = View(
-            subject, fact.value, vm, world, Ledger(world, self.keeper.policy, now), self.keeper.policy, now, now
-        )
+        view = View(subject, fact.value, vm, world, ledger, self.keeper.policy, now, now)
         if subject.wish in (Wish.STAY_OFF, Wish.IGNORE):
             return f"the policy is {subject.wish}"
         found = place(view.ask(), fact.value, view.promised)
@@ -316,7 +319,8 @@ def _hosts(name: str, placement: Placement | str) -> list[RuleSeen]:
 
 
 def _sentence(one: Decision) -> str:
-    return f"{one.why[:1].upper()}{one.why[1:]}." + (f" Next: {one.next}." if one.next else "")
+    first = one.why[:1] if one.why.startswith(one.subject) else one.why[:1].upper()
+    return f"{first}{one.why[1:]}." + (f" Next: {one.next}." if one.next else "")
 
 
 _VERBS = {

@@ -170,6 +170,7 @@ class Hands:
             case ShutDown():
                 self._shut_down(subject, action, await vcenter.shut_down_guest(action.vm))
             case PowerOff():
+                self._event(subject, "Warning", "PoweringOff", action.why)
                 self._asked(subject, POWER_OFF, await vcenter.power_off(action.vm), now)
             case PowerOn():
                 self._asked(subject, POWER_ON, await vcenter.power_on(action.vm), now, action.host)
@@ -201,7 +202,7 @@ class Hands:
             self.memory.failed(name, "power", outcome.sentence, self.clock(), kind=outcome.kind)
             return
         refused = outcome.sentence if isinstance(outcome, Refused) and outcome.kind in _HARD else ""
-        self.memory.note(name, shutdown_asked=action.since, shutdown_refused=refused)
+        self.memory.note(name, shutdown_asked=action.since, shutdown_at=self.clock(), shutdown_refused=refused)
         self._event(subject, "Normal", "GuestShutdown", refused or action.why)
 
     def _asked(self, subject: Subject, what: str, outcome: Outcome, now: Instant, host: str = "") -> None:
@@ -231,7 +232,8 @@ class Hands:
 
     def _event(self, subject: Subject, kind: Literal["Normal", "Warning"], reason: str, note: str) -> None:
         if subject.node is not None:
-            said = f"{note[:1].upper()}{note[1:].rstrip('.')}."
+            first = note[:1] if note.startswith(subject.name) else note[:1].upper()  # a node's name stays as it is
+            said = f"{first}{note[1:].rstrip('.')}."
             self.recorder.event(NODE, subject.node.metadata, kind, reason, "Maintenance", said)
 
     def _may(self, subject: Subject, verb: str, vm: str, why: str) -> bool:

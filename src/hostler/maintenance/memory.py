@@ -25,6 +25,7 @@ class Memory:
         self.out_since: dict[tuple[str, str], Instant] = {}
         self.unmarkable: dict[str, str] = {}  # by vCenter: why marks go into the ConfigMap
         self.lacks: dict[tuple[str, str], str] = {}  # by vCenter and VM
+        self.looked: set[tuple[str, str]] = set()  # of which our privileges were looked at
         self.pulses: dict[str, str] = {}  # the first renewal of the node's lease seen since its VM runs
 
     def of(self, name: str) -> Remembered:
@@ -32,6 +33,10 @@ class Memory:
 
     def note(self, name: str, **changes: Any) -> None:
         self._of[name] = replace(self._of[name], **changes)
+
+    def lacking(self, vcenter: str, vm: str) -> str | None:
+        """Privileges our user lacks on this VM, in words; None: nobody has looked yet."""
+        return self.lacks.get((vcenter, vm), "" if (vcenter, vm) in self.looked else None)
 
     def keep_only(self, names: set[str]) -> None:
         """Forget whoever is no subject any more."""

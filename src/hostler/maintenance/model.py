@@ -29,8 +29,20 @@ SHUTDOWN_SINCE: Final = "hostler.dev/guest-shutdown-since"
 BOOT_BEFORE: Final = "hostler.dev/boot-id-before"
 POWER_ON_SINCE: Final = "hostler.dev/power-on-since"
 RELOCATE_SINCE: Final = "hostler.dev/relocate-since"
+DRAIN_ENDED: Final = "hostler.dev/drain-ended"  # how the drain ended: empty, or late
 # What ends with a maintenance. The policy is the owner's and stays.
-OURS: Final = (STATE, HOST, MIGRATED_TO, SINCE, TARGET, SHUTDOWN_SINCE, BOOT_BEFORE, POWER_ON_SINCE, RELOCATE_SINCE)
+OURS: Final = (
+    STATE,
+    HOST,
+    MIGRATED_TO,
+    SINCE,
+    TARGET,
+    SHUTDOWN_SINCE,
+    BOOT_BEFORE,
+    POWER_ON_SINCE,
+    RELOCATE_SINCE,
+    DRAIN_ENDED,
+)
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 # A host counts as back only after it has been so for this long: a task's success is told a moment before the host
@@ -38,6 +50,10 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 SETTLE_SECONDS = 3.0
 # A VM that nothing ties to its host is given this long to be moved live by DRS before its node is drained.
 LIVE_MOVE_SECONDS = 60.0
+# A guest that was asked to shut down may do so long after its time; for this long a VM that goes off is started again.
+LATE_STOP_SECONDS = 900.0
+# A guest that could not even be asked so many times is powered off when its time is up.
+ASK_TRIES = 3
 # How long pods and volumes of a machine that is off may keep it from starting elsewhere.
 RELEASE_SECONDS = 120.0
 
@@ -87,9 +103,10 @@ TRANSITIONS: Final = (
 class Marked(StrEnum):
     DRAINING = "draining"
     STOPPED = "stopped"
+    ASKED = "asked"  # its guest was asked to shut down, then the maintenance was cancelled: it may still go off
 
 
-_MARK = re.compile(r"\(node=(\S+) host=(.+?) since=(\S+) policy=(\S+) cluster=(\S+) (draining|stopped)\)$")
+_MARK = re.compile(r"\(node=(\S+) host=(.+?) since=(\S+) policy=(\S+) cluster=(\S+) (draining|stopped|asked)\)$")
 NO_CLUSTER: Final = "-"
 
 
@@ -107,7 +124,11 @@ class Mark:
 
     def text(self) -> str:
         """A sentence for the vSphere administrator, which `read_mark` understands again."""
-        doing = "is emptying this VM's node" if self.what is Marked.DRAINING else "stopped this VM and starts it again"
+        doing = {
+            Marked.DRAINING: "is emptying this VM's node",
+            Marked.STOPPED: "stopped this VM and starts it again",
+            Marked.ASKED: "asked this VM to stop, and starts it again if it does",
+        }[self.what]
         whose = f"node={self.node} host={self.host} since={self.since} policy={self.policy} cluster={self.cluster}"
         return f"Hostler {doing}: its ESXi host goes into maintenance ({whose} {self.what})"
 
@@ -165,6 +186,7 @@ class Remembered:
     """What this process knows besides the annotations. Losing it costs a repeated harmless call, no more."""
 
     shutdown_asked: str = ""  # the guest-shutdown-since it was asked under
+    shutdown_at: Instant = 0.0  # when the guest took it, by our clock
     shutdown_refused: str = ""
     power: Attempts = Attempts()
     relocate: Attempts = Attempts()
@@ -179,7 +201,7 @@ class Remembered:
     running_since: Instant | None = None  # since when we see its VM run
     entering_since: Instant | None = None  # since when we see its host enter, by our clock
     kept_volumes: frozenset[str] = frozenset()
-    lacks: str = ""  # privileges our user lacks on the VM
+    lacks: str | None = ""  # privileges our user lacks on the VM; None: not looked at yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ A node in service costs a few lookups and makes no subject: a pass over 5,000 no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from hostler.drain.model import Facts as DrainFacts
@@ -129,8 +129,8 @@ class Observer:
 
     # -- the world
 
-    def world(self, now: Instant, also: str = "") -> World:
-        """`also`: this node too, whatever its state; for whoever explains."""
+    def world(self, now: Instant, also: Collection[str] = ()) -> World:
+        """`also`: these nodes too, whatever their state; for whoever explains."""
         sites: dict[str, Fact[Site]] = {name: _site(one) for name, one in self._vcenters.items()}
         marks = {
             name: self._marks.of(name, fact.value, self.cluster)
@@ -141,8 +141,9 @@ class Observer:
         who: dict[str, Found | Unknown] = {
             node.metadata.name: self.found(node) for node in self.nodes.store.values() if self.looked_after(node)
         }
-        if also and also not in who and (node := self.nodes.store.get(also)) is not None:
-            who[also] = self.found(node)
+        for name in also:
+            if name not in who and (node := self.nodes.store.get(name)) is not None:
+                who[name] = self.found(node)
         self._one_each(who)
         subjects: list[Subject] = []
         claimed: set[tuple[str, str]] = set()
@@ -152,9 +153,9 @@ class Observer:
                 continue
             if isinstance(found, Found):
                 claimed.add((found.vcenter, found.moref))
-            elif name != also and not self._labelled(node):
+            elif name not in also and not self._labelled(node):
                 continue  # a state that may be another controller's: without its VM it is not ours
-            if name != also and self._at_rest(node, found, sites, marks, moving):
+            if name not in also and self._at_rest(node, found, sites, marks, moving):
                 continue
             subjects.append(self._subject(node, found, sites, marks))
         for vcenter, by_vm in marks.items():
@@ -248,7 +249,7 @@ class Observer:
             since = memory.of(name).entering_since
             if entering != (since is not None):
                 memory.note(name, entering_since=site.at if entering else None)
-            memory.note(name, lacks=memory.lacks.get((subject.vcenter, vm.moref), ""))
+            memory.note(name, lacks=memory.lacking(subject.vcenter, vm.moref))
         return replace(subject, remembered=memory.of(name), busy=memory.busy.get(name), drain=self._drain(subject, now))
 
     def _drain(self, subject: Subject, now: Instant) -> DrainFacts | None:
