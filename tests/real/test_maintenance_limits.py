@@ -196,7 +196,12 @@ def no_more_drains_at_a_time_than_allowed(sandbox: Sandbox, namespace: str, tmp_
         said = hostler(sandbox.kubeconfig, *explain).stdout
         assert "MAX_CONCURRENT_DRAINS" in said, said
         unblock(story, "a")
-        story.wait("b", lambda: sorted(story.state(vm) for vm in "ab") == ["", "powered-off"], "one parked, one back")
+
+        def one_parked() -> bool:
+            stopped = all(story.switched(vm)[0] == 1 for vm in "ab")  # before that, the second has not begun
+            return stopped and sorted(story.state(vm) for vm in "ab") == ["", "powered-off"]
+
+        story.wait("b", one_parked, "one parked, one back")
         story.exit("esx1")
         for vm in "ab":
             story.wait(vm, lambda vm=vm: not story.leftovers(vm), "in service")  # type: ignore[misc]
