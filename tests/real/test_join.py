@@ -5,15 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import os
-import ssl
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from socket import create_server
 
 import pytest
 import yaml
@@ -42,6 +39,7 @@ from tests.real.arriving import (
 )
 from tests.real.conftest import Eventually
 from tests.real.operating import Running, hostler, kubeconfig_as, operator
+from tests.real.tls_port import tls_port
 from tests.unit.joining import CLIENT_USAGES, SERVING_USAGES, key, names_of, pem
 
 MakeNode = Callable[..., str]
@@ -290,38 +288,9 @@ def test_a_flood_stops_everything_and_is_said(
     eventually(lambda: flood() == "False", 60, "the alarm ends")
 
 
-@contextmanager
-def serving_kubelet(certificate: bytes, folder: Path) -> Iterator[int]:
+def serving_kubelet(certificate: bytes, folder: Path) -> AbstractContextManager[int]:
     """A kubelet's TLS port with this certificate."""
-    cert, private = folder / "kubelet.crt", folder / "kubelet.key"
-    cert.write_bytes(certificate)
-    private.write_bytes(key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(cert, private)
-    with create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(0.2)
-        ended = threading.Event()
-
-        def answer() -> None:
-            while not ended.is_set():
-                try:
-                    connection, _ = listening.accept()
-                except TimeoutError:
-                    continue
-                connection.settimeout(5)
-                try:
-                    with context.wrap_socket(connection, server_side=True) as wrapped:
-                        wrapped.recv(1)
-                except OSError:
-                    connection.close()
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        try:
-            yield int(listening.getsockname()[1])
-        finally:
-            ended.set()
-            thread.join()
+    return tls_port(certificate, key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), folder)
 
 
 def test_a_renewal_is_known_by_the_live_certificate(

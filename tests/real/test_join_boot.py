@@ -10,13 +10,11 @@ import re
 import ssl
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from socket import create_server
 
 import pytest
 
@@ -24,42 +22,15 @@ from hostler.join import ignition
 from hostler.sandbox import Sandbox
 from tests.real.operating import environment, hostler
 from tests.real.test_ingress_install import ignited
+from tests.real.tls_port import tls_port
 from tests.unit.kube_pki import Authority, Pair
 
 SECRETS = "openshift-machine-api"
 
 
-@contextmanager
-def config_server(pair: Pair, folder: Path) -> Iterator[int]:
+def config_server(pair: Pair, folder: Path) -> AbstractContextManager[int]:
     """A machine config server, as far as its certificate goes."""
-    (folder / "mcs.crt").write_bytes(pair.certificate)
-    (folder / "mcs.key").write_bytes(pair.key)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / "mcs.crt", folder / "mcs.key")
-    ended = threading.Event()
-    with create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(0.2)
-
-        def answer() -> None:
-            while not ended.is_set():
-                try:
-                    connection, _ = listening.accept()
-                except TimeoutError:
-                    continue
-                connection.settimeout(5)
-                try:
-                    with context.wrap_socket(connection, server_side=True) as wrapped:
-                        wrapped.recv(1)
-                except OSError:
-                    connection.close()
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        try:
-            yield int(listening.getsockname()[1])
-        finally:
-            ended.set()
-            thread.join()
+    return tls_port(pair.certificate, pair.key, folder)
 
 
 def test_every_pointer_passes_the_real_validator(tmp_path: Path) -> None:

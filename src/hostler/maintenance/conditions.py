@@ -8,9 +8,8 @@ from typing import Any
 from hostler.host.conditions import Condition, Status, node_condition_patch
 from hostler.instant import Instant
 from hostler.kube.records import Node
-from hostler.maintenance.model import DRAIN_ENDED, HOST, SHUTDOWN_SINCE, STATE, Decision, State
+from hostler.maintenance.model import DRAIN_ENDED, HOST, LATE, SHUTDOWN_SINCE, STATE, Decision, State
 
-EMPTY, LATE = "empty", "late"
 DRAIN, DRAINED, MAINTENANCE = "DrainInProgress", "Drained", "MaintenanceInProgress"
 _REASONS: dict[str, str] = {State.DRAINING: "Draining", State.POWERED_OFF: "PoweredOff", State.MIGRATED: "Migrated"}
 

@@ -29,7 +29,8 @@ SHUTDOWN_SINCE: Final = "hostler.dev/guest-shutdown-since"
 BOOT_BEFORE: Final = "hostler.dev/boot-id-before"
 POWER_ON_SINCE: Final = "hostler.dev/power-on-since"
 RELOCATE_SINCE: Final = "hostler.dev/relocate-since"
-DRAIN_ENDED: Final = "hostler.dev/drain-ended"  # how the drain ended: empty, or late
+DRAIN_ENDED: Final = "hostler.dev/drain-ended"  # how the drain ended
+EMPTY, LATE = "empty", "late"
 # What ends with a maintenance. The policy is the owner's and stays.
 OURS: Final = (
     STATE,
