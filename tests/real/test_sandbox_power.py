@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
-from hostler.sandbox import Options, Sandbox
+from hostler.sandbox import Options, Sandbox, http
+from hostler.sandbox.follow import patch
+from hostler.sandbox.parts import OFF_LABEL
 from tests.real.conftest import Eventually
 
 TOLERATE = [{"key": "hostler.dev/test", "operator": "Exists"}]
@@ -163,6 +167,30 @@ def test_a_vm_that_goes_off_while_the_api_server_is_away(
     sandbox.power("app-1", "on")
     eventually(lambda: ready(sandbox, "app-1")["status"] == "True", what="Ready is True again")
     sandbox.wait_ready()
+
+
+def test_leases_go_on_whatever_goes_off_and_on(
+    sandbox: Sandbox, make_node: Callable[..., str], eventually: Eventually
+) -> None:
+    """Nodes that flicker while kwok renews their leases: its queue must not be stopped by one of them."""
+    nodes = [make_node() for _ in range(12)]
+    for node in nodes:
+        eventually(lambda node=node: lease(sandbox, node), what=f"{node} has a lease")  # type: ignore[misc]
+
+    async def flicker(session: aiohttp.ClientSession, node: str) -> None:
+        for label in ("off", None) * 25:
+            await patch(session, f"/api/v1/nodes/{node}", {"metadata": {"labels": {OFF_LABEL: label}}})
+
+    async def all_at_once() -> None:
+        connector = aiohttp.TCPConnector(ssl=http.trust(sandbox.layout, "admin"))
+        async with aiohttp.ClientSession(sandbox.server, connector=connector) as session:
+            await asyncio.gather(*(flicker(session, node) for node in nodes))
+
+    asyncio.run(all_at_once())
+    for _ in range(2):
+        before = {node: lease(sandbox, node) for node in nodes}
+        for node, last in before.items():
+            eventually(lambda node=node, last=last: lease(sandbox, node) > last, what=f"a heartbeat of {node}")  # type: ignore[misc]
 
 
 def test_a_node_without_any_label_is_kept_alive_too(sandbox: Sandbox, eventually: Eventually) -> None:

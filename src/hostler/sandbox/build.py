@@ -12,6 +12,7 @@ import hashlib
 import os
 import platform
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -29,6 +30,10 @@ from hostler.sandbox.process import tail
 PROGRAMS = ("controlplane", "vcenter", "ignition")
 # Without DWARF the compiler does a fifth less work; nobody debugs the control plane with a debugger here.
 FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
+
+
+# Modules with a defect that stops the sandbox: our files for them are in mended/, each with its reason.
+MENDED = ("sigs.k8s.io/kwok",)
 
 
 class Progress(Protocol):
@@ -107,6 +112,7 @@ def _build(program: str, progress: Progress) -> Path:
         with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="partial-") as partial:
             binary = Path(partial) / program
             flags = [*FLAGS, "-ldflags", " ".join(("-s", "-w", *_version_flags(folder)))]
+            flags += _mended(go, folder, Path(partial))
             done = 0
             with _go([go, "build", "-v", *flags, "-o", str(binary), "."], folder) as lines:
                 for line in lines:
@@ -180,6 +186,36 @@ def _count_packages(go: str, folder: Path, log: Path, progress: Progress) -> int
     if code != 0:
         raise _failure(folder.name, log, "its modules could not be read or downloaded")
     return packages
+
+
+def _mended(go: str, folder: Path, scratch: Path) -> list[str]:
+    """The flag for a go.mod in which each module of `mended/` is a copy of it with our files laid over.
+
+    Go refuses to lay files over its module cache (-overlay), so the module is copied.
+    """
+    mended = [module for module in MENDED if (folder / "mended" / module).is_dir()]
+    if not mended:
+        return []
+    table = (folder / "go.mod").read_text()
+    for module in mended:
+        listed = [go, "list", "-m", "-f", "{{.Dir}}", module]
+        original = subprocess.check_output(listed, cwd=folder, env=environment(), text=True).strip()
+        copy = scratch / "modules" / module
+        _lay_over(Path(original), copy)
+        _lay_over(folder / "mended" / module, copy)
+        table += f"replace {module} => {copy}\n"
+    (scratch / "go.mod").write_text(table)
+    shutil.copyfile(folder / "go.sum", scratch / "go.sum")
+    return [f"-modfile={scratch / 'go.mod'}"]
+
+
+def _lay_over(source: Path, target: Path) -> None:
+    """Copy the files only: Go's module cache is read-only, and the copy must not be."""
+    for file in source.rglob("*"):
+        if file.is_file():
+            place = target / file.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, place)
 
 
 def _failure(program: str, log: Path, what: str) -> Complaint:
