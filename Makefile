@@ -33,7 +33,8 @@ test-full: env lint types ## every exhaustive variant too
 	$(BIN)/hostler sandbox build
 	$(BIN)/pytest
 
-check: env lint types unit ## the inner loop, under a minute
+check: env ## the inner loop, under a minute
+	@$(MAKE) --no-print-directory -j2 --output-sync=target unit types lint
 
 lint:
 	$(BIN)/ruff format --check --quiet .
@@ -49,6 +50,8 @@ unit:
 bench: env ## benchmarks; writes bench/RESULTS.md
 	$(BIN)/python -m bench.runtime
 	$(BIN)/python -m bench.maintenance
+	$(BIN)/python -m bench.metal
+	$(BIN)/python -m bench.join
 
 clean:
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -33,7 +33,7 @@ OPTIONS = {
 
 
 class Eventually(Protocol):
-    def __call__(self, look: Callable[[], T], seconds: float = 30.0, what: str = "") -> T: ...
+    def __call__(self, look: Callable[[], T], seconds: float = 60.0, what: str = "") -> T: ...
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +57,7 @@ def vcenter(sandbox: Sandbox) -> dict[str, Any]:
 def eventually() -> Eventually:
     """Look until the look is truthy; the answer, or a failure that says what was seen last."""
 
-    def look_until(look: Callable[[], T], seconds: float = 30.0, what: str = "") -> T:
+    def look_until(look: Callable[[], T], seconds: float = 60.0, what: str = "") -> T:
         end = time.monotonic() + seconds
         while not (seen := look()):
             if time.monotonic() > end:

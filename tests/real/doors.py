@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from tests.real.endings import end_connections
 from tests.real.vsphere_world import certificate
 
 # What changes something in vCenter; everything else reads, logs in or waits.
@@ -109,7 +110,7 @@ class Doors:
             await over.wait()
             for runner in runners:
                 await runner.cleanup()
-        await asyncio.sleep(0.25)  # cut TLS streams say goodbye on the next turns of the loop
+        await end_connections()
 
     def _door(self, session: aiohttp.ClientSession, upstream: str) -> web.Application:
         async def handle(request: web.Request) -> web.StreamResponse:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from hostler.kube.client import Credentials
+from tests.real.endings import end_connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Proxy:
                 writer.transport.abort()
                 up_writer.transport.abort()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            await asyncio.sleep(0.05)  # aborted transports close their sockets on the next turns of the loop
+            await end_connections()
 
     def cut_all(self) -> None:
         """End every connection now, wherever it is."""
@@ -116,7 +117,7 @@ class Proxy:
                 watching.append(request.split("?")[0])
             up.write(data)
             await up.drain()
-        up.close()
+        up.transport.abort()  # a second close() of TLS would make a later abort() do nothing
 
     async def _answers(
         self,
@@ -140,7 +141,7 @@ class Proxy:
                     await writer.drain()
                 self.cuts[watching[0]] += 1
                 self._cut(writer)
-                up_writer.close()
+                up_writer.transport.abort()
                 return
             if budget is not None:
                 budget -= len(data)

@@ -32,6 +32,7 @@ from hostler.vsphere.endpoints import Endpoint
 from hostler.vsphere.metrics import Metrics
 from hostler.vsphere.vcenter import VCenter
 from hostler.vsphere.vmomi import Stub, service
+from tests.real.endings import end_connections
 
 T = TypeVar("T")
 USER, PASSWORD = "hostler@vsphere.local", "right"
@@ -177,7 +178,7 @@ class Proxy:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            await asyncio.sleep(0.05)  # aborted transports close their sockets on the next turns of the loop
+            await end_connections()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
