@@ -1,4 +1,4 @@
-"""Wires the rooms together; the only file that knows them all.
+"""Wires the rooms together, which `rooms` makes.
 
 One process, one loop: watch caches fill, controllers look at keys, every write passes one guard. Any replica reads and
 answers; only the leader acts. On SIGTERM what was begun is finished, the lease is given back, then it ends.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -31,11 +31,9 @@ from hostler.fleet.serve import Reads
 from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
 from hostler.host.keeper import Keeper
-from hostler.ingress.room import IngressRoom
-from hostler.join.room import JoinRoom
 from hostler.kube import collector, kinds
 from hostler.kube.budget import WriteBudget
-from hostler.kube.client import Client, Gate
+from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.contact import check
 from hostler.kube.controller import Controller, Reconcile
@@ -47,16 +45,11 @@ from hostler.kube.lease import Alone, Leadership, new_identity
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object, Pod, PodDisruptionBudget, VolumeAttachment, Workload
 from hostler.kube.watch import Watch
-from hostler.kube.writer import Writer
-from hostler.metal.room import MetalRoom
-from hostler.platform.room import PlatformRoom
+from hostler.rooms import MAKERS, House, Writers, make_maintenance, make_metal, make_vcenters
 from hostler.settings import foundation as say
-from hostler.settings.maintenance import POLL_INTERVAL_SECONDS
-from hostler.settings.metal import METAL_WRITES_PER_SECOND
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.maintenance.room import MaintenanceRoom
     from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler")
@@ -65,8 +58,6 @@ log = structlog.get_logger("hostler")
 GRACE = 20.0
 # After handing over because our own node goes, we do not take the lease back for this long if somebody else wants it.
 HANDOVER_SECONDS = 60.0
-# Approvals of certificate requests per second, at most; in a burst twice as many.
-JOIN_WRITES_PER_SECOND = 200.0
 
 
 def run(settings: Settings) -> None:
@@ -81,19 +72,6 @@ async def _run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, operator.stop, signal.Signals(number).name)
     await operator.main()
-
-
-class Room(Protocol):
-    """What most capability rooms have for us; maintenance and metal have more and are wired by name."""
-
-    @property
-    def controller(self) -> Controller: ...
-    def watches(self) -> Iterator[Watch[Any]]: ...
-    def register(self, registry: Registry, gate: Gate) -> None: ...
-    def listen(self) -> None: ...
-    def wake_all(self) -> None: ...
-    def vcenter_changed(self) -> None: ...
-    def conditions(self) -> Iterable[Condition]: ...
 
 
 class Operator:
@@ -203,86 +181,49 @@ class Operator:
             dry_run=self._dry_run,
             ignore_incumbent=ignored,
         )
-        self._recorder = Recorder(self._writer("fleet", WriteBudget(5, 50)), self._identity, self._metrics)
+        writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics)
+        self._recorder = Recorder(writers.of("fleet", WriteBudget(5, 50)), self._identity, self._metrics)
         given = settings.given(say.MAX_UNAVAILABLE)
         self._status = FleetController(
-            self._fleet, self._nodes, self._guard, self._writer("fleet"), metrics=self._metrics,
+            self._fleet, self._nodes, self._guard, writers.of("fleet"), metrics=self._metrics,
             limit=str(settings[say.MAX_UNAVAILABLE]) if given else "",
             leader=lambda: self._identity if self._leader.held() else self._leader.holder,
             unready=self._unready, rooms=self._room_conditions,
         )  # fmt: skip
-        self._keeper = Keeper(self._nodes.store, self._writer("holds"), self._recorder, time.time)
+        self._keeper = Keeper(self._nodes.store, writers.of("holds"), self._recorder, time.time)
         self._controllers = [
             Controller("fleet", self._as_leader(self._status.reconcile), metrics=self._metrics),
             Controller("holds", self._as_leader(self._keeper.reconcile), metrics=self._metrics, workers=4),
         ]
-        self._maintenance = self._make_maintenance() if self._on("maintenance") else None
-        if self._maintenance is not None:
-            self._controllers.append(self._maintenance.controller)
-        self._metal = self._make_metal() if self._on("metal") else None
-        if self._metal is not None:
-            self._controllers += self._metal.controllers()
-        if self._maintenance is None and self._on("platform"):
-            self._vcenters = self._make_vcenters()  # maintenance has its own, and shares them
-        makers: dict[str, Callable[[], Room]] = {
-            "ingress": self._make_ingress,
-            "platform": self._make_platform,
-            "join": self._make_join,
-        }
-        self._rooms = {name: make() for name, make in makers.items() if self._on(name)}
-        self._controllers += [room.controller for room in self._rooms.values()]
+        house = House(
+            self._client, settings, writers, self._recorder, self._metrics, fleet=self._fleet, nodes=self._nodes,
+            sources=self._sources, drain=self._policy(), ceiling=self._status.room, vcenters=self._all_vcenters,
+            as_leader=self._as_leader, acting=lambda: self._leader.acting(), changed=self._status_changed,
+        )  # fmt: skip
+        self._furnish(house)
         self._lookout = Lookout(self._client, self._guard, changed=self._wake_all)
         self._listen()
         self._serve()
 
+    def _furnish(self, house: House) -> None:
+        """Make the rooms that are switched on."""
+        self._maintenance = make_maintenance(house) if self._on("maintenance") else None
+        if self._maintenance is not None:
+            self._controllers.append(self._maintenance.controller)
+        self._metal = make_metal(house) if self._on("metal") else None
+        if self._metal is not None:
+            self._controllers += self._metal.controllers()
+        if self._maintenance is None and self._on("platform"):
+            self._vcenters = make_vcenters(house)  # maintenance has its own, and shares them
+        self._rooms = {name: make(house) for name, make in MAKERS.items() if self._on(name)}
+        self._controllers += [room.controller for room in self._rooms.values()]
+
     def _on(self, capability: str) -> bool:
         return any(choice.on and choice.capability.name == capability for choice in self._guard.choices)
-
-    def _make_ingress(self) -> IngressRoom:
-        return IngressRoom(
-            self._client, self._writer("ingress"), self._recorder, self._settings, fleet=self._fleet,
-            nodes=self._nodes, pods=self._sources.pods, budgets=self._sources.budgets, metrics=self._metrics,
-            as_leader=self._as_leader,
-        )  # fmt: skip
-
-    def _make_maintenance(self) -> MaintenanceRoom:
-        # Here, because it brings the vCenter client: a fifth of our memory, for those who have no vCenter.
-        from hostler.maintenance.room import MaintenanceRoom
-
-        return MaintenanceRoom(
-            self._client, self._writer("maintenance"), self._recorder, self._settings,
-            gate=self._guard.gate_for("maintenance"), nodes=self._nodes, sources=self._sources, drain=self._policy(),
-            room=self._status.room, metrics=self._metrics, as_leader=self._as_leader,
-            acting=lambda: self._leader.acting(),
-        )  # fmt: skip
-
-    def _make_vcenters(self) -> tuple[VCenter, ...]:
-        """One per endpoint, where no other room follows them already."""
-        from hostler.vsphere.endpoints import endpoints
-        from hostler.vsphere.metrics import Metrics as VsphereMetrics
-        from hostler.vsphere.vcenter import VCenter
-
-        metrics, poll = VsphereMetrics(self._metrics.registry), self._settings[POLL_INTERVAL_SECONDS]
-        return tuple(VCenter(one, metrics, poll=poll) for one in endpoints(self._settings))
 
     def _all_vcenters(self) -> tuple[VCenter, ...]:
         """Every vCenter we follow, whichever room does: there is one per endpoint."""
         return self._maintenance.vcenters if self._maintenance is not None else self._vcenters
-
-    def _make_platform(self) -> PlatformRoom:
-        return PlatformRoom(
-            self._client, self._writer("platform"), self._recorder, self._settings, fleet=self._fleet,
-            nodes=self._nodes, pods=self._sources.pods, vcenters=self._all_vcenters, metrics=self._metrics,
-            as_leader=self._as_leader, changed=self._status_changed,
-        )  # fmt: skip
-
-    def _make_join(self) -> JoinRoom:
-        # A budget of its own: a rack of hosts coming up together must neither wait for other writes nor delay them.
-        writer = self._writer("join", WriteBudget(JOIN_WRITES_PER_SECOND, 2 * int(JOIN_WRITES_PER_SECOND)))
-        return JoinRoom(
-            self._client, writer, self._recorder, self._settings, fleet=self._fleet, nodes=self._nodes,
-            metrics=self._metrics, as_leader=self._as_leader, changed=self._status_changed,
-        )  # fmt: skip
 
     def _status_changed(self) -> None:
         self._controllers[0].queue.add(NAME, after=0.1)
@@ -291,21 +232,6 @@ class Operator:
         """The conditions of the capabilities, under names of their own."""
         for room in self._rooms.values():
             yield from room.conditions()
-
-    def _make_metal(self) -> MetalRoom:
-        # A budget of its own: a thousand machines at once must not keep a node from being held.
-        rate = self._settings[METAL_WRITES_PER_SECOND]
-        budget = WriteBudget(rate, max(1, int(rate)))
-        return MetalRoom(
-            self._client, lambda client: self._writer("metal", budget, client), self._recorder, self._settings,
-            metrics=self._metrics, as_leader=self._as_leader,
-        )  # fmt: skip
-
-    def _writer(self, capability: str, budget: WriteBudget | None = None, client: Client | None = None) -> Writer:
-        return Writer(
-            client or self._client, capability, gate=self._guard.gate_for(capability), budget=budget or self._budget,
-            dry_run=self._dry_run, metrics=self._metrics,
-        )  # fmt: skip
 
     def _candidate(self) -> Leadership | Alone:
         """A dry run takes no lease: it writes nothing anywhere, and may run beside the real one."""

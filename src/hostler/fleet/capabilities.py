@@ -10,7 +10,7 @@ from hostler.fleet.incumbents import Incumbent, Trail, Where
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """One thing Hostler can do. `built` turns true when its room is wired into operator.py."""
+    """One thing Hostler can do. `built` turns true when its room is made in rooms.py."""
 
     name: str
     help: str

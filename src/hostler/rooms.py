@@ -1,0 +1,153 @@
+"""Makes the rooms out of what they share. Together with operator.py the only file that knows them all.
+
+A room's author adds a maker here, and its name to `MAKERS` where the room is a plain one (see `Room`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hostler.drain.model import Policy
+from hostler.drain.observe import Sources
+from hostler.fleet.guard import FleetWatch, Guard
+from hostler.fleet.registry import Registry
+from hostler.host import ceiling
+from hostler.host.conditions import Condition
+from hostler.ingress.room import IngressRoom
+from hostler.join.room import JoinRoom
+from hostler.kube.budget import WriteBudget
+from hostler.kube.client import Client, Gate
+from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.events import Recorder
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.metal.room import MetalRoom
+from hostler.platform.room import PlatformRoom
+from hostler.settings.maintenance import POLL_INTERVAL_SECONDS
+from hostler.settings.metal import METAL_WRITES_PER_SECOND
+from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from hostler.maintenance.room import MaintenanceRoom
+    from hostler.vsphere.vcenter import VCenter
+
+# Approvals of certificate requests per second, at most; in a burst twice as many.
+JOIN_WRITES_PER_SECOND = 200.0
+
+
+class Room(Protocol):
+    """What most capability rooms have for the operator; maintenance and metal have more and are wired by name."""
+
+    @property
+    def controller(self) -> Controller: ...
+    def watches(self) -> Iterator[Watch[Any]]: ...
+    def register(self, registry: Registry, gate: Gate) -> None: ...
+    def listen(self) -> None: ...
+    def wake_all(self) -> None: ...
+    def vcenter_changed(self) -> None: ...
+    def conditions(self) -> Iterable[Condition]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Makes the writer of a capability: every write passes its gate, a budget, and the dry run."""
+
+    client: Client
+    guard: Guard
+    budget: WriteBudget
+    dry_run: bool
+    metrics: Metrics
+
+    def of(self, capability: str, budget: WriteBudget | None = None, client: Client | None = None) -> Writer:
+        return Writer(
+            client or self.client, capability, gate=self.guard.gate_for(capability), budget=budget or self.budget,
+            dry_run=self.dry_run, metrics=self.metrics,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What the rooms share. `vcenters` gives every vCenter that is followed, whichever room does."""
+
+    client: Client
+    settings: Settings
+    writers: Writers
+    recorder: Recorder
+    metrics: Metrics
+    fleet: FleetWatch
+    nodes: Watch[Node]
+    sources: Sources
+    drain: Policy
+    ceiling: Callable[[Iterable[str]], ceiling.Room]
+    vcenters: Callable[[], tuple[VCenter, ...]]
+    as_leader: Callable[[Reconcile], Reconcile]
+    acting: Callable[[], AbstractContextManager[None]]
+    changed: Callable[[], None]  # the conditions of a room changed
+
+
+def make_maintenance(house: House) -> MaintenanceRoom:
+    # Here, because it brings the vCenter client: a fifth of our memory, for those who have no vCenter.
+    from hostler.maintenance.room import MaintenanceRoom
+
+    return MaintenanceRoom(
+        house.client, house.writers.of("maintenance"), house.recorder, house.settings,
+        gate=house.writers.guard.gate_for("maintenance"), nodes=house.nodes, sources=house.sources, drain=house.drain,
+        room=house.ceiling, metrics=house.metrics, as_leader=house.as_leader, acting=house.acting,
+    )  # fmt: skip
+
+
+def make_vcenters(house: House) -> tuple[VCenter, ...]:
+    """One per endpoint, where maintenance does not follow them already."""
+    from hostler.vsphere.endpoints import endpoints
+    from hostler.vsphere.metrics import Metrics as VsphereMetrics
+    from hostler.vsphere.vcenter import VCenter
+
+    metrics, poll = VsphereMetrics(house.metrics.registry), house.settings[POLL_INTERVAL_SECONDS]
+    return tuple(VCenter(one, metrics, poll=poll) for one in endpoints(house.settings))
+
+
+def make_metal(house: House) -> MetalRoom:
+    # A budget of its own: a thousand machines at once must not keep a node from being held.
+    rate = house.settings[METAL_WRITES_PER_SECOND]
+    budget = WriteBudget(rate, max(1, int(rate)))
+    return MetalRoom(
+        house.client, lambda client: house.writers.of("metal", budget, client), house.recorder, house.settings,
+        metrics=house.metrics, as_leader=house.as_leader,
+    )  # fmt: skip
+
+
+def make_ingress(house: House) -> IngressRoom:
+    return IngressRoom(
+        house.client, house.writers.of("ingress"), house.recorder, house.settings, fleet=house.fleet,
+        nodes=house.nodes, pods=house.sources.pods, budgets=house.sources.budgets, metrics=house.metrics,
+        as_leader=house.as_leader,
+    )  # fmt: skip
+
+
+def make_platform(house: House) -> PlatformRoom:
+    return PlatformRoom(
+        house.client, house.writers.of("platform"), house.recorder, house.settings, fleet=house.fleet,
+        nodes=house.nodes, pods=house.sources.pods, vcenters=house.vcenters, metrics=house.metrics,
+        as_leader=house.as_leader, changed=house.changed,
+    )  # fmt: skip
+
+
+def make_join(house: House) -> JoinRoom:
+    # A budget of its own: a rack of hosts coming up together must neither wait for other writes nor delay them.
+    writer = house.writers.of("join", WriteBudget(JOIN_WRITES_PER_SECOND, 2 * int(JOIN_WRITES_PER_SECOND)))
+    return JoinRoom(
+        house.client, writer, house.recorder, house.settings, fleet=house.fleet, nodes=house.nodes,
+        metrics=house.metrics, as_leader=house.as_leader, changed=house.changed,
+    )  # fmt: skip
+
+
+MAKERS: Mapping[str, Callable[[House], Room]] = {
+    "ingress": make_ingress,
+    "platform": make_platform,
+    "join": make_join,
+}
