@@ -1,6 +1,7 @@
 """Makes the rooms out of what they share. Together with operator.py the only file that knows them all.
 
-A room's author adds a maker here, and its name to `MAKERS` where the room is a plain one (see `Room`).
+A room's author adds a maker here, and its name to `MAKERS` where the room is a plain one (see `Room`). A maker imports
+its room itself: whoever has not switched it on pays for none of its code, nor for the libraries only it needs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from hostler.fleet.guard import FleetWatch, Guard
 from hostler.fleet.registry import Registry
 from hostler.host import ceiling
 from hostler.host.conditions import Condition
-from hostler.ingress.room import IngressRoom
-from hostler.join.room import JoinRoom
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client, Gate
 from hostler.kube.controller import Controller, Reconcile
@@ -26,14 +25,16 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.metal.room import MetalRoom
-from hostler.platform.room import PlatformRoom
 from hostler.settings.maintenance import POLL_INTERVAL_SECONDS
 from hostler.settings.metal import METAL_WRITES_PER_SECOND
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
+    from hostler.ingress.room import IngressRoom
+    from hostler.join.room import JoinRoom
     from hostler.maintenance.room import MaintenanceRoom
+    from hostler.metal.room import MetalRoom
+    from hostler.platform.room import PlatformRoom
     from hostler.vsphere.vcenter import VCenter
 
 # Approvals of certificate requests per second, at most; in a burst twice as many.
@@ -91,7 +92,6 @@ class House:
 
 
 def make_maintenance(house: House) -> MaintenanceRoom:
-    # Here, because it brings the vCenter client: a fifth of our memory, for those who have no vCenter.
     from hostler.maintenance.room import MaintenanceRoom
 
     return MaintenanceRoom(
@@ -112,6 +112,8 @@ def make_vcenters(house: House) -> tuple[VCenter, ...]:
 
 
 def make_metal(house: House) -> MetalRoom:
+    from hostler.metal.room import MetalRoom
+
     # A budget of its own: a thousand machines at once must not keep a node from being held.
     rate = house.settings[METAL_WRITES_PER_SECOND]
     budget = WriteBudget(rate, max(1, int(rate)))
@@ -122,6 +124,8 @@ def make_metal(house: House) -> MetalRoom:
 
 
 def make_ingress(house: House) -> IngressRoom:
+    from hostler.ingress.room import IngressRoom
+
     return IngressRoom(
         house.client, house.writers.of("ingress"), house.recorder, house.settings, fleet=house.fleet,
         nodes=house.nodes, pods=house.sources.pods, budgets=house.sources.budgets, metrics=house.metrics,
@@ -130,6 +134,8 @@ def make_ingress(house: House) -> IngressRoom:
 
 
 def make_platform(house: House) -> PlatformRoom:
+    from hostler.platform.room import PlatformRoom
+
     return PlatformRoom(
         house.client, house.writers.of("platform"), house.recorder, house.settings, fleet=house.fleet,
         nodes=house.nodes, pods=house.sources.pods, vcenters=house.vcenters, metrics=house.metrics,
@@ -138,6 +144,8 @@ def make_platform(house: House) -> PlatformRoom:
 
 
 def make_join(house: House) -> JoinRoom:
+    from hostler.join.room import JoinRoom
+
     # A budget of its own: a rack of hosts coming up together must neither wait for other writes nor delay them.
     writer = house.writers.of("join", WriteBudget(JOIN_WRITES_PER_SECOND, 2 * int(JOIN_WRITES_PER_SECOND)))
     return JoinRoom(
