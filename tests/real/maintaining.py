@@ -47,6 +47,7 @@ class Plan:
     others: dict[str, Object] = field(default_factory=dict)
     tuned: dict[str, Object] = field(default_factory=dict)
     maintenance: tuple[str, ...] = ()  # hosts that are in maintenance from the start
+    profiles: dict[str, str] = field(default_factory=dict)  # the vGPU profile that each GPU of a host offers, once
 
 
 def inventory(plans: dict[str, Plan], **top: Any) -> Object:
@@ -55,7 +56,8 @@ def inventory(plans: dict[str, Plan], **top: Any) -> Object:
     for name, plan in plans.items():
         hosts: list[Object] = []
         for host, gpus in plan.hosts.items():
-            devices = [{"id": f"0000:{number + 16:02x}:00.0", **GPU} for number in range(gpus)]
+            offers = {"vgpuProfiles": [plan.profiles[host]]} if host in plan.profiles else {}
+            devices = [{"id": f"0000:{number + 16:02x}:00.0", **GPU, **offers} for number in range(gpus)]
             hosts.append({"name": f"{name}-{host}", "devices": devices, "maintenance": host in plan.maintenance})
         clusters.append({"name": name, "drs": plan.drs, "hosts": hosts})
         dynamic = [{"kind": "dynamic", "allowed": [GPU]}]
@@ -188,6 +190,12 @@ class Site:
 
     def control(self, method: str, path: str, body: object = None) -> Any:
         return self.simulator.ask(method, path, body)
+
+    def as_further(self) -> Object:
+        """This vCenter as a file of further ones names it."""
+        told = self.environment()
+        keys = {"host": "HOST", "user": "USER", "password": "PASSWORD", "caBundle": "CA_BUNDLE"}
+        return {key: told[f"VCENTER_{name}"] for key, name in keys.items()}
 
     def environment(self, **changes: str) -> dict[str, str]:
         """What an operator of this site is told; times are short, and any may be changed."""

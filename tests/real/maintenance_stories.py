@@ -152,6 +152,40 @@ def two_workers_one_gpu(story: Story) -> None:
     story.evicted_once()
 
 
+@story(Plan({"esx1": 1, "esx2": 1}, {"a": "esx1"}, tuned={"a": {"devices": [{"kind": "fixed", "id": "0000:10:00.0"}]}}))
+def fixed_device(story: Story) -> None:
+    """A device by its address exists on one host only: the free GPU elsewhere is of no use, so it waits."""
+    story.nodes(pods=0)
+    story.enter("esx1")
+    story.reaches("a", "powered-off")
+    story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
+    story.exit("esx1")
+    story.comes_back("a", "esx1")
+    assert story.switched("a") == (1, 1)
+    assert ends(story, "a") == {("powerOn", "success"): 1}
+
+
+VGPU = {"devices": [{"kind": "vgpu", "profile": "grid_a100-40c"}]}
+
+
+@story(
+    Plan(
+        {"esx1": 1, "esx2": 1, "esx3": 1, "esx4": 1},
+        {"a": "esx1"},
+        tuned={"a": VGPU},
+        others={"x": {"host": "esx3", **VGPU}, "y": {"host": "esx4"}},
+        profiles={"esx1": "grid_a100-40c", "esx2": "grid_a100-8c", "esx3": "grid_a100-40c", "esx4": "grid_a100-40c"},
+    )
+)
+def vgpu(story: Story) -> None:
+    """Where its profile is offered; whether one is free there only vCenter knows, and if it says no, the next host."""
+    story.nodes(pods=0)
+    story.enter("esx1")
+    story.comes_back("a", "esx4")
+    assert story.switched("a") == (1, 1)
+    assert ends(story, "a") == {("relocate", "success"): 2, ("powerOn", "error"): 1, ("powerOn", "success"): 1}
+
+
 # -- drains that do not end
 
 

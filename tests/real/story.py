@@ -69,6 +69,18 @@ def on_its_own(
             yield running, story
 
 
+@contextmanager
+def outage(story: Story, seconds: float) -> Iterator[None]:
+    """vCenter is away for so long at least; what is done inside happens meanwhile."""
+    begin = time.monotonic()
+    story.site.control("POST", "/outage", {"mode": "refuse"})
+    try:
+        yield
+        time.sleep(max(0.0, seconds - (time.monotonic() - begin)))
+    finally:
+        story.site.control("DELETE", "/outage")
+
+
 @dataclass
 class Story:
     """One plan under way."""

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from hostler.errors import Complaint
-from hostler.host.holds import HOLDS, SEED_STATE
+from hostler.host.holds import HOLDS
 from hostler.host.keeper import OVERRIDDEN, UNREADABLE, Keeper, hold, let_go
+from hostler.host.maintenance import STATE
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.config import load
@@ -114,7 +115,7 @@ def test_two_holders_and_the_last_one_uncordons(sandbox: Sandbox, make_node: Mak
 
 def test_the_seeds_state_is_a_hold(sandbox: Sandbox, make_node: Make) -> None:
     """The seed's controller cordoned this node; a person's hold that comes and goes must not uncordon it."""
-    node = make_node(annotations={SEED_STATE: "draining"})
+    node = make_node(annotations={STATE: "draining"})
     sandbox.kubectl("cordon", node)
 
     async def story() -> None:

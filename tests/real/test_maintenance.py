@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import wait
-from functools import partial
 
 import pytest
 
 from hostler.sandbox import Sandbox
 from tests.real.maintaining import Site, site, until
-from tests.real.maintenance_stories import PAIR, PLANS, SCRIPTS, TOLD
-from tests.real.operating import Running, operator
-from tests.real.story import telling
+from tests.real.maintenance_stories import PAIR, PLANS, SCRIPTS, TOLD, blocked, unblock
+from tests.real.operating import Running, hostler, operator
+from tests.real.story import outage, telling
 from tests.real.together import Told, own_namespace, selected, side_by_side
 
 AT_ONCE = 8
-LONG = ("budget-for-ever", "power-on-fails-three-times", "policies", "relocate-takes-too-long")  # begun first
+SECOND = "second-vcenter"
+LONG = ("budget-for-ever", "power-on-fails-three-times", "policies", "relocate-takes-too-long", SECOND)  # begun first
 APART = ("one-vm-may-not-be-read",)  # it takes back every fault, also those of others
 
 
 @pytest.fixture(scope="module")
 def yard(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site(sandbox, tmp_path_factory.mktemp("yard"), {**PLANS, "nobody": PAIR}) as made:
+    with site(sandbox, tmp_path_factory.mktemp("yard"), {**PLANS, "nobody": PAIR, "beside": PAIR}) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def elsewhere(sandbox: Sandbox, yard: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A second vCenter of the same operator."""
+    with site(sandbox, tmp_path_factory.mktemp("elsewhere"), {"far": PAIR}) as made:
+        made.label = yard.label
         yield made
 
 
@@ -47,18 +56,30 @@ def test_without_an_operator_the_task_hangs_for_ever(yard: Site, namespace: str)
 
 
 @pytest.fixture(scope="module")
-def running(sandbox: Sandbox, yard: Site, home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(
+    sandbox: Sandbox, yard: Site, elsewhere: Site, home: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("operator")
-    with operator(sandbox, folder, home, "--log-level", "debug", told=yard.environment(**TOLD)) as one:
+    further = folder / "vcenters.yaml"
+    further.write_text(json.dumps({"vcenters": [elsewhere.as_further()]}))
+    told = yard.environment(**TOLD, VCENTERS_FILE=str(further))
+    with operator(sandbox, folder, home, "--log-level", "debug", told=told) as one:
         one.said("leading")
         yield one
         assert one.process.poll() is None, f"it ended in between:\n{one.log.read_text()[-3000:]}"
 
 
 @pytest.fixture(scope="module")
-def told(request: pytest.FixtureRequest, yard: Site, running: Running) -> Iterator[Told]:
+def told(request: pytest.FixtureRequest, yard: Site, elsewhere: Site, running: Running) -> Iterator[Told]:
     wanted = sorted(selected(request), key=lambda name: name not in LONG)
-    with side_by_side([name for name in wanted if name not in APART], partial(tell, yard), AT_ONCE) as futures:
+
+    def tell_one(name: str) -> None:
+        if name == SECOND:
+            second_vcenter(yard, elsewhere, running)
+        else:
+            tell(yard, name)
+
+    with side_by_side([name for name in wanted if name not in APART], tell_one, AT_ONCE) as futures:
         yield futures
 
 
@@ -67,7 +88,31 @@ def tell(yard: Site, name: str) -> None:
         SCRIPTS[name](story)
 
 
-@pytest.mark.parametrize("name", sorted(SCRIPTS, key=lambda name: name in APART))
+def second_vcenter(yard: Site, elsewhere: Site, running: Running) -> None:
+    """A worker in another vCenter, which goes away meanwhile: that one waits, a worker in the first goes on."""
+    with (
+        own_namespace(yard.kube) as namespace,
+        telling(elsewhere, "far", namespace) as far,
+        telling(yard, "beside", namespace) as near,
+    ):
+        far.nodes()
+        near.nodes(pods=0)
+        blocked(far, "a")
+        far.enter("esx1")
+        far.reaches("a", "draining")
+        with outage(far, 0.0):
+            unblock(far, "a")
+            near.enter("esx1")
+            near.comes_back("a", "esx2")
+            assert (far.state("a"), far.switched("a")) == ("draining", (0, 0))
+            status = ("maintenance", "status", "--operator", running.url)
+            until(lambda: "is not known" in hostler(yard.sandbox.kubeconfig, *status).stderr, "the status says so", 30)
+        far.comes_back("a", "esx2")
+        assert far.switched("a") == (1, 1)
+        far.evicted_once(refused=True)
+
+
+@pytest.mark.parametrize("name", sorted([*SCRIPTS, SECOND], key=lambda name: name in APART))
 def test_story(name: str, told: Told, yard: Site, running: Running) -> None:
     if name in APART:
         wait(told.values())

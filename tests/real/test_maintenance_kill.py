@@ -6,8 +6,6 @@ the same: nothing lost, nothing done twice.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from hostler.sandbox import http as sandbox_http
 from tests.real.doors import Doors
 from tests.real.maintaining import Site, site
 from tests.real.maintenance_stories import PLANS, SCRIPTS, TOLD
+from tests.real.nursery import Nursery, nursery
 from tests.real.operating import environment
 from tests.real.story import telling
 from tests.real.together import Told, own_namespace, selected, side_by_side
@@ -47,11 +46,11 @@ IMPATIENT = {
 class Chain(threading.Thread):
     """Starts an operator, kills it where the doors shut, starts the next one, until told to stop."""
 
-    def __init__(self, doors: Doors, kubeconfig: Path, namespace: str, told: dict[str, str]) -> None:
+    def __init__(self, doors: Doors, nursery: Nursery, kubeconfig: Path, namespace: str, told: dict[str, str]) -> None:
         super().__init__(name="chain")
-        self._doors, self._folder = doors, kubeconfig.parent
+        self._doors, self._nursery, self._folder = doors, nursery, kubeconfig.parent
         words = ("run", "--log-format", "json", "--log-level", "debug", "--namespace", namespace)
-        self._command = [sys.executable, "-m", "hostler", *words, "--http-address", "127.0.0.1:0"]
+        self._words = (*words, "--http-address", "127.0.0.1:0")
         self._env = environment(kubeconfig) | told | {"HOSTLER_LEADER_ELECTION": "false"}
         self._over = threading.Event()
         self.started = 0
@@ -66,17 +65,16 @@ class Chain(threading.Thread):
         """One operator, from its start to its death."""
         self.started += 1
         log = self._folder / f"operator-{self.started}.log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(self._command, stdout=out, stderr=out, env=self._env, cwd=self._folder)
+        operator = self._nursery.bear(self._words, self._env, self._folder, log)
+        by_itself = False
         try:
-            while not self._over.is_set() and not self._doors.shut.wait(0.05):
-                if process.poll() is not None:
-                    self.failure = f"the operator ended with {process.returncode}:\n{log.read_text()[-3000:]}"
-                    return
+            while not self._over.is_set() and not by_itself and not self._doors.shut.wait(0.05):
+                by_itself = operator.ended()
         finally:
-            process.kill()
-            process.wait()
+            code = operator.end()
             self._doors.admit_the_next()
+        if by_itself:
+            self.failure = f"the operator ended with {code}:\n{log.read_text()[-3000:]}"
 
     def stop(self) -> None:
         self._over.set()
@@ -86,14 +84,14 @@ class Chain(threading.Thread):
 
 @contextmanager
 def killed_all_the_time(
-    made: Site, namespace: str, folder: Path, told: dict[str, str]
+    made: Site, nursery: Nursery, namespace: str, folder: Path, told: dict[str, str]
 ) -> Iterator[tuple[Doors, Chain]]:
     tls = sandbox_http.trust(made.sandbox.layout, "admin")
     with Doors(made.sandbox.server, tls, made.simulator.port, folder).open() as doors:
         doors.killing = True
         through = {"VCENTER_HOST": f"127.0.0.1:{doors.vcenter_port}", "VCENTER_CA_BUNDLE": str(doors.cert)}
         kubeconfig = _through(made.sandbox, doors.api_port, folder)
-        chain = Chain(doors, kubeconfig, namespace, made.environment(**told) | through)
+        chain = Chain(doors, nursery, kubeconfig, namespace, made.environment(**told) | through)
         try:
             yield doors, chain
         finally:
@@ -115,13 +113,14 @@ def _through(sandbox: Sandbox, port: int, folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def told(request: pytest.FixtureRequest, sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     folders = tmp_path_factory.mktemp("killed")
+    with nursery() as born:
 
-    def tell(name: str) -> None:
-        (folders / name).mkdir()
-        killed(name, sandbox, folders / name)
+        def tell(name: str) -> None:
+            (folders / name).mkdir()
+            killed(name, sandbox, born, folders / name)
 
-    with side_by_side(selected(request), tell, AT_ONCE) as futures:
-        yield futures
+        with side_by_side(selected(request), tell, AT_ONCE) as futures:
+            yield futures
 
 
 @pytest.mark.parametrize(
@@ -132,12 +131,12 @@ def test_killed_after_every_write(name: str, told: Told) -> None:
     told[name].result()
 
 
-def killed(name: str, sandbox: Sandbox, folder: Path) -> None:
+def killed(name: str, sandbox: Sandbox, born: Nursery, folder: Path) -> None:
     told = PATIENT | ({IMPATIENT[name]: TOLD[IMPATIENT[name]]} if name in IMPATIENT else {})
     with site(sandbox, folder, {name: PLANS[name]}) as made, own_namespace(made.kube) as namespace:
         made.patience = 5.0
         with (
-            killed_all_the_time(made, namespace, folder, told) as (doors, chain),
+            killed_all_the_time(made, born, namespace, folder, told) as (doors, chain),
             telling(made, name, namespace) as story,
         ):
             SCRIPTS[name](story)

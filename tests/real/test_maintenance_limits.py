@@ -15,7 +15,7 @@ import pytest
 
 from hostler.errors import Exit
 from hostler.sandbox import Sandbox
-from tests.real.maintaining import Kube, Plan, Site, site, until
+from tests.real.maintaining import POLICY, Kube, Plan, Site, site, until
 from tests.real.maintenance_stories import ALONE, PAIR, blocked, unblock
 from tests.real.operating import Running, hostler, operator
 from tests.real.story import on_its_own
@@ -133,6 +133,34 @@ def missing_privileges_are_named_at_start(sandbox: Sandbox, namespace: str, tmp_
         story.nodes()
         for one in missing:
             says(running, one)
+
+
+@tale
+def what_may_not_be_moved_is_not_stopped(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    """Without the right to move VMs a worker that is to move is left running; one that is to wait needs it not."""
+    with on_its_own(sandbox, tmp_path, namespace, PAIR, before=lacking("Resource.ColdMigrate")) as (running, story):
+        story.nodes()
+        story.enter("esx1")
+        story.wait("a", lambda: any("Resource.ColdMigrate" in one for one in story.events("a")), "an Event names it")
+        says(running, "which is to move to")
+        assert (story.state("a"), story.cordoned("a"), story.switched("a")) == ("", False, (0, 0))
+        story.annotate("a", **{POLICY: "wait"})
+        story.reaches("a", "powered-off")
+        story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
+        story.exit("esx1")
+        story.comes_back("a", "esx1")
+        assert story.switched("a") == (1, 1)
+
+
+@tale
+def a_label_that_no_node_has_is_said(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    told = {"GPU_NODE_LABEL": f"nobody.hostler.dev/{namespace}=true"}
+    with on_its_own(sandbox, tmp_path, namespace, PAIR, told=told) as (running, _):
+        sentence = f"No node has the label nobody.hostler.dev/{namespace}=true"
+        says(running, sentence)
+        status = hostler(sandbox.kubeconfig, "maintenance", "status", "--operator", running.url)
+        assert sentence in status.stderr, status
+        assert running.log.read_text().count(sentence) == 1
 
 
 @tale

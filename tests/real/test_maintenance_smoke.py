@@ -1,4 +1,4 @@
-"""What the black-box stories leave out: our own node, what people see, other clusters, fixed devices, crashes."""
+"""What the black-box stories leave out: our own node, what people see, other clusters, crashes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def asked(sandbox: Sandbox, running: Running, *words: str, wants: str) -> None:
     assert wants in done.stdout, done.stdout + done.stderr
 
 
-# -- what the black-box stories leave out: other clusters, devices by address, hosts that crash
+# -- what the black-box stories leave out: other clusters, hosts that crash
 
 
 @contextmanager
@@ -106,19 +106,6 @@ def test_a_stopped_vm_moves_into_a_cluster_that_is_allowed(sandbox: Sandbox, nam
             lambda: own.state("a") == "" and own.vm("a")["host"] == spare.full("esx9"), "it runs in the spare cluster"
         )
         until(lambda: own.ready("a") and not own.cordoned("a"), "and serves")
-
-
-@pytest.mark.full
-def test_a_device_by_its_address_waits_for_its_host(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
-    tuned = {"a": {"devices": [{"kind": "fixed", "id": "0000:10:00.0"}]}}
-    plan = Plan({"esx1": 1, "esx2": 1}, {"a": "esx1"}, tuned=tuned)
-    with yard(sandbox, tmp_path, namespace, {"own": plan}) as stories:
-        own = stories["own"]
-        own.nodes()
-        own.enter("esx1")
-        until(lambda: own.state("a") == "powered-off" and own.host("esx1")["inMaintenance"], "it waits, off")
-        own.exit("esx1")
-        until(lambda: own.state("a") == "" and own.vm("a")["host"] == own.full("esx1"), "it is back where it was")
 
 
 @pytest.mark.full

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -12,7 +11,7 @@ from hostler.sandbox import Sandbox
 from tests.real.maintaining import Site, site, until
 from tests.real.maintenance_stories import ALONE, PAIR, TOLD, blocked, unblock
 from tests.real.operating import Running, hostler, operator
-from tests.real.story import Story, telling
+from tests.real.story import outage, telling
 
 UUID = "4206e4b5-0d3a-1d0f-86a1-2c1b6d9a0001"
 PLANS = {
@@ -35,18 +34,6 @@ def running(sandbox: Sandbox, yard: Site, home: str, tmp_path_factory: pytest.Te
     with operator(sandbox, tmp_path_factory.mktemp("operator"), home, told=told) as one:
         one.said("leading")
         yield one
-
-
-@contextmanager
-def outage(story: Story, seconds: float) -> Iterator[None]:
-    """vCenter is away for so long at least; what is done inside happens meanwhile."""
-    begin = time.monotonic()
-    story.site.control("POST", "/outage", {"mode": "refuse"})
-    try:
-        yield
-        time.sleep(max(0.0, seconds - (time.monotonic() - begin)))
-    finally:
-        story.site.control("DELETE", "/outage")
 
 
 LENGTHS = [
@@ -85,7 +72,9 @@ def test_away_while_powered_off(
         with outage(story, length[1]):
             story.exit("esx1")
             explain = ("explain", f"node/{story.full('a')}", "--operator", running.url)
-            until(lambda: "cannot be reached" in hostler(sandbox.kubeconfig, *explain).stdout, "it says so", 30)
+            until(lambda: "cannot be reached" in hostler(sandbox.kubeconfig, *explain).stdout, "it says so", 60)
+            status = hostler(sandbox.kubeconfig, "maintenance", "status", "--operator", running.url)
+            assert "Whether a host is entering maintenance is not known" in status.stderr, status
             assert story.state("a") == "powered-off"
         story.comes_back("a", "esx1")
         assert story.switched("a") == (1, 1)

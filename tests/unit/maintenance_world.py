@@ -32,6 +32,7 @@ from hostler.kube.records import (
 )
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hosts import Is, stands
+from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.model import (
     RELOCATE_SINCE,
     SINCE,
@@ -40,8 +41,6 @@ from hostler.maintenance.model import (
     CancelTask,
     Decision,
     Evictions,
-    Mark,
-    Marked,
     Pass,
     PatchNode,
     Policy,

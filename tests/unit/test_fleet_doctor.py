@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from hostler.fleet.doctor import OUT_OF_SERVICE, Facts, Finding, Level, VCenterSeen, examine
+from hostler.fleet.doctor import Facts, Finding, Level, VCenterSeen, examine
 from hostler.fleet.model import FleetStatus
 from hostler.fleet.wire import StatusAnswer
 from hostler.host.conditions import Condition, Status
 from hostler.host.facts import Known, Unknown
-from hostler.host.holds import HOLDS, SEED_SINCE, SEED_STATE, Hold, write
+from hostler.host.holds import HOLDS, Hold, write
+from hostler.host.maintenance import OUT_OF_SERVICE, SINCE, STATE
 from hostler.instant import iso
 from hostler.kube.records import Metadata, Node, NodeSpec, Taint
 
@@ -83,9 +84,9 @@ def held(yielded: str = "") -> dict[str, str]:
         ({"nodes": Unknown("forbidden")}, (), Level.PROBLEM, "nodes", "forbidden"),
         ({"vcenters": {"vc": VCenterSeen("vc")}}, (node(gpu="false"),), Level.PROBLEM, "GPU_NODE_LABEL", "No node has"),
         ({}, (node({HOLDS: "not json"}),), Level.PROBLEM, "node/w1", "cannot be read"),
-        ({}, (node({SEED_STATE: "asleep"}),), Level.PROBLEM, "node/w1", '"asleep", which is no state'),
+        ({}, (node({STATE: "asleep"}),), Level.PROBLEM, "node/w1", '"asleep", which is no state'),
         (
-            {}, (node({SEED_STATE: "powered-off", SEED_SINCE: iso(NOW - 3 * DAY)}),),
+            {}, (node({STATE: "powered-off", SINCE: iso(NOW - 3 * DAY)}),),
             Level.WARNING, "node/w1", "powered-off for maintenance since 3 days",
         ),
         ({}, (node(taints=(Taint(OUT_OF_SERVICE, "nodeshutdown", "NoExecute"),)),), Level.PROBLEM, "node/w1", "taint"),
@@ -118,5 +119,5 @@ def test_what_is_amiss_is_found(
 
 
 def test_a_maintenance_under_way_is_no_finding() -> None:
-    fresh = node({SEED_STATE: "draining", SEED_SINCE: iso(NOW - 60)}, (Taint(OUT_OF_SERVICE, "", "NoExecute"),))
+    fresh = node({STATE: "draining", SINCE: iso(NOW - 60)}, (Taint(OUT_OF_SERVICE, "", "NoExecute"),))
     assert all(one.level is Level.FINE for one in found(fresh))

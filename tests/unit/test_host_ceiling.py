@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from hostler.errors import Complaint, Exit
 from hostler.host.ceiling import DEFAULT, overrun, parse_limit, room
-from hostler.host.holds import HOLDS, SEED_STATE, Patch, place
+from hostler.host.holds import HOLDS, Patch, place
+from hostler.host.maintenance import STATE
 from hostler.kube.records import Metadata, Node, NodeSpec
 
 
@@ -41,7 +42,7 @@ def test_a_wrong_limit_names_the_setting(text: str) -> None:
 def test_every_cause_counts_and_a_foreign_cordon_does_not() -> None:
     nodes = [
         node("a", held=True),
-        node("b", annotations={SEED_STATE: "powered-off"}),
+        node("b", annotations={STATE: "powered-off"}),
         node("c", annotations={HOLDS: "not json"}),
         node("d", cordoned=True),
         *(node(f"n{i}") for i in range(6)),

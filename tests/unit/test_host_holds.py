@@ -11,8 +11,6 @@ from hostler.host.facts import Unknown
 from hostler.host.holds import (
     HOLDS,
     MAINTENANCE,
-    SEED_SINCE,
-    SEED_STATE,
     Change,
     Hold,
     Nothing,
@@ -26,6 +24,7 @@ from hostler.host.holds import (
     place,
     release,
 )
+from hostler.host.maintenance import SINCE, STATE
 from hostler.instant import iso
 from hostler.kube.records import Metadata, Node, NodeSpec
 
@@ -221,20 +220,20 @@ def test_released_while_uncordoned_by_hand_stays_schedulable() -> None:
 
 
 def test_a_seed_state_without_holds_is_ours_so_the_cordon_ends_with_it() -> None:
-    seed = node(cordoned=True, annotations={SEED_STATE: "draining", SEED_SINCE: "2024-01-01T00:00:00Z"})
+    seed = node(cordoned=True, annotations={STATE: "draining", SINCE: "2024-01-01T00:00:00Z"})
     found = held_by(seed, MAINTENANCE)
     assert isinstance(found, Hold)
     assert found.implied
     assert not found.cordoned_before
     taken = applied(seed, place(seed, MAINTENANCE, "host esx-1 enters maintenance", NOW))
     assert holds(taken) == (Hold(MAINTENANCE, "host esx-1 enters maintenance", "2024-01-01T00:00:00Z", False),)
-    free = applied(taken, release(taken, MAINTENANCE, also={SEED_STATE: None, SEED_SINCE: None}))
+    free = applied(taken, release(taken, MAINTENANCE, also={STATE: None, SINCE: None}))
     assert not free.spec.unschedulable
     assert free.metadata.annotations == {}
 
 
 def test_a_persons_release_does_not_uncordon_under_the_seeds_maintenance() -> None:
-    seed = node(cordoned=True, annotations={SEED_STATE: "powered-off"})
+    seed = node(cordoned=True, annotations={STATE: "powered-off"})
     both = held(seed)
     one = applied(both, release(both, "alice"))
     assert one.spec.unschedulable
@@ -245,16 +244,16 @@ def test_a_persons_release_does_not_uncordon_under_the_seeds_maintenance() -> No
 
 
 def test_an_implied_hold_is_not_insisted_on() -> None:
-    assert isinstance(keep(node(annotations={SEED_STATE: "draining"}), NOW), Nothing)
+    assert isinstance(keep(node(annotations={STATE: "draining"}), NOW), Nothing)
 
 
 def test_other_annotations_go_in_the_same_patch_and_only_when_they_change() -> None:
-    change = place(node(), MAINTENANCE, "x", NOW, also={SEED_STATE: "draining"})
+    change = place(node(), MAINTENANCE, "x", NOW, also={STATE: "draining"})
     assert isinstance(change, Patch)
-    assert change.body["metadata"]["annotations"][SEED_STATE] == "draining"
+    assert change.body["metadata"]["annotations"][STATE] == "draining"
     kept = applied(node(), change)
-    assert isinstance(place(kept, MAINTENANCE, "x", NOW, also={SEED_STATE: "draining"}), Nothing)
-    assert isinstance(place(kept, MAINTENANCE, "x", NOW, also={SEED_STATE: "powered-off"}), Patch)
+    assert isinstance(place(kept, MAINTENANCE, "x", NOW, also={STATE: "draining"}), Nothing)
+    assert isinstance(place(kept, MAINTENANCE, "x", NOW, also={STATE: "powered-off"}), Patch)
     cleared = release(node(annotations={"old": "x"}), MAINTENANCE, also={"old": None})
     assert isinstance(cleared, Patch)
     assert isinstance(release(node(), MAINTENANCE, also={"old": None}), Nothing)

@@ -2,127 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pytest
-from prometheus_client import CollectorRegistry
 
-from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
-from hostler.host.ceiling import DEFAULT, room
 from hostler.host.facts import Known, Unknown
-from hostler.kube import kinds
-from hostler.kube.client import Client, Credentials
-from hostler.kube.metrics import Metrics
-from hostler.kube.records import (
-    Condition,
-    Metadata,
-    Node,
-    NodeInfo,
-    NodeSpec,
-    NodeStatus,
-    Pod,
-    PodDisruptionBudget,
-    VolumeAttachment,
-    Workload,
-)
-from hostler.kube.watch import Watch
-from hostler.kube.writer import Writer
+from hostler.kube.records import Condition, Metadata, Node, NodeStatus
 from hostler.maintenance.conditions import conditions_of, patch_of
-from hostler.maintenance.marks import ConfigMap, Marks, key_of
+from hostler.maintenance.mark import Mark, Marked
+from hostler.maintenance.marks import ConfigMap, key_of
 from hostler.maintenance.memory import BACKOFF_MOST, BACKOFF_OVERDUE, Memory
-from hostler.maintenance.model import HOST, SHUTDOWN_SINCE, STATE, Decision, InDoubt, Mark, Marked, State
-from hostler.maintenance.observe import Found, Observer
-from hostler.vsphere.decode import Change
-from hostler.vsphere.endpoints import Endpoint
-from hostler.vsphere.inventory import Batch
-from hostler.vsphere.metrics import Metrics as VCenterMetrics
-from hostler.vsphere.records import ENTER_MAINTENANCE, Fields, Host, Task, Vm
+from hostler.maintenance.model import HOST, SHUTDOWN_SINCE, STATE, Decision, InDoubt, State
+from hostler.maintenance.observe import Found
+from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
-from hostler.vsphere.vcenter import VCenter
-
-NOW = 1_700_000_000.0
-LABEL = "gpu"
-UUIDS = [f"4206e4b5-0d3a-1d0f-86a1-2c1b6d9a000{n}" for n in range(9)]
-
-
-class Nowhere:
-    server = "http://127.0.0.1:9"
-    server_hostname = None
-    proxy = None
-    namespace = "default"
-
-    async def credentials(self) -> Credentials:
-        return Credentials({}, None)
-
-    def rejected(self) -> None:
-        pass
-
-
-class Yard:
-    """Caches filled by hand, and a vCenter that was heard just now; nothing is running."""
-
-    def __init__(self, *vcenters: str) -> None:
-        metrics, registry = Metrics(), CollectorRegistry()
-        client = Client(Nowhere())
-        measured = VCenterMetrics(registry)
-        self.nodes = Watch(client, kinds.NODE, Node, metrics=metrics)
-        self.vcenters = {name: VCenter(Endpoint(name), measured, clock=lambda: NOW) for name in vcenters or ("vc",)}
-        sources = Sources(
-            Watch(client, kinds.POD, Pod, metrics=metrics, indexes=POD_INDEXES),
-            Watch(client, kinds.POD_DISRUPTION_BUDGET, PodDisruptionBudget, metrics=metrics),
-            Watch(client, kinds.VOLUME_ATTACHMENT, VolumeAttachment, metrics=metrics, indexes=ATTACHMENT_INDEXES),
-            Watch(client, kinds.DAEMON_SET, Workload, metrics=metrics),
-        )
-        self.config = Watch(client, kinds.CONFIG_MAP, ConfigMap, metrics=metrics)
-        writer = cast(Writer, None)  # looking writes nothing
-        self.memory = Memory()
-        self.observer = Observer(
-            self.nodes, sources, self.vcenters.values(), Marks(self.config, writer, "hostler"), self.memory, LABEL,
-            lambda also: room(self.nodes.store.values(), DEFAULT, also),
-        )  # fmt: skip
-        for watch in (self.nodes, self.config):
-            watch.store.begin_sync()
-            watch.store.end_sync(0)
-        self.nodes.heard = self.nodes._clock()
-        for vcenter in self.vcenters.values():
-            vcenter.link, vcenter.heard = Link(Standing.CONNECTED, "connected", NOW), NOW
-            vcenter.inventory.complete = True
-        self._version = 0
-
-    def node(
-        self, name: str, uuid: str = "", *, labelled: bool = True, annotations: dict[str, str] | None = None
-    ) -> None:
-        self._version += 1
-        self.nodes.store.put(
-            Node(
-                metadata=Metadata(
-                    name=name, uid=name, resource_version=str(self._version), annotations=annotations or {},
-                    labels={LABEL: "yes"} if labelled else {},
-                ),
-                spec=NodeSpec(provider_id=f"vsphere://{uuid}" if uuid else ""),
-                status=NodeStatus(node_info=NodeInfo(boot_id="b")),
-            )
-        )  # fmt: skip
-
-    def put(self, kind: Any, moref: str, /, vcenter: str = "vc", **fields: Any) -> None:
-        one = self.vcenters[vcenter]
-        changed = one.inventory.apply(Batch((Change(kind, moref, fields),), NOW))
-        self.observer.vms_changed(vcenter, changed)
-
-    def vm(self, name: str, uuid: str = "", vcenter: str = "vc", **fields: Any) -> None:
-        known = {"name": name, "uuid": uuid, "host": "h1", "power": "poweredOn", "connection": "connected", **fields}
-        self.put(Vm, f"vm-{name}-{uuid[-1:]}", vcenter=vcenter, **known)
-
-    def host(self, moref: str = "h1", vcenter: str = "vc", **fields: Any) -> None:
-        known = {"name": moref, "connection": "connected", "in_maintenance": False, **fields}
-        self.put(Host, moref, vcenter=vcenter, **known)
-
-    def enter(self, host: str = "h1", vcenter: str = "vc") -> None:
-        known = {"kind": ENTER_MAINTENANCE, "state": "running", "entity": host}
-        self.vcenters[vcenter].inventory.apply(Batch((Change(Task, f"task-{host}", known),), NOW))
-
-    def seen(self, also: str = "") -> list[str]:
-        return [one.name for one in self.observer.world(NOW, also).subjects]
+from tests.unit.maintenance_yard import NOW, UUIDS, Yard
 
 
 def test_a_node_in_service_is_no_subject_and_one_on_an_entering_host_is() -> None:
@@ -189,7 +81,11 @@ def test_not_found_while_a_vcenter_is_away_is_not_knowing() -> None:
     yard.vcenters["vc2"].link = Link(Standing.UNREACHABLE, "vc2 is away", NOW)
     found = yard.observer.found(yard.nodes.store.get("a") or Node())
     assert isinstance(found, Unknown)
-    assert "vc2 is away" in found.why
+    assert "is not known, and it is in none of the others: vc2 is away" in found.why
+    yard.vcenters["vc"].link = Link(Standing.UNREACHABLE, "vc is away", NOW)
+    away = yard.observer.found(yard.nodes.store.get("a") or Node())
+    assert isinstance(away, Unknown)
+    assert away.why.startswith("which VM node a is, is not known: vc is away")
     yard.vcenters["vc2"].link = Link(Standing.CONNECTED, "", NOW)
     yard.host(vcenter="vc2")
     yard.vm("a", UUIDS[0], vcenter="vc2")
@@ -319,3 +215,32 @@ def test_tries_come_later_and_later_and_slower_when_overdue() -> None:
     assert memory.failed("a", "power", "no", NOW, overdue=True).not_before - NOW == BACKOFF_OVERDUE
     memory.keep_only(set())
     assert memory.of("a").power.number == 0
+
+
+# -- signs of life
+
+
+def test_a_lease_must_be_renewed_twice_under_our_eyes() -> None:
+    memory = Memory()
+    assert [memory.renewed("a", at) for at in ("10", "10", "12", "12", "", "14", "16")] == [0, 0, 1, 1, 1, 1, 2]
+
+
+def test_what_was_seen_of_a_kubelet_ends_with_its_machine() -> None:
+    memory = Memory()
+    memory.runs("a", True, "beat-1", NOW)
+    assert not memory.of("a").reported
+    memory.runs("a", True, "beat-2", NOW + 1)
+    memory.note("a", alive=True)
+    assert memory.of("a").reported
+    assert memory.of("a").running_since == NOW
+    memory.runs("a", False, "beat-2", NOW + 2)
+    memory.runs("a", True, "beat-2", NOW + 3)
+    assert (memory.of("a").reported, memory.of("a").alive, memory.of("a").running_since) == (False, False, NOW + 3)
+
+
+def test_a_label_that_no_node_has_is_said() -> None:
+    yard = Yard()
+    yard.node("a", UUIDS[0], labelled=False)
+    assert "No node has the label gpu" in yard.observer.world(NOW).unlabelled
+    yard.node("b", UUIDS[1])
+    assert yard.observer.world(NOW).unlabelled == ""

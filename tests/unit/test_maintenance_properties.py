@@ -16,6 +16,7 @@ from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.holds import HOLDS
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hosts import Is, stands, vm_doubt
+from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -25,8 +26,6 @@ from hostler.maintenance.model import (
     STATE,
     TARGET,
     Evictions,
-    Mark,
-    Marked,
     PatchNode,
     PowerOff,
     PowerOn,
@@ -38,6 +37,7 @@ from hostler.maintenance.model import (
     World,
     stamp,
 )
+from hostler.maintenance.rights import MOVE, STOP
 from hostler.vsphere.records import NOT_SAID, Host, Vm
 from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed, settle_pulses
 
@@ -86,7 +86,10 @@ def any_world(draw: st.DrawFn) -> World:
     if what is not None:
         play.marks["a"] = Mark("a", "esx1", "", what)
     play.remembered["a"] = Remembered(
-        alive=draw(st.booleans()), shutdown_asked=draw(st.sampled_from(["", stamp(NOW - 1)]))
+        alive=draw(st.booleans()),
+        reported=draw(st.booleans()),
+        shutdown_asked=draw(st.sampled_from(["", stamp(NOW - 1)])),
+        lacks=draw(st.sampled_from([(), (), None, (MOVE,), STOP])),
     )
     play.now = NOW
     world = play.world()
@@ -252,8 +255,16 @@ def test_no_harm_on_an_unknown_fact(world: World) -> None:
         assert subject.state is State.DRAINING
         assert subject.annotations.get(SHUTDOWN_SINCE), "written down before"
         assert subject.annotations.get(HOST) == site.value.name(vm.host)
+        known = subject.remembered
+        if known.shutdown_asked != subject.annotations[SHUTDOWN_SINCE]:
+            assert known.lacks is not None, "what our user may do is known"
+            assert not set(known.lacks) & set(STOP), "it can be started again"
+    if isinstance(action, Relocate):
+        assert MOVE not in (subject.remembered.lacks or ())
     if isinstance(action, Evictions):
         assert here.leaving
+        assert subject.remembered.lacks is not None
+        assert not set(subject.remembered.lacks) & set(STOP)
         assert subject.drain is not None
         assert isinstance(subject.drain.pods, Known)
     if isinstance(action, (Relocate, PowerOn)):
@@ -265,6 +276,9 @@ def test_no_harm_on_an_unknown_fact(world: World) -> None:
         assert here.what is Is.OUT
         assert vm.power == "poweredOn"
         assert subject.ready
+        boot = subject.node.status.node_info.boot_id if subject.node is not None else ""
+        known = subject.remembered
+        assert known.alive or known.reported or subject.annotations.get(BOOT_BEFORE, boot) != boot, "Ready anew"
 
 
 @QUICK

@@ -11,6 +11,7 @@ from hostler.host.conditions import Status
 from hostler.host.holds import HOLDS
 from hostler.kube.records import NodeSpec
 from hostler.maintenance.conditions import conditions_of
+from hostler.maintenance.mark import Mark, Marked, read_mark
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -24,15 +25,12 @@ from hostler.maintenance.model import (
     TRANSITIONS,
     CancelTask,
     Evictions,
-    Mark,
-    Marked,
     PatchNode,
     PowerOff,
     PowerOn,
     Relocate,
     ShutDown,
     State,
-    read_mark,
 )
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch
@@ -211,8 +209,9 @@ def test_cancelled_while_the_guest_shuts_down_it_is_waited_for() -> None:
     assert play.vm("a").host == "host-esx1"
 
 
-def test_ready_must_be_fresh() -> None:
-    """The kubelet's last Ready outlives its machine: only a new boot, or a lease renewed under our eyes, counts."""
+@pytest.mark.parametrize("sign", ["alive", "reported"])
+def test_ready_must_be_fresh(sign: str) -> None:
+    """The last Ready outlives its machine: a new boot, a lease renewed or Ready said under our eyes counts."""
     play = pair()
     play.enter("esx1")
     while play.state("a") != "powered-off":
@@ -222,7 +221,7 @@ def test_ready_must_be_fresh() -> None:
     assert play.state("a") == "migrated"
     assert "from before it was stopped" in found.decisions[0].why
     assert found.decisions[0].pulse
-    play.note("a", alive=True)
+    play.note("a", **{sign: True})
     play.run(2)
     assert play.in_service("a")
 
@@ -501,7 +500,7 @@ def test_nothing_begins_before_our_privileges_were_looked_at() -> None:
     found = play.run(5)
     assert not play.state("a")
     assert "is being looked at" in found.decisions[0].why
-    play.note("a", lacks="")
+    play.note("a", lacks=())
     play.run(3)
     assert play.state("a") == "draining"
 

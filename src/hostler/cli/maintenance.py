@@ -72,11 +72,14 @@ def _show(found: MaintenanceStatus, output: say.Output) -> None:
     if output is say.Output.JSON:
         say.json(found)
         return
-    for sentence in (*found.notes, *(one.sentence for one in found.vcenters if not one.connected)):
+    for sentence in (*found.notes, *found.unknown):
         say.note(sentence)
-    if not found.rows:
+    if found.unknown:
+        other = "what is shown may be old" if found.rows else "no maintenance of a node is known"
+        say.note(f"Whether a host is entering maintenance is not known; {other}.")
+    elif not found.rows:
         say.note("No node that is looked after is in maintenance, and no host under one is entering it.")
-    else:
+    if found.rows:
         say.table(
             ("node", "vm", "esxi host", "state", "since", "blocked by", "next"),
             [

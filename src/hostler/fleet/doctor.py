@@ -17,13 +17,13 @@ from hostler.fleet.decide import INCUMBENT_FOUND, PAUSED, READY
 from hostler.fleet.wire import StatusAnswer
 from hostler.host.conditions import Status, count, names
 from hostler.host.facts import Fact, Known, Unknown
-from hostler.host.holds import MAINTENANCE, SEED_SINCE, SEED_STATE, holds_of
+from hostler.host.holds import MAINTENANCE, holds_of
+from hostler.host.label import Label
+from hostler.host.maintenance import OUT_OF_SERVICE, SINCE, STATE, State
 from hostler.instant import Instant, parse
 from hostler.kube.records import Node
 
 LEAST_KUBERNETES = (1, 26)  # the eviction API and server-side apply as we use them
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-STATES = ("draining", "powered-off", "migrated")
 # Clocks of two machines are compared here, so only for spans that dwarf any difference.
 STALE_SECONDS = 86_400.0
 
@@ -128,38 +128,32 @@ def _nodes(facts: Facts, now: Instant) -> Iterator[Finding]:
         return
     nodes = facts.nodes.value
     if facts.vcenters:
-        yield _label(nodes, facts.label)
+        yield _label(nodes, Label(facts.label))
     troubles = [finding for node in nodes for finding in _node(node, now)]
     yield from troubles
     if not troubles:
         yield Finding(Level.FINE, "nodes", f"{count(len(nodes), 'node')}: no leftover taint, hold or state.")
 
 
-def _label(nodes: Iterable[Node], label: str) -> Finding:
-    key, equals, value = label.partition("=")
-    matching = [
-        node.metadata.name for node in nodes
-        if key in node.metadata.labels and (not equals or node.metadata.labels[key] == value)
-    ]  # fmt: skip
+def _label(nodes: Iterable[Node], label: Label) -> Finding:
+    matching = sum(label.on(node) for node in nodes)
     if matching:
-        return Finding(Level.FINE, "GPU_NODE_LABEL", f"{label} is on {count(len(matching), 'node')}.")
-    return Finding(
-        Level.PROBLEM, "GPU_NODE_LABEL", f"No node has the label {label}, so no ESXi host's maintenance is followed.",
-        "Label the GPU workers, or set GPU_NODE_LABEL to the label they have.",
-    )  # fmt: skip
+        return Finding(Level.FINE, "GPU_NODE_LABEL", f"{label.text} is on {count(matching, 'node')}.")
+    mend = "Label the GPU workers, or set GPU_NODE_LABEL to the label they have."
+    return Finding(Level.PROBLEM, "GPU_NODE_LABEL", label.nowhere(), mend)
 
 
 def _node(node: Node, now: Instant) -> Iterator[Finding]:
     what = f"node/{node.metadata.name}"
-    state = node.metadata.annotations.get(SEED_STATE, "")
-    since = parse(node.metadata.annotations.get(SEED_SINCE))
+    state = node.metadata.annotations.get(STATE, "")
+    since = parse(node.metadata.annotations.get(SINCE))
     holds = holds_of(node)
     if isinstance(holds, Unknown):
         yield Finding(Level.PROBLEM, what, f"{holds.why}.", "Mend or remove the annotation.")
         holds = ()
-    if state and state not in STATES:
-        why = f'Annotation {SEED_STATE} is "{state}", which is no state.'
-        yield Finding(Level.PROBLEM, what, why, f"One of {', '.join(STATES)}, or remove it.")
+    if state and state not in tuple(State):
+        why = f'Annotation {STATE} is "{state}", which is no state.'
+        yield Finding(Level.PROBLEM, what, why, f"One of {', '.join(State)}, or remove it.")
     elif state and since is not None and now - since > STALE_SECONDS:
         days = (now - since) / 86_400
         why = f"It is {state} for maintenance since {days:.0f} days." if days >= 2 else f"It is {state} since a day."

@@ -18,13 +18,11 @@ import msgspec
 
 from hostler.host.conditions import cut
 from hostler.host.facts import Unknown
+from hostler.host.maintenance import SINCE, STATE
 from hostler.instant import Instant, iso
 from hostler.kube.records import Node
 
 HOLDS: Final = "hostler.dev/holds"
-# The seed's controller cordons without writing holds: its state alone says that the cordon is maintenance's.
-SEED_STATE: Final = "vsphere-maintenance.boeye.net/state"
-SEED_SINCE: Final = "vsphere-maintenance.boeye.net/transition-time"
 MAINTENANCE: Final = "maintenance"
 WHY_LIMIT = 256
 HOLDER_LIMIT = 128
@@ -93,9 +91,10 @@ def holds_of(node: Node) -> tuple[Hold, ...] | Unknown:
                 f"annotation {HOLDS} of node {node.metadata.name} cannot be read ({error}); mend it, or remove it and "
                 f"see to the cordon by hand"
             )
-    state = node.metadata.annotations.get(SEED_STATE, "")
+    # The seed's controller cordons without writing holds: its state alone says that the cordon is maintenance's.
+    state = node.metadata.annotations.get(STATE, "")
     if state and not any(hold.holder == MAINTENANCE for hold in found):
-        since = node.metadata.annotations.get(SEED_SINCE, "")
+        since = node.metadata.annotations.get(SINCE, "")
         # Beside holds that have yielded, the cordon may be a person's: then it is not ours to undo.
         lifted = bool(found) and node.spec.unschedulable
         before = next((hold.cordoned_before for hold in found if not hold.yielded), lifted)
@@ -216,8 +215,8 @@ def release(node: Node, holder: str | None, *, also: Mapping[str, str | None] | 
     if isinstance(holds, Unknown):
         return Refusal(f"{name} stays as it is: {holds.why}.")
     leaving = tuple(hold for hold in holds if holder is None or hold.holder == holder)
-    state = node.metadata.annotations.get(SEED_STATE, "")
-    if state and also.get(SEED_STATE, state) and any(hold.holder == MAINTENANCE for hold in leaving):
+    state = node.metadata.annotations.get(STATE, "")
+    if state and also.get(STATE, state) and any(hold.holder == MAINTENANCE for hold in leaving):
         return Refusal(
             f"{name} is in maintenance (state {state}); its hold ends with the maintenance. "
             f"Take the ESXi host out of maintenance mode, or cancel the task."

@@ -34,6 +34,7 @@ from hostler.maintenance.model import (
 )
 from hostler.maintenance.patches import moved, noted, released, tainted
 from hostler.maintenance.placement import Placement, place, tied
+from hostler.maintenance.rights import STOP, missing
 from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_ON, RELOCATE, Host
 
@@ -139,14 +140,21 @@ def _done(view: View, state: State, phase: str, patch: PatchNode | Refusal, rele
 
 
 def _finish(view: View, state: State) -> Decision:
-    """Uncordon on evidence that is newer than the power-on: the kubelet's last Ready outlives its machine by 40 s."""
+    """Uncordon on evidence that is newer than the power-on: the kubelet's last Ready outlives its machine by 40 s.
+
+    A kubelet writes its boot id and Ready in one patch when it comes up. Where the boot that has ended is not known (a
+    take-over), a Ready written anew under our eyes will do, or a lease that goes on being renewed: a kubelet that lives
+    for a whole period has also said what has changed. A lease that stands still is no evidence: then it is waited for.
+    """
     subject, host = view.subject, view.host_name
     before, boot = subject.annotations.get(BOOT_BEFORE, ""), view.node.status.node_info.boot_id
     booted = bool(before) and bool(boot) and before != boot
-    if not (subject.ready and (booted or subject.remembered.alive)):
+    known = subject.remembered
+    if not (subject.ready and (booted or known.reported or known.alive)):
         said = "it is not Ready" if not subject.ready else "its Ready may be from before it was stopped"
         why = f"VM {view.vm.name} runs on {host}, but {subject.name} is not back yet: {said}"
-        one = wait(subject, state, "starting", why, "its kubelet reports Ready from the new boot")
+        release = "its kubelet reports a new boot or Ready anew, or goes on renewing its lease"
+        one = wait(subject, state, "starting", why, release)
         return replace(one, pulse=subject.ready and not booted, overdue=_overdue(view, why), wake=_due(view))
     done = released(view.node, f"{subject.name} runs on {host} and is Ready again", "BackInService")
     if isinstance(done, Refusal):
@@ -232,7 +240,7 @@ def start(view: View) -> Decision:
         return _nowhere(view, state, placement)
     chooses = view.drs == "fullyAutomated" and wish is Wish.MIGRATE and tied(vm) is False
     if not chooses and best.moref != vm.host:
-        one = _relocate(view, state, best, placement)
+        one = _may_not_move(view, state, best) or _relocate(view, state, best, placement)
     else:
         one = _power_on(view, state, best, placement, chooses)
     return replace(one, overdue=_overdue(view, failed.why or one.why))
@@ -266,6 +274,16 @@ def _nowhere(view: View, state: State | None, placement: Placement) -> Decision:
     return replace(one, rejected=placement.rejected)
 
 
+def _may_not_move(view: View, state: State | None, to: Host) -> Decision | None:
+    lacks = missing(view.subject.remembered.lacks or (), moves=True, pool=view.changes_pool(to))
+    said, origin = " and ".join(one for one in lacks if one not in STOP), view.subject.origin
+    if not said:
+        return None
+    why = f"VM {view.vm.name} is off, and our vCenter user lacks {said} to move it to {to.name}"
+    release = f"grant {said} to its role, or {origin} leaves maintenance"
+    return wait(view.subject, state, "waiting for a host", why, release, blocked=f"privileges: lacks {said}")
+
+
 def _relocate(view: View, state: State | None, to: Host, placement: Placement) -> Decision:
     """Written down first, with when: a relocate is bounded, also over a restart."""
     subject, known = view.subject, view.subject.remembered
@@ -277,8 +295,7 @@ def _relocate(view: View, state: State | None, to: Host, placement: Placement) -
             patch = noted(view.node, {RELOCATE_SINCE: stamp(view.now), TARGET: to.name}, why, "Relocating")
             return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", patch,
                             rejected=placement.rejected, target=target)  # fmt: skip
-    home = view.site.host(view.vm.host)
-    cluster = view.site.cluster(to.cluster) if home is not None and home.cluster != to.cluster else None
+    cluster = view.site.cluster(to.cluster) if view.changes_pool(to) else None
     move = Relocate(view.vm.moref, to.moref, cluster.pool if cluster is not None else "", why)
     return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", move,
                     rejected=placement.rejected, target=target)  # fmt: skip

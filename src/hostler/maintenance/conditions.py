@@ -46,7 +46,7 @@ def conditions_of(node: Node, decision: Decision | None) -> Iterator[Condition]:
 
 
 def _blocked(decision: Decision | None) -> str:
-    if decision is None or not decision.blocked.startswith(("budget:", "refused:")):
+    if decision is None or not decision.blocked.startswith(("budget:", "refused:", "privileges:")):
         return ""
     return decision.blocked.partition(": ")[2] + "."
 

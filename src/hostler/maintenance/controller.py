@@ -21,18 +21,19 @@ from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unreachable, WriteRefused
-from hostler.kube.kinds import LEASE, NAMESPACE, NODE
+from hostler.kube.kinds import LEASE, NAMESPACE
 from hostler.kube.queue import Queue
 from hostler.kube.records import Lease, Node, Object
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hands import Changed, Hands
+from hostler.maintenance.mark import NO_CLUSTER
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import NO_CLUSTER, STATE, Busy, Decision, InDoubt, Pass, Policy, Subject, World
-from hostler.maintenance.observe import Found, Observer
-from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege
-from hostler.vsphere.vcenter import VCenter
+from hostler.maintenance.model import STATE, Busy, Decision, Pass, Policy, Subject, World, ready_stamp
+from hostler.maintenance.observe import Observer
+from hostler.maintenance.privileges import Privileges
+from hostler.maintenance.telling import Teller
 
 log = structlog.get_logger("hostler.maintenance")
 
@@ -40,10 +41,9 @@ KEY = "maintenance"
 LOOK_AGAIN = 30.0  # a cache grows old without an event to say so
 NOT_READY = 0.5
 PULSE_SECONDS = 2.0
-PRIVILEGE_SECONDS, LACKING_SECONDS, NEW_VM_SECONDS = 600.0, 60.0, 2.0
+RENEWALS = 2  # of its lease: a kubelet that lives for a whole period has also said whether it is Ready
 REST_FIRST, REST_MOST = 0.2, 30.0
 LEASES_IN = "kube-node-lease"
-_STOPS = ("VirtualMachine.Interact.PowerOff", "VirtualMachine.Interact.PowerOn")
 
 
 class MaintenanceKeeper:
@@ -75,9 +75,9 @@ class MaintenanceKeeper:
         self._failures: Counter[str] = Counter()
         self._pulsing: set[str] = set()
         self._followed: dict[str, frozenset[str]] = {}
-        self._checked: dict[str, tuple[Instant, frozenset[str]]] = {}
         self._warned: set[str] = set()
-        self._told: dict[str, str] = {}
+        self._teller = Teller(hands.recorder, metrics)
+        self._privileges = Privileges(observer, memory, self._spawn, self.wake)
         self._forgetting = False
         self._named = False  # the cluster
         self.queue: Queue | None = None
@@ -116,10 +116,12 @@ class MaintenanceKeeper:
         self._vms = frozenset((one.vcenter, one.vm.value.moref) for one in world.subjects if isinstance(one.vm, Known))
         self._memory.keep_only(set(subjects))
         self._housekeep(world, now)
-        for one in found.decisions:
+        shown = self._teller.lasting(found, now)
+        for one in shown.decisions:
             self._handle(subjects[one.subject], one, now)
-        self._tell(found, subjects)
-        wake = min([now + LOOK_AGAIN, *filter(None, [found.wake]), *self._rests(now)])
+        if self._hands.gate() is None or self._hands.writer.dry_run:
+            self._teller.tell(world, shown)
+        wake = min([now + LOOK_AGAIN, *filter(None, [shown.wake]), *self._rests(now)])
         return max(0.02, wake - now) if not world.unknown else NOT_READY
 
     async def _name_cluster(self) -> bool:
@@ -248,9 +250,7 @@ class MaintenanceKeeper:
         try:
             await asyncio.sleep(PULSE_SECONDS if node in self._memory.pulses else 0)
             lease = await self._client.get(LEASE, node, LEASES_IN, type=Lease)
-            renewed = lease.spec.renew_time or ""
-            first = self._memory.pulses.setdefault(node, renewed)
-            if renewed and first and renewed != first:
+            if self._memory.renewed(node, lease.spec.renew_time or "") >= RENEWALS:
                 self._memory.note(node, alive=True)
         except (ApiError, Unreachable) as error:
             log.debug("the node's lease could not be read", node=node, error=str(error))
@@ -287,7 +287,7 @@ class MaintenanceKeeper:
             if frozenset(vms) != self._followed.get(name, frozenset()) and vcenter.link.connected:
                 self._followed[name] = frozenset(vms)
                 self._spawn(vcenter.follow(frozenset(vms)))
-            self._check_privileges(vcenter, now)
+            self._privileges.check(vcenter, now)
             gone = self._hands.marks.gone(vcenter.name, vcenter.inventory) if vcenter.link.connected else ()
             if gone and self._hands.gate() is None and not self._forgetting:
                 self._forgetting = True
@@ -303,96 +303,18 @@ class MaintenanceKeeper:
         finally:
             self._forgetting = False
 
-    def _check_privileges(self, vcenter: VCenter, now: Instant) -> None:
-        at, before = self._checked.get(vcenter.name, (-PRIVILEGE_SECONDS, frozenset()))
-        if not vcenter.link.connected or not self.observer.nodes.store.synced or now - at < NEW_VM_SECONDS:
-            return
-        vms = self._vms_of(vcenter.name)
-        lacking = any(name == vcenter.name for name, _ in self._memory.lacks)
-        if vms and (now - at >= (LACKING_SECONDS if lacking else PRIVILEGE_SECONDS) or not vms <= before):
-            self._checked[vcenter.name] = (now, vms)
-            self._spawn(self._privileges(vcenter, vms))
-
-    def _vms_of(self, vcenter: str) -> frozenset[str]:
-        nodes = (one for one in self.observer.nodes.store.values() if self.observer.looked_after(one))
-        found = (self.observer.found(node) for node in nodes)
-        return frozenset(one.moref for one in found if isinstance(one, Found) and one.vcenter == vcenter)
-
-    async def _privileges(self, vcenter: VCenter, vms: frozenset[str]) -> None:
-        answer = await vcenter.lacking_privileges(vms, (*NEEDED, *OPTIONAL))
-        if isinstance(answer, Unknown):
-            self._checked.pop(vcenter.name, None)
-            if vcenter.link.connected:  # it answers, but not this: that must not keep a host waiting for ever
-                log.warning("our privileges cannot be looked at", vcenter=vcenter.name, why=answer.why)
-                self._memory.looked |= {(vcenter.name, vm) for vm in vms}
-            self.wake(after=1.0)
-            return
-        self._memory.looked |= {(vcenter.name, vm) for vm in vms}
-        for key in [key for key in self._memory.lacks if key[0] == vcenter.name]:
-            del self._memory.lacks[key]
-        everywhere: dict[str, tuple[Privilege, int]] = {}
-        for vm, lacking in answer.value.items():
-            for one in lacking:
-                everywhere[one.id] = (one, everywhere.get(one.id, (one, 0))[1] + 1)
-            stops = [one.id for one in lacking if one.id in _STOPS]
-            if stops:
-                self._memory.lacks[(vcenter.name, vm)] = " and ".join(stops)
-        for one, count in everywhere.values():
-            needs = f"{one.id}, which it needs {one.why}"
-            sentence = f"Our user in vCenter {vcenter.name} lacks {needs}, on {count} of {len(vms)} VMs."
-            if sentence not in self._warned:
-                self._warned.add(sentence)
-                log.warning(sentence, privilege=one.id, vcenter=vcenter.name, optional=one in OPTIONAL)
-        self.wake()
-
-    # -- telling
-
-    def _tell(self, found: Pass, subjects: dict[str, Subject]) -> None:
-        """Once each: what is overdue, what blocks, what froze, and who else keeps a host waiting."""
-        if self._hands.gate() is not None and not self._hands.writer.dry_run:
-            return
-        said: dict[str, tuple[str, str]] = {}
-        for one in found.decisions:
-            if one.overdue:
-                said[f"overdue {one.subject}"] = ("PowerOnTimeout", one.overdue)
-            word = one.blocked.partition(":")[0]
-            if word in ("budget", "refused", "no host", "privileges", "policy", "ceiling"):
-                reason = {"budget": "DrainBlocked", "refused": "DrainRefused", "no host": "NoHost"}.get(word, "Waiting")
-                said[f"blocked {one.subject}"] = (reason, f"{one.why}. {one.blocked.partition(': ')[2]}".strip())
-            if one.unknown and one.state is not None:
-                said[f"frozen {one.subject}"] = ("Frozen", f"Nothing is done to {one.subject}: {one.why}")
-            if one.unknown and isinstance(subjects[one.subject].vm, InDoubt):
-                said[f"doubt {one.subject}"] = ("InDoubt", one.why)
-        for hanging in found.hanging:
-            for name in hanging.nodes:
-                vms = ", ".join(hanging.vms)
-                said[f"hanging {name}"] = (
-                    "ForeignVMs",
-                    f"ESXi host {hanging.host} also waits for VMs that are not ours: {vms}",
-                )
-        for key, (reason, note) in said.items():
-            node = subjects[key.partition(" ")[2]].node
-            text = note.partition(" (since")[0] if reason == "Frozen" else note
-            if self._told.get(key) == text or node is None:
-                continue
-            self._told[key] = text
-            if reason == "PowerOnTimeout":
-                self._metrics.overdue()
-            self._hands.recorder.event(NODE, node.metadata, "Warning", reason, "Maintenance", f"{note}.")
-        for key in [key for key in self._told if key not in said]:
-            del self._told[key]
-
 
 def concerns(before: Node | None, after: Node | None) -> bool:
-    """Whether a change of a node can change a decision; heartbeats cannot."""
+    """Whether a change of a node can change a decision; heartbeats cannot, but of a node that is to come back."""
     if before is None or after is None:
         return True
     return _matters(before) != _matters(after)
 
 
 def _matters(node: Node) -> tuple[object, ...]:
-    ready = next((one.status for one in node.status.conditions if one.type == "Ready"), "")
+    ready = next((one for one in node.status.conditions if one.type == "Ready"), None)
+    said = (ready.status, ready_stamp(node) if STATE in node.metadata.annotations else "") if ready is not None else ()
     return (
-        node.metadata.annotations, node.metadata.labels, node.spec, ready,
+        node.metadata.annotations, node.metadata.labels, node.spec, said,
         node.status.node_info.boot_id, node.status.node_info.system_uuid,
     )  # fmt: skip

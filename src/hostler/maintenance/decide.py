@@ -18,6 +18,7 @@ from hostler.maintenance.foreign import hanging
 from hostler.maintenance.hosts import Is, vm_doubt
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.leftover import MARK_TRIES, SHUTDOWN_GRACE, leftover_of
+from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.model import (
     ASK_TRIES,
     BOOT_BEFORE,
@@ -25,15 +26,13 @@ from hostler.maintenance.model import (
     EMPTY,
     HOST,
     LATE,
-    LIVE_MOVE_SECONDS,
+    POLICY,
     SHUTDOWN_SINCE,
     SINCE,
     STATE,
     TARGET,
     Decision,
     Evictions,
-    Mark,
-    Marked,
     Pass,
     Policy,
     PowerOff,
@@ -47,7 +46,7 @@ from hostler.maintenance.model import (
     stamp,
 )
 from hostler.maintenance.patches import adopted, moved, noted, released
-from hostler.maintenance.placement import Placement, place, tied
+from hostler.maintenance.rights import missing
 from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_OFF
 
@@ -81,9 +80,12 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
         return frozen(subject, state, world.unknown)
     if isinstance(subject.vm, Unknown):
         return frozen(subject, state, subject.vm.why)
-    site = fresh(world.sites[subject.vcenter], now, policy.max_age)
+    known = world.sites[subject.vcenter]
+    site = fresh(known, now, policy.max_age)
     if isinstance(site, Unknown):
-        return frozen(subject, state, f"vCenter {subject.vcenter}: {site.why}")
+        # No age in it: each word of it is written on the node, and would be written again with every second.
+        why = f"vCenter {subject.vcenter} has said nothing for longer than {policy.max_age:g} s"
+        return frozen(subject, state, site.why if site is known else why)
     doubt = vm_doubt(site.value, subject.vm.value)
     if doubt:
         return frozen(subject, state, doubt)
@@ -152,14 +154,9 @@ def _begin(view: View) -> Decision:
     if wish is Wish.IGNORE:
         why = f"{goes}, but the node's policy is to ignore that"
         return wait(subject, None, "ignored", why, "the vCenter task hangs until somebody stops the VM")
-    lacks = subject.remembered.lacks
-    if lacks is None:
-        why = f"{goes}; what our vCenter user may do with VM {view.vm.name} is being looked at"
-        return wait(subject, None, "waiting", why, "vCenter says it", wake=view.now + 1.0)
-    if lacks:
-        why = f"{goes}, but our vCenter user lacks {lacks} on VM {view.vm.name}"
-        return wait(subject, None, "waiting", why, f"grant {lacks} to its role", blocked=f"privileges: lacks {lacks}")
-    patience = _live_move(view)
+    if (barred := _barred(view, None)) is not None:
+        return barred
+    patience = view.live_move()
     if patience is not None:
         why = f"{goes}, and nothing ties VM {view.vm.name} to it: DRS is given time to move it live"
         return wait(subject, None, "waiting", why, "it is drained if DRS does not", wake=patience, blocked="drs")
@@ -171,7 +168,7 @@ def _begin(view: View) -> Decision:
         others = ", ".join(ledger.drains)
         return wait(subject, None, "waiting", f"{goes}, but {others} is being emptied (limit {ledger.limit})",
                     "it is its turn next, or MAX_CONCURRENT_DRAINS is raised", blocked="slot")  # fmt: skip
-    placement = target_of(view)
+    placement = view.placement()
     target = placement.best if placement is not None else None
     also = {**cleared(*_KEPT), TARGET: target.name if target is not None else None}
     why = f"{goes}: {subject.name} is cordoned and emptied"
@@ -189,21 +186,24 @@ def _begin(view: View) -> Decision:
 _KEPT = (STATE, HOST, SINCE)
 
 
-def _live_move(view: View) -> Instant | None:
-    """Until when DRS may still move the VM by itself; None where nothing is to be waited for."""
-    devices = view.vm.devices
-    if isinstance(devices, Unknown) or devices or view.drs != "fullyAutomated":
+def _barred(view: View, state: State | None) -> Decision | None:
+    """What could not be started again, or not be moved where it is to go, is neither emptied nor stopped."""
+    subject, vm = view.subject, view.vm
+    goes, lacks = f"ESXi host {view.host_name} goes into maintenance", subject.remembered.lacks
+    if lacks is None:
+        why = f"{goes}; what our vCenter user may do with VM {vm.name} is being looked at"
+        return wait(subject, state, "waiting", why, "vCenter says it", wake=view.now + 1.0)
+    placement = view.placement() if lacks else None
+    target = placement.best if placement is not None else None
+    found = missing(lacks, moves=target is not None, pool=target is not None and view.changes_pool(target))
+    if not found:
         return None
-    since = view.subject.remembered.entering_since
-    until = (since if since is not None else view.now) + LIVE_MOVE_SECONDS
-    return until if view.now < until else None
-
-
-def target_of(view: View) -> Placement | None:
-    """Where the VM is to go; None where it is not for us to choose: it waits, or DRS chooses."""
-    if view.subject.wish is not Wish.MIGRATE or view.drs == "fullyAutomated" or tied(view.vm) is True:
-        return None
-    return place(view.ask(), view.site, view.promised)
+    said = " and ".join(found)
+    why, release = f"{goes}, but our vCenter user lacks {said} on VM {vm.name}", f"grant {said} to its role"
+    if target is not None and not missing(lacks, moves=False):
+        why += f", which is to move to {target.name}; it is not stopped"
+        release += f", or set {POLICY}=wait on the node: then it waits for {view.host_name}, off"
+    return wait(subject, state, "waiting", why, release, blocked=f"privileges: our vCenter user lacks {said}")
 
 
 # -- draining
@@ -236,7 +236,7 @@ def _draining(view: View) -> Decision:
     if not view.node.spec.unschedulable:
         why = f"{subject.name} was uncordoned by hand; nothing is evicted before it is cordoned again"
         return wait(subject, State.DRAINING, "waiting", why, "the hold cordons it again, once", blocked="uncordoned")
-    return _emptying(view)
+    return _barred(view, State.DRAINING) or _emptying(view)
 
 
 def _elsewhere(view: View) -> Decision:
@@ -315,7 +315,7 @@ def _emptying(view: View) -> Decision:
 def _before_stop(view: View, found: drain.Decision) -> Decision:
     """Empty, or out of time. The reservation is looked at again, then the stop is written down before it is asked."""
     subject = view.subject
-    placement = target_of(view)
+    placement = view.placement()
     target = placement.best if placement is not None else None
     wanted = target.name if target is not None else None
     rejected = placement.rejected if placement is not None else ()
@@ -337,16 +337,19 @@ def _before_stop(view: View, found: drain.Decision) -> Decision:
 def _stopping(view: View) -> Decision:
     """The guest is asked, and after its time the VM is switched off."""
     subject, vm, known = view.subject, view.vm, view.subject.remembered
+    since = subject.annotations[SHUTDOWN_SINCE]
+    asked = known.shutdown_asked == since
+    # What has been asked cannot be taken back; what was only written down can wait.
+    if not asked and (barred := _barred(view, State.DRAINING)) is not None:
+        return barred
     marking = _mark(view, Marked.STOPPED)
     if marking is not None:
         return marking
     if view.under_way(POWER_OFF):
         return wait(subject, State.DRAINING, "stopping", f"VM {vm.name} is being powered off", "vCenter says it is off")
-    since = subject.annotations[SHUTDOWN_SINCE]
     began = subject.at(SHUTDOWN_SINCE) or view.now
     # The time counts from when the guest took it. Written down before it was asked, so after an outage or a restart the
     # annotation alone does not prove that it ever heard of it: then it is asked again, and has its time.
-    asked = known.shutdown_asked == since
     deadline = max(began, known.shutdown_at if asked else view.now) + view.policy.guest_shutdown
     refused = known.shutdown_refused if asked else ""
     if not asked and known.power.number >= ASK_TRIES and view.now >= began + view.policy.guest_shutdown:

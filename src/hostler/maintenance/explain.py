@@ -14,7 +14,7 @@ from hostler.drain.model import Act, Memory
 from hostler.drain.observe import Sources, observe
 from hostler.drain.order import rank
 from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
-from hostler.host.facts import Fact, Known, Unknown
+from hostler.host.facts import Fact, Known, Unknown, fresh
 from hostler.instant import Instant, iso, parse
 from hostler.kube.client import Gate
 from hostler.maintenance.controller import MaintenanceKeeper
@@ -35,6 +35,7 @@ from hostler.maintenance.model import (
     Wish,
     World,
 )
+from hostler.maintenance.observe import site_of
 from hostler.maintenance.placement import Placement, place, tied
 from hostler.maintenance.view import View
 from hostler.maintenance.wire import MaintenanceStatus, Row, Standing, Waiting
@@ -160,10 +161,10 @@ class MaintenanceExplainers:
         return self._no_host(name)
 
     def _no_host(self, name: str) -> Explanation | None:
-        unknown = [facts.why for one in self.vcenters if isinstance(facts := one.facts(), Unknown)]
+        unknown = list(self._unknown())
         if not unknown:
             return None
-        return Explanation("maintenance", f"Whether there is a host {name} is not known: {unknown[0]}.")
+        return Explanation("maintenance", f"Whether there is a host {name} is not known: {'; '.join(unknown)}.")
 
     def _plan(self, vcenter: str, site: Site, host: Host) -> Explanation:
         now = self.clock()
@@ -265,14 +266,26 @@ class MaintenanceExplainers:
             self.rows(world, found),
             tuple(Waiting(one.host, one.vcenter, one.vms) for one in found.hanging),
             tuple(Standing(one.name, one.link.connected, one.link.sentence) for one in self.vcenters),
-            tuple(notes),
+            tuple(filter(None, (*notes, world.unlabelled))),
+            tuple(filter(None, (world.unknown, *self._unknown()))),
         )
+
+    def _facts_of(self, vcenter: VCenter) -> Fact[Site]:
+        return fresh(site_of(vcenter), self.clock(), self.keeper.policy.max_age)
 
     def _sites(self) -> Iterator[tuple[str, Site]]:
         for vcenter in self.vcenters:
-            facts = vcenter.facts()
+            facts = self._facts_of(vcenter)
             if isinstance(facts, Known):
                 yield vcenter.name, facts.value
+
+    def _unknown(self) -> Iterator[str]:
+        """Of which vCenters nothing is known now, and why."""
+        for vcenter in self.vcenters:
+            if isinstance(vcenter.facts(), Unknown):
+                yield str(vcenter.link)
+            elif isinstance(facts := self._facts_of(vcenter), Unknown):
+                yield f"vCenter {vcenter.name} was {facts.why}"
 
 
 def _listed(subject: Subject, one: Decision) -> bool:

@@ -23,6 +23,7 @@ from hostler.kube.records import Node
 from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 from hostler.maintenance.conditions import patch_of
+from hostler.maintenance.mark import Mark
 from hostler.maintenance.marks import Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
@@ -32,7 +33,6 @@ from hostler.maintenance.model import (
     CancelTask,
     Decision,
     Evictions,
-    Mark,
     PatchNode,
     PowerOff,
     PowerOn,
@@ -223,6 +223,7 @@ class Hands:
         overdue = since is not None and self.clock() >= since + self.power_on_timeout
         book = "relocate" if what == RELOCATE else "power"
         self.memory.failed(subject.name, book, why, self.clock(), kind=kind, host=host, overdue=overdue)
+        log.warning(f"{_verb(what)} of the VM of {subject.name} failed: {why}", vcenter=subject.vcenter)
         self._event(subject, "Warning", f"{_verb(what)}Failed", why)
 
     def succeeded(self, subject: Subject, what: str) -> None:

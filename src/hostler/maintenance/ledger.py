@@ -15,6 +15,7 @@ from hostler.host.holds import MAINTENANCE, held_by
 from hostler.instant import Instant
 from hostler.maintenance.hosts import vm_doubt
 from hostler.maintenance.model import SHUTDOWN_SINCE, TARGET, Policy, Site, State, Subject, World
+from hostler.maintenance.rights import missing
 from hostler.vsphere.records import Vm
 
 # A VM that vCenter does not let us stop after so many tries keeps nobody else waiting any more.
@@ -104,6 +105,8 @@ class Ledger:
             return True
         if subject.annotations.get(SHUTDOWN_SINCE):
             return subject.remembered.power.number >= STUCK_TRIES
+        if missing(subject.remembered.lacks or (), moves=bool(subject.annotations.get(TARGET))):
+            return True
         return self.drained(subject, policy, now).state in (drain.State.UNKNOWN, drain.State.REFUSED)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hostler.instant import Instant, parse
 from hostler.maintenance import comeback
 from hostler.maintenance.hosts import Is
-from hostler.maintenance.model import LATE_STOP_SECONDS, Decision, Mark, Marked, SetMark
+from hostler.maintenance.mark import Mark, Marked
+from hostler.maintenance.model import LATE_STOP_SECONDS, Decision, SetMark
 from hostler.maintenance.view import View, wait
 
 # A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.

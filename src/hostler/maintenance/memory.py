@@ -24,9 +24,11 @@ class Memory:
         self.rest: dict[str, Instant] = {}  # after an error: not before
         self.out_since: dict[tuple[str, str], Instant] = {}
         self.unmarkable: dict[str, str] = {}  # by vCenter: why marks go into the ConfigMap
-        self.lacks: dict[tuple[str, str], str] = {}  # by vCenter and VM
+        self.lacks: dict[tuple[str, str], tuple[str, ...]] = {}  # by vCenter and VM
         self.looked: set[tuple[str, str]] = set()  # of which our privileges were looked at
-        self.pulses: dict[str, str] = {}  # the first renewal of the node's lease seen since its VM runs
+        # Since its VM runs: the last renewal of the node's lease and how many were seen; the first Ready seen.
+        self.pulses: dict[str, tuple[str, int]] = {}
+        self.reports: dict[str, str] = {}
 
     def of(self, name: str) -> Remembered:
         return self._of[name]
@@ -34,13 +36,32 @@ class Memory:
     def note(self, name: str, **changes: Any) -> None:
         self._of[name] = replace(self._of[name], **changes)
 
-    def lacking(self, vcenter: str, vm: str) -> str | None:
-        """Privileges our user lacks on this VM, in words; None: nobody has looked yet."""
-        return self.lacks.get((vcenter, vm), "" if (vcenter, vm) in self.looked else None)
+    def lacking(self, vcenter: str, vm: str) -> tuple[str, ...] | None:
+        """Privileges our user lacks on this VM; None: nobody has looked yet."""
+        return self.lacks.get((vcenter, vm), () if (vcenter, vm) in self.looked else None)
+
+    def renewed(self, node: str, at: str) -> int:
+        """The node's lease was last renewed at this time by its kubelet's clock; how often that changed so far."""
+        last, times = self.pulses.get(node, (at, 0))
+        self.pulses[node] = (at, times + (last != at and bool(last) and bool(at)))
+        return self.pulses[node][1]
+
+    def runs(self, name: str, on: bool, ready: str, now: Instant) -> None:
+        """What this look shows of a VM and of its node's Ready: what was seen of it ends when the VM goes off."""
+        if not on:
+            self.pulses.pop(name, None)
+            self.reports.pop(name, None)
+        known = self._of[name]
+        self.note(
+            name,
+            alive=on and known.alive,
+            reported=on and (known.reported or self.reports.setdefault(name, ready) != ready),
+            running_since=(known.running_since if known.running_since is not None else now) if on else None,
+        )
 
     def keep_only(self, names: set[str]) -> None:
         """Forget whoever is no subject any more."""
-        for book in (self._of, self.evicted, self.rest, self.pulses):
+        for book in (self._of, self.evicted, self.rest, self.pulses, self.reports):
             for name in [one for one in book if one not in names and one not in self.busy]:
                 del book[name]
 

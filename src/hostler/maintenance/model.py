@@ -6,7 +6,6 @@ controller goes on from them. Phases inside a state are derived from facts and a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,14 +14,19 @@ from typing import Any, Final, Protocol, TypeAlias
 from hostler.drain import model as drain
 from hostler.host.ceiling import Room
 from hostler.host.facts import Fact, Unknown
+from hostler.host.maintenance import HOST as HOST
+from hostler.host.maintenance import MIGRATED_TO as MIGRATED_TO
+from hostler.host.maintenance import OUT_OF_SERVICE as OUT_OF_SERVICE
+from hostler.host.maintenance import SINCE as SINCE
+from hostler.host.maintenance import STATE as STATE
+from hostler.host.maintenance import State as State
 from hostler.instant import Instant, iso_micro, parse
 from hostler.kube.records import Node
+from hostler.maintenance.mark import NO_CLUSTER, Mark
 from hostler.vsphere.outcomes import Kind
 from hostler.vsphere.records import Cluster, Entering, Host, Task, Vm
 
-# -- names on the Node; the first four are the seed's
-SEED: Final = "vsphere-maintenance.boeye.net/"
-STATE, HOST, MIGRATED_TO, SINCE = f"{SEED}state", f"{SEED}host", f"{SEED}migrated-to-host", f"{SEED}transition-time"
+# -- names on the Node; those of the seed are in host/maintenance.py
 POLICY: Final = "hostler.dev/maintenance-policy"
 TARGET: Final = "hostler.dev/maintenance-target"
 SHUTDOWN_SINCE: Final = "hostler.dev/guest-shutdown-since"
@@ -44,7 +48,6 @@ OURS: Final = (
     RELOCATE_SINCE,
     DRAIN_ENDED,
 )
-OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 # A host counts as back only after it has been so for this long: a task's success is told a moment before the host
 # says that it is in maintenance, and vLCM repeats its tasks.
@@ -57,12 +60,6 @@ LATE_STOP_SECONDS = 900.0
 ASK_TRIES = 3
 # How long pods and volumes of a machine that is off may keep it from starting elsewhere.
 RELEASE_SECONDS = 120.0
-
-
-class State(StrEnum):
-    DRAINING = "draining"
-    POWERED_OFF = "powered-off"
-    MIGRATED = "migrated"
 
 
 class Wish(StrEnum):
@@ -96,48 +93,6 @@ TRANSITIONS: Final = (
     Transition(State.MIGRATED, State.DRAINING, "DrainingAgain", "the new host goes into maintenance too"),
     Transition(State.MIGRATED, None, "BackInService", "the VM runs, and its node is Ready anew"),
 )
-
-
-# -- marks on VMs
-
-
-class Marked(StrEnum):
-    DRAINING = "draining"
-    STOPPED = "stopped"
-    ASKED = "asked"  # its guest was asked to shut down, then the maintenance was cancelled: it may still go off
-
-
-_MARK = re.compile(r"\(node=(\S+) host=(.+?) since=(\S+) policy=(\S+) cluster=(\S+) (draining|stopped|asked)\)$")
-NO_CLUSTER: Final = "-"
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What the VM itself says in vCenter (attribute `hostler`), or a ConfigMap in its place."""
-
-    node: str
-    host: str
-    since: str
-    what: Marked
-    policy: str = Wish.MIGRATE
-    # Which Kubernetes cluster's it is: one vCenter serves many, each with an operator of its own.
-    cluster: str = NO_CLUSTER
-
-    def text(self) -> str:
-        """A sentence for the vSphere administrator, which `read_mark` understands again."""
-        doing = {
-            Marked.DRAINING: "is emptying this VM's node",
-            Marked.STOPPED: "stopped this VM and starts it again",
-            Marked.ASKED: "asked this VM to stop, and starts it again if it does",
-        }[self.what]
-        whose = f"node={self.node} host={self.host} since={self.since} policy={self.policy} cluster={self.cluster}"
-        return f"Hostler {doing}: its ESXi host goes into maintenance ({whose} {self.what})"
-
-
-def read_mark(text: str) -> Mark | None:
-    """None where there is none, or where it is somebody else's text."""
-    found = _MARK.search(text.strip())
-    return Mark(found[1], found[2], found[3], Marked(found[6]), found[4], found[5]) if found else None
 
 
 # -- what is known
@@ -196,13 +151,14 @@ class Remembered:
     pending: Pending | None = None
     relocate_asked: str = ""  # the relocate-since it was asked under
     relocating: Instant | None = None  # for a VM without a node to write it on
-    alive: bool = False  # the kubelet renewed its lease under our eyes since the VM was seen running
+    alive: bool = False  # the kubelet renewed its lease under our eyes, twice, since the VM was seen running
+    reported: bool = False  # its kubelet has written Ready anew under our eyes since then
     boot: tuple[str, Instant] = ("", 0.0)  # the node's boot id, and when we first saw it
     started: bool = False  # by us, since it was last seen off
     running_since: Instant | None = None  # since when we see its VM run
     entering_since: Instant | None = None  # since when we see its host enter, by our clock
     kept_volumes: frozenset[str] = frozenset()
-    lacks: str | None = ""  # privileges our user lacks on the VM; None: not looked at yet
+    lacks: tuple[str, ...] | None = ()  # privileges (`rights`) our user lacks on the VM; None: not looked at yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +230,7 @@ class World:
     room: Room
     cluster: str = NO_CLUSTER  # how our marks name this Kubernetes cluster
     unknown: str = ""  # why nothing at all can be decided: nodes or pods are not known
+    unlabelled: str = ""  # no node has the label of those that are looked after: a mistake of somebody, most likely
     # Since when we have seen a host in service without a break, by our clock: (vCenter, host id).
     out_since: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
 
@@ -412,6 +369,12 @@ class Pass:
 
     def of(self, subject: str) -> Decision | None:
         return next((one for one in self.decisions if one.subject == subject), None)
+
+
+def ready_stamp(node: Node) -> str:
+    """When its kubelet last said Ready and since when it does, by its own clock: compared only with itself."""
+    found = (one for one in node.status.conditions if one.type == "Ready")
+    return next((f"{one.last_heartbeat_time} {one.last_transition_time}" for one in found), "")
 
 
 def cleared(*keep: str) -> dict[str, str | None]:

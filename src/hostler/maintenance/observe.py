@@ -15,22 +15,23 @@ from hostler.drain.observe import observe as observe_drain
 from hostler.host.ceiling import Room
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.identity import Doubt, Machine, Same, identify, node_uuids
+from hostler.host.label import Label
 from hostler.instant import Instant
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.maintenance.hosts import Is, stands
+from hostler.maintenance.mark import NO_CLUSTER, Mark
 from hostler.maintenance.marks import Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
-    NO_CLUSTER,
     SINCE,
     STATE,
     InDoubt,
-    Mark,
     Site,
     State,
     Subject,
     World,
+    ready_stamp,
     sorted_by_name,
 )
 from hostler.vsphere.inventory import Inventory
@@ -65,8 +66,7 @@ class Observer:
         self._vcenters = {one.name: one for one in vcenters}
         self._marks = marks
         self._memory = memory
-        self._key, _, self._value = label.partition("=")
-        self._any_value = "=" not in label
+        self._label = Label(label)
         self._room = room
         self.cluster = NO_CLUSTER  # until it has been read
         self._same: dict[str, tuple[tuple[str, str], Found | Unknown]] = {}  # by node: its UUIDs, and what they gave
@@ -76,11 +76,7 @@ class Observer:
 
     def looked_after(self, node: Node) -> bool:
         """It has the label, or a state from when it had."""
-        return self._labelled(node) or STATE in node.metadata.annotations
-
-    def _labelled(self, node: Node) -> bool:
-        value = node.metadata.labels.get(self._key)
-        return value is not None and (self._any_value or value == self._value)
+        return self._label.on(node) or STATE in node.metadata.annotations
 
     def vms_changed(self, vcenter: str, changed: Iterable[str]) -> None:
         """A VM that came, went or was renamed can change who is who."""
@@ -109,11 +105,11 @@ class Observer:
         """Over every vCenter. Not found while one is not known is not knowing, and is not remembered."""
         machines: dict[str, Machine] = {}
         found: dict[str, Found] = {}
-        unknown = ""
+        unknown: list[str] = []
         for name, vcenter in self._vcenters.items():
             facts = vcenter.facts()
             if isinstance(facts, Unknown):
-                unknown = unknown or facts.why
+                unknown.append(facts.why)
             for vm in _candidates(vcenter.inventory, node):
                 key = f"{vm.name} ({vm.moref} in {name})"
                 machines[key] = Machine(key, vm.name, (vm.uuid, vm.instance_uuid))
@@ -125,13 +121,13 @@ class Observer:
             case Doubt(why):
                 return InDoubt(f"{why}; nothing is done to it on a guess"), not unknown
             case other:
-                return Unknown(f"{other.why}; {unknown}" if unknown else other.why), not unknown
+                return Unknown(_not_found(node, other.why, unknown, of=len(self._vcenters))), not unknown
 
     # -- the world
 
     def world(self, now: Instant, also: Collection[str] = ()) -> World:
         """`also`: these nodes too, whatever their state; for whoever explains."""
-        sites: dict[str, Fact[Site]] = {name: _site(one) for name, one in self._vcenters.items()}
+        sites: dict[str, Fact[Site]] = {name: site_of(one) for name, one in self._vcenters.items()}
         marks = {
             name: self._marks.of(name, fact.value, self.cluster)
             for name, fact in sites.items()
@@ -141,6 +137,7 @@ class Observer:
         who: dict[str, Found | Unknown] = {
             node.metadata.name: self.found(node) for node in self.nodes.store.values() if self.looked_after(node)
         }
+        found_none = not any(self._label.on(node) for node in self.nodes.store.values())
         for name in also:
             if name not in who and (node := self.nodes.store.get(name)) is not None:
                 who[name] = self.found(node)
@@ -153,7 +150,7 @@ class Observer:
                 continue
             if isinstance(found, Found):
                 claimed.add((found.vcenter, found.moref))
-            elif name not in also and not self._labelled(node):
+            elif name not in also and not self._label.on(node):
                 continue  # a state that may be another controller's: without its VM it is not ours
             if name not in also and self._at_rest(node, found, sites, marks, moving):
                 continue
@@ -170,7 +167,11 @@ class Observer:
         chosen = sorted_by_name(self._remember(one, sites, now) for one in subjects)
         self._settle(chosen, sites, now)
         orphans = [one.name for one in chosen if one.node is None]
-        return World(chosen, sites, self._room(orphans), self.cluster, self._unread(), dict(self._memory.out_since))
+        unread = self._unread()
+        return World(
+            chosen, sites, self._room(orphans), self.cluster, unread,
+            self._label.nowhere() if found_none and not unread else "", dict(self._memory.out_since),
+        )  # fmt: skip
 
     def _unread(self) -> str:
         age = self.nodes.age()
@@ -239,12 +240,8 @@ class Observer:
         site = sites.get(subject.vcenter)
         if isinstance(subject.vm, Known) and isinstance(site, Known):
             vm = subject.vm.value
-            if vm.power != "poweredOn" and memory.of(name).alive:
-                memory.note(name, alive=False)
-            if vm.power != "poweredOn":
-                memory.pulses.pop(name, None)
-            if (vm.power == "poweredOn") != (memory.of(name).running_since is not None):
-                memory.note(name, running_since=now if vm.power == "poweredOn" else None)
+            stamp = ready_stamp(subject.node) if subject.node is not None else ""
+            memory.runs(name, vm.power == "poweredOn", stamp, now)
             entering = stands(site.value, site.value.host(vm.host)).leaving
             since = memory.of(name).entering_since
             if entering != (since is not None):
@@ -286,12 +283,20 @@ class Observer:
                 out.pop((vcenter, host), None)
 
 
-def _site(vcenter: VCenter) -> Fact[Site]:
+def site_of(vcenter: VCenter) -> Fact[Site]:
     match vcenter.facts():
         case Known(inventory, at):
             return Known(inventory, at)
         case Unknown() as unknown:
             return unknown
+
+
+def _not_found(node: Node, why: str, unknown: Collection[str], of: int) -> str:
+    """Not found says nothing while a vCenter is not known: it may be there."""
+    if not unknown:
+        return why
+    where = "" if len(unknown) == of else ", and it is in none of the others"
+    return f"which VM node {node.metadata.name} is, is not known{where}: {'; '.join(sorted(unknown))}"
 
 
 def _candidates(inventory: Inventory, node: Node) -> Iterable[Vm]:

@@ -10,9 +10,20 @@ from hostler.instant import Instant
 from hostler.kube.records import Node
 from hostler.maintenance.hosts import Stands, stands
 from hostler.maintenance.ledger import Ledger
-from hostler.maintenance.model import SETTLE_SECONDS, TARGET, Decision, Policy, Site, State, Subject, Wish, World
-from hostler.maintenance.placement import Ask
-from hostler.vsphere.records import Task, Vm
+from hostler.maintenance.model import (
+    LIVE_MOVE_SECONDS,
+    SETTLE_SECONDS,
+    TARGET,
+    Decision,
+    Policy,
+    Site,
+    State,
+    Subject,
+    Wish,
+    World,
+)
+from hostler.maintenance.placement import Ask, Placement, place, tied
+from hostler.vsphere.records import Host, Task, Vm
 
 # How long a task that vCenter gave us may stay unseen in its push before we stop believing in it.
 UNSEEN_SECONDS = 30.0
@@ -65,6 +76,26 @@ class View:
             self.subject.remembered.power.hosts,
             self.policy.clusters,
         )
+
+    def placement(self) -> Placement | None:
+        """Where the VM is to go; None where it is not for us to choose: it waits, or DRS chooses."""
+        if self.subject.wish is not Wish.MIGRATE or self.drs == "fullyAutomated" or tied(self.vm) is True:
+            return None
+        return place(self.ask(), self.site, self.promised)
+
+    def live_move(self) -> Instant | None:
+        """Until when DRS may still move the VM by itself; None where nothing is to be waited for."""
+        devices = self.vm.devices
+        if isinstance(devices, Unknown) or devices or self.drs != "fullyAutomated":
+            return None
+        since = self.subject.remembered.entering_since
+        until = (since if since is not None else self.now) + LIVE_MOVE_SECONDS
+        return until if self.now < until else None
+
+    def changes_pool(self, to: Host) -> bool:
+        """That host is of another cluster, whose resource pool is another."""
+        home = self.site.host(self.vm.host)
+        return home is not None and home.cluster != to.cluster
 
     def settled(self) -> Instant | None:
         """None: the VM's host has been in service long enough to be believed; else when that will be."""

@@ -42,3 +42,4 @@ class MaintenanceStatus(msgspec.Struct, rename="camel", frozen=True):
     foreign: tuple[Waiting, ...] = ()
     vcenters: tuple[Standing, ...] = ()
     notes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()  # why it cannot be said whether a host is entering maintenance

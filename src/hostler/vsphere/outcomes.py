@@ -59,3 +59,14 @@ class Refused:
 
 
 Outcome: TypeAlias = Started | AlreadySo | Refused
+
+
+def said(outcome: Outcome) -> str:
+    """For a log that people read."""
+    match outcome:
+        case Started(task):
+            return f"{task} is under way" if task else "done"
+        case AlreadySo(why):
+            return why
+        case Refused(sentence=sentence):
+            return sentence

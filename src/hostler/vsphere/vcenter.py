@@ -22,6 +22,7 @@ from hostler.vsphere.endpoints import Endpoint
 from hostler.vsphere.faults import Kind, Outcome, Refused, Started
 from hostler.vsphere.inventory import Batch, Inventory
 from hostler.vsphere.metrics import Metrics
+from hostler.vsphere.outcomes import said
 from hostler.vsphere.pool import Pool, post
 from hostler.vsphere.records import Vm
 from hostler.vsphere.session import Link, NotConnected, Session, Standing
@@ -195,7 +196,8 @@ class VCenter:
         """Write the attribute `hostler` of a VM; "" takes it away. The inventory shows it at once."""
         known = self.inventory.attribute_key(actions.ATTRIBUTE)
         outcome, key = await self._pool.run(lambda: actions.mark(self._session, vm, text, known))
-        log.info("marked a VM", vcenter=self.name, vm=vm, text=text, outcome=str(outcome))
+        done = "marked a VM" if text else "took the mark off a VM"
+        log.info(done, vcenter=self.name, vm=vm, text=text, answer=said(outcome))
         self._doubt(outcome)
         if isinstance(outcome, Started) and key is not None:
             self._overlay(vm, key, text)
@@ -203,7 +205,8 @@ class VCenter:
 
     async def _act(self, action: Callable[..., Outcome], *args: str) -> Outcome:
         outcome = await self._pool.run(lambda: action(self._session, *args))
-        log.info("asked vCenter", vcenter=self.name, action=action.__name__, args=args, outcome=str(outcome))
+        what = action.__name__.replace("_", " ")
+        log.info("asked vCenter", vcenter=self.name, to=" ".join((what, *args)).strip(), answer=said(outcome))
         self._doubt(outcome)
         return outcome
 

@@ -1,0 +1,98 @@
+"""Says each thing that keeps a maintenance from going on once: an Event on the node, and a line in the log.
+
+A fact that is not known for a moment is no news: an operator that has just started has not read its vCenter yet, and a
+session that expired is opened again within a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import structlog
+
+from hostler.instant import Instant
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import NODE
+from hostler.maintenance.metrics import MaintenanceMetrics
+from hostler.maintenance.model import Decision, InDoubt, Pass, Subject, World
+
+log = structlog.get_logger("hostler.maintenance")
+
+LASTS_SECONDS = 10.0  # so long a fact must be unknown before anybody is told
+_REASONS = {
+    "budget": "DrainBlocked",
+    "refused": "DrainRefused",
+    "no host": "NoHost",
+    "privileges": "Waiting",
+    "policy": "Waiting",
+    "ceiling": "Waiting",
+}
+
+
+class Said(NamedTuple):
+    subject: str
+    reason: str  # of the Event
+    note: str  # a sentence without its dot
+    core: str  # what of it is news: counts and times change all the time
+
+
+class Teller:
+    def __init__(self, recorder: Recorder, metrics: MaintenanceMetrics) -> None:
+        self._recorder, self._metrics = recorder, metrics
+        self._told: dict[tuple[str, str], str] = {}
+        self._unknown_since: dict[str, Instant] = {}
+        self._unlabelled = ""
+
+    def lasting(self, found: Pass, now: Instant) -> Pass:
+        """The pass as it may be shown to others: what is unknown for a moment only does not count as that yet."""
+        unknown = {one.subject for one in found.decisions if one.unknown}
+        self._unknown_since = {name: self._unknown_since.get(name, now) for name in unknown}
+        return replace(found, decisions=tuple(self._patient(one, now) for one in found.decisions))
+
+    def _patient(self, one: Decision, now: Instant) -> Decision:
+        until = self._unknown_since.get(one.subject, now) + LASTS_SECONDS
+        if not one.unknown or now >= until:
+            return one
+        return replace(one, unknown=False, wake=until if one.wake is None else min(until, one.wake))
+
+    def tell(self, world: World, found: Pass) -> None:
+        """Once each: what is overdue, what blocks, what froze, who else keeps a host waiting; and when that is over."""
+        if world.unlabelled and world.unlabelled != self._unlabelled:
+            log.warning(world.unlabelled, mend="Label the GPU workers, or set GPU_NODE_LABEL to the label they have.")
+        self._unlabelled = world.unlabelled
+        subjects = {one.name: one for one in world.subjects}
+        said = {(one.reason, one.subject): one for one in _news(found, subjects)}
+        for key, one in said.items():
+            if self._told.get(key) == one.core:
+                continue
+            self._told[key] = one.core
+            log.warning(f"{one.note}.", node=one.subject, reason=one.reason)
+            if one.reason == "PowerOnTimeout":
+                self._metrics.overdue()
+            node = subjects[one.subject].node
+            if node is not None:
+                self._recorder.event(NODE, node.metadata, "Warning", one.reason, "Maintenance", f"{one.note}.")
+        for reason, subject in [key for key in self._told if key not in said]:
+            log.info(f"No longer so: {self._told.pop((reason, subject))}.", node=subject, reason=reason)
+
+
+def _news(found: Pass, subjects: Mapping[str, Subject]) -> list[Said]:
+    said: list[Said] = []
+    for one in found.decisions:
+        if one.overdue:
+            said.append(Said(one.subject, "PowerOnTimeout", one.overdue, one.overdue))
+        word, _, by = one.blocked.partition(": ")
+        if word in _REASONS:
+            note = f"{one.why}. {by}" if by and by not in one.why else one.why
+            said.append(Said(one.subject, _REASONS[word], note, by if word == "budget" else note))
+        if one.unknown and one.state is not None:
+            note = f"Nothing is done to {one.subject}: {one.why}"
+            said.append(Said(one.subject, "Frozen", note, note.partition(" (since")[0]))
+        if one.unknown and isinstance(subjects[one.subject].vm, InDoubt):
+            said.append(Said(one.subject, "InDoubt", one.why, one.why))
+    for hanging in found.hanging:
+        note = f"ESXi host {hanging.host} also waits for VMs that are not ours: {', '.join(hanging.vms)}"
+        said += [Said(name, "ForeignVMs", note, note) for name in hanging.nodes]
+    return said

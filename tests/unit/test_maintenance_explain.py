@@ -1,0 +1,230 @@
+"""What people are told: plans, the status, explanations, and each piece of news once. Real caches, nothing running."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from hostler.cli import say
+from hostler.cli.maintenance import _show
+from hostler.fleet.registry import Explanation
+from hostler.kube.events import Recorder
+from hostler.maintenance.controller import MaintenanceKeeper
+from hostler.maintenance.explain import MaintenanceExplainers
+from hostler.maintenance.hands import Hands
+from hostler.maintenance.metrics import MaintenanceMetrics
+from hostler.maintenance.model import Decision, Hanging, Pass, Policy, State, World
+from hostler.maintenance.telling import LASTS_SECONDS, Teller
+from hostler.maintenance.wire import MaintenanceStatus
+from hostler.vsphere.outcomes import AlreadySo, Kind, Refused, Started, said
+from hostler.vsphere.records import Backing, Pci, VmDevice
+from hostler.vsphere.session import Link, Standing
+from tests.unit.maintenance_world import Play, pair
+from tests.unit.maintenance_yard import NOW, UUIDS, Yard
+
+GPU = ("10de", "20b5")
+DYNAMIC = VmDevice(Backing.DYNAMIC, allowed=(":".join(GPU),))
+VGPU = VmDevice(Backing.VGPU, profile="grid_a100-40c")
+
+
+class Notes:
+    """An Events recorder that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    def event(self, kind: Any, regarding: Any, type: str, reason: str, action: str, note: str) -> None:
+        self.events.append((reason, note))
+
+
+def explainers(yard: Yard) -> MaintenanceExplainers:
+    hands = cast(Hands, type("Looking", (), {"recorder": None}))  # looking does nothing
+    keeper = MaintenanceKeeper(
+        yard.client, yard.observer, hands, yard.memory, Policy(), MaintenanceMetrics(CollectorRegistry()),
+        acting=lambda: pytest.fail("nothing is done"), clock=lambda: NOW,
+    )  # fmt: skip
+    return MaintenanceExplainers(keeper, tuple(yard.vcenters.values()), yard.sources, lambda: None, lambda: NOW)
+
+
+def yard_of(gpus: dict[str, int], workers: dict[str, str], device: VmDevice = DYNAMIC) -> Yard:
+    yard = Yard()
+    for host, number in gpus.items():
+        pci = tuple(Pci(f"0000:{n:02x}:00.0", *GPU) for n in range(number))
+        yard.host(host, pci=pci, passthrough=tuple(one.id for one in pci), power="poweredOn", standby="none",
+                  vgpu_profiles=(VGPU.profile,) if number else ())  # fmt: skip
+    for number, (name, host) in enumerate(workers.items()):
+        yard.vm(name, UUIDS[number], host=host, devices=(device,), tools="guestToolsRunning")
+        yard.node(name, UUIDS[number])
+    yard.memory.looked |= {("vc", f"vm-{name}-{number}") for number, name in enumerate(workers)}
+    return yard
+
+
+def steps(found: Explanation | None, verb: str) -> dict[str, str]:
+    assert found is not None
+    return {one.target: one.why for one in found.actions if one.verb == verb}
+
+
+# -- the plan
+
+
+def test_two_vms_that_want_one_device_are_planned_as_it_would_go() -> None:
+    """One free GPU elsewhere: one moves there, the other waits; the device is not promised to both."""
+    yard = yard_of({"h1": 2, "h2": 1, "h3": 0}, {"a": "h1", "b": "h1"})
+    found = explainers(yard).plan("h1")
+    assert steps(found, "move") == {"VM a": "to h2 (compute only)"}
+    waits = steps(found, "wait for")
+    assert list(waits) == ["its own host"]
+    assert "h2: no device 10de:20b5 is free: 1 there, taken by a (promised)" in waits["its own host"]
+    assert "h3: it has no device 10de:20b5" in waits["its own host"]
+    assert found is not None
+    assert ("b to h2", "cannot take it") in [(one.name, one.outcome) for one in found.rules]
+
+
+def test_two_vms_are_planned_to_two_devices_of_one_host() -> None:
+    yard = yard_of({"h1": 2, "h2": 2}, {"a": "h1", "b": "h1"})
+    assert steps(explainers(yard).plan("h1"), "move") == {
+        "VM a": "to h2 (compute only)",
+        "VM b": "to h2 (compute only)",
+    }
+
+
+def test_a_device_taken_there_by_somebody_is_not_planned_with() -> None:
+    yard = yard_of({"h1": 2, "h2": 2}, {"a": "h1", "b": "h1", "c": "h2"})
+    found = explainers(yard).plan("h1")
+    assert steps(found, "move") == {"VM a": "to h2 (compute only)"}
+    assert "taken by a (promised) and c" in steps(found, "wait for")["its own host"]
+
+
+def test_vgpus_are_planned_where_their_profile_is_offered() -> None:
+    yard = yard_of({"h1": 1, "h2": 0, "h3": 1}, {"a": "h1", "b": "h1"}, VGPU)
+    found = explainers(yard).plan("h1")
+    assert steps(found, "move") == {"VM a": "to h3 (compute only)", "VM b": "to h3 (compute only)"}
+
+
+# -- not known is not none
+
+
+def shown(status: MaintenanceStatus, capsys: pytest.CaptureFixture[str]) -> str:
+    _show(status, say.Output.TABLE)
+    captured = capsys.readouterr()
+    return " ".join((captured.out + captured.err).split())
+
+
+def test_the_status_says_that_it_is_not_known_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    yard = yard_of({"h1": 1}, {"a": "h1"})
+    assert "no host under one is entering it" in shown(explainers(yard).status(()), capsys)
+    yard.vcenters["vc"].link = Link(Standing.UNREACHABLE, "vCenter vc cannot be reached: refused.", NOW)
+    said_now = shown(explainers(yard).status(()), capsys)
+    assert "vCenter vc cannot be reached" in said_now
+    assert "Whether a host is entering maintenance is not known" in said_now
+    assert "no host under one is entering it" not in said_now
+
+
+def test_a_vcenter_that_says_nothing_any_more_is_not_known_either(capsys: pytest.CaptureFixture[str]) -> None:
+    yard = yard_of({"h1": 1}, {"a": "h1"})
+    yard.vcenters["vc"].heard = NOW - 1000
+    assert "vCenter vc was last seen 1000 s ago" in shown(explainers(yard).status(()), capsys)
+    plan = explainers(yard).plan("h1")
+    assert plan is not None
+    assert "Whether there is a host h1 is not known: vCenter vc was last seen" in plan.outcome
+
+
+def test_a_node_whose_vcenter_was_never_read_is_not_said_to_have_no_machine() -> None:
+    yard = Yard()
+    yard.vcenters["vc"].link = Link(Standing.UNREACHABLE, "vCenter vc cannot be reached: refused.", NOW)
+    yard.vcenters["vc"].inventory.complete = False
+    yard.node("a", UUIDS[0])
+    found = explainers(yard).node("a")
+    assert found is not None
+    assert "Which VM node a is, is not known: vCenter vc cannot be reached" in found.outcome
+    assert "no machine" not in found.outcome
+
+
+def test_a_label_on_no_node_is_in_the_status(capsys: pytest.CaptureFixture[str]) -> None:
+    yard = Yard()
+    yard.node("a", labelled=False)
+    assert "No node has the label gpu" in shown(explainers(yard).status(()), capsys)
+
+
+# -- news, once each
+
+
+def teller() -> tuple[Teller, Notes]:
+    notes = Notes()
+    return Teller(cast(Recorder, notes), MaintenanceMetrics(CollectorRegistry())), notes
+
+
+def told(
+    one: Teller, play: Play, *decisions: Decision, unlabelled: str = "", hanging: tuple[Hanging, ...] = ()
+) -> list[str]:
+    """What the log says in one pass."""
+    world = play.world()
+    world = World(world.subjects, world.sites, world.room, unlabelled=unlabelled)
+    with capture_logs() as lines:
+        one.tell(world, one.lasting(Pass(decisions, hanging), play.now))
+    return [f"{line['log_level']}: {line['event']}" for line in lines]
+
+
+def test_an_unknown_fact_is_news_only_when_it_lasts() -> None:
+    """An operator that just started has not read vCenter yet: no Event, no condition, nothing in the log."""
+    one, notes = teller()
+    play = pair()
+    frozen = Decision("a", State.DRAINING, "not known", "vCenter is away (since 1)", unknown=True)
+    assert told(one, play, frozen) == []
+    patient = one.lasting(Pass((frozen,)), play.now)
+    assert not patient.decisions[0].unknown, "so the node's condition does not speak of it either"
+    assert patient.wake == play.now + LASTS_SECONDS
+    play.now += LASTS_SECONDS
+    assert told(one, play, frozen) == ["warning: Nothing is done to a: vCenter is away (since 1)."]
+    assert told(one, play, frozen) == []
+    assert notes.events == [("Frozen", "Nothing is done to a: vCenter is away (since 1).")]
+    going = Decision("a", State.DRAINING, "draining", "2 pods left")
+    assert told(one, play, going) == ["info: No longer so: Nothing is done to a: vCenter is away."]
+    assert told(one, play, frozen) == [], "and a second one has its time too"
+
+
+def test_what_blocks_is_one_line_and_one_event_per_change() -> None:
+    one, notes = teller()
+    play = pair()
+
+    def blocked(left: int, by: str) -> Decision:
+        return Decision("a", State.DRAINING, "draining", f"{left} pods left", blocked=f"budget: {by}")
+
+    assert told(one, play, blocked(3, "web/x: budget web/b")) == ["warning: 3 pods left. web/x: budget web/b."]
+    assert told(one, play, blocked(2, "web/x: budget web/b")) == [], "a pod that goes is no news"
+    assert told(one, play, blocked(2, "web/y: budget web/c")) == ["warning: 2 pods left. web/y: budget web/c."]
+    nowhere = Decision(
+        "a", State.POWERED_OFF, "waiting", "VM a is off, and no host can take it", blocked="no host: h2: full"
+    )
+    assert told(one, play, nowhere) == [
+        "warning: VM a is off, and no host can take it. h2: full.",
+        "info: No longer so: web/y: budget web/c.",
+    ]
+    assert [reason for reason, _ in notes.events] == ["DrainBlocked", "DrainBlocked", "NoHost"]
+
+
+def test_strangers_and_a_label_nobody_has_are_said_once() -> None:
+    one, notes = teller()
+    play = pair()
+    foreign = (Hanging("vc", "esx1", ("db (DRS does not move it)",), ("a",)),)
+    assert told(one, play, unlabelled="No node has the label gpu.", hanging=foreign) == [
+        "warning: No node has the label gpu.",
+        "warning: ESXi host esx1 also waits for VMs that are not ours: db (DRS does not move it).",
+    ]
+    assert told(one, play, unlabelled="No node has the label gpu.", hanging=foreign) == []
+    assert [reason for reason, _ in notes.events] == ["ForeignVMs"]
+
+
+def test_what_vcenter_answered_reads_as_words() -> None:
+    outcomes = (
+        Started("task-7"),
+        Started(),
+        AlreadySo("it is off"),
+        Refused(Kind.OTHER, "powering on vm-1 was refused."),
+    )
+    assert [said(one) for one in outcomes] == [
+        "task-7 is under way", "done", "it is off", "powering on vm-1 was refused.",
+    ]  # fmt: skip
