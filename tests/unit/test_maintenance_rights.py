@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hostler.host.facts import Unknown
 from hostler.maintenance.conditions import conditions_of
 from hostler.maintenance.model import POLICY, PowerOff, Relocate, ShutDown, State
 from hostler.maintenance.rights import MOVE, POOL, STOP, missing
@@ -33,6 +34,15 @@ def test_what_may_not_be_moved_is_not_stopped() -> None:
     play.run(40)
     assert play.in_service("a")
     assert play.vm("a").host == "host-esx2"
+
+
+def test_what_it_holds_must_be_known_before_it_may_do_without_the_right() -> None:
+    play = pair(devices=Unknown("not read"))
+    play.note("a", lacks=(MOVE,))
+    play.enter("esx1")
+    one = play.run(5).decisions[0]
+    assert (one.state, play.done) == (None, [])
+    assert "which is to move to another host" in one.why
 
 
 @pytest.mark.parametrize("how", ["wait", "fixed", "drs", "nowhere"])

@@ -168,15 +168,16 @@ class MaintenanceKeeper:
 
     async def _perform(self, subject: Subject, one: Decision) -> None:
         name, again = subject.name, not self._hands.writer.dry_run
+        what = one.action.why if one.action is not None else "its conditions"
         try:
             with self._acting():
                 await self._hands.perform(subject, one)
             self._failures.pop(name, None)
         except WriteRefused as refused:
-            log.debug("not done", subject=name, why=refused.why)
+            log.debug("not done", subject=name, what=what, why=refused.why)
             self._rest(name)
         except Changed as changed:
-            log.info("not done: it changed meanwhile", subject=name, action=type(one.action).__name__, why=str(changed))
+            log.info("not done: it changed meanwhile", subject=name, what=what, why=str(changed))
             self._rest(name)
         except Conflict:
             self._rest(name)  # somebody wrote first; the cache has it in a moment
@@ -185,11 +186,11 @@ class MaintenanceKeeper:
             self._rest(name)
         except (ApiError, Unreachable) as error:
             self._rest(name)
-            log.warning("will try again", subject=name, action=type(one.action).__name__, error=str(error))
+            log.warning("will try again", subject=name, what=what, error=str(error))
         except Exception:
             # One bad node never stops the others: loud here, and tried again later.
             self._rest(name)
-            log.exception("bug in an action", subject=name, action=type(one.action).__name__)
+            log.exception("bug in an action", subject=name, what=what)
         finally:
             self._memory.busy.pop(name, None)
             if again:

@@ -195,13 +195,14 @@ def _barred(view: View, state: State | None) -> Decision | None:
         return wait(subject, state, "waiting", why, "vCenter says it", wake=view.now + 1.0)
     placement = view.placement() if lacks else None
     target = placement.best if placement is not None else None
-    found = missing(lacks, moves=target is not None, pool=target is not None and view.changes_pool(target))
+    moves = target is not None or (placement is not None and bool(placement.unknown))
+    found = missing(lacks, moves=moves, pool=target is not None and view.changes_pool(target))
     if not found:
         return None
     said = " and ".join(found)
     why, release = f"{goes}, but our vCenter user lacks {said} on VM {vm.name}", f"grant {said} to its role"
-    if target is not None and not missing(lacks, moves=False):
-        why += f", which is to move to {target.name}; it is not stopped"
+    if not missing(lacks, moves=False):
+        why += f", which is to move to {target.name if target is not None else 'another host'}; it is not stopped"
         release += f", or set {POLICY}=wait on the node: then it waits for {view.host_name}, off"
     return wait(subject, state, "waiting", why, release, blocked=f"privileges: our vCenter user lacks {said}")
 

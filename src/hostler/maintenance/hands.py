@@ -128,7 +128,7 @@ class Hands:
     # -- marks
 
     async def _mark(self, subject: Subject, vm: str, mark: Mark | None, why: str) -> None:
-        if not self._may(subject, "mark", vm, why):
+        if not self._may(subject, vm, why):
             return
         vcenter, name = self.vcenters[subject.vcenter], subject.name
         if vcenter.name not in self.memory.unmarkable:
@@ -159,7 +159,7 @@ class Hands:
     # -- vCenter
 
     async def _vcenter(self, subject: Subject, action: ShutDown | PowerOff | Relocate | PowerOn | CancelTask) -> None:
-        if not self._may(subject, type(action).__name__, action.vm, action.why):
+        if not self._may(subject, action.vm, action.why):
             return
         vcenter = self.vcenters[subject.vcenter]
         await self._look(vcenter, action)
@@ -237,13 +237,13 @@ class Hands:
             said = f"{first}{note[1:].rstrip('.')}."
             self.recorder.event(NODE, subject.node.metadata, kind, reason, "Maintenance", said)
 
-    def _may(self, subject: Subject, verb: str, vm: str, why: str) -> bool:
+    def _may(self, subject: Subject, vm: str, why: str) -> bool:
         """False in a dry run, which says it once. Raises while nothing may be done at all."""
         if self.writer.dry_run:
-            line = f"{verb} {subject.vcenter} {vm}: {why}"
+            line = f"{subject.vcenter} {vm}: {why}"
             if line not in self.said:
                 self.said.add(line)
-                log.info("would ask vCenter", action=verb, vcenter=subject.vcenter, vm=vm, why=why)
+                log.info("would ask vCenter", vcenter=subject.vcenter, vm=vm, why=why)
             return False
         if (refusal := self.gate()) is not None:
             raise WriteRefused(refusal)
