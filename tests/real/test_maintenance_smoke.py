@@ -38,22 +38,26 @@ def flags(sandbox: Sandbox, vcenter: dict[str, Any], tmp_path: Path) -> Iterator
     password = tmp_path / "password"
     password.write_text(vcenter["password"])
     sandbox.kubectl("annotate", "node", NODE, f"{POLICY}=wait", "--overwrite")
+    sandbox.control("POST", "/settings", {"vm": NODE, "guestShutdownSeconds": 0.3})
     yield (
         "--vcenter-host", f"{vcenter['host']}:{vcenter['port']}", "--vcenter-user", vcenter["user"],
         "--vcenter-password-file", str(password), "--vcenter-ca-bundle", vcenter["ca_bundle"],
         "--gpu-node-label", f"kubernetes.io/hostname={NODE}", "--drain-timeout-seconds", "15",
     )  # fmt: skip
     sandbox.kubectl("annotate", "node", NODE, f"{POLICY}-")
+    sandbox.control("POST", "/settings", {"vm": NODE})
 
 
 def test_the_leader_hands_over_before_its_own_node_is_emptied(
     sandbox: Sandbox, namespace: str, tmp_path: Path, eventually: Eventually, flags: tuple[str, ...]
 ) -> None:
     with operator(sandbox, tmp_path, namespace, *flags, "--node-name", NODE, name="here") as here:
-        here.said("leading")
+        here.said("lease: create")  # a new lease is waited for once; the other one starts meanwhile
         with operator(sandbox, tmp_path, namespace, *flags, name="there") as there:
+            here.said(f"vCenter {flags[1]} is connected.")
+            asked(sandbox, here, "plan", HOST, wants=f"{NODE} would be emptied and stopped")
+            here.said("leading")
             there.said(f"vCenter {flags[1]} is connected.")
-            asked(sandbox, there, "plan", HOST, wants=f"{NODE} would be emptied and stopped")
             sandbox.maintenance(HOST, "enter")
             eventually(lambda: state(sandbox) == "powered-off", 120, "the node is emptied and its VM off")
             assert here.said("our own node goes out of service; handing the lease over")
