@@ -48,6 +48,7 @@ class World:
         self.answer: tuple[int, dict[str, Any]] | None = None  # what it answers instead of success
         self.answer_to: tuple[str, ...] = ("POST", "PATCH")  # and to which
         self.refuse: str | None = None
+        self.hold: asyncio.Event | None = None  # it does not answer before that
         self.metrics = Metrics()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -56,6 +57,8 @@ class World:
             status, refusal = self.answer
             return web.json_response({"kind": "Status", **refusal}, status=status)
         self.got.append((request.method, request.path, body))
+        if self.hold is not None:
+            await self.hold.wait()
         return web.json_response({"metadata": {"name": "x"}}, status=201)
 
     def dropped(self, why: str) -> float:
@@ -173,6 +176,25 @@ def test_repeats_before_the_first_write_go_with_it() -> None:
     (_, _, body), *rest = play(story).got
     assert not rest
     assert body["series"]["count"] == 50
+
+
+def test_a_new_event_is_not_lost_while_the_old_one_is_being_written() -> None:
+    """The answer to the first write comes after the silence that makes it another event."""
+
+    async def story(world: World) -> None:
+        world.hold = asyncio.Event()
+        async with world.recorder() as recorder:
+            task = asyncio.create_task(recorder.run())
+            recorder.event(NODE, NODE_1, "Normal", "Waiting", "Drain", "for pods")
+            await world.written(1)
+            world.now += 3600
+            recorder.event(NODE, NODE_1, "Normal", "Waiting", "Drain", "for pods")
+            world.hold.set()
+            await world.written(2)
+            await recorder.stop()
+            await task
+
+    assert [method for method, _, _ in play(story).got] == ["POST", "POST"]
 
 
 def test_after_a_long_silence_it_is_a_new_event() -> None:

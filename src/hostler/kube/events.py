@@ -249,8 +249,9 @@ class Recorder:
         series.gap = min(LONGEST_GAP, series.gap * 2)
         series.created, series.sent, self._rest = True, count, 0.0
         self._waiting.pop(key, None)
-        if series.count > count:
-            self._waiting[key] = series  # it happened again while we wrote
+        latest = self._known.get(key, series)
+        if latest.count > latest.sent:
+            self._waiting[key] = latest  # it happened again while we wrote, or long after: then it is a new one
 
     def _later(self, key: Key, series: Series, error: ApiError | Unreachable) -> float:
         now = self._clock()
