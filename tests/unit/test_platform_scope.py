@@ -15,9 +15,10 @@ from hostler.host.platform import INSTANCE_TYPE, UNINITIALIZED, classify
 from hostler.instant import iso
 from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
 from hostler.platform.decide import Limits, ScopeFacts, culprit, decide_scope, decide_taint, lags
-from hostler.platform.model import DEFAULT_TARGETS, MANAGER, DaemonSet, PlacedNode, Scope, State, targets_of
+from hostler.platform.model import MANAGER, CsiDriver, DaemonSet, PlacedNode, Scope, State
 from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
 from hostler.platform.scope import REQUIRED, fits, in_place, required, ruled, unruled
+from hostler.platform.targets import DEFAULT_TARGETS, key_of_target, resolve, targets_of
 
 NOW, GRACE = 1_000_000.0, 300.0
 TARGET = DEFAULT_TARGETS[1]

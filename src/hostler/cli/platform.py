@@ -38,6 +38,8 @@ def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
             for one in found.daemon_sets
         ],
     )
+    if found.note:
+        say.note(found.note)
     if found.conditions:
         say.text("")
         say.table(

@@ -128,10 +128,13 @@ class JoinPolicy(Record, frozen=True, omit_defaults=True):
 
 
 class ScopedDaemonSet(Record, frozen=True, omit_defaults=True):
-    """A DaemonSet that belongs only on nodes of one platform."""
+    """A DaemonSet, or all with some labels, that belong only on nodes of one platform."""
 
-    namespace: Annotated[str, doc("Its namespace.", least=1, max_length=63)]
-    name: Annotated[str, doc("Its name.", least=1, max_length=253)]
+    namespace: Annotated[str, doc("Its namespace. With labels it may be unset: any.", least=1, max_length=63)] = ""
+    name: Annotated[str, doc("Its name.", least=1, max_length=253)] = ""
+    labels: Annotated[dict[str, str], doc("The labels of the DaemonSets, in place of a name.", least=1, most=16)] = (
+        field(default_factory=dict)
+    )
     platform: Annotated[str, doc("The platform it is for.", least=1, max_length=63, defaulted=True)] = "vsphere"
     key: Annotated[str, doc("The node label that says where it may run.", least=1, max_length=317, defaulted=True)] = (
         "node.kubernetes.io/instance-type"
@@ -142,13 +145,19 @@ class ScopedDaemonSet(Record, frozen=True, omit_defaults=True):
     values: Annotated[tuple[str, ...], doc("The values for In and NotIn.", most=64)] = ()
 
 
+NAME_OR_LABELS = Rule(
+    "self.all(one, has(one.labels) ? !has(one.name) : has(one.name) && has(one.namespace))",
+    "each entry needs either namespace and name, or labels",
+)
+
+
 class PlatformPolicy(Record, frozen=True, omit_defaults=True):
     """Nodes without cloud integration beside nodes with it."""
 
     daemon_sets: Annotated[
         tuple[ScopedDaemonSet, ...] | None,
-        doc("DaemonSets that belong only on nodes of one platform. Unset: the vSphere CSI node DaemonSet.",
-            keys=("namespace", "name"), most=64),
+        doc("DaemonSets that belong only on nodes of one platform; of two entries that choose the same one the first "
+            "counts. Unset: the vSphere CSI node DaemonSet.", most=64, rules=(NAME_OR_LABELS,)),
     ] = None  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from hostler.host.conditions import Condition, Status, count, cut, names
 from hostler.instant import Instant, iso
 from hostler.platform.decide import lags
-from hostler.platform.model import DaemonSet, NodeCheck, Result, Round, Scope, State, key_of_target
+from hostler.platform.model import DaemonSet, NodeCheck, Result, Round, Scope, State
+from hostler.platform.targets import key_of_target
 
 AVAILABLE, PROGRESSING, DEGRADED, UPGRADEABLE = TYPES = ("Available", "Progressing", "Degraded", "Upgradeable")
 STRANDED = "PodsStranded"

@@ -31,10 +31,12 @@ from hostler.kube.writer import Writer
 from hostler.platform import checks
 from hostler.platform.conditions import Seen, decide_conditions
 from hostler.platform.decide import Limits, ScopeFacts, TaintVerdict, decide_scope, decide_taint, lags
-from hostler.platform.guard import PolicyKeeper
+from hostler.platform.guard import DriverKeeper, PolicyKeeper
 from hostler.platform.model import (
     MANAGER,
+    NO_POLICIES,
     ClusterOperator,
+    CsiDriver,
     DaemonSet,
     PlacedNode,
     PolicySpec,
@@ -43,18 +45,18 @@ from hostler.platform.model import (
     Scope,
     State,
     Way,
-    key_of_target,
-    targets_of,
 )
 from hostler.platform.operator_status import OperatorStatusKeeper
 from hostler.platform.scope import in_place, words
 from hostler.platform.stranded import Stranded
+from hostler.platform.targets import OPENSHIFT_DRIVER, key_of_target, resolve, targets_of
 from hostler.platform.vcenters import VmSource, ask
 
 log = structlog.get_logger("hostler.platform")
 
 SCOPE, CHECKS, PODS = KEYS = ("scope", "checks", "pods")
 NOT_READY_SECONDS = 1.0
+VSPHERE = "vsphere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,13 @@ class Caches:
     policies: Watch[PolicySpec]
     bindings: Watch[PolicySpec]
     operators: Watch[ClusterOperator]
+    drivers: Watch[CsiDriver]
     nodes: Watch[Node]
     pods: Watch[Pod]
     fleet: FleetWatch
 
     def own(self) -> Iterator[Watch[Any]]:
-        yield from (self.daemon_sets, self.policies, self.bindings, self.operators)
+        yield from (self.daemon_sets, self.policies, self.bindings, self.operators, self.drivers)
 
     def unread(self) -> str:
         """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
@@ -87,7 +90,7 @@ class Wishes:
     grace: float
     strict: bool = False
     remove_taint: bool = True
-    policy: bool = True  # use an admission policy where the API server has it
+    way: str = "auto"  # as HOSTLER_PLATFORM_WAY has it
     limits: Limits = field(default_factory=Limits)
 
 
@@ -118,6 +121,7 @@ class PlatformKeeper:
         self._vcenters, self._stranded = vcenters, stranded
         self._changed, self._wake, self._clock = changed, wake, clock
         self._policies = PolicyKeeper(caches.policies, caches.bindings, writer)
+        self._driver = DriverKeeper(caches.drivers, writer, recorder)
         self._operator = OperatorStatusKeeper(caches.operators, writer)
         self._was: dict[str, str] = {}  # DaemonSet -> the rule we last saw in place
         self._reverts: dict[str, deque[Instant]] = {}
@@ -141,9 +145,14 @@ class PlatformKeeper:
 
     # -- observing
 
-    def targets(self) -> tuple[ScopedDaemonSet, ...]:
+    def entries(self) -> tuple[ScopedDaemonSet, ...]:
+        """What the Fleet says of DaemonSets, by name or label."""
         fleet = self.caches.fleet.store.get(NAME)
         return targets_of(fleet.spec.platform if fleet is not None else PlatformPolicy())
+
+    def targets(self) -> list[ScopedDaemonSet]:
+        """One by one, as they are there now."""
+        return resolve(self.entries(), (one.metadata for one in self.caches.daemon_sets.store))
 
     def placed(self) -> list[PlacedNode]:
         now = self._clock()
@@ -151,7 +160,23 @@ class PlatformKeeper:
 
     @property
     def way(self) -> Way:
-        return Way.POLICY if self._wishes.policy and not self.caches.policies.absent else Way.APPLY
+        if self._wishes.way == "unmanaged":
+            return Way.UNMANAGED
+        return Way.POLICY if self._wishes.way == "auto" and not self.caches.policies.absent else Way.APPLY
+
+    def way_words(self, scopes: Sequence[tuple[Scope, DaemonSet | None]]) -> str:
+        """The way in force, and why it is not another."""
+        if self.way is Way.UNMANAGED:
+            return f"{Way.APPLY}; {self._driver.verdict(self._sets_aside(scopes)).why}"
+        if self.way is Way.APPLY and self._wishes.way == "auto":
+            return f"{Way.APPLY}, because {NO_POLICIES}"
+        return str(self.way)
+
+    def _sets_aside(self, scopes: Sequence[tuple[Scope, DaemonSet | None]]) -> bool:
+        """Whether the CSI operator is to leave its DaemonSet alone: only if that is there and gets the rule."""
+        states = (State.IN_PLACE, State.WRITE, State.FIGHT)
+        mine = (scope for scope, _ in scopes if key_of_target(scope.target) == key_of_target(OPENSHIFT_DRIVER))
+        return self.way is Way.UNMANAGED and any(scope.state in states for scope in mine)
 
     def scopes(self, nodes: Sequence[PlacedNode]) -> list[tuple[Scope, DaemonSet | None]]:
         """What is decided about every scoped DaemonSet now."""
@@ -196,9 +221,8 @@ class PlatformKeeper:
                 if current is not None:
                     self._recorder.event(DAEMON_SET, current.metadata, one.type, one.reason, "Scope", one.note)
         held = {key_of_target(scope.target) for scope, _ in scopes if scope.state is State.HELD_BACK}
-        await self._policies.keep(
-            [one for one in self.targets() if key_of_target(one) not in held] if self.way is Way.POLICY else []
-        )
+        await self._policies.keep(self.entries() if self.way is Way.POLICY else (), held)
+        await self._driver.keep(self._sets_aside(scopes))
         for scope, current in scopes:
             if scope.state is State.WRITE and current is not None:
                 await self._apply(scope, current)
@@ -242,7 +266,7 @@ class PlatformKeeper:
         """Make the conditions, tell whoever writes them down, and measure. Returns when to look again."""
         foreign = sorted(one.name for one in nodes if one.found.kind is Class.FOREIGN)
         seen = Seen(
-            scopes, self.round, len(checks.to_check(nodes)), str(self.way), foreign, self._wishes.strict,
+            scopes, self.round, len(checks.to_check(nodes)), self.way_words(scopes), foreign, self._wishes.strict,
             dict(self._since), self.stranded,
         )  # fmt: skip
         made, wake = decide_conditions(seen, self._clock())
@@ -313,7 +337,8 @@ class PlatformKeeper:
         drivers = frozenset(
             current.metadata.uid
             for target in self.targets()
-            if (current := self.caches.daemon_sets.store.get(key_of_target(target))) is not None
+            if target.platform == VSPHERE
+            and (current := self.caches.daemon_sets.store.get(key_of_target(target))) is not None
         )
         pods = [pod for name in lacking for pod in store.by(BY_NODE, name)]
         found, soon = await self._stranded.find(pods, drivers)

@@ -12,8 +12,9 @@ from hostler.instant import Instant, iso
 from hostler.kube.client import Gate
 from hostler.platform.controller import PlatformKeeper
 from hostler.platform.decide import lags
-from hostler.platform.model import DaemonSet, PlacedNode, Scope, State, key_of_target
+from hostler.platform.model import DaemonSet, PlacedNode, Scope, State
 from hostler.platform.scope import words
+from hostler.platform.targets import key_of_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,12 @@ class PlatformExplainers:
     def daemon_set(self, name: str) -> Explanation | None:
         if self.keeper.caches.unread():
             return None
-        found = {key_of_target(scope.target): (scope, current) for scope, current in self._scopes()}.get(name)
+        scopes = self._scopes()
+        found = {key_of_target(scope.target): (scope, current) for scope, current in scopes}.get(name)
         if found is None:
             return None
         scope, current = found
-        facts = [FactSeen("way", str(self.keeper.way)), FactSeen("rule", words(scope.target))]
+        facts = [FactSeen("way", self.keeper.way_words(scopes)), FactSeen("rule", words(scope.target))]
         if current is not None:
             facts.append(FactSeen("roll-out", lags(current) or "done"))
         facts.append(FactSeen("kept off by the rule alone", names(scope.kept_off) or "no node"))

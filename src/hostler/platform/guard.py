@@ -1,34 +1,45 @@
-"""Keeps the admission policies of the scoped DaemonSets as they ought to be, and takes ours away that nobody needs."""
+"""Keeps what guards the scoped DaemonSets: the admission policies, and OpenShift's ClusterCSIDriver where asked to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hostler.fleet.model import ScopedDaemonSet
+from hostler.host.conditions import names
 from hostler.kube.client import How
+from hostler.kube.events import Recorder
 from hostler.kube.kinds import Kind
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.platform.model import BINDING, MANAGER, POLICY, PolicySpec
+from hostler.platform.driver import DriverVerdict, decide_driver
+from hostler.platform.model import (
+    BINDING,
+    CLUSTER_CSI_DRIVER,
+    CSI_DRIVER,
+    MANAGER,
+    POLICY,
+    CsiDriver,
+    PolicySpec,
+)
 from hostler.platform.policy import LABELS, PREFIX, as_wanted, manifests
-from hostler.platform.scope import words
+from hostler.platform.targets import key_of_target
 
 
 class PolicyKeeper:
-    """The policy first, then its binding: a binding without its policy would say nothing."""
+    """The policy first, then its binding: a binding without its policy would say nothing. Ours that nobody needs go."""
 
     def __init__(self, policies: Watch[PolicySpec], bindings: Watch[PolicySpec], writer: Writer) -> None:
         self._policies = policies
         self._bindings = bindings
         self._writer = writer
 
-    async def keep(self, targets: Sequence[ScopedDaemonSet]) -> None:
-        """Write what differs; a second look writes nothing."""
+    async def keep(self, entries: Sequence[ScopedDaemonSet], held: Collection[str] = ()) -> None:
+        """Write what differs; a second look writes nothing. `held`: keys of DaemonSets the rule is kept from."""
         if self._policies.absent or self._bindings.absent:
             return
-        wanted = manifests(targets)
-        why = f"every write of {len(targets)} DaemonSets gets the rule ({words(targets[0])})" if targets else ""
+        wanted = manifests(entries, held)
+        why = f"every write of {names(map(key_of_target, entries))} gets its rule"
         for one in wanted:
             await self._apply(POLICY, self._policies, one.name, one.policy, why)
             await self._apply(BINDING, self._bindings, one.name, one.binding, why)
@@ -52,3 +63,28 @@ class PolicyKeeper:
         )
         if written is not None:
             watch.store.overlay(written)
+
+
+class DriverKeeper:
+    """Sets the ClusterCSIDriver Unmanaged while that is wanted, and back."""
+
+    def __init__(self, drivers: Watch[CsiDriver], writer: Writer, recorder: Recorder) -> None:
+        self._drivers, self._writer, self._recorder = drivers, writer, recorder
+
+    def verdict(self, wanted: bool) -> DriverVerdict:
+        why = self._drivers.store.unreadable.get(CSI_DRIVER)
+        if why is not None:
+            return DriverVerdict(None, f"its ClusterCSIDriver cannot be read ({why})")
+        return decide_driver(self._drivers.store.get(CSI_DRIVER), wanted=wanted)
+
+    async def keep(self, wanted: bool) -> None:
+        verdict = self.verdict(wanted)
+        if verdict.patch is None:
+            return
+        written = await self._writer.patch(
+            CLUSTER_CSI_DRIVER, CSI_DRIVER, verdict.patch, type=CsiDriver, why=verdict.why
+        )
+        if written is not None:
+            self._drivers.store.overlay(written)
+            reason = "Unmanaged" if wanted else "ManagedAgain"
+            self._recorder.event(CLUSTER_CSI_DRIVER, written.metadata, "Normal", reason, "Manage", f"{verdict.why}.")

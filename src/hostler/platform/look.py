@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -13,21 +14,22 @@ from hostler.host.platform import Class, classify
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
 from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, Kind
-from hostler.kube.records import Node
+from hostler.kube.records import Node, key_of
 from hostler.platform.decide import Limits, ScopeFacts, decide_scope
 from hostler.platform.model import (
     BINDING,
+    NO_POLICIES,
     POLICY,
     DaemonSet,
     PlacedNode,
     PolicySpec,
+    Scope,
     State,
     Way,
-    key_of_target,
-    targets_of,
 )
 from hostler.platform.policy import as_wanted, manifests
 from hostler.platform.scope import words
+from hostler.platform.targets import key_of_target, resolve, targets_of
 
 T = TypeVar("T")
 PREFIX = "Platform"
@@ -69,6 +71,7 @@ class Status(msgspec.Struct, rename="camel", frozen=True):
     classes: tuple[ClassLine, ...]
     daemon_sets: tuple[ScopeLine, ...]
     conditions: tuple[Condition, ...]
+    note: str = ""
 
 
 async def status_of(client: Client, grace: float) -> Status:
@@ -76,18 +79,15 @@ async def status_of(client: Client, grace: float) -> Status:
     now = time.time()
     nodes = [PlacedNode(one, classify(one, now, grace)) for one in await client.list(NODE, type=Node)]
     fleet = await _one(client, FLEET, NAME, None, Fleet)
-    lines = []
-    for target in targets_of(fleet.spec.platform if fleet is not None else PlatformPolicy()):
-        current = await _one(client, DAEMON_SET, target.name, target.namespace, DaemonSet)
-        scope = decide_scope(ScopeFacts(target, current, nodes), Limits(), now)
-        in_force = await _in_force(client, [target])
-        way = str(Way.POLICY) if in_force else str(Way.APPLY) if scope.state is State.IN_PLACE else "none yet"
-        lines.append(
-            ScopeLine(
-                key_of_target(target), target.platform, words(target), str(scope.state), scope.why, way,
-                scope.eligible, scope.kept_off,
-            )
-        )  # fmt: skip
+    entries = targets_of(fleet.spec.platform if fleet is not None else PlatformPolicy())
+    there = {key_of(one.metadata): one for one in await client.list(DAEMON_SET, type=DaemonSet)}
+    scopes = [
+        decide_scope(ScopeFacts(target, there.get(key_of_target(target)), nodes), Limits(), now)
+        for target in resolve(entries, (one.metadata for one in there.values()))
+    ]
+    served = await _policies_served(client)
+    in_force = await _rules_in_force(client, entries, scopes) if served else frozenset()
+    lines = [_line(scope, in_force) for scope in scopes]
     said = (fleet.status if fleet is not None else FleetStatus()).conditions
     classes = (
         ClassLine(str(kind), tuple(sorted(one.name for one in nodes if one.found.kind is kind))) for kind in Class
@@ -100,18 +100,42 @@ async def status_of(client: Client, grace: float) -> Status:
             for one in said
             if one.type.startswith(PREFIX)
         ),
+        "" if served else f"Server-side apply is the way here: {NO_POLICIES}.",
     )
 
 
-async def _in_force(client: Client, targets: list[ScopedDaemonSet]) -> bool:
-    """Whether the admission policy of these targets and its binding are there; others may share the policy."""
-    (wanted,) = manifests(targets)
-    policy = await _one(client, POLICY, wanted.name, None, PolicySpec)
-    binding = await _one(client, BINDING, wanted.name, None, PolicySpec)
-    if policy is None or binding is None:
+def _line(scope: Scope, in_force: Collection[str]) -> ScopeLine:
+    target = scope.target
+    by_policy = words(target) in in_force and scope.state is not State.HELD_BACK
+    way = str(Way.POLICY) if by_policy else str(Way.APPLY) if scope.state is State.IN_PLACE else "none yet"
+    return ScopeLine(
+        key_of_target(target), target.platform, words(target), str(scope.state), scope.why, way, scope.eligible,
+        scope.kept_off,
+    )  # fmt: skip
+
+
+async def _policies_served(client: Client) -> bool:
+    try:
+        await client.list(POLICY, type=PolicySpec)
+    except NotFound:
         return False
-    named = str((policy.spec.get("matchConditions") or [{}])[0].get("expression", ""))
-    return as_wanted(binding.spec, wanted.binding) and all(f'"{one.name}"' in named for one in targets)
+    return True
+
+
+async def _rules_in_force(
+    client: Client, entries: Sequence[ScopedDaemonSet], scopes: Iterable[Scope]
+) -> frozenset[str]:
+    """The rules whose admission policy and binding are there as the operator makes them."""
+    held = {key_of_target(scope.target) for scope in scopes if scope.state is State.HELD_BACK}
+    found = set()
+    for wanted in manifests(entries, held):
+        policy = await _one(client, POLICY, wanted.name, None, PolicySpec)
+        binding = await _one(client, BINDING, wanted.name, None, PolicySpec)
+        if policy is None or binding is None:
+            continue
+        if as_wanted(policy.spec, wanted.policy) and as_wanted(binding.spec, wanted.binding):
+            found.add(wanted.rule)
+    return frozenset(found)
 
 
 async def _one(client: Client, kind: Kind, name: str, namespace: str | None, type: type[T]) -> T | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hostler.fleet.model import PlatformPolicy, ScopedDaemonSet
+from hostler.fleet.model import ScopedDaemonSet
 from hostler.host.platform import Class, Classification
 from hostler.instant import Instant
 from hostler.kube.kinds import Kind
@@ -20,15 +20,12 @@ POLICY = Kind("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies",
 BINDING = Kind(
     "admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False
 )
+CLUSTER_CSI_DRIVER = Kind("operator.openshift.io", "v1", "clustercsidrivers", "ClusterCSIDriver", False)
 CLAIM = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
 VOLUME = Kind("", "v1", "persistentvolumes", "PersistentVolume", False)
 MANAGER = "hostler-platform"  # the field manager of our server-side apply
 CSI_DRIVER = "csi.vsphere.vmware.com"
-# The vSphere CSI node DaemonSet as OpenShift names it, and as upstream does.
-DEFAULT_TARGETS = (
-    ScopedDaemonSet(namespace="openshift-cluster-csi-drivers", name="vmware-vsphere-csi-driver-node"),
-    ScopedDaemonSet(namespace="vmware-system-csi", name="vsphere-csi-node"),
-)
+NO_POLICIES = "this API server has no MutatingAdmissionPolicy of v1 (Kubernetes 1.36 and newer have it)"
 
 
 class ManagedField(Record, frozen=True):
@@ -96,11 +93,23 @@ class ClusterOperator(Record, frozen=True):
     status: OperatorStatus = OperatorStatus()
 
 
+class Management(Record, frozen=True):
+    management_state: str = ""
+
+
+class CsiDriver(Record, frozen=True):
+    """OpenShift's ClusterCSIDriver."""
+
+    metadata: Metadata = Metadata()
+    spec: Management = Management()
+
+
 class Way(StrEnum):
     """How a scoped DaemonSet is kept where it belongs."""
 
     POLICY = "admission policy"
     APPLY = "server-side apply"
+    UNMANAGED = "server-side apply, with the CSI operator set aside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +185,3 @@ class Scope:
     kept_off: tuple[str, ...] = ()  # nodes only the rule keeps it off
     news: tuple[News, ...] = ()
     wake: float | None = None
-
-
-def key_of_target(target: ScopedDaemonSet) -> str:
-    return f"{target.namespace}/{target.name}"
-
-
-def targets_of(policy: PlatformPolicy) -> tuple[ScopedDaemonSet, ...]:
-    """What the Fleet names; the vSphere CSI driver where it names nothing. An empty list names none."""
-    return DEFAULT_TARGETS if policy.daemon_sets is None else policy.daemon_sets

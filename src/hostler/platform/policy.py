@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hostler.fleet.model import ScopedDaemonSet
 from hostler.platform.scope import REQUIRED, words
+from hostler.platform.targets import key_of_target
 
 PREFIX = "hostler-platform-"
 LABELS = {"app.kubernetes.io/managed-by": "hostler", "hostler.dev/capability": "platform"}
@@ -27,23 +28,27 @@ _TERMS = f"{_POD}.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The policy and its binding; both have one name."""
+    """The policy and its binding, for one rule; both have one name."""
 
     name: str
+    rule: str
     policy: Mapping[str, Any]
     binding: Mapping[str, Any]
 
 
-def manifests(targets: Iterable[ScopedDaemonSet]) -> list[Manifest]:
-    """One policy per rule, for all the DaemonSets that share it."""
-    by_rule: dict[tuple[str, str, tuple[str, ...]], list[ScopedDaemonSet]] = {}
-    for one in targets:
-        by_rule.setdefault((one.key, one.operator, one.values), []).append(one)
-    return sorted((_manifest(those) for those in by_rule.values()), key=lambda one: one.name)
+def manifests(entries: Sequence[ScopedDaemonSet], held: Collection[str] = ()) -> list[Manifest]:
+    """One policy per rule, for all the DaemonSets that share it; none is about one that is held back (by its key)."""
+    by_rule: dict[str, tuple[ScopedDaemonSet, list[str]]] = {}
+    for number, one in enumerate(entries):
+        if key_of_target(one) not in held:
+            earlier = [other for other in entries[:number] if words(other) != words(one)]
+            _, conditions = by_rule.setdefault(words(one), (one, []))
+            conditions.append(_about(one, earlier, held))
+    return sorted((_manifest(*those) for those in by_rule.values()), key=lambda one: one.name)
 
 
-def _manifest(those: Sequence[ScopedDaemonSet]) -> Manifest:
-    digest = hashlib.sha256(words(those[0]).encode()).hexdigest()[:10]
+def _manifest(target: ScopedDaemonSet, conditions: Sequence[str]) -> Manifest:
+    digest = hashlib.sha256(words(target).encode()).hexdigest()[:10]
     name = f"{PREFIX}{digest}"
     spec = {
         "matchConstraints": {
@@ -56,21 +61,37 @@ def _manifest(those: Sequence[ScopedDaemonSet]) -> Manifest:
                 }
             ]
         },
-        "matchConditions": [{"name": "scoped", "expression": _is_one_of(those)}],
+        "matchConditions": [{"name": "scoped", "expression": " || ".join(conditions)}],
         # A DaemonSet that could not be mutated is still taken; server-side apply mends it, and nobody is locked out.
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "IfNeeded",
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch_expression(those[0])}}],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch_expression(target)}}],
     }
-    return Manifest(name, spec, {"policyName": name})
+    return Manifest(name, words(target), spec, {"policyName": name})
 
 
-def _is_one_of(those: Sequence[ScopedDaemonSet]) -> str:
-    either = (
-        f"(object.metadata.namespace == {_text(one.namespace)} && object.metadata.name == {_text(one.name)})"
-        for one in those
+def _about(entry: ScopedDaemonSet, earlier: Sequence[ScopedDaemonSet], held: Collection[str]) -> str:
+    """CEL that is true for what an entry chooses, unless an earlier one with another rule does, or it is held back."""
+    said = _chooses(entry)
+    if entry.labels:
+        said += "".join(f" && !{_is(*key.split('/', 1))}" for key in sorted(held))
+    return f"({said}" + "".join(f" && !({_chooses(one)})" for one in earlier) + ")"
+
+
+def _chooses(entry: ScopedDaemonSet) -> str:
+    if not entry.labels:
+        return _is(entry.namespace, entry.name)
+    here = [f"object.metadata.namespace == {_text(entry.namespace)}"] if entry.namespace else []
+    each = (
+        f"{_text(key)} in object.metadata.labels && object.metadata.labels[{_text(key)}] == {_text(value)}"
+        for key, value in sorted(entry.labels.items())
     )
-    return "has(object.metadata.name) && (" + " || ".join(either) + ")"
+    return " && ".join((*here, "has(object.metadata.labels)", *each))
+
+
+def _is(namespace: str, name: str) -> str:
+    at = f"object.metadata.namespace == {_text(namespace)} && object.metadata.name == {_text(name)}"
+    return f"(has(object.metadata.name) && {at})"
 
 
 def patch_expression(target: ScopedDaemonSet) -> str:

@@ -24,15 +24,18 @@ from hostler.platform.decide import Limits
 from hostler.platform.explain import PlatformExplainers
 from hostler.platform.model import (
     BINDING,
+    CLUSTER_CSI_DRIVER,
     CLUSTER_OPERATOR,
+    CSI_DRIVER,
     POLICY,
     ClusterOperator,
+    CsiDriver,
     DaemonSet,
     PolicySpec,
-    key_of_target,
 )
 from hostler.platform.operator_status import NAME as OPERATOR_NAME
 from hostler.platform.stranded import Stranded
+from hostler.platform.targets import chooses
 from hostler.platform.vcenters import VmSource
 from hostler.settings import platform as say
 from hostler.settings.foundation import UNINITIALISED_GRACE_SECONDS
@@ -70,6 +73,7 @@ class PlatformRoom:
             policies=watch(POLICY, PolicySpec),
             bindings=watch(BINDING, PolicySpec),
             operators=watch(CLUSTER_OPERATOR, ClusterOperator, f"metadata.name={OPERATOR_NAME}"),
+            drivers=watch(CLUSTER_CSI_DRIVER, CsiDriver, f"metadata.name={CSI_DRIVER}"),
             nodes=nodes,
             pods=pods,
             fleet=fleet,
@@ -79,7 +83,7 @@ class PlatformRoom:
             self._grace,
             strict=settings[say.PLATFORM_STRICT],
             remove_taint=settings[say.PLATFORM_REMOVE_TAINT],
-            policy=settings[say.PLATFORM_WAY] != "apply",
+            way=settings[say.PLATFORM_WAY],
             limits=Limits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS]),
         )
         self._keeper = PlatformKeeper(
@@ -113,12 +117,14 @@ class PlatformRoom:
         self.caches.policies.store.listen(lambda *_: add(SCOPE, after=SOON))
         self.caches.bindings.store.listen(lambda *_: add(SCOPE, after=SOON))
         self.caches.operators.store.listen(lambda *_: add(SCOPE, after=LATER))
+        self.caches.drivers.store.listen(lambda *_: add(SCOPE, after=SOON))
         self.caches.nodes.store.listen(self._node_changed)
         self.caches.pods.store.listen(self._pod_changed)
         self.wake_all()
 
-    def _daemon_set_changed(self, key: str, *_: object) -> None:
-        if any(key_of_target(target) == key for target in self._keeper.targets()):
+    def _daemon_set_changed(self, _: str, before: DaemonSet | None, after: DaemonSet | None) -> None:
+        there = [one.metadata for one in (before, after) if one is not None]
+        if any(chooses(entry, about) for entry in self._keeper.entries() for about in there):
             self.controller.queue.add(SCOPE)
 
     def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:

@@ -9,9 +9,10 @@ ROOM = "platform"
 
 PLATFORM_WAY = Setting(
     "HOSTLER_PLATFORM_WAY",
-    choice("auto", "policy", "apply"),
+    choice("auto", "apply", "unmanaged"),
     "auto",
-    "How DaemonSets are kept on their platform: an admission policy where the API server has it, or server-side apply.",
+    "How DaemonSets are kept on their platform. auto: by an admission policy where the API server has it, else by "
+    "server-side apply (apply); unmanaged: so, and OpenShift's ClusterCSIDriver is set Unmanaged.",
     ROOM,
 )
 PLATFORM_STRICT = Setting(
