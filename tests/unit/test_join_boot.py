@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hostler.cli.join_boot import seconds_of
 from hostler.host.facts import Known, Unknown
-from hostler.join import ignition, kubeadm
+from hostler.join import ignition, kubeadm, kubelet
 from hostler.join.model import Policy, Use
 from hostler.join.observe import Memory, crowd_of, line_of, owners_of, uses_in
 from hostler.settings.join import BOOTSTRAPPERS
@@ -91,6 +91,78 @@ def test_a_pointer_is_read_back() -> None:
 def test_what_is_no_pointer_is_refused(broken: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         ignition.read_pointer(broken)
+
+
+UNIT = """[Unit]
+Description=Kubelet
+[Service]
+Type=notify
+ExecStartPre=/bin/mkdir --parents /etc/kubernetes/manifests
+# a remark
+ExecStart=/usr/local/bin/wrapper \\
+    /usr/bin/kubelet \\
+      --config=/etc/kubernetes/kubelet.conf \\
+# another
+      --node-labels=node.openshift.io/os_id=${ID},${CUSTOM} \\
+      --cloud-provider=external \\
+       \\
+      --v=${LEVEL}
+Restart=always
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def test_the_kubelet_loses_its_cloud_provider_and_nothing_else() -> None:
+    made = kubelet.drop_in(UNIT)
+    head, command = made.rsplit("ExecStart=", 1)
+    assert head.endswith("[Service]\nExecStart=\n")
+    assert command.split() == [
+        "/usr/local/bin/wrapper", "/usr/bin/kubelet", "--config=/etc/kubernetes/kubelet.conf",
+        "--node-labels=node.openshift.io/os_id=${ID},${CUSTOM}", "--v=${LEVEL}",
+    ]  # fmt: skip
+    config = ignition.pointer("mcs:22623", CA, drop_in=made)
+    assert config["systemd"]["units"] == [
+        {"name": "kubelet.service", "dropins": [{"name": "90-hostler-no-cloud-provider.conf", "contents": made}]}
+    ]
+    assert "systemd" not in ignition.pointer("mcs:22623", CA)
+
+
+flag_words = st.sampled_from(
+    ["--cloud-provider=external", "--cloud-provider vsphere", "--cloud-config=/etc/c.conf", "--cloud-provider="]
+)
+other_words = st.sampled_from(["--v=2", "--my-cloud-provider=x", "--x='a  b'", "${MORE}", "--node-ip=::1"])
+
+
+@given(st.lists(flag_words | other_words, max_size=6))
+def test_every_other_word_of_the_command_stays(words: list[str]) -> None:
+    made = kubelet.drop_in(f"[Service]\nExecStart=/usr/bin/kubelet {' '.join(words)}\n")
+    if any(one in ("--cloud-provider=external", "--cloud-provider vsphere") for one in words):
+        left = [one for one in words if not one.startswith("--cloud-")]
+        assert made.rsplit("ExecStart=", 1)[1].split() == ["/usr/bin/kubelet", *" ".join(left).split()]
+    else:
+        assert made == "", "there is no provider to take away"
+
+
+@pytest.mark.parametrize(
+    ("unit", "others", "word"),
+    [
+        ("", (), "has 0 commands"),
+        ("[Service]\nExecStart=/a\nExecStart=/b\n", (), "has 2 commands"),
+        ("[Service]\nExecStart=/a\nExecStart=\nExecStart=/b\n[Unit]\nExecStart=/c", (), ""),
+        (UNIT, ("[Service]\nExecStart=\nExecStart=/other\n",), "another drop-in"),
+        (UNIT, ("[Service]\nEnvironment=X=1\n",), ""),
+        ('[Service]\nExecStart=/k "--cloud-provider=external"', (), "not understood"),
+        ('[Service]\nExecStart=/k --cloud-provider="external"', (), "not understood"),
+        ("[Service]\nExecStart=/k --cloud-provider", (), "not understood"),
+    ],
+)
+def test_a_unit_that_is_not_understood_is_not_replaced(unit: str, others: tuple[str, ...], word: str) -> None:
+    if not word:
+        kubelet.drop_in(unit, others)
+        return
+    with pytest.raises(ValueError, match=word):
+        kubelet.drop_in(unit, others)
 
 
 @given(st.text(max_size=8))

@@ -15,7 +15,8 @@ from hostler.host.platform import INSTANCE_TYPE, UNINITIALIZED, classify
 from hostler.instant import iso
 from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
 from hostler.platform.decide import Limits, ScopeFacts, culprit, decide_scope, decide_taint, lags
-from hostler.platform.model import MANAGER, CsiDriver, DaemonSet, PlacedNode, Scope, State
+from hostler.platform.driver import BEFORE, decide_driver
+from hostler.platform.model import MANAGER, CsiDriver, DaemonSet, Management, PlacedNode, Scope, State
 from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
 from hostler.platform.scope import REQUIRED, fits, in_place, required, ruled, unruled
 from hostler.platform.targets import DEFAULT_TARGETS, key_of_target, resolve, targets_of
@@ -80,6 +81,86 @@ def decided(rule: dict[str, Any] | None = None, *nodes: PlacedNode, reverts: tup
 def test_the_default_is_the_csi_driver_in_both_spellings() -> None:
     assert [one.name for one in targets_of(PlatformPolicy())] == ["vmware-vsphere-csi-driver-node", "vsphere-csi-node"]
     assert targets_of(PlatformPolicy(daemon_sets=())) == ()
+
+
+BY_LABEL = ScopedDaemonSet(labels={"csi": "vsphere"}, operator="In", values=("x",))
+
+
+def about(namespace: str, name: str, **labels: str) -> Metadata:
+    return Metadata(namespace=namespace, name=name, labels=labels)
+
+
+def test_daemon_sets_are_chosen_by_name_or_label_and_the_first_entry_counts() -> None:
+    there = [about("a", "one", csi="vsphere", more="x"), about("b", "two", csi="aws"), about("b", "three")]
+    assert [key_of_target(one) for one in resolve([BY_LABEL], there)] == ["a/one"]
+    named = ScopedDaemonSet(namespace="a", name="one")
+    for entries, operator in (([named, BY_LABEL], "Exists"), ([BY_LABEL, named], "In")):
+        (only,) = [one for one in resolve(entries, there) if one.name]
+        assert (only.namespace, only.name, only.labels, only.operator) == ("a", "one", {}, operator)
+    here = msgspec.structs.replace(BY_LABEL, namespace="b")
+    assert [key_of_target(one) for one in resolve([here], there)] == ["b/csi=vsphere"], "none in that namespace"
+    assert resolve([named], []) == [named]
+
+
+@given(
+    st.lists(st.builds(ScopedDaemonSet, namespace=st.sampled_from(["a", "b"]), name=st.sampled_from(["x", "y"]))),
+    st.lists(st.builds(about, st.sampled_from(["a", "b"]), st.sampled_from(["x", "y", "z"]))),
+)
+def test_no_daemon_set_is_a_target_twice(entries: list[ScopedDaemonSet], there: list[Metadata]) -> None:
+    found = [key_of_target(one) for one in resolve(entries, there)]
+    assert sorted(found) == sorted({key_of_target(one) for one in entries})
+
+
+def test_a_policy_by_label_leaves_out_what_is_held_back_or_another_s() -> None:
+    first, second = manifests([TARGET, BY_LABEL], {"a/held", "b/held"}), manifests([BY_LABEL])
+    (by_name,) = [one for one in first if one.rule.endswith("Exists")]
+    (by_label,) = [one for one in first if one.rule.endswith("In x")]
+    said = by_label.policy["matchConditions"][0]["expression"]
+    assert said.count("!(") == 3, "two that are held back, and the one of the entry before"
+    assert "held" not in by_name.policy["matchConditions"][0]["expression"]
+    assert "!(" not in second[0].policy["matchConditions"][0]["expression"]
+    assert [one.rule for one in manifests([TARGET, BY_LABEL], {key_of_target(TARGET)})] == [by_label.rule]
+
+
+def driver(state: str = "", before: str = "") -> CsiDriver:
+    noted = {BEFORE: before} if before else {}
+    return CsiDriver(
+        metadata=Metadata(uid="u", resource_version="7", annotations=noted), spec=Management(management_state=state)
+    )
+
+
+@pytest.mark.parametrize(
+    ("current", "wanted", "state", "note"),
+    [
+        (driver(), True, "Unmanaged", "Managed"),
+        (driver("Managed"), True, "Unmanaged", "Managed"),
+        (driver("Unmanaged", "Managed"), False, "Managed", None),
+        (driver("Managed", "Managed"), False, ..., None),  # somebody did it; only our note goes
+    ],
+)
+def test_the_csi_operator_is_set_aside_and_back(current: CsiDriver, wanted: bool, state: Any, note: str | None) -> None:
+    patch = decide_driver(current, wanted=wanted).patch
+    assert patch is not None
+    assert patch.get("spec", {}).get("managementState", ...) == state
+    assert patch["metadata"] == {"uid": "u", "resourceVersion": "7", "annotations": {BEFORE: note}}
+
+
+@pytest.mark.parametrize(
+    ("current", "wanted", "word"),
+    [
+        (None, True, "there is no"),
+        (driver("Unmanaged"), False, "not our doing"),
+        (driver("Managed"), False, "not our doing"),
+        (driver("Unmanaged"), True, "leaves the DaemonSet alone"),
+        (driver("Unmanaged", "Managed"), True, "leaves the DaemonSet alone"),
+        (driver("Managed", "Managed"), True, "somebody set"),
+        (driver("Removed"), True, "left as it is"),
+    ],
+)
+def test_the_csi_operator_is_left_alone(current: CsiDriver | None, wanted: bool, word: str) -> None:
+    verdict = decide_driver(current, wanted=wanted)
+    assert verdict.patch is None
+    assert word in verdict.why
 
 
 @pytest.mark.parametrize(

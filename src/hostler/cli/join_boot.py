@@ -16,7 +16,8 @@ from hostler.errors import Complaint, Exit
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.join.boot import Pointer
+    from hostler.join.boot import Pointer, Without
+    from hostler.kube.client import Client
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LONGEST_SPAN = 7 * 86400
@@ -28,6 +29,13 @@ Server = Annotated[
     str, typer.Option("--server", metavar="HOST:PORT", help="The machine config server; with --root-ca only.")
 ]
 Check = Annotated[bool, typer.Option("--check/--no-check", help="Check that it serves a certificate of that CA.")]
+CloudProvider = Annotated[
+    bool,
+    typer.Option(
+        "--cloud-provider/--no-cloud-provider",
+        help="Keep the kubelet's cloud provider: for a VM of the cluster's cloud. Without: for any other machine.",
+    ),
+]
 Device = Annotated[str, typer.Option("--device", help="The disk to install to.")]
 Span = Annotated[str, typer.Option("--for", metavar="SPAN", help="For how long: 30m, 2h.")]
 
@@ -56,18 +64,19 @@ def ignition(
     check: Check = True,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it there, for nobody else.")] = None,
     device: Device = "/dev/sdX",
+    integrated: CloudProvider = False,
 ) -> None:
     """Print or write the Ignition config of a new worker, and the line that installs with it."""
     from hostler.join import ignition as made
 
-    content = _content(settings, root_ca, server, check)
+    content, note = _content(settings, root_ca, server, check, integrated)
     if out is None:
         say.text(content.decode())
     else:
         write_secret(out, content)
     file = str(out) if out is not None else "worker.ign"
     say.note(f"On the new machine, booted from the live image: {made.installer_line(device, file=file)}")
-    say.note(TAINT)
+    say.note(note)
 
 
 @flags.takes(*flags.CLUSTER)
@@ -83,6 +92,7 @@ def serve(
     cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, for HTTPS.")] = None,
     key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")] = None,
     device: Device = "/dev/sdX",
+    integrated: CloudProvider = False,
 ) -> None:
     """Serve the Ignition config for a while, over HTTPS or HTTP with its hash, and print the line to install with."""
     import asyncio
@@ -96,13 +106,13 @@ def serve(
         raise typer.BadParameter(f'"{listen}" is not HOST:PORT')
     terms = Terms(seconds_of(span), times)
     tls = _tls(cert, key)
-    content = _content(settings, root_ca, server, check)
+    content, note = _content(settings, root_ca, server, check, integrated)
     shown = name or host.strip("[]")
 
     def ready(path: str) -> None:
         url = f"{'https' if tls else 'http'}://{f'[{shown}]' if ':' in shown else shown}{path}"
         say.text(made.installer_line(device, url=url, hash=made.digest(content)))
-        say.note(f"Serving for {span}{f', {times} times at most' if times else ''}. {TAINT}")
+        say.note(f"Serving for {span}{f', {times} times at most' if times else ''}. {note}")
 
     served = asyncio.run(
         run(content, host.strip("[]"), int(port), terms, tls, ready, lambda who: say.note(f"Fetched by {who}."))
@@ -126,7 +136,6 @@ def cloud_init(
     """Make a bootstrap token that expires, and the cloud-init by which one host joins plain Kubernetes with kubeadm."""
     from hostler.cli.cluster import ask_cluster
     from hostler.join import boot, kubeadm, look
-    from hostler.kube.client import Client
 
     labels = dict(_label(one) for one in label or ())
     seconds = seconds_of(span)
@@ -164,12 +173,6 @@ def guide(settings: Settings, name: Annotated[str, typer.Argument(metavar="NAME"
     say.text("\n".join(_openshift(version, name) if version else _plain(name)))
 
 
-TAINT = (
-    "The node is ignited without a cloud provider. If it comes with the uninitialized taint all the same, "
-    "`hostler run --only platform` takes it away."
-)
-
-
 def _openshift(version: str, name: str) -> list[str]:
     minor = ".".join(version.split(".")[:2])
     return [
@@ -199,25 +202,33 @@ def _plain(name: str) -> list[str]:
     ]
 
 
-def _content(settings: Settings, root_ca: Path | None, server: str, check: bool) -> bytes:
+def _content(settings: Settings, root_ca: Path | None, server: str, check: bool, integrated: bool) -> tuple[bytes, str]:
+    """The config, and a sentence on the kubelet's cloud provider."""
     import asyncio
 
     from hostler.cli.cluster import ask_cluster
     from hostler.join import boot
     from hostler.join import ignition as made
 
+    async def ask(client: Client) -> tuple[Pointer, Without]:
+        found = await boot.pointer_of(client)
+        return found, without if integrated else await boot.without_cloud_provider(client)
+
+    without = boot.Without("", "The kubelet waits for the cluster's cloud provider, as its unit says.")
     pointer: Pointer
     if root_ca is not None:
         if not server:
             raise Complaint("--root-ca needs --server HOST:PORT too.", code=Exit.USAGE)
         pointer = boot.Pointer(_host_port(server), _pem(root_ca), str(root_ca))
+        if not integrated:
+            without = boot.Without("", f"No cluster was asked for its kubelet's unit; {boot.BY_TAINT}.")
     elif server:
         raise Complaint("--server needs --root-ca FILE too: the CA is never made up.", code=Exit.USAGE)
     else:
-        pointer = ask_cluster(settings, boot.pointer_of)
+        pointer, without = ask_cluster(settings, ask)
     if check:
         asyncio.run(boot.verify(pointer))
-    return made.written(made.pointer(pointer.server, pointer.root_ca))
+    return made.written(made.pointer(pointer.server, pointer.root_ca, drop_in=without.drop_in)), without.note
 
 
 def _host_port(text: str) -> str:

@@ -11,17 +11,20 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from hostler.errors import Complaint, Exit
-from hostler.join import ignition, kubeadm
+from hostler.join import ignition, kubeadm, kubelet
 from hostler.join.live import ROOT_CA
 from hostler.kube.client import Client
-from hostler.kube.errors import AlreadyExists, NotFound
+from hostler.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from hostler.kube.kinds import CONFIG_MAP, SECRET, Kind
 from hostler.kube.records import Object, Record, Secret
 
 T = TypeVar("T")
 USER_DATA = ("openshift-machine-api", "worker-user-data-managed", "userData")
 CLUSTER_VERSION = Kind("config.openshift.io", "v1", "clusterversions", "ClusterVersion", False)
+POOL = Kind("machineconfiguration.openshift.io", "v1", "machineconfigpools", "MachineConfigPool", False)
+MACHINE_CONFIG = Kind("machineconfiguration.openshift.io", "v1", "machineconfigs", "MachineConfig", False)
 PATIENCE_SECONDS = 10.0
+BY_TAINT = "should the node come with the uninitialized taint, `hostler run --only platform` takes it away"
 
 
 class _Desired(Record, frozen=True):
@@ -34,6 +37,45 @@ class _VersionStatus(Record, frozen=True):
 
 class _Version(Record, frozen=True):
     status: _VersionStatus = _VersionStatus()
+
+
+class _Named(Record, frozen=True):
+    name: str = ""
+
+
+class _Pool(Record, frozen=True):
+    configuration: _Named = _Named()
+
+
+class _MachineConfigPool(Record, frozen=True):
+    spec: _Pool = _Pool()
+    status: _Pool = _Pool()
+
+
+class _DropIn(Record, frozen=True):
+    contents: str | None = None
+
+
+class _Unit(Record, frozen=True):
+    name: str = ""
+    contents: str | None = None
+    dropins: tuple[_DropIn, ...] | None = None
+
+
+class _Systemd(Record, frozen=True):
+    units: tuple[_Unit, ...] | None = None
+
+
+class _Ignition(Record, frozen=True):
+    systemd: _Systemd | None = None
+
+
+class _MachineConfigSpec(Record, frozen=True):
+    config: _Ignition | None = None
+
+
+class _MachineConfig(Record, frozen=True):
+    spec: _MachineConfigSpec = _MachineConfigSpec()
 
 
 class _Map(Record, frozen=True):
@@ -90,6 +132,37 @@ async def verify(pointer: Pointer) -> None:
             hint="If only the new machine can reach it, use --no-check.",
             code=Exit.UNREACHABLE,
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """The kubelet's drop-in against its cloud provider, or none; and a sentence on it."""
+
+    drop_in: str
+    note: str
+
+
+async def without_cloud_provider(client: Client, pool: str = "worker") -> Without:
+    """Made from the unit that the cluster gives its workers; where that cannot be read the sentence says so."""
+    try:
+        found = await client.get(POOL, pool, type=_MachineConfigPool)
+        rendered = found.status.configuration.name or found.spec.configuration.name
+        if not rendered:
+            return Without("", f"MachineConfigPool {pool} has no rendered config yet; {BY_TAINT}.")
+        config = await client.get(MACHINE_CONFIG, rendered, type=_MachineConfig)
+    except (ApiError, Unreachable) as error:
+        return Without("", f"The unit of the cluster's kubelets cannot be read ({error}); {BY_TAINT}.")
+    listed = config.spec.config.systemd if config.spec.config is not None else None
+    units = [one for one in (listed.units if listed is not None else ()) or () if one.name == kubelet.UNIT]
+    others = [one.contents or "" for unit in units for one in unit.dropins or ()]
+    try:
+        made = kubelet.drop_in(units[0].contents or "" if units else "", others)
+    except ValueError as error:
+        return Without("", f"MachineConfig {rendered}: {error}; {BY_TAINT}.")
+    if not made:
+        return Without("", f"The kubelet of MachineConfig {rendered} waits for no cloud provider.")
+    said = f"The kubelet is started without the cloud provider that MachineConfig {rendered} gives it."
+    return Without(made, said)
 
 
 async def version_of(client: Client) -> str:

@@ -12,6 +12,8 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
+from hostler.join import kubelet
+
 VERSION = "3.2.0"
 PORT = 22623
 
@@ -24,9 +26,13 @@ def server_of(cluster_domain: str, api_vip: str = "") -> str:
     return f"[{address}]:{PORT}" if address.version == 6 else f"{address}:{PORT}"
 
 
-def pointer(server: str, root_ca: bytes, *, role: str = "worker") -> dict[str, Any]:
-    """The config a new machine boots with. `root_ca` is PEM, one certificate or several; empty fields are left out."""
+def pointer(server: str, root_ca: bytes, *, role: str = "worker", drop_in: str = "") -> dict[str, Any]:
+    """The config a new machine boots with. `root_ca` is PEM, one certificate or several; empty fields are left out.
+
+    `drop_in` is for the kubelet's unit, which is in the config pointed at: Ignition merges units by their name.
+    """
     encoded = base64.b64encode(root_ca).decode()
+    unit = {"name": kubelet.UNIT, "dropins": [{"name": kubelet.DROP_IN, "contents": drop_in}]}
     return {
         "ignition": {
             "version": VERSION,
@@ -34,7 +40,8 @@ def pointer(server: str, root_ca: bytes, *, role: str = "worker") -> dict[str, A
             "security": {
                 "tls": {"certificateAuthorities": [{"source": f"data:text/plain;charset=utf-8;base64,{encoded}"}]}
             },
-        }
+        },
+        **({"systemd": {"units": [unit]}} if drop_in else {}),
     }
 
 
