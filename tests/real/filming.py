@@ -1,4 +1,4 @@
-"""A node filmed: each of its versions as the API server told it, beside what its VM was doing at that moment."""
+"""An object filmed: each of its versions as the API server told it; a node beside what its VM was doing just then."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
+from hostler.sandbox import Sandbox
 from hostler.sandbox import http as sandbox_http
 from tests.real.maintaining import OUT_OF_SERVICE, SEED
 from tests.real.story import Story
@@ -23,20 +25,18 @@ class Frame:
     power: str  # of the VM, as the simulator had told it when this version of the node arrived
 
 
-class Film(threading.Thread):
-    """A watch on one node; its connection is cut at the end."""
+class Reel(threading.Thread):
+    """A watch on one object: each version is handed to `take`. Its connection is cut at the end."""
 
-    def __init__(self, story: Story, vm: str) -> None:
+    def __init__(self, sandbox: Sandbox, collection: str, name: str, take: Callable[[dict[str, Any]], None]) -> None:
         super().__init__(daemon=True, name="film")
-        self._tie, self._node = story.site.tie, story.full(vm)
-        sandbox = story.site.sandbox
         tls = sandbox_http.trust(sandbox.layout, "admin")
         port = sandbox.state.ports["kube-apiserver"]
         self._connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=300, context=tls)
-        self._connection.request("GET", f"/api/v1/nodes?watch=true&fieldSelector=metadata.name%3D{self._node}")
+        self._connection.request("GET", f"{collection}?watch=true&fieldSelector=metadata.name%3D{name}")
         self._sock = self._connection.sock
         self._answer = self._connection.getresponse()
-        self.frames: list[Frame] = []
+        self._take = take
         self._over = False
         self.start()
 
@@ -47,6 +47,34 @@ class Film(threading.Thread):
         except (OSError, http.client.HTTPException, ValueError, AttributeError):
             if not self._over:
                 raise
+
+    def stop(self) -> None:
+        self._over = True
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self.join(10)
+        self._answer.close()
+        self._connection.close()
+
+
+@contextmanager
+def versions(sandbox: Sandbox, collection: str, name: str) -> Iterator[list[dict[str, Any]]]:
+    """Every version of an object from now on, as they come."""
+    seen: list[dict[str, Any]] = []
+    reel = Reel(sandbox, collection, name, seen.append)
+    try:
+        yield seen
+    finally:
+        reel.stop()
+
+
+class Film:
+    """The frames of one node."""
+
+    def __init__(self, story: Story, vm: str) -> None:
+        self._tie, self._node = story.site.tie, story.full(vm)
+        self.frames: list[Frame] = []
+        self._reel = Reel(story.site.sandbox, "/api/v1/nodes", self._node, self._take)
 
     def _take(self, node: dict[str, object]) -> None:
         metadata, spec = node["metadata"], node["spec"]
@@ -62,12 +90,7 @@ class Film(threading.Thread):
         )
 
     def stop(self) -> None:
-        self._over = True
-        with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-        self.join(10)
-        self._answer.close()
-        self._connection.close()
+        self._reel.stop()
 
 
 @contextmanager

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from hostler.sandbox import Sandbox
+from hostler.sandbox import Sandbox, parts
+from hostler.sandbox import http as sandbox_http
+from tests.real.maintaining import Kube
 
 SPACE, DRIVER = "vmware-system-csi", "vsphere-csi-node"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -29,9 +38,13 @@ METAL_ANNOTATIONS = {
 }
 
 
-def daemon_set(story: str, crash_on: str = "", affinity: dict[str, Any] | None = None, image: str = "csi:1") -> Any:
+def daemon_set(
+    story: str, crash_on: str = "", affinity: dict[str, Any] | None = None, image: str = "csi:1",
+    at: tuple[str, str] = (SPACE, DRIVER), **labelled: str,
+) -> Any:  # fmt: skip
     """The CSI node DaemonSet as published: any Linux node, every taint tolerated; it crashes where it cannot work."""
-    labels = {"app": DRIVER}
+    space, name = at
+    labels = {"app": name}
     pod: dict[str, Any] = {
         "nodeSelector": {"kubernetes.io/os": "linux", STORY: story},
         "tolerations": [{"operator": "Exists", "effect": "NoExecute"}, {"operator": "Exists", "effect": "NoSchedule"}],
@@ -42,7 +55,7 @@ def daemon_set(story: str, crash_on: str = "", affinity: dict[str, Any] | None =
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": DRIVER, "namespace": SPACE},
+        "metadata": {"name": name, "namespace": space, "labels": labelled},
         "spec": {
             "selector": {"matchLabels": labels},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
@@ -115,6 +128,80 @@ def rules_in_force(box: Sandbox) -> list[str]:
     if not answer:
         return ["(a conflict)"]
     return [rule["key"] for term in required(json.loads(answer)) for rule in term["matchExpressions"]]
+
+
+def path_of(at: tuple[str, str] = (SPACE, DRIVER)) -> str:
+    return f"/apis/apps/v1/namespaces/{at[0]}/daemonsets/{at[1]}"
+
+
+@contextmanager
+def overwritten(
+    box: Sandbox, story: str, manager: str, at: tuple[str, str] = (SPACE, DRIVER), every: float = 1.0,
+    unless: Callable[[Kube], bool] = lambda kube: False,
+) -> Iterator[list[dict[str, Any]]]:  # fmt: skip
+    """Somebody puts the whole DaemonSet back as published, without any affinity, every second: the answers so far."""
+    answers: list[dict[str, Any]] = []
+    over = threading.Event()
+
+    def work() -> None:
+        kube = Kube(box)
+        try:
+            while not over.wait(every):
+                if not unless(kube):
+                    body = daemon_set(story, image=f"csi:{len(answers)}", at=at)
+                    status, answer = kube.ask("PUT", f"{path_of(at)}?fieldManager={manager}", body)
+                    assert status in (200, 409), answer
+                    if status == 200:
+                        answers.append(answer)
+        finally:
+            kube.close()
+
+    thread = threading.Thread(target=work, name="overwriter")
+    thread.start()
+    try:
+        yield answers
+    finally:
+        over.set()
+        thread.join(60)
+
+
+def put_back(seen: list[dict[str, Any]]) -> int:
+    """How often a version with a rule followed one without."""
+    has = [bool(required(one)) for one in seen]
+    return sum(not before and after for before, after in pairwise(has))
+
+
+@contextmanager
+def older_api_server(box: Sandbox, folder: Path, version: str) -> Iterator[Path]:
+    """A second real API server on the same etcd, as an older version would answer: a kubeconfig for it."""
+    part = parts.apiserver(box.layout, box.state)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    own = ("--secure-port=", "--audit-")
+    argv = [word for word in part.argv if not word.startswith(own)]
+    argv += [f"--secure-port={port}", f"--emulated-version={version}"]
+    kubeconfig = folder / "older.kubeconfig"
+    kubeconfig.touch(0o600)
+    kubeconfig.write_text(box.kubeconfig.read_text().replace(f":{box.state.ports['kube-apiserver']}", f":{port}"))
+    with (folder / "older.log").open("wb") as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=log, env=part.env, cwd=folder)
+    try:
+        ready(box, port, process, folder / "older.log")
+        yield kubeconfig
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ready(box: Sandbox, port: int, process: subprocess.Popen[bytes], log: Path, seconds: float = 120.0) -> None:
+    """Until that API server says it is."""
+    tls, end = sandbox_http.trust(box.layout, "admin"), time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        with suppress(OSError):
+            if sandbox_http.call(port, "GET", "/readyz", tls=tls)[0] == 200:
+                return
+        time.sleep(0.2)
+    raise AssertionError(f"the older API server is not ready: {log.read_text()[-2000:]}")
 
 
 def required(body: dict[str, Any]) -> list[Any]:

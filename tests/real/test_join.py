@@ -58,7 +58,7 @@ def space(sandbox: Sandbox) -> Iterator[str]:
 def running(sandbox: Sandbox, space: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One operator for the whole file."""
     assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
-    install_crds(sandbox, ("metal3",), Silent())
+    install_crds(sandbox, ("agents", "capi", "metal3", "openshift"), Silent())
     allow_bootstrappers(sandbox)
     sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
     forget(sandbox)
@@ -195,7 +195,11 @@ def _small(node: str) -> bytes:
 def test_windows_inventory_and_the_stop_button(
     sandbox: Sandbox, running: Running, boot: Path, name: str, eventually: Eventually
 ) -> None:
-    expect(sandbox, f"{name}-late", "--for", "1s")
+    now = time.time()
+    window = {"since": iso(now - 7200), "until": iso(now - 60)}  # and the slack is ten seconds
+    late_host = {"spec": {"join": {"expected": [{"name": f"{name}-late", **window}]}}}
+    expect(sandbox, name, "--for", "1s")  # there is a Fleet now
+    sandbox.kubectl("patch", "fleet", "cluster", "--type=merge", "-p", json.dumps(late_host))
     host = {
         "apiVersion": "metal3.io/v1alpha1",
         "kind": "BareMetalHost",
@@ -203,16 +207,12 @@ def test_windows_inventory_and_the_stop_button(
         "spec": {"online": True},
     }
     sandbox.apply(host)
-    time.sleep(13)  # a second of the window, and the slack of ten
     late, idle = ask_client(boot, f"{name}-late"), ask_client(boot, name)
     assert "was expected until" in why(sandbox, running, late, eventually)
     assert "is not being provisioned" in why(sandbox, running, idle, eventually)
     assert hostler(sandbox.kubeconfig, "pause", "--why", "a look").returncode == 0
     began = {"provisioning": {"state": "provisioning"}, "operationHistory": {"provision": {"start": iso(time.time())}}}
-    sandbox.kubectl(
-        "patch", "bmh", name, "-n", "default", "--subresource=status", "--type=merge", "-p",
-        json.dumps({"status": began}),
-    )  # fmt: skip
+    status(sandbox, "bmh", name, began)
     eventually(lambda: "Every rule" in why(sandbox, running, idle, eventually), 60, "it would be approved")
     assert "heldBack" in why(sandbox, running, idle, eventually)
     assert not approved(sandbox, idle), "nothing while paused"
@@ -220,6 +220,56 @@ def test_windows_inventory_and_the_stop_button(
     eventually(lambda: signed(sandbox, idle), 60, "let in once it goes on")
     assert not approved(sandbox, late)
     sandbox.kubectl("delete", "bmh", name, "-n", "default", "--wait=false")
+
+
+def machine(group: str, name: str, spec: dict[str, object]) -> dict[str, object]:
+    return {"apiVersion": group, "kind": "Machine", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def test_hosts_of_every_inventory_are_let_in(
+    sandbox: Sandbox, running: Running, boot: Path, name: str, eventually: Eventually
+) -> None:
+    """Machines of OpenShift and of Cluster API, a Metal3Machine, an approved Agent: each as its API has it."""
+    place = {"namespace": "default"}
+    reference = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3Machine", "name": name}
+    capi = {"clusterName": "c", "bootstrap": {"dataSecretName": "s"}, "infrastructureRef": reference}
+    agent = {"clusterDeploymentName": {"name": "c", "namespace": "default"}}
+    sandbox.apply(
+        machine("machine.openshift.io/v1beta1", f"{name}-mapi", {}),
+        machine("machine.openshift.io/v1beta1", f"{name}-taken", {}),
+        machine("cluster.x-k8s.io/v1beta2", f"{name}-capi", capi),
+        {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "Metal3Machine",
+         "metadata": {"name": f"{name}-metal", **place}, "spec": {"image": {"url": "http://x/i", "checksum": "c"}}},
+        *({"apiVersion": "agent-install.openshift.io/v1beta1", "kind": "Agent",
+           "metadata": {"name": f"{name}-{word}", **place},
+           "spec": {**agent, "approved": word == "agent", "hostname": f"{name}-{word}", "role": "worker"}}
+          for word in ("agent", "stranger")),
+    )  # fmt: skip
+    began = {"progress": {"currentStage": "Rebooting", "stageStartTime": iso(time.time())}}
+    for word in ("agent", "stranger"):
+        status(sandbox, "agents.agent-install.openshift.io", f"{name}-{word}", began)
+    # A cloud gives a machine another name than its object's; the node goes by that.
+    addresses = [{"type": "InternalDNS", "address": f"{name}.internal"}, {"type": "InternalIP", "address": "10.99.3.1"}]
+    status(sandbox, "machines.machine.openshift.io", f"{name}-mapi", {"addresses": addresses})
+    there = {"nodeRef": {"kind": "Node", "name": "somebody"}}
+    status(sandbox, "machines.machine.openshift.io", f"{name}-taken", there)
+    good = [f"{name}.internal", f"{name}-capi", f"{name}-metal", f"{name}-agent"]
+    asked = dict(zip(good, ask(boot, *(body(pem(one)) for one in good)), strict=True))
+    taken, stranger = ask_client(boot, f"{name}-taken"), ask_client(boot, f"{name}-stranger")
+    for host, csr in asked.items():
+        eventually(lambda csr=csr: signed(sandbox, csr), 60, f"{host}: {why(sandbox, running, csr, eventually)}")  # type: ignore[misc]
+    assert "has a node already" in why(sandbox, running, taken, eventually)
+    assert "nobody expects" in why(sandbox, running, stranger, eventually), "an Agent nobody approved invites nobody"
+    assert not approved(sandbox, taken)
+    assert not approved(sandbox, stranger)
+    kinds = ("machines.machine.openshift.io", "machines.cluster.x-k8s.io", "metal3machines", "agents")
+    for kind in kinds:
+        sandbox.kubectl("delete", kind, "--all", "-n", "default", "--wait=false")
+
+
+def status(box: Sandbox, kind: str, name: str, body: dict[str, object]) -> None:
+    words = ("patch", kind, name, "-n", "default", "--subresource=status", "--type=merge")
+    box.kubectl(*words, "-p", json.dumps({"status": body}))
 
 
 def test_a_bootstrap_token_of_cloud_init(

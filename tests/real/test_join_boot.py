@@ -20,6 +20,8 @@ import pytest
 
 from hostler.join import ignition
 from hostler.sandbox import Sandbox
+from hostler.sandbox.build import Silent
+from hostler.sandbox.crds import install_crds
 from tests.real.operating import environment, hostler
 from tests.real.test_ingress_install import ignited
 from tests.real.tls_port import tls_port
@@ -76,6 +78,47 @@ def test_the_cluster_s_own_pointer_is_checked_and_written(sandbox: Sandbox, poin
     assert "there already" in again.stderr
     printed = hostler(sandbox.kubeconfig, "join", "ignition")
     assert printed.stdout.encode().strip() == out.read_bytes().strip()
+
+
+UNIT = """[Service]
+ExecStart=/usr/bin/kubelet \\
+  --config=/etc/kubernetes/kubelet.conf \\
+  --cloud-provider=external \\
+  --v=2
+"""
+
+
+def test_a_machine_in_no_cloud_gets_a_kubelet_without_its_provider(
+    sandbox: Sandbox, pointer: Authority, tmp_path: Path
+) -> None:
+    """Made from the unit of the cluster's workers where that can be read; said where it cannot."""
+    said = hostler(sandbox.kubeconfig, "join", "ignition").stderr
+    assert "cannot be read" in said
+    assert "uninitialized taint" in said
+    install_crds(sandbox, ("openshift",), Silent())
+    api = "machineconfiguration.openshift.io/v1"
+    units = [{"name": "kubelet.service", "enabled": True, "contents": UNIT}]
+    config = {"ignition": {"version": "3.2.0"}, "systemd": {"units": units}}
+    rendered = f"rendered-worker-{os.urandom(4).hex()}"
+    sandbox.apply(
+        {"apiVersion": api, "kind": "MachineConfig", "metadata": {"name": rendered}, "spec": {"config": config}},
+        {"apiVersion": api, "kind": "MachineConfigPool", "metadata": {"name": "worker"},
+         "spec": {"configuration": {"name": rendered}}},
+    )  # fmt: skip
+    out = tmp_path / "metal.ign"
+    try:
+        done = hostler(sandbox.kubeconfig, "join", "ignition", "--out", str(out))
+        kept = hostler(sandbox.kubeconfig, "join", "ignition", "--cloud-provider")
+    finally:
+        sandbox.kubectl("delete", "machineconfigpools,machineconfigs", "--all")
+    assert f"without the cloud provider that MachineConfig {rendered} gives it" in done.stderr
+    assert [(one["valid"], one["report"]) for one in ignited(out)] == [(True, [])]
+    (unit,) = json.loads(out.read_text())["systemd"]["units"]
+    (drop_in,) = unit["dropins"]
+    assert drop_in["contents"].rpartition("ExecStart=")[2].split() == [
+        "/usr/bin/kubelet", "--config=/etc/kubernetes/kubelet.conf", "--v=2",
+    ]  # fmt: skip
+    assert "systemd" not in json.loads(kept.stdout)
 
 
 def test_a_ca_that_is_not_the_server_s_is_refused(sandbox: Sandbox, pointer: Authority, tmp_path: Path) -> None:

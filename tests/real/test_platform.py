@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from hostler.errors import Complaint
 from hostler.host.platform import UNINITIALIZED
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds
 from hostler.sandbox.fleet import Taint
 from tests.real.conftest import Eventually
+from tests.real.filming import versions
 from tests.real.operating import Running, hostler, operator
 from tests.real.platforming import (
     DRIVER,
@@ -30,6 +30,8 @@ from tests.real.platforming import (
     clean,
     daemon_set,
     fleet_conditions,
+    overwritten,
+    path_of,
     pods_on,
     prepare,
     required,
@@ -190,18 +192,53 @@ def test_the_seeds_cluster(
     assert "may run here" in said
 
 
-def test_an_overwrite_never_loses_the_rule(
+def applied(running: Running) -> list[str]:
+    """The DaemonSets the operator wrote to, by its own word."""
+    wrote = [one for one in running.lines() if one.get("event") == "wrote" and one.get("verb") == "apply"]
+    return [one["name"] for one in wrote if one["kind"] == "DaemonSet"]
+
+
+def test_an_overwrite_every_second_never_loses_the_rule(
     sandbox: Sandbox, running: Running, masters: list[str], metal: str, story: str, eventually: Eventually
 ) -> None:
-    """The rule is in the answer of every write, so there is no moment without it."""
+    """In no version of the DaemonSet the API server ever had is the rule missing; nobody fights over it."""
     eventually(lambda: rules_in_force(sandbox) == [INSTANCE_TYPE], 60, "the policy")
-    sandbox.apply(daemon_set(story))
-    eventually(lambda: terms(sandbox) == [{"matchExpressions": [RULE]}], 60, "the rule")
-    for number in range(8):
-        kept = replace_driver(sandbox, daemon_set(story, image=f"csi:{number}"))
-        assert required(kept) == [{"matchExpressions": [RULE]}], number
-        assert metal not in pods_on(sandbox)
+    before = len(applied(running))
+    with versions(sandbox, path_of().rpartition("/")[0], DRIVER) as seen:
+        sandbox.apply(daemon_set(story))
+        with overwritten(sandbox, story, "helm") as answers:
+            eventually(lambda: len(answers) >= 5, 90, "five times")
+        last = max(one["metadata"]["generation"] for one in answers)
+        eventually(lambda: any(one["metadata"]["generation"] == last for one in seen), 60, "the film shows all of it")
+    assert len({one["metadata"]["generation"] for one in seen}) > len(answers), "each overwrite is in it"
+    assert all(required(one) == [{"matchExpressions": [RULE]}] for one in seen)
+    eventually(lambda: pods_on(sandbox) == sorted(masters), 60, f"never on {metal}")
     assert fleet_conditions(sandbox)["Degraded"]["status"] == "False"
+    assert len(applied(running)) == before, "nothing was to be mended"
+
+
+def test_daemon_sets_are_chosen_by_label(
+    sandbox: Sandbox, running: Running, masters: list[str], metal: str, story: str, eventually: Eventually
+) -> None:
+    """By the labels of the DaemonSet, from its first version on; one of the same namespace without them is let be."""
+    refused = {"labels": {"driver": story}, "name": "both"}
+    with pytest.raises(Complaint, match="either namespace and name, or labels"):
+        set_targets(sandbox, [refused])
+    set_targets(sandbox, [{"labels": {"driver": story}}])
+    chosen = ("--dry-run=server", "-o", "json", "-f", "-")
+    mine, other = (SPACE, f"{story}-mine"), (SPACE, f"{story}-other")
+    body = json.dumps(daemon_set(story, at=mine, driver=story))
+    eventually(
+        lambda: required(json.loads(sandbox.kubectl("create", *chosen, input=body))) == [{"matchExpressions": [RULE]}],
+        60, "the policy",
+    )  # fmt: skip
+    sandbox.apply(daemon_set(story, at=mine, driver=story), daemon_set(story, at=other, driver="another"))
+    kept = {name: required(sandbox.read(path_of((SPACE, name)))) for _, name in (mine, other)}
+    assert kept == {mine[1]: [{"matchExpressions": [RULE]}], other[1]: []}
+    eventually(lambda: pods_on(sandbox) == sorted([*masters, *masters, metal]), 60, "one of them keeps off")
+    told = json.loads(hostler(sandbox.kubeconfig, "platform", "status", "-o", "json").stdout)
+    assert [(one["name"], one["way"]) for one in told["daemonSets"]] == [("/".join(mine), "admission policy")]
+    eventually(lambda: f"{mine[1]} is kept" in fleet_conditions(sandbox)["Available"]["message"], 60, "named")
 
 
 def test_a_users_own_terms_are_kept(sandbox: Sandbox, running: Running, story: str, eventually: Eventually) -> None:
@@ -348,29 +385,3 @@ def test_status_needs_no_operator(
     (driver,) = [one for one in told["daemonSets"] if one["name"] == f"{SPACE}/{DRIVER}"]
     assert driver["mayRunOn"] == sorted(masters)
     assert driver["keptOff"] == [metal]
-
-
-def test_without_the_policy_it_is_restored_and_a_fight_is_named(
-    sandbox: Sandbox, running: Running, masters: list[str], story: str, namespace: str, tmp_path: Path,
-    eventually: Eventually,
-) -> None:  # fmt: skip
-    """Another operator, told to use server-side apply; the first one is told to leave this DaemonSet alone."""
-    sandbox.kubectl("annotate", "namespace", namespace, "x=y")  # somebody else's write, for the trail
-    set_targets(sandbox, [])
-    eventually(lambda: rules_in_force(sandbox) == [], 60, "no target, no policy")
-    running.process.send_signal(signal.SIGSTOP)
-    try:
-        sandbox.apply(daemon_set(story))
-        flags = ("--only", "platform", "--platform-way", "apply", "--platform-fight-reverts", "3")
-        with operator(sandbox, tmp_path, namespace, *flags, name="apply") as second:
-            second.said("leading")
-            set_targets(sandbox, None)
-            for number in range(3):
-                eventually(lambda: terms(sandbox) == [{"matchExpressions": [RULE]}], 30, f"restored, round {number}")
-                assert required(replace_driver(sandbox, daemon_set(story, image=f"csi:{number}"))) == []
-            eventually(lambda: fleet_conditions(sandbox).get("Degraded", {}).get("reason") == "Fight", 60, "a fight")
-            assert '"kubectl-replace"' in fleet_conditions(sandbox)["Degraded"]["message"]
-            assert terms(sandbox) == [], "it stopped"
-            set_targets(sandbox, [])
-    finally:
-        running.process.send_signal(signal.SIGCONT)

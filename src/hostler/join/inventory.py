@@ -16,10 +16,10 @@ from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, NodeAddress, Record, key_of
 
 BARE_METAL_HOST = Kind("metal3.io", "v1alpha1", "baremetalhosts", "BareMetalHost", True)
-METAL3_MACHINE = Kind("infrastructure.cluster.x-k8s.io", "v1beta1", "metal3machines", "Metal3Machine", True)
+METAL3_MACHINE = Kind("infrastructure.cluster.x-k8s.io", "v1beta2", "metal3machines", "Metal3Machine", True)
 AGENT = Kind("agent-install.openshift.io", "v1beta1", "agents", "Agent", True)
 MACHINE = Kind("machine.openshift.io", "v1beta1", "machines", "Machine", True)
-CAPI_MACHINE = Kind("cluster.x-k8s.io", "v1beta1", "machines", "Machine", True)
+CAPI_MACHINE = Kind("cluster.x-k8s.io", "v1beta2", "machines", "Machine", True)
 # What a BareMetalHost is while its image is being written or runs.
 PROVISIONED = ("provisioning", "provisioned")
 
