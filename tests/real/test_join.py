@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from hostler.instant import iso
-from hostler.join.model import SERVING
+from hostler.join.model import CLIENT, SERVING
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds
@@ -113,6 +113,8 @@ def test_a_host_comes_in_once(
     early = ask_client(boot, name)
     assert f"nobody expects a node named {name}" in why(sandbox, running, early, eventually)
     assert not approved(sandbox, early)
+    events = "/apis/events.k8s.io/v1/events?fieldSelector=reason%3DUnknownHost"
+    eventually(lambda: early in {one["regarding"]["name"] for one in sandbox.read(events)["items"]}, 60, "an event")
     forget(sandbox, [early])
     expect(sandbox, name, "--address", "10.99.0.1")
     csr = ask_client(boot, name)
@@ -137,6 +139,14 @@ def test_a_host_comes_in_once(
     assert not any(approved(sandbox, one) for one in (replay, stranger, another))
     shown = hostler(sandbox.kubeconfig, "explain", f"csr/{stranger}", "--operator", running.url).stdout
     assert "its own names: does not hold" in shown
+    with urllib.request.urlopen(f"{running.url}/metrics", timeout=30) as answer:
+        measured = answer.read().decode()
+    for line in (
+        f'hostler_join_approved_total{{signer="{CLIENT}"}} ',
+        "hostler_join_flood 0.0",
+        "hostler_join_requests{",
+    ):
+        assert line in measured
 
 
 def test_every_other_shape_is_ignored_with_a_reason(
@@ -198,7 +208,7 @@ def test_windows_inventory_and_the_stop_button(
     now = time.time()
     window = {"since": iso(now - 7200), "until": iso(now - 60)}  # and the slack is ten seconds
     late_host = {"spec": {"join": {"expected": [{"name": f"{name}-late", **window}]}}}
-    expect(sandbox, name, "--for", "1s")  # there is a Fleet now
+    expect(sandbox, f"{name}-late")
     sandbox.kubectl("patch", "fleet", "cluster", "--type=merge", "-p", json.dumps(late_host))
     host = {
         "apiVersion": "metal3.io/v1alpha1",
@@ -258,7 +268,7 @@ def test_hosts_of_every_inventory_are_let_in(
     taken, stranger = ask_client(boot, f"{name}-taken"), ask_client(boot, f"{name}-stranger")
     for host, csr in asked.items():
         eventually(lambda csr=csr: signed(sandbox, csr), 60, f"{host}: {why(sandbox, running, csr, eventually)}")  # type: ignore[misc]
-    assert "has a node already" in why(sandbox, running, taken, eventually)
+    assert "is node somebody already" in why(sandbox, running, taken, eventually)
     assert "nobody expects" in why(sandbox, running, stranger, eventually), "an Agent nobody approved invites nobody"
     assert not approved(sandbox, taken)
     assert not approved(sandbox, stranger)

@@ -188,7 +188,21 @@ def test_what_is_served_is_what_the_hash_says(sandbox: Sandbox, tmp_path: Path, 
 
 
 def test_the_guide_knows_the_cluster(sandbox: Sandbox) -> None:
-    done = hostler(sandbox.kubeconfig, "join", "guide", f"w-{os.urandom(2).hex()}")
-    assert done.returncode == 0, done.stderr
-    assert "7. Its" in done.stdout
-    assert "hostler join" in done.stdout
+    """Seven steps for plain Kubernetes, and for OpenShift with the image of its version."""
+    plain = hostler(sandbox.kubeconfig, "join", "guide", "w-1")
+    assert plain.returncode == 0, plain.stderr
+    assert "join cloud-init w-1" in plain.stdout
+    install_crds(sandbox, ("openshift",), Silent())
+    version = {"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"}}
+    sandbox.apply({**version, "spec": {"clusterID": "42100fe1-0a04-4eb7-9b73-9a3d4578b557"}})
+    desired = {"desired": {"version": "4.20.3", "image": "x"}, "observedGeneration": 1, "versionHash": "x"}
+    status = {"status": {**desired, "availableUpdates": None}}
+    try:
+        words = ("patch", "clusterversion", "version", "--subresource=status", "--type=merge", "-p")
+        sandbox.kubectl(*words, json.dumps(status))
+        said = hostler(sandbox.kubeconfig, "join", "guide", "w-1").stdout
+    finally:
+        sandbox.kubectl("delete", "clusterversion", "version")
+    assert [line[:2] for line in said.splitlines() if line[:1].isdigit()] == [f"{number}." for number in range(1, 8)]
+    for word in ("RHCOS live image of 4.20", "hostler join serve", "coreos-installer", "join expect w-1", "join csrs"):
+        assert word in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -187,6 +188,11 @@ def test_the_seeds_cluster(
     said = hostler(sandbox.kubeconfig, "explain", f"node/{metal}", "--operator", running.url).stdout
     assert "kept off" in said
     assert f"{metal} is foreign" in said
+    with urllib.request.urlopen(f"{running.url}/metrics", timeout=30) as answer:
+        measured = answer.read().decode()
+    for line in ('condition{type="Degraded"} 0.0', 'condition{type="Upgradeable"} 1.0', "stranded_pods 0.0",
+                 'checks{result="VMNotFound"} 0.0', 'nodes{class="foreign"} '):  # fmt: skip
+        assert f"hostler_platform_{line}" in measured
     said = hostler(sandbox.kubeconfig, "explain", f"node/{masters[2]}", "--operator", running.url).stdout
     assert "Passed" in said
     assert "may run here" in said

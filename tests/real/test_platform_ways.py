@@ -92,13 +92,16 @@ def test_an_older_api_server_and_somebody_who_overwrites_every_second(
         shown = hostler(kubeconfig, "platform", "status")
         assert "has no MutatingAdmissionPolicy" in shown.stderr, shown.stderr + shown.stdout
         told = {"KUBECONFIG": str(impersonating(kubeconfig, f"operator-{namespace}"))}
-        flags = ("--only", "platform", "--platform-fight-reverts", "3")
+        flags = ("--only", "platform", "--platform-strict", "--platform-fight-reverts", "3")
         with operator(sandbox, tmp_path, namespace, *flags, told=told) as running:
             running.said("leading")
             eventually(lambda: required(sandbox.read(path_of())) == RULED, 60, "the rule, by server-side apply")
             said = eventually(lambda: fleet_conditions(sandbox).get("Available", {}).get("message"), 60, "it is said")
             assert "server-side apply, because this API server has no MutatingAdmissionPolicy" in said
             eventually(lambda: pods_on(sandbox) == [nodes[0]], 60, "the driver is where it belongs")
+            assert fleet_conditions(sandbox)["Degraded"]["reason"] == "ForeignNodes", (
+                "strict: a bare metal node is a fault"
+            )
             with (
                 versions(sandbox, path_of().rpartition("/")[0], DRIVER) as seen,
                 overwritten(sandbox, story, "helm") as answers,
