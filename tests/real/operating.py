@@ -85,14 +85,15 @@ def operator(
     namespace: str,
     *flags: str,
     name: str = "operator",
+    user: str = "",
     groups: tuple[str, ...] = ("system:masters",),
     told: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
     """`hostler run` with a lease in `namespace` and any free port; stopped in good order at the end.
 
-    `told`: further environment variables.
+    `user`: as whom; unset, somebody of its own name with every right. `told`: further environment variables.
     """
-    user = f"{name}-{namespace}"
+    user, groups = (user, ()) if user else (f"{name}-{namespace}", groups)
     path = kubeconfig_as(sandbox, folder, user, *groups)
     log = folder / f"{name}.log"
     words = ("run", "--log-format", "json", "--namespace", namespace, "--http-address", "127.0.0.1:0", *QUICK, *flags)

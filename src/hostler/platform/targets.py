@@ -6,31 +6,15 @@ Of two entries that choose the same DaemonSet the first one counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import msgspec
 
 from hostler.fleet.model import PlatformPolicy, ScopedDaemonSet
-from hostler.kube.records import key_of
+from hostler.kube.records import Metadata, key_of
 
 # The vSphere CSI node DaemonSet as OpenShift names it, and as upstream does.
 OPENSHIFT_DRIVER = ScopedDaemonSet(namespace="openshift-cluster-csi-drivers", name="vmware-vsphere-csi-driver-node")
 DEFAULT_TARGETS = (OPENSHIFT_DRIVER, ScopedDaemonSet(namespace="vmware-system-csi", name="vsphere-csi-node"))
-
-
-class About(Protocol):
-    """What of a DaemonSet's metadata an entry looks at."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def resource_version(self) -> str: ...
-    @property
-    def labels(self) -> dict[str, str]: ...
 
 
 def targets_of(policy: PlatformPolicy) -> tuple[ScopedDaemonSet, ...]:
@@ -38,7 +22,7 @@ def targets_of(policy: PlatformPolicy) -> tuple[ScopedDaemonSet, ...]:
     return DEFAULT_TARGETS if policy.daemon_sets is None else policy.daemon_sets
 
 
-def chooses(entry: ScopedDaemonSet, about: About) -> bool:
+def chooses(entry: ScopedDaemonSet, about: Metadata) -> bool:
     """Whether an entry is about this DaemonSet. Without a namespace it is about those of every namespace."""
     if entry.namespace and entry.namespace != about.namespace:
         return False
@@ -47,7 +31,7 @@ def chooses(entry: ScopedDaemonSet, about: About) -> bool:
     return bool(entry.name) and entry.name == about.name
 
 
-def resolve(entries: Sequence[ScopedDaemonSet], there: Iterable[About]) -> list[ScopedDaemonSet]:
+def resolve(entries: Sequence[ScopedDaemonSet], there: Iterable[Metadata]) -> list[ScopedDaemonSet]:
     """One target per DaemonSet, with its namespace and name; an entry that chooses none that is there stays itself."""
     found: dict[str, tuple[int, ScopedDaemonSet]] = {}
     for about in there:
