@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
+from socket import create_connection
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from hostler.host.facts import Known, Unknown
 from hostler.join import ignition, kubeadm, kubelet
 from hostler.join.model import Policy, Use
 from hostler.join.observe import Memory, crowd_of, line_of, owners_of, uses_in
+from hostler.join.serving import Terms, serve
 from hostler.settings.join import BOOTSTRAPPERS
 from tests.unit.joining import NOW, client, node
 from tests.unit.kube_pki import Authority
@@ -163,6 +166,13 @@ def test_a_unit_that_is_not_understood_is_not_replaced(unit: str, others: tuple[
         return
     with pytest.raises(ValueError, match=word):
         kubelet.drop_in(unit, others)
+
+
+def test_what_is_served_ends_by_itself() -> None:
+    paths: list[str] = []
+    assert asyncio.run(serve(b"{}", "127.0.0.1", 0, Terms(0.2), None, paths.append, lambda who: None)) == 0
+    with pytest.raises(ConnectionRefusedError):
+        create_connection(("127.0.0.1", int(paths[0].split("/")[0][1:])), 5).close()
 
 
 @given(st.text(max_size=8))
