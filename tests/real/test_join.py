@@ -8,7 +8,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -234,7 +234,7 @@ def test_windows_inventory_and_the_stop_button(
     sandbox.kubectl("delete", "bmh", name, "-n", "default", "--wait=false")
 
 
-def machine(group: str, name: str, spec: dict[str, object]) -> dict[str, object]:
+def machine(group: str, name: str, spec: Mapping[str, object]) -> dict[str, object]:
     return {"apiVersion": group, "kind": "Machine", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
@@ -279,7 +279,7 @@ def test_hosts_of_every_inventory_are_let_in(
         sandbox.kubectl("delete", kind, "--all", "-n", "default", "--wait=false")
 
 
-def status(box: Sandbox, kind: str, name: str, body: dict[str, object]) -> None:
+def status(box: Sandbox, kind: str, name: str, body: Mapping[str, object]) -> None:
     words = ("patch", kind, name, "-n", "default", "--subresource=status", "--type=merge")
     box.kubectl(*words, "-p", json.dumps({"status": body}))
 

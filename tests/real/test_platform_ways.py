@@ -6,6 +6,7 @@ import os
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -59,7 +60,7 @@ def openshift(sandbox: Sandbox) -> Iterator[None]:
 def fleet(sandbox: Sandbox) -> Iterator[None]:
     """A new Fleet, nothing scoped yet."""
     sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
-    spec = {"platform": {"daemonSets": []}}
+    spec: dict[str, Any] = {"platform": {"daemonSets": []}}
     sandbox.apply(
         {"apiVersion": "hostler.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "cluster"}, "spec": spec}
     )
@@ -96,7 +97,9 @@ def test_an_older_api_server_and_somebody_who_overwrites_every_second(
         with operator(sandbox, tmp_path, namespace, *flags, told=told) as running:
             running.said("leading")
             eventually(lambda: required(sandbox.read(path_of())) == RULED, 60, "the rule, by server-side apply")
-            said = eventually(lambda: fleet_conditions(sandbox).get("Available", {}).get("message"), 60, "it is said")
+            said = eventually(
+                lambda: fleet_conditions(sandbox).get("Available", {}).get("message", ""), 60, "it is said"
+            )
             assert "server-side apply, because this API server has no MutatingAdmissionPolicy" in said
             eventually(lambda: pods_on(sandbox) == [nodes[0]], 60, "the driver is where it belongs")
             assert fleet_conditions(sandbox)["Degraded"]["reason"] == "ForeignNodes", (
@@ -114,6 +117,10 @@ def test_an_older_api_server_and_somebody_who_overwrites_every_second(
                 assert put_back(seen) <= done + 1, "it stopped, but for what was under way"
                 assert required(sandbox.read(path_of())) == []
     assert sandbox.kubectl("get", "mutatingadmissionpolicies", "-l", "hostler.dev/capability=platform") == ""
+
+
+def available(box: Sandbox) -> str:
+    return fleet_conditions(box).get("Available", {}).get("message", "")
 
 
 def impersonating(kubeconfig: Path, user: str) -> Path:
@@ -154,7 +161,7 @@ def test_the_csi_operator_is_set_aside_and_back(
             eventually(lambda: sandbox.read(CSI_DRIVER)["spec"]["managementState"] == "Unmanaged", 60, "set aside")
             assert sandbox.read(CSI_DRIVER)["metadata"]["annotations"][BEFORE] == "Managed"
             eventually(lambda: required(sandbox.read(path_of(OPENSHIFT))) == RULED, 60, "the rule")
-            said = eventually(lambda: fleet_conditions(sandbox).get("Available", {}).get("message"), 60, "said")
+            said = eventually(lambda: available(sandbox), 60, "it is said")
             assert f"ClusterCSIDriver {name} is Unmanaged" in said
             so_far, versions_so_far = len(answers), len(seen)
             eventually(lambda: statuses_steady(sandbox), 60, "nobody fights")
