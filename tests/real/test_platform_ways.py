@@ -97,14 +97,11 @@ def test_an_older_api_server_and_somebody_who_overwrites_every_second(
         with operator(sandbox, tmp_path, namespace, *flags, told=told) as running:
             running.said("leading")
             eventually(lambda: required(sandbox.read(path_of())) == RULED, 60, "the rule, by server-side apply")
-            said = eventually(
-                lambda: fleet_conditions(sandbox).get("Available", {}).get("message", ""), 60, "it is said"
-            )
-            assert "server-side apply, because this API server has no MutatingAdmissionPolicy" in said
+            because = "server-side apply, because this API server has no MutatingAdmissionPolicy"
+            eventually(lambda: because in available(sandbox), 60, because)
             eventually(lambda: pods_on(sandbox) == [nodes[0]], 60, "the driver is where it belongs")
-            assert fleet_conditions(sandbox)["Degraded"]["reason"] == "ForeignNodes", (
-                "strict: a bare metal node is a fault"
-            )
+            strict = "ForeignNodes"
+            eventually(lambda: fleet_conditions(sandbox)["Degraded"]["reason"] == strict, 60, "strict: it is a fault")
             with (
                 versions(sandbox, path_of().rpartition("/")[0], DRIVER) as seen,
                 overwritten(sandbox, story, "helm") as answers,
@@ -115,7 +112,7 @@ def test_an_older_api_server_and_somebody_who_overwrites_every_second(
                 assert 'field manager "helm"' in fleet_conditions(sandbox)["Degraded"]["message"]
                 eventually(lambda: len(answers) >= so_far + 3, 60, "three more overwrites")
                 assert put_back(seen) <= done + 1, "it stopped, but for what was under way"
-                assert required(sandbox.read(path_of())) == []
+                eventually(lambda: required(sandbox.read(path_of())) == [], 60, "as the other one wants it")
     assert sandbox.kubectl("get", "mutatingadmissionpolicies", "-l", "hostler.dev/capability=platform") == ""
 
 
@@ -161,8 +158,7 @@ def test_the_csi_operator_is_set_aside_and_back(
             eventually(lambda: sandbox.read(CSI_DRIVER)["spec"]["managementState"] == "Unmanaged", 60, "set aside")
             assert sandbox.read(CSI_DRIVER)["metadata"]["annotations"][BEFORE] == "Managed"
             eventually(lambda: required(sandbox.read(path_of(OPENSHIFT))) == RULED, 60, "the rule")
-            said = eventually(lambda: available(sandbox), 60, "it is said")
-            assert f"ClusterCSIDriver {name} is Unmanaged" in said
+            eventually(lambda: f"ClusterCSIDriver {name} is Unmanaged" in available(sandbox), 90, "it is said")
             so_far, versions_so_far = len(answers), len(seen)
             eventually(lambda: statuses_steady(sandbox), 60, "nobody fights")
             assert len(answers) <= so_far + 1, "the CSI operator leaves it alone, but for what was under way"
