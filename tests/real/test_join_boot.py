@@ -196,7 +196,7 @@ def test_the_guide_knows_the_cluster(sandbox: Sandbox) -> None:
     version = {"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"}}
     sandbox.apply({**version, "spec": {"clusterID": "42100fe1-0a04-4eb7-9b73-9a3d4578b557"}})
     desired = {"desired": {"version": "4.20.3", "image": "x"}, "observedGeneration": 1, "versionHash": "x"}
-    status = {"status": {**desired, "availableUpdates": None}}
+    status = {"status": {**desired, "availableUpdates": []}}
     try:
         words = ("patch", "clusterversion", "version", "--subresource=status", "--type=merge", "-p")
         sandbox.kubectl(*words, json.dumps(status))
