@@ -45,7 +45,7 @@ from hostler.kube.lease import Alone, Leadership, new_identity
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object, Pod, PodDisruptionBudget, VolumeAttachment, Workload
 from hostler.kube.watch import Watch
-from hostler.rooms import MAKERS, House, Writers, make_maintenance, make_metal, make_vcenters
+from hostler.rooms import MAKERS, House, Writers, make_maintenance, make_metal, make_reclaim, make_vcenters
 from hostler.settings import foundation as say
 from hostler.settings.model import Settings
 
@@ -153,6 +153,8 @@ class Operator:
         self._begin(self._metrics.measure_loop(), "loop lag")
         if self._metal is not None:
             self._begin(self._metal.run(), "metal")
+        if self._reclaim is not None:
+            self._begin(self._reclaim.run(), "hub")
 
     async def _namespace_exists(self) -> None:
         if self._dry_run or not self._settings[say.LEADER_ELECTION]:
@@ -216,6 +218,9 @@ class Operator:
         if self._maintenance is None and self._on("platform"):
             self._vcenters = make_vcenters(house)  # maintenance has its own, and shares them
         self._rooms = {name: make(house) for name, make in MAKERS.items() if self._on(name)}
+        self._reclaim = make_reclaim(house) if self._on("reclaim") else None
+        if self._reclaim is not None:
+            self._rooms["reclaim"] = self._reclaim
         self._controllers += [room.controller for room in self._rooms.values()]
 
     def _on(self, capability: str) -> bool:
@@ -396,6 +401,8 @@ class Operator:
         await self._server.stop()
         if self._tasks and self._metal is not None:
             await self._metal.close()
+        if self._tasks and self._reclaim is not None:
+            await self._reclaim.close()
         await self._client.close()
         if self._tasks:
             log.info("stopped")

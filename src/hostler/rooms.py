@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hostler.maintenance.room import MaintenanceRoom
     from hostler.metal.room import MetalRoom
     from hostler.platform.room import PlatformRoom
+    from hostler.reclaim.room import ReclaimRoom
     from hostler.vsphere.vcenter import VCenter
 
 # Approvals of certificate requests per second, at most; in a burst twice as many.
@@ -42,7 +43,7 @@ JOIN_WRITES_PER_SECOND = 200.0
 
 
 class Room(Protocol):
-    """What most capability rooms have for the operator; maintenance and metal have more and are wired by name."""
+    """What most capability rooms have for the operator; maintenance, metal and reclaim have more: wired by name."""
 
     @property
     def controller(self) -> Controller: ...
@@ -151,6 +152,21 @@ def make_join(house: House) -> JoinRoom:
     return JoinRoom(
         house.client, writer, house.recorder, house.settings, fleet=house.fleet, nodes=house.nodes,
         metrics=house.metrics, as_leader=house.as_leader, changed=house.changed,
+    )  # fmt: skip
+
+
+def make_reclaim(house: House) -> ReclaimRoom:
+    from hostler.reclaim.room import ReclaimRoom
+
+    writers = house.writers
+    # What hosts report is a fact, not a deed: any replica writes it down. A pause holds it back all the same.
+    facts = Writer(
+        house.client, "reclaim", gate=lambda: writers.guard.blocked("reclaim"), budget=writers.budget,
+        dry_run=writers.dry_run, metrics=house.metrics,
+    )  # fmt: skip
+    return ReclaimRoom(
+        house.client, lambda client: writers.of("reclaim", client=client), facts, house.recorder, house.settings,
+        dry_run=writers.dry_run, drain=house.drain, metrics=house.metrics, as_leader=house.as_leader,
     )  # fmt: skip
 
 

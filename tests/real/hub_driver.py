@@ -27,7 +27,8 @@ async def main(kubeconfig: str, folder: str, port: str) -> None:
             budget=WriteBudget(50, 100),
         )
         url = f"https://127.0.0.1:{port}"
-        hub = Hub(Board(client, writer), Keys((place / "key.pem").read_bytes()), url=url, artifacts=place / "artifacts")
+        keys = Keys((place / "key.pem").read_bytes())
+        hub = Hub(Board(client, writer), lambda: keys, url=url, artifacts=place / "artifacts")
         listener = Listener(hub, "127.0.0.1", int(port), str(place / "tls.crt"), str(place / "tls.key"))
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -10,18 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hostler.drain import model as emptying
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.reclaim import diagram, model
+from hostler.reclaim.controller import Seen
 from hostler.reclaim.decide import decide
+from hostler.reclaim.explain import rules_of
 from hostler.reclaim.model import (
     Answered,
     Artifacts,
     Cluster,
     Deploy,
     Enter,
+    Evict,
     Forget,
+    Hold,
     Host,
+    Keep,
+    LetGo,
     Policy,
+    Release,
     Remember,
     RemoveNode,
     Report,
@@ -29,14 +37,17 @@ from hostler.reclaim.model import (
     Spoke,
     SpokeNode,
     State,
+    Uncancel,
     Withdraw,
     stage_key,
     step_id,
 )
+from hostler.reclaim.rules import RULES
+from hostler.reclaim.spokes import asks
 from tests.sizes import examples
 
 NOW = 1_000_000.0
-POLICY = Policy(hub_url="https://hub.example")
+POLICY = Policy(hub_url="https://hub.example", image="agent:1")
 NODE = SpokeNode("worker-1", "uid-1", "0c1a9d3e-0001-4000-8000-000000000001", "boot-1", False, "", True)
 PREVIOUS = Cluster("spoke-ns", "spoke", "worker-1")
 GONE = Unknown("the cluster does not answer")
@@ -177,7 +188,8 @@ def test_each_transition(found: Host, expected: tuple[str, str]) -> None:
     ],
 )
 def test_a_late_answer_changes_nothing(found: Host) -> None:
-    assert decide(found, POLICY, NOW).actions == (Deploy(NODE),)
+    found = replace(found, kept=True)
+    assert decide(found, POLICY, NOW).actions == ((Deploy(NODE),) if found.state == State.RECLAIMING else ())
 
 
 def test_cancelled_in_the_reboot_is_said_to_be_too_late() -> None:
@@ -222,6 +234,8 @@ hosts = st.builds(
     previous=st.sampled_from([None, PREVIOUS]),
     hostname=st.sampled_from(["", "worker-1"]),
     cancelled=st.booleans(),
+    kept=st.booleans(),
+    deleted=st.booleans(),
     retry=st.sampled_from(["", "1"]),
     reason=st.sampled_from(["", "Cancelled", "Deciding"]),
     registration=st.sampled_from(["", *(stage_key(state, "T0") for state in State)]),
@@ -253,7 +267,7 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
                 assert found.previous is not None
                 assert found.bound is None
         if isinstance(action, Deploy):
-            assert found.state in model.UNDER_WAY
+            assert found.state == State.RECLAIMING
         if isinstance(action, Deploy | RemoveNode):
             assert found.spoke.node == known(action.node)
         if isinstance(action, RemoveNode):
@@ -264,8 +278,11 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
             nothing_left = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
             assert nothing_left
             assert found.state in model.UNBOUND
+        if isinstance(action, LetGo):
+            gone = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
+            assert gone or found.previous is None
         if isinstance(action, Withdraw):
-            assert found.state not in model.UNDER_WAY
+            assert found.state not in model.UNDER_WAY or found.deleted
             assert isinstance(found.spoke.remains, Known)
 
 
@@ -281,14 +298,24 @@ class World:
     node: SpokeNode | None = NODE
     now: float = NOW
     stages: int = 0
+    pods: int = 2
+    drains: bool = False
 
     def seen(self) -> Host:
         remains = frozenset({"daemonset"}) if self.deployed else frozenset()
-        return replace(self.agent, spoke=spoke(node=known(self.node), remains=known(remains)))
+        return replace(
+            self.agent, spoke=replace(spoke(node=known(self.node), remains=known(remains)), drain=self._drain())
+        )
+
+    def _drain(self) -> emptying.Decision:
+        if self.pods:
+            pods = (emptying.Evict("apps", f"pod-{self.pods}", "u", "it has to go"),)
+            return emptying.Decision(emptying.State.DRAINING, pods, f"{self.pods} pods are left.", None)
+        return emptying.Decision(emptying.State.DRAINED, (), "It is empty.", None)
 
     def act(self, action: model.Action) -> bool:
         """Whether it changed anything."""
-        before = (self.agent, self.deployed, self.node)
+        before = (self.agent, self.deployed, self.node, self.pods)
         match action:
             case Remember(cluster):
                 self.agent = replace(self.agent, previous=cluster)
@@ -300,7 +327,22 @@ class World:
                 )
             case Say(reason, _):
                 self.agent = replace(self.agent, reason=reason)
+            case Hold(node):
+                self.node = replace(node, held=True)
+            case Release(node):
+                self.node = replace(node, held=False)
+            case Evict(pods):
+                self.pods -= len(pods)
+            case Keep():
+                self.agent = replace(self.agent, kept=True)
+            case LetGo():
+                assert not self.deployed
+                self.agent = replace(self.agent, kept=False)
+            case Uncancel():
+                self.agent = replace(self.agent, cancelled=False)
             case Deploy():
+                assert self.agent.kept
+                assert self.pods == 0 or not self.drains
                 self.deployed = True
             case Withdraw():
                 self.deployed = False
@@ -310,7 +352,7 @@ class World:
                 self.agent = replace(self.agent, previous=None)
             case Answered(request):
                 self.agent = replace(self.agent, retried=request)
-        return before != (self.agent, self.deployed, self.node)
+        return before != (self.agent, self.deployed, self.node, self.pods)
 
     def answer(self, exit_code: int, reason: str = "") -> None:
         """The agent on the node answers the step of this stage, if it is there to be asked."""
@@ -335,15 +377,27 @@ def settle(world: World, policy: Policy, stop_after: int | None = None) -> None:
     raise AssertionError(f"it does not come to rest: {world}")
 
 
-STORIES = ("registers", "download fails", "boots back", "never comes back", "cancelled", "bound again", "silent")
+STORIES = (
+    "registers",
+    "deleted",
+    "download fails",
+    "boots back",
+    "never comes back",
+    "cancelled",
+    "bound again",
+    "silent",
+)
 
 
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("stop", [None, 1, 2, 3])
 @pytest.mark.parametrize("remove_node", [False, True])
-def test_every_story_ends_and_leaves_nothing_behind(story: str, stop: int | None, remove_node: bool) -> None:
-    policy = replace(POLICY, remove_node=remove_node)
-    world = World(host(bound=("spoke-ns", "spoke"), previous=None))
+@pytest.mark.parametrize("drains", [False, True])
+def test_every_story_ends_and_leaves_nothing_behind(
+    story: str, stop: int | None, remove_node: bool, drains: bool
+) -> None:
+    policy = replace(POLICY, remove_node=remove_node, drain=emptying.Policy() if drains else None)
+    world = World(host(bound=("spoke-ns", "spoke"), previous=None), drains=drains)
     settle(world, policy, stop)
     world.agent = replace(world.agent, bound=None)
     settle(world, policy, stop)
@@ -354,6 +408,9 @@ def test_every_story_ends_and_leaves_nothing_behind(story: str, stop: int | None
     elif story == "bound again":
         world.agent = replace(world.agent, bound=("spoke-ns", "spoke"))
         expected = State.INSTALLED
+    elif story == "deleted":
+        world.agent = replace(world.agent, deleted=True)
+        expected = State.RECLAIMING
     elif story == "silent":
         world.now += 3600
     elif story == "download fails":
@@ -367,15 +424,47 @@ def test_every_story_ends_and_leaves_nothing_behind(story: str, stop: int | None
         elif story == "never comes back":
             world.now += 1800
         else:
-            world.node = replace(NODE, ready=False)
+            assert world.node is not None
+            world.node = replace(world.node, ready=False)
             world.agent = replace(world.agent, registration=stage_key(world.agent.state, world.agent.stage))
             expected = State.DISCOVERING
     settle(world, policy, stop)
     assert (world.agent.state, world.deployed) == (expected, False)
     assert (world.agent.previous is None) == (expected is State.DISCOVERING)
     assert (world.node is None) == (remove_node and expected is State.DISCOVERING)
+    assert world.node is None or not world.node.held
+    assert not world.agent.cancelled
+    assert not world.agent.kept
     # The second look writes nothing.
     assert not any(world.act(action) for action in decide(world.seen(), policy, world.now).actions)
+
+
+@pytest.mark.parametrize(
+    ("state", "transition"),
+    [
+        (emptying.State.DEADLINE_PASSED, ("ReclaimFailed", "DrainFailed")),
+        (emptying.State.REFUSED, ("ReclaimFailed", "DrainFailed")),
+    ],
+)
+def test_a_node_that_cannot_be_emptied_is_not_restarted(state: emptying.State, transition: tuple[str, str]) -> None:
+    held = replace(NODE, held=True)
+    stuck = replace(spoke(node=known(held)), drain=emptying.Decision(state, (), "web-1 does not go.", None))
+    asked = replace(POLICY, drain=emptying.Policy())
+    assert entered(host(State.RECLAIMING, kept=True, spoke=stuck), asked) == transition
+    unknown = replace(stuck, drain=emptying.Decision(emptying.State.UNKNOWN, (), "The pods are not known.", None))
+    assert decide(host(State.RECLAIMING, kept=True, spoke=unknown), asked, NOW).actions == ()
+    assert decide(host(State.RECLAIMING, kept=True, spoke=replace(stuck, drain=None)), asked, NOW).actions == ()
+
+
+def test_cancelled_before_it_began_nothing_begins() -> None:
+    assert entered(host(cancelled=True)) == ("UnbindHost", "Cancelled")
+    heard = decide(host(State.PENDING, cancelled=True), POLICY, NOW)
+    assert heard.actions == (Uncancel(),)
+
+
+def test_a_retry_begins_without_what_the_last_attempt_left() -> None:
+    left = host(State.PENDING, retry="1", spoke=spoke(remains=known(frozenset({"daemonset"}))))
+    assert decide(left, POLICY, NOW).actions == (Withdraw(),)
 
 
 def test_a_failed_reclaim_is_tried_again_once_per_request() -> None:
@@ -385,6 +474,33 @@ def test_a_failed_reclaim_is_tried_again_once_per_request() -> None:
     world.answer(1, "NoSpace")
     settle(world, POLICY)
     assert (world.agent.state, world.deployed) == (State.PENDING, False)
+
+
+# -- what explain shows
+
+
+def outcomes(found: Host) -> list[tuple[str, str]]:
+    thought = Seen(found, decide(found, POLICY, NOW), NOW)
+    return [(one.name, one.outcome) for one in rules_of(thought, POLICY)]
+
+
+def test_every_rule_is_shown_until_one_does_not_hold() -> None:
+    assert outcomes(host()) == [(rule.name, "holds") for rule in RULES]
+    last = spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(1))
+    assert outcomes(host(spoke=last))[-1] == ("not the last control-plane node", "does not hold")
+    assert outcomes(host(spoke=spoke(node=GONE)))[-1] == ("the node is there", "unknown")
+    assert outcomes(host(previous=None))[-1] == ("the old cluster is known", "does not hold")
+
+
+def test_the_old_cluster_is_asked_only_where_a_decision_needs_it() -> None:
+    assert not asks(host(bound=("spoke-ns", "spoke")))
+    assert not asks(host(State.REBOOTING))
+    assert not asks(host(previous=None))
+    assert asks(host())
+    assert asks(host(bound=("spoke-ns", "spoke"), reason="Cancelled"))
+    assert asks(host(bound=("spoke-ns", "spoke"), kept=True))
+    assert asks(host(State.REBOOTING, deleted=True, kept=True))
+    assert all(asks(host(state)) for state in (State.RECLAIMING, State.PENDING, State.DISCOVERING))
 
 
 # -- the table

@@ -23,6 +23,7 @@ OPTIONAL = {
     "CA_FILE": "certificates to trust; without it the system's",
     "HOST_MOUNT": "where the host's root is mounted; without it as the hub says, at first /host",
     "EXPECTED_BOOT_ID": "the boot this reclaim began in",
+    "KERNEL_URL, INITRD_URL, ROOTFS_URL": "the boot artifacts, where a step does not name them",
     "ENTER_HOST": "words before a command of the host; nsenter into its init",
     "RETRY_SECONDS": "the first pause before another attempt; 1",
     "STAY": "true: wait to be ended when it is over, as a DaemonSet's pod should",
@@ -57,6 +58,7 @@ def main(arguments: list[str]) -> int:
 def _runner(stopping: threading.Event) -> Runner:
     given = os.environ
     pause = float(given.get("RETRY_SECONDS") or 1)
+    artifacts = {name.lower(): given[name] for name in ("KERNEL_URL", "INITRD_URL", "ROOTFS_URL") if given.get(name)}
     token = Path(given["TOKEN_FILE"])
     web = Web(given.get("CA_FILE", ""), pause, origin=given["HUB_URL"], secret=lambda: read_token(token))
     return Runner(
@@ -64,7 +66,7 @@ def _runner(stopping: threading.Event) -> Runner:
         web=web,
         executor=Executor(shlex.split(given["ENTER_HOST"]) if given.get("ENTER_HOST") else ENTER_HOST),
         hub=Hub(web, given["HUB_URL"], given["INFRA_ENV_ID"], given["HOST_ID"], given["TOKEN_FILE"]),
-        pod=steps.Pod(given["INFRA_ENV_ID"], given.get("EXPECTED_BOOT_ID", "")),
+        pod=steps.Pod(given["INFRA_ENV_ID"], given.get("EXPECTED_BOOT_ID", ""), artifacts),
         stopping=stopping,
         pause=pause,
         mount_given=bool(given.get("HOST_MOUNT")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hostler.agent import bootentry, options, secureboot
@@ -37,10 +37,12 @@ class Pod:
 
     infra_env: str
     expected_boot_id: str
+    artifacts: Mapping[str, str] = field(default_factory=dict)  # addresses for a step that names none
 
 
 def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapping[str, Any], say: Say) -> str:
     """Fetch kernel and initrd, write the entry, choose it, verify. Returns what was done, as JSON."""
+    arguments = {**pod.artifacts, **arguments}
     loader = detect(host)
     kernel, initrd = _wanted(loader, pod, arguments)
     words = options.words(

@@ -25,6 +25,7 @@ from hostler.cli import (
     metal,
     nodes,
     platform,
+    reclaim,
     run,
     say,
     stop,
@@ -65,6 +66,7 @@ app.add_typer(maintenance.app, name="maintenance")
 app.add_typer(install.app, name="install")
 app.add_typer(platform.app, name="platform")
 app.add_typer(join.app, name="join")
+app.add_typer(reclaim.app, name="reclaim")
 try:
     from hostler.cli import demo, sandbox
 except ModuleNotFoundError as missing:

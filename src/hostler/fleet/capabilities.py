@@ -89,6 +89,7 @@ CAPABILITIES: tuple[Capability, ...] = (
                 remedy="Only one of the two may own the Agents.",
             ),
         ),
+        built=True,
     ),
     Capability(
         "platform",

@@ -5,50 +5,51 @@ Nothing is begun, removed or forgotten on a fact that is not known; safe to repe
 
 from __future__ import annotations
 
+from hostler.drain.model import State as Emptying
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.reclaim import model
 from hostler.reclaim.model import (
+    IN_A_CLUSTER,
     UNBOUND,
+    UNDER_WAY,
     Action,
     Answered,
     Cluster,
     Decision,
     Deploy,
     Enter,
+    Evict,
     Forget,
+    Hold,
     Host,
+    Keep,
+    LetGo,
     Policy,
     Reason,
+    Release,
     Remember,
     RemoveNode,
     Say,
     SpokeNode,
     State,
     Transition,
+    Uncancel,
     Withdraw,
     stage_key,
     step_id,
 )
-from hostler.uuids import normalise, same_uuid
-
-
-class Refused(Exception):
-    """A reclaim is not possible; caught in this module only."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason, self.message = reason, message
-
-
-class NotKnown(Exception):
-    """A fact is missing; caught in this module only."""
+from hostler.reclaim.rules import NotKnown, Refused, may_reclaim
 
 
 def decide(host: Host, policy: Policy, now: Instant) -> Decision:
     """Move one host one step on its way back to discovery, or say why it stays."""
+    if host.deleted:
+        return _swept(host, "The Agent is deleted.", ()) if host.kept else Decision((), "The Agent is deleted.")
     if host.registration == stage_key(host.state, host.stage) and host.state in model.REGISTER.sources:
         return _enter(model.REGISTER, Reason.REGISTERED, "The host is in discovery again.")
+    if host.cancelled and (host.state not in (*IN_A_CLUSTER, *UNDER_WAY) or _in_its_cluster(host)):
+        return Decision((Uncancel(),), "The wish to cancel was heard; it does not stand against another attempt.")
     match host.state:
         case State.INSTALLED | State.ADDED:
             return _in_a_cluster(host, policy, now)
@@ -64,6 +65,10 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
             return Decision((), f"A host that is {host.state or 'without a state'} is not ours to return.")
 
 
+def _in_its_cluster(host: Host) -> bool:
+    return host.state in IN_A_CLUSTER and host.bound is not None
+
+
 def _in_a_cluster(host: Host, policy: Policy, now: Instant) -> Decision:
     if host.bound is not None:
         return _bound(host)
@@ -76,9 +81,10 @@ def _bound(host: Host) -> Decision:
     if not host.hostname:
         return Decision((), "It is in its cluster; its hostname is not known yet.")
     cluster = Cluster(host.bound[0], host.bound[1], host.hostname)
-    if host.previous == cluster and host.reason == Reason.CANCELLED:
+    again = host.previous == cluster and host.reason == Reason.CANCELLED
+    if again or host.kept:
         done = Say(Reason.REBOUND, "It was bound to its cluster again before it was restarted.")
-        return _swept(host, "It is in its cluster again.", (done,))
+        return _swept(host, "It is in its cluster again.", (done,) if again else ())
     if host.previous == cluster:
         return Decision((), "It is in its cluster.")
     return Decision((Remember(cluster),), f"It is in its cluster {cluster.namespace}/{cluster.name}, which is noted.")
@@ -93,7 +99,8 @@ def _unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Tra
     except NotKnown as unknown:
         since = host.waiting_since if host.waiting_since is not None else now
         if now - since >= policy.patience:
-            message = f"{unknown}; that was waited for {policy.patience / 60:.0f} minutes."
+            text = f"{unknown}; that was waited for {policy.patience / 60:.0f} minutes."
+            message = text[:1].upper() + text[1:]
             return _refuse(Reason.SPOKE_UNREACHABLE, message, stay)
         message = f"Whether the host can be returned to discovery is not known yet: {unknown}."
         return Decision((Say(Reason.DECIDING, message),), message, since + policy.patience)
@@ -105,70 +112,6 @@ def _refuse(reason: Reason, message: str, stay: Transition | None) -> Decision:
     if stay is not None:
         return _enter(stay, reason, message)
     return Decision((Say(reason, message),), message)
-
-
-def may_reclaim(host: Host, policy: Policy) -> SpokeNode:
-    """The node to put the agent on. Raises Refused with the first reason against it, NotKnown for a missing fact."""
-    if host.previous is None:
-        raise Refused(
-            Reason.PREVIOUS_CLUSTER_UNKNOWN,
-            "The Agent does not say which cluster it was in (status.deprovision_info); boot it into discovery by hand.",
-        )
-    if host.bare_metal_host:
-        raise Refused(Reason.BMC_MANAGED, f"BareMetalHost {host.bare_metal_host} boots this host.")
-    if not policy.hub_url:
-        raise Refused(Reason.HUB_NOT_CONFIGURED, "HUB_URL is not set, so an agent on the node could not reach the hub.")
-    where = f"{host.previous.namespace}/{host.previous.name}"
-    match host.spoke.kubeconfig:
-        case Unknown(why):
-            raise NotKnown(f"the kubeconfig of {where} cannot be read: {why}")
-        case Known(False):
-            raise Refused(Reason.NO_KUBECONFIG, f"ClusterDeployment {where} has no admin kubeconfig Secret.")
-    node = _node(host, where)
-    _check_control_plane(host, node, where)
-    match host.artifacts:
-        case Unknown(why):
-            raise NotKnown(f"the boot artifacts are not known: {why}")
-        case Known(None):
-            raise Refused(
-                Reason.ARTIFACTS_UNAVAILABLE, "The InfraEnv of this Agent has no boot artifacts in its status."
-            )
-    return node
-
-
-def _node(host: Host, where: str) -> SpokeNode:
-    assert host.previous is not None
-    match host.spoke.node:
-        case Unknown(why):
-            raise NotKnown(f"cluster {where} does not say whether node {host.previous.node} is there: {why}")
-        case Known(None):
-            raise Refused(Reason.NODE_NOT_FOUND, f"Cluster {where} has no node {host.previous.node}.")
-        case Known(SpokeNode() as node):
-            pass
-    known = normalise(host.system_uuid) and normalise(node.system_uuid)
-    if known and not same_uuid(host.system_uuid, node.system_uuid):
-        raise Refused(
-            Reason.ANOTHER_MACHINE,
-            f"Node {node.name} of {where} is another machine: its system UUID is {node.system_uuid}, the Agent's "
-            f"{host.system_uuid}.",
-        )
-    if node.managed_by:
-        raise Refused(Reason.MANAGED_BY_MACHINE_PROVIDER, f"Node {node.name} is managed by {node.managed_by}.")
-    return node
-
-
-def _check_control_plane(host: Host, node: SpokeNode, where: str) -> None:
-    if not node.control_plane or host.confirmed:
-        return
-    match host.spoke.control_planes:
-        case Unknown(why):
-            raise NotKnown(f"how many control-plane nodes {where} has is not known: {why}")
-        case Known(count) if count <= 1:
-            raise Refused(
-                Reason.LAST_CONTROL_PLANE,
-                f"Node {node.name} is the last control-plane node of {where}; the annotation "
-                "reclaim.hostler.dev/confirm=last-control-plane says that this is meant.",
-            )
 
 
 def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
@@ -184,14 +127,44 @@ def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
         return _enter(model.REBOOT, Reason.REBOOTING, "The discovery image is on the host; it is restarted into it.")
     if (late := _late(host, policy.reclaiming, now)) is not None:
         return late
+    # A request for another attempt is answered by there being one.
+    answered: tuple[Action, ...] = (Answered(host.retry),) if host.retry != host.retried else ()
     match host.spoke.node:
+        case Known(SpokeNode()) if not host.kept:
+            return Decision((Keep(), *answered), "The Agent is kept until nothing of it is left in its old cluster.")
         case Known(SpokeNode() as node):
-            return Decision((Deploy(node),), f"The agent on {node.name} is at work.", _until(host, policy.reclaiming))
+            if (emptied := _emptied(host, policy, node)) is not None:
+                return emptied
+            why = f"The agent on {node.name} is at work."
+            return Decision((Deploy(node), *answered), why, _until(host, policy.reclaiming))
         case Known(None):
             return _enter(model.FAIL, Reason.NODE_NOT_FOUND, "The node is gone from its cluster.")
         case Unknown(why):
-            return Decision((), f"The node is not known: {why}", _until(host, policy.reclaiming))
+            return Decision(answered, f"The node is not known: {why}", _until(host, policy.reclaiming))
     raise AssertionError("a fact is Known or Unknown")
+
+
+def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
+    """Empty the node first, where a setting asks for it; None: it is empty, or nobody wants that.
+
+    Once the agent is there it is not gone back on: the drain was over then.
+    """
+    if policy.drain is None or _remains(host):
+        return None
+    until = _until(host, policy.reclaiming)
+    if not node.held:
+        return Decision(
+            (Hold(node),), f"Node {node.name} is cordoned, to be emptied before the host is restarted.", until
+        )
+    drain = host.spoke.drain
+    if drain is None or drain.state is Emptying.UNKNOWN:
+        return Decision((), drain.why if drain is not None else f"The pods of {node.name} are not known.", until)
+    if drain.state is Emptying.DRAINED:
+        return None
+    if drain.over:
+        return _enter(model.FAIL, Reason.DRAIN_FAILED, drain.why)
+    wakes = [one for one in (drain.wake, until) if one is not None]
+    return Decision((Evict(drain.actions),) if drain.actions else (), drain.why, min(wakes, default=None))
 
 
 def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
@@ -201,16 +174,15 @@ def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
         return late
     wake = _until(host, policy.rebooting)
     too_late = " It is too late to cancel." if host.cancelled or host.bound is not None else ""
-    # The agent stays until the host has registered: only it can say that the host came back to its old system.
-    match host.spoke.node:
-        case Known(SpokeNode() as node):
-            return Decision((Deploy(node),), f"The host restarts into discovery.{too_late}", wake)
-        case _:
-            return Decision((), f"The host restarts into discovery.{too_late}", wake)
+    # The agent stays as it is until the host has registered: only it can say that the host came back to its old
+    # system, and it knows by the boot id in its pod spec.
+    return Decision((), f"The host restarts into discovery.{too_late}", wake)
 
 
 def _pending(host: Host, policy: Policy, now: Instant) -> Decision:
-    if host.retry and host.retry != host.retried and host.bound is None and host.previous is not None:
+    asked = host.retry and host.retry != host.retried and host.bound is None and host.previous is not None
+    # What the last attempt left goes first: its token may be old, and its agent has ended.
+    if asked and not _remains(host):
         again = _unbound(host, policy, now, model.RETRY, None)
         waits = any(isinstance(action, Say) and action.reason == Reason.DECIDING for action in again.actions)
         answered: tuple[Action, ...] = () if waits else (Answered(host.retry),)
@@ -221,7 +193,7 @@ def _pending(host: Host, policy: Policy, now: Instant) -> Decision:
 def _settled(host: Host, policy: Policy) -> Decision:
     """In discovery: whatever is left in the old cluster goes, then the note about it."""
     if host.previous is None:
-        return Decision((), "It is in discovery.")
+        return _swept(host, "It is in discovery.", ())
     last: tuple[Action, ...] = (Forget(),)
     if policy.remove_node:
         match host.spoke.node:
@@ -236,8 +208,9 @@ def _settled(host: Host, policy: Policy) -> Decision:
 
 def _swept(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
     """Take what is left of ours off the old cluster; `last` only when it is known that nothing is left."""
+    last = (*last, LetGo()) if host.kept else last
     if host.previous is None:
-        return Decision((), why)
+        return Decision(last, why)
     match host.spoke.kubeconfig, host.spoke.remains:
         case Known(False), _:
             return Decision(last, f"{why} Its old cluster cannot be reached any more: it has no kubeconfig.")
@@ -245,7 +218,14 @@ def _swept(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
             return Decision((), f"{why} What is left in its old cluster is not known: {unknown}")
         case _, Known(remains) if remains:
             return Decision((Withdraw(),), f"{why} What it left in its old cluster is removed.")
+    match host.spoke.node:
+        case Known(SpokeNode(held=True) as node):
+            return Decision((Release(node),), f"{why} Node {node.name} of its old cluster is released.")
     return Decision(last, why)
+
+
+def _remains(host: Host) -> bool:
+    return isinstance(host.spoke.remains, Known) and bool(host.spoke.remains.value)
 
 
 def _report(host: Host) -> model.Report | None:

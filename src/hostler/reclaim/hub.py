@@ -16,7 +16,9 @@ from pathlib import Path
 import msgspec
 import structlog
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
+from hostler.errors import Complaint, Exit
 from hostler.reclaim.board import Board, Trouble
 from hostler.reclaim.instructions import Registration, Reply
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
@@ -25,7 +27,8 @@ log = structlog.get_logger("hostler.hub")
 
 BASE = "/api/assisted-install/v2/infra-envs/{infra_env}"
 LARGEST_BODY = 64 * 1024
-AT_ONCE = 200
+# So many requests may be here at once, and so many of them may ask the API server: the others wait their turn.
+AT_ONCE, ASKING_AT_ONCE = 2000, 64
 DOWNLOADS_AT_ONCE = 64
 PATIENCE = 30.0
 # Per host: so many requests at once after a silence, then so many per second. A polling agent needs far fewer.
@@ -33,6 +36,7 @@ BURST, RATE = 20.0, 2.0
 HOSTS_REMEMBERED = 10_000
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 ARTIFACTS = ("kernel", "initrd", "rootfs")
+_NO_KEY = "This hub has no signing key yet; ask again."
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -53,33 +57,62 @@ class Rates:
         return left >= 1
 
 
+class _Download(web.FileResponse):
+    """A file; `told` hears when its sending begins (1) and ends (-1)."""
+
+    def __init__(self, place: Path, told: Callable[[int], None]) -> None:
+        super().__init__(place, headers={"Content-Type": "application/octet-stream"})
+        self._told = told
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        self._told(1)
+        try:
+            return await super().prepare(request)  # this sends it
+        finally:
+            self._told(-1)
+
+
 class Hub:
     """Routes of the step API. `artifacts` is a directory with one directory per InfraEnv's uid, or None."""
 
     def __init__(
         self,
         board: Board,
-        keys: Keys,
+        keys: Callable[[], Keys | None],
         *,
         url: str = "",
         artifacts: Path | None = None,
         clock: Callable[[], float] = time.time,
+        answered: Callable[[str, int], None] = lambda call, status: None,
     ) -> None:
-        """`url` is how hosts reach us: HUB_URL."""
+        """`url` is how hosts reach us: HUB_URL. `answered` is told of each answer: the call and the status."""
         self._board, self._keys, self._artifacts, self._clock = board, keys, artifacts, clock
+        self._tell = answered
         self._url = url.rstrip("/")
         self._rates = Rates()
         self._at_once = 0
+        self._asking = asyncio.Semaphore(ASKING_AT_ONCE)
         self._downloads = 0
 
     def application(self) -> web.Application:
-        app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._limited])
+        app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._counted, self._limited])
         path = f"{BASE}/hosts/{{host}}/instructions"
         app.router.add_get(path, self._instructions, allow_head=False)
         app.router.add_post(path, self._answered)
         app.router.add_post(f"{BASE}/hosts", self._registered)
         app.router.add_get(f"{BASE}/boot-artifacts/{{artifact}}", self._artifact)
         return app
+
+    @web.middleware
+    async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        call = _call(request)
+        try:
+            answer = await handler(request)
+        except web.HTTPException as answered:
+            self._tell(call, answered.status)
+            raise
+        self._tell(call, answer.status)
+        return answer
 
     @web.middleware
     async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -100,7 +133,8 @@ class Hub:
         claims = self._allowed(request, Opens.HOST, request.match_info["host"])
         if isinstance(claims, web.Response):
             return claims
-        found = await self._board.ask(claims, self._served(claims.infra_env))
+        async with self._asking:
+            found = await self._board.ask(claims, self.served(claims.infra_env))
         return _trouble(found) if isinstance(found, Trouble) else _json(found)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
@@ -111,7 +145,8 @@ class Hub:
             reply = msgspec.json.decode(await request.read(), type=Reply)
         except msgspec.DecodeError as error:
             return _no(400, f"The answer cannot be read: {error}")
-        trouble = await self._board.answer(claims, reply)
+        async with self._asking:
+            trouble = await self._board.answer(claims, reply)
         return _trouble(trouble) if trouble is not None else web.Response(status=204)
 
     async def _registered(self, request: web.Request) -> web.StreamResponse:
@@ -124,7 +159,8 @@ class Hub:
             return _no(400, f"The registration cannot be read: {error}")
         if not _NAME.fullmatch(given.host_id):
             return _no(400, "host_id is no name an object can have.")
-        trouble = await self._board.register(claims, given.host_id)
+        async with self._asking:
+            trouble = await self._board.register(claims, given.host_id)
         if trouble is not None:
             return _trouble(trouble)
         return _json({"id": given.host_id, "infra_env_id": claims.infra_env}, status=201)
@@ -138,7 +174,10 @@ class Hub:
         if name not in ARTIFACTS or not _NAME.fullmatch(infra_env):
             return _no(404, "There is no such artifact.")
         token = request.headers.get("X-Secret-Key", "")
-        claims = self._keys.check_infra_env(token, infra_env, self._clock())
+        keys = self._keys()
+        if keys is None:
+            return _no(503, _NO_KEY, retry=10)
+        claims = keys.check_infra_env(token, infra_env, self._clock())
         if isinstance(claims, Denied) and name == "initrd":
             return _no(claims.status, claims.why)
         place = self._place(infra_env, name)
@@ -149,13 +188,10 @@ class Hub:
             return web.Response(status=307, headers={"Location": elsewhere})
         if self._downloads >= DOWNLOADS_AT_ONCE:
             return _no(503, "Too many downloads at once; ask again.", retry=10)
-        self._downloads += 1
-        try:
-            answer = web.FileResponse(place, headers={"Content-Type": "application/octet-stream"})
-            await answer.prepare(request)  # this sends it
-            return answer
-        finally:
-            self._downloads -= 1
+        return _Download(place, self._downloading)
+
+    def _downloading(self, more: int) -> None:
+        self._downloads += more
 
     def _place(self, infra_env: str, name: str) -> Path | None:
         if self._artifacts is None:
@@ -163,15 +199,22 @@ class Hub:
         place = self._artifacts / infra_env / name
         return place if place.is_file() else None
 
-    def _served(self, infra_env: str) -> dict[str, str]:
-        """Addresses of the artifacts we have ourselves."""
+    def served(self, infra_env: str) -> dict[str, str]:
+        """Addresses of the artifacts we have ourselves, and the hashes written beside them (`kernel.sha256`)."""
         here = f"{self._url}{BASE.format(infra_env=infra_env)}/boot-artifacts"
-        return {name: f"{here}/{name}" for name in ARTIFACTS if self._place(infra_env, name) is not None}
+        found = {name: f"{here}/{name}" for name in ARTIFACTS if self._place(infra_env, name) is not None}
+        for name in list(found):
+            if (place := self._place(infra_env, f"{name}.sha256")) is not None:
+                found[f"{name}_sha256"] = place.read_text().partition(" ")[0].strip()
+        return found
 
     def _allowed(self, request: web.Request, opens: Opens, host: str) -> Claims | web.Response:
         """Whoever holds the right token for this very path, and does not ask too often."""
         token = request.headers.get("X-Secret-Key", "")
-        claims = self._keys.check(token, opens, request.match_info["infra_env"], host, self._clock())
+        keys = self._keys()
+        if keys is None:
+            return _no(503, _NO_KEY, retry=10)
+        claims = keys.check(token, opens, request.match_info["infra_env"], host, self._clock())
         if isinstance(claims, Denied):
             log.info("refused", why=claims.why, path=request.path, remote=request.remote)
             return _no(claims.status, claims.why)
@@ -203,20 +246,31 @@ class Listener:
         self._runner = web.AppRunner(self._hub.application(), access_log=None, keepalive_timeout=75)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._context, shutdown_timeout=5)
-        await site.start()
+        try:
+            await site.start()
+        except OSError as error:
+            raise Complaint(
+                f"The hub cannot listen on {self._host or '*'}:{self._port}: {error.strerror or error}.",
+                hint="Set HOSTLER_HUB_ADDRESS to a free address, or stop what uses this one.",
+                code=Exit.SETTING,
+            ) from error
 
     def renew(self) -> None:
         """Read the certificate again if its files changed; a pair that does not fit is left for the next time."""
         if self._context is None:
             return
-        seen = (Path(self._certificate).stat().st_mtime, Path(self._key).stat().st_mtime)
-        if seen == self._seen:
-            return
         try:
+            seen = (Path(self._certificate).stat().st_mtime, Path(self._key).stat().st_mtime)
+            if seen == self._seen:
+                return
             self._context.load_cert_chain(self._certificate, self._key)
-        except ssl.SSLError as error:
+        except (OSError, ssl.SSLError) as error:
             if self._seen == (0.0, 0.0):
-                raise
+                raise Complaint(
+                    f"The hub's certificate {self._certificate} cannot be used with key {self._key}: {error}.",
+                    hint="Set HOSTLER_HUB_CERTIFICATE and HOSTLER_HUB_KEY to PEM files that belong together.",
+                    code=Exit.SETTING,
+                ) from error
             log.warning("the new certificate is not used", error=str(error))
             return
         self._seen = seen
@@ -224,6 +278,15 @@ class Listener:
     async def stop(self) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
+
+
+def _call(request: web.Request) -> str:
+    """A word for the metric, of a few."""
+    if "artifact" in request.match_info:
+        return "artifact"
+    if "host" in request.match_info:
+        return "instructions" if request.method == "GET" else "answer"
+    return "registration" if "infra_env" in request.match_info else "other"
 
 
 def _json(body: object, status: int = 200) -> web.Response:

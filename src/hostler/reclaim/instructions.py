@@ -54,19 +54,21 @@ def instructions(
 ) -> dict[str, Any]:
     """The answer to an agent that asks what to do: one step of its stage, or nothing and the end.
 
-    `served` are the artifacts this hub has itself, by name; for others the InfraEnv's own addresses are given.
+    `served` are the artifacts this hub has itself, by name; for others the InfraEnv's own addresses are given. Beside
+    them may stand their hashes, as `kernel_sha256` and `initrd_sha256`.
     """
     state = agent.status.debug_info.state
     if state == State.RECLAIMING:
-        found = artifacts_of(infra_env)
+        found = artifacts_of(infra_env, served)
         if found is None:  # taken away meanwhile: ask again, the stage's time is bounded
             return {"next_instruction_seconds": 60, "post_step_action": "continue", "instructions": []}
         arguments: dict[str, Any] = {
-            "kernel_url": (served or {}).get("kernel", found.kernel),
-            "initrd_url": (served or {}).get("initrd", found.initrd),
-            "rootfs_url": (served or {}).get("rootfs", found.rootfs),
+            "kernel_url": found.kernel,
+            "initrd_url": found.initrd,
+            "rootfs_url": found.rootfs,
             "host_fs_mount_dir": mount,
         }
+        arguments |= {name: value for name, value in (served or {}).items() if name.endswith("_sha256")}
         kernel_arguments = infra_env.spec.kernel_arguments
         if kernel_arguments:
             arguments["kernel_arguments"] = [

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hostler.drain import model as emptying
 from hostler.host.facts import Fact, Unknown
 from hostler.instant import Instant
 
@@ -68,6 +69,7 @@ class Reason(StrEnum):
     LAST_CONTROL_PLANE = "LastControlPlane"
     ARTIFACTS_UNAVAILABLE = "ArtifactsUnavailable"
     HUB_NOT_CONFIGURED = "HubNotConfigured"
+    DRAIN_FAILED = "DrainFailed"
     DECIDING = "Deciding"
     RECLAIMING = "Reclaiming"
     REBOOTING = "Rebooting"
@@ -98,6 +100,8 @@ class SpokeNode:
     control_plane: bool
     managed_by: str  # who else manages this machine, in words; empty where nobody does
     ready: bool
+    hostname_label: str = ""  # its label kubernetes.io/hostname, which need not be its name
+    held: bool = False  # cordoned by us, to be emptied
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,7 @@ class Spoke:
     node: Fact[SpokeNode | None]
     control_planes: Fact[int]  # how many control-plane nodes it has
     remains: Fact[frozenset[str]]  # objects of ours for this host
+    drain: emptying.Decision | None = None  # how emptying the node stands; None where it was not looked at
 
 
 def _unknown() -> Unknown:
@@ -147,6 +152,8 @@ class Host:
     bare_metal_host: str = ""
     confirmed: bool = False  # the owner said yes to reclaiming the last control-plane node
     cancelled: bool = False
+    deleted: bool = False  # somebody deleted the Agent; it stays until nothing of it is left in the old cluster
+    kept: bool = False  # our finalizer is on it
     retry: str = ""  # asked for again: a word that differs each time
     retried: str = ""  # the last such word that was answered
     registration: str = ""  # the stage (see `stage_key`) during which the discovery system registered
@@ -160,10 +167,12 @@ class Host:
 @dataclass(frozen=True, slots=True)
 class Policy:
     hub_url: str
+    image: str = ""  # of the agent; empty where nobody knows it
     reclaiming: float = 3600.0
     rebooting: float = 1800.0
     patience: float = 600.0  # how long a cluster may be silent before its host is left to people
     remove_node: bool = False
+    drain: emptying.Policy | None = None  # empty the node first, this way
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +201,38 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """Put the agent on the node, and whatever it needs; repeated until it is all there."""
+    """Put the agent on the node, and whatever it needs; repeated until it is all there.
+
+    Only before the reboot: the pod spec has the boot id this began in, and must not learn another one afterwards.
+    """
 
     node: SpokeNode
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Take everything of ours for this host off the old cluster."""
+    """Take everything of ours for this host off the old cluster; repeated until it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Cordon the node in our name, to empty it."""
+
+    node: SpokeNode
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """End our hold; the node is schedulable again unless somebody else has it cordoned."""
+
+    node: SpokeNode
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Ask for these evictions, and do not wait for them."""
+
+    pods: tuple[emptying.Evict, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +254,25 @@ class Answered:
     request: str
 
 
-Action = Remember | Enter | Say | Deploy | Withdraw | RemoveNode | Forget | Answered
+@dataclass(frozen=True, slots=True)
+class Uncancel:
+    """Take the wish to cancel off the Agent: it was heard, and must not meet the next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Put our finalizer on the Agent, before anything is put into the old cluster: a deletion waits for its removal."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Take our finalizer off again."""
+
+
+Action = (
+    Remember | Enter | Say | Keep | Hold | Evict | Deploy | Withdraw | Release | RemoveNode | Forget | LetGo | Answered
+    | Uncancel
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

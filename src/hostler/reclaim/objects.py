@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ CONFIRM, CONFIRMED = f"{OURS}/confirm", "last-control-plane"
 CANCEL = f"{OURS}/cancel"
 RETRY, RETRIED = f"{OURS}/retry", f"{OURS}/retried"
 RECLAIMED = "Reclaimed"
+FINALIZER = f"{OURS}/old-cluster"
 
 
 class Named(Record, frozen=True):
@@ -53,8 +55,13 @@ class Deprovision(Record, frozen=True, rename=None):
     node_name: str = ""
 
 
+class SystemVendor(Record, frozen=True):
+    serial_number: str = ""
+
+
 class Inventory(Record, frozen=True):
     hostname: str = ""
+    system_vendor: SystemVendor = SystemVendor()
 
 
 class Stage(Record, frozen=True):
@@ -133,11 +140,13 @@ class ReportNote(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-def artifacts_of(infra_env: InfraEnv) -> Artifacts | None:
-    found = infra_env.status.boot_artifacts
-    if found is None or not (found.kernel and found.initrd and found.rootfs):
-        return None
-    return Artifacts(found.kernel, found.initrd, found.rootfs)
+def artifacts_of(infra_env: InfraEnv, served: Mapping[str, str] | None = None) -> Artifacts | None:
+    """Where its boot artifacts are: those `served` by this hub itself, the others where the InfraEnv says."""
+    there, here = infra_env.status.boot_artifacts or BootArtifacts(), served or {}
+    found = Artifacts(
+        here.get("kernel", there.kernel), here.get("initrd", there.initrd), here.get("rootfs", there.rootfs)
+    )
+    return found if found.kernel and found.initrd and found.rootfs else None
 
 
 def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
@@ -156,9 +165,12 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
         bound=(bound.namespace or agent.metadata.namespace, bound.name) if bound is not None and bound.name else None,
         previous=_previous(status.deprovision_info),
         hostname=agent.spec.hostname or status.inventory.hostname,
+        system_uuid=_system_uuid(status.inventory.system_vendor.serial_number),
         bare_metal_host=agent.metadata.labels.get(BMH_LABEL, ""),
         confirmed=notes.get(CONFIRM) == CONFIRMED,
         cancelled=bool(notes.get(CANCEL)),
+        deleted=bool(agent.metadata.deletion_timestamp),
+        kept=FINALIZER in agent.metadata.finalizers,
         retry=notes.get(RETRY, ""),
         retried=notes.get(RETRIED, ""),
         registration=notes.get(REGISTRATION, ""),
@@ -167,6 +179,11 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
         reason=condition.reason if condition is not None else "",
         artifacts=Unknown("the InfraEnv was not read"),
     )
+
+
+def _system_uuid(serial: str) -> str:
+    """A VM of vSphere has its system UUID in its serial number; of other machines the Agent does not say it."""
+    return serial.removeprefix("VMware-") if serial.startswith("VMware-") else ""
 
 
 def _previous(found: Deprovision | None) -> Cluster | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostler.settings import foundation, ingress, join, maintenance, metal, platform
+from hostler.settings import foundation, ingress, join, maintenance, metal, platform, reclaim
 from hostler.settings.model import AnySetting, Rule
 
 SETTINGS: tuple[AnySetting, ...] = (
@@ -12,6 +12,7 @@ SETTINGS: tuple[AnySetting, ...] = (
     *metal.SETTINGS,
     *platform.SETTINGS,
     *join.SETTINGS,
+    *reclaim.SETTINGS,
 )
 RULES: tuple[Rule, ...] = (
     *foundation.RULES,
@@ -20,4 +21,5 @@ RULES: tuple[Rule, ...] = (
     *metal.RULES,
     *platform.RULES,
     *join.RULES,
+    *reclaim.RULES,
 )

@@ -1,0 +1,141 @@
+"""`hostler reclaim`: which hosts return to discovery, and beginning, cancelling and retrying it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hostler.cli import flags, join_boot, say
+from hostler.errors import Complaint, Exit
+from hostler.settings.foundation import NAMESPACE
+from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from hostler.kube.client import Client
+    from hostler.reclaim.objects import Agent
+
+app = typer.Typer(no_args_is_help=True, help="Return installed hosts without a BMC to discovery.")
+Name = Annotated[
+    str, typer.Argument(metavar="AGENT", help="NAMESPACE/NAME; a unique name or hostname does.", show_default=False)
+]
+Maybe = Annotated[str, typer.Argument(metavar="AGENT", help="Only this one.", show_default=False)]
+Within = Annotated[str, typer.Option("--in", metavar="NAMESPACE", help="Only the Agents of this namespace.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+
+
+@app.callback()
+def group() -> None:
+    """Return installed hosts without a BMC to discovery."""
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER)
+def status(
+    settings: Settings, agent: Maybe = "", within: Within = "", output: say.OutputFlag = say.Output.TABLE
+) -> None:
+    """Show hosts: state, since when, cluster, why it stands so, how far a download is."""
+    from hostler.cli.cluster import ask_cluster
+    from hostler.reclaim import look
+
+    async def find(client: Client) -> list[look.Line]:
+        if agent:
+            return [look.line_of(await look.find(client, agent))]
+        return await look.lines(client, within or None)
+
+    found = ask_cluster(settings, find)
+    if output is say.Output.JSON:
+        say.json(found)
+        return
+    if not found:
+        say.note("There is no Agent here.")
+        return
+    say.table(
+        ("agent", "hostname", "state", "since", "cluster", "reason", "progress", "message"),
+        [
+            (one.agent, one.hostname, one.state, one.since, one.cluster, one.reason, one.progress, one.message)
+            for one in found
+        ],
+    )
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER)
+def start(
+    settings: Settings,
+    agent: Name,
+    yes: Yes = False,
+    last_control_plane: Annotated[
+        bool, typer.Option("--last-control-plane", help="Also if its cluster has no other control-plane node.")
+    ] = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Take an installed host out of its cluster and restart it into discovery. Its disks are not wiped."""
+    from hostler.reclaim import look
+
+    def ask(found: Agent) -> None:
+        line = look.line_of(found)
+        say.note(f"{line.agent} ({line.hostname}) leaves {line.cluster}: its node is restarted into discovery.")
+        if not yes and not typer.confirm("Return it to discovery?", default=False, err=True):
+            raise Complaint(f"{line.agent} stays as it is.", code=Exit.REFUSED)
+
+    _wish(
+        settings, agent, lambda client, found: look.start(client, found, last_control_plane=last_control_plane), output,
+        ask,
+    )  # fmt: skip
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER)
+def cancel(settings: Settings, agent: Name, output: say.OutputFlag = say.Output.TABLE) -> None:
+    """Cancel before the host is restarted. It stays unbound, and its installed system goes on."""
+    from hostler.reclaim import look
+
+    _wish(settings, agent, look.cancel, output)
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER)
+def retry(settings: Settings, agent: Name, output: say.OutputFlag = say.Output.TABLE) -> None:
+    """Try once more, after a failure that was mended."""
+    from hostler.reclaim import look
+
+    _wish(settings, agent, look.retry, output)
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER)
+def token(
+    settings: Settings,
+    infra_env: Annotated[
+        str, typer.Argument(metavar="NAMESPACE/INFRAENV", help="Whose hosts register with it.", show_default=False)
+    ],
+    span: Annotated[str, typer.Option("--for", metavar="SPAN", help="How long it is good: 90m, 2h.")] = "24h",
+) -> None:
+    """Print a token with which discovery systems of an InfraEnv register. Whoever has it can do that."""
+    from hostler.cli.cluster import ask_cluster
+    from hostler.reclaim import look
+
+    seconds = join_boot.seconds_of(span)
+    say.text(ask_cluster(settings, lambda client: look.token(client, infra_env, settings[NAMESPACE], seconds)))
+
+
+def _wish(
+    settings: Settings,
+    name: str,
+    wish: Callable[[Client, Agent], Awaitable[str]],
+    output: say.Output,
+    ask: Callable[[Agent], None] = lambda agent: None,
+) -> None:
+    from hostler.cli.cluster import ask_cluster
+    from hostler.kube.records import key_of
+    from hostler.reclaim import look
+
+    found = ask_cluster(settings, lambda client: look.find(client, name))
+    ask(found)
+    said = ask_cluster(settings, lambda client: wish(client, found))
+    if output is say.Output.JSON:
+        say.json({"agent": key_of(found.metadata), "said": said})
+    else:
+        say.note(said)

@@ -1,0 +1,266 @@
+"""Looks at one Agent: observe, decide, act. What is done in the old cluster goes first, then one status patch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+from prometheus_client import Counter
+
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.instant import Instant
+from hostler.kube.client import Client
+from hostler.kube.errors import ApiError, NotFound, Unreachable
+from hostler.kube.events import EventType, Recorder
+from hostler.kube.kinds import SECRET
+from hostler.kube.metrics import Family, Metrics
+from hostler.kube.records import Secret
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.reclaim.decide import decide
+from hostler.reclaim.hands import Hands, NotYet, Occupied
+from hostler.reclaim.keyring import Keyring
+from hostler.reclaim.model import (
+    UNBOUND,
+    Action,
+    Artifacts,
+    Decision,
+    Deploy,
+    Enter,
+    Evict,
+    Hold,
+    Host,
+    Keep,
+    Policy,
+    Release,
+    RemoveNode,
+    Say,
+    Spoke,
+    State,
+    Withdraw,
+)
+from hostler.reclaim.objects import AGENT, INFRA_ENV_LABEL, Agent, InfraEnv, artifacts_of, host_of
+from hostler.reclaim.spoke import Order
+from hostler.reclaim.spokes import Open, Spokes, asks
+from hostler.reclaim.status import notes_patch, status_patch
+
+log = structlog.get_logger("hostler.reclaim")
+
+KEY = "signing key"  # no Agent has such a key: theirs are namespace/name
+NOT_READY = 1.0
+# Old clusters are asked, not watched. So often while something is under way there:
+SOON, UNKNOWN_AGAIN, AT_WORK = 1.0, 10.0, 30.0
+DRAINING = 5.0
+SLACK = 600.0  # a token outlives the stages it is for by so much
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was last thought of a host, for `explain`."""
+
+    host: Host
+    decision: Decision
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What agents are given."""
+
+    ca: str = ""  # certificates to trust, as PEM
+    served: Callable[[str], dict[str, str]] = lambda infra_env: {}  # artifacts the hub has itself
+
+
+class ReclaimKeeper:
+    """Reconciles Agents, and the one key of the hub's signing key."""
+
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        recorder: Recorder,
+        *,
+        agents: Watch[Agent],
+        infra_envs: Watch[InfraEnv],
+        spokes: Spokes,
+        keyring: Keyring,
+        policy: Callable[[], Policy | None],
+        terms: Terms,
+        metrics: Metrics,
+        clock: Callable[[], Instant] = time.time,
+    ) -> None:
+        """`policy` is None until it is known which image agents have."""
+        self.seen: dict[str, Seen] = {}
+        self.agents, self._infra_envs = agents, infra_envs
+        self._client, self._writer, self._recorder = client, writer, recorder
+        self._spokes, self._keyring, self._terms = spokes, keyring, terms
+        self.policy, self._clock = policy, clock
+        self._entered = Family(
+            Counter(
+                "hostler_reclaim_transitions", "Hosts that changed their state.", ("transition", "reason"),
+                registry=metrics.registry,
+            ),
+            2,
+        )  # fmt: skip
+
+    async def reconcile(self, key: str) -> float | None:
+        if key == KEY:
+            return await self._keyring.keep()
+        policy = self.policy()
+        if policy is None or not self.agents.store.synced:
+            return NOT_READY
+        agent = self.agents.store.get(key)
+        if agent is None:
+            gone = self.seen.pop(key, None)
+            if gone is not None:
+                self._spokes.forget(gone.host.uid)
+            return None
+        host = replace(host_of(agent), artifacts=self._artifacts(agent))
+        if host.previous is None or not asks(host):
+            return await self._pass(key, agent, host, policy, None)
+        async with self._spokes.open(host.previous) as spoke:
+            found: Spoke = await self._spokes.look(host, spoke, policy)
+            return await self._pass(key, agent, replace(host, spoke=found), policy, spoke)
+
+    async def _pass(self, key: str, agent: Agent, host: Host, policy: Policy, spoke: Open | None) -> float | None:
+        now = self._clock()
+        decision = decide(host, policy, now)
+        self.seen[key] = Seen(host, decision, now)
+        if spoke is not None and spoke.hands is not None and host.previous is not None:
+            try:
+                async with self._spokes.turn(host.previous):
+                    for action in decision.actions:
+                        await self._there(action, agent, host, policy, spoke.hands)
+            except NotYet:
+                return SOON
+            except Occupied as occupied:
+                decision = replace(decision, actions=(Say("Occupied", str(occupied)),))
+            except (ApiError, Unreachable) as error:
+                note = f"The old cluster did not take a change: {error}."
+                self._recorder.event(AGENT, agent.metadata, "Warning", "SpokeRefused", "Reclaim", note)
+                raise
+        await self._write(agent, decision, now)
+        return _again(host, decision, now)
+
+    # -- in the old cluster
+
+    async def _there(self, action: Action, agent: Agent, host: Host, policy: Policy, hands: Hands) -> None:
+        match action:
+            case Deploy():
+                await self._deploy(action, agent, host, policy, hands)
+            case Withdraw():
+                if await hands.withdraw(host.uid, gone=_no_kubelet(host)):
+                    note = "What this reclaim put into the old cluster was taken off it."
+                    self._recorder.event(AGENT, agent.metadata, "Normal", "Withdrawn", "Withdraw", note)
+            case Hold(node):
+                await hands.hold(node.name, f"its host {host.name} is returned to discovery")
+            case Release(node):
+                await hands.release(node.name)
+            case Evict(pods) if policy.drain is not None:
+                memory = await hands.evict(pods, self._spokes.memory(host), policy.drain)
+                self._spokes.remember(host, memory)
+            case RemoveNode(node):
+                await hands.remove_node(node)
+                note = f"Node {node.name} was deleted from its old cluster."
+                self._recorder.event(AGENT, agent.metadata, "Normal", "NodeRemoved", "RemoveNode", note)
+
+    async def _deploy(self, deploy: Deploy, agent: Agent, host: Host, policy: Policy, hands: Hands) -> None:
+        infra_env, keys = self._infra_env(agent), self._keyring.keys()
+        if infra_env is None or keys is None or not isinstance(host.artifacts, Known) or host.artifacts.value is None:
+            return  # taken away since it began; the stage's time is bounded
+        namespace = agent.metadata.namespace
+        order = Order(
+            host=host.name, host_uid=host.uid, node=deploy.node, infra_env=infra_env.metadata.uid,
+            artifacts=host.artifacts.value, hub_url=policy.hub_url, image=policy.image, key=self._keyring.name,
+            token=keys.for_host(
+                namespace, infra_env.metadata.uid, infra_env.metadata.name, host.name,
+                now=self._clock(), seconds=policy.reclaiming + policy.rebooting + SLACK,
+            ),
+            ca=self._terms.ca, pull_secret=await self._pull_secret(infra_env), proxy=infra_env.spec.proxy,
+            security_context_constraints=await hands.is_openshift(),
+        )  # fmt: skip
+        if await hands.deploy(order):
+            note = f"The agent is put on node {deploy.node.name} of the old cluster."
+            self._recorder.event(AGENT, agent.metadata, "Normal", "AgentDeployed", "Deploy", note)
+
+    async def _pull_secret(self, infra_env: InfraEnv) -> bytes:
+        reference = infra_env.spec.pull_secret_ref
+        if reference is None or not reference.name:
+            return b""
+        try:
+            secret = await self._client.get(SECRET, reference.name, infra_env.metadata.namespace, type=Secret)
+        except NotFound:
+            return b""  # the image may need none; if it does, the pod says so
+        return secret.data.get(".dockerconfigjson", b"")
+
+    # -- on the Agent
+
+    async def _write(self, agent: Agent, decision: Decision, now: Instant) -> None:
+        body = status_patch(agent, decision.actions, now)
+        if body is not None:
+            written = await self._patch(agent, body, decision.why, status=True)
+            self._tell(agent, decision.actions)
+            agent = written or agent
+        notes = notes_patch(agent, decision.actions)
+        if notes is not None:
+            await self._patch(agent, notes, decision.why)
+
+    async def _patch(self, agent: Agent, body: dict[str, Any], why: str, *, status: bool = False) -> Agent | None:
+        """With the version it was decided on as precondition: somebody else's change is looked at first."""
+        meta = agent.metadata
+        body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": meta.resource_version}}
+        written = await self._writer.patch(
+            AGENT, meta.name, body, meta.namespace, type=Agent, why=why, subresource="status" if status else None
+        )
+        if written is not None:
+            self.agents.store.overlay(written)
+        return written
+
+    def _tell(self, agent: Agent, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            match action:
+                case Enter(transition, reason, message):
+                    kind: EventType = "Warning" if transition.target == State.PENDING else "Normal"
+                    self._recorder.event(AGENT, agent.metadata, kind, reason, transition.name, message)
+                    self._entered.of(transition.name, reason).inc()
+                    log.info("host", agent=agent.metadata.name, transition=transition.name, reason=reason, why=message)
+                case Say(reason, message):
+                    self._recorder.event(AGENT, agent.metadata, "Normal", reason, "Reclaim", message)
+
+    # -- what is known here
+
+    def _infra_env(self, agent: Agent) -> InfraEnv | None:
+        name = agent.metadata.labels.get(INFRA_ENV_LABEL, "")
+        return self._infra_envs.store.get(f"{agent.metadata.namespace}/{name}")
+
+    def _artifacts(self, agent: Agent) -> Fact[Artifacts | None]:
+        if not self._infra_envs.store.synced:
+            return Unknown(self._infra_envs.problem or "InfraEnvs are still being read")
+        found = self._infra_env(agent)
+        if found is None:
+            return Known(None, self._clock())
+        return Known(artifacts_of(found, self._terms.served(found.metadata.uid)), self._clock())
+
+
+def _no_kubelet(host: Host) -> bool:
+    """Whether nobody runs the node's pods any more. An agent that does all the same is told by the hub to end."""
+    node = host.spoke.node
+    return host.state in UNBOUND or (isinstance(node, Known) and (node.value is None or not node.value.ready))
+
+
+def _again(host: Host, decision: Decision, now: Instant) -> float | None:
+    """In how many seconds to look again, if nothing of ours changes before."""
+    waits = [] if decision.wake is None else [decision.wake - now]
+    if any(isinstance(one, Keep | Withdraw | Release | Hold | Evict) for one in decision.actions):
+        waits.append(SOON)
+    if host.state == State.RECLAIMING:
+        drains = host.spoke.drain is not None
+        waits.append(DRAINING if drains else AT_WORK)
+    if asks(host) and (isinstance(host.spoke.node, Unknown) or isinstance(host.spoke.kubeconfig, Unknown)):
+        waits.append(UNKNOWN_AGAIN)
+    if host.state in UNBOUND and host.previous is not None:
+        waits.append(UNKNOWN_AGAIN)
+    return max(0.0, min(waits)) if waits else None

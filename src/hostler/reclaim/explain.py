@@ -1,0 +1,105 @@
+"""Why a host is returned to discovery, or is not: every rule with what it found, and what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
+from hostler.instant import Instant
+from hostler.kube.client import Gate
+from hostler.kube.records import key_of
+from hostler.reclaim import model
+from hostler.reclaim.controller import ReclaimKeeper, Seen
+from hostler.reclaim.model import Policy
+from hostler.reclaim.objects import PROGRESS, Agent
+from hostler.reclaim.rules import RULES, NotKnown, Refused
+from hostler.reclaim.spokes import asks
+
+_VERBS: dict[type[object], str] = {
+    model.Remember: "note its cluster on", model.Enter: "move", model.Say: "say so on", model.Hold: "hold the node of",
+    model.Evict: "empty the node of", model.Deploy: "put the agent on the node of",
+    model.Withdraw: "take the agent off the node of", model.Release: "release the node of",
+    model.RemoveNode: "delete the node of", model.Forget: "forget the cluster of",
+    model.Keep: "put a finalizer on", model.LetGo: "take the finalizer off",
+    model.Answered: "note the answer on", model.Uncancel: "note the answer on",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimExplainers:
+    """Explains `agent/NAMESPACE/NAME`; the name alone does where it is unique."""
+
+    keeper: ReclaimKeeper
+    gate: Gate
+    clock: Callable[[], Instant]
+
+    def register(self, registry: Registry) -> None:
+        registry.add(Explainer("agent", "reclaim", self.agent, self.agent))
+
+    def agent(self, name: str) -> Explanation | None:
+        store = self.keeper.agents.store
+        named = [key for one in store if name in ((key := key_of(one.metadata)), one.metadata.name)]
+        agent = store.get(named[0]) if len(named) == 1 else None
+        if agent is None:
+            return None
+        thought, policy = self.keeper.seen.get(named[0]), self.keeper.policy()
+        if thought is None or policy is None:
+            return Explanation("reclaim", "Nothing is decided yet: it is still being read.")
+        return Explanation(
+            "reclaim",
+            thought.decision.why,
+            tuple(rules_of(thought, policy)) if thought.host.state not in model.UNBOUND else (),
+            tuple(self._facts(agent, thought)),
+            self._actions(thought),
+        )
+
+    def _actions(self, thought: Seen) -> tuple[Action, ...]:
+        target, back = f"agent/{thought.host.name}", self.gate() or ""
+        return tuple(
+            Action(_VERBS[type(one)], target, _why(one, thought), held_back=back) for one in thought.decision.actions
+        )
+
+    def _facts(self, agent: Agent, thought: Seen) -> Iterator[FactSeen]:
+        host, now = thought.host, self.clock()
+        yield FactSeen("state", host.state or "none")
+        yield FactSeen("since", host.stage or "not said")
+        yield FactSeen("bound to", "/".join(host.bound) if host.bound is not None else "no cluster")
+        previous = host.previous
+        was = f"node {previous.node} of {previous.namespace}/{previous.name}" if previous is not None else "not known"
+        yield FactSeen("was", was)
+        if progress := agent.metadata.annotations.get(PROGRESS):
+            yield FactSeen("progress", progress)
+        if host.report is not None:
+            yield FactSeen("last answer", f"{host.report.exit_code} {host.report.reason} {host.report.message}".strip())
+        if asks(host):
+            yield seen("kubeconfig", host.spoke.kubeconfig, now)
+            yield seen("node", host.spoke.node, now)
+            yield seen("left in the old cluster", host.spoke.remains, now)
+        for one in agent.status.conditions:
+            if one.type in ("Reclaimed", "Bound"):
+                yield FactSeen(f"condition {one.type}", f"{one.status} ({one.reason}): {one.message}")
+
+
+def rules_of(thought: Seen, policy: Policy) -> Iterator[RuleSeen]:
+    """Every rule, until one does not hold: those after it rely on it."""
+    if not asks(thought.host) and thought.host.previous is not None:
+        return
+    for rule in RULES:
+        try:
+            yield RuleSeen(rule.name, "holds", rule.check(thought.host, policy))
+        except Refused as refused:
+            yield RuleSeen(rule.name, "does not hold", f"{refused.reason}: {refused.message}", decided=True)
+            return
+        except NotKnown as unknown:
+            yield RuleSeen(rule.name, "unknown", f"{str(unknown)[:1].upper()}{str(unknown)[1:]}", decided=True)
+            return
+
+
+def _why(action: model.Action, thought: Seen) -> str:
+    match action:
+        case model.Enter(transition, reason, _):
+            return f"to {transition.target} ({transition.name}, {reason})"
+        case model.Say(reason, message):
+            return f"{reason}: {message}"
+    return thought.decision.why

@@ -1,0 +1,234 @@
+"""Hands in the old cluster: look at the node, put the agent on it, take everything off again.
+
+Each call may be repeated at any point, and after any half of it. What another host needs is left alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from hostler.drain.executor import Executor
+from hostler.drain.model import Evict, Memory, Policy
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.host.holds import Change, Patch, Refusal, held_by, place, release
+from hostler.host.holds import Hold as Held
+from hostler.kube.client import FIELD_MANAGER, Client, How
+from hostler.kube.errors import ApiError, NotFound, Unreachable, WriteRefused
+from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, NODE, POD, SECRET, Kind
+from hostler.kube.records import Node, Object
+from hostler.kube.writer import Writer
+from hostler.reclaim.model import SpokeNode
+from hostler.reclaim.spoke import HOST_LABEL, MANAGED, NAMESPACE_NAME, PER_HOST, SHARED, Order, Thing, things
+
+MACHINES = ("machine.openshift.io/machine", "cluster.x-k8s.io/machine")
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+OWN_PROVIDER = "agent://"  # what a host installed by the assisted way has, if it has one
+HOLDER = "reclaim"
+CLUSTERS_OWN = "-ca.crt"  # what a cluster puts into every namespace
+BUILT_FOR = "reclaim.hostler.dev/built-for"
+
+
+class Occupied(Exception):
+    """What we would write is somebody else's: another host's objects, an unreadable hold. The sentence says which."""
+
+
+class NotYet(Exception):
+    """The last host's objects are still going; the next look will find room."""
+
+
+def spoke_node(node: Node) -> SpokeNode:
+    """A Node of the old cluster in our words."""
+    labels, notes = node.metadata.labels, node.metadata.annotations
+    return SpokeNode(
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        system_uuid=node.status.node_info.system_uuid,
+        boot_id=node.status.node_info.boot_id,
+        control_plane=any(role in labels for role in CONTROL_PLANE),
+        managed_by=_managed_by(notes, node.spec.provider_id),
+        ready=any(one.type == "Ready" and one.status == "True" for one in node.status.conditions),
+        hostname_label=labels.get("kubernetes.io/hostname", ""),
+        held=isinstance(held_by(node, HOLDER), Held),
+    )
+
+
+class Hands:
+    def __init__(self, client: Client, writer: Writer, clock: Callable[[], float] = time.time) -> None:
+        """`writer` writes to that cluster, behind the same gate as every other write of ours."""
+        self._client, self._writer, self._clock = client, writer, clock
+        self._deleted = 0
+
+    # -- looking
+
+    async def node(self, name: str) -> Fact[SpokeNode | None]:
+        try:
+            found = await self._client.get(NODE, name, type=Node)
+        except NotFound:
+            return Known(None, self._clock())
+        except (ApiError, Unreachable) as error:
+            return Unknown(str(error))
+        return Known(spoke_node(found), self._clock())
+
+    async def control_planes(self) -> Fact[int]:
+        try:
+            nodes = await self._client.list(NODE, type=Node)
+        except (ApiError, Unreachable) as error:
+            return Unknown(str(error))
+        return Known(sum(spoke_node(one).control_plane for one in nodes), self._clock())
+
+    async def remains(self, host_uid: str) -> Fact[frozenset[str]]:
+        """Objects of this host, and, where no other host needs them, those that hosts share."""
+        try:
+            own = await self._labelled(f"{HOST_LABEL}={host_uid}")
+            others = [key for key in await self._labelled(HOST_LABEL) if key not in own]
+            shared = {} if others else await self._shared()
+            pods = await self._pods(host_uid)
+        except (ApiError, Unreachable) as error:
+            return Unknown(str(error))
+        found = (*own, *shared, *((POD, one.metadata.name) for one in pods))
+        return Known(frozenset(f"{kind.plural}/{name}" for kind, name in found), self._clock())
+
+    async def is_openshift(self) -> bool:
+        """Whether privileged pods need a SecurityContextConstraint there."""
+        try:
+            await self._client.request("GET", "/apis/security.openshift.io/v1")
+        except NotFound:
+            return False
+        return True
+
+    # -- acting
+
+    async def deploy(self, order: Order) -> bool:
+        """Everything the agent needs is there after this; what is there for this boot already is not written again.
+
+        Whether anything was written.
+        """
+        wrote = False
+        why = f"host {order.host} is returned to discovery from node {order.node.name}"
+        for thing in things(order):
+            there = await self._there(thing)
+            if there is not None and there.metadata.deletion_timestamp:
+                raise NotYet(f"{thing.kind.kind} {thing.name} is still being deleted.")
+            built = f"{order.host_uid}/{order.node.boot_id}/{order.key}"
+            if there is not None:
+                owner = there.metadata.labels.get(HOST_LABEL, "")
+                if owner and owner != order.host_uid:
+                    raise Occupied(f"{thing.kind.kind} {thing.name} is there for another host.")
+                # A token is issued anew on every call: only a new boot of the node, or a new signing key, is a reason
+                # to write again.
+                if not owner or there.metadata.annotations.get(BUILT_FOR) == built:
+                    continue
+            body = {**thing.body, "metadata": {**thing.body["metadata"], "annotations": {BUILT_FOR: built}}}
+            await self._writer.patch(
+                thing.kind, thing.name, body, thing.namespace, type=Object, how=How.APPLY, why=why,
+                manager=FIELD_MANAGER, force=True,
+            )  # fmt: skip
+            wrote = True
+        return wrote
+
+    async def withdraw(self, host_uid: str, *, gone: bool) -> bool:
+        """Take off what is there of this host, and with the last host what hosts share; whether anything was written.
+
+        `gone`: no kubelet will confirm that the agent's pod has ended, so the pod is deleted without waiting for that.
+        Else the agent has its time to take its boot entry back, and the namespace, which would wait for it while no
+        other host could use it, goes with a later call.
+        """
+        why = "the reclaim has ended"
+        before = self._deleted
+        own = await self._labelled(f"{HOST_LABEL}={host_uid}")
+        for kind in reversed(PER_HOST):  # the agent first: its files are of use to it until it has ended
+            for (found, name), uid in own.items():
+                if found is kind:
+                    await self._delete(kind, name, uid, why)
+        pods = await self._pods(host_uid)
+        for pod in pods if gone else ():
+            await self._delete(POD, pod.metadata.name, pod.metadata.uid, why, grace_seconds=0)
+        if not any(key not in own for key in await self._labelled(HOST_LABEL)):
+            for (kind, name), uid in reversed((await self._shared()).items()):
+                if kind is not NAMESPACE or gone or not pods:
+                    await self._delete(kind, name, uid, why)
+        return self._deleted > before
+
+    async def hold(self, name: str, why: str) -> None:
+        """Cordon the node in our name."""
+        node = await self._client.get(NODE, name, type=Node)
+        await self._change(node, place(node, HOLDER, why, self._clock()))
+
+    async def release(self, name: str) -> None:
+        """End our hold on the node, if it is still there."""
+        try:
+            node = await self._client.get(NODE, name, type=Node)
+        except NotFound:
+            return
+        await self._change(node, release(node, HOLDER))
+
+    async def evict(self, pods: tuple[Evict, ...], memory: Memory, policy: Policy) -> Memory:
+        """Ask for evictions; the memory is for the next look."""
+        done = await Executor(self._writer, self._clock).perform(pods, memory, policy)
+        if done.stopped:
+            raise WriteRefused(done.stopped)
+        return done.memory
+
+    async def remove_node(self, node: SpokeNode) -> None:
+        await self._delete(NODE, node.name, node.uid, "its host is in discovery")
+
+    async def _change(self, node: Node, change: Change) -> None:
+        if isinstance(change, Refusal):
+            raise Occupied(change.why)
+        if isinstance(change, Patch):
+            await self._writer.patch(NODE, node.metadata.name, change.body, type=Node, why=change.why)
+
+    async def _there(self, thing: Thing) -> Object | None:
+        try:
+            return await self._client.get(thing.kind, thing.name, thing.namespace, type=Object)
+        except NotFound:
+            return None
+
+    async def _labelled(self, selector: str) -> dict[tuple[Kind, str], str]:
+        found: dict[tuple[Kind, str], str] = {}
+        for kind in (SECRET, CONFIG_MAP, DAEMON_SET):
+            for one in await self._client.list(kind, NAMESPACE_NAME, type=Object, labels=selector):
+                found[(kind, one.metadata.name)] = one.metadata.uid
+        return found
+
+    async def _shared(self) -> dict[tuple[Kind, str], str]:
+        """What hosts share and is ours by its label; a namespace somebody else made is not."""
+        found: dict[tuple[Kind, str], str] = {}
+        for kind, name in ((NAMESPACE, NAMESPACE_NAME), *SHARED):
+            if kind is NAMESPACE and await self._others_live_there():
+                continue
+            there = await self._there(Thing(kind, name, {}))
+            if there is None or there.metadata.deletion_timestamp:
+                continue
+            if MANAGED.items() <= there.metadata.labels.items():
+                found[(kind, name)] = there.metadata.uid
+        return found
+
+    async def _others_live_there(self) -> bool:
+        """Whether somebody uses our namespace for something of theirs: then it stays."""
+        for kind in (POD, CONFIG_MAP):
+            found = await self._client.list(kind, NAMESPACE_NAME, type=Object, labels=f"!{HOST_LABEL}")
+            if any(not one.metadata.name.endswith(CLUSTERS_OWN) for one in found):
+                return True
+        return False
+
+    async def _pods(self, host_uid: str) -> list[Object]:
+        return await self._client.list(POD, NAMESPACE_NAME, type=Object, labels=f"{HOST_LABEL}={host_uid}")
+
+    async def _delete(self, kind: Kind, name: str, uid: str, why: str, grace_seconds: int | None = None) -> None:
+        namespace = NAMESPACE_NAME if kind.namespaced else None
+        self._deleted += 1
+        try:
+            await self._writer.delete(kind, name, namespace, uid=uid, why=why, grace_seconds=grace_seconds)
+        except NotFound:
+            pass
+
+
+def _managed_by(notes: dict[str, str], provider: str) -> str:
+    for name in MACHINES:
+        if notes.get(name):
+            return f"Machine {notes[name]}"
+    if provider and not provider.startswith(OWN_PROVIDER):
+        return f"the provider of {provider}"
+    return ""

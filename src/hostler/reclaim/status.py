@@ -1,0 +1,124 @@
+"""What a decision writes on the Agent: one status patch, and one for its metadata. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from hostler.host.conditions import cut
+from hostler.instant import Instant, iso, parse
+from hostler.kube.records import Condition
+from hostler.reclaim.model import (
+    UNDER_WAY,
+    Action,
+    Answered,
+    Cluster,
+    Enter,
+    Forget,
+    Keep,
+    LetGo,
+    Reason,
+    Remember,
+    Say,
+    State,
+    Uncancel,
+)
+from hostler.reclaim.objects import CANCEL, FINALIZER, RECLAIMED, RETRIED, Agent
+
+BOUND = "Bound"
+_BOUND_REASONS = {
+    State.RECLAIMING: "Unbinding",
+    State.REBOOTING: "Unbinding",
+    State.PENDING: "UnbindingPendingUserAction",
+    State.DISCOVERING: "Unbound",
+}
+
+
+def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[str, Any] | None:
+    """The merge patch of the status; None where the Agent says all that already."""
+    status: dict[str, Any] = {}
+    conditions = list(agent.status.conditions)
+    for action in actions:
+        match action:
+            case Remember(cluster):
+                status["deprovision_info"] = _deprovision(cluster)
+                # It is about the last cluster; of this one there is nothing to say yet.
+                conditions = [one for one in conditions if one.type != RECLAIMED]
+            case Forget():
+                status["deprovision_info"] = None
+            case Enter(transition, reason, message):
+                stage = _later_than(agent.status.progress.stage_start_time, now)
+                status["debugInfo"] = {"state": str(transition.target), "stateInfo": cut(message)}
+                status["progress"] = {"stageStartTime": stage, "stageUpdateTime": stage}
+                conditions = _said(conditions, RECLAIMED, _status(transition.target, reason), reason, message, now)
+                conditions = _bound(conditions, transition.target, message, now)
+            case Say(reason, message):
+                conditions = _said(conditions, RECLAIMED, _status("", reason), reason, message, now)
+    if conditions != list(agent.status.conditions):
+        status["conditions"] = [_plain(one) for one in conditions]
+    return {"status": status} if status else None
+
+
+def notes_patch(agent: Agent, actions: Iterable[Action]) -> dict[str, Any] | None:
+    """The merge patch of annotations and finalizers; None where there is nothing to note."""
+    there, notes = agent.metadata.annotations, dict[str, str | None]()
+    finalizers = agent.metadata.finalizers
+    for action in actions:
+        match action:
+            case Answered(request) if there.get(RETRIED) != request:
+                notes[RETRIED] = request
+            case Uncancel() if CANCEL in there:
+                notes[CANCEL] = None
+            case Keep() if FINALIZER not in finalizers:
+                finalizers = (*finalizers, FINALIZER)
+            case LetGo():
+                finalizers = tuple(one for one in finalizers if one != FINALIZER)
+    changes: dict[str, Any] = {"annotations": notes} if notes else {}
+    if finalizers != agent.metadata.finalizers:
+        changes["finalizers"] = list(finalizers)
+    return {"metadata": changes} if changes else None
+
+
+def _deprovision(cluster: Cluster) -> dict[str, str]:
+    return {"cluster_namespace": cluster.namespace, "cluster_name": cluster.name, "node_name": cluster.node}
+
+
+def _later_than(stage: str, now: Instant) -> str:
+    """When a stage begins: never the moment another one of the same host began, by which steps are told apart."""
+    before = parse(stage)
+    return iso(now if before is None or iso(now) > iso(before) else before + 1)
+
+
+def _status(target: str, reason: str) -> str:
+    if target == State.DISCOVERING:
+        return "True"
+    return "Unknown" if reason == Reason.DECIDING else "False"
+
+
+def _bound(conditions: list[Condition], target: State, message: str, now: Instant) -> list[Condition]:
+    if target == State.INSTALLED:
+        return _said(conditions, BOUND, "True", "Bound", message, now)
+    words = message if target in (*UNDER_WAY, State.PENDING) else "The host is bound to no cluster."
+    return _said(conditions, BOUND, "False", _BOUND_REASONS[target], words, now)
+
+
+def _said(
+    conditions: list[Condition], kind: str, status: str, reason: str, message: str, now: Instant
+) -> list[Condition]:
+    """The conditions with this one in its place; its time changes with its status only."""
+    old = next((one for one in conditions if one.type == kind), None)
+    since = old.last_transition_time if old is not None and old.status == status else None
+    new = Condition(
+        type=kind, status=status, reason=reason, message=cut(message), last_transition_time=since or iso(now),
+        last_heartbeat_time=old.last_heartbeat_time if old is not None else None,
+    )  # fmt: skip
+    if old is None:
+        return [*conditions, new]
+    return [new if one is old else one for one in conditions]
+
+
+def _plain(condition: Condition) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(condition)
+    return {name: value for name, value in found.items() if value}

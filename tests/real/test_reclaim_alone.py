@@ -1,0 +1,138 @@
+"""Reclaim with settings of its own, and killed at every stage; here one API server plays hub and old cluster."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hostler.reclaim.spoke import NAMESPACE_NAME, name_for
+from hostler.sandbox import Sandbox
+from hostler.sandbox import http as sandbox_http
+from hostler.sandbox.load import create
+from tests.real.doors import Doors
+from tests.real.nursery import nursery
+from tests.real.reclaiming import Case, Make, Site, making, site, until
+from tests.real.test_maintenance_kill import Chain, _through
+
+
+@pytest.fixture
+def clusters(sandbox: Sandbox, namespace: str, tmp_path: Path) -> Iterator[Site]:
+    (tmp_path / "hub").mkdir()
+    with site(sandbox, sandbox, tmp_path / "hub", namespace) as made:
+        yield made
+
+
+@pytest.fixture
+def make(clusters: Site, namespace: str, tmp_path: Path) -> Iterator[Make]:
+    with making(clusters, namespace, tmp_path) as one:
+        yield one
+
+
+def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: Make, namespace: str) -> None:
+    api = clusters.there
+    case, kept = make(), make()
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    for one in (case, kept):
+        spec = {"nodeName": one.node, "containers": [{"name": "c", "image": "app:1"}]}
+        create(clusters.spoke, [{
+            "apiVersion": "v1", "kind": "Pod", "spec": spec,
+            "metadata": {"name": one.node, "namespace": namespace, "labels": {"app": one.node}},
+        }])  # fmt: skip
+    budget = {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept", "namespace": namespace},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": kept.node}}},
+    }  # fmt: skip
+    create(clusters.spoke, [budget])
+    flags = ("--reclaim-drain", "--reclaim-remove-node", "--drain-timeout-seconds", "15")
+    with clusters.running(*flags, name="draining"):
+        for one in (case, kept):
+            one.unbind()
+        until(case.daemon_set, "the agent comes when the node is empty")
+        assert api.get(f"{pods}/{case.node}") == {}
+        assert api.get(f"/api/v1/nodes/{case.node}")["spec"]["unschedulable"] is True
+        kept.reach("unbinding-pending-user-action", "DrainFailed")
+        until(lambda: not api.get(f"/api/v1/nodes/{kept.node}")["spec"].get("unschedulable"), "it is schedulable again")
+        assert api.get(f"{pods}/{kept.node}")["spec"]["nodeName"] == kept.node
+        case.start_agent()
+        case.reach("reclaiming-rebooting")
+        case.reboot()
+        assert case.register() == 201
+        case.reach("discovering-unbound")
+        time.sleep(1)
+        assert api.get(f"/api/v1/nodes/{case.node}"), "a node that says it is ready is not deleted"
+        clusters.spoke.node_power(case.node, "off")
+        until(lambda: not api.get(f"/api/v1/nodes/{case.node}"), "the node is deleted", 180)
+        until(lambda: "deprovision_info" not in case.agent()["status"], "forgotten")
+
+
+def test_the_operator_is_killed_after_every_stage(clusters: Site, make: Make, namespace: str) -> None:
+    """Each operator dies at once when the Agent has reached its next stage; the next one goes on."""
+    case = make()
+
+    def killed(step: Callable[[], object], name: str) -> None:
+        with clusters.running("--no-leader-election", name=name) as one:
+            step()
+            one.process.kill()
+            one.process.wait()
+
+    def to_reclaiming() -> None:
+        case.unbind()
+        case.reach("reclaiming")
+
+    def downloaded() -> None:
+        case.start_agent()
+        until(lambda: case.agent()["metadata"].get("annotations", {}).get("reclaim.hostler.dev/report"), "the report")
+
+    def registered() -> None:
+        case.reboot()
+        assert case.register() == 201
+
+    for number, step in enumerate((to_reclaiming, downloaded, registered)):
+        killed(step, f"killed-{number}")
+    with clusters.running("--no-leader-election", name="last"):
+        case.reach("discovering-unbound", "Registered")
+        until(lambda: not clusters.left(), "nothing is left")
+    assert case.scratch.commands.count("systemctl reboot") == 1
+    assert name_for(case.node) not in str(clusters.there.get(f"/apis/apps/v1/namespaces/{NAMESPACE_NAME}/daemonsets"))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_killed_after_every_write(clusters: Site, make: Make, namespace: str, tmp_path: Path) -> None:
+    """Every write, to the hub, to the old cluster, and of what a host reports, is the last of its operator, once."""
+    tls = sandbox_http.trust(clusters.hub.layout, "admin")
+    folder = tmp_path / "doors"
+    folder.mkdir()
+    with Doors(clusters.hub.server, tls, 1, folder).open() as doors, nursery() as born:
+        doors.killing = True
+        kubeconfig = _through(clusters.hub, doors.api_port, folder)
+        case = make(kubeconfig=kubeconfig.read_bytes())
+        chain = Chain(doors, born, kubeconfig, namespace, clusters.told)
+        try:
+            case.unbind()
+            case.reach("reclaiming")
+            case.start_agent()
+            until(lambda: case.state == "reclaiming-rebooting", "downloaded", 600)
+            case.reboot()
+            until(lambda: registered(case), "registered", 600)
+            until(lambda: case.state == "discovering-unbound", "in discovery", 600)
+            until(lambda: not clusters.left(), "nothing is left", 600)
+            until(lambda: "deprovision_info" not in case.agent()["status"], "forgotten", 600)
+            until(lambda: not case.agent()["metadata"].get("finalizers"), "let go", 600)
+        finally:
+            chain.stop()
+    assert case.scratch.commands.count("systemctl reboot") == 1
+    assert len(doors.stopped_at) > 15, doors.stopped_at
+    assert any(what.startswith("DELETE") for what in doors.stopped_at)
+
+
+def registered(case: Case) -> bool:
+    """A discovery system asks until it is heard; the hub may be dead just now."""
+    try:
+        return case.register() == 201
+    except (OSError, http.client.HTTPException):
+        return False

@@ -1,0 +1,160 @@
+"""What a reclaim puts into the old cluster: on the right node only, written once, gone without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+
+from hostler.host.facts import Known
+from hostler.kube.budget import WriteBudget
+from hostler.kube.client import Client
+from hostler.kube.config import load
+from hostler.kube.writer import Writer
+from hostler.reclaim.hands import Hands, Occupied
+from hostler.reclaim.model import Artifacts, SpokeNode
+from hostler.reclaim.objects import Proxy
+from hostler.reclaim.spoke import HOST_LABEL, NAMESPACE_NAME, Order, name_for
+from hostler.sandbox import Sandbox
+from tests.real.conftest import Eventually
+
+T = TypeVar("T")
+MakeNode = Callable[..., str]
+
+
+def ask(box: Sandbox, work: Callable[[Hands], Awaitable[T]]) -> T:
+    """One call of our hands in that cluster."""
+
+    async def run() -> T:
+        async with Client(load(str(box.kubeconfig), None), user_agent="reclaim-hands") as client:
+            writer = Writer(client, "reclaim", gate=lambda: None, budget=WriteBudget(50, 100))
+            return await work(Hands(client, writer))
+
+    return asyncio.run(run())
+
+
+def node_of(box: Sandbox, name: str) -> SpokeNode:
+    match ask(box, lambda hands: hands.node(name)):
+        case Known(SpokeNode() as node):
+            return node
+        case other:
+            raise AssertionError(other)
+
+
+def order_for(node: SpokeNode, host: str) -> Order:
+    return Order(
+        host=host, host_uid=f"uid-{host}", node=node, infra_env="ie", hub_url="https://hub", image="agent:1",
+        artifacts=Artifacts("http://k", "http://i", "http://r"), token="secret", ca="a certificate",
+        pull_secret=b'{"auths": {}}', proxy=Proxy(https_proxy="http://proxy:3128", no_proxy="localhost"),
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(sandbox: Sandbox) -> Iterator[None]:
+    yield
+    sandbox.kubectl("delete", "namespace", NAMESPACE_NAME, "--ignore-not-found", "--timeout=120s")
+
+
+def ours(box: Sandbox, *selector: str) -> list[dict[str, Any]]:
+    found = box.get("daemonsets,secrets,configmaps,serviceaccounts,roles,rolebindings", "-n", NAMESPACE_NAME, *selector)
+    items: list[dict[str, Any]] = found["items"]
+    return [one for one in items if one["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "hostler"]
+
+
+def pods(box: Sandbox) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = box.get("pods", "-n", NAMESPACE_NAME)["items"]
+    return found
+
+
+def test_the_agent_runs_on_its_node_only_and_leaves_no_trace(
+    sandbox: Sandbox, make_node: MakeNode, eventually: Eventually
+) -> None:
+    # Tainted, cordoned, with dots in its name: the agent goes there all the same.
+    name = make_node(f"worker.{os.urandom(3).hex()}.example")
+    sandbox.kubectl("cordon", name)
+    other = make_node()
+    node = node_of(sandbox, name)
+    order = order_for(node, "host-1")
+    ask(sandbox, lambda hands: hands.deploy(order))
+
+    def on_the_node() -> list[dict[str, Any]]:
+        return [one for one in pods(sandbox) if one["spec"].get("nodeName") and one["status"].get("phase") == "Running"]
+
+    (pod,) = eventually(on_the_node, 60, "the agent's pod")
+    assert pod["spec"]["nodeName"] == name
+    assert name_for(name) == f"{name.replace('.', '-')}-reclaim"
+    spec = pod["spec"]
+    assert (spec["hostPID"], spec["priorityClassName"]) == (True, "system-node-critical")
+    (container,) = spec["containers"]
+    assert container["securityContext"]["privileged"] is True
+    told = {one["name"]: one.get("value", "") for one in container["env"]}
+    assert told["EXPECTED_BOOT_ID"] == node.boot_id
+    assert (told["KERNEL_URL"], told["HTTPS_PROXY"]) == ("http://k", "http://proxy:3128")
+    assert "secret" not in json.dumps(spec).replace("secretName", "").replace("imagePullSecrets", "").replace(
+        '"secret":', ""
+    )
+    (daemon_set,) = [one for one in ours(sandbox) if one["kind"] == "DaemonSet"]
+    (owner,) = daemon_set["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Node", name, node.uid)
+
+    # The second look writes nothing, whatever new token it has.
+    before = {
+        one["metadata"]["uid"]: one["metadata"]["resourceVersion"]
+        for one in ours(sandbox)
+        if one["kind"] != "DaemonSet"
+    }
+    ask(sandbox, lambda hands: hands.deploy(replace(order, token="another")))
+    after = {
+        one["metadata"]["uid"]: one["metadata"]["resourceVersion"]
+        for one in ours(sandbox)
+        if one["kind"] != "DaemonSet"
+    }
+    assert before == after
+    generation = next(one for one in ours(sandbox) if one["kind"] == "DaemonSet")["metadata"]["generation"]
+    assert generation == daemon_set["metadata"]["generation"]
+
+    # Another host of the same cluster keeps what both need.
+    second = order_for(node_of(sandbox, other), "host-2")
+    ask(sandbox, lambda hands: hands.deploy(second))
+    ask(sandbox, lambda hands: hands.withdraw("uid-host-1", gone=True))
+    left = {one["metadata"]["labels"].get(HOST_LABEL, "shared") for one in ours(sandbox)}
+    assert left == {"uid-host-2", "shared"}
+    assert ask(sandbox, lambda hands: hands.remains("uid-host-1")).value == frozenset()  # type: ignore[union-attr]
+    ask(sandbox, lambda hands: hands.withdraw("uid-host-2", gone=True))
+    gone = eventually(
+        lambda: sandbox.kubectl("get", "namespace", NAMESPACE_NAME, "--ignore-not-found", "-o", "name") == "",
+        120,
+        "gone",
+    )
+    assert gone
+    assert ask(sandbox, lambda hands: hands.remains("uid-host-2")).value == frozenset()  # type: ignore[union-attr]
+
+
+def test_a_namespace_of_somebody_else_stays(sandbox: Sandbox, make_node: MakeNode) -> None:
+    sandbox.kubectl("create", "namespace", NAMESPACE_NAME)
+    sandbox.kubectl("label", "namespace", NAMESPACE_NAME, "pod-security.kubernetes.io/enforce=privileged")
+    sandbox.kubectl("create", "configmap", "theirs", "-n", NAMESPACE_NAME)
+    order = order_for(node_of(sandbox, make_node()), "host-3")
+    ask(sandbox, lambda hands: hands.deploy(order))
+    with pytest.raises(Occupied):
+        ask(sandbox, lambda hands: hands.deploy(replace(order, host_uid="uid-stranger")))
+    ask(sandbox, lambda hands: hands.withdraw("uid-host-3", gone=True))
+    assert ours(sandbox) == []
+    assert sandbox.get("configmap", "theirs", "-n", NAMESPACE_NAME)["metadata"]["name"] == "theirs"
+
+
+def test_the_node_in_our_words(sandbox: Sandbox, make_node: MakeNode) -> None:
+    plain = node_of(sandbox, make_node(provider_id=""))
+    assert (plain.managed_by, plain.control_plane, plain.ready) == ("", False, True)
+    assert node_of(sandbox, make_node(provider_id="agent://x")).managed_by == ""
+    assert node_of(sandbox, make_node(provider_id="aws:///x")).managed_by == "the provider of aws:///x"
+    machine = make_node(provider_id="", roles=["control-plane"])
+    sandbox.kubectl("annotate", "node", machine, "machine.openshift.io/machine=ns/m-1")
+    assert node_of(sandbox, machine).managed_by == "Machine ns/m-1"
+    assert node_of(sandbox, machine).control_plane
+    assert ask(sandbox, lambda hands: hands.node("no-such-node")).value is None  # type: ignore[union-attr]
