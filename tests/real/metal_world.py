@@ -21,6 +21,8 @@ from hostler.sandbox import http as sandbox_http
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import definitions_of, install_crds
 from hostler.sandbox.load import create
+from tests.real.conftest import Eventually
+from tests.real.operating import Running, operator
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "crds" / "metal3"
 INFRA = "infrastructure.cluster.x-k8s.io/v1beta2"
@@ -226,6 +228,20 @@ class World:
     def make_pool(self, name: str, spec: Json) -> None:
         create(self.box, [self._object("ipam.metal3.io/v1alpha1", "IPPool", name, {"namePrefix": name, **spec})])
 
+    def make_remediation(self, machine: str) -> None:
+        """As Cluster API's health check does it: from a template, with the name and as a thing of the Machine."""
+        template = {"template": {"spec": {"strategy": {"type": "Reboot", "retryLimit": 1, "timeoutSeconds": 100}}}}
+        if not self.api.get(self.metal("metal3remediationtemplates", "reboot")):
+            create(self.box, [self._object(INFRA, "Metal3RemediationTemplate", "reboot", template)])
+        spec = self.api.get(self.metal("metal3remediationtemplates", "reboot"))["spec"]["template"]["spec"]
+        uid = self.api.get(self.capi("machines", machine))["metadata"]["uid"]
+        owner = {"apiVersion": CAPI, "kind": "Machine", "name": machine, "uid": uid}
+        create(self.box, [self._object(INFRA, "Metal3Remediation", machine, spec, owner=owner)])
+
+    def is_node(self, machine: str, node: str) -> None:
+        """What Cluster API writes once it has found the node."""
+        self.api.patch(f"{self.capi('machines', machine)}/status", {"status": {"nodeRef": {"name": node}}})
+
     def make_deployment(self, name: str) -> None:
         reference = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3MachineTemplate", "name": name}
         template = {
@@ -244,6 +260,18 @@ class World:
         return base64.b64decode(data).decode()
 
     # -- looking
+
+    def remediation(self, name: str) -> Json:
+        return self.api.get(self.metal("metal3remediations", name))
+
+    def phase(self, name: str) -> str:
+        return str(self.remediation(name).get("status", {}).get("phase", ""))
+
+    def events(self, kind: str, name: str) -> set[str]:
+        """The reasons of the Events about one object."""
+        found = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
+        about = [one for one in found if (one["regarding"]["kind"], one["regarding"]["name"]) == (kind, name)]
+        return {one["reason"] for one in about}
 
     def host(self, name: str) -> Json:
         return self.api.get(self.hosts_path(name))
@@ -269,7 +297,7 @@ class World:
 
     def scrub(self) -> None:
         """Nothing of this namespace stays behind, whoever still runs."""
-        ours = ("machines", "clusters", "dataclaims", "datas", "datatemplates", "remediations")
+        ours = ("remediations", "remediationtemplates", "machines", "clusters", "dataclaims", "datas", "datatemplates")
         theirs = ("machines", "clusters", "machinedeployments")
         paths = [*(self.metal(f"metal3{plural}") for plural in ours), self.hosts_path()]
         for path in (*paths, *(self.capi(plural) for plural in theirs)):
@@ -286,6 +314,23 @@ def mac(number: int) -> str:
 
 def consumer(host: Json) -> str:
     return str((host["spec"].get("consumerRef") or {}).get("name", ""))
+
+
+@contextmanager
+def metal_operator(box: Sandbox, folder: Path, *flags: str) -> Iterator[Running]:
+    """The definitions, one host driver and one operator that leads."""
+    install(box)
+    name = f"metal-{os.urandom(4).hex()}"
+    box.kubectl("create", "namespace", name)
+    with driver(box, folder, deprovisioning=2), operator(box, folder, name, "--only", "metal", *flags) as started:
+        started.said("leading")
+        yield started
+    box.kubectl("delete", "namespace", name, "--wait=false")
+    uninstall(box)
+
+
+def available(world: World, eventually: Eventually, *names: str) -> None:
+    eventually(lambda: all(world.state(name) == "available" for name in names), 60, "the hosts are available")
 
 
 @contextmanager
@@ -319,4 +364,20 @@ def one_to_one(world: World, machines: Callable[[], list[Json]] | None = None) -
             continue
         assert name not in found, f"machine {name} has both {found[name]} and {host['metadata']['name']}"
         found[name] = host["metadata"]["name"]
+    return found
+
+
+def history(api: Api, path: str, since: str) -> list[Json]:
+    """Every change of these objects since then, in order, as the API server kept it."""
+    _, listed = api.call("GET", path)
+    found: list[Json] = []
+    tls_path = f"{path}?watch=1&resourceVersion={since}&timeoutSeconds=2"
+    connection = Api(api.box)
+    text = connection.raw(tls_path)
+    connection.close()
+    for line in text.splitlines():
+        event = json.loads(line)
+        if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
+            found.append(event["object"])
+    assert int(listed["metadata"]["resourceVersion"]) >= int(since)
     return found

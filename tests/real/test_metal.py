@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 
@@ -11,10 +10,9 @@ import pytest
 
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
-from tests.real.metal_world import World, driver, install, one_to_one, uninstall
-from tests.real.operating import Running, hostler, operator
+from tests.real.metal_world import World, available, metal_operator, one_to_one
+from tests.real.operating import Running, hostler
 
-FLAGS = ("--only", "metal", "--enable-bmh-name-based-preallocation")
 DEPLOYMENT = "cluster.x-k8s.io/deployment-name"
 REUSE = "infrastructure.cluster.x-k8s.io/node-reuse"
 PAUSED = "baremetalhost.metal3.io/paused"
@@ -23,15 +21,9 @@ PAUSED = "baremetalhost.metal3.io/paused"
 @pytest.fixture(scope="module")
 def running(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One operator and one host driver for the whole file."""
-    install(sandbox)
     folder = tmp_path_factory.mktemp("metal")
-    name = f"metal-{os.urandom(4).hex()}"
-    sandbox.kubectl("create", "namespace", name)
-    with driver(sandbox, folder, deprovisioning=2), operator(sandbox, folder, name, *FLAGS) as started:
-        started.said("leading")
+    with metal_operator(sandbox, folder, "--enable-bmh-name-based-preallocation") as started:
         yield started
-    sandbox.kubectl("delete", "namespace", name, "--wait=false")
-    uninstall(sandbox)
 
 
 @pytest.fixture
@@ -91,10 +83,6 @@ def test_a_waiting_machine_is_woken_by_a_freed_host(world: World, eventually: Ev
     assert "another consumer" in waits["message"]
     world.api.delete(world.metal("metal3machines", first))
     eventually(lambda: world.host_of(second) == "h1", 30, "the other has it now")
-
-
-def available(world: World, eventually: Eventually, *names: str) -> None:
-    eventually(lambda: all(world.state(name) == "available" for name in names), 60, "the hosts are available")
 
 
 def test_a_second_look_writes_nothing(world: World, sandbox: Sandbox, running: Running, eventually: Eventually) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -17,7 +16,7 @@ import pytest
 
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
-from tests.real.metal_world import Api, Json, World, consumer, install, one_to_one, uninstall
+from tests.real.metal_world import Api, World, consumer, history, install, one_to_one, uninstall
 from tests.real.operating import environment, kubeconfig_as
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,22 +112,6 @@ class Storm(threading.Thread):
             self._api.call("PATCH", self._world.metal("metal3machines", machine), change)
             time.sleep(0.01)
         self._api.close()
-
-
-def history(api: Api, path: str, since: str) -> list[Json]:
-    """Every change of these objects since then, in order, as the API server kept it."""
-    _, listed = api.call("GET", path)
-    found: list[Json] = []
-    tls_path = f"{path}?watch=1&resourceVersion={since}&timeoutSeconds=2"
-    connection = Api(api.box)
-    text = connection.raw(tls_path)
-    connection.close()
-    for line in text.splitlines():
-        event = json.loads(line)
-        if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
-            found.append(event["object"])
-    assert int(listed["metadata"]["resourceVersion"]) >= int(since)
-    return found
 
 
 def test_two_operators_two_hundred_machines_and_kills(

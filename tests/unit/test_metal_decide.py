@@ -240,12 +240,27 @@ def test_deletion_from_every_host_state(state: str) -> None:
     free = state in ("", "unmanaged", "registering", "inspecting", "ready", "available", "externally provisioned")
     if not free:
         assert decision.writes == ()
-        assert state in decision.why
+        assert "being emptied" in decision.why
         return
     label, back, finalizer = decision.writes
     assert label.kind.kind == "Secret"
     assert back.body == {"metadata": {"labels": {LABEL: None}, "ownerReferences": None}, "spec": {"consumerRef": None}}
     assert finalizer.kind.kind == "Metal3Machine"
+
+
+def test_a_host_on_which_nothing_is_yet_is_emptied_and_handed_back_in_one_patch() -> None:
+    claimed = host("available", mine=True, spec={"image": IMAGE, "userData": {"name": "x"}})
+    _, back, finalizer = decide_release(facts(host=claimed)).writes
+    assert back.body["spec"] == {"image": None, "userData": None, "online": False, "consumerRef": None}
+    assert back.version == "9", "and only if Baremetal Operator has not begun in this moment"
+    assert finalizer.body == {"metadata": {"finalizers": ["other"]}}
+
+
+def test_the_words_do_not_change_while_a_host_is_emptied() -> None:
+    words = [decide_release(facts(host=host(state, mine=True))).why for state in ("provisioned", "deprovisioning")]
+    assert words[0] == words[1]
+    paused = host("provisioned", mine=True, meta={"annotations": {names.PAUSED: "me"}, "labels": {LABEL: "c"}})
+    assert "paused by me" in decide_release(facts(host=paused)).why
 
 
 def test_powered_on_and_not_ours_to_deprovision() -> None:

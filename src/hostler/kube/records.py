@@ -95,7 +95,7 @@ class Taint(Record, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
-    time_added: str | None = None  # here because the list is written back whole: see `maintenance.words.taints`
+    time_added: str | None = None  # here because the list is written back whole: see `host.taints`
 
 
 class NodeSpec(Record, frozen=True):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from hostler.host.holds import MAINTENANCE, Nothing, Patch, Refusal, place, release
+from hostler.host.taints import out_of_service_patch
 from hostler.instant import Instant
-from hostler.kube.records import Node, Taint
-from hostler.maintenance.model import HOST, OUT_OF_SERVICE, SINCE, STATE, PatchNode, State, cleared, stamp
+from hostler.kube.records import Node
+from hostler.maintenance.model import HOST, SINCE, STATE, PatchNode, State, cleared, stamp
 
 
 def hold_why(host: str) -> str:
@@ -67,18 +67,4 @@ def noted(node: Node, annotations: Mapping[str, str | None], why: str, event: st
 
 
 def tainted(node: Node, on: bool, why: str) -> PatchNode:
-    """The list of taints is written whole: Kubernetes treats it as one value."""
-    kept = [_plain(one) for one in node.spec.taints if one.key != OUT_OF_SERVICE]
-    if on:
-        kept.append({"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"})
-    body = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": kept or None}}
-    return PatchNode(body, why, "OutOfService" if on else "OutOfServiceEnded")
-
-
-def _plain(taint: Taint) -> dict[str, Any]:
-    found = {"key": taint.key, "effect": taint.effect}
-    if taint.value:
-        found["value"] = taint.value
-    if taint.time_added:
-        found["timeAdded"] = taint.time_added
-    return found
+    return PatchNode(out_of_service_patch(node, on), why, "OutOfService" if on else "OutOfServiceEnded")

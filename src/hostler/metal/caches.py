@@ -24,6 +24,7 @@ from hostler.metal.model import (
     cluster_of,
 )
 from hostler.metal.names import INFRASTRUCTURE, METAL3_MACHINE, group_of
+from hostler.metal.remediation_model import Remediation
 
 
 def consumer_key(host: Host) -> str:
@@ -43,7 +44,12 @@ def _consumers(host: Host) -> Iterable[str]:
     return (found,) if (found := consumer_key(host)) else ()
 
 
-def _owner_machine(machine: Metal3Machine) -> Iterable[str]:
+def _held(host: Host) -> Iterable[str]:
+    """The annotations of remediations that keep it off."""
+    return tuple(name for name in host.metadata.annotations if name.startswith(names.REMEDIATION_POWER_OFF))
+
+
+def _owner_machine(machine: Metal3Machine | Remediation) -> Iterable[str]:
     return (found,) if (found := owner_key(machine.metadata, "Machine")) else ()
 
 
@@ -67,6 +73,7 @@ class Caches:
     capi_clusters: Watch[Cluster]
     machine_sets: Watch[Object]
     deployments: Watch[Object]
+    remediations: Watch[Remediation]
     secrets: Watch[Object]  # BMC secrets, without their content; Baremetal Operator labels them
 
     @classmethod
@@ -75,7 +82,9 @@ class Caches:
             return Watch(client, kind, record, metrics=metrics, indexes=indexes)
 
         return cls(
-            hosts=watch(names.HOST, Host, namespace=lambda one: (one.metadata.namespace,), consumer=_consumers),
+            hosts=watch(
+                names.HOST, Host, namespace=lambda one: (one.metadata.namespace,), consumer=_consumers, held=_held
+            ),
             machines=watch(
                 names.METAL3_MACHINE, Metal3Machine, owner=_owner_machine, template=_template, cluster=_cluster_label
             ),
@@ -85,12 +94,16 @@ class Caches:
             capi_clusters=watch(names.CLUSTER, Cluster),
             machine_sets=watch(names.MACHINE_SET, Object),
             deployments=watch(names.MACHINE_DEPLOYMENT, Object),
+            remediations=watch(
+                names.METAL3_REMEDIATION, Remediation, owner=_owner_machine, power=lambda one: (one.power_off,)
+            ),
             secrets=Watch(client, SECRET, Object, metrics=metrics, labels=names.BMC_SECRETS),
         )
 
     def all(self) -> Iterator[Watch[Any]]:
         yield from (self.hosts, self.machines, self.clusters, self.templates)
-        yield from (self.capi_machines, self.capi_clusters, self.machine_sets, self.deployments, self.secrets)
+        yield from (self.capi_machines, self.capi_clusters, self.machine_sets, self.deployments)
+        yield from (self.remediations, self.secrets)
 
     def unread(self) -> str:
         """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
@@ -110,6 +123,10 @@ class Caches:
                 (one for one in own if key_of(one.metadata) == named), min(own, key=lambda one: one.metadata.name)
             )
         return self.hosts.store.get(named) if named else None
+
+    def machine_of(self, owner: Machine) -> Metal3Machine | None:
+        """The Metal3Machine of a Machine."""
+        return next(iter(self.machines.store.by("owner", key_of(owner.metadata))), None)
 
     def facts(self, machine: Metal3Machine) -> Facts:
         owner = self.capi_machines.store.get(owner_key(machine.metadata, "Machine"))

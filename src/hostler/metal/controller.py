@@ -59,6 +59,7 @@ class MachineKeeper:
         self.caches, self.claims = caches, claims
         self._nodes, self._client, self._writer, self._recorder = nodes, client, writer, recorder
         self._data, self._fast_track, self._clock = data, fast_track, clock
+        self.secretless: dict[str, str] = {}  # a BMC secret that is missing -> the machine that says so
         self._claimed = Counter("hostler_metal_claims", "Hosts claimed.", registry=metrics.registry)
         self._waiting = Gauge("hostler_metal_waiting", "Machines that wait for a host.", registry=metrics.registry)
 
@@ -192,6 +193,7 @@ class MachineKeeper:
             await self._write(Write(SECRET, secret, host.metadata.namespace, body, why))
         except NotFound:
             where = f"{host.metadata.namespace}/{secret}"
+            self.secretless[where] = key_of(facts.machine.metadata)
             return replace(facts, secret_problem=f"The BMC secret {where} of host {host.metadata.name} does not exist.")
         return facts
 

@@ -5,25 +5,23 @@ Keys: `claim:NS/NAME`, `data:NS/NAME`, `template:NS/NAME`. What a machine sees o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from hostler.kube.client import Client
-from hostler.kube.errors import AlreadyExists, NotFound
+from hostler.kube.errors import AlreadyExists
 from hostler.kube.kinds import SECRET, Kind
-from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Object, key_of
-from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal import names
+from hostler.metal.addresses import Addresses
 from hostler.metal.caches import Caches, owner_key
-from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpAddressSpec, IpClaim, PoolRef
+from hostler.metal.data_caches import DataCaches, Indexes
+from hostler.metal.data_model import Data, DataClaim, DataTemplate
 from hostler.metal.decide import Facts, Rendered
-from hostler.metal.model import Host, Metal3Machine
-from hostler.metal.render import CannotRender, Context, pools_of, render_meta_data, render_network_data
+from hostler.metal.model import Metal3Machine
+from hostler.metal.render import CannotRender, Context, render_meta_data, render_network_data
+from hostler.metal.writes import delete, drop_finalizer, owner_reference
 
 log = structlog.get_logger("hostler.metal")
 
@@ -31,64 +29,14 @@ CLAIM, DATA, TEMPLATE = "claim:", "data:", "template:"
 LONGEST = 512  # of an error message, by the CRD
 
 
-def owner_datas(claim: IpClaim) -> list[str]:
-    """The Metal3Data an address was claimed for, as a key."""
-    name = next((one.name for one in claim.metadata.owner_references if one.kind == names.METAL3_DATA.kind), "")
-    return [names.key(claim.metadata.namespace, name)] if name else []
-
-
-@dataclass(frozen=True, slots=True)
-class DataCaches:
-    templates: Watch[DataTemplate]
-    claims: Watch[DataClaim]
-    datas: Watch[Data]
-    pools: Watch[Object]
-    ip_claims: Watch[IpClaim]
-    ip_addresses: Watch[IpAddress]
-    capi_claims: Watch[IpClaim]
-    capi_addresses: Watch[IpAddress]
-
-    @classmethod
-    def make(cls, client: Client, metrics: Metrics) -> DataCaches:
-        def watch(kind: Kind, record: Any, **indexes: Any) -> Watch[Any]:
-            return Watch(client, kind, record, metrics=metrics, indexes=indexes)
-
-        pools = Kind(names.METAL3_IPAM, "v1alpha1", "ippools", "IPPool", True)
-        return cls(
-            templates=watch(names.METAL3_DATA_TEMPLATE, DataTemplate),
-            claims=watch(
-                names.METAL3_DATA_CLAIM, DataClaim,
-                template=lambda one: (names.key(one.metadata.namespace, one.spec.template.name),),
-            ),
-            datas=watch(
-                names.METAL3_DATA, Data,
-                claim=lambda one: (names.key(one.metadata.namespace, one.spec.claim.name),),
-                template=lambda one: (names.key(one.metadata.namespace, one.spec.template.name),),
-            ),
-            pools=watch(pools, Object),
-            ip_claims=watch(names.METAL3_IP_CLAIM, IpClaim, data=owner_datas),
-            ip_addresses=watch(names.METAL3_IP_ADDRESS, IpAddress),
-            capi_claims=watch(names.IP_ADDRESS_CLAIM, IpClaim, data=owner_datas),
-            capi_addresses=watch(names.IP_ADDRESS, IpAddress),
-        )  # fmt: skip
-
-    def all(self) -> Iterator[Watch[Any]]:
-        yield from (self.templates, self.claims, self.datas, self.pools)
-        yield from (self.ip_claims, self.ip_addresses, self.capi_claims, self.capi_addresses)
-
-    def unread(self) -> str:
-        for watch in self.all():
-            if not watch.store.synced:
-                return watch.problem or f"{watch.kind.resource} are still being read"
-        return ""
-
-
 class DataDesk:
     """Reconciles data, and answers what a machine needs to know of its own."""
 
     def __init__(self, caches: Caches, data: DataCaches, writer: Writer, *, by_host_name: bool = False) -> None:
-        self._caches, self._data, self._writer, self._by_host_name = caches, data, writer, by_host_name
-        self._taken: set[tuple[str, int]] = set()  # template and index, while a Metal3Data is being made
+        self._caches, self._data, self._writer = caches, data, writer
+        self._addresses = Addresses(data, writer, by_host_name=by_host_name)
+        self._indexes = Indexes()
+        data.datas.store.listen(self._indexes.changed)
 
     # -- for machines
 
@@ -120,7 +68,7 @@ class DataDesk:
                 "name": meta.name, "namespace": meta.namespace,
                 "labels": {names.CLUSTER_NAME: facts.cluster_name},
                 "finalizers": [names.DATA_CLAIM_FINALIZER],
-                "ownerReferences": [_owner(names.METAL3_MACHINE, meta)],
+                "ownerReferences": [owner_reference(names.METAL3_MACHINE, meta)],
             },
             "spec": {"template": {"name": template.name, "namespace": meta.namespace}},
         }  # fmt: skip
@@ -137,7 +85,8 @@ class DataDesk:
         claim = self._data.claims.store.get(key_of(machine.metadata))
         if claim is None or claim.metadata.deletion_timestamp:
             return
-        await self._delete(names.METAL3_DATA_CLAIM, claim.metadata, f"Metal3Machine {machine.metadata.name} goes")
+        why = f"Metal3Machine {machine.metadata.name} goes"
+        await delete(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, why)
 
     # -- reconciling
 
@@ -171,18 +120,16 @@ class DataDesk:
     async def _give_index(self, claim: DataClaim, template: DataTemplate) -> Data | None:
         """The smallest index nobody has. The name of the Metal3Data is the lock: it can be made once."""
         where, namespace = key_of(template.metadata), claim.metadata.namespace
-        used = {one.spec.index for one in self._data.datas.store.by("template", where)}
-        used |= {index for name, index in self._taken if name == where}
-        index = next(number for number in range(len(used) + 1) if number not in used)
-        self._taken.add((where, index))
+        index, made = self._indexes.take(where), None
+        name = f"{template.metadata.name}-{index}"
         try:
             cluster = template.spec.cluster_name or claim.metadata.labels.get(names.CLUSTER_NAME, "")
             reference = {"name": template.metadata.name, "namespace": namespace}
             body = {
                 "metadata": {
-                    "name": f"{template.metadata.name}-{index}", "namespace": namespace,
+                    "name": name, "namespace": namespace,
                     "labels": {names.CLUSTER_NAME: cluster}, "finalizers": [names.DATA_FINALIZER],
-                    "ownerReferences": [_owner(names.METAL3_DATA_CLAIM, claim.metadata)],
+                    "ownerReferences": [owner_reference(names.METAL3_DATA_CLAIM, claim.metadata)],
                 },
                 "spec": {
                     "index": index, "template": reference,
@@ -195,7 +142,8 @@ class DataDesk:
                 self._data.datas.store.overlay(made)
             return made
         finally:
-            self._taken.discard((where, index))
+            if made is None and self._data.datas.store.get(names.key(namespace, name)) is None:
+                self._indexes.give_back(where, index)
 
     async def _claim_says(self, claim: DataClaim, error: str, rendered: str = "") -> None:
         status: dict[str, Any] = {}
@@ -215,9 +163,9 @@ class DataDesk:
         data = self._of_claim(key_of(claim.metadata))
         if data is not None:
             if not data.metadata.deletion_timestamp:
-                await self._delete(names.METAL3_DATA, data.metadata, f"its claim {claim.metadata.name} goes")
+                await delete(self._writer, names.METAL3_DATA, data.metadata, f"its claim {claim.metadata.name} goes")
             return
-        await self._drop_finalizer(names.METAL3_DATA_CLAIM, claim.metadata, names.DATA_CLAIM_FINALIZER)
+        await drop_finalizer(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, names.DATA_CLAIM_FINALIZER)
 
     # -- rendering
 
@@ -252,7 +200,7 @@ class DataDesk:
             await self._data_says(data, context)
             return
         try:
-            addresses = await self._addresses(data, template, context)
+            addresses = await self._addresses.all(data, template, context)
             if isinstance(addresses, str):
                 await self._data_says(data, addresses)
                 return
@@ -286,7 +234,7 @@ class DataDesk:
     async def _secret(self, data: Data, name: str, field: str, content: bytes) -> dict[str, str]:
         namespace = data.metadata.namespace
         labels = {names.CLUSTER_NAME: data.metadata.labels.get(names.CLUSTER_NAME, "")}
-        owners = [_owner(names.METAL3_DATA, data.metadata)]
+        owners = [owner_reference(names.METAL3_DATA, data.metadata)]
         body = {
             "metadata": {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": owners},
             "type": names.SECRET_TYPE,
@@ -302,71 +250,6 @@ class DataDesk:
             )
         return {"name": name, "namespace": namespace}
 
-    # -- addresses
-
-    def _claim_name(self, data: Data, pool: PoolRef, host: Host) -> str:
-        return f"{host.metadata.name if self._by_host_name and pool.metal3 else data.metadata.name}-{pool.name}"
-
-    async def _addresses(
-        self, data: Data, template: DataTemplate, context: Context
-    ) -> dict[PoolRef, IpAddressSpec] | str:
-        """The address of every pool; a sentence while one is missing. All claims are made before any is waited for."""
-        found: dict[PoolRef, IpAddressSpec] = {}
-        missing = ""
-        for pool in pools_of(template, context):
-            address = await self._address(data, pool, context)
-            if isinstance(address, str):
-                missing = missing or address
-            else:
-                found[pool] = address
-        return missing or found
-
-    async def _address(self, data: Data, pool: PoolRef, context: Context) -> IpAddressSpec | str:
-        namespace, name = data.metadata.namespace, self._claim_name(data, pool, context.host)
-        claims, addresses = (
-            (self._data.ip_claims, self._data.ip_addresses)
-            if pool.metal3
-            else (self._data.capi_claims, self._data.capi_addresses)
-        )
-        claim = claims.store.get(names.key(namespace, name))
-        if pool.metal3 and self._data.pools.store.get(names.key(namespace, pool.name)) is None:
-            return f"IPPool {pool.name} does not exist."
-        if claim is None:
-            await self._claim_address(data, pool, name)
-            return f"It waits for an address from {pool}."
-        if claim.metadata.deletion_timestamp or owner_datas(claim) != [key_of(data.metadata)]:
-            return f"It waits until the claim {name} of the machine before is gone."
-        if claim.status.error_message:
-            return f"{pool} gives no address: {claim.status.error_message}."
-        address = addresses.store.get(names.key(namespace, claim.address)) if claim.address else None
-        return address.spec if address is not None else f"It waits for an address from {pool}."
-
-    async def _claim_address(self, data: Data, pool: PoolRef, name: str) -> None:
-        meta = data.metadata
-        labels = {names.CLUSTER_NAME: meta.labels.get(names.CLUSTER_NAME, "")}
-        if self._by_host_name:
-            labels |= {names.DATA_NAME: meta.name, names.POOL_NAME: pool.name}
-        body: dict[str, Any] = {
-            "metadata": {
-                "name": name, "namespace": meta.namespace, "labels": labels, "finalizers": [names.DATA_FINALIZER],
-                "ownerReferences": [_owner(names.METAL3_DATA, meta)],
-            }
-        }  # fmt: skip
-        if pool.metal3:
-            kind = names.METAL3_IP_CLAIM
-            body["spec"] = {"pool": {"name": pool.name, "namespace": meta.namespace}}
-        else:
-            kind = names.IP_ADDRESS_CLAIM
-            cluster = labels[names.CLUSTER_NAME]
-            body["spec"] = {"poolRef": {"apiGroup": pool.group, "kind": pool.kind, "name": pool.name}}
-            body["spec"] |= {"clusterName": cluster} if cluster else {}
-        try:
-            made = await self._writer.create(kind, body, meta.namespace, type=IpClaim, why=f"for {meta.name}")
-        except AlreadyExists:
-            return
-        if made is not None:
-            (self._data.ip_claims if pool.metal3 else self._data.capi_claims).store.overlay(made)
-
     async def _data_says(self, data: Data, error: str) -> None:
         if data.status.error_message == error[:LONGEST]:
             return
@@ -377,21 +260,8 @@ class DataDesk:
 
     async def _end_data(self, data: Data) -> None:
         """Addresses go back first; the secrets follow their owner by themselves."""
-        left = False
-        for kind, watch in (
-            (names.METAL3_IP_CLAIM, self._data.ip_claims),
-            (names.IP_ADDRESS_CLAIM, self._data.capi_claims),
-        ):
-            for claim in watch.store.by("data", key_of(data.metadata)):
-                left = True
-                meta = claim.metadata
-                # One after the other: the deletion changes the version, and the watch brings the new one.
-                if meta.deletion_timestamp:
-                    await self._drop_finalizer(kind, meta, names.DATA_FINALIZER)
-                else:
-                    await self._delete(kind, meta, f"Metal3Data {data.metadata.name} goes")
-        if not left:
-            await self._drop_finalizer(names.METAL3_DATA, data.metadata, names.DATA_FINALIZER)
+        if await self._addresses.give_back(data):
+            await drop_finalizer(self._writer, names.METAL3_DATA, data.metadata, names.DATA_FINALIZER)
 
     # -- templates
 
@@ -401,7 +271,7 @@ class DataDesk:
         datas = self._data.datas.store.by("template", key)
         if meta.deletion_timestamp:
             if not datas:
-                await self._drop_finalizer(names.METAL3_DATA_TEMPLATE, meta, names.DATA_TEMPLATE_FINALIZER)
+                await drop_finalizer(self._writer, names.METAL3_DATA_TEMPLATE, meta, names.DATA_TEMPLATE_FINALIZER)
             return
         if datas and names.DATA_TEMPLATE_FINALIZER not in meta.finalizers:
             finalizers = [*meta.finalizers, names.DATA_TEMPLATE_FINALIZER]
@@ -431,24 +301,3 @@ class DataDesk:
         return await self._writer.patch(
             kind, meta.name, change, meta.namespace, type=type, why=why, subresource=subresource
         )
-
-    async def _delete(self, kind: Kind, meta: Any, why: str) -> None:
-        try:
-            await self._writer.delete(kind, meta.name, meta.namespace, uid=meta.uid, why=why)
-        except NotFound:
-            return
-
-    async def _drop_finalizer(self, kind: Kind, meta: Any, finalizer: str) -> None:
-        if finalizer not in meta.finalizers:
-            return
-        kept = [one for one in meta.finalizers if one != finalizer]
-        # Under its version: the list is written whole, and somebody else's finalizer must not get lost.
-        body = {"metadata": {"finalizers": kept, "resourceVersion": meta.resource_version}}
-        try:
-            await self._writer.patch(kind, meta.name, body, meta.namespace, type=Object, why="nothing is left of it")
-        except NotFound:
-            return
-
-
-def _owner(kind: Kind, meta: Metadata) -> dict[str, Any]:
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta.name, "uid": meta.uid, "controller": True}

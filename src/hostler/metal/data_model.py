@@ -223,6 +223,8 @@ class IpAddressSpec(Record, frozen=True):
     prefix: int = 0
     gateway: str = ""
     dns_servers: tuple[str, ...] = ()
+    claim: Named = Named()  # Metal3's
+    claim_ref: Named = Named()  # Cluster API's
 
 
 class IpAddress(Record, frozen=True):

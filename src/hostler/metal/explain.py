@@ -16,6 +16,8 @@ from hostler.metal.decide import Facts, decide, not_yet
 from hostler.metal.look import line_of
 from hostler.metal.model import Metal3Machine, Write
 from hostler.metal.release import decide_release, pauses
+from hostler.metal.remediation import decide_remediation
+from hostler.metal.remediator import Remediator
 from hostler.metal.selector import WrongSelector
 
 T = TypeVar("T")
@@ -24,15 +26,17 @@ MOST_HOSTS = 200  # an answer stays readable; the rest is counted
 
 @dataclass(frozen=True, slots=True)
 class MetalExplainers:
-    """Explains `metal3machine/NAMESPACE/NAME` and `baremetalhost/...`; a name alone does where it is unique."""
+    """Explains `metal3machine/NAMESPACE/NAME`, `baremetalhost/...` and `metal3remediation/...`; unique names do."""
 
     keeper: MachineKeeper
+    remediator: Remediator
     gate: Gate
     clock: Callable[[], Instant]
 
     def register(self, registry: Registry) -> None:
         registry.add(Explainer("metal3machine", "metal", self.machine, self.machine))
         registry.add(Explainer("baremetalhost", "metal", self.host))
+        registry.add(Explainer("metal3remediation", "metal", self.remediation, self.remediation))
 
     def machine(self, name: str) -> Explanation | None:
         store = self.keeper.caches.machines.store
@@ -76,6 +80,26 @@ class MetalExplainers:
     def _actions(self, writes: tuple[Write, ...]) -> tuple[Action, ...]:
         back = self.gate() or ""
         return tuple(Action(one.verb, f"{one.kind.kind.lower()}/{one.name}", one.why, held_back=back) for one in writes)
+
+    def remediation(self, name: str) -> Explanation | None:
+        store = self.remediator.caches.remediations.store
+        found = store.get(name) or _only([one for one in store if one.metadata.name == name])
+        if found is None:
+            return None
+        if why := self.remediator.caches.unread():
+            return Explanation("metal", f"Nothing is decided yet: {why}.")
+        facts = self.remediator.facts(found)
+        step = decide_remediation(facts, self.clock())
+        host, status = facts.host, found.status
+        seen = (
+            FactSeen("phase", status.phase or "none"),
+            FactSeen("retries", f"{status.retry_count} of {found.spec.strategy.retry_limit}"),
+            FactSeen("last reboot", status.last_remediated or "never"),
+            FactSeen("host", key_of(host.metadata) if host is not None else "none"),
+            FactSeen("host is on", host.status.powered_on if host is not None else "none"),
+            FactSeen("node", (facts.owner.status.node_ref.name if facts.owner is not None else "") or "none"),
+        )
+        return Explanation("metal", step.why, facts=seen, actions=self._actions(step.writes))
 
     def host(self, name: str) -> Explanation | None:
         store = self.keeper.caches.hosts.store

@@ -309,9 +309,14 @@ class CapiMachineSpec(Record, frozen=True):
     bootstrap: Bootstrap = Bootstrap()
 
 
+class CapiMachineStatus(Record, frozen=True):
+    node_ref: ContractReference = ContractReference()
+
+
 class Machine(Record, frozen=True):
     metadata: Metadata = Metadata()
     spec: CapiMachineSpec = CapiMachineSpec()
+    status: CapiMachineStatus = CapiMachineStatus()
 
 
 class ClusterSpec(Record, frozen=True):

@@ -32,7 +32,8 @@ OUR_PAUSE = "metal3.io/capm3"
 STATUS_ANNOTATION = "baremetalhost.metal3.io/status"
 DETACHED = "baremetalhost.metal3.io/detached"
 UNHEALTHY = ("capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy")
-REBOOT = "reboot.metal3.io"
+REMEDIATION_POWER_OFF = "reboot.metal3.io/metal3-remediation-"  # and the remediation's uid: keeps a host off
+LABEL_PREFIXES = "metal3.io/metal3-label-sync-prefixes"  # on a Metal3Cluster: which labels of hosts go to nodes
 
 NODE_REUSE = f"{INFRASTRUCTURE}/node-reuse"
 FAILURE_DOMAIN = f"{INFRASTRUCTURE}/failure-domain"
@@ -52,6 +53,7 @@ DATA_FINALIZER = f"metal3data.{INFRASTRUCTURE}"
 DATA_CLAIM_FINALIZER = f"metal3dataclaim.{INFRASTRUCTURE}"
 DATA_TEMPLATE_FINALIZER = f"metal3datatemplate.{INFRASTRUCTURE}"
 BMC_SECRETS = "environment.metal3.io=baremetal"
+REMEDIATION_FINALIZER = f"metal3remediation.{INFRASTRUCTURE}"
 SECRET_TYPE = f"{INFRASTRUCTURE}/secret"
 
 # Conditions of a Metal3Machine.

@@ -25,20 +25,25 @@ def decide_release(facts: Facts, *, fast_track: bool = False) -> Decision:
         why = "it has no host" if host is None else f"host {host.metadata.name} is not this machine's"
         return Decision(f"The machine goes: {why}.", (_drop_finalizer(facts),) if _has_finalizer(facts) else ())
     emptied = _emptied(facts, host, fast_track)
-    if emptied:
-        why = f"Host {host.metadata.name} is being emptied."
-        because = f"Metal3Machine {machine.metadata.name} is being deleted"
-        write = _on(host, emptied, because)
-        return Decision(why, (write,), _deleting(why))
     if why := why_not_empty(host):
-        return Decision(why, (), _deleting(why))
-    writes = [
-        *_secret_label(facts, host),
-        _on(host, handed_back(facts, host), f"it is free of Metal3Machine {machine.metadata.name}"),
-    ]
+        because = f"Metal3Machine {machine.metadata.name} is being deleted"
+        return Decision(why, (_on(host, emptied, because),) if emptied else (), _deleting(why))
+    # Nothing of the machine is on the host (yet): emptied and handed back at once. Should Baremetal Operator have begun
+    # in this moment, the host has another version, and this patch does not hold.
+    free = _both(emptied, handed_back(facts, host))
+    writes = [*_secret_label(facts, host), _on(host, free, f"it is free of Metal3Machine {machine.metadata.name}")]
     if _has_finalizer(facts):
         writes.append(_drop_finalizer(facts))
     return Decision(f"Host {host.metadata.name} is handed back and the machine goes.", tuple(writes))
+
+
+def _both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Two merge patches as one; where both say something, the second counts."""
+    found = dict(one)
+    for name, value in other.items():
+        had = found.get(name)
+        found[name] = _both(had, value) if isinstance(had, dict) and isinstance(value, dict) else value
+    return found
 
 
 def _on(host: Host, change: dict[str, Any], why: str) -> Write:
@@ -75,17 +80,17 @@ def _emptied(facts: Facts, host: Host, fast_track: bool) -> dict[str, Any]:
 def why_not_empty(host: Host) -> str:
     """Why the host is not free of its machine yet; empty: it is."""
     name = host.metadata.name
-    if host.metadata.annotations.get(names.PAUSED) is not None:
-        by = host.metadata.annotations[names.PAUSED] or "somebody"
-        return f"Host {name} is paused by {by}, so it cannot be emptied." if host.state not in EMPTY else ""
     if host.state in EMPTY:
         return ""
+    by = host.metadata.annotations.get(names.PAUSED)
+    if by is not None and by != names.OUR_PAUSE:
+        return f"Host {name} is paused by {by or 'somebody'}, so it cannot be emptied."
     if host.state == "externally provisioned":
         return (
             f"Host {name} is being powered off." if host.status.powered_on and not host.spec.disable_power_off else ""
         )
     problem = f" and reports {host.status.error_type}: {host.status.error_message}" if host.failing else ""
-    return f"Host {name} is {host.state}{problem}; the machine waits until it is free."
+    return f"Host {name} is being emptied{problem}; the machine waits until it is free."
 
 
 def reuses(facts: Facts) -> bool:

@@ -13,7 +13,7 @@ from hostler.kube.clusters import Clusters
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import key_of
+from hostler.kube.records import Object, key_of
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal import names
@@ -21,16 +21,22 @@ from hostler.metal.caches import Caches, consumer_key, owner_key
 from hostler.metal.choose import Policy, Selection
 from hostler.metal.claims import Claims
 from hostler.metal.controller import MachineKeeper
-from hostler.metal.data import CLAIM, DATA, TEMPLATE, DataCaches, DataDesk, owner_datas
-from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpClaim
+from hostler.metal.data import CLAIM, DATA, TEMPLATE, DataDesk
+from hostler.metal.data_caches import DataCaches, owner_datas
+from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.metal.explain import MetalExplainers
+from hostler.metal.labels import LabelKeeper
 from hostler.metal.model import Cluster, Host, Machine, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.nodes import Nodes
+from hostler.metal.remediation_model import Remediation
+from hostler.metal.remediator import Remediator
 from hostler.metal.upkeep import ClusterKeeper, ReservedHostKeeper, TemplateKeeper
 from hostler.settings import metal as say
 from hostler.settings.model import Settings
 
 SWEEP_SECONDS = 60.0
+# Side by side: one whose cluster does not answer must not hold up the others.
+REMEDIATORS = 8
 
 
 class MetalRoom:
@@ -58,6 +64,7 @@ class MetalRoom:
             data=self._desk, fast_track=settings[say.METAL_FAST_TRACK],
         )  # fmt: skip
         self._reserved = ReservedHostKeeper(caches, writer, recorder)
+        self.remediator = Remediator(caches, self._clusters, writer_for, writer, recorder, metrics=metrics)
 
         def controller(name: str, reconcile: Reconcile, workers: int = 1) -> Controller:
             return Controller(f"metal {name}", as_leader(reconcile), metrics=metrics, workers=workers)
@@ -67,9 +74,12 @@ class MetalRoom:
         self._templates = controller("templates", TemplateKeeper(caches, writer).reconcile)
         self._hosts = controller("reserved hosts", self._reserved.reconcile)
         self._datas = controller("data", self._desk.reconcile, settings[say.METAL_WORKERS])
+        self._remediations = controller("remediations", self.remediator.reconcile, REMEDIATORS)
+        self._labels = controller("labels", LabelKeeper(caches, self._clusters, writer_for).reconcile, 2)
 
     def controllers(self) -> list[Controller]:
-        return [self._machines, self._metal_clusters, self._templates, self._hosts, self._datas]
+        rest = [self._templates, self._hosts, self._datas, self._remediations, self._labels]
+        return [self._machines, self._metal_clusters, *rest]
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield from self.caches.all()
@@ -88,7 +98,7 @@ class MetalRoom:
         await self._clusters.close()
 
     def register(self, registry: Registry, gate: Gate) -> None:
-        MetalExplainers(self.keeper, gate, time.time).register(registry)
+        MetalExplainers(self.keeper, self.remediator, gate, time.time).register(registry)
 
     def wake_all(self) -> None:
         """Everything again; machines that only wait for a host last."""
@@ -100,6 +110,11 @@ class MetalRoom:
             self._templates.queue.add(key_of(template.metadata), priority=2)
         for key in self._reserved.reserved():
             self._hosts.queue.add(key, priority=2)
+        for key in list(self.caches.remediations.store.keys()):
+            self._remediations.queue.add(key)
+        for host in self.caches.hosts.store:
+            if consumer_key(host):
+                self._labels.queue.add(key_of(host.metadata), priority=2)
         for prefix, watch in ((CLAIM, self._data.claims), (DATA, self._data.datas), (TEMPLATE, self._data.templates)):
             for key in list(watch.store.keys()):
                 self._datas.queue.add(f"{prefix}{key}", priority=2)
@@ -113,6 +128,8 @@ class MetalRoom:
         caches.capi_machines.store.listen(self._capi_machine_changed)
         caches.capi_clusters.store.listen(self._capi_cluster_changed)
         caches.deployments.store.listen(self._deployment_changed)
+        caches.remediations.store.listen(self._remediation_changed)
+        caches.secrets.store.listen(self._secret_changed)
         data = self._data
         data.claims.store.listen(self._claim_changed)
         data.datas.store.listen(self._data_changed)
@@ -120,8 +137,10 @@ class MetalRoom:
         data.pools.store.listen(lambda key, before, _: self._unready_data(key) if before is None else None)
         for claims in (data.ip_claims, data.capi_claims):
             claims.store.listen(self._ip_claim_changed)
-        for addresses in (data.ip_addresses, data.capi_addresses):
-            addresses.store.listen(lambda key, before, _: self._unready_data(key) if before is None else None)
+        data.ip_addresses.store.listen(lambda _, before, after: self._address_changed(data.ip_claims, before, after))
+        data.capi_addresses.store.listen(
+            lambda _, before, after: self._address_changed(data.capi_claims, before, after)
+        )
 
     # -- what wakes what
 
@@ -135,6 +154,15 @@ class MetalRoom:
                 self._machines.queue.add(machine)
         if after is not None and names.NODE_REUSE in after.metadata.labels:
             self._hosts.queue.add(key)
+        if len(self.caches.remediations.store) and after is not None:
+            for remediation in self.remediator.of_host(after):
+                self._remediations.queue.add(remediation)
+        if before is not None and after is not None and before.metadata.labels != after.metadata.labels:
+            self._labels.queue.add(key)
+
+    def _secret_changed(self, key: str, before: Object | None, _: Object | None) -> None:
+        if before is None and (machine := self.keeper.secretless.pop(key, "")):
+            self._machines.queue.add(machine)
 
     def _machine_changed(self, key: str, before: Metal3Machine | None, after: Metal3Machine | None) -> None:
         machine = after or before
@@ -180,16 +208,35 @@ class MetalRoom:
         if after is None:
             self._unready_data(key)  # another data may wait for a claim of this name to go
 
-    def _unready_data(self, key: str) -> None:
-        """Pools and addresses are not known to belong to a data: all that still wait look again."""
-        namespace = key.partition("/")[0]
-        for data in self._data.datas.store:
-            if data.metadata.namespace == namespace and not data.status.ready:
-                self._datas.queue.add(f"{DATA}{key_of(data.metadata)}", after=0.02)
+    def _address_changed(self, claims: Watch[IpClaim], before: IpAddress | None, after: IpAddress | None) -> None:
+        if before is not None or after is None:
+            return
+        name = after.spec.claim.name or after.spec.claim_ref.name
+        claim = claims.store.get(names.key(after.metadata.namespace, name))
+        for data in owner_datas(claim) if claim is not None else ():
+            self._datas.queue.add(f"{DATA}{data}")
 
-    def _metal_cluster_changed(self, key: str, _: Metal3Cluster | None, after: Metal3Cluster | None) -> None:
+    def _unready_data(self, key: str) -> None:
+        """A pool that came or a claim that went may be what any of the waiting ones wait for."""
+        for data in self._data.datas.store.keys_by("unready", key.partition("/")[0]):
+            self._datas.queue.add(f"{DATA}{data}", after=0.02)
+
+    def _metal_cluster_changed(self, key: str, before: Metal3Cluster | None, after: Metal3Cluster | None) -> None:
+        if after is None:
+            return
+        self._metal_clusters.queue.add(key)
+        asked = after.metadata.annotations.get(names.LABEL_PREFIXES)
+        if before is not None and before.metadata.annotations.get(names.LABEL_PREFIXES) != asked:
+            for machine in self.caches.machines.store.by("cluster", owner_key(after.metadata, "Cluster")):
+                self._labels_of(machine)
+
+    def _labels_of(self, machine: Metal3Machine) -> None:
+        if named := machine.metadata.annotations.get(names.HOST_ANNOTATION):
+            self._labels.queue.add(named)
+
+    def _remediation_changed(self, key: str, _: Remediation | None, after: Remediation | None) -> None:
         if after is not None:
-            self._metal_clusters.queue.add(key)
+            self._remediations.queue.add(key)
 
     def _template_changed(
         self, key: str, before: Metal3MachineTemplate | None, after: Metal3MachineTemplate | None
@@ -198,10 +245,16 @@ class MetalRoom:
             self._templates.queue.add(key)
 
     def _capi_machine_changed(self, key: str, before: Machine | None, after: Machine | None) -> None:
-        if before is not None and after is not None and before.spec == after.spec and _same(before, after):
-            return
-        for machine in self.caches.machines.store.by("owner", key):
-            self._machines.queue.add(key_of(machine.metadata))
+        turned = before is not None and after is not None and before.status != after.status  # another node
+        same = before is not None and after is not None and before.spec == after.spec and _same(before, after)
+        for machine in self.caches.machines.store.by("owner", key) if turned or not same else ():
+            if not same:
+                self._machines.queue.add(key_of(machine.metadata))
+            if turned:
+                self._labels_of(machine)
+        if not same:
+            for remediation in self.caches.remediations.store.keys_by("owner", key):
+                self._remediations.queue.add(remediation)
 
     def _capi_cluster_changed(self, key: str, before: Cluster | None, after: Cluster | None) -> None:
         unchanged = before is not None and after is not None and _same(before, after)
@@ -209,6 +262,9 @@ class MetalRoom:
             return
         for machine in self.caches.machines.store.by("cluster", key):
             self._machines.queue.add(key_of(machine.metadata))
+            self._labels_of(machine)
+        for remediation in list(self.caches.remediations.store.keys()):
+            self._remediations.queue.add(remediation)
         for cluster in self.caches.clusters.store:
             if owner_key(cluster.metadata, "Cluster") == key:
                 self._metal_clusters.queue.add(key_of(cluster.metadata))

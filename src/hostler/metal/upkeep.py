@@ -18,6 +18,7 @@ from hostler.metal import names
 from hostler.metal.caches import Caches, owner_key
 from hostler.metal.model import Cluster, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Said
 from hostler.metal.release import abandoned
+from hostler.metal.writes import drop_finalizer
 
 # The room wakes everything once all is read; this is only in case a cache was complete and is no more.
 NOT_READY_SECONDS = 15.0
@@ -112,10 +113,8 @@ class ClusterKeeper:
             if change := cluster_change(cluster, said, self._clock()):
                 await self._patch(cluster, change, waits, subresource="status")
             return
-        kept = [one for one in meta.finalizers if one != names.CLUSTER_FINALIZER]
-        body = {"metadata": {"finalizers": kept, "resourceVersion": meta.resource_version}}
-        await self._writer.patch(
-            names.METAL3_CLUSTER, meta.name, body, meta.namespace, type=Metal3Cluster, why="its machines are gone"
+        await drop_finalizer(
+            self._writer, names.METAL3_CLUSTER, meta, names.CLUSTER_FINALIZER, "its machines are gone"
         )
 
     async def _patch(

@@ -98,6 +98,9 @@ class Wait:
     seconds: float | None = None
 
 
+IDLE = Wait()
+
+
 def new_id() -> str:
     return str(uuid.uuid4())
 

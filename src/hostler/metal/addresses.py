@@ -1,0 +1,99 @@
+"""Addresses from pools: Metal3's own by IPClaim, all others by Cluster API's IPAddressClaim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hostler.kube.errors import AlreadyExists
+from hostler.kube.records import key_of
+from hostler.kube.writer import Writer
+from hostler.metal import names
+from hostler.metal.data_caches import DataCaches, owner_datas
+from hostler.metal.data_model import Data, DataTemplate, IpAddressSpec, IpClaim, PoolRef
+from hostler.metal.model import Host
+from hostler.metal.render import Context, pools_of
+from hostler.metal.writes import delete, drop_finalizer, owner_reference
+
+
+class Addresses:
+    """Claims addresses for a Metal3Data and gives them back."""
+
+    def __init__(self, data: DataCaches, writer: Writer, *, by_host_name: bool = False) -> None:
+        self._data, self._writer, self._by_host_name = data, writer, by_host_name
+
+    def _name_of(self, data: Data, pool: PoolRef, host: Host) -> str:
+        return f"{host.metadata.name if self._by_host_name and pool.metal3 else data.metadata.name}-{pool.name}"
+
+    async def all(self, data: Data, template: DataTemplate, context: Context) -> dict[PoolRef, IpAddressSpec] | str:
+        """The address of every pool; a sentence while one is missing. All claims are made before any is waited for."""
+        found: dict[PoolRef, IpAddressSpec] = {}
+        missing = ""
+        for pool in pools_of(template, context):
+            address = await self._address(data, pool, context)
+            if isinstance(address, str):
+                missing = missing or address
+            else:
+                found[pool] = address
+        return missing or found
+
+    async def _address(self, data: Data, pool: PoolRef, context: Context) -> IpAddressSpec | str:
+        namespace, name = data.metadata.namespace, self._name_of(data, pool, context.host)
+        claims, addresses = (
+            (self._data.ip_claims, self._data.ip_addresses)
+            if pool.metal3
+            else (self._data.capi_claims, self._data.capi_addresses)
+        )
+        claim = claims.store.get(names.key(namespace, name))
+        if pool.metal3 and self._data.pools.store.get(names.key(namespace, pool.name)) is None:
+            return f"IPPool {pool.name} does not exist."
+        if claim is None:
+            await self._claim_address(data, pool, name)
+            return f"It waits for an address from {pool}."
+        if claim.metadata.deletion_timestamp or owner_datas(claim) != [key_of(data.metadata)]:
+            return f"It waits until the claim {name} of the machine before is gone."
+        if claim.status.error_message:
+            return f"{pool} gives no address: {claim.status.error_message}."
+        address = addresses.store.get(names.key(namespace, claim.address)) if claim.address else None
+        return address.spec if address is not None else f"It waits for an address from {pool}."
+
+    async def _claim_address(self, data: Data, pool: PoolRef, name: str) -> None:
+        meta = data.metadata
+        labels = {names.CLUSTER_NAME: meta.labels.get(names.CLUSTER_NAME, "")}
+        if self._by_host_name:
+            labels |= {names.DATA_NAME: meta.name, names.POOL_NAME: pool.name}
+        body: dict[str, Any] = {
+            "metadata": {
+                "name": name, "namespace": meta.namespace, "labels": labels, "finalizers": [names.DATA_FINALIZER],
+                "ownerReferences": [owner_reference(names.METAL3_DATA, meta)],
+            }
+        }  # fmt: skip
+        if pool.metal3:
+            kind = names.METAL3_IP_CLAIM
+            body["spec"] = {"pool": {"name": pool.name, "namespace": meta.namespace}}
+        else:
+            kind = names.IP_ADDRESS_CLAIM
+            cluster = labels[names.CLUSTER_NAME]
+            body["spec"] = {"poolRef": {"apiGroup": pool.group, "kind": pool.kind, "name": pool.name}}
+            body["spec"] |= {"clusterName": cluster} if cluster else {}
+        try:
+            made = await self._writer.create(kind, body, meta.namespace, type=IpClaim, why=f"for {meta.name}")
+        except AlreadyExists:
+            return
+        if made is not None:
+            (self._data.ip_claims if pool.metal3 else self._data.capi_claims).store.overlay(made)
+
+    async def give_back(self, data: Data) -> bool:
+        """Let go of every address of a data that goes; True: none is left."""
+        left = False
+        for kind, watch in (
+            (names.METAL3_IP_CLAIM, self._data.ip_claims),
+            (names.IP_ADDRESS_CLAIM, self._data.capi_claims),
+        ):
+            for claim in watch.store.by("data", key_of(data.metadata)):
+                left = True
+                # One after the other: the deletion changes the version, and the watch brings the new one.
+                if claim.metadata.deletion_timestamp:
+                    await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER)
+                else:
+                    await delete(self._writer, kind, claim.metadata, f"Metal3Data {data.metadata.name} goes")
+        return not left

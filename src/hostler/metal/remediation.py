@@ -1,0 +1,248 @@
+"""What comes next for a Metal3Remediation: off, out of service, on again, and again, until it is given up. Pure.
+
+    ""  -> Running           the host is powered off, its node put out of service and emptied
+    Running -> Waiting       the host is on again; Cluster API ends the remediation once its node is healthy
+    Waiting -> Running       that took longer than the strategy allows, and a retry is left
+    -> Deleting machine      no retry is left: the host is marked unhealthy, the machine's owner asked to replace it
+    -> Failed                somebody has switched the host off (`online: false`), so it is nothing to mend
+
+A node is put out of service only while its host is known to be off: on any other its pods could run twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hostler.host.conditions import names as listed
+from hostler.host.taints import out_of_service
+from hostler.instant import Instant, iso, parse
+from hostler.metal import names
+from hostler.metal.model import Host, Write
+from hostler.metal.remediation_model import (
+    FAILED,
+    GIVEN_UP,
+    REBOOT,
+    RUNNING,
+    WAITING,
+    NodeOut,
+    Remediation,
+    RemediationFacts,
+    Step,
+)
+
+HARD_OFF = '{"mode":"hard"}'
+UNHEALTHY_VALUE = "capm3/UnhealthyNode"
+OWNER_REMEDIATED = "OwnerRemediated"
+# So long a workload cluster that does not answer is asked for the node before the reboot goes on without the taint:
+# its API server may run on this very host.
+NODE_PATIENCE_SECONDS = 60.0
+LOOK_SECONDS = 5.0  # how often other clusters, which we do not watch, are asked
+RUNS = ("provisioned", "externally provisioned")
+
+
+def decide_remediation(facts: RemediationFacts, now: Instant) -> Step:
+    """One remediation's next step. Safe to repeat after a crash at any point."""
+    remediation, host = facts.remediation, facts.host
+    cluster, phase = facts.cluster, remediation.status.phase
+    if names.OBJECT_PAUSED in remediation.metadata.annotations or (cluster is not None and cluster.spec.paused):
+        return Step("It is paused, or its Cluster is; nothing is done.")
+    if remediation.metadata.deletion_timestamp:
+        return _end(facts)
+    if phase == GIVEN_UP:
+        return Step("It was given up; the machine's owner replaces the machine.")
+    if phase == FAILED:
+        return Step("Its host was switched off by somebody; there is nothing to mend.")
+    if facts.owner is None or facts.machine is None:
+        return Step("It waits for its Machine and Metal3Machine.")
+    if facts.leaving:
+        return Step("Its machine is being deleted; there is nothing to mend.")
+    if host is None:
+        return Step(f"Metal3Machine {facts.machine.metadata.name} has no host; there is nothing to reboot.")
+    if remediation.spec.strategy.type != REBOOT:
+        why = f"Its strategy is {remediation.spec.strategy.type or '(none)'}; the only one known is {REBOOT}."
+        return Step(why, event="UnknownStrategy", warning=True)
+    if not host.spec.online:
+        why = f"Host {host.metadata.name} is switched off (spec.online is false); it is not rebooted."
+        return Step(why, (_status(remediation, why, phase=FAILED),), event="NotRemediated", warning=True)
+    if why := _held_by_people(host):
+        return Step(why)
+    if phase == RUNNING:
+        return _running(facts, host, now)
+    if phase == WAITING:
+        return _waiting(facts, host, now)
+    why = f"Host {host.metadata.name} is to be rebooted."
+    return Step(why, (_status(remediation, why, phase=RUNNING, lastRemediated=iso(now)),))
+
+
+def _held_by_people(host: Host) -> str:
+    annotations = host.metadata.annotations
+    if names.PAUSED in annotations:
+        return (
+            f"Host {host.metadata.name} is paused by {annotations[names.PAUSED] or 'somebody'}; it cannot be rebooted."
+        )
+    if names.DETACHED in annotations:
+        return f"Host {host.metadata.name} is detached; it cannot be rebooted."
+    return ""
+
+
+def is_off(host: Host) -> bool:
+    """Known to be off. A failing host's power is that of the last time its BMC answered, a moving one's is stale."""
+    return not host.status.powered_on and not host.failing and host.state in RUNS
+
+
+# -- off, and out of service
+
+
+def _running(facts: RemediationFacts, host: Host, now: Instant) -> Step:
+    remediation, name = facts.remediation, host.metadata.name
+    asked = remediation.power_off in host.metadata.annotations
+    if not (remediation.kept and asked):
+        why = f"Host {name} is powered off."
+        writes = [] if remediation.kept else [_finalized(remediation, True, why)]
+        writes += [] if asked else [_on_host(host, {remediation.power_off: HARD_OFF}, why)]
+        return Step(why, tuple(writes), event="PoweringOff", wake=_left(remediation, now))
+    if is_off(host):
+        if facts.node is None:
+            return Step(f"Host {name} is off; its node is looked at.", look=True)
+        step = _out_of_service(facts.node, now, parse(remediation.status.last_remediated))
+        if step is None:
+            why = f"Host {name} is off and nothing is left on its node; it is powered on again."
+            # The phase first: were the annotation gone and the phase not written, it would be powered off once more.
+            writes = [_status(remediation, why, phase=WAITING), _on_host(host, {remediation.power_off: None}, why)]
+            return Step(why, tuple(writes), event="PoweringOn", wake=_left(remediation, now))
+        if _left(remediation, now) > 0:
+            return step
+    if _left(remediation, now) <= 0:
+        return _again(facts, host, now)
+    reports = f", which reports {host.status.error_type}: {host.status.error_message}" if host.failing else ""
+    state = "" if host.state in RUNS else f" It is {host.state or 'new'}."
+    return Step(f"It waits until host {name} is off{reports}.{state}", wake=_left(remediation, now))
+
+
+def _out_of_service(node: NodeOut, now: Instant, since: Instant | None) -> Step | None:
+    """What is still to be done with the node of a host that is off; None: nothing."""
+    if node.why:
+        if since is not None and now - since < NODE_PATIENCE_SECONDS:
+            return Step(f"Its node is not known: {node.why}", wake=LOOK_SECONDS)
+        return None  # without the taint its pods stay where they are: slower, but no harm
+    if node.node is None:
+        return None
+    name = node.node.metadata.name
+    if not out_of_service(node.node):
+        return Step(f"Node {name} is put out of service: its host is off.", taint=True, event="OutOfService", wake=1.0)
+    if node.left:
+        return Step(f"Node {name} is not empty yet: {listed(node.left)}.", wake=LOOK_SECONDS)
+    return None
+
+
+# -- on again
+
+
+def _waiting(facts: RemediationFacts, host: Host, now: Instant) -> Step:
+    remediation, name = facts.remediation, host.metadata.name
+    left = _left(remediation, now)
+    if remediation.power_off in host.metadata.annotations:
+        why = f"Host {name} is powered on again."
+        return Step(why, (_on_host(host, {remediation.power_off: None}, why),), wake=max(left, 0.0))
+    if left <= 0:
+        return _again(facts, host, now)
+    if not host.status.powered_on:
+        return Step(f"It waits until host {name} is on.", wake=left)
+    if not remediation.kept:
+        return Step(f"Host {name} was rebooted; it waits until the health check ends the remediation.", wake=left)
+    if facts.node is None:
+        return Step(f"Host {name} is on; its node is looked at.", look=True)
+    if facts.node.why:
+        return Step(f"Its node is not known: {facts.node.why}", wake=min(LOOK_SECONDS, left))
+    why = f"Host {name} was rebooted; its node is in service."
+    return Step(why, (_finalized(remediation, False, why),), taint=_untaint(facts.node), event="Rebooted", wake=left)
+
+
+def _untaint(node: NodeOut | None) -> bool | None:
+    return False if node is not None and node.node is not None and out_of_service(node.node) else None
+
+
+def _again(facts: RemediationFacts, host: Host, now: Instant) -> Step:
+    """The time of one attempt is over: one more, or the end of it."""
+    remediation, name = facts.remediation, host.metadata.name
+    strategy, tried = remediation.spec.strategy, remediation.status.retry_count
+    if tried < strategy.retry_limit:
+        why = f"The node of host {name} was not healthy after {strategy.timeout_seconds} s; it is rebooted once more."
+        change = _status(remediation, why, phase=RUNNING, lastRemediated=iso(now), retryCount=tried + 1)
+        return Step(why, (change,), event="Retrying", warning=True)
+    why = f"Host {name} is marked as unhealthy: its node did not come back after {tried + 1} reboots."
+    assert facts.owner is not None
+    # The mark first: once the owner knows, the machine goes, and its host must not be given to another.
+    has = host.metadata.annotations
+    marks: dict[str, str | None] = {} if names.UNHEALTHY[0] in has else {names.UNHEALTHY[0]: UNHEALTHY_VALUE}
+    if remediation.power_off in has:
+        marks[remediation.power_off] = None
+    writes = (
+        *((_on_host(host, marks, why),) if marks else ()),
+        _handed_over(facts.owner.metadata.name, remediation.metadata.namespace, now),
+        _status(remediation, why, phase=GIVEN_UP),
+    )
+    return Step(why, writes, event="HostUnhealthy", warning=True)
+
+
+# -- the end
+
+
+def _end(facts: RemediationFacts) -> Step:
+    """It is being deleted, at whatever point: the host may go on again and its node is in service."""
+    remediation = facts.remediation
+    if not remediation.kept:
+        return Step("It goes.")
+    why = "The remediation is over."
+    writes = [_on_host(host, {remediation.power_off: None}, why) for host in facts.held]
+    if not facts.leaving:  # the node of a machine that goes is taken away with it
+        if facts.node is None:
+            return Step("It is over; its node is looked at.", look=True)
+        if facts.node.why:
+            return Step(f"Its node is not known: {facts.node.why}", tuple(writes), wake=LOOK_SECONDS)
+    writes.append(_finalized(remediation, False, why))
+    return Step(why, tuple(writes), taint=None if facts.leaving else _untaint(facts.node))
+
+
+# -- small change
+
+
+def _left(remediation: Remediation, now: Instant) -> float:
+    """Seconds until this attempt is over."""
+    since = parse(remediation.status.last_remediated)
+    return (since if since is not None else now) + remediation.spec.strategy.timeout_seconds - now
+
+
+def _status(remediation: Remediation, why: str, **status: Any) -> Write:
+    meta = remediation.metadata
+    return Write(
+        names.METAL3_REMEDIATION, meta.name, meta.namespace, {"status": status}, why, subresource="status",
+        version=meta.resource_version,
+    )  # fmt: skip
+
+
+def _finalized(remediation: Remediation, kept: bool, why: str) -> Write:
+    meta = remediation.metadata
+    finalizers = [one for one in meta.finalizers if one != names.REMEDIATION_FINALIZER]
+    finalizers += [names.REMEDIATION_FINALIZER] if kept else []
+    body = {"metadata": {"finalizers": finalizers}}
+    return Write(names.METAL3_REMEDIATION, meta.name, meta.namespace, body, why, version=meta.resource_version)
+
+
+def _on_host(host: Host, annotations: dict[str, str | None], why: str) -> Write:
+    meta = host.metadata
+    body = {"metadata": {"annotations": annotations}}
+    return Write(names.HOST, meta.name, meta.namespace, body, why, version=meta.resource_version)
+
+
+def _handed_over(machine: str, namespace: str, now: Instant) -> Write:
+    """The condition by which Cluster API's owners of machines are told to replace one. Applied: the rest is others'."""
+    condition = {
+        "type": OWNER_REMEDIATED, "status": "False", "reason": "WaitingForRemediation",
+        "message": "Rebooting its host did not help.", "lastTransitionTime": iso(now),
+    }  # fmt: skip
+    why = "its owner is to replace it"
+    return Write(
+        names.MACHINE, machine, namespace, {"status": {"conditions": [condition]}}, why, subresource="status",
+        verb="apply",
+    )  # fmt: skip

@@ -1,0 +1,106 @@
+"""A Metal3Remediation and what is known around it, with just the fields we use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostler.kube.records import Metadata, Node, PodMetadata, Record
+from hostler.metal import names
+from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, Write
+
+REBOOT = "Reboot"
+# Phases, as the API has them.
+RUNNING, WAITING, GIVEN_UP, FAILED = "Running", "Waiting", "Deleting machine", "Failed"
+
+
+class Strategy(Record, frozen=True):
+    type: str = ""
+    retry_limit: int = 1
+    timeout_seconds: int = 600
+
+
+class RemediationSpec(Record, frozen=True):
+    strategy: Strategy = Strategy()
+
+
+class RemediationStatus(Record, frozen=True):
+    phase: str = ""
+    retry_count: int = 0
+    last_remediated: str = ""
+
+
+class Remediation(Record, frozen=True):
+    """A Metal3Remediation: Cluster API makes one from a template when a machine's health check fails."""
+
+    metadata: Metadata = Metadata()
+    spec: RemediationSpec = RemediationSpec()
+    status: RemediationStatus = RemediationStatus()
+
+    @property
+    def power_off(self) -> str:
+        """The annotation that keeps its host off."""
+        return f"{names.REMEDIATION_POWER_OFF}{self.metadata.uid}"
+
+    @property
+    def kept(self) -> bool:
+        """Whether something of ours is to be taken back before it may go."""
+        return names.REMEDIATION_FINALIZER in self.metadata.finalizers
+
+
+# -- the node in its own cluster
+
+
+class Toleration(Record, frozen=True):
+    key: str = ""
+    effect: str = ""
+
+
+class BoundPodSpec(Record, frozen=True):
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class BoundPod(Record, frozen=True):
+    metadata: PodMetadata = PodMetadata()
+    spec: BoundPodSpec = BoundPodSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOut:
+    """The machine's node: found, known not to be there (neither `node` nor `why`), or not known (`why`)."""
+
+    node: Node | None = None
+    left: tuple[str, ...] = ()  # pods and volumes that have not let go of it; looked for only while it is tainted
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemediationFacts:
+    """What is known of one remediation. `node` is None while nobody has looked for it."""
+
+    remediation: Remediation
+    owner: Machine | None = None
+    machine: Metal3Machine | None = None
+    cluster: Cluster | None = None
+    host: Host | None = None  # the one whose consumer the machine is
+    held: tuple[Host, ...] = ()  # every host that carries this remediation's power-off annotation
+    node: NodeOut | None = None
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the machine goes anyway, or is gone."""
+        return any(
+            one is None or bool(one.metadata.deletion_timestamp) for one in (self.owner, self.machine)
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What comes next for a remediation: first the node's taint, then the writes in their order, and a sentence."""
+
+    why: str
+    writes: tuple[Write, ...] = ()
+    taint: bool | None = None  # put on the node, or taken off it
+    event: str = ""  # the reason of an Event with this sentence
+    warning: bool = False
+    look: bool = False  # the node has to be looked at before anything can be decided
+    wake: float | None = None

@@ -1,0 +1,180 @@
+"""Keeps Metal3Remediations: observe, decide, write; on the host here and on the node in its own cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from prometheus_client import Counter
+
+from hostler.host.taints import OUT_OF_SERVICE, out_of_service, out_of_service_patch
+from hostler.instant import Instant
+from hostler.kube.client import Client, How
+from hostler.kube.clusters import Clusters, Unavailable
+from hostler.kube.errors import ApiError, NotFound, Unreachable
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import NODE, POD, VOLUME_ATTACHMENT
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node, Object, VolumeAttachment, key_of
+from hostler.kube.writer import Writer
+from hostler.metal import names
+from hostler.metal.caches import Caches, owner_key
+from hostler.metal.model import Host, Write, cluster_of
+from hostler.metal.remediation import decide_remediation
+from hostler.metal.remediation_model import BoundPod, NodeOut, Remediation, RemediationFacts, Step
+
+# The room wakes everything once all is read; this is only in case a cache was complete and is no more.
+NOT_READY_SECONDS = 15.0
+
+
+class Remediator:
+    """Reconciles one Metal3Remediation per call."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        clusters: Clusters,
+        writer_for: Callable[[Client], Writer],
+        writer: Writer,
+        recorder: Recorder,
+        *,
+        metrics: Metrics,
+        clock: Callable[[], Instant] = time.time,
+    ) -> None:
+        self.caches, self._clusters, self._clock = caches, clusters, clock
+        self._writer_for, self._writer, self._recorder = writer_for, writer, recorder
+        text = "Steps of remediations, by the reason of their event."
+        self._steps = Counter("hostler_metal_remediation_steps", text, ("step",), registry=metrics.registry)
+
+    def facts(self, remediation: Remediation) -> RemediationFacts:
+        caches = self.caches
+        owner = caches.capi_machines.store.get(owner_key(remediation.metadata, "Machine"))
+        machine = caches.machine_of(owner) if owner is not None else None
+        cluster = None
+        if machine is not None:
+            key = names.key(machine.metadata.namespace, cluster_of(machine, owner))
+            cluster = caches.capi_clusters.store.get(key)
+        host = caches.host_of(machine) if machine is not None else None
+        if host is not None and machine is not None:
+            consumer = host.spec.consumer_ref
+            host = host if consumer is not None and consumer.is_machine(machine) else None
+        held = tuple(caches.hosts.store.by("held", remediation.power_off))
+        return RemediationFacts(remediation, owner, machine, cluster, host, held)
+
+    async def reconcile(self, key: str) -> float | None:
+        if self.caches.unread():
+            return NOT_READY_SECONDS
+        remediation = self.caches.remediations.store.get(key)
+        if remediation is None:
+            return None
+        facts = self.facts(remediation)
+        step = decide_remediation(facts, self._clock())
+        if step.look:
+            facts = replace(facts, node=await self._look(facts))
+            step = decide_remediation(facts, self._clock())
+        await self._act(facts, step)
+        return step.wake
+
+    # -- the node
+
+    async def _look(self, facts: RemediationFacts) -> NodeOut:
+        name = facts.owner.status.node_ref.name if facts.owner is not None else ""
+        if not name or facts.cluster is None:
+            return NodeOut()  # it never had a node: there is nothing to put out of service
+        meta = facts.cluster.metadata
+        async with self._clusters.client(meta.namespace, f"{meta.name}-kubeconfig") as client:
+            if isinstance(client, Unavailable):
+                return NodeOut(why=client.why)
+            try:
+                node = await client.get(NODE, name, type=Node)
+                return NodeOut(node, await _left_on(client, name) if out_of_service(node) else ())
+            except NotFound:
+                return NodeOut()
+            except (ApiError, Unreachable) as error:
+                return NodeOut(why=f"{error}.")
+
+    async def _taint(self, facts: RemediationFacts, on: bool, why: str) -> None:
+        node = facts.node.node if facts.node is not None else None
+        assert node is not None
+        assert facts.cluster is not None
+        meta = facts.cluster.metadata
+        async with self._clusters.client(meta.namespace, f"{meta.name}-kubeconfig") as client:
+            if isinstance(client, Unavailable):
+                raise Unreachable(client.why)
+            await self._writer_for(client).patch(
+                NODE, node.metadata.name, out_of_service_patch(node, on), type=Object, why=why
+            )
+
+    # -- writing
+
+    async def _act(self, facts: RemediationFacts, step: Step) -> None:
+        if step.taint is not None:
+            await self._taint(facts, step.taint, step.why)
+        for write in step.writes:
+            try:
+                await self._write(write)
+            except NotFound:
+                continue  # a host, a machine or the remediation itself that is gone needs nothing any more
+        if step.event:
+            kind = "Warning" if step.warning else "Normal"
+            about = facts.remediation.metadata
+            self._recorder.event(names.METAL3_REMEDIATION, about, kind, step.event, "Remediate", step.why)
+            if step.writes or step.taint is not None:
+                self._steps.labels(step.event).inc()
+
+    async def _write(self, write: Write) -> None:
+        body, record = dict(write.body), _RECORDS.get(write.kind.plural, Object)
+        if write.version:
+            body["metadata"] = {**body.get("metadata", {}), "resourceVersion": write.version}
+        how = How.APPLY if write.verb == "apply" else How.MERGE
+        after: Any = await self._writer.patch(
+            write.kind, write.name, body, write.namespace, type=record, why=write.why, subresource=write.subresource,
+            how=how, force=how is How.APPLY,
+        )  # fmt: skip
+        if isinstance(after, Host):
+            self.caches.hosts.store.overlay(after)
+        elif isinstance(after, Remediation) and (after.metadata.finalizers or not after.metadata.deletion_timestamp):
+            self.caches.remediations.store.overlay(after)
+
+    def of_host(self, host: Host) -> list[str]:
+        """The remediations that a change of this host may concern."""
+        found = {
+            key_of(one.metadata)
+            for name in host.metadata.annotations
+            if name.startswith(names.REMEDIATION_POWER_OFF)
+            for one in self.caches.remediations.store.by("power", name)
+        }
+        if len(self.caches.remediations.store):
+            consumer = host.spec.consumer_ref
+            machine = (
+                self.caches.machines.store.get(names.key(consumer.namespace, consumer.name))
+                if consumer is not None
+                else None
+            )
+            owner = owner_key(machine.metadata, "Machine") if machine is not None else ""
+            found |= self.caches.remediations.store.keys_by("owner", owner)
+        return sorted(found)
+
+
+_RECORDS: dict[str, type[Any]] = {names.HOST.plural: Host, names.METAL3_REMEDIATION.plural: Remediation}
+
+
+async def _left_on(client: Client, name: str) -> tuple[str, ...]:
+    """What has not let go of a node that is out of service: pods that do not tolerate that, and volumes."""
+    pods = await client.list(POD, type=BoundPod, fields=f"spec.nodeName={name}")
+    found = [f"pod {key_of(pod.metadata)}" for pod in pods if pod.metadata.deletion_timestamp or not _stays(pod)]
+    volumes = await client.list(VOLUME_ATTACHMENT, type=VolumeAttachment)
+    found += [
+        f"volume {one.spec.source.persistent_volume_name or one.metadata.name}"
+        for one in volumes
+        if one.spec.node_name == name
+    ]
+    return tuple(found)
+
+
+def _stays(pod: BoundPod) -> bool:
+    return any(
+        one.key in ("", OUT_OF_SERVICE) and one.effect in ("", "NoExecute") for one in pod.spec.tolerations
+    )  # fmt: skip

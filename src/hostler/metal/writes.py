@@ -1,0 +1,37 @@
+"""Small writes that several keepers make: deleting, letting go of a finalizer, saying whose something is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hostler.kube.errors import NotFound
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Metadata, Object
+from hostler.kube.writer import Writer
+from hostler.metal.model import OwnedMetadata
+
+
+async def delete(writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, why: str) -> None:
+    """What is gone already needs nothing."""
+    try:
+        await writer.delete(kind, meta.name, meta.namespace, uid=meta.uid, why=why)
+    except NotFound:
+        return
+
+
+async def drop_finalizer(
+    writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, finalizer: str, why: str = "nothing is left of it"
+) -> None:
+    """Under its version: the list is written whole, and somebody else's finalizer must not get lost."""
+    if finalizer not in meta.finalizers:
+        return
+    kept = [one for one in meta.finalizers if one != finalizer]
+    body = {"metadata": {"finalizers": kept, "resourceVersion": meta.resource_version}}
+    try:
+        await writer.patch(kind, meta.name, body, meta.namespace, type=Object, why=why)
+    except NotFound:
+        return
+
+
+def owner_reference(kind: Kind, meta: Metadata) -> dict[str, Any]:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta.name, "uid": meta.uid, "controller": True}

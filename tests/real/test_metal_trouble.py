@@ -1,0 +1,227 @@
+"""Metal when things go wrong or are done differently: remediation, a missing secret, nodes found by other ways."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hostler.instant import iso
+from hostler.sandbox import Sandbox
+from hostler.sandbox.load import create
+from tests.real.conftest import Eventually
+from tests.real.metal_world import World, available, history, metal_operator
+from tests.real.operating import Running, hostler
+
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+UNHEALTHY = "capm3.metal3.io/unhealthy"
+POWER_OFF = "reboot.metal3.io/metal3-remediation-"
+MakeNode = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def running(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with metal_operator(sandbox, tmp_path_factory.mktemp("metal")) as started:
+        yield started
+
+
+@pytest.fixture
+def world(sandbox: Sandbox, running: Running, namespace: str) -> Iterator[World]:
+    made = World(sandbox, namespace)
+    made.make_kubeconfig()
+    yield made
+    made.scrub()
+
+
+def bound_pod(world: World, name: str, node: str, **meta: Any) -> None:
+    """A pod on this node that tolerates the tests' own taint and nothing else."""
+    spec = {
+        "nodeName": node, "containers": [{"name": "c", "image": "x"}], "terminationGracePeriodSeconds": 1,
+        "tolerations": [{"key": "hostler.dev/test", "operator": "Exists"}],
+    }  # fmt: skip
+    metadata = {"name": name, "namespace": world.namespace, **meta}
+    create(world.box, [{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}])
+
+
+def taints(world: World, node: str) -> set[str]:
+    found = world.api.get(f"/api/v1/nodes/{node}").get("spec", {}).get("taints") or []
+    return {one["key"] for one in found}
+
+
+def held_off(world: World, name: str) -> bool:
+    annotations = world.host(name)["metadata"].get("annotations", {})
+    return any(one.startswith(POWER_OFF) for one in annotations)
+
+
+def a_node(world: World, eventually: Eventually, make_node: MakeNode, machine: str, host: str) -> str:
+    """A machine that is ready: its host is provisioned and on, and its node is there."""
+    world.make_hosts(host)
+    available(world, eventually, host)
+    node = make_node(labels={"metal3.io/uuid": world.host(host)["metadata"]["uid"]})
+    world.make_machines(machine)
+    eventually(lambda: world.condition(machine, "Ready").get("status") == "True", 60, "ready")
+    eventually(lambda: world.host(host)["status"]["poweredOn"], 60, "on")
+    world.is_node(machine, node)
+    return node
+
+
+def over_time(world: World, machine: str) -> None:
+    """The time of this attempt is over: as if it had begun long ago."""
+    status = {"status": {"lastRemediated": iso(time.time() - 1000)}}
+    world.api.patch(f"{world.metal('metal3remediations', machine)}/status", status)
+
+
+def test_an_unhealthy_node_is_rebooted_again_and_then_given_up(
+    world: World, eventually: Eventually, make_node: MakeNode, sandbox: Sandbox, running: Running
+) -> None:
+    node = a_node(world, eventually, make_node, "m1", "h1")
+    bound_pod(world, "web", node)
+    since = world.api.get(world.hosts_path())["metadata"]["resourceVersion"]
+    world.make_remediation("m1")
+    eventually(lambda: world.phase("m1") == "Waiting", 60, "rebooted")
+    eventually(lambda: not world.remediation("m1")["metadata"].get("finalizers"), 60, "the node is in service")
+    assert OUT_OF_SERVICE not in taints(world, node)
+    assert not world.api.get(world.core("pods", "web")), "its pod was let go while it was off"
+    power = [host["status"]["poweredOn"] for host in history(world.api, world.hosts_path(), since)]
+    assert False in power
+    assert world.host("h1")["status"]["poweredOn"]
+    reasons = {"PoweringOff", "OutOfService", "PoweringOn", "Rebooted"}
+    eventually(lambda: world.events("Metal3Remediation", "m1") >= reasons, 60, "told")
+    target = f"metal3remediation/{world.namespace}/m1"
+    said = hostler(sandbox.kubeconfig, "explain", target, "--operator", running.url)
+    assert "waits until the health check ends the remediation" in said.stdout, said.stdout + said.stderr
+    # It does not help, and the retry does not either.
+    over_time(world, "m1")
+    eventually(lambda: world.remediation("m1")["status"].get("retryCount") == 1, 60, "once more")
+    eventually(lambda: world.phase("m1") == "Waiting" and not held_off(world, "h1"), 60, "rebooted again")
+    over_time(world, "m1")
+    eventually(lambda: world.phase("m1") == "Deleting machine", 60, "given up")
+    assert UNHEALTHY in world.host("h1")["metadata"]["annotations"]
+    told = world.api.get(world.capi("machines", "m1"))["status"]["conditions"]
+    (condition,) = [one for one in told if one["type"] == "OwnerRemediated"]
+    assert (condition["status"], condition["reason"]) == ("False", "WaitingForRemediation")
+    # Its machine is replaced; the host waits for a person.
+    world.api.delete(world.metal("metal3machines", "m1"))
+    eventually(lambda: not world.machine("m1"), 60, "the machine is gone")
+    world.make_machines("m2")
+    eventually(lambda: "marked unhealthy" in world.condition("m2").get("message", ""), 60, "no host for the next")
+    world.api.patch(world.hosts_path("h1"), {"metadata": {"annotations": {UNHEALTHY: None}}})
+    eventually(lambda: world.host_of("m2") == "h1", 60, "until the mark is taken off")
+
+
+def test_a_remediation_that_ends_in_the_middle_leaves_nothing_behind(
+    world: World, eventually: Eventually, make_node: MakeNode, sandbox: Sandbox, running: Running
+) -> None:
+    node = a_node(world, eventually, make_node, "m1", "h1")
+    bound_pod(world, "stuck", node, finalizers=["test.hostler.dev/stuck"])
+    world.make_remediation("m1")
+    eventually(lambda: OUT_OF_SERVICE in taints(world, node), 60, "off, and out of service")
+    assert not world.host("h1")["status"]["poweredOn"]
+    target = f"metal3remediation/{world.namespace}/m1"
+    said = hostler(sandbox.kubeconfig, "explain", target, "--operator", running.url)
+    assert "Running" in said.stdout, said.stdout + said.stderr
+    time.sleep(1.5)
+    assert world.phase("m1") == "Running", "a node that is not empty stays out of service"
+    world.api.delete(world.metal("metal3remediations", "m1"))
+    eventually(lambda: not world.remediation("m1"), 60, "gone")
+    assert OUT_OF_SERVICE not in taints(world, node)
+    assert not held_off(world, "h1")
+    eventually(lambda: world.host("h1")["status"]["poweredOn"], 60, "on again")
+    world.api.patch(world.core("pods", "stuck"), {"metadata": {"finalizers": None}})
+    # A host that somebody switched off is none of our business.
+    world.api.patch(world.hosts_path("h1"), {"spec": {"online": False}})
+    eventually(lambda: not world.host("h1")["spec"]["online"], 60, "switched off")
+    world.make_remediation("m1")
+    eventually(lambda: world.phase("m1") == "Failed", 60, "not rebooted")
+    assert not held_off(world, "h1")
+
+
+def test_nodes_are_found_in_other_ways_too_and_get_the_labels_of_their_hosts(
+    world: World, eventually: Eventually, make_node: MakeNode
+) -> None:
+    tag, prefix = os.urandom(3).hex(), "rack.example.org"
+    by_name, by_id, taken = f"a{tag}", f"b{tag}", f"c{tag}"
+    annotation = {"metadata": {"annotations": {"metal3.io/metal3-label-sync-prefixes": prefix}}}
+    world.api.patch(world.metal("metal3clusters", "c1"), annotation)
+    world.make_hosts(by_name, by_id, taken, labels={f"{prefix}/row": "7"})
+    available(world, eventually, by_name, by_id, taken)
+    uids = {name: world.host(name)["metadata"]["uid"] for name in (by_id, taken)}
+    make_node(by_name, labels={f"{prefix}/old": "1", "other": "x"})
+    old = make_node(labels={"metal3.io/uuid": uids[by_id]}, provider_id=f"metal3://{uids[by_id]}")
+    make_node(labels={"metal3.io/uuid": uids[taken]}, provider_id="aws:///somebody")
+    world.make_machines("m1", "m2", "m3")
+    eventually(lambda: all(world.host_of(one) for one in ("m1", "m2", "m3")), 60, "claimed")
+    machine = {world.host_of(name): name for name in ("m1", "m2", "m3")}
+
+    def ready(host: str) -> bool:
+        return bool(world.condition(machine[host], "Ready").get("status") == "True")
+
+    eventually(lambda: ready(by_name) and ready(by_id), 60, "two are ready")
+    node = world.api.get(f"/api/v1/nodes/{by_name}")
+    assert node["spec"]["providerID"] == f"metal3://{world.namespace}/{by_name}/{machine[by_name]}"
+    assert world.machine(machine[by_id])["spec"]["providerID"] == f"metal3://{uids[by_id]}", "as it was written before"
+    assert world.api.get(f"/api/v1/nodes/{old}")["spec"]["providerID"] == f"metal3://{uids[by_id]}"
+    says = "which is not this machine's"
+    eventually(lambda: says in world.condition(machine[taken], "Ready").get("message", ""), 60, "not taken over")
+    # Labels of the named prefix follow their host, only differences are written, and nothing else is touched.
+    world.is_node(machine[by_name], by_name)
+    labels = lambda: world.api.get(f"/api/v1/nodes/{by_name}")["metadata"]["labels"]  # noqa: E731
+    eventually(lambda: labels().get(f"{prefix}/row") == "7", 60, "the host's label is on its node")
+    assert f"{prefix}/old" not in labels()
+    assert labels()["other"] == "x"
+    world.api.patch(world.hosts_path(by_name), {"metadata": {"labels": {f"{prefix}/row": None}}})
+    eventually(lambda: f"{prefix}/row" not in labels(), 60, "and goes with it")
+
+
+def test_where_a_cloud_provider_names_the_nodes_we_do_not(
+    world: World, eventually: Eventually, make_node: MakeNode
+) -> None:
+    world.api.patch(world.metal("metal3clusters", "c1"), {"spec": {"cloudProviderEnabled": True}})
+    name = f"d{os.urandom(3).hex()}"
+    world.make_hosts(name)
+    available(world, eventually, name)
+    make_node(provider_id=f"metal3://{world.namespace}/{name}/m1")
+    world.make_machines("m1")
+    eventually(lambda: world.condition("m1", "Ready").get("status") == "True", 60, "found by its provider id")
+    assert world.machine("m1")["spec"]["providerID"] == f"metal3://{world.namespace}/{name}/m1"
+
+
+def test_a_host_whose_bmc_secret_goes_is_not_chosen_until_it_is_back(world: World, eventually: Eventually) -> None:
+    world.make_hosts("h1")
+    available(world, eventually, "h1")
+    world.api.delete(world.core("secrets", "h1-bmc"))
+    eventually(lambda: world.host("h1")["status"].get("errorType"), 60, "the host says so")
+    world.make_machines("m1")
+    eventually(lambda: "some report an error" in world.condition("m1").get("message", ""), 60, "the machine says so")
+    assert "consumerRef" not in world.host("h1")["spec"]
+    create(world.box, [world._secret("h1-bmc", {"username": "u", "password": "p"})])
+    eventually(lambda: world.host_of("m1") == "h1", 90, "mended")
+
+
+POOL = {"apiGroup": "ipam.example.org", "kind": "OtherPool", "name": "other"}
+IPAM = "/apis/ipam.cluster.x-k8s.io/v1beta2"
+
+
+def test_addresses_of_other_pools_come_by_cluster_apis_own_claims(world: World, eventually: Eventually) -> None:
+    """Nobody here serves such pools, so the test does: it makes the address and names it in the claim."""
+    source = {"key": "ip", "name": POOL["name"], "kind": POOL["kind"], "apiGroup": POOL["apiGroup"]}
+    world.make_data_template("dt", {"metaData": {"ipAddressesFromPool": [source]}})
+    world.make_hosts("h1")
+    available(world, eventually, "h1")
+    world.make_machines("m1", spec={"dataTemplate": {"name": "dt"}})
+    claims = f"{IPAM}/namespaces/{world.namespace}/ipaddressclaims"
+    eventually(lambda: world.api.items(claims), 60, "claimed")
+    (claim,) = world.api.items(claims)
+    assert claim["spec"]["poolRef"] == POOL
+    name = claim["metadata"]["name"]
+    assert name == "dt-0-other"
+    spec = {"address": "10.7.0.5", "prefix": 24, "gateway": "10.7.0.1", "poolRef": POOL, "claimRef": {"name": name}}
+    create(world.box, [world._object("ipam.cluster.x-k8s.io/v1beta2", "IPAddress", name, spec)])
+    world.api.patch(f"{claims}/{name}/status", {"status": {"addressRef": {"name": name}}})
+    eventually(lambda: "ip: 10.7.0.5" in world.secret_text("m1-metadata", "metaData"), 60, "rendered")
+    world.api.delete(world.metal("metal3machines", "m1"))
+    eventually(lambda: not world.machine("m1"), 60, "gone")
+    eventually(lambda: not world.api.items(claims), 60, "and the claim with it")

@@ -1,0 +1,332 @@
+"""Remediation as pure decisions: off, out of service, on again, retried, given up; interrupted at every write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from hostler.host.taints import OUT_OF_SERVICE, out_of_service_patch
+from hostler.instant import iso
+from hostler.kube.records import Node
+from hostler.metal import names
+from hostler.metal.labels import label_change, prefixes_of, synced_labels
+from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, Write
+from hostler.metal.remediation import decide_remediation, is_off
+from hostler.metal.remediation_model import (
+    FAILED,
+    GIVEN_UP,
+    RUNNING,
+    WAITING,
+    NodeOut,
+    Remediation,
+    RemediationFacts,
+    Step,
+)
+
+API = "infrastructure.cluster.x-k8s.io/v1beta2"
+CONSUMER = {"apiVersion": API, "kind": "Metal3Machine", "name": "m", "namespace": "n"}
+OFF = f"{names.REMEDIATION_POWER_OFF}u1"
+NOW = 1_000_000.0
+
+
+def merged(body: Any, patch: Any) -> Any:
+    """A JSON merge patch, as the API server does it."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(body) if isinstance(body, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = merged(found.get(key), value)
+    return found
+
+
+class Rack:
+    """One machine on one host: writes take effect, the host follows its annotations, the node its host."""
+
+    def __init__(self, *, retry_limit: int = 1, heals: bool = True, node: bool = True) -> None:
+        meta = {"name": "r", "namespace": "n", "uid": "u1", "resourceVersion": "1"}
+        strategy = {"type": "Reboot", "retryLimit": retry_limit, "timeoutSeconds": 600}
+        self.remediation: dict[str, Any] = {"metadata": meta, "spec": {"strategy": strategy}}
+        self.host: dict[str, Any] = {
+            "metadata": {"name": "h", "namespace": "n", "resourceVersion": "1", "annotations": {}},
+            "spec": {"online": True, "consumerRef": CONSUMER},
+            "status": {"operationalStatus": "OK", "poweredOn": True, "provisioning": {"state": "provisioned"}},
+        }
+        self.node: dict[str, Any] | None = {"metadata": {"name": "w1", "resourceVersion": "1"}} if node else None
+        self.machine: dict[str, Any] = {"metadata": {"name": "m", "namespace": "n"}}
+        self.heals, self.now, self.writes, self.reboots = heals, NOW, 0, 0
+        self.pods = ("pod web/a",)
+        self.events: list[str] = []
+
+    @property
+    def phase(self) -> str:
+        return str(self.remediation.get("status", {}).get("phase", ""))
+
+    @property
+    def tainted(self) -> bool:
+        taints = (self.node or {}).get("spec", {}).get("taints", [])
+        return any(one["key"] == OUT_OF_SERVICE for one in taints)
+
+    def facts(self) -> RemediationFacts:
+        host = msgspec.convert(self.host, Host)
+        held = (host,) if OFF in host.metadata.annotations else ()
+        cluster = msgspec.convert({"metadata": {"name": "c", "namespace": "n"}}, Cluster)
+        return RemediationFacts(
+            msgspec.convert(self.remediation, Remediation), msgspec.convert(self.machine, Machine),
+            msgspec.convert({"metadata": {"name": "m", "namespace": "n"}}, Metal3Machine), cluster, host, held,
+        )  # fmt: skip
+
+    def seen(self) -> NodeOut:
+        if self.node is None:
+            return NodeOut()
+        return NodeOut(msgspec.convert(self.node, Node), self.pods if self.tainted else ())
+
+    def step(self, die_after: int = 99) -> Step:
+        """One look; the process dies after so many of its writes."""
+        facts = self.facts()
+        step = decide_remediation(facts, self.now)
+        if step.look:
+            facts = replace(facts, node=self.seen())
+            step = decide_remediation(facts, self.now)
+        assert not step.look, "asked once, it is enough"
+        left = die_after
+        if step.taint is not None and left:
+            left -= 1
+            assert self.node is not None
+            assert not step.taint or not self.host["status"]["poweredOn"], "out of service only while it is off"
+            self.writes += 1
+            self.node = merged(self.node, out_of_service_patch(msgspec.convert(self.node, Node), step.taint))
+            self.node["metadata"]["resourceVersion"] = "1"
+        for write in step.writes[:left]:
+            self.write(write)
+        self.events += [step.event] if step.event else []
+        return step
+
+    def write(self, write: Write) -> None:
+        self.writes += 1
+        attribute = {"BareMetalHost": "host", "Metal3Remediation": "remediation", "Machine": "machine"}[write.kind.kind]
+        setattr(self, attribute, merged(getattr(self, attribute), write.body))
+
+    def pass_time(self) -> None:
+        """What happens by itself: Baremetal Operator, the node, the clock."""
+        off = OFF in self.host["metadata"].get("annotations", {})
+        if self.host["status"]["poweredOn"] and off:
+            self.reboots += 1
+        self.host["status"]["poweredOn"] = not off
+        if self.tainted:
+            self.pods = ()
+        self.now += 30
+
+    def run(self, looks: int = 200, die: bool = False) -> None:
+        for number in range(looks):
+            if self.remediation["metadata"].get("deletionTimestamp"):
+                break
+            self.step(number % 3 if die else 99)
+            self.pass_time()
+            finalized = names.REMEDIATION_FINALIZER in self.remediation["metadata"].get("finalizers", [])
+            if self.phase == WAITING and self.heals and not finalized and self.host["status"]["poweredOn"]:
+                self.remediation["metadata"]["deletionTimestamp"] = "now"  # the health check is content
+
+
+@pytest.mark.parametrize("die", [False, True])
+@pytest.mark.parametrize("node", [False, True])
+def test_a_host_is_rebooted_and_its_node_comes_back(die: bool, node: bool) -> None:
+    rack = Rack(node=node)
+    rack.run(die=die)
+    assert rack.reboots == 1
+    assert not rack.tainted
+    assert OFF not in rack.host["metadata"]["annotations"]
+    assert not rack.remediation["metadata"].get("finalizers")
+    assert names.UNHEALTHY[0] not in rack.host["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("die", [False, True])
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_node_that_does_not_come_back_is_given_up_after_the_last_retry(die: bool, limit: int) -> None:
+    rack = Rack(retry_limit=limit, heals=False)
+    rack.run(looks=400, die=die)
+    assert rack.phase == GIVEN_UP
+    assert rack.reboots == limit + 1
+    assert rack.remediation["status"]["retryCount"] == limit
+    assert rack.host["metadata"]["annotations"][names.UNHEALTHY[0]] == "capm3/UnhealthyNode"
+    assert OFF not in rack.host["metadata"]["annotations"], "a host that is given up is not kept off"
+    (condition,) = rack.machine["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("OwnerRemediated", "False")
+
+
+def test_the_mark_comes_before_the_owner_is_told() -> None:
+    rack = Rack(heals=False)
+    rack.run(looks=30)
+    rack.now += 10_000
+    kinds = [write.kind.kind for write in rack.step(0).writes]
+    while "Machine" not in kinds:
+        rack.step()
+        rack.pass_time()
+        rack.now += 10_000
+        kinds = [write.kind.kind for write in rack.step(0).writes]
+    assert kinds == ["BareMetalHost", "Machine", "Metal3Remediation"]
+
+
+def running(rack: Rack, phase: str = RUNNING, asked: bool = True) -> None:
+    """In the middle of it: finalizer and annotation written."""
+    rack.remediation["metadata"]["finalizers"] = [names.REMEDIATION_FINALIZER]
+    rack.remediation["status"] = {"phase": phase, "lastRemediated": iso(rack.now)}
+    if asked:
+        rack.host["metadata"]["annotations"][OFF] = "{}"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"poweredOn": True},
+        {"poweredOn": False, "errorType": "power management error", "operationalStatus": "error"},
+        {"poweredOn": False, "provisioning": {"state": "provisioning"}},
+        {"poweredOn": False, "provisioning": {"state": ""}},
+    ],
+)
+def test_a_node_is_not_put_out_of_service_while_its_host_may_be_on(status: dict[str, Any]) -> None:
+    rack = Rack()
+    running(rack)
+    rack.host["status"] |= status
+    assert not is_off(msgspec.convert(rack.host, Host))
+    facts = replace(rack.facts(), node=rack.seen())
+    step = decide_remediation(facts, rack.now)
+    assert step.taint is None
+    assert step.writes == ()
+    assert 0 < (step.wake or 0) <= 600, "it looks again when the time of this attempt is over"
+
+
+def test_what_is_left_on_the_node_is_waited_for_and_named() -> None:
+    rack = Rack()
+    running(rack)
+    rack.host["status"]["poweredOn"] = False
+    assert rack.step().taint is True
+    step = rack.step()
+    assert "pod web/a" in step.why
+    assert step.writes == ()
+    rack.pods = ()
+    assert "powered on again" in rack.step().why
+    assert rack.phase == WAITING
+
+
+def test_a_cluster_that_does_not_answer_is_waited_for_a_minute_only() -> None:
+    rack = Rack()
+    running(rack)
+    rack.host["status"]["poweredOn"] = False
+    unknown = replace(rack.facts(), node=NodeOut(why="nobody answers."))
+    assert decide_remediation(unknown, rack.now + 10).writes == ()
+    step = decide_remediation(unknown, rack.now + 61)
+    assert step.taint is None
+    assert [write.kind.kind for write in step.writes] == ["Metal3Remediation", "BareMetalHost"]
+
+
+def test_a_host_that_does_not_go_off_costs_a_retry() -> None:
+    rack = Rack(retry_limit=1)
+    running(rack)
+    rack.now += 601
+    assert rack.step().event == "Retrying"
+    assert rack.remediation["status"]["retryCount"] == 1
+    rack.now += 601
+    assert rack.step().event == "HostUnhealthy"
+    assert rack.phase == GIVEN_UP
+    assert not rack.tainted
+
+
+@pytest.mark.parametrize(("annotation", "says"), [(names.PAUSED, "is paused by me"), (names.DETACHED, "is detached")])
+def test_a_host_that_somebody_holds_is_left_alone_for_as_long_as_that(annotation: str, says: str) -> None:
+    rack = Rack()
+    running(rack)
+    rack.host["metadata"]["annotations"][annotation] = "me"
+    rack.now += 10_000
+    step = rack.step()
+    assert says in step.why
+    assert step.writes == ()
+
+
+def test_a_host_switched_off_by_somebody_is_not_rebooted() -> None:
+    rack = Rack()
+    rack.host["spec"]["online"] = False
+    assert "switched off" in rack.step().why
+    assert rack.phase == FAILED
+    writes = rack.writes
+    rack.step()
+    assert rack.writes == writes
+
+
+@pytest.mark.parametrize("phase", ["", RUNNING, WAITING, GIVEN_UP, FAILED])
+@pytest.mark.parametrize("off", [False, True])
+def test_deleted_at_any_point_it_leaves_nothing_behind(phase: str, off: bool) -> None:
+    rack = Rack()
+    running(rack, phase)
+    rack.host["status"]["poweredOn"] = not off
+    rack.node = merged(rack.node, {"spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}, {"key": "x"}]}})
+    rack.remediation["metadata"]["deletionTimestamp"] = "now"
+    rack.step()
+    assert OFF not in rack.host["metadata"]["annotations"]
+    assert not rack.remediation["metadata"]["finalizers"]
+    assert rack.node is not None
+    assert [one["key"] for one in rack.node["spec"]["taints"]] == ["x"]
+
+
+def test_the_remediation_of_a_machine_that_is_gone_frees_the_host_that_it_held() -> None:
+    rack = Rack()
+    running(rack)
+    rack.remediation["metadata"]["deletionTimestamp"] = "now"
+    orphan = replace(rack.facts(), owner=None, machine=None, host=None)
+    host, finalizer = decide_remediation(orphan, rack.now).writes
+    assert host.body == {"metadata": {"annotations": {OFF: None}}}
+    assert finalizer.body == {"metadata": {"finalizers": []}}
+
+
+def test_deleted_while_its_cluster_does_not_answer_the_host_goes_on_and_the_node_is_waited_for() -> None:
+    rack = Rack()
+    running(rack)
+    rack.remediation["metadata"]["deletionTimestamp"] = "now"
+    step = decide_remediation(replace(rack.facts(), node=NodeOut(why="nobody answers.")), rack.now)
+    assert [write.kind.kind for write in step.writes] == ["BareMetalHost"]
+    assert step.wake
+
+
+def test_paused_nothing_is_done() -> None:
+    rack = Rack()
+    rack.remediation["metadata"]["annotations"] = {names.OBJECT_PAUSED: ""}
+    assert rack.step().writes == ()
+    cluster = msgspec.convert({"metadata": {"name": "c"}, "spec": {"paused": True}}, Cluster)
+    assert decide_remediation(replace(Rack().facts(), cluster=cluster), NOW).writes == ()
+
+
+@pytest.mark.parametrize("missing", [{"owner": None}, {"machine": None}, {"host": None}])
+def test_what_is_not_there_is_waited_for(missing: dict[str, Any]) -> None:
+    step = decide_remediation(replace(Rack().facts(), **missing), NOW)
+    assert step.writes == ()
+    assert step.why.endswith(".")
+
+
+def test_an_unknown_strategy_is_said() -> None:
+    rack = Rack()
+    rack.remediation["spec"]["strategy"] = {}
+    step = rack.step()
+    assert step.event == "UnknownStrategy"
+    assert step.writes == ()
+
+
+# -- labels of hosts on nodes
+
+
+def test_only_differences_of_the_named_prefixes_are_written() -> None:
+    prefixes = prefixes_of(" rack.example.org, ,room.example.org")
+    wanted = synced_labels(
+        prefixes, {"rack.example.org/row": "2", "room.example.org/a": "b", "other": "x", "o.org/x": "1"}
+    )
+    assert wanted == {"rack.example.org/row": "2", "room.example.org/a": "b"}
+    has = {"rack.example.org/row": "1", "rack.example.org/old": "1", "room.example.org/a": "b", "o.org/y": "1"}
+    change = label_change(prefixes, wanted, has)
+    assert change == {"rack.example.org/row": "2", "rack.example.org/old": None}
+    assert label_change(prefixes, wanted, {**wanted, "o.org/y": "1"}) == {}
+    with pytest.raises(ValueError, match="no prefix of a label"):
+        prefixes_of("Not_A_Prefix")
