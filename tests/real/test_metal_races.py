@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hostler.sandbox import Sandbox
+from hostler.sandbox.load import create
 from tests.real.conftest import Eventually
 from tests.real.metal_world import Api, World, consumer, history, install, one_to_one, uninstall
 from tests.real.operating import environment, kubeconfig_as
@@ -89,6 +90,43 @@ def test_killed_after_each_write(world: World, sandbox: Sandbox) -> None:
 @pytest.mark.parametrize("point", range(1, 15))
 def test_killed_once_after_write(world: World, sandbox: Sandbox, point: int) -> None:
     story(world, sandbox, [point])
+
+
+# States in which nothing of the machine is on the host, and states in which it has to be waited for.
+EMPTY = ("", "unmanaged", "registering", "inspecting", "ready", "available")
+BUSY = ("preparing", "provisioning", "provisioned", "deprovisioning", "powering off before delete", "deleting")
+
+
+def test_deletion_from_every_state_of_the_host_and_a_secret_that_is_missing(world: World, sandbox: Sandbox) -> None:
+    """Nobody drives these hosts, so each stays in the state that it is put into."""
+    names = [f"h{number}" for number in range(len(EMPTY) + len(BUSY) + 1)]
+    world.make_hosts(*names, ready=True)
+    world.api.delete(world.core("secrets", "h0-bmc"))
+    world.make_machines(*(f"m{number}" for number in range(len(names))))
+    lives(sandbox, [0])
+    pairs = {host: machine for machine, host in one_to_one(world).items()}
+    assert len(pairs) == len(names)
+    missing = world.condition(pairs["h0"])
+    assert missing["reason"] == "BMCSecretMissing"
+    assert "h0-bmc of host h0 does not exist" in missing["message"]
+    create(sandbox, [world._secret("h0-bmc", {"username": "u", "password": "p"})])
+    states = dict(zip(names[1:], (*EMPTY, *BUSY), strict=True))
+    for name, state in states.items():
+        world.set_state(name, state)
+        world.api.delete(world.metal("metal3machines", pairs[name]))
+    lives(sandbox, [0])
+    assert world.condition(pairs["h0"])["status"] == "True", "the secret is back"
+    for name, state in states.items():
+        spec = world.host(name)["spec"]
+        assert "image" not in spec, f"{state}: its image is taken off at once"
+        assert spec["online"] is False
+        assert bool(world.machine(pairs[name])) == ("consumerRef" in spec) == (state in BUSY), state
+        if state in BUSY:
+            assert "being emptied" in world.condition(pairs[name], "Ready")["message"]
+            world.set_state(name, "available")
+    lives(sandbox, [0])
+    assert set(one_to_one(world).values()) == {"h0"}
+    assert not [name for name in states if world.machine(pairs[name])]
 
 
 # -- two operators

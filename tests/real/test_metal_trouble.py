@@ -11,7 +11,9 @@ import pytest
 
 from hostler.instant import iso
 from hostler.sandbox import Sandbox
-from hostler.sandbox.load import create
+from hostler.sandbox.build import Silent
+from hostler.sandbox.fleet import Fleet, MetalCluster, MetalHost, MetalMachine
+from hostler.sandbox.load import create, load_fleet
 from tests.real.conftest import Eventually
 from tests.real.metal_world import World, available, history, metal_operator
 from tests.real.operating import Running, hostler
@@ -199,6 +201,15 @@ def test_a_host_whose_bmc_secret_goes_is_not_chosen_until_it_is_back(world: Worl
     assert "consumerRef" not in world.host("h1")["spec"]
     create(world.box, [world._secret("h1-bmc", {"username": "u", "password": "p"})])
     eventually(lambda: world.host_of("m1") == "h1", 90, "mended")
+
+
+def test_the_machines_of_a_fleet_file_get_its_hosts(world: World, eventually: Eventually) -> None:
+    hosts = [MetalHost(name="rack-{i}", count=3, labels={"row": "a"}), MetalHost(name="spare")]
+    machines = [MetalMachine(name="worker-{i}", count=2, host_selector={"row": "a"})]
+    fleet = Fleet(metal=[MetalCluster(name="c2", namespace=world.namespace, hosts=hosts, machines=machines)])
+    load_fleet(world.box, fleet, Silent())
+    eventually(lambda: all(world.host_of(name) for name in ("worker-0", "worker-1")), 60, "claimed")
+    assert {world.host_of(name)[:5] for name in ("worker-0", "worker-1")} == {"rack-"}
 
 
 POOL = {"apiGroup": "ipam.example.org", "kind": "OtherPool", "name": "other"}

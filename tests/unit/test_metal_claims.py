@@ -10,11 +10,14 @@ import msgspec
 
 from hostler.kube.client import Client
 from hostler.kube.metrics import Metrics
+from hostler.kube.records import Metadata
 from hostler.kube.writer import Writer
 from hostler.metal.caches import Caches
 from hostler.metal.choose import Policy, Selection
 from hostler.metal.claims import DEBOUNCE_SECONDS, Claims
-from hostler.metal.model import Cluster, Host, Machine, Metal3Machine
+from hostler.metal.data_caches import Indexes
+from hostler.metal.data_model import Data, DataSpec
+from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, SecretRef
 from tests.unit.test_metal_choose import host
 
 
@@ -131,3 +134,17 @@ def test_spread_counts_what_is_used_and_what_is_being_taken() -> None:
     chosen = room.claims.choose(room.caches.wish(room.caches.facts(machine))).host
     assert chosen is not None
     assert chosen.metadata.name == "b1"
+
+
+def test_the_smallest_free_index_is_taken_and_given_back() -> None:
+    def data(index: int) -> Data:
+        return Data(metadata=Metadata(namespace="n"), spec=DataSpec(index=index, template=SecretRef(name="t")))
+
+    indexes = Indexes()
+    for index in (0, 1, 3):
+        indexes.changed("", None, data(index))
+    assert [indexes.take("n/t") for _ in range(3)] == [2, 4, 5]
+    indexes.changed("", data(1), None)
+    indexes.give_back("n/t", 4)
+    assert [indexes.take("n/t") for _ in range(3)] == [1, 4, 6]
+    assert indexes.take("n/other") == 0

@@ -48,6 +48,19 @@ def test_a_stateful_set_finds_its_volumes() -> None:
     assert claims == ["data-db-0", "data-db-1"]
 
 
+def test_bare_metal_comes_with_what_cluster_api_would_make(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(
+        "metal: [{name: c, hosts: [{name: 'h{i}', count: 2, labels: {row: a}}], "
+        "machines: [{name: m, hostSelector: {row: a}}]}]"
+    )
+    kinds = [one["kind"] for one in made(read_fleet(str(file)))]
+    assert kinds == [
+        *("Namespace", "Cluster", "Secret", "Secret", "Secret", "BareMetalHost", "BareMetalHost"),
+        *("Machine", "Metal3Cluster", "Metal3Machine"),
+    ], "owners come before what they own"
+
+
 WRONG = {
     "nodes: [{name: a}, {name: b, taints: [{key: k, effect: NoWay}]}]": (
         "nodes[1].taints[0].effect",
@@ -66,6 +79,8 @@ WRONG = {
     "workloads: [{kind: Pod, name: a, priorityClass: p}]": ("workloads[0].priorityClass", "'p'"),
     "pdbs: [{name: a, selector: {}}]": ("pdbs[0]", "minAvailable or maxUnavailable"),
     "volumes: [{name: v, claim: x}]": ("volumes[0].claim", "namespace/name"),
+    "metal: [{name: c, hosts: [{name: h}, {name: h}]}]": ("metal[0].hosts[1].name", "two hosts 'h'"),
+    "metal: [{name: c, machines: [{name: m, count: 0}]}]": ("metal[0].machines[0].count", "at least 1"),
     "objects: [{kind: ConfigMap}]": ("objects[0]", "apiVersion"),
     "vcenters: [{datacenters: [{name: d, clusters: [], vms: [{name: v, host: h}]}]}]": (
         "vcenters[0].datacenters[0].vms[0].host",

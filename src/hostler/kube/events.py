@@ -200,15 +200,16 @@ class Recorder:
         now = self._clock()
         if now < self._rest and not self._stopping:
             return self._rest - now
-        due = [key for key, series in self._waiting.items() if self._stopping or series.due <= now]
-        if not due:
+        # The first one only: to list all that are due, for each of them, would be quadratic.
+        due = next((key for key, series in self._waiting.items() if self._stopping or series.due <= now), None)
+        if due is None:
             return max(0.05, min((series.due for series in self._waiting.values()), default=now + 60) - now)
         try:
-            return await self._write(due[0], self._waiting[due[0]])
+            return await self._write(due, self._waiting[due])
         except Exception:  # the loop's edge: a bug here must not end the telling; counted and logged
             log.exception("bug while recording an event")
             self._metrics.loop_failed("events")
-            self._drop(due[0], "bug")
+            self._drop(due, "bug")
             return 1.0
 
     async def _write(self, key: Key, series: Series) -> float:

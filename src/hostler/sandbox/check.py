@@ -26,6 +26,7 @@ def _mistakes(fleet: Fleet) -> Iterable[tuple[str, str]]:
     yield from _vcenters(fleet)
     yield from _nodes(fleet)
     yield from _workloads(fleet)
+    yield from _metal(fleet)
     yield from _rest(fleet)
 
 
@@ -51,6 +52,25 @@ def _vcenters(fleet: Fleet) -> Iterable[tuple[str, str]]:
                     yield f"{place}.host", "name at least one host"
                 if vm.uuid and vm.count > 1:
                     yield f"{place}.uuid", "several VMs cannot have one UUID; leave it out and each gets its own"
+
+
+def _metal(fleet: Fleet) -> Iterable[tuple[str, str]]:
+    for c, cluster in enumerate(fleet.metal):
+        for field, wanted in (("hosts", cluster.hosts), ("machines", cluster.machines)):
+            seen: set[str] = set()
+            for n, one in enumerate(wanted):
+                place = f"metal[{c}].{field}[{n}]"
+                if one.count < 1:
+                    yield f"{place}.count", "it must be at least 1"
+                for name, _ in names(one.name, one.count):
+                    if not _NAME.fullmatch(name):
+                        yield (
+                            f"{place}.name",
+                            f"{name!r} is not a name Kubernetes accepts (small letters, digits, - and .)",
+                        )
+                    if name in seen:
+                        yield f"{place}.name", f"there are two {field} {name!r}"
+                    seen.add(name)
 
 
 def _nodes(fleet: Fleet) -> Iterable[tuple[str, str]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hostler.sandbox.fleet import Fleet, Node, Volume, Workload, stable_uuid
+from hostler.sandbox.metal import metal_waves
 from hostler.sandbox.parts import OFF_LABEL
 
 Object = dict[str, Any]
@@ -24,11 +25,13 @@ def waves(fleet: Fleet) -> Iterator[tuple[str, list[Object]]]:
     yield "budgets and objects", [*_pdbs(fleet), *fleet.objects]
     yield "workloads", list(_workloads(fleet))
     yield "attachments", list(_attachments(fleet))
+    yield from metal_waves(fleet)
 
 
 def _namespaces(fleet: Fleet) -> Iterator[Object]:
     wanted = [*fleet.namespaces, *(load.namespace for load in fleet.workloads), *(pdb.namespace for pdb in fleet.pdbs)]
     wanted += [volume.claim.partition("/")[0] for volume in fleet.volumes if volume.claim]
+    wanted += [cluster.namespace for cluster in fleet.metal]
     for name in dict.fromkeys(wanted):
         if name not in {"default", "kube-system", "kube-public", "kube-node-lease"}:
             yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

@@ -151,6 +151,29 @@ class VCenter(_Strict, frozen=True, kw_only=True):
     allow_duplicate_uuids: bool | None = msgspec.field(default=None, name="allowDuplicateUUIDs")
 
 
+class MetalHost(_Strict, frozen=True, kw_only=True):
+    """A BareMetalHost with its BMC secret."""
+
+    name: str
+    count: int = 1
+    labels: dict[str, str] = {}
+
+
+class MetalMachine(_Strict, frozen=True, kw_only=True):
+    """A Machine of Cluster API and its Metal3Machine."""
+
+    name: str
+    count: int = 1
+    host_selector: dict[str, str] = {}
+
+
+class MetalCluster(_Strict, frozen=True, kw_only=True):
+    name: str
+    namespace: str = "metal"
+    hosts: list[MetalHost] = []
+    machines: list[MetalMachine] = []
+
+
 class Fleet(_Strict, frozen=True, kw_only=True):
     namespaces: list[str] = []
     priority_classes: dict[str, int] = {}
@@ -159,6 +182,7 @@ class Fleet(_Strict, frozen=True, kw_only=True):
     pdbs: list[Pdb] = []
     volumes: list[Volume] = []
     objects: list[dict[str, Any]] = []
+    metal: list[MetalCluster] = []
     vcenters: list[VCenter] = []
 
     def each_node(self) -> Iterator[Node]:

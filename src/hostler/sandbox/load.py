@@ -70,12 +70,13 @@ async def _create_all(server: str, tls: ssl.SSLContext, objects: list[Object]) -
     timeout = aiohttp.ClientTimeout(total=60)
     async with aiohttp.ClientSession(server, connector=connector, timeout=timeout) as session:
         paths = Paths(session)
-        await paths.learn({(one["apiVersion"], one["kind"]) for one in objects})
+        owners = [owner for one in objects for owner in one["metadata"].get("ownerReferences", [])]
+        await paths.learn({(one["apiVersion"], one["kind"]) for one in (*objects, *owners)})
         queue = iter(objects)
 
         async def worker() -> None:
             for one in queue:
-                await _create(session, paths.of(one), one)
+                await _create(session, paths.of(one), await _owned(session, paths, one))
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -96,14 +97,54 @@ async def _create(session: aiohttp.ClientSession, path: str, one: Object) -> Non
         async with session.post(path, data=body, headers=headers) as answer:
             # Read to the end in every case: a connection with an unread answer is closed, not used again.
             text = await answer.read()
+            if answer.status == 201 and "status" in one and _has_status_of_its_own(one["apiVersion"]):
+                return await _write_status(session, f"{path}/{one['metadata']['name']}/status", one)
             if answer.status in (201, 409):
-                return
+                return None
             said = _message(text) or f"HTTP {answer.status}"
             waking = answer.status in (429, 500, 503, 504) or (answer.status == 403 and "serviceaccount" in said)
             if not waking or time.monotonic() > end:
                 name = one["metadata"].get("name")
                 raise Complaint(f"The API server refused {one['kind']} {name}: {said}", code=Exit.SETTING)
             await asyncio.sleep(float(answer.headers.get("Retry-After", 0.1)))
+
+
+def _has_status_of_its_own(version: str) -> bool:
+    """A custom object's status is not taken with the object; Kubernetes' own kinds take it."""
+    group = version.rpartition("/")[0]
+    return "." in group and not group.endswith(".k8s.io")
+
+
+async def _write_status(session: aiohttp.ClientSession, path: str, one: Object) -> None:
+    headers = {"Content-Type": "application/merge-patch+json"}
+    async with session.patch(path, data=_encode({"status": one["status"]}), headers=headers) as answer:
+        text = await answer.read()
+    if answer.status not in (200, 404):  # 404: the kind keeps no status apart, so it was taken with the object
+        name = one["metadata"]["name"]
+        raise Complaint(
+            f"The API server refused the status of {one['kind']} {name}: {_message(text)}", code=Exit.SETTING
+        )
+
+
+async def _owned(session: aiohttp.ClientSession, paths: Paths, one: Object) -> Object:
+    """Its owners with their uids: an owner without the right one does not exist, and its things are collected."""
+    owners = one["metadata"].get("ownerReferences", [])
+    if all("uid" in owner for owner in owners):
+        return one
+    found = []
+    for owner in owners:
+        where = {**owner, "metadata": {"namespace": one["metadata"].get("namespace", "default")}}
+        async with session.get(f"{paths.of(where)}/{owner['name']}") as answer:
+            text = await answer.read()
+        if answer.status != 200:
+            raise Complaint(
+                f"{one['kind']} {one['metadata'].get('name')} names the owner {owner['kind']} {owner['name']}, which "
+                "does not exist.",
+                hint="Put the owner before it.",
+                code=Exit.SETTING,
+            )
+        found.append({**owner, "uid": msgspec.json.decode(text)["metadata"]["uid"]})
+    return {**one, "metadata": {**one["metadata"], "ownerReferences": found}}
 
 
 def _message(text: bytes) -> str:
