@@ -29,6 +29,7 @@ from hostler.metal.model import Decision, Host, Metal3Machine, Said, Write
 from hostler.metal.nodes import Nodes
 from hostler.metal.release import decide_release, pauses, unpause_change
 from hostler.metal.selector import WrongSelector
+from hostler.metal.writes import send
 
 log = structlog.get_logger("hostler.metal")
 
@@ -254,13 +255,7 @@ class MachineKeeper:
 
     async def _write(self, write: Write) -> Any:
         """One write; what the object is now is shown at once. None in a dry run."""
-        body = write.body
-        if write.version:
-            body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": write.version}}
-        record = RECORDS.get(write.kind.plural, Object)
-        after = await self._writer.patch(
-            write.kind, write.name, body, write.namespace, type=record, why=write.why, subresource=write.subresource
-        )
+        after = await send(self._writer, write, RECORDS.get(write.kind.plural, Object))
         if isinstance(after, Host):
             self.caches.hosts.store.overlay(after)
         elif isinstance(after, Metal3Machine):

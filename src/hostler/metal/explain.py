@@ -9,7 +9,8 @@ from typing import TypeVar
 from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
 from hostler.instant import Instant
 from hostler.kube.client import Gate
-from hostler.kube.records import key_of
+from hostler.kube.records import HasMetadata, key_of
+from hostler.kube.store import Store
 from hostler.metal import names
 from hostler.metal.controller import MachineKeeper
 from hostler.metal.decide import Facts, decide, not_yet
@@ -20,7 +21,7 @@ from hostler.metal.remediation import decide_remediation
 from hostler.metal.remediator import Remediator
 from hostler.metal.selector import WrongSelector
 
-T = TypeVar("T")
+R = TypeVar("R", bound=HasMetadata)
 MOST_HOSTS = 200  # an answer stays readable; the rest is counted
 
 
@@ -39,8 +40,7 @@ class MetalExplainers:
         registry.add(Explainer("metal3remediation", "metal", self.remediation, self.remediation))
 
     def machine(self, name: str) -> Explanation | None:
-        store = self.keeper.caches.machines.store
-        found = store.get(name) or _only([one for one in store if one.metadata.name == name])
+        found = _named(self.keeper.caches.machines.store, name)
         if found is None:
             return None
         if why := self.keeper.caches.unread():
@@ -82,8 +82,7 @@ class MetalExplainers:
         return tuple(Action(one.verb, f"{one.kind.kind.lower()}/{one.name}", one.why, held_back=back) for one in writes)
 
     def remediation(self, name: str) -> Explanation | None:
-        store = self.remediator.caches.remediations.store
-        found = store.get(name) or _only([one for one in store if one.metadata.name == name])
+        found = _named(self.remediator.caches.remediations.store, name)
         if found is None:
             return None
         if why := self.remediator.caches.unread():
@@ -102,8 +101,7 @@ class MetalExplainers:
         return Explanation("metal", step.why, facts=seen, actions=self._actions(step.writes))
 
     def host(self, name: str) -> Explanation | None:
-        store = self.keeper.caches.hosts.store
-        found = store.get(name) or _only([one for one in store if one.metadata.name == name])
+        found = _named(self.keeper.caches.hosts.store, name)
         if found is None:
             return None
         line = line_of(found)
@@ -117,8 +115,10 @@ class MetalExplainers:
         return Explanation("metal", free, facts=facts)
 
 
-def _only(found: list[T]) -> T | None:
-    return found[0] if len(found) == 1 else None
+def _named(store: Store[R], name: str) -> R | None:
+    """By its key, or by its name alone where no other has it."""
+    found = [one for one in store if one.metadata.name == name] if "/" not in name else []
+    return found[0] if len(found) == 1 else store.get(name)
 
 
 def _facts(facts: Facts) -> tuple[FactSeen, ...]:

@@ -11,7 +11,7 @@ from prometheus_client import Counter
 
 from hostler.host.taints import OUT_OF_SERVICE, out_of_service, out_of_service_patch
 from hostler.instant import Instant
-from hostler.kube.client import Client, How
+from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters, Unavailable
 from hostler.kube.errors import ApiError, NotFound, Unreachable
 from hostler.kube.events import Recorder
@@ -24,9 +24,11 @@ from hostler.metal.caches import Caches, owner_key
 from hostler.metal.model import Host, Write, cluster_of
 from hostler.metal.remediation import decide_remediation
 from hostler.metal.remediation_model import BoundPod, NodeOut, Remediation, RemediationFacts, Step
+from hostler.metal.writes import send
 
 # The room wakes everything once all is read; this is only in case a cache was complete and is no more.
 NOT_READY_SECONDS = 15.0
+RECORDS: dict[str, type[Any]] = {names.HOST.plural: Host, names.METAL3_REMEDIATION.plural: Remediation}
 
 
 class Remediator:
@@ -125,14 +127,7 @@ class Remediator:
                 self._steps.labels(step.event).inc()
 
     async def _write(self, write: Write) -> None:
-        body, record = dict(write.body), _RECORDS.get(write.kind.plural, Object)
-        if write.version:
-            body["metadata"] = {**body.get("metadata", {}), "resourceVersion": write.version}
-        how = How.APPLY if write.verb == "apply" else How.MERGE
-        after: Any = await self._writer.patch(
-            write.kind, write.name, body, write.namespace, type=record, why=write.why, subresource=write.subresource,
-            how=how, force=how is How.APPLY,
-        )  # fmt: skip
+        after = await send(self._writer, write, RECORDS.get(write.kind.plural, Object))
         if isinstance(after, Host):
             self.caches.hosts.store.overlay(after)
         elif isinstance(after, Remediation) and (after.metadata.finalizers or not after.metadata.deletion_timestamp):
@@ -156,9 +151,6 @@ class Remediator:
             owner = owner_key(machine.metadata, "Machine") if machine is not None else ""
             found |= self.caches.remediations.store.keys_by("owner", owner)
         return sorted(found)
-
-
-_RECORDS: dict[str, type[Any]] = {names.HOST.plural: Host, names.METAL3_REMEDIATION.plural: Remediation}
 
 
 async def _left_on(client: Client, name: str) -> tuple[str, ...]:

@@ -113,9 +113,7 @@ class ClusterKeeper:
             if change := cluster_change(cluster, said, self._clock()):
                 await self._patch(cluster, change, waits, subresource="status")
             return
-        await drop_finalizer(
-            self._writer, names.METAL3_CLUSTER, meta, names.CLUSTER_FINALIZER, "its machines are gone"
-        )
+        await drop_finalizer(self._writer, names.METAL3_CLUSTER, meta, names.CLUSTER_FINALIZER, "its machines are gone")
 
     async def _patch(
         self, cluster: Metal3Cluster, body: dict[str, Any], why: str, subresource: str | None = None

@@ -1,14 +1,27 @@
-"""Small writes that several keepers make: deleting, letting go of a finalizer, saying whose something is."""
+"""Writes that several keepers make: what was decided, a deletion, letting go of a finalizer."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from hostler.kube.client import How
 from hostler.kube.errors import NotFound
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Object
 from hostler.kube.writer import Writer
-from hostler.metal.model import OwnedMetadata
+from hostler.metal.model import OwnedMetadata, Write
+
+
+async def send(writer: Writer, write: Write, record: type[Any]) -> Any:
+    """One decided write; what the object is now, or None in a dry run."""
+    body = write.body
+    if write.version:
+        body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": write.version}}
+    how = How.APPLY if write.verb == "apply" else How.MERGE
+    return await writer.patch(
+        write.kind, write.name, body, write.namespace, type=record, why=write.why, subresource=write.subresource,
+        how=how, force=how is How.APPLY,
+    )  # fmt: skip
 
 
 async def delete(writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, why: str) -> None:
