@@ -283,6 +283,17 @@ def test_the_remediation_of_a_machine_that_is_gone_frees_the_host_that_it_held()
     assert finalizer.body == {"metadata": {"finalizers": []}}
 
 
+def test_a_host_whose_machine_goes_is_not_kept_off_for_the_next() -> None:
+    rack = Rack()
+    running(rack)
+    assert "kept off by a remediation" in msgspec.convert(rack.host, Host).why_not_free()
+    rack.machine["metadata"]["deletionTimestamp"] = "now"
+    rack.step()
+    assert OFF not in rack.host["metadata"]["annotations"]
+    assert rack.phase == RUNNING
+    assert rack.step().writes == ()
+
+
 def test_deleted_while_its_cluster_does_not_answer_the_host_goes_on_and_the_node_is_waited_for() -> None:
     rack = Rack()
     running(rack)

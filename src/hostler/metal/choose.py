@@ -166,7 +166,10 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("some are in another failure domain", ("it is in failure domain",)),
     ("some are reserved for others", ("it is reserved for",)),
     ("some report an error", ("it reports", "it showed", "its operational status is")),
-    ("some are paused, detached or marked unhealthy", ("it is paused", "it is detached", "it is marked")),
+    (
+        "some are paused, detached or marked unhealthy",
+        ("it is paused", "it is detached", "it is marked", "it is kept off"),
+    ),
     (
         "some are not available yet",
         ("it is available", "it is ready", "it is being deleted", "it has no state", "it is provisioned by", "it is "),

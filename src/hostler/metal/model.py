@@ -10,7 +10,16 @@ import msgspec
 from hostler.host.conditions import Condition
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Record
-from hostler.metal.names import CLUSTER_NAME, DETACHED, INFRASTRUCTURE, METAL3_MACHINE, PAUSED, UNHEALTHY, group_of
+from hostler.metal.names import (
+    CLUSTER_NAME,
+    DETACHED,
+    INFRASTRUCTURE,
+    METAL3_MACHINE,
+    PAUSED,
+    REMEDIATION_POWER_OFF,
+    UNHEALTHY,
+    group_of,
+)
 
 
 class Reference(Record, frozen=True, omit_defaults=True):
@@ -170,6 +179,8 @@ class Host(Record, frozen=True):
             return f"it is paused by {meta.annotations[PAUSED] or 'somebody'}"
         if any(name in meta.annotations for name in UNHEALTHY):
             return "it is marked as unhealthy"
+        if any(name.startswith(REMEDIATION_POWER_OFF) for name in meta.annotations):
+            return "it is kept off by a remediation"
         if DETACHED in meta.annotations or status.operational_status == "detached":
             return "it is detached"
         if self.spec.externally_provisioned:

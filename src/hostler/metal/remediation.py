@@ -55,7 +55,9 @@ def decide_remediation(facts: RemediationFacts, now: Instant) -> Step:
     if facts.owner is None or facts.machine is None:
         return Step("It waits for its Machine and Metal3Machine.")
     if facts.leaving:
-        return Step("Its machine is being deleted; there is nothing to mend.")
+        # The host goes to another machine before this remediation goes; it must not be kept off by then.
+        why = "Its machine is being deleted; there is nothing to mend."
+        return Step(why, tuple(_on_host(one, {remediation.power_off: None}, why) for one in facts.held))
     if host is None:
         return Step(f"Metal3Machine {facts.machine.metadata.name} has no host; there is nothing to reboot.")
     if remediation.spec.strategy.type != REBOOT:

@@ -170,6 +170,8 @@ class MetalRoom:
             self._machines.queue.add(key)
         if machine is None:
             return
+        for remediation in self.caches.remediations.store.keys_by("owner", owner_key(machine.metadata, "Machine")):
+            self._remediations.queue.add(remediation)
         if before is None and (template := machine.metadata.annotations.get(names.CLONED_FROM)):
             self._templates.queue.add(names.key(machine.metadata.namespace, template), after=0.1)
         if after is None:
