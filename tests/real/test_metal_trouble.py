@@ -170,7 +170,10 @@ def test_nodes_are_found_in_other_ways_too_and_get_the_labels_of_their_hosts(
     eventually(lambda: says in world.condition(machine[taken], "Ready").get("message", ""), 60, "not taken over")
     # Labels of the named prefix follow their host, only differences are written, and nothing else is touched.
     world.is_node(machine[by_name], by_name)
-    labels = lambda: world.api.get(f"/api/v1/nodes/{by_name}")["metadata"]["labels"]  # noqa: E731
+
+    def labels() -> dict[str, str]:
+        return dict(world.api.get(f"/api/v1/nodes/{by_name}")["metadata"]["labels"])
+
     eventually(lambda: labels().get(f"{prefix}/row") == "7", 60, "the host's label is on its node")
     assert f"{prefix}/old" not in labels()
     assert labels()["other"] == "x"

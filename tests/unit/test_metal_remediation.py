@@ -60,7 +60,7 @@ class Rack:
         self.node: dict[str, Any] | None = {"metadata": {"name": "w1", "resourceVersion": "1"}} if node else None
         self.machine: dict[str, Any] = {"metadata": {"name": "m", "namespace": "n"}}
         self.heals, self.now, self.writes, self.reboots = heals, NOW, 0, 0
-        self.pods = ("pod web/a",)
+        self.pods: tuple[str, ...] = ("pod web/a",)
         self.events: list[str] = []
 
     @property

@@ -182,10 +182,10 @@ def _provisioning(facts: Facts, host: Host) -> dict[str, Any]:
         for name, secret in (("userData", user_data), ("metaData", meta_data), ("networkData", network_data)):
             if secret is not None:
                 change[name] = {"name": secret.name, "namespace": secret.namespace or host.metadata.namespace}
+        if not spec.online:
+            change["online"] = True  # only now: who switches a provisioned host off later has a reason
     if wanted.automated_cleaning_mode and wanted.automated_cleaning_mode != spec.automated_cleaning_mode:
         change["automatedCleaningMode"] = wanted.automated_cleaning_mode
-    if not spec.online:
-        change["online"] = True
     return change
 
 

@@ -120,9 +120,10 @@ class Remediator:
             except NotFound:
                 continue  # a host, a machine or the remediation itself that is gone needs nothing any more
         if step.event:
-            kind = "Warning" if step.warning else "Normal"
-            about = facts.remediation.metadata
-            self._recorder.event(names.METAL3_REMEDIATION, about, kind, step.event, "Remediate", step.why)
+            self._recorder.event(
+                names.METAL3_REMEDIATION, facts.remediation.metadata, "Warning" if step.warning else "Normal",
+                step.event, "Remediate", step.why,
+            )  # fmt: skip
             if step.writes or step.taint is not None:
                 self._steps.labels(step.event).inc()
 

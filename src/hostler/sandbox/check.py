@@ -56,13 +56,15 @@ def _vcenters(fleet: Fleet) -> Iterable[tuple[str, str]]:
 
 def _metal(fleet: Fleet) -> Iterable[tuple[str, str]]:
     for c, cluster in enumerate(fleet.metal):
-        for field, wanted in (("hosts", cluster.hosts), ("machines", cluster.machines)):
+        hosts = [(one.name, one.count) for one in cluster.hosts]
+        machines = [(one.name, one.count) for one in cluster.machines]
+        for field, wanted in (("hosts", hosts), ("machines", machines)):
             seen: set[str] = set()
-            for n, one in enumerate(wanted):
+            for n, (pattern, count) in enumerate(wanted):
                 place = f"metal[{c}].{field}[{n}]"
-                if one.count < 1:
+                if count < 1:
                     yield f"{place}.count", "it must be at least 1"
-                for name, _ in names(one.name, one.count):
+                for name, _ in names(pattern, count):
                     if not _NAME.fullmatch(name):
                         yield (
                             f"{place}.name",
