@@ -256,6 +256,11 @@ def test_a_host_on_which_nothing_is_yet_is_emptied_and_handed_back_in_one_patch(
     assert finalizer.body == {"metadata": {"finalizers": ["other"]}}
 
 
+def test_a_secret_that_is_clear_already_is_not_written_again() -> None:
+    known = facts(host=host("available", mine=True), secret_clear=True)
+    assert [write.kind.kind for write in decide_release(known).writes] == ["BareMetalHost", "Metal3Machine"]
+
+
 def test_the_words_do_not_change_while_a_host_is_emptied() -> None:
     words = [decide_release(facts(host=host(state, mine=True))).why for state in ("provisioned", "deprovisioning")]
     assert words[0] == words[1]

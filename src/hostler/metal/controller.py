@@ -202,7 +202,7 @@ class MachineKeeper:
 
     async def _release(self, facts: Facts) -> float | None:
         await self._data.let_go(facts.machine)
-        decision = decide_release(facts, fast_track=self._fast_track)
+        decision = decide_release(self._with_secret(facts), fast_track=self._fast_track)
         for write in decision.writes:
             try:
                 await self._write(write)
@@ -211,6 +211,13 @@ class MachineKeeper:
         if decision.said:
             await self._status(facts.machine, decision.said, {})
         return decision.wake
+
+    def _with_secret(self, facts: Facts) -> Facts:
+        """What was written before a crash is not written again: else it could happen there again and again."""
+        host = facts.host
+        name = names.key(host.metadata.namespace, host.spec.bmc.credentials_name) if host is not None else ""
+        secret = self.caches.secrets.store.get(name)
+        return replace(facts, secret_clear=secret is not None and names.CLUSTER_NAME not in secret.metadata.labels)
 
     # -- pause
 

@@ -64,6 +64,7 @@ class Facts:
     rendered: Rendered | None = None
     node: NodeSeen | None = None
     secret_problem: str = ""
+    secret_clear: bool = False  # the BMC secret is known not to carry a cluster's label
 
     @property
     def named_host(self) -> str:

@@ -136,7 +136,7 @@ def cluster_consumer(cluster: Cluster) -> dict[str, Any]:
 
 def _secret_label(facts: Facts, host: Host) -> list[Write]:
     name = host.spec.bmc.credentials_name
-    if not name or host.metadata.labels.get(names.CLUSTER_NAME) != facts.cluster_name:
+    if not name or facts.secret_clear or host.metadata.labels.get(names.CLUSTER_NAME) != facts.cluster_name:
         return []
     body = {"metadata": {"labels": {names.CLUSTER_NAME: None}}}
     why = f"host {host.metadata.name} leaves its cluster"
