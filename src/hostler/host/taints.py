@@ -11,8 +11,6 @@ from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.kube.records import Node, Taint
 
 
-
-
 def out_of_service(node: Node) -> bool:
     return any(one.key == OUT_OF_SERVICE for one in node.spec.taints)
 
