@@ -70,7 +70,7 @@ def uninstall(box: Sandbox) -> None:
         found = [
             yaml.load(f.read_text(), Loader=yaml.CSafeLoader)["metadata"]["name"] for f in PUBLISHED.glob("*.yaml")
         ]
-    box.kubectl("delete", "crd", *found, "--ignore-not-found", "--wait=true", "--timeout=60s")
+    box.kubectl("delete", "crd", *found, "--ignore-not-found", "--wait=true", "--timeout=240s")
 
 
 class Api:

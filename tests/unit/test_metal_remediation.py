@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hostler.host.taints import OUT_OF_SERVICE, out_of_service_patch
+from hostler.host.maintenance import OUT_OF_SERVICE
+from hostler.host.taints import out_of_service_patch
 from hostler.instant import iso
 from hostler.kube.records import Node
 from hostler.metal import names

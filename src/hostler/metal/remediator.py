@@ -9,7 +9,8 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from hostler.host.taints import OUT_OF_SERVICE, out_of_service, out_of_service_patch
+from hostler.host.maintenance import OUT_OF_SERVICE
+from hostler.host.taints import out_of_service, out_of_service_patch
 from hostler.instant import Instant
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters, Unavailable
