@@ -181,8 +181,10 @@ def test_an_unknown_fact_is_news_only_when_it_lasts() -> None:
     assert told(one, play, frozen) == ["warning: Nothing is done to a: vCenter is away (since 1)."]
     assert told(one, play, frozen) == []
     assert notes.events == [("Frozen", "Nothing is done to a: vCenter is away (since 1).")]
+    reading = Decision("a", State.DRAINING, "not known", "vCenter is being read (since 2)", unknown=True)
+    assert told(one, play, reading) == [], "it is frozen still"
     going = Decision("a", State.DRAINING, "draining", "2 pods left")
-    assert told(one, play, going) == ["info: No longer so: Nothing is done to a: vCenter is away."]
+    assert told(one, play, going) == ["info: No longer so: Nothing is done to a."]
     assert told(one, play, frozen) == [], "and a second one has its time too"
 
 

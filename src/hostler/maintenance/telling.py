@@ -88,8 +88,9 @@ def _news(found: Pass, subjects: Mapping[str, Subject]) -> list[Said]:
             note = f"{one.why}. {by}" if by and by not in one.why else one.why
             said.append(Said(one.subject, _REASONS[word], note, by if word == "budget" else note))
         if one.unknown and one.state is not None:
-            note = f"Nothing is done to {one.subject}: {one.why}"
-            said.append(Said(one.subject, "Frozen", note, note.partition(" (since")[0]))
+            # Once per freeze: on its way back a vCenter is away, then being read; the condition follows that.
+            core = f"Nothing is done to {one.subject}"
+            said.append(Said(one.subject, "Frozen", f"{core}: {one.why}", core))
         if one.unknown and isinstance(subjects[one.subject].vm, InDoubt):
             said.append(Said(one.subject, "InDoubt", one.why, one.why))
     for hanging in found.hanging:
