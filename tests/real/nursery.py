@@ -16,8 +16,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
+
+# Before anybody is forked; the last is what Typer loads when a command is run.
+LOADED = ("hostler.cli.main", "hostler.operator", "hostler.maintenance.room", "typer._adapters")
 
 
 @dataclass(frozen=True)
@@ -75,10 +79,8 @@ def nursery() -> Iterator[Nursery]:
 
 def serve(asked: TextIO, answers: TextIO) -> None:
     """Until nobody asks any more; then whoever is left is killed."""
-    import hostler.cli.main
-    import hostler.maintenance.room
-    import hostler.operator  # noqa: F401  # loaded before anybody forks
-
+    for module in LOADED:
+        import_module(module)
     children: set[int] = set()
     for line in asked:
         told = json.loads(line)
