@@ -183,7 +183,9 @@ def vgpu(story: Story) -> None:
     story.enter("esx1")
     story.comes_back("a", "esx4")
     assert story.switched("a") == (1, 1)
-    assert ends(story, "a") == {("relocate", "success"): 2, ("powerOn", "error"): 1, ("powerOn", "success"): 1}
+    done = ends(story, "a")
+    assert done.pop(("powerOn", "error")) >= 1, "an operator that is killed forgets that it was refused there"
+    assert done == {("relocate", "success"): 2, ("powerOn", "success"): 1}
 
 
 # -- drains that do not end
