@@ -19,7 +19,7 @@ from hostler.sandbox import Sandbox
 from hostler.sandbox import http as sandbox_http
 from tests.real.doors import Doors
 from tests.real.maintaining import Site, site
-from tests.real.maintenance_stories import PLANS, SCRIPTS, TOLD
+from tests.real.maintenance_stories import PLANS, SCRIPTS
 from tests.real.nursery import Nursery, nursery
 from tests.real.operating import environment
 from tests.real.story import telling
@@ -37,9 +37,9 @@ PATIENT = {
     "POWER_ON_TIMEOUT_SECONDS": "300",
 }
 IMPATIENT = {
-    "stubborn-guest": "GUEST_SHUTDOWN_TIMEOUT_SECONDS",
-    "budget-for-ever": "DRAIN_TIMEOUT_SECONDS",
-    "relocate-takes-too-long": "RELOCATE_TIMEOUT_SECONDS",
+    "stubborn-guest": {"GUEST_SHUTDOWN_TIMEOUT_SECONDS": "8"},
+    "budget-for-ever": {"DRAIN_TIMEOUT_SECONDS": "90"},  # several lives pass before the budget is named
+    "relocate-takes-too-long": {"RELOCATE_TIMEOUT_SECONDS": "6"},
 }
 
 
@@ -132,7 +132,7 @@ def test_killed_after_every_write(name: str, told: Told) -> None:
 
 
 def killed(name: str, sandbox: Sandbox, born: Nursery, folder: Path) -> None:
-    told = PATIENT | ({IMPATIENT[name]: TOLD[IMPATIENT[name]]} if name in IMPATIENT else {})
+    told = PATIENT | IMPATIENT.get(name, {})
     with site(sandbox, folder, {name: PLANS[name]}) as made, own_namespace(made.kube) as namespace:
         made.patience = 5.0
         with (
