@@ -322,15 +322,13 @@ def consumer(host: Json) -> str:
 
 @contextmanager
 def metal_operator(box: Sandbox, folder: Path, *flags: str) -> Iterator[Running]:
-    """The definitions, one host driver and one operator that leads."""
-    install(box)
+    """One host driver and one operator that leads."""
     name = f"metal-{os.urandom(4).hex()}"
     box.kubectl("create", "namespace", name)
     with driver(box, folder, deprovisioning=2), operator(box, folder, name, "--only", "metal", *flags) as started:
         started.said("leading")
         yield started
     box.kubectl("delete", "namespace", name, "--wait=false")
-    uninstall(box)
 
 
 def available(world: World, eventually: Eventually, *names: str) -> None:

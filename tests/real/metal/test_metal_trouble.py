@@ -25,7 +25,7 @@ MakeNode = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def running(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(sandbox: Sandbox, definitions: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with metal_operator(sandbox, tmp_path_factory.mktemp("metal")) as started:
         yield started
 

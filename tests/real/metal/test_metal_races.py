@@ -17,21 +17,14 @@ import pytest
 from hostler.sandbox import Sandbox
 from hostler.sandbox.load import create
 from tests.real.conftest import Eventually
-from tests.real.metal_world import Api, World, consumer, history, install, one_to_one, uninstall
+from tests.real.metal_world import Api, World, consumer, history, one_to_one
 from tests.real.operating import environment, kubeconfig_as
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def definitions(sandbox: Sandbox) -> Iterator[None]:
-    install(sandbox)
-    yield
-    uninstall(sandbox)
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def world(sandbox: Sandbox, namespace: str) -> Iterator[World]:
+def world(sandbox: Sandbox, definitions: None, namespace: str) -> Iterator[World]:
     made = World(sandbox, namespace)
     yield made
     made.scrub()
