@@ -1,0 +1,109 @@
+"""What the agent wrote really boots: OVMF with systemd-boot, and with GRUB; and a discovery that dies falls back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hostler.sandbox import Sandbox
+from tests.real import booting
+from tests.real.reclaiming import Case, Make, Site, making, site, until
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(autouse=True)
+def packages() -> None:
+    if lacking := booting.missing():
+        print(f"no boot proof: {lacking} not found; apt-get install {booting.PACKAGES}")
+        pytest.skip(f"not here: {lacking}")
+
+
+@pytest.fixture
+def clusters(sandbox: Sandbox, namespace: str, tmp_path: Path) -> Iterator[Site]:
+    (tmp_path / "hub").mkdir()
+    with site(sandbox, sandbox, tmp_path / "hub", namespace) as made:
+        yield replace(made, tls=False)  # busybox cannot check a certificate
+
+
+@pytest.fixture
+def make(clusters: Site, namespace: str, tmp_path: Path) -> Iterator[Make]:
+    with making(clusters, namespace, tmp_path) as one:
+        yield one
+
+
+def machine(make: Make, loader: str) -> Case:
+    """A host of this loader with an installed system that says which boot it is."""
+    case = make(scratch=loader)
+    for name, data in (("vmlinuz-6.1", booting.kernel()), ("initrd-6.1", booting.installed_system())):
+        case.scratch.put(f"boot/{name}", data)
+    console = "options console=ttyS0 quiet\n"
+    if loader == "debian":
+        grub = case.scratch.root / "boot/grub/grub.cfg"
+        entry = "linux /boot/vmlinuz-6.1 console=ttyS0 quiet\n initrd /boot/initrd-6.1\n"
+        grub.write_text("set timeout=1\n" + grub.read_text().replace("linux /boot/vmlinuz-6.1", entry))
+    else:
+        place = case.scratch.root / "boot/loader/entries/6f3c-6.1.0.conf"
+        place.write_text(place.read_text() + console)
+    return case
+
+
+def prepared(case: Case, discovery: bytes) -> None:
+    """The host's /boot is what the agent made of it, and it is told to restart."""
+    place = case.site.folder / "artifacts" / case.infra_env
+    (place / "kernel").write_bytes(booting.kernel())
+    (place / "initrd").write_bytes(discovery)
+    # A kernel that dies restarts the machine, as a host's watchdog would.
+    case.kernel_arguments("console=ttyS0", "panic=3", "quiet")
+    case.to_rebooting()
+    case.reboot()
+
+
+def disk_of(case: Case, loader: str) -> Path:
+    disk = case.scratch.root.parent / "disk.img"
+    if loader == "debian":
+        root = case.scratch.root.parent / "root"
+        (root / "boot").mkdir(parents=True)
+        (case.scratch.root / "boot").rename(root / "boot")
+        booting.grub_disk(root, disk)
+        (root / "boot").rename(case.scratch.root / "boot")
+    else:
+        booting.systemd_boot_disk(case.scratch.root / "boot", disk)
+    return disk
+
+
+LOADERS = ("systemd_boot", "debian")
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_the_host_starts_into_discovery_and_registers(loader: str, clusters: Site, make: Make) -> None:
+    with clusters.running():
+        case = machine(make, loader)
+        token = clusters.token(case)
+        prepared(case, booting.discovery_system(clusters.port, case.infra_env, case.name, token))
+        with booting.started(disk_of(case, loader)) as says:
+            line = says("DISCOVERY")
+            says("REGISTERED")
+        assert "ignition.firstboot" in line
+        assert "coreos.live.rootfs_url=http" in line
+        assert "'" not in line, "a quote of the entry arrived in the kernel's command line"
+        case.reach("discovering-unbound", "Registered")
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_discovery_that_dies_falls_back_and_is_reported(loader: str, clusters: Site, make: Make) -> None:
+    with clusters.running():
+        case = machine(make, loader)
+        prepared(case, booting.broken_system())
+        with booting.started(disk_of(case, loader)) as says:
+            says("BROKEN")
+            boot = says("INSTALLED").split()[1]
+        # The kubelet starts the pod again in the system that came back.
+        case.scratch.put("proc/sys/kernel/random/boot_id", f"{boot}\n")
+        case.start_agent()
+        case.reach("unbinding-pending-user-action", "BootedBack")
+        assert boot in case.message()
+        until(lambda: not case.site.left(), "nothing is left")
