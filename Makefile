@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock run test test-full check lint types unit bench clean
+.PHONY: help env lock run test test-full check lint types unit bench chart image release-check clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,18 @@ bench: env ## benchmarks; writes bench/RESULTS.md
 	$(BIN)/python -m bench.maintenance
 	$(BIN)/python -m bench.metal
 	$(BIN)/python -m bench.join
+
+chart: env ## what of chart/ and docs/ is made from tables in the code
+	$(BIN)/python -m hostler.ship.chart
+
+image: env ## dist/image: an OCI layout of this environment, without a container runtime
+	rm -rf dist/image
+	$(BIN)/python -m hostler.ship.image dist/image
+
+release-check: env image ## what of a release needs no network: TAG=vX.Y.Z
+	$(BIN)/python -m hostler.ship.release "$(TAG)" dist
+	helm=$$($(BIN)/python -c 'from hostler.sandbox.helmtool import find_helm; print(find_helm())') && \
+	$$helm lint --strict chart && $$helm package chart --destination dist
 
 clean:
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

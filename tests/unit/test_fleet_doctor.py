@@ -121,3 +121,16 @@ def test_what_is_amiss_is_found(
 def test_a_maintenance_under_way_is_no_finding() -> None:
     fresh = node({STATE: "draining", SINCE: iso(NOW - 60)}, (Taint(OUT_OF_SERVICE, "", "NoExecute"),))
     assert all(one.level is Level.FINE for one in found(fresh))
+
+
+def test_rights_that_are_missing_are_named() -> None:
+    def said(rights: Any) -> list[Finding]:
+        return [one for one in found(rights=rights) if one.what == "rights"]
+
+    (seen,) = said(Known(("patch nodes", "create pods/eviction"), NOW))
+    assert seen.level is Level.PROBLEM
+    assert seen.why == "The operator's ServiceAccount may not create pods/eviction and patch nodes."
+    assert "helm upgrade" in seen.fix
+    assert [one.level for one in said(Known((), NOW))] == [Level.FINE]
+    assert [one.level for one in said(Unknown("The operator is no pod."))] == [Level.WARNING]
+    assert said(None) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -32,8 +32,8 @@ T = TypeVar("T")
 def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Look at everything Hostler depends on and say what to mend. Changes nothing; exit code 1 with a problem.
 
-    Looks at the cluster, the operator, every node, and each vCenter that is configured here (VCENTER_HOST or
-    VCENTERS_FILE), from this machine.
+    Looks at the cluster, the operator and its rights, every node, and each vCenter that is configured here
+    (VCENTER_HOST or VCENTERS_FILE), from this machine.
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.fleet.doctor import Level, examine
@@ -49,6 +49,7 @@ def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
 
 async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterSeen]) -> Facts:
     from hostler.fleet.doctor import Facts
+    from hostler.host.facts import Known
     from hostler.kube.kinds import NODE
     from hostler.kube.records import Node
 
@@ -58,11 +59,13 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
     async def server() -> str:
         return str((await client.version())["gitVersion"])
 
+    asked = await _known(lambda: _ask(client, settings))
     return Facts(
         version=__version__,
         server=await _known(server),
         fleet_kind=await _known(lambda: _fleet_kind(client)),
-        operator=await _known(lambda: _ask(client, settings)),
+        operator=asked,
+        rights=await _known(lambda: _rights(client, settings, asked.value)) if isinstance(asked, Known) else None,
         nodes=await _known(nodes),
         label=settings[maintenance.GPU_NODE_LABEL],
         vcenters=vcenters,
@@ -80,6 +83,25 @@ async def _known(look: Callable[[], Awaitable[T]]) -> Fact[T]:
         return Unknown(complaint.sentence)
     except (ApiError, Unreachable) as error:
         return Unknown(str(error))
+
+
+async def _rights(client: Client, settings: Settings, answer: StatusAnswer) -> tuple[str, ...]:
+    """What the ServiceAccount of the leader's pod lacks for what is on."""
+    from hostler.fleet.reviews import missing_rights
+    from hostler.fleet.rights import rights_for
+    from hostler.fleet.roles import Account
+    from hostler.kube.errors import NotFound
+    from hostler.kube.kinds import POD
+    from hostler.kube.lease import pod_of
+
+    name, namespace = pod_of(answer.status.leader or answer.identity), settings[NAMESPACE]
+    try:
+        pod = await client.get(POD, name, namespace, type=dict[str, Any])
+    except NotFound:
+        raise Complaint(f"The operator is no pod in {namespace}, so its rights were not looked at.") from None
+    account = Account(namespace, pod["spec"].get("serviceAccountName", "default"), settings[LEASE_NAME])
+    on = [one.name for one in answer.status.capabilities if one.enabled]
+    return await missing_rights(client, account, rights_for(on))
 
 
 async def _fleet_kind(client: Client) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -26,6 +27,7 @@ from hostler.cli import (
     nodes,
     platform,
     reclaim,
+    rights,
     run,
     say,
     stop,
@@ -58,7 +60,7 @@ def root(
     """Looks after the hosts under Kubernetes clusters for their whole life."""
 
 
-for group in (run, about, stop, nodes, explain, doctor, bundle, crds, agent):
+for group in (run, about, stop, nodes, explain, doctor, bundle, crds, rights, agent):
     app.add_typer(group.app)
 app.add_typer(ingress.app, name="ingress")
 app.add_typer(metal.app, name="metal")
@@ -67,13 +69,9 @@ app.add_typer(install.app, name="install")
 app.add_typer(platform.app, name="platform")
 app.add_typer(join.app, name="join")
 app.add_typer(reclaim.app, name="reclaim")
-try:
+if find_spec("hostler.sandbox") is not None:  # the image leaves the sandbox out
     from hostler.cli import demo, sandbox
-except ModuleNotFoundError as missing:
-    # A slim install leaves the sandbox out; anything else that is missing is a bug and must show.
-    if missing.name not in ("hostler.cli.sandbox", "hostler.cli.demo"):
-        raise
-else:
+
     app.add_typer(sandbox.app, name="sandbox")
     app.add_typer(demo.app)
 

@@ -62,13 +62,15 @@ class Facts:
     operator: Fact[StatusAnswer]
     nodes: Fact[tuple[Node, ...]]
     label: str
+    rights: Fact[tuple[str, ...]] | None = None  # what the operator's account lacks; None: there is nobody to ask about
     vcenters: Mapping[str, VCenterSeen] = field(default_factory=dict)
 
 
 def examine(facts: Facts, now: Instant) -> list[Finding]:
     """Every finding, problems first."""
     found = [
-        *_server(facts), *_operator(facts), *_nodes(facts, now), *(_vcenter(one) for one in facts.vcenters.values()),
+        *_server(facts), *_operator(facts), *_rights(facts), *_nodes(facts, now),
+        *(_vcenter(one) for one in facts.vcenters.values()),
     ]  # fmt: skip
     order = [Level.PROBLEM, Level.WARNING, Level.FINE]
     return sorted(found, key=lambda one: order.index(one.level))
@@ -117,6 +119,19 @@ def _operator(facts: Facts) -> Iterator[Finding]:
             yield Finding(Level.PROBLEM, what, one.message, "hostler status")
         if one.type == PAUSED and one.status is Status.UNKNOWN and not answer.paused:
             yield Finding(Level.PROBLEM, "stop button", one.message)
+
+
+def _rights(facts: Facts) -> Iterator[Finding]:
+    match facts.rights:
+        case Unknown(why=why):
+            yield Finding(Level.WARNING, "rights", why)
+        case Known(lacks) if lacks:
+            why = f"The operator's ServiceAccount may not {names(lacks)}."
+            yield Finding(
+                Level.PROBLEM, "rights", why, "`helm upgrade`, or `hostler rights -o yaml | kubectl apply -f -`."
+            )
+        case Known():
+            yield Finding(Level.FINE, "rights", "The operator's ServiceAccount has every right that it needs.")
 
 
 # -- nodes

@@ -21,6 +21,7 @@ class Reader(Generic[T]):
     words: tuple[str, ...] = ()  # all possible values, where they can be listed: for completion
     switch: bool = False  # a flag pair --x/--no-x instead of --x VALUE
     metavar: str = "TEXT"
+    bounds: tuple[float, float | None] | None = None  # of a number: for the chart's schema of values
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def whole(least: int, most: int | None = None) -> Reader[int]:
         return number
 
     bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-    return Reader(f"a whole number {bounds}", read, metavar="N")
+    return Reader(f"a whole number {bounds}", read, metavar="N", bounds=(least, most))
 
 
 def seconds(least: float, *, most: float = 30 * 86400) -> Reader[float]:
@@ -103,15 +104,15 @@ def seconds(least: float, *, most: float = 30 * 86400) -> Reader[float]:
             raise ValueError
         return number
 
-    return Reader(f"a number of seconds from {_plain(least)} to {_plain(most)}", read, _plain, metavar="SECONDS")
+    allowed = f"a number of seconds from {_plain(least)} to {_plain(most)}"
+    return Reader(allowed, read, _plain, metavar="SECONDS", bounds=(least, most))
 
 
 def rate(least: float, most: float) -> Reader[float]:
     """So many per second."""
 
-    return Reader(
-        f"a number from {_plain(least)} to {_plain(most)}", seconds(least, most=most).read, _plain, metavar="N"
-    )
+    allowed = f"a number from {_plain(least)} to {_plain(most)}"
+    return Reader(allowed, seconds(least, most=most).read, _plain, metavar="N", bounds=(least, most))
 
 
 def _plain(number: float) -> str:

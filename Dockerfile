@@ -1,0 +1,20 @@
+# The image from a public base, for those with a container runtime. `make image` makes one without; the tests run that.
+ARG PYTHON=3.13
+FROM python:${PYTHON}-slim AS build
+WORKDIR /src
+COPY requirements.lock pyproject.toml README.md LICENSE ./
+COPY src src
+COPY sandbox sandbox
+# The lock holds hashes of everything, development tools included; only what the wheel requires is installed.
+RUN pip wheel --quiet --no-deps --wheel-dir /wheels . \
+ && pip install --quiet --target /site --constraint requirements.lock /wheels/*.whl \
+ && rm -rf /site/hostler/sandbox /site/hostler/ship /site/hostler/cli/sandbox.py /site/hostler/cli/demo.py /site/bin \
+ && python -m compileall -q --invalidation-mode unchecked-hash /site
+
+FROM python:${PYTHON}-slim
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
+COPY --from=build /site /opt/hostler/site
+ENV PYTHONPATH=/opt/hostler/site PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 65532:65532
+ENTRYPOINT ["python3", "-m", "hostler"]
+CMD ["run"]

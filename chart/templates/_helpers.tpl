@@ -1,0 +1,74 @@
+{{- define "hostler.name" -}}
+{{- if contains "hostler" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-hostler" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "hostler.selector" -}}
+app.kubernetes.io/name: hostler
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "hostler.labels" -}}
+{{ include "hostler.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: hostler
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "hostler.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "hostler.name" .) }}
+{{- end }}
+
+{{- define "hostler.vcenter" -}}
+{{- if or .Values.vcenter.host .Values.vcenter.existingSecret .Values.vcenter.vcentersSecret }}yes{{ end }}
+{{- end }}
+
+{{- /* The Secret with the login, ours or theirs; empty where only a vcenters file is given. */}}
+{{- define "hostler.vcenterSecret" -}}
+{{- if .Values.vcenter.existingSecret }}{{ .Values.vcenter.existingSecret }}
+{{- else if .Values.vcenter.host }}{{ include "hostler.name" . }}-vcenter{{ end }}
+{{- end }}
+
+{{- /* The capabilities that are on, as a JSON list in a fixed order. Maintenance needs a vCenter. */}}
+{{- define "hostler.named" -}}
+{{- $on := list }}
+{{- range $name, $wanted := .Values.capabilities }}
+{{- if and $wanted (or (ne $name "maintenance") (include "hostler.vcenter" $)) }}
+{{- $on = append $on $name }}
+{{- end }}
+{{- end }}
+{{- toJson $on }}
+{{- end }}
+
+{{- define "hostler.leaseName" -}}
+{{- get .Values.settings "HOSTLER_LEASE_NAME" | default "hostler" }}
+{{- end }}
+
+{{- define "hostler.image" -}}
+{{- if .Values.image.digest }}{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /* Off the nodes it may empty, so that it never drains itself; and the replicas on different nodes. */}}
+{{- define "hostler.affinity" -}}
+{{- if has "maintenance" .on }}
+{{- $parts := splitn "=" 2 .label }}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      - matchExpressions:
+          {{- if contains "=" .label }}
+          - {key: {{ $parts._0 | quote }}, operator: NotIn, values: [{{ $parts._1 | quote }}]}
+          {{- else }}
+          - {key: {{ .label | quote }}, operator: DoesNotExist}
+          {{- end }}
+{{- end }}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            {{- include "hostler.selector" .root | nindent 12 }}
+{{- end }}

@@ -1,0 +1,50 @@
+"""`hostler rights`: what the operator may do in Kubernetes, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hostler.cli import flags, say
+from hostler.settings.foundation import LEASE_NAME, NAMESPACE, ONLY
+from hostler.settings.model import Settings
+
+app = typer.Typer()
+
+
+@app.command()
+@flags.takes(ONLY, NAMESPACE, LEASE_NAME)
+def rights(
+    settings: Settings,
+    account: Annotated[str, typer.Option("--account", help="The operator's ServiceAccount.")] = "hostler",
+    openshift: Annotated[bool, typer.Option("--openshift", help="With namespaces that exist only there.")] = False,
+    output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml (roles to apply).")] = "table",
+) -> None:
+    """Print the rights the operator needs for the capabilities of --only, each with its reason. Asks no cluster.
+
+    `hostler rights --only maintenance -o yaml | kubectl apply -f -` grants them without Helm.
+    """
+    from hostler.fleet.rights import rights_for
+    from hostler.fleet.roles import Account, roles
+    from hostler.host.conditions import names
+
+    only: tuple[str, ...] = settings[ONLY]
+    found = rights_for(only)
+    who = Account(settings[NAMESPACE], account, settings[LEASE_NAME])
+    match output:
+        case "yaml":
+            import yaml
+
+            say.text(yaml.safe_dump_all(roles(found, who, openshift=openshift), sort_keys=False, width=120))
+        case "json":
+            say.json(found)
+        case "table":
+            rows = [
+                (one.resource, ", ".join(one.verbs), who.place(one) or "cluster", names(who.names(one)), one.why)
+                for one in found
+                if openshift or not one.openshift
+            ]
+            say.table(("on", "verbs", "where", "only", "why"), rows)
+        case _:
+            raise typer.BadParameter("must be table, json or yaml", param_hint="--output")

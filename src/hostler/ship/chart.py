@@ -1,0 +1,166 @@
+"""What of the Helm chart is made from our own tables: rights, the CRD and the schema of the values.
+
+`make chart` writes it, and a test compares it with what is in the repository. The templates are written by hand and
+only lay out what stands here, so that chart, docs and `hostler doctor` cannot say different things.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hostler.fleet.capabilities import CAPABILITIES
+from hostler.fleet.crd import fleet_definition
+from hostler.fleet.rights import Right, rights_of
+from hostler.settings import foundation, maintenance, reclaim
+from hostler.settings.model import AnySetting
+from hostler.settings.table import SETTINGS
+from hostler.ship import alerts, document
+from hostler.ship.dashboard import dashboard
+
+Json = dict[str, Any]
+
+# What the chart itself sets, from other values or from the pod: not to be given as `settings`.
+BY_CHART: frozenset[AnySetting] = frozenset({
+    foundation.KUBECONFIG, foundation.CONTEXT, foundation.NAMESPACE, foundation.OPERATOR, foundation.CONFIG,
+    foundation.ONLY, foundation.DRY_RUN, foundation.LOG_FORMAT, foundation.LOG_LEVEL, foundation.HTTP_ADDRESS,
+    foundation.POD_NAME, foundation.NODE_NAME, maintenance.VCENTER_HOST, maintenance.VCENTER_USER,
+    maintenance.VCENTER_PASSWORD, maintenance.VCENTER_USER_FILE, maintenance.VCENTER_PASSWORD_FILE,
+    maintenance.VCENTER_CA_BUNDLE, maintenance.VCENTER_TLS_VERIFY, maintenance.VCENTERS_FILE, reclaim.HUB_URL,
+    reclaim.HUB_ADDRESS, reclaim.HUB_CERTIFICATE, reclaim.HUB_KEY,
+})  # fmt: skip
+
+
+def files(root: Path) -> Iterator[tuple[Path, str]]:
+    """Every generated file below the root of the repository, with what it should hold."""
+    yield root / "chart/files/rights.yaml", rights_file()
+    yield root / "chart/files/fleet-crd.yaml", crd_file()
+    yield root / "chart/values.schema.json", json.dumps(schema(), indent=2) + "\n"
+    yield root / "chart/files/dashboard.json", json.dumps(dashboard(), indent=1) + "\n"
+    yield root / "docs/rights.md", document.rights()
+    yield root / "docs/alerts.md", document.runbook(alerts.read(root / "chart/alerts"))
+
+
+def rights_file() -> str:
+    head = "# Made from src/hostler/fleet/rights.py by `make chart`: edit that.\n"
+    parts = [
+        {"name": one.name, "rights": [_entry(right) for right in rights_of(one)]} for one in CAPABILITIES if one.built
+    ]
+    return head + yaml.safe_dump({"capabilities": parts}, sort_keys=False, width=1000)
+
+
+def _entry(right: Right) -> Json:
+    entry: Json = {"group": right.group, "resource": right.plural, "verbs": list(right.verbs), "why": right.why}
+    if right.namespace:
+        entry["namespace"] = right.namespace
+    if right.names:
+        entry["names"] = list(right.names)
+    if right.openshift:
+        entry["openshift"] = True
+    return entry
+
+
+def crd_file() -> str:
+    """Kept by Helm on uninstall: with it would go the owner's decisions, and the stop button."""
+    made = fleet_definition()
+    made["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
+    return "# Made from src/hostler/fleet/model.py by `make chart`: edit that.\n" + yaml.safe_dump(
+        made, sort_keys=False, width=120
+    )
+
+
+# -- the schema of the values
+
+
+def schema() -> Json:
+    """What `helm install` refuses before anything reaches the cluster: wrong names, types and numbers."""
+    named = {
+        one.name: {"type": "boolean", "description": one.help} for one in CAPABILITIES if one.built and not one.always
+    }
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the chart hostler",
+        **_object(
+            capabilities=_object(**named),
+            dryRun=_BOOL,
+            settings=_object(**{one.name: _setting(one) for one in SETTINGS if one not in BY_CHART}),
+            vcenter={
+                **_object(
+                    host=_TEXT, user=_TEXT, password=_TEXT, existingSecret=_NAME, vcentersSecret=_NAME,
+                    caBundle=_object(configMapName=_NAME, key=_TEXT), tlsVerify=_BOOL,
+                ),
+                **_WHOLE_LOGIN,
+            },
+            hub=_object(url=_TEXT, tlsSecret=_NAME),
+            openshift=_BOOL,
+            image=_object(
+                repository={"type": "string", "minLength": 1}, tag=_TEXT,
+                digest={"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+                pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
+            ),
+            imagePullSecrets={"type": "array", "items": {"type": "object"}},
+            replicas={"type": "integer", "minimum": 0, "maximum": 9},
+            logLevel={"enum": list(foundation.LOG_LEVEL.reader.words)},
+            crds=_object(install=_BOOL),
+            rbac=_object(create=_BOOL),
+            serviceAccount=_object(create=_BOOL, name=_NAME, annotations=_MAP),
+            podDisruptionBudget=_object(enabled=_BOOL, maxUnavailable={"type": ["integer", "string"]}),
+            networkPolicy=_object(
+                enabled=_BOOL, **{"from": {"type": "array", "items": {"type": "object"}}},
+                egressPorts={"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
+            ),
+            serviceMonitor=_object(
+                enabled=_BOOL, interval={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"}, labels=_MAP
+            ),
+            prometheusRule=_object(enabled=_BOOL, labels=_MAP),
+            dashboard=_object(enabled=_BOOL, labels=_MAP),
+            resources={"type": "object"}, podAnnotations=_MAP, podLabels=_MAP, nodeSelector=_MAP,
+            tolerations={"type": "array"}, affinity={"type": "object"}, topologySpreadConstraints={"type": "array"},
+            priorityClassName=_TEXT, **{"global": {"type": "object"}},
+        ),
+    }  # fmt: skip
+
+
+_BOOL: Json = {"type": "boolean"}
+_TEXT: Json = {"type": "string"}
+_NAME: Json = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?$"}
+_MAP: Json = {"type": "object", "additionalProperties": {"type": "string"}}
+# A host needs a login: a Secret that exists, or user and password for one of ours.
+_FILLED: Json = {"minLength": 1}
+_WHOLE_LOGIN: Json = {
+    "if": {"properties": {"host": _FILLED, "existingSecret": {"maxLength": 0}}, "required": ["host"]},
+    "then": {"properties": {"user": _FILLED, "password": _FILLED}, "required": ["user", "password"]},
+}
+
+
+def _object(**properties: Json) -> Json:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _setting(setting: AnySetting) -> Json:
+    reader = setting.reader
+    said: Json = {"description": f"{setting.help} Must be {reader.allowed}."}
+    if reader.switch:
+        return {**said, "enum": [True, False, "true", "false"]}
+    if reader.bounds is not None:
+        least, most = reader.bounds
+        number: Json = {"type": "number", "minimum": least, **({"maximum": most} if most is not None else {})}
+        return {**said, "anyOf": [number, {"type": "string", "pattern": "^[0-9]+([.][0-9]+)?$"}]}
+    if reader.words and setting.reader.metavar != "A,B":
+        return {**said, "enum": list(reader.words)}
+    return {**said, "type": ["string", "integer"]}
+
+
+def main() -> None:
+    root = Path(__file__).resolve().parents[3]
+    for path, text in files(root):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Pages of docs/ that are made from tables: docs/rights.md and docs/alerts.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hostler.fleet.capabilities import CAPABILITIES
+from hostler.fleet.rights import LEASE_NAME, OWN, Right, rights_of
+from hostler.ship.alerts import Alert
+
+RIGHTS = """\
+# Rights in Kubernetes
+
+Made from `src/hostler/fleet/rights.py` by `make chart`; a test compares the two. The chart grants what is listed for
+the capabilities that are on, and nothing else: no wildcard, no `update`, no `deletecollection`, no `impersonate`,
+no `escalate`, no `bind`. `hostler rights` prints the same, and the roles as YAML for those without Helm.
+`hostler doctor` asks the API server whether the operator's ServiceAccount has every one of them.
+
+Every authenticated identity may ask for its own name and for the server's version; nothing more is assumed.
+"""
+ALERTS = """\
+# Alerts, and what to do
+
+Made from `chart/alerts/` by `make chart`; a test compares the two. The chart makes a PrometheusRule of those whose
+capability is on (`--set prometheusRule.enabled=true`). Each alert fires and resolves in a test of its own expression.
+"""
+
+
+def rights() -> str:
+    parts = [RIGHTS]
+    for one in CAPABILITIES:
+        if one.built:
+            always = " (always on)" if one.always else ""
+            parts.append(f"\n## {one.name.capitalize()}{always}\n\n| on | verbs | where | why |\n|---|---|---|---|\n")
+            parts += [_row(right) for right in rights_of(one)]
+    return "".join(parts)
+
+
+def _row(right: Right) -> str:
+    where = "its own namespace" if right.namespace == OWN else right.namespace or "the cluster"
+    if right.names:
+        where += ", only " + ", ".join("its lease" if name == LEASE_NAME else f"`{name}`" for name in right.names)
+    if right.openshift:
+        where += " (OpenShift)"
+    return f"| `{right.resource}` | {', '.join(right.verbs)} | {where} | {right.why} |\n"
+
+
+def runbook(alerts: Mapping[str, tuple[Alert, ...]]) -> str:
+    parts = [ALERTS]
+    for room, found in alerts.items():
+        parts.append(f"\n## {room.capitalize()}\n")
+        for one in found:
+            said = one.annotations
+            parts.append(
+                f"\n### {one.alert}\n\n{said['description']}\n\n"
+                f"- Severity: {one.labels['severity']}, after {one.for_}.\n"
+                f"- Fires on: `{' '.join(one.expr.split())}`\n- What to do: {said['runbook']}\n"
+            )
+    return "".join(parts)

@@ -1,0 +1,61 @@
+"""`make release-check`: whatever of a release needs no network. Says what is wrong before a tag is pushed.
+
+    python -m hostler.ship.release v0.1.0 dist
+
+The tag, the package and the chart have one version, CHANGELOG.md has a section for it, which becomes the notes of the
+release, and everything that is made from tables is as it would be made now.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+from hostler import __version__
+from hostler.ship import chart
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def problems(root: Path, tag: str) -> list[str]:
+    """Every reason not to release, as sentences."""
+    found = []
+    version = tag.removeprefix("v")
+    if tag != f"v{__version__}":
+        found.append(f"The tag is {tag}, but the package is {__version__}; set src/hostler/__init__.py.")
+    described = yaml.safe_load((root / "chart/Chart.yaml").read_text())
+    for key in ("version", "appVersion"):
+        if str(described[key]) != version:
+            found.append(f"chart/Chart.yaml has {key} {described[key]}, not {version}.")
+    if not notes(root, version):
+        found.append(f"CHANGELOG.md has no section `## {version}`.")
+    for path, text in chart.files(root):
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            found.append(f"{path.relative_to(root)} is not as it would be made now; run `make chart`.")
+    return found
+
+
+def notes(root: Path, version: str) -> str:
+    """The section of the changelog about this version, without its heading."""
+    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    match = re.search(rf"^## {re.escape(version)}\b[^\n]*\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return match[1].strip() if match else ""
+
+
+def main() -> None:
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m hostler.ship.release TAG DIRECTORY")
+    tag, target = sys.argv[1], Path(sys.argv[2])
+    found = problems(ROOT, tag)
+    if found:
+        sys.exit("\n".join(["release: not yet:", *(f"  - {one}" for one in found)]))
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "notes.md").write_text(notes(ROOT, tag.removeprefix("v")) + "\n", encoding="utf-8")
+    print(f"release: {tag} is in order; its notes are {target / 'notes.md'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""The chart with every set of values in chart/ci: linted, rendered, scanned for privilege, taken by an API server."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hostler.errors import Complaint
+from hostler.fleet.capabilities import CAPABILITIES
+from hostler.fleet.rights import rights_for
+from hostler.fleet.roles import Account, roles
+from hostler.sandbox import Sandbox
+from hostler.settings.resolve import resolve
+from tests.real.helming import CHART, SETS, Helm, Object, granted, only, rendered
+
+FOREIGN = {"ServiceMonitor", "PrometheusRule"}  # kinds of the Prometheus operator, which the sandbox does not have
+ON = {
+    "default": [],
+    "maintenance": ["maintenance"],
+    "dry-run": ["maintenance"],
+    "bare-metal": ["join", "metal"],
+    "everything": [one.name for one in CAPABILITIES if one.built and not one.always],
+}
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def charts(helm: Helm) -> dict[str, str]:
+    """What `helm template` makes of each set, as text: comments count too."""
+    return {
+        name: helm("template", "hostler", str(CHART), "-n", "there", "-f", str(path)) for name, path in SETS.items()
+    }
+
+
+def test_it_passes_the_strict_lint(helm: Helm) -> None:
+    assert set(SETS) == set(ON)
+    for path in SETS.values():
+        assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), "-f", str(path))
+
+
+@pytest.mark.parametrize("name", ON)
+def test_the_rights_are_those_of_the_table_and_of_what_is_on(charts: dict[str, str], name: str) -> None:
+    values = yaml.safe_load(SETS[name].read_text())
+    made = list(granted(rendered(charts[name])))
+    lease = values.get("settings", {}).get("HOSTLER_LEASE_NAME", "hostler")
+    table = roles(rights_for(ON[name]), Account("there", lease=lease), openshift=values.get("openshift", False))
+    wanted = list(granted(table)) if values.get("rbac", {}).get("create", True) else []
+    assert sorted(set(made)) == sorted(set(wanted))
+
+
+@pytest.mark.parametrize("name", ON)
+def test_nothing_has_more_privilege_than_it_needs(charts: dict[str, str], name: str) -> None:
+    found = rendered(charts[name])
+    for _, group, resource, verb, _ in granted(found):
+        assert "*" not in (group, resource, verb)
+        assert verb not in ("update", "deletecollection", "escalate", "bind", "impersonate")
+        assert (resource == "secrets") <= bool({"metal", "reclaim"} & {*ON[name]}), "few see secrets"
+    # A rule and, right above it, its reason.
+    reasons = re.findall(r"  # [a-z]+: [A-Z].+\.\n  - apiGroups:", charts[name])
+    assert len(reasons) == sum(len(one["rules"]) for one in found if one["kind"] in ("Role", "ClusterRole"))
+    for binding in (one for one in found if one["kind"].endswith("Binding")):
+        assert [subject["kind"] for subject in binding["subjects"]] == ["ServiceAccount"]
+    pod = only(found, "Deployment")["spec"]["template"]["spec"]
+    for name in ("hostNetwork", "hostPID", "hostIPC", "hostUsers"):
+        assert not pod.get(name)
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["runAsUser"] == 65532
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["enableServiceLinks"] is False
+    assert {kind for volume in pod.get("volumes", ()) for kind in volume} <= {"name", "secret", "configMap"}
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+    }  # fmt: skip
+    assert "memory" in container["resources"]["limits"]
+    assert not [one for one in container["env"] if "PASSWORD" in one["name"] and not one["name"].endswith("_FILE")]
+
+
+def told(found: list[Object]) -> dict[str, str]:
+    """The environment of the container, without what only the cluster knows."""
+    (container,) = only(found, "Deployment")["spec"]["template"]["spec"]["containers"]
+    given: dict[str, str] = dict(next(one for one in found if one["metadata"]["name"].endswith("-settings"))["data"])
+    return given | {one["name"]: one.get("value", "from the cluster") for one in container["env"]}
+
+
+@pytest.mark.parametrize("name", ON)
+def test_the_operator_understands_what_it_is_told(charts: dict[str, str], name: str) -> None:
+    settings = resolve({}, told(rendered(charts[name])) | {"HOSTLER_NAMESPACE": "there"})
+    shown = {one.setting.name: one.shown for one in settings}
+    assert shown["HOSTLER_ONLY"] == ",".join(sorted(ON[name], key=[one.name for one in CAPABILITIES].index))
+    assert shown["HOSTLER_NAMESPACE"] == "there"
+    if name == "maintenance":
+        assert shown["DRAIN_TIMEOUT_SECONDS"] == "2592000", "no 2.592e+06 on the way"
+        assert shown["HOSTLER_LEASE_NAME"] == "gpu"
+    if name == "dry-run":
+        assert shown["DRY_RUN"] == "true"
+        assert only(rendered(charts[name]), "Secret")["stringData"]["VCENTER_PASSWORD"].startswith('with "quotes"')
+
+
+def test_it_stays_off_the_nodes_it_may_empty(charts: dict[str, str]) -> None:
+    pod = only(rendered(charts["maintenance"]), "Deployment")["spec"]["template"]["spec"]
+    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": "nvidia.com/gpu.present", "operator": "NotIn", "values": ["true"]}]
+    pod = only(rendered(charts["bare-metal"]), "Deployment")["spec"]["template"]["spec"]
+    assert "requiredDuringSchedulingIgnoredDuringExecution" not in pod["affinity"]["nodeAffinity"]
+    assert pod["affinity"]["podAntiAffinity"], "what a person adds does not replace ours"
+
+
+def test_alerts_come_with_their_capability(charts: dict[str, str]) -> None:
+    groups = only(rendered(charts["everything"]), "PrometheusRule")["spec"]["groups"]
+    assert {one["name"] for one in groups} == {"hostler", *(f"hostler-{name}" for name in ON["everything"])}
+    assert "$labels" in json.dumps(groups), "Prometheus' templates are not Helm's"
+
+
+@pytest.mark.parametrize("name", ON)
+def test_a_real_api_server_takes_it(sandbox: Sandbox, namespace: str, charts: dict[str, str], name: str) -> None:
+    """Every field known, every value valid. Roles for OpenShift's namespaces are tried in ours."""
+    found = [one for one in rendered(charts[name]) if one["kind"] not in FOREIGN]
+    for one in found:
+        if "namespace" in one["metadata"] and not one["metadata"]["namespace"].startswith("kube-"):
+            openshift = one["metadata"]["namespace"].startswith("openshift-")
+            one["metadata"]["namespace"] = namespace
+            one["metadata"]["name"] += "-openshift" if openshift else ""
+    text = "\n---\n".join(json.dumps(one) for one in found)
+    words = ("apply", "--server-side", "--force-conflicts", "--field-manager=chart", "--dry-run=server")
+    said = sandbox.kubectl(*words, "--validate=strict", "-f", "-", input=text)
+    assert said.count("serverside-applied") == len(found)
+
+
+def test_a_strict_api_server_is_strict(sandbox: Sandbox, namespace: str) -> None:
+    """That the test above can fail."""
+    wrong = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": namespace}, "dta": {}}
+    words = ("apply", "--server-side", "--dry-run=server", "--validate=strict")
+    with pytest.raises(Complaint, match="dta"):
+        sandbox.kubectl(*words, "-f", "-", input=json.dumps(wrong))
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "no such capability": (["capabilities.metall=true"], "metall"),
+    "no such setting": (["settings.DRAIN_TIMEOUT=3"], "DRAIN_TIMEOUT"),
+    "a number out of bounds": (["settings.MAX_CONCURRENT_DRAINS=0"], "MAX_CONCURRENT_DRAINS"),
+    "a word that is none": (["settings.HOSTLER_METAL_SELECTION=best"], "HOSTLER_METAL_SELECTION"),
+    "a host without a login": (["vcenter.host=v.example.com"], "password"),
+    "a secret as a setting": (["settings.VCENTER_PASSWORD=x"], "VCENTER_PASSWORD"),
+    "a digest that is none": (["image.digest=sha256:abc"], "digest"),
+    "the wrong type": (["replicas=two"], "replicas"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_values_are_refused_by_name(helm: Helm, case: str) -> None:
+    given, word = WRONG[case]
+    done = helm.run("template", "hostler", str(CHART), *[part for one in given for part in ("--set", one)])
+    assert done.returncode != 0
+    assert word in done.stderr, done.stderr
+
+
+def test_it_packs_into_an_archive_without_its_tests(helm: Helm, tmp_path: Path) -> None:
+    import tarfile
+
+    helm("package", str(CHART), "-d", str(tmp_path))
+    (archive,) = tmp_path.glob("hostler-*.tgz")
+    with tarfile.open(archive) as read:
+        names: list[Any] = read.getnames()
+    assert "hostler/files/rights.yaml" in names
+    assert "hostler/alerts/fleet.yaml" in names
+    assert not [name for name in names if "/ci/" in name]

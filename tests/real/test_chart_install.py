@@ -1,0 +1,174 @@
+"""Installed by Helm, run from the image under the chart's own identity, upgraded, and uninstalled."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hostler import __version__
+from hostler.fleet.capabilities import CAPABILITIES
+from hostler.sandbox import Sandbox
+from hostler.ship import image as images
+from hostler.ship import oci
+from tests.real.conftest import Eventually
+from tests.real.helming import CHART, Helm, granted
+from tests.real.maintaining import Plan, site, until
+from tests.real.operating import Running, hostler
+from tests.real.podding import Image, running
+from tests.real.story import telling
+
+QUICK = {
+    "HOSTLER_LEASE_DURATION_SECONDS": 4, "HOSTLER_LEASE_RENEW_SECONDS": 2.5, "HOSTLER_LEASE_RETRY_SECONDS": 0.5,
+}  # fmt: skip
+LEFT = {"lease/hostler", "configmap/kube-root-ca.crt", "configmap/vcenter-ca", "serviceaccount/default"}
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> images.Built:
+    return images.build(tmp_path_factory.mktemp("image") / "layout")
+
+
+@pytest.fixture(scope="module")
+def image(layout: images.Built, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    root = tmp_path_factory.mktemp("unpacked") / "root"
+    return Image(root, oci.unpack(layout.layout, root))
+
+
+def test_the_image_runs_as_nobody_in_particular(image: Image) -> None:
+    done = image.run("version")
+    assert (done.returncode, done.stdout.split()[:2]) == (0, ["hostler", __version__]), done.stderr
+    assert image.config["config"]["User"] == "65532:65532"
+    said = image.run("sandbox", "up")
+    assert said.returncode != 0, "the sandbox is no part of the image"
+    assert "No such command" in said.stderr
+    wrong = image.run("run", "--drain-timeout-seconds", "soon")
+    assert "must be a number of seconds" in wrong.stderr
+    assert not [path for path in image.root.rglob("*") if path.stat().st_mode & 0o6000], "nothing is set-uid"
+
+
+def test_the_image_says_what_is_in_it(layout: images.Built, image: Image) -> None:
+    sbom = json.loads((layout.layout / "sbom.spdx.json").read_text())
+    assert layout.digest in sbom["name"]
+    parts = {one["name"] for one in sbom["packages"]}
+    assert {"hostler", "python", "aiohttp", "msgspec", "pyvmomi", "cryptography"} <= parts
+    assert not {"pytest", "mypy", "ruff"} & parts
+    index = json.loads((layout.layout / "index.json").read_text())
+    manifest = json.loads(oci.read(layout.layout, index["manifests"][0]["digest"]))
+    for one in (manifest["config"], *manifest["layers"]):
+        assert len(oci.read(layout.layout, one["digest"])) == one["size"]
+
+
+@pytest.mark.full
+def test_the_same_environment_gives_the_same_image(layout: images.Built, tmp_path: Path) -> None:
+    assert images.build(tmp_path / "again").digest == layout.digest
+
+
+# -- the story of an installation
+
+
+def values(told: dict[str, str]) -> dict[str, Any]:
+    settings = {name: value for name, value in told.items() if not name.startswith("VCENTER_")}
+    return {
+        "vcenter": {
+            "host": told["VCENTER_HOST"], "user": told["VCENTER_USER"], "password": told["VCENTER_PASSWORD"],
+            "caBundle": {"configMapName": "vcenter-ca"},
+        },
+        "settings": settings | QUICK,
+    }  # fmt: skip
+
+
+def ready(one: Running) -> bool:
+    try:
+        with urllib.request.urlopen(f"{one.url}/readyz", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
+
+
+def pods(sandbox: Sandbox, namespace: str) -> list[dict[str, Any]]:
+    found = sandbox.get("pods", "-n", namespace, "-l", f"app.kubernetes.io/instance={namespace}")["items"]
+    return [one for one in found if not one["metadata"].get("deletionTimestamp")]
+
+
+def doctor(sandbox: Sandbox, namespace: str, one: Running) -> tuple[str, str]:
+    """What it says about the rights."""
+    words = ("doctor", "-o", "json", "--namespace", namespace, "--operator", one.url)
+    (found,) = [seen for seen in json.loads(hostler(sandbox.kubeconfig, *words).stdout) if seen["what"] == "rights"]
+    return found["level"], found["why"]
+
+
+def denied(sandbox: Sandbox, user: str) -> list[str]:
+    with sandbox.layout.audit_log.open() as lines:
+        return [line[:500] for line in lines if user in line and '"code":403' in line]
+
+
+def left_in(sandbox: Sandbox, namespace: str) -> set[str]:
+    kinds = "all,configmap,secret,serviceaccount,role,rolebinding,lease,poddisruptionbudget,networkpolicy"
+    names = sandbox.kubectl("get", kinds, "-n", namespace, "-o", "name").split()
+    return {name.replace(".coordination.k8s.io", "") for name in names}
+
+
+def settings_of(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["annotations"]["checksum/settings"])
+
+
+def test_installed_upgraded_and_uninstalled(
+    sandbox: Sandbox, home: str, namespace: str, image: Image, tmp_path: Path, eventually: Eventually
+) -> None:
+    helm, plan = Helm(tmp_path, sandbox), Plan({"esx1": 1, "esx2": 1}, {"a": "esx1"})
+    release = (home, str(CHART), "-n", home, "--take-ownership", "--force-conflicts")
+    with site(sandbox, tmp_path, {"own": plan}) as made, telling(made, "own", namespace) as story:
+        told = made.environment()
+        bundle = f"--from-file=ca.pem={told['VCENTER_CA_BUNDLE']}"
+        sandbox.kubectl("create", "configmap", "vcenter-ca", "-n", home, bundle)
+        said = helm("install", *release, "-f", "-", input=yaml.safe_dump(values(told)))
+        assert "Switched on: maintenance." in said
+        eventually(lambda: len(pods(sandbox, home)) == 2, 90, "two replicas")
+        first = pods(sandbox, home)[0]
+        with running(sandbox, image, first, tmp_path) as one:
+            one.said("leading")
+            eventually(lambda: ready(one), 60, "ready")
+            story.nodes()
+            story.enter("esx1")
+            until(lambda: story.state("a") == "" and story.vm("a")["host"] == story.full("esx2"), "it moved")
+            until(lambda: story.ready("a") and not story.cordoned("a"), "and serves")
+            everything = "The operator's ServiceAccount has every right that it needs."
+            assert doctor(sandbox, home, one) == ("ok", everything)
+            sandbox.kubectl("delete", "rolebinding", "-n", "kube-node-lease", f"{home}-hostler")
+            lacks = (
+                "problem",
+                "The operator's ServiceAccount may not get leases.coordination.k8s.io in kube-node-lease.",
+            )
+            eventually(lambda: doctor(sandbox, home, one) == lacks, 60, "the doctor names the right that is gone")
+
+            more = ",".join(f"capabilities.{name}=true" for name in ("ingress", "join", "metal", "platform", "reclaim"))
+            helm("upgrade", *release, "--reuse-values", "--set", more)
+            fresh = eventually(
+                lambda: [pod for pod in pods(sandbox, home) if settings_of(pod) != settings_of(first)],
+                90, "a pod with the new settings",
+            )  # fmt: skip
+            with running(sandbox, image, fresh[0], tmp_path) as two:
+                assert set(two.said("started")["capabilities"]) == {one.name for one in CAPABILITIES if one.built}
+                eventually(lambda: ready(two), 90, "every cache is filled under the chart's rights")
+                assert "forbidden" not in two.log.read_text().lower()
+            assert "forbidden" not in one.log.read_text().lower()
+            assert denied(sandbox, one.user) == []
+        helm("uninstall", home, "-n", home, "--wait")
+    eventually(lambda: left_in(sandbox, home) <= LEFT, 90, f"only what the notes name: {left_in(sandbox, home)}")
+    mine = ("-l", f"app.kubernetes.io/instance={home}", "-o", "name")
+    assert sandbox.kubectl("get", "clusterrole,clusterrolebinding", *mine) == ""
+    assert sandbox.kubectl("get", "role,rolebinding", "-A", *mine) == ""
+    assert "fleets.hostler.dev" in sandbox.kubectl("get", "crd", "fleets.hostler.dev", "-o", "name")
+
+
+def test_what_the_chart_granted_is_not_more_than_the_table(tmp_path: Path) -> None:
+    """Without a cluster: nothing is granted before something is switched on by name or by a vCenter."""
+    quiet = [one for one in yaml.safe_load_all(Helm(tmp_path)("template", "x", str(CHART), "-n", "y")) if one]
+    assert not [one for one in granted(quiet) if one[2] in ("secrets", "pods/eviction", "deployments")]

@@ -1,0 +1,58 @@
+"""The documentation: every link leads somewhere, and every page is reached from the README."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACES = ("*.md", "docs/**/*.md", "src/**/*.md", "sandbox/**/*.md")
+PAGES = sorted(path for where in PLACES for path in ROOT.glob(where))
+LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)|^\[[^\]]+\]: +(\S+)", re.MULTILINE)
+
+
+def without_code(text: str) -> str:
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def links(page: Path) -> list[str]:
+    return [one or other for one, other in LINK.findall(without_code(page.read_text(encoding="utf-8")))]
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in links(page):
+        if re.match(r"[a-z]+:", link):
+            assert link.startswith(("https://", "mailto:")), link
+            continue
+        where, _, anchor = unquote(link).partition("#")
+        target = (page.parent / where).resolve() if where else page
+        assert target.exists(), f"{link}: there is no {where}"
+        assert target.is_relative_to(ROOT), f"{link} leads out of the repository"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{link}: there is no such heading"
+
+
+def test_every_page_of_docs_is_reached_from_the_readme() -> None:
+    seen: set[Path] = set()
+    ahead = [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        for link in links(page):
+            if not re.match(r"[a-z]+:", link) and (where := link.partition("#")[0]):
+                ahead.append((page.parent / where).resolve())
+    assert sorted(path.name for path in ROOT.glob("docs/*.md") if path not in seen) == []

@@ -1,0 +1,82 @@
+"""The table of rights: complete, narrow, and the same in roles, chart and docs."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostler.fleet.capabilities import BY_NAME, CAPABILITIES
+from hostler.fleet.rights import OWN, RIGHTS, Right, rights_for, rights_of
+from hostler.fleet.roles import Account, roles
+
+BUILT = [one for one in CAPABILITIES if one.built]
+EVERY = rights_for([one.name for one in BUILT])
+# Whoever has one of these can give himself all others.
+NEVER = {"*", "escalate", "bind", "impersonate", "update", "deletecollection"}
+# What may be read or written everywhere although it is, or leads to, somebody's secrets; see the reasons in the table.
+SECRETS_FOR = {"metal", "reclaim"}
+
+
+def test_every_built_capability_has_its_rights_and_no_other_does() -> None:
+    assert {one.name for one in BUILT} == set(RIGHTS)
+    for one in CAPABILITIES:
+        assert bool(rights_of(one)) is one.built
+
+
+@pytest.mark.parametrize("right", EVERY, ids=lambda one: f"{one.resource}-{'-'.join(one.verbs)}")
+def test_a_right_is_narrow_and_has_a_reason(right: Right) -> None:
+    assert not NEVER & {*right.verbs, right.resource, right.group, *right.names}
+    assert right.why.endswith(".")
+    assert len(right.why) > 8
+    assert "secrets" not in right.resource or right in (*RIGHTS["metal"], *RIGHTS["reclaim"])
+    if "delete" in right.verbs:
+        assert right.resource.partition(".")[0] not in ("nodes", "pods", "secrets", "namespaces", "baremetalhosts")
+
+
+def test_few_see_secrets_and_only_maintenance_evicts() -> None:
+    for one in BUILT:
+        seen = {right.resource for right in rights_of(one)}
+        assert ("secrets" in seen) is (one.name in SECRETS_FOR)
+        assert ("pods/eviction" in seen) is (one.name == "maintenance")
+
+
+def test_what_is_off_is_not_granted() -> None:
+    none, some = set(rights_for([])), set(rights_for(["join"]))
+    assert none < some
+    assert not any("certificates" in right.resource for right in none)
+    assert rights_for(["nothing such"]) == rights_for([])
+
+
+def test_incumbents_are_seen_by_name_only() -> None:
+    found = [one for one in rights_of(BY_NAME["platform"]) if "still at work" in one.why]
+    assert {one.resource for one in found} == {"deployments.apps", "leases.coordination.k8s.io", "daemonsets.apps"}
+    assert all(one.names for one in found)
+
+
+def test_a_role_per_namespace_holds_every_right() -> None:
+    account = Account("there", "who", lease="mine")
+    made = roles(EVERY, account, openshift=True)
+    granted = {
+        (one["metadata"].get("namespace", ""), rule["apiGroups"][0], rule["resources"][0], verb, name)
+        for one in made
+        for rule in one.get("rules", ())
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+    wanted = {
+        (account.place(right), right.group, right.plural, verb, name)
+        for right in EVERY
+        for verb in right.verbs
+        for name in account.names(right) or ("",)
+    }
+    assert granted == wanted
+    assert ("there", "coordination.k8s.io", "leases", "patch", "mine") in granted
+    assert ("", "hostler.dev", "fleets/status", "patch", "") in granted
+    bound = [one for one in made if one["kind"].endswith("Binding")]
+    assert {one["subjects"][0]["namespace"] for one in bound} == {"there"}
+    assert len(bound) * 2 == len(made)
+
+
+def test_openshift_namespaces_are_left_out_elsewhere() -> None:
+    plain = {one["metadata"].get("namespace", "") for one in roles(EVERY, Account("there"), openshift=False)}
+    assert plain == {"", "there", "kube-node-lease", "kube-system"}
+    assert all(right.namespace not in ("", OWN) for right in EVERY if right.openshift)

@@ -1,0 +1,142 @@
+"""Every alert fires, with the words a person reads, and resolves: its own expression, judged by Prometheus' promtool.
+
+Each story is some minutes of a bad state and then a good one. Debian has promtool in its package `prometheus`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hostler.ship import alerts
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = alerts.read(ROOT / "chart/alerts")
+NONE = "_"  # no sample at all
+
+
+@dataclass(frozen=True)
+class Story:
+    """`series`: what it is while bad and while good; of a counter (`_total`): by how much it grows each minute."""
+
+    series: dict[str, tuple[float | str, float | str]]
+    labels: dict[str, str] = field(default_factory=dict)
+    value: str = ""
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        return {"namespace": "h", **self.labels}
+
+
+def one(name: str, bad: float, good: float = 0, value: str = "", **labels: str) -> Story:
+    return Story({name: (bad, good)}, labels, value)
+
+
+STORIES: dict[str, Story] = {
+    "HostlerNoLeader": Story({'hostler_leader{pod="a"}': (0, 1), 'hostler_leader{pod="b"}': (0, 0)}),
+    "HostlerAbsent": Story({'hostler_build_info{version="1"}': (NONE, 1)}, {"namespace": ""}),
+    "HostlerPausedForLong": Story({'hostler_paused{pod="a"}': (1, 0), 'hostler_paused{pod="b"}': (0, 0)}),
+    "HostlerFailing": one('hostler_reconciles_total{controller="holds",result="error"}', 3, controller="holds"),
+    "HostlerBug": one('hostler_reconciles_total{controller="holds",result="bug"}', 1),
+    "HostlerWritesRefused": one('hostler_writes_total{verb="patch",kind="nodes",result="403"}', 1, kind="nodes"),
+    "HostlerUnreadableObjects": one('hostler_decode_failures_total{kind="pods"}', 1, kind="pods"),
+    "HostlerCeilingReached": Story(
+        {'hostler_nodes{what="unavailable"}': (2, 1), 'hostler_nodes{what="ceiling"}': (2, 2)}
+    ),
+    "HostlerVCenterLost": one('hostler_vcenter_connected{vcenter="v"}', 0, 1, vcenter="v"),
+    "HostlerVCenterLoginRefused": one('hostler_vcenter_logins_total{vcenter="v",result="refused"}', 1, vcenter="v"),
+    "HostlerMaintenanceBlocked": one('hostler_maintenance_blocked{reason="budget"}', 1, reason="budget"),
+    "HostlerNodeOffForLong": one('hostler_maintenance_nodes{state="powered-off"}', 1),
+    "HostlerPowerOnOverdue": one("hostler_maintenance_power_on_timeouts_total", 1),
+    "HostlerMachinesWithoutHost": one("hostler_metal_waiting", 4, value="4"),
+    "HostlerHostsLeftToPeople": one(
+        'hostler_reclaim_hosts{state="unbinding-pending-user-action"}', 2, value="2"
+    ),
+    "HostlerJoinFlood": one("hostler_join_flood", 1),
+    "HostlerJoinRequestsLeft": one('hostler_join_requests{act="leave"}', 2),
+    "HostlerPlatformDegraded": one('hostler_platform_condition{type="Degraded"}', 1, -1),
+    "HostlerPlatformFight": one('hostler_platform_reverts_total{daemonset="d"}', 1, daemonset="d"),
+    "HostlerPodsWithoutDriver": one("hostler_platform_stranded_pods", 3, value="3"),
+    "HostlerIngressRoutersMissing": Story(
+        {
+            'hostler_ingress_routers{controller="default",what="available"}': (1, 2),
+            'hostler_ingress_routers{controller="default",what="wanted"}': (2, 2),
+        },
+        {"controller": "default"},
+    ),
+}  # fmt: skip
+
+
+def minutes(span: str) -> int:
+    number, unit = int(span[:-1]), span[-1]
+    return number * {"s": 1, "m": 60, "h": 3600}[unit] // 60
+
+
+def samples(name: str, bad: float | str, good: float | str, during: int, after: int) -> str:
+    if NONE in (bad, good):
+        return f"{bad}x{during + 1} {good}+0x{after}"  # `_x5` is five samples, `1+0x5` six
+    if "_total" in name:
+        grown = float(bad) * during
+        return f"0+{bad}x{during} {grown}+{good}x{after}"
+    return f"{bad}+0x{during} {good}+0x{after}"
+
+
+def rendered(text: str, story: Story) -> str:
+    for key, value in story.labels.items():
+        text = text.replace(f"{{{{ $labels.{key} }}}}", value)
+    text = text.replace("{{ $value }}", story.value)
+    assert "{{" not in text, f"nobody fills in {text}"
+    return text
+
+
+def check(alert: alerts.Alert, story: Story) -> dict[str, Any]:
+    """As promtool reads it: not before its time, then firing, and over once the state is good."""
+    window = max((minutes(one) for one in re.findall(r"\[(\w+)\]", alert.expr)), default=0)
+    waits = minutes(alert.for_)
+    during, after = waits + window + 10, window + 10
+    labels = {name: value for name, value in story.all_labels.items() if value} | alert.labels
+    fires = {
+        "exp_labels": labels,
+        "exp_annotations": {name: rendered(text, story) for name, text in alert.annotations.items()},
+    }
+
+    def at(minute: int, *expected: Any) -> dict[str, Any]:
+        return {"eval_time": f"{minute}m", "alertname": alert.alert, "exp_alerts": list(expected)}
+
+    def where(name: str) -> str:
+        bare, brace, rest = name.partition("{")
+        return f'{bare}{{namespace="h"{"," + rest if brace else "}"}'
+
+    return {
+        "interval": "1m",
+        "input_series": [
+            {"series": where(name), "values": samples(name, bad, good, during, after)}
+            for name, (bad, good) in story.series.items()
+        ],
+        "alert_rule_test": [at(max(waits - 1, 0)), at(during, fires), at(during + 1 + after)],
+    }
+
+
+def test_every_alert_has_its_story() -> None:
+    assert {one.alert for found in ROOMS.values() for one in found} == set(STORIES)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_alerts_fire_and_resolve(room: str, tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    stories = [check(one, STORIES[one.alert]) for one in ROOMS[room]]
+    file = tmp_path / "stories.yaml"
+    rules = str(ROOT / f"chart/alerts/{room}.yaml")
+    file.write_text(yaml.safe_dump({"rule_files": [rules], "evaluation_interval": "1m", "tests": stories}))
+    for words in (["check", "rules", rules], ["test", "rules", str(file)]):
+        done = subprocess.run([promtool, *words], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,83 @@
+"""A release that is not in order is refused with every reason; one that is has its notes from the changelog."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hostler import __version__
+from hostler.ship import oci, release
+from hostler.ship.sbom import Part, document
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """What a release looks at, free to be changed."""
+    for folder in ("chart", "docs"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    text = f"# Changelog\n\n## Unreleased\n\n- Later.\n\n## {__version__} (today)\n\n- Now.\n\n## 0.0.1\n\n- Once.\n"
+    (tmp_path / "CHANGELOG.md").write_text(text)
+    return tmp_path
+
+
+def test_one_in_order_has_its_notes(tree: Path) -> None:
+    assert release.problems(tree, f"v{__version__}") == []
+    assert release.notes(tree, __version__) == "- Now."
+    assert release.notes(tree, "0.0.1") == "- Once."
+
+
+def test_every_reason_is_said_at_once(tree: Path) -> None:
+    chart = tree / "chart/Chart.yaml"
+    chart.write_text(chart.read_text().replace(f"version: {__version__}", "version: 9.9.9", 1))
+    (tree / "chart/files/rights.yaml").write_text("capabilities: []\n")
+    found = release.problems(tree, "v7.0.0")
+    assert len(found) == 5
+    assert [one for one in found if "The tag is v7.0.0" in one]
+    assert [one for one in found if "no section `## 7.0.0`" in one]
+    assert [one for one in found if "rights.yaml is not as it would be made now" in one]
+
+
+def test_a_layout_has_the_same_bytes_whoever_packs_it(tmp_path: Path) -> None:
+    digests = []
+    for name, mode in (("one", 0o600), ("two", 0o644)):
+        folder = tmp_path / name
+        (folder / "b").mkdir(parents=True)
+        for file in ("z", "a", "b/c"):
+            (folder / file).write_text(file)
+            (folder / file).chmod(mode)
+        (folder / "run").write_text("#!/bin/sh\n")
+        (folder / "run").chmod(0o700)
+        layout = tmp_path / f"layout-{name}"
+        labels = {"org.opencontainers.image.version": "1"}
+        digests.append(oci.write_layout(layout, [folder], entrypoint=["/run"], environment={}, user="1", labels=labels))
+    assert digests[0] == digests[1]
+    config = oci.unpack(tmp_path / "layout-one", tmp_path / "root")
+    assert config["config"]["Entrypoint"] == ["/run"]
+    assert (tmp_path / "root/b/c").read_text() == "b/c"
+    assert (tmp_path / "root/run").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "root/a").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_blob_that_was_changed_is_not_unpacked(tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "a").write_text("a")
+    labels = {"org.opencontainers.image.version": "1"}
+    oci.write_layout(tmp_path / "layout", [folder], entrypoint=[], environment={}, user="1", labels=labels)
+    for blob in (tmp_path / "layout/blobs/sha256").iterdir():
+        blob.write_bytes(blob.read_bytes() + b" ")
+    with pytest.raises(ValueError, match="is not what its name says"):
+        oci.unpack(tmp_path / "layout", tmp_path / "root")
+
+
+def test_an_sbom_names_each_part_once() -> None:
+    made = json.loads(document([Part("a", "1", "MIT", "pkg:pypi/a@1"), Part("b_c", "2+x")], "sha256:ab"))
+    ids = [one["SPDXID"] for one in made["packages"]]
+    assert ids == ["SPDXRef-a-1", "SPDXRef-b-c-2-x"]
+    assert made["packages"][0]["externalRefs"][0]["referenceLocator"] == "pkg:pypi/a@1"
+    assert {one["relatedSpdxElement"] for one in made["relationships"]} == set(ids)
