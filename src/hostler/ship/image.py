@@ -29,7 +29,7 @@ from hostler.ship.sbom import Part, document
 USER = 65532
 HOME = "opt/hostler"  # the interpreter; `HOME/site`: our packages
 # Of the standard library: what a server never imports. Of our own: what only a checkout has a use for.
-UNUSED = ("test", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "pydoc_data", "config-*", "site-packages",
+UNUSED = ("test", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "_tkinter*", "pydoc_data", "config-*", "site-packages",
           "dist-packages", "__pycache__")  # fmt: skip
 OURS_UNUSED = ("sandbox", "ship", "sandbox.py", "demo.py", "__pycache__")
 ACCOUNTS = {
@@ -209,18 +209,14 @@ def _owners(libraries: Iterable[Path]) -> Iterator[Part]:
     if shutil.which("dpkg-query") is None:
         yield from (Part(path.name, "NOASSERTION") for path in libraries)
         return
-    names: set[str] = set()
-    for path in libraries:
-        for candidate in {str(path), str(path.resolve()), str(path.resolve()).removeprefix("/usr")}:
-            done = subprocess.run(["dpkg-query", "-S", candidate], capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                names.add(done.stdout.partition(": ")[0].partition(",")[0])
-                break
-    for name in sorted(names):
-        done = subprocess.run(
-            ["dpkg-query", "-W", "-f", "${Package} ${Version}", name], capture_output=True, text=True, check=True
-        )
-        package, version = done.stdout.split()
+    # A file may be known by the path it was unpacked to, before /lib became a link to /usr/lib.
+    places = {place for path in libraries for real in (str(path), str(path.resolve()))
+              for place in (real, real.removeprefix("/usr"))}  # fmt: skip
+    found = subprocess.run(["dpkg-query", "-S", *sorted(places)], capture_output=True, text=True, check=False)
+    names = sorted({line.partition(": ")[0].partition(",")[0] for line in found.stdout.splitlines()})
+    listing = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *names]
+    for line in subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines():
+        package, version = line.split()
         yield Part(package, version, "NOASSERTION", f"pkg:deb/debian/{package}@{version}")
 
 

@@ -89,7 +89,7 @@ def _layer(blobs: Path, folder: Path) -> tuple[Json, str]:
             else:
                 archive.addfile(entry)
     data = bare.getvalue()
-    packed = gzip.compress(data, compresslevel=6, mtime=0)
+    packed = gzip.compress(data, compresslevel=3, mtime=0)
     return _blob(blobs, packed, f"{_TYPE}.layer.v1.tar+gzip"), f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
