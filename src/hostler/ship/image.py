@@ -29,8 +29,8 @@ from hostler.ship.sbom import Part, document
 USER = 65532
 HOME = "opt/hostler"  # the interpreter; `HOME/site`: our packages
 # Of the standard library: what a server never imports. Of our own: what only a checkout has a use for.
-UNUSED = ("test", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "_tkinter*", "pydoc_data", "config-*", "site-packages",
-          "dist-packages", "__pycache__")  # fmt: skip
+UNUSED = ("test", "idlelib", "tkinter", "_tkinter*", "turtledemo", "ensurepip", "lib2to3", "pydoc_data", "config-*",
+          "site-packages", "dist-packages", "__pycache__")  # fmt: skip
 OURS_UNUSED = ("sandbox", "ship", "sandbox.py", "demo.py", "__pycache__")
 ACCOUNTS = {
     "etc/passwd": f"root:x:0:0:root:/:/sbin/nologin\nhostler:x:{USER}:{USER}:hostler:/:/sbin/nologin\n",
