@@ -44,7 +44,9 @@ def test_every_write_of_every_operator_is_in_the_table(sandbox: Sandbox) -> None
             if match is None or entry["responseStatus"]["code"] >= 400 or about.get("resource") == "selfsubjectreviews":
                 continue
             seen += 1
-            if not granted(Account(match[1]), entry["verb"], about):
+            # Some tests give the lease another name, which the chart then grants instead.
+            lease = about.get("name", "") if about["resource"] == "leases" else ""
+            if not granted(Account(match[1], lease=lease), entry["verb"], about):
                 missing.add((entry["verb"], about.get("apiGroup", ""), about["resource"], about.get("subresource", "")))
     assert missing == set(), "the chart's operator would be refused this"
     if seen == 0:
