@@ -112,6 +112,28 @@ def operator(
             process.wait()
 
 
+def account_for(sandbox: Sandbox, namespace: str, only: str) -> str:
+    """A service account with the rights that `hostler rights` lists for these capabilities, and no other: its name."""
+    name = f"hostler-{namespace}"
+    words = ("--only", only, "--namespace", namespace, "--account", name, "-o", "yaml")
+    made = hostler(sandbox.kubeconfig, "rights", *words)
+    assert made.returncode == 0, made.stderr
+    sandbox.kubectl("apply", "-f", "-", input=made.stdout)
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
+def take_rights_back(sandbox: Sandbox, namespace: str) -> None:
+    """What is not in its namespace; that goes with it."""
+    sandbox.kubectl("delete", "clusterrole,clusterrolebinding", f"hostler-{namespace}", "--ignore-not-found")
+    for place in ("kube-system", "kube-node-lease"):
+        sandbox.kubectl("delete", "role,rolebinding", f"hostler-{namespace}", "-n", place, "--ignore-not-found")
+
+
+def refused(running: Running) -> list[dict[str, Any]]:
+    """What the operator says it may not do."""
+    return [one for one in running.lines() if "forbidden" in str(one) or "may not" in str(one)]
+
+
 def hostler(kubeconfig: Path, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
     """The CLI as a person runs it."""
     return subprocess.run(

@@ -38,7 +38,15 @@ from tests.real.arriving import (
     with_token,
 )
 from tests.real.conftest import Eventually
-from tests.real.operating import Running, hostler, kubeconfig_as, operator
+from tests.real.operating import (
+    Running,
+    account_for,
+    hostler,
+    kubeconfig_as,
+    operator,
+    refused,
+    take_rights_back,
+)
 from tests.real.tls_port import tls_port
 from tests.unit.joining import CLIENT_USAGES, SERVING_USAGES, key, names_of, pem
 
@@ -63,9 +71,12 @@ def running(sandbox: Sandbox, space: str, tmp_path_factory: pytest.TempPathFacto
     sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
     forget(sandbox)
     folder = tmp_path_factory.mktemp("join")
-    with operator(sandbox, folder, space, "--only", "join", "--join-pending-slack", str(SLACK)) as started:
+    user = account_for(sandbox, space, "join")  # all of this file with the documented rights only
+    with operator(sandbox, folder, space, "--only", "join", "--join-pending-slack", str(SLACK), user=user) as started:
         started.said("leading")
         yield started
+        assert refused(started) == []
+    take_rights_back(sandbox, space)
     sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
     sandbox.kubectl("delete", "clusterrolebinding", "test-node-bootstrapper", "--ignore-not-found")
 
@@ -310,7 +321,7 @@ def test_a_bootstrap_token_of_cloud_init(
 
 
 def test_rivals_for_one_name_are_left_to_a_person(
-    sandbox: Sandbox, running: Running, boot: Path, name: str, eventually: Eventually
+    sandbox: Sandbox, running: Running, boot: Path, name: str, space: str, eventually: Eventually
 ) -> None:
     assert hostler(sandbox.kubeconfig, "pause", "--why", "both shall be there").returncode == 0
     expect(sandbox, name)
@@ -320,7 +331,7 @@ def test_rivals_for_one_name_are_left_to_a_person(
     says(running, other, "only one can be that host", eventually)
     assert not approved(sandbox, one)
     assert not approved(sandbox, other)
-    done = hostler(sandbox.kubeconfig, "join", "approve", one, "--yes", "--namespace", running.user.split("-", 1)[1])
+    done = hostler(sandbox.kubeconfig, "join", "approve", one, "--yes", "--namespace", space)
     assert done.returncode == 0, done.stderr
     assert "contested" in done.stderr
     eventually(lambda: signed(sandbox, one), 60, "by hand")
