@@ -63,6 +63,7 @@ STORIES: dict[str, Story] = {
     "HostlerJoinRequestsLeft": one('hostler_join_requests{act="leave"}', 2),
     "HostlerPlatformDegraded": one('hostler_platform_condition{type="Degraded"}', 1, -1),
     "HostlerPlatformFight": one('hostler_platform_reverts_total{daemonset="d"}', 1, daemonset="d"),
+    "HostlerPlatformUnchecked": one('hostler_platform_condition{type="Upgradeable"}', -1, 1),
     "HostlerPodsWithoutDriver": one("hostler_platform_stranded_pods", 3, value="3"),
     "HostlerIngressRoutersMissing": Story(
         {
