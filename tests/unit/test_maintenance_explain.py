@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -16,7 +17,7 @@ from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.hands import Hands
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import Decision, Hanging, Pass, Policy, State, World
+from hostler.maintenance.model import Busy, Decision, Hanging, Pass, Policy, State, World
 from hostler.maintenance.telling import LASTS_SECONDS, Teller
 from hostler.maintenance.wire import MaintenanceStatus
 from hostler.vsphere.outcomes import AlreadySo, Kind, Refused, Started, said
@@ -158,13 +159,19 @@ def teller() -> tuple[Teller, Notes]:
 
 
 def told(
-    one: Teller, play: Play, *decisions: Decision, unlabelled: str = "", hanging: tuple[Hanging, ...] = ()
+    one: Teller,
+    play: Play,
+    *decisions: Decision,
+    unlabelled: str = "",
+    hanging: tuple[Hanging, ...] = (),
+    busy: Busy | None = None,
 ) -> list[str]:
     """What the log says in one pass."""
     world = play.world()
-    world = World(world.subjects, world.sites, world.room, unlabelled=unlabelled)
+    subjects = tuple(replace(subject, busy=busy) for subject in world.subjects)
+    world = World(subjects, world.sites, world.room, unlabelled=unlabelled)
     with capture_logs() as lines:
-        one.tell(world, one.lasting(Pass(decisions, hanging), play.now))
+        one.tell(world, one.lasting(world, Pass(decisions, hanging), play.now))
     return [f"{line['log_level']}: {line['event']}" for line in lines]
 
 
@@ -174,7 +181,7 @@ def test_an_unknown_fact_is_news_only_when_it_lasts() -> None:
     play = pair()
     frozen = Decision("a", State.DRAINING, "not known", "vCenter is away (since 1)", unknown=True)
     assert told(one, play, frozen) == []
-    patient = one.lasting(Pass((frozen,)), play.now)
+    patient = one.lasting(play.world(), Pass((frozen,)), play.now)
     assert not patient.decisions[0].unknown, "so the node's condition does not speak of it either"
     assert patient.wake == play.now + LASTS_SECONDS
     play.now += LASTS_SECONDS
@@ -186,6 +193,30 @@ def test_an_unknown_fact_is_news_only_when_it_lasts() -> None:
     going = Decision("a", State.DRAINING, "draining", "2 pods left")
     assert told(one, play, going) == ["info: No longer so: Nothing is done to a."]
     assert told(one, play, frozen) == [], "and a second one has its time too"
+
+
+def test_while_something_is_written_what_was_said_stands() -> None:
+    """The condition that says so is itself a write: a node at work is not one of which more is known."""
+    one, notes = teller()
+    play = pair()
+    frozen = Decision("a", State.DRAINING, "not known", "vCenter is away", unknown=True)
+    told(one, play, frozen)
+    play.now += LASTS_SECONDS
+    assert told(one, play, frozen) == ["warning: Nothing is done to a: vCenter is away."]
+    at_work = Decision("a", State.DRAINING, "at work", "its condition is written")
+    assert told(one, play, at_work, busy=Busy(State.DRAINING)) == []
+    play.now += 1
+    assert one.lasting(play.world(), Pass((frozen,)), play.now).decisions[0].unknown, "it has been so all the time"
+    assert told(one, play, frozen) == []
+    assert len(notes.events) == 1
+
+
+def test_a_node_that_is_late_is_said_once_whatever_each_try_says() -> None:
+    one, notes = teller()
+    play = pair()
+    late = [Decision("a", State.POWERED_OFF, "starting", "", overdue=f"a is not back: {why}") for why in ("x", "y")]
+    assert [told(one, play, each) for each in late] == [["warning: a is not back: x."], []]
+    assert [reason for reason, _ in notes.events] == ["PowerOnTimeout"]
 
 
 def test_what_blocks_is_one_line_and_one_event_per_change() -> None:

@@ -227,15 +227,31 @@ def test_a_lease_must_be_renewed_twice_under_our_eyes() -> None:
 
 def test_what_was_seen_of_a_kubelet_ends_with_its_machine() -> None:
     memory = Memory()
-    memory.runs("a", True, "beat-1", NOW)
+    memory.runs("a", "esx1", "beat-1", NOW)
     assert not memory.of("a").reported
-    memory.runs("a", True, "beat-2", NOW + 1)
+    memory.runs("a", "esx1", "beat-2", NOW + 1)
     memory.note("a", alive=True)
     assert memory.of("a").reported
     assert memory.of("a").running_since == NOW
-    memory.runs("a", False, "beat-2", NOW + 2)
-    memory.runs("a", True, "beat-2", NOW + 3)
+    memory.runs("a", "", "beat-2", NOW + 2)
+    memory.runs("a", "esx1", "beat-2", NOW + 3)
     assert (memory.of("a").reported, memory.of("a").alive, memory.of("a").running_since) == (False, False, NOW + 3)
+
+
+def test_what_was_seen_of_a_kubelet_does_not_outlive_a_restart_elsewhere() -> None:
+    """HA starts a VM on another host, and vCenter never shows it off: its Ready is a dead machine's last word."""
+    memory = Memory()
+    memory.runs("a", "esx1 draining", "beat-1", NOW)
+    memory.runs("a", "esx1 draining", "beat-2", NOW + 1)
+    memory.note("a", alive=True)
+    memory.renewed("a", "10")
+    memory.runs("a", "esx2 draining", "beat-2", NOW + 2)
+    assert (memory.of("a").reported, memory.of("a").alive) == (False, False)
+    assert memory.renewed("a", "10") == 0
+    memory.runs("a", "esx2 draining", "beat-3", NOW + 40)
+    assert memory.of("a").reported
+    memory.runs("a", "esx2 migrated", "beat-3", NOW + 41)
+    assert not memory.of("a").reported
 
 
 def test_a_label_that_no_node_has_is_said() -> None:

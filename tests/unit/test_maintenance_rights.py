@@ -6,7 +6,8 @@ import pytest
 
 from hostler.host.facts import Unknown
 from hostler.maintenance.conditions import conditions_of
-from hostler.maintenance.model import POLICY, PowerOff, Relocate, ShutDown, State
+from hostler.maintenance.ledger import Ledger
+from hostler.maintenance.model import POLICY, SHUTDOWN_SINCE, Attempts, PowerOff, Relocate, ShutDown, State
 from hostler.maintenance.rights import MOVE, POOL, STOP, missing
 from hostler.vsphere.records import Cluster
 from tests.unit.maintenance_world import Play, fixed, pair
@@ -143,3 +144,27 @@ def test_another_cluster_takes_the_right_to_its_pool() -> None:
     play.note("a", lacks=())
     play.tick()
     assert play.decide().decisions[0].state is State.DRAINING
+
+
+def test_its_own_host_will_do_where_it_may_not_be_moved() -> None:
+    """One failed start makes its own host the last choice; without the right to move it is the only one."""
+    play = pair()
+    play.enter("esx1")
+    while play.state("a") != "powered-off":
+        play.tick()
+    play.note("a", lacks=(MOVE,), power=Attempts(1, 0.0, "busy", None, ("host-esx1",)))
+    play.leave("esx1")
+    play.run(40)
+    assert play.in_service("a")
+    assert play.vm("a").host == "host-esx1"
+
+
+def test_a_stop_that_was_only_written_down_keeps_nobody_waiting_without_the_right() -> None:
+    play = pair()
+    play.enter("esx1")
+    while not play.nodes["a"].metadata.annotations.get(SHUTDOWN_SINCE):
+        play.tick()
+    known = play.world().subjects[0].remembered
+    play.note("a", lacks=STOP, shutdown_asked="")
+    assert known.lacks == ()
+    assert Ledger(play.world(), play.policy, play.now).drains == ()

@@ -116,7 +116,7 @@ class MaintenanceKeeper:
         self._vms = frozenset((one.vcenter, one.vm.value.moref) for one in world.subjects if isinstance(one.vm, Known))
         self._memory.keep_only(set(subjects))
         self._housekeep(world, now)
-        shown = self._teller.lasting(found, now)
+        shown = self._teller.lasting(world, found, now)
         for one in shown.decisions:
             self._handle(subjects[one.subject], one, now)
         if self._hands.gate() is None or self._hands.writer.dry_run:

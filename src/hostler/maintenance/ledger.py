@@ -103,10 +103,12 @@ class Ledger:
         hold = held_by(subject.node, MAINTENANCE) if subject.node is not None else None
         if isinstance(hold, Unknown) or (hold is not None and bool(hold.yielded)):
             return True
-        if subject.annotations.get(SHUTDOWN_SINCE):
-            return subject.remembered.power.number >= STUCK_TRIES
-        if missing(subject.remembered.lacks or (), moves=bool(subject.annotations.get(TARGET))):
+        known, since = subject.remembered, subject.annotations.get(SHUTDOWN_SINCE, "")
+        asked = bool(since) and known.shutdown_asked == since
+        if not asked and missing(known.lacks or (), moves=bool(subject.annotations.get(TARGET))):
             return True
+        if since:
+            return known.power.number >= STUCK_TRIES
         return self.drained(subject, policy, now).state in (drain.State.UNKNOWN, drain.State.REFUSED)
 
 

@@ -26,9 +26,10 @@ class Memory:
         self.unmarkable: dict[str, str] = {}  # by vCenter: why marks go into the ConfigMap
         self.lacks: dict[tuple[str, str], tuple[str, ...]] = {}  # by vCenter and VM
         self.looked: set[tuple[str, str]] = set()  # of which our privileges were looked at
-        # Since its VM runs: the last renewal of the node's lease and how many were seen; the first Ready seen.
+        # Since its VM runs where it is: the last renewal of its node's lease and how many were seen; the first Ready.
         self.pulses: dict[str, tuple[str, int]] = {}
         self.reports: dict[str, str] = {}
+        self._runs_at: dict[str, str] = {}
 
     def of(self, name: str) -> Remembered:
         return self._of[name]
@@ -46,22 +47,28 @@ class Memory:
         self.pulses[node] = (at, times + (last != at and bool(last) and bool(at)))
         return self.pulses[node][1]
 
-    def runs(self, name: str, on: bool, ready: str, now: Instant) -> None:
-        """What this look shows of a VM and of its node's Ready: what was seen of it ends when the VM goes off."""
-        if not on:
+    def runs(self, name: str, at: str, ready: str, now: Instant) -> None:
+        """What this look shows of a VM and of its node's Ready. `at` is where it runs and what for, "" while it is off.
+
+        What was seen of its kubelet ends when the VM goes off, and also when it runs elsewhere or in another state: a
+        machine that died and was started again between two looks was never seen off.
+        """
+        on, known = bool(at), self._of[name]
+        same = on and self._runs_at.get(name, at) == at
+        self._runs_at[name] = at
+        if not same:
             self.pulses.pop(name, None)
             self.reports.pop(name, None)
-        known = self._of[name]
         self.note(
             name,
-            alive=on and known.alive,
-            reported=on and (known.reported or self.reports.setdefault(name, ready) != ready),
+            alive=same and known.alive,
+            reported=on and (self.reports.setdefault(name, ready) != ready or (same and known.reported)),
             running_since=(known.running_since if known.running_since is not None else now) if on else None,
         )
 
     def keep_only(self, names: set[str]) -> None:
         """Forget whoever is no subject any more."""
-        for book in (self._of, self.evicted, self.rest, self.pulses, self.reports):
+        for book in (self._of, self.evicted, self.rest, self.pulses, self.reports, self._runs_at):
             for name in [one for one in book if one not in names and one not in self.busy]:
                 del book[name]
 

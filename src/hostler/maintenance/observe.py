@@ -241,7 +241,8 @@ class Observer:
         if isinstance(subject.vm, Known) and isinstance(site, Known):
             vm = subject.vm.value
             stamp = ready_stamp(subject.node) if subject.node is not None else ""
-            memory.runs(name, vm.power == "poweredOn", stamp, now)
+            runs_at = f"{vm.host} {subject.state}" if vm.power == "poweredOn" else ""
+            memory.runs(name, runs_at, stamp, now)
             entering = stands(site.value, site.value.host(vm.host)).leaving
             since = memory.of(name).entering_since
             if entering != (since is not None):

@@ -52,11 +52,15 @@ class Privileges:
     async def _look(self, vcenter: VCenter, vms: frozenset[str]) -> None:
         answer = await vcenter.lacking_privileges(vms, (*NEEDED, *OPTIONAL))
         if isinstance(answer, Unknown):
-            self._checked.pop(vcenter.name, None)
-            if vcenter.link.connected:  # it answers, but not this: that must not keep a host waiting for ever
-                log.warning("our privileges cannot be looked at", vcenter=vcenter.name, why=answer.why)
-                self._memory.looked |= {(vcenter.name, vm) for vm in vms}
-            self._wake(1.0)
+            if not vcenter.link.connected:
+                self._checked.pop(vcenter.name, None)
+                self._wake(1.0)
+                return
+            # It answers, but not this: that must not keep a host waiting for ever, nor be asked again each second.
+            self._memory.looked |= {(vcenter.name, vm) for vm in vms}
+            self._checked[vcenter.name] = (self._checked[vcenter.name][0] - AGAIN_SECONDS + LACKING_SECONDS, vms)
+            self._say(f"Our privileges in vCenter {vcenter.name} cannot be looked at: {answer.why}.")
+            self._wake(0.0)
             return
         self._memory.looked |= {(vcenter.name, vm) for vm in vms}
         for key in [key for key in self._memory.lacks if key[0] == vcenter.name]:
@@ -74,6 +78,9 @@ class Privileges:
 
     def _warn(self, vcenter: str, one: Privilege, count: int, of: int) -> None:
         sentence = f"Our user in vCenter {vcenter} lacks {one.id}, which it needs {one.why}, on {count} of {of} VMs."
+        self._say(sentence, privilege=one.id, vcenter=vcenter, optional=one in OPTIONAL)
+
+    def _say(self, sentence: str, **more: object) -> None:
         if sentence not in self._warned:
             self._warned.add(sentence)
-            log.warning(sentence, privilege=one.id, vcenter=vcenter, optional=one in OPTIONAL)
+            log.warning(sentence, **more)

@@ -45,9 +45,12 @@ class Teller:
         self._unknown_since: dict[str, Instant] = {}
         self._unlabelled = ""
 
-    def lasting(self, found: Pass, now: Instant) -> Pass:
-        """The pass as it may be shown to others: what is unknown for a moment only does not count as that yet."""
-        unknown = {one.subject for one in found.decisions if one.unknown}
+    def lasting(self, world: World, found: Pass, now: Instant) -> Pass:
+        """The pass as it may be shown to others: what is unknown for a moment only does not count as that yet.
+
+        Of whoever is busy nothing new is known: what was said of it stands.
+        """
+        unknown = {one.subject for one in found.decisions if one.unknown} | (self._unknown_since.keys() & _busy(world))
         self._unknown_since = {name: self._unknown_since.get(name, now) for name in unknown}
         return replace(found, decisions=tuple(self._patient(one, now) for one in found.decisions))
 
@@ -74,15 +77,21 @@ class Teller:
             node = subjects[one.subject].node
             if node is not None:
                 self._recorder.event(NODE, node.metadata, "Warning", one.reason, "Maintenance", f"{one.note}.")
-        for reason, subject in [key for key in self._told if key not in said]:
+        busy = _busy(world)
+        for reason, subject in [key for key in self._told if key not in said and key[1] not in busy]:
             log.info(f"No longer so: {self._told.pop((reason, subject))}.", node=subject, reason=reason)
+
+
+def _busy(world: World) -> set[str]:
+    return {one.name for one in world.subjects if one.busy is not None}
 
 
 def _news(found: Pass, subjects: Mapping[str, Subject]) -> list[Said]:
     said: list[Said] = []
     for one in found.decisions:
         if one.overdue:
-            said.append(Said(one.subject, "PowerOnTimeout", one.overdue, one.overdue))
+            # Once, however the reason changes from one try to the next.
+            said.append(Said(one.subject, "PowerOnTimeout", one.overdue, f"{one.subject} is not back in time"))
         word, _, by = one.blocked.partition(": ")
         if word in _REASONS:
             note = f"{one.why}. {by}" if by and by not in one.why else one.why

@@ -9,7 +9,7 @@ from typing import Any
 from hostler.uuids import canonical
 from hostler.vsphere import selection
 from hostler.vsphere.decode import HEAVY_VM, VM, Change, change
-from hostler.vsphere.session import Session
+from hostler.vsphere.session import NotConnected, Session
 from hostler.vsphere.vmomi import PropertyCollector as PC
 from hostler.vsphere.vmomi import moref, vim, vmodl
 
@@ -126,9 +126,11 @@ def lacking_on(
     """Which of these our user lacks, by entity; one call. Who lacks nothing is not in the answer."""
     content = session.content
     manager = vim.AuthorizationManager(content.authorizationManager._moId, session.calls)
-    key = content.sessionManager.currentSession.key
+    own = content.sessionManager.currentSession
+    if own is None:
+        raise NotConnected("the session is not logged in")
     objects = [vim.ManagedEntity(one, session.calls) if one else content.rootFolder for one in sorted(entities)]
-    answer = manager.HasPrivilegeOnEntities(objects, key, [one.id for one in wanted])
+    answer = manager.HasPrivilegeOnEntities(objects, own.key, [one.id for one in wanted])
     by_id = {one.id: one for one in wanted}
     root = moref(content.rootFolder)
     lacking: dict[str, list[Privilege]] = {}
