@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
@@ -22,6 +23,7 @@ from hostler.host.facts import Fact, Unknown
 from hostler.host.platform import UNINITIALIZED, Class, classify
 from hostler.instant import Instant, parse
 from hostler.kube.client import How
+from hostler.kube.errors import ApiError, Unreachable, WriteRefused
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import DAEMON_SET, NODE, POD
 from hostler.kube.metrics import Metrics
@@ -166,17 +168,25 @@ class PlatformKeeper:
 
     def way_words(self, scopes: Sequence[tuple[Scope, DaemonSet | None]]) -> str:
         """The way in force, and why it is not another."""
+        driver = self._driver.verdict(self._sets_aside(scopes))
+        words = str(self.way)
         if self.way is Way.UNMANAGED:
-            return f"{Way.APPLY}; {self._driver.verdict(self._sets_aside(scopes)).why}"
+            return f"{Way.APPLY}; {driver.why}"
         if self.way is Way.APPLY and self._wishes.way == "auto":
-            return f"{Way.APPLY}, because {NO_POLICIES}"
-        return str(self.way)
+            words = f"{Way.APPLY}, because {NO_POLICIES}"
+        return f"{words}; {driver.why}" if driver.patch is not None else words
 
-    def _sets_aside(self, scopes: Sequence[tuple[Scope, DaemonSet | None]]) -> bool:
-        """Whether the CSI operator is to leave its DaemonSet alone: only if that is there and gets the rule."""
-        states = (State.IN_PLACE, State.WRITE, State.FIGHT)
-        mine = (scope for scope, _ in scopes if key_of_target(scope.target) == key_of_target(OPENSHIFT_DRIVER))
-        return self.way is Way.UNMANAGED and any(scope.state in states for scope in mine)
+    def _sets_aside(self, scopes: Sequence[tuple[Scope, DaemonSet | None]]) -> bool | None:
+        """Whether the CSI operator is to leave its DaemonSet alone: only if that is there and gets the rule.
+
+        None: its DaemonSet cannot be read, so things stay as they are.
+        """
+        mine = [scope for scope, _ in scopes if key_of_target(scope.target) == key_of_target(OPENSHIFT_DRIVER)]
+        if self.way is not Way.UNMANAGED:
+            return False
+        if any(scope.state is State.UNREADABLE for scope in mine):
+            return None
+        return any(scope.state in (State.IN_PLACE, State.WRITE, State.FIGHT) for scope in mine)
 
     def scopes(self, nodes: Sequence[PlacedNode]) -> list[tuple[Scope, DaemonSet | None]]:
         """What is decided about every scoped DaemonSet now."""
@@ -221,12 +231,13 @@ class PlatformKeeper:
                 if current is not None:
                     self._recorder.event(DAEMON_SET, current.metadata, one.type, one.reason, "Scope", one.note)
         held = {key_of_target(scope.target) for scope, _ in scopes if scope.state is State.HELD_BACK}
-        await self._policies.keep(self.entries() if self.way is Way.POLICY else (), held)
-        await self._driver.keep(self._sets_aside(scopes))
-        for scope, current in scopes:
-            if scope.state is State.WRITE and current is not None:
-                await self._apply(scope, current)
-        await self._operator.keep(self.conditions)
+        due = [(scope, now) for scope, now in scopes if scope.state is State.WRITE and now is not None]
+        await _each(
+            partial(self._driver.keep, self._sets_aside(scopes)),
+            partial(self._policies.keep, self.entries() if self.way is Way.POLICY else (), held),
+            *(partial(self._apply, scope, now) for scope, now in due),
+            partial(self._operator.keep, self.conditions),
+        )
         return min(wakes, default=None)
 
     async def _apply(self, scope: Scope, current: DaemonSet) -> None:
@@ -351,3 +362,15 @@ class PlatformKeeper:
                 self._recorder.event(POD, pod.metadata, "Warning", "DriverMissing", "Scope", note)
             self._wake(SCOPE)
         return 2.0 if soon else None
+
+
+async def _each(*writes: Callable[[], Awaitable[None]]) -> None:
+    """One after the other, all of them: one that is refused does not keep the others back. Then its error."""
+    errors: list[Exception] = []
+    for write in writes:
+        try:
+            await write()
+        except (ApiError, Unreachable, WriteRefused) as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

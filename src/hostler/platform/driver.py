@@ -34,7 +34,8 @@ def decide_driver(current: CsiDriver | None, *, wanted: bool) -> DriverVerdict:
         if not before:
             return DriverVerdict(None, f"{_IT} is {state}, which is not our doing")
         back = before if state == UNMANAGED else None
-        return DriverVerdict(_patch(current, None, back), f"{_IT} need not be {UNMANAGED} any more")
+        why = f"{_IT} is {state} by our doing (annotation {BEFORE}), and is given back as {back or state}"
+        return DriverVerdict(_patch(current, None, back), why)
     if state == UNMANAGED:
         return DriverVerdict(
             None, f"{_IT} is {UNMANAGED}: its operator leaves the DaemonSet alone, and updates it neither"

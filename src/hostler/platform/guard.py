@@ -71,13 +71,16 @@ class DriverKeeper:
     def __init__(self, drivers: Watch[CsiDriver], writer: Writer, recorder: Recorder) -> None:
         self._drivers, self._writer, self._recorder = drivers, writer, recorder
 
-    def verdict(self, wanted: bool) -> DriverVerdict:
+    def verdict(self, wanted: bool | None) -> DriverVerdict:
+        """`wanted` is None where that is not known: then it stays as it is."""
         why = self._drivers.store.unreadable.get(CSI_DRIVER)
         if why is not None:
             return DriverVerdict(None, f"its ClusterCSIDriver cannot be read ({why})")
+        if wanted is None:
+            return DriverVerdict(None, "its ClusterCSIDriver stays as it is, because its DaemonSet cannot be read")
         return decide_driver(self._drivers.store.get(CSI_DRIVER), wanted=wanted)
 
-    async def keep(self, wanted: bool) -> None:
+    async def keep(self, wanted: bool | None) -> None:
         verdict = self.verdict(wanted)
         if verdict.patch is None:
             return
