@@ -44,6 +44,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- get .Values.settings "HOSTLER_LEASE_NAME" | default "hostler" }}
 {{- end }}
 
+{{- /* Not empty: leader election is off. Two replicas would then both act. */}}
+{{- define "hostler.alone" -}}
+{{- if eq (get .Values.settings "HOSTLER_LEADER_ELECTION" | toString) "false" }}
+{{- if gt (int .Values.replicas) 1 }}
+{{- fail (printf "With settings.HOSTLER_LEADER_ELECTION=false each of the %d replicas would act at once: set replicas=1, or leave leader election on." (int .Values.replicas)) }}
+{{- end }}yes
+{{- end }}
+{{- end }}
+
 {{- define "hostler.image" -}}
 {{- if .Values.image.digest }}{{ .Values.image.repository }}@{{ .Values.image.digest }}
 {{- else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}

@@ -12,10 +12,12 @@ import yaml
 
 from hostler.errors import Complaint
 from hostler.fleet.capabilities import CAPABILITIES
+from hostler.fleet.remote import POD_LABEL, PORT_NAME
 from hostler.fleet.rights import rights_for
 from hostler.fleet.roles import Account, roles
 from hostler.sandbox import Sandbox
 from hostler.settings.resolve import resolve
+from tests.leftovers import LEFT_BEHIND
 from tests.real.helming import CHART, SETS, Helm, Object, granted, only, rendered
 
 FOREIGN = {"ServiceMonitor", "PrometheusRule"}  # kinds of the Prometheus operator, which the sandbox does not have
@@ -70,10 +72,12 @@ def test_nothing_has_more_privilege_than_it_needs(charts: dict[str, str], name: 
     for binding in (one for one in found if one["kind"].endswith("Binding")):
         assert [subject["kind"] for subject in binding["subjects"]] == ["ServiceAccount"]
     pod = only(found, "Deployment")["spec"]["template"]["spec"]
-    for name in ("hostNetwork", "hostPID", "hostIPC", "hostUsers"):
-        assert not pod.get(name)
+    for field in ("hostNetwork", "hostPID", "hostIPC", "hostUsers"):
+        assert not pod.get(field)
     assert pod["securityContext"]["runAsNonRoot"]
-    assert pod["securityContext"]["runAsUser"] == 65532
+    # OpenShift's restricted-v2 refuses numbers outside the namespace's range, and gives its own.
+    numbers = {pod["securityContext"].get(key) for key in ("runAsUser", "runAsGroup", "fsGroup")}
+    assert numbers == {None if "openshift: true" in SETS[name].read_text() else 65532}
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["enableServiceLinks"] is False
     assert {kind for volume in pod.get("volumes", ()) for kind in volume} <= {"name", "secret", "configMap"}
@@ -153,6 +157,10 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "a secret as a setting": (["settings.VCENTER_PASSWORD=x"], "VCENTER_PASSWORD"),
     "a digest that is none": (["image.digest=sha256:abc"], "digest"),
     "the wrong type": (["replicas=two"], "replicas"),
+    "two that act": (
+        ["settings.HOSTLER_LEADER_ELECTION=false"],
+        "each of the 2 replicas would act at once: set replicas=1",
+    ),
 }
 
 
@@ -162,6 +170,59 @@ def test_wrong_values_are_refused_by_name(helm: Helm, case: str) -> None:
     done = helm.run("template", "hostler", str(CHART), *[part for one in given for part in ("--set", one)])
     assert done.returncode != 0
     assert word in done.stderr, done.stderr
+
+
+def test_one_without_a_lease_is_gone_before_the_next_begins(helm: Helm, charts: dict[str, str]) -> None:
+    words = ("--set-string", "settings.HOSTLER_LEADER_ELECTION=false", "--set", "replicas=1")
+    alone = only(rendered(helm("template", "hostler", str(CHART), *words)), "Deployment")["spec"]
+    assert (alone["replicas"], alone["strategy"]) == (1, {"type": "Recreate"})
+    assert "strategy" not in only(rendered(charts["default"]), "Deployment")["spec"]
+
+
+def test_the_password_leaves_no_trace_on_the_pod(helm: Helm) -> None:
+    """Not as a hash either; while a changed setting is a new pod."""
+
+    def pod(*given: str) -> Object:
+        words = [part for one in given for part in ("--set", one)]
+        made = helm("template", "hostler", str(CHART), "-f", str(SETS["dry-run"]), *words)
+        found: Object = only(rendered(made), "Deployment")["spec"]["template"]
+        return found
+
+    assert pod("vcenter.password=one") == pod("vcenter.password=two")
+    assert pod() != pod("settings.DRAIN_TIMEOUT_SECONDS=5")
+
+
+@pytest.mark.parametrize("name", ON)
+def test_the_cli_finds_a_dry_run_by_the_chart_s_label(charts: dict[str, str], name: str) -> None:
+    template = only(rendered(charts[name]), "Deployment")["spec"]["template"]
+    key, _, value = POD_LABEL.partition("=")
+    assert template["metadata"]["labels"][key] == value
+    assert PORT_NAME in [port["name"] for port in template["spec"]["containers"][0]["ports"]]
+
+
+DOCUMENTED = [
+    command
+    for page in ("README.md", "docs/install.md")
+    for command in re.findall(r"^helm install (.+)$", (CHART.parent / page).read_text().replace("\\\n", ""), re.M)
+]
+
+
+@pytest.mark.parametrize("command", DOCUMENTED)
+def test_the_documented_first_minutes_are_a_dry_run_of_something(helm: Helm, command: str) -> None:
+    given = [part for one in re.findall(r"--set (\S+)", command) for part in ("--set", one)]
+    shown = told(rendered(helm("template", "hostler", str(CHART), *given)))
+    assert (shown["DRY_RUN"], shown["HOSTLER_ONLY"]) == ("true", "maintenance")
+
+
+def test_the_notes_say_what_each_capability_leaves_behind(helm: Helm) -> None:
+    def notes(name: str) -> str:
+        return helm("install", "hostler", str(CHART), "-n", "there", "--dry-run=client", "-f", str(SETS[name]))
+
+    every, none = notes("everything"), notes("default")
+    for capability, words in LEFT_BEHIND.items():
+        for word in words:
+            assert word in every, f"{capability} leaves {word}"
+            assert word not in none.partition("NOTES:")[2], f"{capability} is off"
 
 
 def test_it_packs_into_an_archive_without_its_tests(helm: Helm, tmp_path: Path) -> None:

@@ -153,6 +153,7 @@ def reach(namespace: str, user: str, *rules: dict[str, Any]) -> list[dict[str, A
 
 READ_LEASE = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}
 USE_PROXY = {"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]}
+LIST_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
 
 
 def test_every_way_in_which_the_leader_cannot_be_reached_has_its_sentence(
@@ -164,7 +165,7 @@ def test_every_way_in_which_the_leader_cannot_be_reached_has_its_sentence(
         assert done.stdout == ""
         return done.stderr
 
-    assert f"No operator has run here: there is no lease {namespace}/hostler." in status()
+    assert f"No operator has run here: there is no lease {namespace}/hostler, and no pod with the label" in status()
     stranger = kubeconfig_as(sandbox, tmp_path, "stranger")
     assert 'Ask for "get" on "leases.coordination.k8s.io"' in status(stranger)
     sandbox.apply(lease(namespace, "", ""))
@@ -172,9 +173,12 @@ def test_every_way_in_which_the_leader_cannot_be_reached_has_its_sentence(
     sandbox.apply(lease(namespace, "pod-1_aaaa", ""))
     assert "does not say how it can be reached" in status()
     sandbox.apply(lease(namespace, "pod-1_aaaa", "8080"))
-    assert "names pod pod-1, but it does not answer" in status()
+    assert f"The operator is to be pod {namespace}/pod-1, but it does not answer" in status()
     sandbox.apply(*reach(namespace, "reader", READ_LEASE))
-    assert 'Ask for "get" on "pods/proxy"' in status(kubeconfig_as(sandbox, tmp_path, "reader"))
+    reader = kubeconfig_as(sandbox, tmp_path, "reader")
+    assert 'Ask for "get" on "pods/proxy"' in status(reader)
+    sandbox.apply(lease(namespace, "", ""))
+    assert 'Ask for "list" on "pods"' in status(reader)
 
 
 def test_through_the_api_server_s_proxy_to_the_pod_that_leads(
@@ -193,10 +197,20 @@ def test_through_the_api_server_s_proxy_to_the_pod_that_leads(
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": "hostler-0", "namespace": namespace},
+                "metadata": {
+                    "name": "hostler-0",
+                    "namespace": namespace,
+                    "labels": {"app.kubernetes.io/name": "hostler"},
+                },
                 "spec": {
                     "nodeName": name,
-                    "containers": [{"name": "c", "image": "example.org/none:1"}],
+                    "containers": [
+                        {
+                            "name": "c",
+                            "image": "example.org/none:1",
+                            "ports": [{"name": "http", "containerPort": int(port)}],
+                        }
+                    ],
                     "tolerations": [{"operator": "Exists"}],
                 },
             }
@@ -219,6 +233,17 @@ def test_through_the_api_server_s_proxy_to_the_pod_that_leads(
         unknown = hostler(viewer, "explain", "cow/bella", *by)
         assert unknown.returncode == Exit.REFUSED
         assert 'Nothing here explains a "cow"' in unknown.stderr
+
+        # A dry run holds no lease: its ready pod is found by the chart's label, with the rights of the person.
+        none = ("--namespace", namespace, "--lease-name", "none")
+        refused = hostler(viewer, "status", *none)
+        assert (refused.returncode, 'Ask for "list" on "pods"' in refused.stderr) == (Exit.REFUSED, True)
+        sandbox.apply(*reach(namespace, "newcomer", READ_LEASE, USE_PROXY, LIST_PODS))
+        newcomer = kubeconfig_as(sandbox, tmp_path, "newcomer")
+        found = eventually(
+            lambda: (said := hostler(newcomer, "status", *none)).returncode == 0 and said.stdout, 60, "it is ready"
+        )
+        assert pod.said("started")["identity"] in found
 
 
 def _own_address() -> str | None:

@@ -8,6 +8,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from tests.leftovers import LEFT_BEHIND
+
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("*.md", "docs/**/*.md", "src/**/*.md", "sandbox/**/*.md")
 PAGES = sorted(path for where in PLACES for path in ROOT.glob(where))
@@ -56,3 +58,11 @@ def test_every_page_of_docs_is_reached_from_the_readme() -> None:
             if not re.match(r"[a-z]+:", link) and (where := link.partition("#")[0]):
                 ahead.append((page.parent / where).resolve())
     assert sorted(path.name for path in ROOT.glob("docs/*.md") if path not in seen) == []
+
+
+@pytest.mark.parametrize("capability", LEFT_BEHIND)
+def test_uninstalling_says_what_is_left_and_how_it_is_finished(capability: str) -> None:
+    text = (ROOT / "docs/install.md").read_text(encoding="utf-8").partition("## Uninstall")[2]
+    rows = [line for line in text.splitlines() if line.startswith((f"| {capability} |", "| every install |"))]
+    for word in LEFT_BEHIND[capability]:
+        assert any(word in row for row in rows), f"{capability} leaves {word}"

@@ -1,6 +1,7 @@
 """How the CLI asks a running operator: by its URL, or through the API server's proxy to the pod that leads.
 
-No vCenter password and no port-forward is needed: the user's own RBAC decides whether the proxy lets them through.
+A dry run takes no lease, so where nobody holds one a ready pod with the chart's label is asked. No vCenter
+password and no port-forward is needed: the user's own RBAC decides whether the proxy lets them through.
 """
 
 from __future__ import annotations
@@ -19,14 +20,44 @@ from hostler.kube.client import Client
 from hostler.kube.errors import Forbidden, NotFound, ServerError
 from hostler.kube.kinds import LEASE, POD
 from hostler.kube.lease import pod_of
-from hostler.kube.records import Lease
+from hostler.kube.records import Lease, Metadata, PodConditionType, PodStatus, Record
 
 T = TypeVar("T")
 # Written on the lease by its holder. A pod says its port; a process outside the cluster says its URL.
 URL_ANNOTATION = "hostler.dev/url"
 PORT_ANNOTATION = "hostler.dev/port"
+# What the chart puts on every pod of the operator, and calls its port.
+POD_LABEL = "app.kubernetes.io/name=hostler"
+PORT_NAME = "http"
 SECONDS = 15.0
 _NO_DECODE = "The operator's answer cannot be read; it may be of another version than this CLI ({})."
+
+
+class _Port(Record, frozen=True):
+    name: str = ""
+    container_port: int = 0
+
+
+class _Container(Record, frozen=True):
+    ports: tuple[_Port, ...] = ()
+
+
+class _Containers(Record, frozen=True):
+    containers: tuple[_Container, ...] = ()
+
+
+class _OperatorPod(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: _Containers = _Containers()
+    status: PodStatus = PodStatus()
+
+    def port(self) -> int:
+        """Where it answers; 0 while it is not ready, or if it names no such port."""
+        ready = any(one.type is PodConditionType.READY and one.status == "True" for one in self.status.conditions)
+        if not ready or self.metadata.deletion_timestamp:
+            return 0
+        named = (port for part in self.spec.containers for port in part.ports if port.name == PORT_NAME)
+        return next((port.container_port for port in named), 0)
 
 
 def lease_annotations(*, pod: str, url: str, port: int) -> dict[str, str]:
@@ -53,7 +84,7 @@ async def ask_url(url: str, path: str, type: type[T]) -> T:
 
 
 async def ask_leader(client: Client, namespace: str, lease_name: str, path: str, type: type[T]) -> T:
-    """Ask the operator that holds the lease, through the API server's pod proxy."""
+    """Ask the operator that holds the lease, or a ready one where nobody does, through the API server's pod proxy."""
     pod, port = await _leader(client, namespace, lease_name)
     proxy = f"{POD.path(namespace)}/{quote(f'{pod}:{port}', safe=':')}/proxy{path}"
     try:
@@ -68,7 +99,7 @@ async def ask_leader(client: Client, namespace: str, lease_name: str, path: str,
         if error.reason in REASONS:  # the operator's own answer, passed on by the proxy
             raise Complaint(error.message, code=Exit.REFUSED) from error
         raise Complaint(
-            f"The lease {namespace}/{lease_name} names pod {pod}, but it does not answer: {error}.",
+            f"The operator is to be pod {namespace}/{pod}, but it does not answer: {error}.",
             hint="It may have just ended; try again in some seconds, or it is of an older version.",
             code=Exit.UNREACHABLE,
         ) from error
@@ -84,12 +115,8 @@ async def _leader(client: Client, namespace: str, name: str) -> tuple[str, int]:
     """Pod and port of the operator that leads."""
     try:
         lease = await client.get(LEASE, name, namespace, type=Lease)
-    except NotFound as error:
-        raise Complaint(
-            f"No operator has run here: there is no lease {namespace}/{name}.",
-            hint="Start one with `hostler run`, or say where it is: --namespace, or --operator URL.",
-            code=Exit.UNREACHABLE,
-        ) from error
+    except NotFound:
+        return await _any_ready(client, namespace, f"No operator has run here: there is no lease {namespace}/{name}")
     except Forbidden as error:
         raise Complaint(
             f"You may not read the operator's lease: {error}.",
@@ -98,11 +125,7 @@ async def _leader(client: Client, namespace: str, name: str) -> tuple[str, int]:
         ) from error
     holder = lease.spec.holder_identity or ""
     if not holder:
-        raise Complaint(
-            f"No operator leads at the moment: the lease {namespace}/{name} is free.",
-            hint="If one is starting, try again in some seconds; else see its pods and their logs.",
-            code=Exit.UNREACHABLE,
-        )
+        return await _any_ready(client, namespace, f"No operator leads: the lease {namespace}/{name} is free")
     url, port = (lease.metadata.annotations.get(key, "") for key in (URL_ANNOTATION, PORT_ANNOTATION))
     if url:
         raise _outside(pod_of(holder), url)
@@ -113,6 +136,33 @@ async def _leader(client: Client, namespace: str, name: str) -> tuple[str, int]:
             code=Exit.UNREACHABLE,
         )
     return pod_of(holder), int(port)
+
+
+async def _any_ready(client: Client, namespace: str, why: str) -> tuple[str, int]:
+    """Pod and port of an operator that holds no lease: a dry run, or one that has just started."""
+    try:
+        pods = await client.list(POD, namespace, type=_OperatorPod, labels=POD_LABEL)
+    except Forbidden as error:
+        raise Complaint(
+            f"{why}, and you may not look for a dry run: {error}.",
+            hint=f'Ask for "list" on "pods" in namespace {namespace}, or use --operator URL.',
+            code=Exit.REFUSED,
+        ) from error
+    ready = sorted((one.metadata.name, port) for one in pods if (port := one.port()))
+    if ready:
+        return ready[0]
+    if pods:
+        named = min(one.metadata.name for one in pods)
+        raise Complaint(
+            f"{why}, and none of its pods is ready.",
+            hint=f"If one is starting, try again in some seconds; else see `kubectl -n {namespace} logs {named}`.",
+            code=Exit.UNREACHABLE,
+        )
+    raise Complaint(
+        f"{why}, and no pod with the label {POD_LABEL}.",
+        hint="Start one with `hostler run`, or say where it is: --namespace, or --operator URL.",
+        code=Exit.UNREACHABLE,
+    )
 
 
 def _outside(host: str, url: str) -> Complaint:

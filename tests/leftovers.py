@@ -1,0 +1,21 @@
+"""What each capability leaves in a cluster when it is uninstalled in the middle, as the code itself names it."""
+
+from __future__ import annotations
+
+from hostler.host.maintenance import OUT_OF_SERVICE
+from hostler.metal.names import PAUSED, REMEDIATION_POWER_OFF
+from hostler.platform import operator_status, policy
+from hostler.reclaim import keyring
+from hostler.reclaim.objects import FINALIZER
+from hostler.reclaim.spoke import NAMESPACE_NAME
+
+LEFT_BEHIND = {
+    "maintenance": (OUT_OF_SERVICE,),
+    "platform": (
+        operator_status.NAME,
+        f"hostler.dev/capability={policy.LABELS['hostler.dev/capability']}",
+        "Unmanaged",
+    ),
+    "metal": (REMEDIATION_POWER_OFF, PAUSED, OUT_OF_SERVICE),
+    "reclaim": (keyring.NAME, FINALIZER, NAMESPACE_NAME),
+}
