@@ -5,9 +5,15 @@ WORKDIR /src
 COPY requirements.lock pyproject.toml README.md LICENSE ./
 COPY src src
 COPY sandbox sandbox
-# The lock holds hashes of everything, development tools included; only what the wheel requires is installed.
-RUN pip wheel --quiet --no-deps --wheel-dir /wheels . \
- && pip install --quiet --target /site --constraint requirements.lock /wheels/*.whl \
+# The lock holds hashes of everything, development tools included: all of it here, to know which part the wheel needs.
+# pip checks hashes of everything in a call or of nothing, and our own wheel has none: it comes last, alone.
+RUN python -m venv /all \
+ && /all/bin/pip install --quiet --require-hashes --requirement requirements.lock \
+ && /all/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
+ && /all/bin/pip install --quiet --no-deps /wheels/*.whl \
+ && /all/bin/python -m hostler.ship.lock requirements.lock > /runtime.lock \
+ && pip install --quiet --no-deps --target /site --require-hashes --requirement /runtime.lock \
+ && pip install --quiet --no-deps --target /site /wheels/*.whl \
  && rm -rf /site/hostler/sandbox /site/hostler/ship /site/hostler/cli/sandbox.py /site/hostler/cli/demo.py /site/bin \
  && python -m compileall -q --invalidation-mode unchecked-hash /site
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,8 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from hostler.errors import Exit
+from hostler.fleet.reviews import missing_rights
+from hostler.fleet.rights import rights_for
+from hostler.fleet.roles import Account
+from hostler.kube.client import Client
+from hostler.kube.config import load
 from hostler.sandbox import Sandbox
-from tests.real.operating import environment, operator
+from tests.real.operating import account_for, environment, operator, take_rights_back
 
 MakeNode = Callable[..., str]
 TAINT = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
@@ -82,3 +88,17 @@ def test_a_bundle_has_everything_but_the_secrets(
     assert json.loads(parts["operator/status.json"])["leads"] is True
     assert "maintenance is off" in parts["operator/maintenance.json.missing"], "what could not be had says why"
     assert not any(vcenter["password"] in text for text in parts.values())
+
+
+def test_what_only_openshift_wants_is_not_missed_elsewhere(sandbox: Sandbox, namespace: str) -> None:
+    """Among it the right to delete hosts, which is granted nowhere else."""
+
+    async def missing() -> tuple[str, ...]:
+        async with Client(load(str(sandbox.kubeconfig))) as client:
+            return await missing_rights(client, Account(namespace, f"hostler-{namespace}"), rights_for(["metal"]))
+
+    account_for(sandbox, namespace, "metal")
+    try:
+        assert asyncio.run(missing()) == ()
+    finally:
+        take_rights_back(sandbox, namespace)

@@ -10,6 +10,7 @@ from hostler.fleet.roles import Account, roles
 
 BUILT = [one for one in CAPABILITIES if one.built]
 EVERY = rights_for([one.name for one in BUILT])
+EVERY_BUT_METAL = rights_for([one.name for one in BUILT if one.name != "metal"])
 # Whoever has one of these can give himself all others.
 NEVER = {"*", "escalate", "bind", "impersonate", "update", "deletecollection"}
 # What may be read or written everywhere although it is, or leads to, somebody's secrets; see the reasons in the table.
@@ -29,7 +30,8 @@ def test_a_right_is_narrow_and_has_a_reason(right: Right) -> None:
     assert len(right.why) > 8
     assert "secrets" not in right.resource or right in (*RIGHTS["metal"], *RIGHTS["reclaim"])
     if "delete" in right.verbs:
-        assert right.resource.partition(".")[0] not in ("nodes", "pods", "secrets", "namespaces", "baremetalhosts")
+        assert right.resource.partition(".")[0] not in ("nodes", "pods", "secrets", "namespaces")
+        assert right.resource != "baremetalhosts.metal3.io" or right.openshift
 
 
 def test_few_see_secrets_and_only_maintenance_evicts() -> None:
@@ -79,4 +81,17 @@ def test_a_role_per_namespace_holds_every_right() -> None:
 def test_openshift_namespaces_are_left_out_elsewhere() -> None:
     plain = {one["metadata"].get("namespace", "") for one in roles(EVERY, Account("there"), openshift=False)}
     assert plain == {"", "there", "kube-node-lease", "kube-system"}
-    assert all(right.namespace not in ("", OWN) for right in EVERY if right.openshift)
+    assert all(right.namespace != OWN for right in EVERY if right.openshift)
+
+
+def test_a_host_may_be_deleted_only_where_its_owner_cannot_be_written_otherwise() -> None:
+    def deletes(*, openshift: bool) -> bool:
+        made = roles(rights_for(["metal"]), Account("there"), openshift=openshift)
+        rules = [rule for one in made for rule in one.get("rules", ()) if rule["resources"] == ["baremetalhosts"]]
+        return any("delete" in rule["verbs"] for rule in rules)
+
+    assert deletes(openshift=True)
+    assert not deletes(openshift=False)
+    assert not any(
+        right.resource == "baremetalhosts.metal3.io" and "delete" in right.verbs for right in EVERY_BUT_METAL
+    )

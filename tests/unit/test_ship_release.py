@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from hostler import __version__
-from hostler.ship import oci, release
+from hostler.ship import lock, oci, release
+from hostler.ship.image import needed
 from hostler.ship.sbom import Part, document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,3 +83,21 @@ def test_an_sbom_names_each_part_once() -> None:
     assert ids == ["SPDXRef-a-1", "SPDXRef-b-c-2-x"]
     assert made["packages"][0]["externalRefs"][0]["referenceLocator"] == "pkg:pypi/a@1"
     assert {one["relatedSpdxElement"] for one in made["relationships"]} == set(ids)
+
+
+def test_the_runtime_part_of_the_lock_is_whole_and_hashed() -> None:
+    text = lock.part((ROOT / "requirements.lock").read_text(), needed("hostler"))
+    heads = re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE)
+    assert heads == sorted(needed("hostler"))
+    assert {"aiohttp", "msgspec", "pyvmomi", "cryptography"} <= set(heads)
+    assert not {"pytest", "mypy", "ruff", "hatchling"} & set(heads)
+    for entry in re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]:
+        assert "--hash=sha256:" in entry, entry
+
+
+def test_the_dockerfile_asks_pip_for_hashes_or_for_our_wheel_alone() -> None:
+    """pip refuses hashes for some of what it installs; so a call has them for all, or installs one wheel."""
+    calls = re.findall(r"pip install (.+?)(?: \\)?$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert len(calls) == 4
+    for call in calls:
+        assert ("--require-hashes" in call and ".whl" not in call) or ("--no-deps" in call and "lock" not in call), call

@@ -18,7 +18,7 @@ app = typer.Typer()
 def rights(
     settings: Settings,
     account: Annotated[str, typer.Option("--account", help="The operator's ServiceAccount.")] = "hostler",
-    openshift: Annotated[bool, typer.Option("--openshift", help="With namespaces that exist only there.")] = False,
+    openshift: Annotated[bool, typer.Option("--openshift", help="With what matters only there.")] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml (roles to apply).")] = "table",
 ) -> None:
     """Print the rights the operator needs for the capabilities of --only, each with its reason. Asks no cluster.

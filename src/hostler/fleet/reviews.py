@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from hostler.fleet.rights import Right
+from hostler.fleet.rights import OPENSHIFT, Right
 from hostler.fleet.roles import Account
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
@@ -27,7 +27,8 @@ class _Review(Record, frozen=True):
 async def missing_rights(client: Client, account: Account, rights: Iterable[Right]) -> tuple[str, ...]:
     """What the account may not do and should, as `verb resource (where)`; raises what the API server says."""
     turns = asyncio.Semaphore(AT_ONCE)
-    absent = {place for place in {right.namespace for right in rights if right.openshift} if await _gone(client, place)}
+    places = {right.namespace or OPENSHIFT for right in rights if right.openshift}
+    absent = {place for place in places if await _gone(client, place)}
 
     async def lacks(right: Right, verb: str, name: str) -> str:
         async with turns:
@@ -39,7 +40,7 @@ async def missing_rights(client: Client, account: Account, rights: Iterable[Righ
     asked = [
         lacks(right, verb, name)
         for right in rights
-        if right.namespace not in absent
+        if not right.openshift or (right.namespace or OPENSHIFT) not in absent
         for verb in right.verbs
         for name in account.names(right) or ("",)
     ]

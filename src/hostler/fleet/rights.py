@@ -17,6 +17,7 @@ from hostler.fleet.capabilities import CAPABILITIES, Capability
 from hostler.fleet.incumbents import Incumbent
 
 ANYWHERE, OWN = "", "@own"  # in every namespace (and for kinds without one); in the operator's own
+OPENSHIFT = "openshift"  # a namespace every cluster of that kind has
 LEASE_NAME = "@lease"  # the name HOSTLER_LEASE_NAME gives
 FOLLOW = ("list", "watch")
 
@@ -30,7 +31,7 @@ class Right:
     why: str
     namespace: str = ANYWHERE  # OWN, or the name of another
     names: tuple[str, ...] = ()  # only objects of these names
-    openshift: bool = False  # in a namespace that exists only there
+    openshift: bool = False  # of use only there
 
     @property
     def group(self) -> str:
@@ -143,6 +144,12 @@ RIGHTS: dict[str, tuple[Right, ...]] = {
     ),
     "metal": (
         Right("baremetalhosts.metal3.io", ("get", *FOLLOW, "patch"), "Hosts are claimed, paused and released."),
+        Right(
+            "baremetalhosts.metal3.io", ("delete",),
+            "No host is ever deleted. OpenShift's admission (OwnerReferencesPermissionEnforcement) lets only those who "
+            "might delete a host write its owner, which a claim does.",
+            openshift=True,
+        ),
         Right(f"metal3machines.{_METAL3}", ("get", *FOLLOW, "patch"), "Finalizers, annotations, provider ids."),
         Right(f"metal3machines.{_METAL3}/status", ("patch",), "What came of them."),
         Right(f"metal3clusters.{_METAL3}", (*FOLLOW, "patch"), "A cluster goes after its machines."),

@@ -16,6 +16,8 @@ the capabilities that are on, and nothing else: no wildcard, no `update`, no `de
 no `escalate`, no `bind`. `hostler rights` prints the same, and the roles as YAML for those without Helm.
 `hostler doctor` asks the API server whether the operator's ServiceAccount has every one of them.
 
+Lines with (OpenShift) are granted only with `openshift: true`.
+
 Every authenticated identity may ask for its own name and for the server's version; nothing more is assumed.
 """
 ALERTS = """\

@@ -109,7 +109,7 @@ def _packages(root: Path) -> Iterator[Part]:
     site = root / HOME / "site"
     shutil.copytree(Path(__file__).parents[1], site / "hostler", ignore=shutil.ignore_patterns(*OURS_UNUSED))
     yield Part("hostler", __version__, "Apache-2.0")
-    for name in sorted(_needed("hostler")):
+    for name in sorted(needed("hostler")):
         found = metadata.distribution(name)
         for file in found.files or ():
             where = Path(str(found.locate_file(file)))
@@ -121,7 +121,7 @@ def _packages(root: Path) -> Iterator[Part]:
         yield Part(found.metadata["Name"], found.version, licence, f"pkg:pypi/{name}@{found.version}")
 
 
-def _needed(name: str, seen: set[str] | None = None) -> set[str]:
+def needed(name: str, seen: set[str] | None = None) -> set[str]:
     """The names of all packages that `name` requires here, of any depth; extras and other platforms left out."""
     found: set[str] = set() if seen is None else seen
     for line in metadata.requires(name) or ():
@@ -137,7 +137,7 @@ def _needed(name: str, seen: set[str] | None = None) -> set[str]:
         except metadata.PackageNotFoundError:
             continue  # for another platform or Python
         found.add(wanted)
-        _needed(wanted, found)
+        needed(wanted, found)
     return found
 
 
