@@ -19,6 +19,7 @@ from hostler.sandbox import Sandbox
 from hostler.settings.resolve import resolve
 from tests.leftovers import LEFT_BEHIND
 from tests.real.helming import CHART, SETS, Helm, Object, granted, only, rendered
+from tests.real.operating import hostler
 
 FOREIGN = {"ServiceMonitor", "PrometheusRule"}  # kinds of the Prometheus operator, which the sandbox does not have
 ON = {
@@ -223,6 +224,46 @@ def test_the_notes_say_what_each_capability_leaves_behind(helm: Helm) -> None:
         for word in words:
             assert word in every, f"{capability} leaves {word}"
             assert word not in none.partition("NOTES:")[2], f"{capability} is off"
+
+
+# -- without Helm: `hostler manifests`
+
+ALIKE = {
+    "nothing": ((), ()),
+    "maintenance": (
+        ("--only", "maintenance", "--vcenter-secret", "login", "--vcenter-ca", "ca", "--gpu-node-label", "gpu"),
+        ("vcenter.existingSecret=login", "vcenter.caBundle.configMapName=ca", "settings.GPU_NODE_LABEL=gpu"),
+    ),
+    "much, on OpenShift": (
+        ("--only", "join,metal,reclaim", "--openshift", "--dry-run", "--lease-name", "mine"),
+        ("capabilities.join=true", "capabilities.metal=true", "capabilities.reclaim=true", "openshift=true",
+         "dryRun=true", "settings.HOSTLER_LEASE_NAME=mine"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ALIKE)
+def test_manifests_without_helm_are_those_of_the_chart(helm: Helm, sandbox: Sandbox, namespace: str, case: str) -> None:
+    flags, values = ALIKE[case]
+    done = hostler(sandbox.kubeconfig, "manifests", "--image", "here/hostler:1", "--namespace", namespace, *flags)
+    assert done.returncode == 0, done.stderr
+    given = [part for one in ("image.repository=here/hostler", "image.tag=1", *values) for part in ("--set", one)]
+    mine = rendered(done.stdout)
+    theirs = rendered(helm("template", "hostler", str(CHART), "-n", namespace, *given))
+    assert sorted(set(granted(mine))) == sorted(set(granted(theirs)))
+    assert only(mine, "ConfigMap")["data"] == only(theirs, "ConfigMap")["data"]
+    assert only(mine, "ServiceAccount")["metadata"]["name"] == only(theirs, "ServiceAccount")["metadata"]["name"]
+    made, wanted = (only(found, "Deployment")["spec"] for found in (mine, theirs))
+    assert {key: made[key] for key in ("replicas", "selector")} == {
+        key: wanted[key] for key in ("replicas", "selector")
+    }
+    assert made["template"]["spec"] == wanted["template"]["spec"]
+    assert made["template"]["metadata"]["labels"].items() <= wanted["template"]["metadata"]["labels"].items()
+
+    words = ("apply", "--server-side", "--force-conflicts", "--field-manager=manifests", "--dry-run=server")
+    here = [one for one in mine if not one["metadata"].get("namespace", "").startswith("openshift-")]
+    said = sandbox.kubectl(*words, "--validate=strict", "-f", "-", input=yaml.safe_dump_all(here))
+    assert said.count("serverside-applied") == len(here)
 
 
 def test_it_packs_into_an_archive_without_its_tests(helm: Helm, tmp_path: Path) -> None:

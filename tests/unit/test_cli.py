@@ -41,7 +41,7 @@ def test_help_lists_every_command(tmp_path: Path) -> None:
     done = hostler("--help", home=tmp_path)
     for command in (
         "run", "version", "config", "pause", "resume", "hold", "release", "drain", "explain", "plan", "status", "crds",
-        "sandbox",
+        "rights", "manifests", "sandbox",
     ):  # fmt: skip
         assert re.search(rf"│ {command} ", done.stdout), command
 
@@ -109,6 +109,7 @@ def test_a_wrong_setting_stops_the_operator_before_anything_starts(tmp_path: Pat
         (("pause", "--why", "x", "--kubeconfig", "none"), Exit.SETTING, "the kubeconfig none does not exist"),
         (("hold", "n", "--why", "x"), Exit.SETTING, "no cluster to talk to"),
         (("crds", "--output", "xml"), Exit.USAGE, "yaml or json"),
+        (("manifests", "--image", "x", "--only", "maintenance"), Exit.USAGE, "maintenance needs a vCenter"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_what_to_do(

@@ -23,6 +23,7 @@ from hostler.cli import (
     install,
     join,
     maintenance,
+    manifests,
     metal,
     nodes,
     platform,
@@ -60,7 +61,7 @@ def root(
     """Looks after the hosts under Kubernetes clusters for their whole life."""
 
 
-for group in (run, about, stop, nodes, explain, doctor, bundle, crds, rights, agent):
+for group in (run, about, stop, nodes, explain, doctor, bundle, crds, rights, manifests, agent):
     app.add_typer(group.app)
 app.add_typer(ingress.app, name="ingress")
 app.add_typer(metal.app, name="metal")

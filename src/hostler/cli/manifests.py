@@ -1,0 +1,48 @@
+"""`hostler manifests`: everything an operator needs in a cluster, for those without Helm."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hostler.cli import flags, say
+from hostler.settings.foundation import DRY_RUN, LEASE_NAME, NAMESPACE, ONLY
+from hostler.settings.maintenance import GPU_NODE_LABEL
+from hostler.settings.model import Settings
+
+app = typer.Typer()
+SHOWN = (DRY_RUN, LEASE_NAME, GPU_NODE_LABEL)
+
+
+@app.command()
+@flags.takes(ONLY, NAMESPACE, *SHOWN)
+def manifests(
+    settings: Settings,
+    image: Annotated[str, typer.Option("--image", help="The image, with its registry and tag or digest.")],
+    vcenter: Annotated[str, typer.Option("--vcenter-secret", help="Secret with VCENTER_HOST, _USER, _PASSWORD.")] = "",
+    ca: Annotated[str, typer.Option("--vcenter-ca", help="ConfigMap with the vCenter's CA as ca.pem.")] = "",
+    openshift: Annotated[bool, typer.Option("--openshift", help="With what matters only there.")] = False,
+) -> None:
+    """Print CRD, namespace, account, roles, settings and Deployment of an operator, as the chart makes them.
+
+    Asks no cluster: `hostler manifests --image REGISTRY/hostler:TAG --only maintenance --vcenter-secret NAME |
+    kubectl apply -f -`. Further settings go into the ConfigMap it makes.
+    """
+    import yaml
+
+    from hostler.fleet.manifests import Wanted
+    from hostler.fleet.manifests import manifests as made
+    from hostler.fleet.roles import Account
+
+    on: tuple[str, ...] = settings[ONLY]
+    if "maintenance" in on and not vcenter:
+        raise typer.BadParameter(
+            "maintenance needs a vCenter: name the Secret with its login", param_hint="--vcenter-secret"
+        )
+    told = {one.setting.name: one.shown for one in settings if one.setting in SHOWN and settings.given(one.setting)}
+    wanted = Wanted(
+        Account(settings[NAMESPACE], lease=settings[LEASE_NAME]), image, on, label=str(settings[GPU_NODE_LABEL]),
+        settings=told, vcenter=vcenter, ca=ca, openshift=openshift,
+    )  # fmt: skip
+    say.text(yaml.safe_dump_all(made(wanted), sort_keys=False, width=120))
