@@ -245,9 +245,9 @@ ALIKE = {
 @pytest.mark.parametrize("case", ALIKE)
 def test_manifests_without_helm_are_those_of_the_chart(helm: Helm, sandbox: Sandbox, namespace: str, case: str) -> None:
     flags, values = ALIKE[case]
-    done = hostler(sandbox.kubeconfig, "manifests", "--image", "here/hostler:1", "--namespace", namespace, *flags)
+    done = hostler(sandbox.kubeconfig, "manifests", "--image", "here/hostler:v1", "--namespace", namespace, *flags)
     assert done.returncode == 0, done.stderr
-    given = [part for one in ("image.repository=here/hostler", "image.tag=1", *values) for part in ("--set", one)]
+    given = [part for one in ("image.repository=here/hostler", "image.tag=v1", *values) for part in ("--set", one)]
     mine = rendered(done.stdout)
     theirs = rendered(helm("template", "hostler", str(CHART), "-n", namespace, *given))
     assert sorted(set(granted(mine))) == sorted(set(granted(theirs)))

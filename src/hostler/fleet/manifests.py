@@ -72,7 +72,7 @@ def settings(wanted: Wanted) -> dict[str, str]:
     told = {"DRY_RUN": "false", "HOSTLER_LOG_FORMAT": "json", "HOSTLER_LOG_LEVEL": "info"}
     told["HOSTLER_HTTP_ADDRESS"] = ":8080"
     if wanted.on:
-        told["HOSTLER_ONLY"] = ",".join(wanted.on)
+        told["HOSTLER_ONLY"] = ",".join(sorted(wanted.on))
     if "reclaim" in wanted.on:
         told["HOSTLER_HUB_ADDRESS"] = ":8090"
     return told | dict(wanted.settings)
