@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from hostler.reclaim import diagram, model
 from hostler.reclaim.controller import Seen
 from hostler.reclaim.decide import decide
 from hostler.reclaim.explain import rules_of
+from hostler.reclaim.hands import staying
 from hostler.reclaim.model import (
     Answered,
     Artifacts,
@@ -39,9 +41,11 @@ from hostler.reclaim.model import (
     State,
     Uncancel,
     Withdraw,
+    pin,
     stage_key,
     step_id,
 )
+from hostler.reclaim.objects import Agent, leaving
 from hostler.reclaim.rules import RULES
 from hostler.reclaim.spokes import asks
 from tests.sizes import examples
@@ -49,7 +53,9 @@ from tests.sizes import examples
 NOW = 1_000_000.0
 POLICY = Policy(hub_url="https://hub.example", image="agent:1")
 NODE = SpokeNode("worker-1", "uid-1", "0c1a9d3e-0001-4000-8000-000000000001", "boot-1", False, "", True)
+DAEMON_SET = "daemonsets/worker-1-reclaim"
 PREVIOUS = Cluster("spoke-ns", "spoke", "worker-1")
+PINNED = pin("T0", NODE)
 GONE = Unknown("the cluster does not answer")
 
 
@@ -106,9 +112,11 @@ def test_an_installed_host_that_is_unbound_is_reclaimed() -> None:
         ({"system_uuid": "ffffffff-0001-4000-8000-000000000001"}, "AnotherMachine"),
         ({"spoke": spoke(node=known(replace(NODE, managed_by="Machine a/b")))}, "ManagedByMachineProvider"),
         (
-            {"spoke": spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(1))},
+            {"spoke": spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(0))},
             "LastControlPlane",
         ),
+        ({"reason": "Registered"}, "PreviousClusterNotConfirmed"),
+        ({"reason": "PreviousClusterNotConfirmed"}, "PreviousClusterNotConfirmed"),
         ({"artifacts": known(None)}, "ArtifactsUnavailable"),
     ],
 )
@@ -129,7 +137,7 @@ def test_uuids_that_are_the_same_in_the_other_byte_order_are_the_same_machine() 
 
 
 def test_the_last_control_plane_node_goes_if_that_was_confirmed() -> None:
-    last = spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(1))
+    last = spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(0))
     assert entered(host(spoke=last, confirmed=True)) == ("ReclaimHost", "Reclaiming")
 
 
@@ -188,7 +196,7 @@ def test_each_transition(found: Host, expected: tuple[str, str]) -> None:
     ],
 )
 def test_a_late_answer_changes_nothing(found: Host) -> None:
-    found = replace(found, kept=True)
+    found = replace(found, kept=True, pinned=PINNED)
     assert decide(found, POLICY, NOW).actions == ((Deploy(NODE),) if found.state == State.RECLAIMING else ())
 
 
@@ -203,11 +211,12 @@ def test_a_registration_of_an_installed_host_is_none_of_ours() -> None:
 
 @pytest.mark.parametrize("state", [State.PENDING, State.DISCOVERING, State.KNOWN, State.DISCONNECTED])
 def test_what_is_left_goes_before_the_note_of_it(state: State) -> None:
-    left = host(state, spoke=spoke(remains=known(frozenset({"daemonset"}))))
+    found = {} if state is State.PENDING else {"reason": "Registered"}
+    left = host(state, spoke=spoke(remains=known(frozenset({"daemonset"}))), **found)
     assert decide(left, POLICY, NOW).actions == (Withdraw(),)
     clean = host(state)
     assert decide(clean, POLICY, NOW).actions == (() if state is State.PENDING else (Forget(),))
-    assert decide(host(state, spoke=spoke(remains=GONE)), POLICY, NOW).actions == ()
+    assert decide(host(state, spoke=spoke(remains=GONE), **found), POLICY, NOW).actions == ()
 
 
 def test_the_node_goes_only_if_a_setting_asks_and_it_is_not_ready() -> None:
@@ -216,8 +225,90 @@ def test_the_node_goes_only_if_a_setting_asks_and_it_is_not_ready() -> None:
     assert decide(host(State.DISCOVERING, spoke=spoke(node=known(gone))), POLICY, NOW).actions == (Forget(),)
     found = decide(host(State.DISCOVERING, spoke=spoke(node=known(gone))), asked, NOW)
     assert found.actions == (RemoveNode(gone), Forget())
-    assert decide(host(State.DISCOVERING), asked, NOW).actions == ()
-    assert decide(host(State.DISCOVERING, spoke=spoke(node=GONE)), asked, NOW).actions == ()
+    there = host(State.DISCOVERING, reason="Registered")
+    assert decide(there, asked, NOW).actions == ()
+    assert decide(replace(there, spoke=spoke(node=GONE)), asked, NOW).actions == ()
+    # A cluster without a kubeconfig is never heard of again; the note must not wait for it.
+    silent = spoke(kubeconfig=known(False), node=GONE, remains=GONE)
+    assert decide(replace(there, spoke=silent), asked, NOW).actions == (Forget(),)
+
+
+def test_an_edited_spec_does_not_choose_another_machine() -> None:
+    """Bound to another cluster, or under another name, without having been in discovery: nothing is rewritten."""
+    home = ("spoke-ns", "spoke")
+    for edited in (host(bound=("spoke-ns", "other")), host(bound=home, hostname="worker-2")):
+        (said,) = decide(edited, POLICY, NOW).actions
+        assert isinstance(said, Say)
+        assert said.reason == "PreviousClusterNotConfirmed"
+        unbound = replace(edited, bound=None, reason=said.reason)
+        assert entered(unbound) == ("UnbindHost", "PreviousClusterNotConfirmed")
+    # Set right again, the note is confirmed.
+    right = host(bound=home, reason="PreviousClusterNotConfirmed")
+    assert decide(right, POLICY, NOW).actions == (Remember(PREVIOUS),)
+
+
+def test_a_cluster_that_never_answers_again_is_not_decided_on() -> None:
+    """In discovery, then installed elsewhere, while nobody knows what is left in the first cluster."""
+    seen = decide(host(State.KNOWN, reason="TimedOut", spoke=spoke(remains=GONE)), POLICY, NOW)
+    assert [one.reason for one in seen.actions if isinstance(one, Say)] == ["Registered"]
+    second = Cluster("spoke-ns", "second", "worker-1")
+    kept = host(bound=("spoke-ns", "second"), reason="Registered", kept=True, spoke=spoke(remains=GONE))
+    assert decide(kept, POLICY, NOW).actions == ()
+    assert entered(replace(kept, bound=None)) == ("UnbindHost", "PreviousClusterNotConfirmed")
+    assert decide(replace(kept, spoke=spoke()), POLICY, NOW).actions == (Remember(second), LetGo())
+    assert decide(replace(kept, kept=False), POLICY, NOW).actions == (Remember(second),)
+
+
+def test_the_rules_hold_again_before_the_agent_is_put_there() -> None:
+    last = spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(0))
+    assert entered(host(State.RECLAIMING, spoke=last)) == ("ReclaimFailed", "LastControlPlane")
+    assert decide(host(State.RECLAIMING), POLICY, NOW).actions == (Keep(PINNED),)
+    # A pin of an earlier attempt is none.
+    early = host(State.RECLAIMING, kept=True, pinned=pin("T-1", NODE))
+    assert decide(early, POLICY, NOW).actions == (Keep(PINNED),)
+
+
+@pytest.mark.parametrize("change", [{"uid": "uid-2"}, {"boot_id": "boot-2"}])
+def test_a_node_that_was_replaced_or_restarted_since_is_not_touched(change: dict[str, str]) -> None:
+    found = host(State.RECLAIMING, kept=True, pinned=PINNED, spoke=spoke(node=known(replace(NODE, **change))))
+    assert entered(found) == ("ReclaimFailed", "AnotherMachine")
+
+
+def test_without_a_boot_id_nothing_is_begun() -> None:
+    mute = spoke(node=known(replace(NODE, boot_id="")))
+    assert [type(one) for one in decide(host(spoke=mute), POLICY, NOW).actions] == [Say]
+    assert decide(host(State.RECLAIMING, spoke=mute), POLICY, NOW).actions == ()
+
+
+def test_what_other_hosts_share_does_not_count_as_the_agent() -> None:
+    """With a drain asked for: another host's namespace is there, and the node still has to be emptied."""
+    asked = replace(POLICY, drain=emptying.Policy())
+    shared = spoke(remains=known(frozenset({"namespaces/assisted-installer", "serviceaccounts/node-reclaim"})))
+    found = host(State.RECLAIMING, kept=True, pinned=PINNED, spoke=shared)
+    assert decide(found, asked, NOW).actions == (Hold(NODE),)
+    there = replace(found, spoke=spoke(remains=known(frozenset({DAEMON_SET}))))
+    assert decide(there, asked, NOW).actions == (Deploy(NODE),)
+
+
+def test_control_plane_nodes_that_are_dead_or_leaving_do_not_count() -> None:
+    one = replace(NODE, control_plane=True)
+    nodes = [one, replace(one, name="dead", ready=False), replace(one, name="leaving"), replace(NODE, name="worker")]
+    assert staying(nodes, {"worker-1", "leaving"}) == 0
+    assert staying([*nodes, replace(one, name="stays")], {"worker-1", "leaving"}) == 1
+
+
+def test_hosts_leave_from_the_unbind_on() -> None:
+    def agent(node: str, state: str, *, bound: bool = False, cluster: str = "spoke") -> Agent:
+        to = {"clusterDeploymentName": {"name": cluster, "namespace": "spoke-ns"}} if bound else {}
+        was = {"cluster_name": cluster, "cluster_namespace": "spoke-ns", "node_name": node}
+        status = {"debugInfo": {"state": state}, "deprovision_info": was}
+        return msgspec.convert({"metadata": {"name": node, "uid": node}, "spec": to, "status": status}, Agent)
+
+    agents = [
+        agent("stays", "installed", bound=True), agent("elsewhere", "reclaiming", cluster="other"),
+        *(agent(state, state) for state in State),
+    ]  # fmt: skip
+    assert leaving(agents, host()) == {str(state) for state in State}
 
 
 # -- whatever is not known
@@ -237,7 +328,8 @@ hosts = st.builds(
     kept=st.booleans(),
     deleted=st.booleans(),
     retry=st.sampled_from(["", "1"]),
-    reason=st.sampled_from(["", "Cancelled", "Deciding"]),
+    reason=st.sampled_from(["", "Cancelled", "Deciding", "Registered", "PreviousClusterNotConfirmed"]),
+    pinned=st.sampled_from(["", PINNED]),
     registration=st.sampled_from(["", *(stage_key(state, "T0") for state in State)]),
     report=st.sampled_from([None, *(report(s, c) for s in (State.RECLAIMING, State.REBOOTING) for c in (0, 1))]),
     waiting_since=st.sampled_from([None, NOW, NOW - 700]),
@@ -246,7 +338,7 @@ hosts = st.builds(
         spoke,
         kubeconfig=st.sampled_from([GONE, known(True), known(False)]),
         node=facts_of_nodes,
-        control_planes=st.sampled_from([GONE, known(1), known(3)]),
+        control_planes=st.sampled_from([GONE, known(0), known(3)]),
         remains=st.sampled_from([GONE, known(frozenset()), known(frozenset({"x"}))]),
     ),
 )
@@ -266,8 +358,12 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
                 assert all(isinstance(fact, Known) and fact.value for fact in facts)
                 assert found.previous is not None
                 assert found.bound is None
+                assert found.reason not in model.UNCONFIRMED
         if isinstance(action, Deploy):
             assert found.state == State.RECLAIMING
+            assert found.pinned == pin(found.stage, action.node)
+        if isinstance(action, Remember):
+            assert found.previous in (None, action.cluster) or found.reason == "Registered"
         if isinstance(action, Deploy | RemoveNode):
             assert found.spoke.node == known(action.node)
         if isinstance(action, RemoveNode):
@@ -302,7 +398,7 @@ class World:
     drains: bool = False
 
     def seen(self) -> Host:
-        remains = frozenset({"daemonset"}) if self.deployed else frozenset()
+        remains = frozenset({DAEMON_SET}) if self.deployed else frozenset()
         return replace(
             self.agent, spoke=replace(spoke(node=known(self.node), remains=known(remains)), drain=self._drain())
         )
@@ -333,8 +429,8 @@ class World:
                 self.node = replace(node, held=False)
             case Evict(pods):
                 self.pods -= len(pods)
-            case Keep():
-                self.agent = replace(self.agent, kept=True)
+            case Keep(pinned):
+                self.agent = replace(self.agent, kept=True, pinned=pinned)
             case LetGo():
                 assert not self.deployed
                 self.agent = replace(self.agent, kept=False)
@@ -450,10 +546,15 @@ def test_a_node_that_cannot_be_emptied_is_not_restarted(state: emptying.State, t
     held = replace(NODE, held=True)
     stuck = replace(spoke(node=known(held)), drain=emptying.Decision(state, (), "web-1 does not go.", None))
     asked = replace(POLICY, drain=emptying.Policy())
-    assert entered(host(State.RECLAIMING, kept=True, spoke=stuck), asked) == transition
+    assert entered(host(State.RECLAIMING, kept=True, pinned=pin("T0", held), spoke=stuck), asked) == transition
     unknown = replace(stuck, drain=emptying.Decision(emptying.State.UNKNOWN, (), "The pods are not known.", None))
-    assert decide(host(State.RECLAIMING, kept=True, spoke=unknown), asked, NOW).actions == ()
-    assert decide(host(State.RECLAIMING, kept=True, spoke=replace(stuck, drain=None)), asked, NOW).actions == ()
+    assert decide(host(State.RECLAIMING, kept=True, pinned=pin("T0", held), spoke=unknown), asked, NOW).actions == ()
+    assert (
+        decide(
+            host(State.RECLAIMING, kept=True, pinned=pin("T0", held), spoke=replace(stuck, drain=None)), asked, NOW
+        ).actions
+        == ()
+    )
 
 
 def test_cancelled_before_it_began_nothing_begins() -> None:
@@ -486,7 +587,7 @@ def outcomes(found: Host) -> list[tuple[str, str]]:
 
 def test_every_rule_is_shown_until_one_does_not_hold() -> None:
     assert outcomes(host()) == [(rule.name, "holds") for rule in RULES]
-    last = spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(1))
+    last = spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(0))
     assert outcomes(host(spoke=last))[-1] == ("not the last control-plane node", "does not hold")
     assert outcomes(host(spoke=spoke(node=GONE)))[-1] == ("the node is there", "unknown")
     assert outcomes(host(previous=None))[-1] == ("the old cluster is known", "does not hold")

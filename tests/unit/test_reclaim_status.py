@@ -78,16 +78,28 @@ def test_wishes_are_answered_and_finalizers_of_others_stay() -> None:
     asked = agent(
         annotations={"reclaim.hostler.dev/retry": "7", "reclaim.hostler.dev/cancel": "yes"}, finalizers=["theirs"]
     )
-    body = notes_patch(asked, [Answered("7"), Uncancel(), Keep()])
+    body = notes_patch(asked, [Answered("7"), Uncancel(), Keep("T uid boot")])
     assert body == {
         "metadata": {
-            "annotations": {"reclaim.hostler.dev/retried": "7", "reclaim.hostler.dev/cancel": None},
+            "annotations": {
+                "reclaim.hostler.dev/retried": "7",
+                "reclaim.hostler.dev/cancel": None,
+                "reclaim.hostler.dev/node": "T uid boot",
+            },
             "finalizers": ["theirs", FINALIZER],
         }
     }
     kept = agent(finalizers=["theirs", FINALIZER])
     assert notes_patch(kept, [LetGo()]) == {"metadata": {"finalizers": ["theirs"]}}
     assert notes_patch(agent(), [LetGo(), Uncancel()]) is None
+
+
+def test_a_confirmation_is_of_one_time_only() -> None:
+    said = agent(annotations={"reclaim.hostler.dev/confirm": "last-control-plane"})
+    for action in (Forget(), Remember(Cluster("ns", "old", "w")), Enter(model.REBIND, Reason.CANCELLED, "It is back.")):
+        assert notes_patch(said, [action]) == {"metadata": {"annotations": {"reclaim.hostler.dev/confirm": None}}}
+    assert notes_patch(said, [Enter(model.FAIL, "NoSpace", "It is full.")]) is None
+    assert notes_patch(agent(), [Forget()]) is None
 
 
 def test_a_vm_of_vsphere_is_known_by_its_serial_number() -> None:

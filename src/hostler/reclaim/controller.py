@@ -25,6 +25,7 @@ from hostler.reclaim.hands import Hands, NotYet, Occupied
 from hostler.reclaim.keyring import Keyring
 from hostler.reclaim.model import (
     UNBOUND,
+    UNCONFIRMED,
     Action,
     Artifacts,
     Decision,
@@ -42,7 +43,7 @@ from hostler.reclaim.model import (
     State,
     Withdraw,
 )
-from hostler.reclaim.objects import AGENT, INFRA_ENV_LABEL, Agent, InfraEnv, artifacts_of, host_of
+from hostler.reclaim.objects import AGENT, INFRA_ENV_LABEL, Agent, InfraEnv, artifacts_of, host_of, leaving
 from hostler.reclaim.spoke import Order
 from hostler.reclaim.spokes import Open, Spokes, asks
 from hostler.reclaim.status import notes_patch, status_patch
@@ -122,7 +123,9 @@ class ReclaimKeeper:
         if host.previous is None or not asks(host):
             return await self._pass(key, agent, host, policy, None)
         async with self._spokes.open(host.previous) as spoke:
-            found: Spoke = await self._spokes.look(host, spoke, policy)
+            found: Spoke = await self._spokes.look(
+                host, spoke, policy, lambda: leaving(self.agents.store.values(), host)
+            )
             return await self._pass(key, agent, replace(host, spoke=found), policy, spoke)
 
     async def _pass(self, key: str, agent: Agent, host: Host, policy: Policy, spoke: Open | None) -> float | None:
@@ -137,7 +140,9 @@ class ReclaimKeeper:
             except NotYet:
                 return SOON
             except Occupied as occupied:
-                decision = replace(decision, actions=(Say("Occupied", str(occupied)),))
+                # A note that is not confirmed stays one: the reason is how that is known.
+                said = () if host.reason in UNCONFIRMED else (Say("Occupied", str(occupied)),)
+                decision = replace(decision, actions=said, why=str(occupied))
             except (ApiError, Unreachable) as error:
                 note = f"The old cluster did not take a change: {error}."
                 self._recorder.event(AGENT, agent.metadata, "Warning", "SpokeRefused", "Reclaim", note)

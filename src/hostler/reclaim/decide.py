@@ -5,6 +5,8 @@ Nothing is begun, removed or forgotten on a fact that is not known; safe to repe
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hostler.drain.model import State as Emptying
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
@@ -36,10 +38,12 @@ from hostler.reclaim.model import (
     Transition,
     Uncancel,
     Withdraw,
+    pin,
     stage_key,
     step_id,
 )
 from hostler.reclaim.rules import NotKnown, Refused, may_reclaim
+from hostler.reclaim.spoke import deployed
 
 
 def decide(host: Host, policy: Policy, now: Instant) -> Decision:
@@ -81,13 +85,26 @@ def _bound(host: Host) -> Decision:
     if not host.hostname:
         return Decision((), "It is in its cluster; its hostname is not known yet.")
     cluster = Cluster(host.bound[0], host.bound[1], host.hostname)
-    again = host.previous == cluster and host.reason == Reason.CANCELLED
+    noted = f"It is in its cluster {cluster.namespace}/{cluster.name}, which is noted."
+    if host.previous is None:
+        return Decision((Remember(cluster),), noted)
+    if host.reason == Reason.REGISTERED:  # it was in discovery since, so it was installed anew
+        return _swept(host, noted, (Remember(cluster),)) if host.kept else Decision((Remember(cluster),), noted)
+    if host.previous != cluster:
+        # Who may edit the Agent's spec must not choose which machine is restarted.
+        message = (
+            f"The Agent is bound to {cluster.namespace}/{cluster.name} as {cluster.node}, but was installed as "
+            f"{host.previous.node} in {host.previous.namespace}/{host.previous.name} and was not in discovery since. "
+            "It cannot be returned from there until its spec says that again, or status.deprovision_info is cleared."
+        )
+        return Decision((Say(Reason.NOTE_NOT_CONFIRMED, message),), message)
+    if host.reason == Reason.NOTE_NOT_CONFIRMED:
+        return Decision((Remember(cluster),), noted)
+    again = host.reason == Reason.CANCELLED
     if again or host.kept:
         done = Say(Reason.REBOUND, "It was bound to its cluster again before it was restarted.")
         return _swept(host, "It is in its cluster again.", (done,) if again else ())
-    if host.previous == cluster:
-        return Decision((), "It is in its cluster.")
-    return Decision((Remember(cluster),), f"It is in its cluster {cluster.namespace}/{cluster.name}, which is noted.")
+    return Decision((), "It is in its cluster.")
 
 
 def _unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Transition | None) -> Decision:
@@ -130,11 +147,9 @@ def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
     # A request for another attempt is answered by there being one.
     answered: tuple[Action, ...] = (Answered(host.retry),) if host.retry != host.retried else ()
     match host.spoke.node:
-        case Known(SpokeNode()) if not host.kept:
-            return Decision((Keep(), *answered), "The Agent is kept until nothing of it is left in its old cluster.")
         case Known(SpokeNode() as node):
-            if (emptied := _emptied(host, policy, node)) is not None:
-                return emptied
+            if (first := _first(host, policy, node)) is not None:
+                return replace(first, actions=(*first.actions, *answered))
             why = f"The agent on {node.name} is at work."
             return Decision((Deploy(node), *answered), why, _until(host, policy.reclaiming))
         case Known(None):
@@ -144,12 +159,35 @@ def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
     raise AssertionError("a fact is Known or Unknown")
 
 
+def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
+    """What comes before the agent: the rules once more, the finalizer with the node's boot, an empty node.
+
+    None: it can be put there, or is there. A node that was replaced or restarted since is not the one decided on.
+    """
+    pinned = host.kept and host.pinned.startswith(f"{host.stage} ")
+    if not pinned or (policy.drain is not None and not deployed(host.spoke.remains, node.name)):
+        try:
+            may_reclaim(host, policy)
+        except Refused as refused:
+            return _enter(model.FAIL, refused.reason, refused.message)
+        except NotKnown as unknown:
+            text = f"Whether it can still be returned is not known: {unknown}."
+            return Decision((), text, _until(host, policy.reclaiming))
+    now = pin(host.stage, node)
+    if not pinned:
+        return Decision((Keep(now),), "The Agent is kept until nothing of it is left in its old cluster.")
+    if host.pinned != now:
+        message = f"Node {node.name} was replaced or restarted since this began, so it was not touched; try again."
+        return _enter(model.FAIL, Reason.ANOTHER_MACHINE, message)
+    return _emptied(host, policy, node)
+
+
 def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
     """Empty the node first, where a setting asks for it; None: it is empty, or nobody wants that.
 
     Once the agent is there it is not gone back on: the drain was over then.
     """
-    if policy.drain is None or _remains(host):
+    if policy.drain is None or deployed(host.spoke.remains, node.name):
         return None
     until = _until(host, policy.reclaiming)
     if not node.held:
@@ -194,8 +232,17 @@ def _settled(host: Host, policy: Policy) -> Decision:
     """In discovery: whatever is left in the old cluster goes, then the note about it."""
     if host.previous is None:
         return _swept(host, "It is in discovery.", ())
+    settled = _forgotten(host, policy)
+    if host.reason != Reason.REGISTERED and not any(isinstance(one, Forget) for one in settled.actions):
+        # Whatever becomes of the old cluster: the note about it is not of where the host is installed next.
+        said = Say(Reason.REGISTERED, "The host is in discovery again.")
+        return replace(settled, actions=(*settled.actions, said))
+    return settled
+
+
+def _forgotten(host: Host, policy: Policy) -> Decision:
     last: tuple[Action, ...] = (Forget(),)
-    if policy.remove_node:
+    if policy.remove_node and not (isinstance(host.spoke.kubeconfig, Known) and not host.spoke.kubeconfig.value):
         match host.spoke.node:
             case Unknown(why):
                 return Decision((), f"Its node in the old cluster is not known: {why}")

@@ -6,7 +6,7 @@ Each call may be repeated at any point, and after any half of it. What another h
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 from hostler.drain.executor import Executor
 from hostler.drain.model import Evict, Memory, Policy
@@ -53,6 +53,11 @@ def spoke_node(node: Node) -> SpokeNode:
     )
 
 
+def staying(nodes: Iterable[SpokeNode], leaving: Collection[str]) -> int:
+    """How many control-plane nodes are ready and stay."""
+    return sum(one.control_plane and one.ready and one.name not in leaving for one in nodes)
+
+
 class Hands:
     def __init__(self, client: Client, writer: Writer, clock: Callable[[], float] = time.time) -> None:
         """`writer` writes to that cluster, behind the same gate as every other write of ours."""
@@ -70,12 +75,13 @@ class Hands:
             return Unknown(str(error))
         return Known(spoke_node(found), self._clock())
 
-    async def control_planes(self) -> Fact[int]:
+    async def control_planes(self, own: str, leaving: frozenset[str]) -> Fact[int]:
+        """How many control-plane nodes are left to the cluster without this one: ready, and not on their way out."""
         try:
             nodes = await self._client.list(NODE, type=Node)
         except (ApiError, Unreachable) as error:
             return Unknown(str(error))
-        return Known(sum(spoke_node(one).control_plane for one in nodes), self._clock())
+        return Known(staying(map(spoke_node, nodes), {own, *leaving}), self._clock())
 
     async def remains(self, host_uid: str) -> Fact[frozenset[str]]:
         """Objects of this host, and, where no other host needs them, those that hosts share."""

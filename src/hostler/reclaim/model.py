@@ -60,6 +60,7 @@ class Reason(StrEnum):
     """Reasons of the condition `Reclaimed`. Words of a failed step come from the agent and are taken as they are."""
 
     PREVIOUS_CLUSTER_UNKNOWN = "PreviousClusterUnknown"
+    NOTE_NOT_CONFIRMED = "PreviousClusterNotConfirmed"
     BMC_MANAGED = "BMCManaged"
     NO_KUBECONFIG = "NoKubeconfig"
     SPOKE_UNREACHABLE = "SpokeUnreachable"
@@ -78,6 +79,10 @@ class Reason(StrEnum):
     REBOUND = "Rebound"
     STEP_FAILED = "StepFailed"
     REGISTERED = "Registered"
+
+
+# With these the note about the old cluster is not what the host was last seen in: nothing is begun from it.
+UNCONFIRMED = (Reason.NOTE_NOT_CONFIRMED, Reason.REGISTERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,7 @@ class Spoke:
 
     kubeconfig: Fact[bool]
     node: Fact[SpokeNode | None]
-    control_planes: Fact[int]  # how many control-plane nodes it has
+    control_planes: Fact[int]  # how many other control-plane nodes are ready and stay
     remains: Fact[frozenset[str]]  # objects of ours for this host
     drain: emptying.Decision | None = None  # how emptying the node stands; None where it was not looked at
 
@@ -154,6 +159,7 @@ class Host:
     cancelled: bool = False
     deleted: bool = False  # somebody deleted the Agent; it stays until nothing of it is left in the old cluster
     kept: bool = False  # our finalizer is on it
+    pinned: str = ""  # the stage, and the node it is about (see `pin`)
     retry: str = ""  # asked for again: a word that differs each time
     retried: str = ""  # the last such word that was answered
     registration: str = ""  # the stage (see `stage_key`) during which the discovery system registered
@@ -261,7 +267,12 @@ class Uncancel:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Put our finalizer on the Agent, before anything is put into the old cluster: a deletion waits for its removal."""
+    """Put our finalizer on the Agent, before anything is put into the old cluster: a deletion waits for its removal.
+
+    With it goes which node this stage is about: another one of its name, or another boot of it, is not touched.
+    """
+
+    pin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +293,11 @@ class Decision:
     actions: tuple[Action, ...]
     why: str
     wake: Instant | None = None
+
+
+def pin(stage: str, node: SpokeNode) -> str:
+    """Names one boot of one node, for one stage."""
+    return f"{stage} {node.uid} {node.boot_id}"
 
 
 def stage_key(state: str, stage: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from hostler.host.facts import Unknown
 from hostler.instant import Instant, parse
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Condition, Metadata, Record
-from hostler.reclaim.model import Artifacts, Cluster, Host, Report
+from hostler.reclaim.model import IN_A_CLUSTER, Artifacts, Cluster, Host, Report
 
 GROUP = "agent-install.openshift.io"
 AGENT = Kind(GROUP, "v1beta1", "agents", "Agent", True)
@@ -28,6 +28,7 @@ REGISTRATION = f"{OURS}/registration"
 # Wishes of people.
 CONFIRM, CONFIRMED = f"{OURS}/confirm", "last-control-plane"
 CANCEL = f"{OURS}/cancel"
+PINNED = f"{OURS}/node"  # which node a stage is about
 RETRY, RETRIED = f"{OURS}/retry", f"{OURS}/retried"
 RECLAIMED = "Reclaimed"
 FINALIZER = f"{OURS}/old-cluster"
@@ -171,6 +172,7 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
         cancelled=bool(notes.get(CANCEL)),
         deleted=bool(agent.metadata.deletion_timestamp),
         kept=FINALIZER in agent.metadata.finalizers,
+        pinned=notes.get(PINNED, ""),
         retry=notes.get(RETRY, ""),
         retried=notes.get(RETRIED, ""),
         registration=notes.get(REGISTRATION, ""),
@@ -178,6 +180,19 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
         waiting_since=parse(condition.last_transition_time) if waiting and condition is not None else None,
         reason=condition.reason if condition is not None else "",
         artifacts=Unknown("the InfraEnv was not read"),
+    )
+
+
+def leaving(agents: Iterable[Agent], host: Host) -> frozenset[str]:
+    """Nodes of this host's old cluster whose own hosts leave it, or left it: unbound, whatever became of that."""
+    assert host.previous is not None
+    found = (host_of(one) for one in agents if one.metadata.uid != host.uid)
+    return frozenset(
+        one.previous.node
+        for one in found
+        if one.previous is not None
+        and (one.previous.namespace, one.previous.name) == (host.previous.namespace, host.previous.name)
+        and (one.bound is None or one.state not in IN_A_CLUSTER)
     )
 
 

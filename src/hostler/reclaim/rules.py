@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hostler.host.facts import Known, Unknown
-from hostler.reclaim.model import Host, Policy, Reason, SpokeNode
+from hostler.reclaim.model import UNCONFIRMED, Host, Policy, Reason, SpokeNode
 from hostler.uuids import normalise, same_uuid
 
 
@@ -49,6 +49,16 @@ def _previous(host: Host, _: Policy) -> str:
     return f"It was node {host.previous.node} of {_where(host)}."
 
 
+def _confirmed(host: Host, _: Policy) -> str:
+    if host.reason in UNCONFIRMED:
+        raise Refused(
+            Reason.NOTE_NOT_CONFIRMED,
+            f"The Agent's note (status.deprovision_info) says {_where(host)}, but that is not where it was last "
+            "installed; boot it into discovery by hand.",
+        )
+    return "The note is of the cluster it was last in."
+
+
 def _not_cancelled(host: Host, _: Policy) -> str:
     if host.cancelled:
         raise Refused(Reason.CANCELLED, "It was cancelled by annotation before it began.")
@@ -84,6 +94,13 @@ def _node(host: Host, _: Policy) -> str:
     return f"Cluster {_where(host)} has node {_node_of(host).name}."
 
 
+def _boot(host: Host, _: Policy) -> str:
+    node = _node_of(host)
+    if not node.boot_id:
+        raise NotKnown(f"node {node.name} does not say which boot it is in, so a restart could not be told")
+    return f"It is in boot {node.boot_id}."
+
+
 def _same_machine(host: Host, _: Policy) -> str:
     node = _node_of(host)
     if not (normalise(host.system_uuid) and normalise(node.system_uuid)):
@@ -112,15 +129,15 @@ def _not_the_last(host: Host, _: Policy) -> str:
         return "It is a control-plane node, and the owner confirmed it."
     match host.spoke.control_planes:
         case Unknown(why):
-            raise NotKnown(f"how many control-plane nodes {where} has is not known: {why}")
-        case Known(count) if count <= 1:
+            raise NotKnown(f"which other control-plane nodes {where} has is not known: {why}")
+        case Known(0):
             raise Refused(
                 Reason.LAST_CONTROL_PLANE,
-                f"Node {node.name} is the last control-plane node of {where}; the annotation "
-                "reclaim.hostler.dev/confirm=last-control-plane says that this is meant.",
+                f"Node {node.name} is the last control-plane node of {where}: no other one is ready and stays. The "
+                "annotation reclaim.hostler.dev/confirm=last-control-plane says that this is meant.",
             )
         case Known(count):
-            return f"{where} has {count} control-plane nodes."
+            return f"{where} has {count} other control-plane nodes that are ready and stay."
     raise AssertionError("a fact is Known or Unknown")
 
 
@@ -137,11 +154,13 @@ def _artifacts(host: Host, _: Policy) -> str:
 
 RULES = (
     Rule("the old cluster is known", _previous),
+    Rule("the note is confirmed", _confirmed),
     Rule("not cancelled", _not_cancelled),
     Rule("no BareMetalHost", _no_bmc),
     Rule("the hub is configured", _hub),
     Rule("kubeconfig", _kubeconfig),
     Rule("the node is there", _node),
+    Rule("its boot is known", _boot),
     Rule("the same machine", _same_machine),
     Rule("no machine provider", _unmanaged),
     Rule("not the last control-plane node", _not_the_last),

@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from hostler.host.facts import Fact, Known
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, SECRET, Kind
 from hostler.reclaim.model import Artifacts, SpokeNode
 from hostler.reclaim.objects import OURS, Proxy
@@ -66,6 +67,11 @@ def name_for(node: str) -> str:
     if len(name) <= LONGEST_NAME:
         return name
     return f"{node.replace('.', '-')[: LONGEST_NAME - 17].rstrip('-')}-{_digest(node)}-reclaim"
+
+
+def deployed(remains: Fact[frozenset[str]], node: str) -> bool:
+    """Whether the agent of this node is known to be there: its own DaemonSet, whatever else is left."""
+    return isinstance(remains, Known) and f"{DAEMON_SET.plural}/{name_for(node)}" in remains.value
 
 
 def pull_name_for(node: str) -> str:

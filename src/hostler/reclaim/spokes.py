@@ -22,9 +22,11 @@ from hostler.reclaim import emptying
 from hostler.reclaim.hands import Hands
 from hostler.reclaim.model import IN_A_CLUSTER, Cluster, Host, Policy, Reason, Spoke, SpokeNode, State
 from hostler.reclaim.objects import CLUSTER_DEPLOYMENT, ClusterDeployment
+from hostler.reclaim.spoke import deployed
 
 TIMEOUT = 10.0  # seconds for one answer of an old cluster
 SILENT = 10.0  # after it did not answer, it is not asked again for so long: its other hosts would only wait too
+Leaving = Callable[[], frozenset[str]]
 _UNASKED = Unknown("it was not looked at")
 
 
@@ -95,8 +97,8 @@ class Spokes:
                 return
             yield Open(Known(True, self._clock()), Hands(client, self._writer_for(client), self._clock), client=client)
 
-    async def look(self, host: Host, spoke: Open, policy: Policy) -> Spoke:
-        """What the old cluster says of this host now."""
+    async def look(self, host: Host, spoke: Open, policy: Policy, leaving: Leaving = frozenset) -> Spoke:
+        """What the old cluster says of this host now; `leaving` are the nodes of hosts that leave it too."""
         assert host.previous is not None
         if spoke.hands is None or spoke.client is None:
             unknown = Unknown(spoke.why)
@@ -107,13 +109,13 @@ class Spokes:
             self._silent[(host.previous.namespace, host.previous.name)] = (self._clock() + SILENT, node.why)
             return Spoke(spoke.kubeconfig, node, node, node)
         self._silent.pop((host.previous.namespace, host.previous.name), None)
-        deciding = host.state in (*IN_A_CLUSTER, State.PENDING) and host.bound is None
+        deciding = host.state in (*IN_A_CLUSTER, State.PENDING, State.RECLAIMING) and host.bound is None
         counts = deciding and node.value is not None and node.value.control_plane
         drains = policy.drain is not None and host.state == State.RECLAIMING
         found = Spoke(
             spoke.kubeconfig,
             node,
-            await hands.control_planes() if counts else _UNASKED,
+            await hands.control_planes(host.previous.node, leaving()) if counts else _UNASKED,
             await hands.remains(host.uid) if host.state != State.RECLAIMING or drains or host.deleted else _UNASKED,
         )
         if drains and node.value is not None and node.value.held:
@@ -122,7 +124,7 @@ class Spokes:
 
     async def _drain(self, host: Host, client: Client, found: Spoke, node: SpokeNode, policy: Policy) -> Spoke:
         assert policy.drain is not None
-        if host.since is None or (isinstance(found.remains, Known) and found.remains.value):
+        if host.since is None or deployed(found.remains, node.name):
             self._memories.pop(host.uid, None)
             return found
         memory = self._memories.get(host.uid, Memory())

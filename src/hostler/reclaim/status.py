@@ -10,6 +10,7 @@ import msgspec
 from hostler.host.conditions import cut
 from hostler.instant import Instant, iso, parse
 from hostler.kube.records import Condition
+from hostler.reclaim import model
 from hostler.reclaim.model import (
     UNDER_WAY,
     Action,
@@ -25,7 +26,7 @@ from hostler.reclaim.model import (
     State,
     Uncancel,
 )
-from hostler.reclaim.objects import CANCEL, FINALIZER, RECLAIMED, RETRIED, Agent
+from hostler.reclaim.objects import CANCEL, CONFIRM, FINALIZER, PINNED, RECLAIMED, RETRIED, Agent
 
 BOUND = "Bound"
 _BOUND_REASONS = {
@@ -69,11 +70,15 @@ def notes_patch(agent: Agent, actions: Iterable[Action]) -> dict[str, Any] | Non
         match action:
             case Answered(request) if there.get(RETRIED) != request:
                 notes[RETRIED] = request
+            case Remember() | Forget() | Enter(transition=model.REBIND) if CONFIRM in there:
+                notes[CONFIRM] = None  # it was said of this time, not of the next
             case Uncancel() if CANCEL in there:
                 notes[CANCEL] = None
-            case Keep() if FINALIZER not in finalizers:
-                finalizers = (*finalizers, FINALIZER)
+            case Keep(pin):
+                notes |= {PINNED: pin} if there.get(PINNED) != pin else {}
+                finalizers = finalizers if FINALIZER in finalizers else (*finalizers, FINALIZER)
             case LetGo():
+                notes |= {PINNED: None} if PINNED in there else {}
                 finalizers = tuple(one for one in finalizers if one != FINALIZER)
     changes: dict[str, Any] = {"annotations": notes} if notes else {}
     if finalizers != agent.metadata.finalizers:
@@ -92,7 +97,7 @@ def _later_than(stage: str, now: Instant) -> str:
 
 
 def _status(target: str, reason: str) -> str:
-    if target == State.DISCOVERING:
+    if target == State.DISCOVERING or reason == Reason.REGISTERED:
         return "True"
     return "Unknown" if reason == Reason.DECIDING else "False"
 
