@@ -156,6 +156,7 @@ class World:
     requests: list[tuple[str, str, str, str]] = field(default_factory=list)  # method, path, range, secret
     etags: bool = True
     slow: float = 0.0
+    deaf: int = 0  # so many results are not heard
     away: str = ""  # where the fault "away" redirects to
 
     @property
@@ -186,7 +187,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self._seen()
-        self.world.reports.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if said["step_type"] != "progress" and self.world.deaf > 0:
+            self.world.deaf -= 1
+            self._send(503, b"no")
+            return
+        self.world.reports.append(said)
         self._send(204, b"")
 
     def _seen(self) -> None:
@@ -211,10 +217,13 @@ class Handler(BaseHTTPRequestHandler):
         if (
             fault is not None
             and fault.times > 0
-            and (body or fault.kind in ("404", "503", "huge", "no-head", "moved", "away"))
+            and (body or fault.kind in ("404", "503", "busy", "huge", "no-head", "moved", "away"))
         ):
             fault.times -= 1
             kind = fault.kind
+        if kind == "busy":
+            self._send(503, b"no", Retry_After="1")
+            return
         if kind in ("404", "503") or (kind == "no-head" and not body):
             self._send({"404": 404, "503": 503, "no-head": 501}[kind], b"no")
             return
@@ -318,6 +327,7 @@ def start_agent(server: Server, scratch: Scratch, zipapp: Path, **more: str) -> 
         "EXPECTED_BOOT_ID": BOOT_ID,
         "ENTER_HOST": str(scratch.root / "commands.sh"),
         "RETRY_SECONDS": "0.02",
+        "PATIENCE_SECONDS": "0",
         "CA_FILE": server.ca_file,
         **more,
     }

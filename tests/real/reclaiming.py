@@ -283,7 +283,7 @@ class Case:
         return {
             **told, "TOKEN_FILE": str(folder / "token"), "CA_FILE": str(folder / "ca.pem"), "STAY": "",
             "HOST_MOUNT": str(self.scratch.root), "ENTER_HOST": str(self.scratch.root / "commands.sh"),
-            "RETRY_SECONDS": "0.1",
+            "RETRY_SECONDS": "0.1", "PATIENCE_SECONDS": "0",
         }  # fmt: skip
 
     def start_agent(self, **more: str) -> subprocess.Popen[str]:

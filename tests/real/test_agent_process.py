@@ -80,7 +80,7 @@ def test_rhel_gets_the_published_entry_for_one_boot(server: Server, scratch: Scr
     assert scratch.text("boot/loader/entries/00-assisted-discovery.conf") == (
         "title Assisted Installer Discovery\n"
         "version 999\n"
-        "options random.trust_cpu=on ignition.firstboot ignition.platform.id=metal "
+        "options random.trust_cpu=on ignition.firstboot ignition.platform.id=metal panic=30 "
         f"'coreos.live.rootfs_url={server.url}/rootfs?arch=x86_64&version=4.10' {NETWORK}\n"
         "linux /boot/discovery/vmlinuz\n"
         f"initrd /boot/discovery/{INFRA_ENV}-initrd.img\n"
@@ -253,6 +253,23 @@ def test_a_broken_download_goes_on_where_it_broke(server: Server, scratch: Scrat
 def test_servers_with_habits(server: Server, scratch: Scratch, zipapp: Path, kind: str) -> None:
     server.world.faults["/kernel"] = Fault(kind, times=2 if kind == "503" else 10**9)
     reclaim(server, scratch.rhel(), zipapp)
+
+
+def test_a_server_that_is_busy_for_long_is_waited_for(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    """Longer than six attempts, and as it says itself; the stage's time is the bound."""
+    server.world.faults = {"/kernel": Fault("503", times=9), "/initrd": Fault("busy", times=2)}
+    begun = time.monotonic()
+    reclaim(server, scratch.rhel(), zipapp, PATIENCE_SECONDS="600")
+    assert time.monotonic() - begun >= 2
+
+
+def test_an_end_that_is_not_heard_is_said_again(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    scratch.rhel()
+    server.world.answers = [answer(reboot_step(scratch), ends=True)]
+    server.world.deaf = 7
+    run_agent(server, scratch, zipapp)
+    (result,) = server.world.results
+    assert json.loads(result["output"]) == {"reason": "EntryNotVerifiable"}
 
 
 def test_hashes_are_checked_where_given(server: Server, scratch: Scratch, zipapp: Path) -> None:

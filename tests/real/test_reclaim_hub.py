@@ -22,7 +22,7 @@ from hostler.host.facts import Known
 from hostler.instant import iso
 from hostler.reclaim.decide import decide
 from hostler.reclaim.model import Enter, Policy, Spoke, SpokeNode
-from hostler.reclaim.objects import PROGRESS, REGISTRATION, REPORT, Agent, host_of
+from hostler.reclaim.objects import CANCEL, PROGRESS, REGISTRATION, REPORT, Agent, host_of
 from hostler.reclaim.tokens import Keys
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
@@ -226,6 +226,15 @@ def test_two_replicas_answer_alike_and_late_or_wrong_answers_change_nothing(worl
         assert after != before
         assert world.call("POST", path, world.token(), good)[0] == 204  # the same answer again, to the other replica
         assert world.agent()["metadata"]["resourceVersion"] == after
+        # Cancelled before the agent asks for its restart: it is told to end, and that is written down.
+        world.enter("reclaiming-rebooting")
+        world.box.kubectl(
+            "annotate", "agents.agent-install.openshift.io", HOST, "-n", world.namespace, f"{CANCEL}=now"
+        )  # fmt: skip
+        _, told, _ = world.call("GET", path, world.token())
+        assert (json.loads(told)["instructions"], json.loads(told)["post_step_action"]) == ([], "exit")
+        assert '"Cancelled"' in world.agent()["metadata"]["annotations"][REPORT]
+        assert world.lead() == "ReclaimFailed"
         (world.folder / "paused").touch()
         assert world.call("POST", "/hosts", world.env_token(), {"host_id": HOST})[0] == 503
         assert REGISTRATION not in world.agent()["metadata"]["annotations"]
@@ -241,6 +250,14 @@ def test_a_host_nobody_knew_becomes_an_agent_that_is_not_approved(world: World) 
         made = world.agent("new-host")
         assert (made["spec"]["approved"], made["status"]["debugInfo"]["state"]) == (False, "discovering-unbound")
         assert world.call("POST", "/hosts", world.env_token(), {"host_id": "new-host"})[0] == 201
+        # One whose first status did not get through has it after the next registration.
+        labels = {"infraenvs.agent-install.openshift.io": "env"}
+        world.box.apply({
+            "apiVersion": "agent-install.openshift.io/v1beta1", "kind": "Agent", "spec": {"approved": False},
+            "metadata": {"name": "half-made", "namespace": world.namespace, "labels": labels},
+        })  # fmt: skip
+        assert world.call("POST", "/hosts", world.env_token(), {"host_id": "half-made"})[0] == 201
+        assert world.agent("half-made")["status"]["debugInfo"]["state"] == "discovering-unbound"
     finally:
         end(hub)
 

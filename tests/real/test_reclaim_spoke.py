@@ -25,6 +25,18 @@ from tests.real.conftest import Eventually
 
 T = TypeVar("T")
 MakeNode = Callable[..., str]
+_META = {"name": "theirs", "namespace": NAMESPACE_NAME}
+_CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+_POD = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "app:1"}]}
+THEIRS: dict[str, dict[str, Any]] = {
+    "secret": {"apiVersion": "v1", "kind": "Secret", "metadata": _META},
+    "persistentvolumeclaim": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": _META, "spec": _CLAIM},
+    "serviceaccount": {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _META},
+    "job": {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": _META,
+        "spec": {"suspend": True, "template": {"spec": _POD}},
+    },
+}  # fmt: skip
 
 
 def ask(box: Sandbox, work: Callable[[Hands], Awaitable[T]]) -> T:
@@ -146,6 +158,51 @@ def test_a_namespace_of_somebody_else_stays(sandbox: Sandbox, make_node: MakeNod
     ask(sandbox, lambda hands: hands.withdraw("uid-host-3", gone=True))
     assert ours(sandbox) == []
     assert sandbox.get("configmap", "theirs", "-n", NAMESPACE_NAME)["metadata"]["name"] == "theirs"
+
+
+def test_our_namespace_stays_with_what_somebody_put_there(sandbox: Sandbox, make_node: MakeNode) -> None:
+    order = order_for(node_of(sandbox, make_node()), "host-4")
+    ask(sandbox, lambda hands: hands.deploy(order))
+    for kind, body in THEIRS.items():
+        sandbox.apply(body)
+        ask(sandbox, lambda hands: hands.withdraw("uid-host-4", gone=True))
+        assert ours(sandbox) == []
+        assert "deletionTimestamp" not in sandbox.get("namespace", NAMESPACE_NAME)["metadata"], kind
+        assert ask(sandbox, lambda hands: hands.remains("uid-host-4")).value == frozenset()  # type: ignore[union-attr]
+        sandbox.kubectl("delete", kind, "theirs", "-n", NAMESPACE_NAME)
+    left = ask(sandbox, lambda hands: hands.remains("uid-host-4"))
+    assert left.value == {f"namespaces/{NAMESPACE_NAME}"}  # type: ignore[union-attr]
+
+
+def test_what_is_somebody_elses_is_not_used(sandbox: Sandbox, make_node: MakeNode) -> None:
+    order = order_for(node_of(sandbox, make_node()), "host-5")
+    sandbox.kubectl("create", "namespace", NAMESPACE_NAME)
+    sandbox.kubectl("label", "namespace", NAMESPACE_NAME, "pod-security.kubernetes.io/enforce=restricted")
+    with pytest.raises(Occupied, match="lets no privileged pods in"):
+        ask(sandbox, lambda hands: hands.deploy(order))
+    sandbox.kubectl("label", "namespace", NAMESPACE_NAME, "pod-security.kubernetes.io/enforce-")
+    name = name_for(order.node.name)
+    sandbox.kubectl("create", "configmap", name, "-n", NAMESPACE_NAME)
+    with pytest.raises(Occupied, match=f"ConfigMap {name} .* somebody else's"):
+        ask(sandbox, lambda hands: hands.deploy(order))
+    sandbox.kubectl("delete", "configmap", name, "-n", NAMESPACE_NAME)
+    assert "has no label" in ask(sandbox, lambda hands: hands.deploy(order)).remark
+    ask(sandbox, lambda hands: hands.withdraw("uid-host-5", gone=True))
+    assert ours(sandbox) == []
+
+
+def test_only_control_plane_nodes_that_are_ready_and_stay_are_counted(sandbox: Sandbox, make_node: MakeNode) -> None:
+    def left(*leaving: str) -> int:
+        found = ask(sandbox, lambda hands: hands.control_planes(own, frozenset(leaving)))
+        assert isinstance(found, Known)
+        return found.value
+
+    own, other = make_node(roles=["control-plane"]), make_node(roles=["control-plane"])
+    before = left(other)
+    assert left() == before + 1
+    dead = make_node(roles=["control-plane"], power="off")
+    assert not node_of(sandbox, dead).ready
+    assert left(other) == before
 
 
 def test_the_node_in_our_words(sandbox: Sandbox, make_node: MakeNode) -> None:

@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 
 import hostler.agent
 from hostler.agent import bls, entry, grubenv, options, pe
+from hostler.agent.fetch import check_url
 from hostler.agent.host import Host
+from hostler.agent.hub import NoAnswer
 from hostler.agent.loaders import Kind
 from hostler.agent.problem import Reason, Refusal
 from hostler.agent.secureboot import check
@@ -172,7 +174,50 @@ def test_kernel_arguments_of_the_infra_env() -> None:
         ]
     )
     found = options.words("", ["ro", "ip=dhcp", "quiet"], arguments)
-    assert found == ["ignition.firstboot", "ignition.platform.id=nutanix", "ip=dhcp", "console=ttyS0"]
+    assert found == ["ignition.firstboot", "ignition.platform.id=nutanix", "panic=30", "ip=dhcp", "console=ttyS0"]
+
+
+def test_a_discovery_kernel_that_dies_restarts_the_host() -> None:
+    assert "panic=30" in options.words("", [], [])
+
+
+def test_no_sentence_has_what_an_address_keeps_to_itself() -> None:
+    said = Refusal(Reason.DOWNLOAD_FAILED, "https://me:secret@images/kernel?token=secret answered 503 (6 attempts).")
+    assert (said.sentence, str(said)) == ("https://images/kernel answered 503 (6 attempts).",) * 2
+    assert str(NoAnswer("http://x/y?a=secret#b broke off")) == "http://x/y broke off"
+    with pytest.raises(Refusal) as refused:
+        check_url("http://images/kernel?token=a secret")
+    assert "secret" not in refused.value.sentence
+
+
+def test_a_pods_own_view_of_a_read_only_boot_is_writable_while_we_write(tmp_path: Path) -> None:
+    """RHCOS: the host's mount is made writable, but the pod's view of it keeps its own flag."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("this machine gives nobody a mount namespace")
+    boot = tmp_path / "boot"
+    boot.mkdir()
+    (tmp_path / "proc/1").mkdir(parents=True)
+    (tmp_path / "proc/1/mountinfo").write_text(
+        "20 1 8:1 / / rw - ext4 /dev/a rw\n21 20 8:2 / /boot ro - ext4 /dev/b ro\n"
+    )
+    code = """
+import sys
+from hostler.agent.bootentry import writable
+from hostler.agent.executor import Executor
+from hostler.agent.host import Host
+host = Host(sys.argv[1])
+with writable(host, Executor(["true"]), "/boot/discovery"):
+    host.write("/boot/discovery/vmlinuz", b"kernel")
+"""
+    script = 'mount --bind "$1/boot" "$1/boot" && mount -o remount,bind,ro "$1/boot" && exec "$2" -c "$3" "$1"'
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-ec", script, "sh", str(tmp_path), sys.executable, code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (boot / "discovery/vmlinuz").read_bytes() == b"kernel"
 
 
 def test_the_owners_custom_cfg_is_kept() -> None:

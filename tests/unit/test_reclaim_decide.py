@@ -268,9 +268,9 @@ def test_the_rules_hold_again_before_the_agent_is_put_there() -> None:
     assert decide(early, POLICY, NOW).actions == (Keep(PINNED),)
 
 
-@pytest.mark.parametrize("change", [{"uid": "uid-2"}, {"boot_id": "boot-2"}])
-def test_a_node_that_was_replaced_or_restarted_since_is_not_touched(change: dict[str, str]) -> None:
-    found = host(State.RECLAIMING, kept=True, pinned=PINNED, spoke=spoke(node=known(replace(NODE, **change))))
+@pytest.mark.parametrize("node", [replace(NODE, uid="uid-2"), replace(NODE, boot_id="boot-2")])
+def test_a_node_that_was_replaced_or_restarted_since_is_not_touched(node: SpokeNode) -> None:
+    found = host(State.RECLAIMING, kept=True, pinned=PINNED, spoke=spoke(node=known(node)))
     assert entered(found) == ("ReclaimFailed", "AnotherMachine")
 
 

@@ -15,9 +15,19 @@ from hostler.agent import steps
 from hostler.agent.hub import BASE as AGENTS_BASE
 from hostler.reclaim import hub as hub_module
 from hostler.reclaim.hub import BURST, Rates
-from hostler.reclaim.instructions import DOWNLOAD, MESSAGE_LIMIT, REBOOT, Reply, instructions, noted, plain, registered
+from hostler.reclaim.instructions import (
+    DOWNLOAD,
+    MESSAGE_LIMIT,
+    REBOOT,
+    Reply,
+    instructions,
+    noted,
+    plain,
+    registered,
+    withheld,
+)
 from hostler.reclaim.model import Report, State, stage_key, step_id
-from hostler.reclaim.objects import PROGRESS, REGISTRATION, REPORT, Agent, InfraEnv, host_of
+from hostler.reclaim.objects import CANCEL, PROGRESS, REGISTRATION, REPORT, Agent, InfraEnv, host_of
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
 
 NOW = 1_000_000.0
@@ -129,6 +139,35 @@ def test_reclaiming_downloads_and_rebooting_reboots() -> None:
     assert told["instructions"][0]["step_type"] == "reboot-for-reclaim"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"clusterDeploymentName": {"name": "old", "namespace": "ns"}}},
+        {"metadata": {"annotations": {CANCEL: "now"}}},
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+    ],
+)
+def test_nobody_is_restarted_who_changed_their_mind_before_the_agent_asked(change: dict[str, Any]) -> None:
+    body = msgspec.to_builtins(agent(State.REBOOTING))
+    body["metadata"] |= change.get("metadata", {})
+    found = msgspec.convert({**body, "spec": change.get("spec", {})}, Agent)
+    told = instructions(found, environment())
+    assert (told["instructions"], told["post_step_action"]) == ([], "exit")
+    # The stage ends with that, once.
+    changes = withheld(found)
+    body["metadata"]["annotations"] = {**body["metadata"].get("annotations", {}), **changes}
+    after = msgspec.convert({**body, "spec": change.get("spec", {})}, Agent)
+    report = host_of(after).report
+    assert report is not None
+    assert (report.step_id, report.exit_code, report.reason) == (step(State.REBOOTING), 1, "Cancelled")
+    assert withheld(after) == {}
+
+
+def test_a_restart_nobody_called_off_is_given() -> None:
+    assert withheld(agent(State.REBOOTING)) == {}
+    assert withheld(agent(State.RECLAIMING, **{CANCEL: "now"})) == {}
+
+
 @pytest.mark.parametrize("state", [one for one in State if one not in (State.RECLAIMING, State.REBOOTING)] + ["", "x"])
 def test_every_other_state_gives_nothing_and_the_end(state: str) -> None:
     told = instructions(agent(state), environment())
@@ -199,6 +238,8 @@ def test_no_body_is_more_than_refused(body: bytes) -> None:
 def test_what_comes_over_the_network_is_one_bounded_line() -> None:
     assert plain("a\nb\x00c\u2028d") == "a b c d"
     assert len(plain("x" * 10_000)) == MESSAGE_LIMIT
+    said = plain("https://images/kernel?api_key=secret answered 404; see http://x/y#secret for more")
+    assert said == "https://images/kernel answered 404; see http://x/y for more"
 
 
 def test_a_host_that_asks_too_often_waits_and_others_do_not() -> None:

@@ -12,7 +12,7 @@ from types import FrameType
 
 from hostler.agent import steps
 from hostler.agent.executor import ENTER_HOST, Executor
-from hostler.agent.fetch import Web
+from hostler.agent.fetch import PATIENCE, Web
 from hostler.agent.host import Host
 from hostler.agent.hub import Hub, read_token
 from hostler.agent.problem import Refusal
@@ -26,6 +26,7 @@ OPTIONAL = {
     "KERNEL_URL, INITRD_URL, ROOTFS_URL": "the boot artifacts, where a step does not name them",
     "ENTER_HOST": "words before a command of the host; nsenter into its init",
     "RETRY_SECONDS": "the first pause before another attempt; 1",
+    "PATIENCE_SECONDS": "how long a step tries to fetch what may yet come; 2700",
     "STAY": "true: wait to be ended when it is over, as a DaemonSet's pod should",
 }
 
@@ -60,7 +61,10 @@ def _runner(stopping: threading.Event) -> Runner:
     pause = float(given.get("RETRY_SECONDS") or 1)
     artifacts = {name.lower(): given[name] for name in ("KERNEL_URL", "INITRD_URL", "ROOTFS_URL") if given.get(name)}
     token = Path(given["TOKEN_FILE"])
-    web = Web(given.get("CA_FILE", ""), pause, origin=given["HUB_URL"], secret=lambda: read_token(token))
+    web = Web(
+        given.get("CA_FILE", ""), pause, origin=given["HUB_URL"], secret=lambda: read_token(token),
+        patience=float(given.get("PATIENCE_SECONDS") or PATIENCE), wait=stopping.wait,
+    )  # fmt: skip
     return Runner(
         host=Host(given.get("HOST_MOUNT") or "/host"),
         web=web,

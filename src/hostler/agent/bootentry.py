@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ def writable(host: Host, executor: Executor, path: str) -> Iterator[None]:
         return
     executor.run("mount", "-o", "remount,rw", mount.point)
     try:
+        # The pod has its own view of that mount, which keeps its flag; we write through it.
+        here = host.at(mount.point)
+        if os.statvfs(here).f_flag & os.ST_RDONLY:
+            executor.here("mount", "-o", "remount,bind,rw", str(here))
         yield
     finally:
         executor.run("mount", "-o", "remount,ro", mount.point)

@@ -20,10 +20,17 @@ class Executor:
 
     def run(self, *command: str, reason: Reason = Reason.COMMAND_FAILED) -> str:
         """The command's output; a Refusal with its last line where it fails, is missing, or does not end."""
+        return self._run(self.enter, command, reason, "on the host")
+
+    def here(self, *command: str) -> str:
+        """The same in the pod's own namespaces, for what only the pod sees."""
+        return self._run((), command, Reason.COMMAND_FAILED, "in the pod")
+
+    def _run(self, enter: Sequence[str], command: Sequence[str], reason: Reason, where: str) -> str:
         spelled = " ".join(command)
         try:
             done = subprocess.run(
-                [*self.enter, *command],
+                [*enter, *command],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -32,10 +39,10 @@ class Executor:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Refusal(reason, f"`{spelled}` did not end within {PATIENCE:g} s on the host.") from None
+            raise Refusal(reason, f"`{spelled}` did not end within {PATIENCE:g} s {where}.") from None
         except OSError as error:
-            raise Refusal(reason, f"`{spelled}` could not be started on the host: {error.strerror}.") from error
+            raise Refusal(reason, f"`{spelled}` could not be started {where}: {error.strerror}.") from error
         if done.returncode != 0:
             said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-            raise Refusal(reason, f"`{spelled}` ended with {done.returncode} on the host: {said}")
+            raise Refusal(reason, f"`{spelled}` ended with {done.returncode} {where}: {said}")
         return done.stdout

@@ -8,7 +8,9 @@ import http.client
 import json
 import os
 import random
+import re
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -25,8 +27,9 @@ from hostler.agent.problem import Reason, Refusal
 
 CHUNK = 128 * 1024
 TIMEOUT = 30.0
-ATTEMPTS = 6
-LONGEST_PAUSE = 30.0
+# What may pass is tried again for so long after a step began, and so often at least.
+PATIENCE, ATTEMPTS = 2700.0, 6
+LONGEST_PAUSE, LONGEST_ASKED = 30.0, 300.0  # the second where the server says itself when to come again
 # Worth another try: the server or something before it is busy or restarting.
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 Progress = Callable[[int], None]
@@ -65,10 +68,18 @@ class Web:
     """One way out: proxies of the environment, the given CA or the system's, http and https only."""
 
     def __init__(
-        self, ca_file: str = "", pause: float = 1.0, *, origin: str = "", secret: Callable[[], str] = lambda: ""
+        self,
+        ca_file: str = "",
+        pause: float = 1.0,
+        *,
+        origin: str = "",
+        secret: Callable[[], str] = lambda: "",
+        patience: float = PATIENCE,
+        wait: Callable[[float], bool] = threading.Event().wait,
     ) -> None:
-        """`secret` goes with requests to `origin` (the hub), and nowhere else."""
-        self.pause = pause
+        """`secret` goes with requests to `origin` (the hub), and nowhere else. `wait` says whether to end instead."""
+        self.pause, self._patience, self._wait = pause, patience, wait
+        self._until = time.monotonic() + patience
         self._origin, self._secret = _origin(origin) if origin else None, secret
         self._opener = urllib.request.OpenerDirector()
         try:
@@ -86,6 +97,10 @@ class Web:
             _Redirects(),
         ):
             self._opener.add_handler(handler)
+
+    def begin(self) -> None:
+        """A step begins: from now on what may pass is waited for."""
+        self._until = time.monotonic() + self._patience
 
     def open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         answer = self._opener.open(request, timeout=TIMEOUT)
@@ -166,10 +181,13 @@ class Web:
 
     def _patiently(self, url: str, once: Callable[[], T]) -> T:
         """Try again after what may pass, waiting longer each time; what will not pass is said at once."""
-        for attempt in range(ATTEMPTS):
+        attempt = 0
+        while True:
+            asked = 0.0
             try:
                 return once()
             except urllib.error.HTTPError as error:
+                asked = _asked(error.headers)
                 error.close()
                 said = f"{url} answered {error.code} {error.reason}"
                 if error.code not in PASSING:
@@ -184,9 +202,18 @@ class Web:
                         f"The certificate of {url} is not trusted ({cause.verify_message}); check HUB_CA.",
                     ) from error
                 said = f"{url} broke off: {cause or type(cause).__name__}"
-            if attempt + 1 < ATTEMPTS:
-                time.sleep(min(LONGEST_PAUSE, self.pause * 2**attempt) * random.uniform(0.75, 1.25))
-        raise Refusal(Reason.DOWNLOAD_FAILED, f"{said} ({ATTEMPTS} attempts).")
+            pause = max(asked, min(LONGEST_PAUSE, self.pause * 2 ** min(attempt, 10)) * random.uniform(0.75, 1.25))
+            attempt += 1
+            if attempt >= ATTEMPTS and time.monotonic() + pause > self._until:
+                raise Refusal(Reason.DOWNLOAD_FAILED, f"{said} ({attempt} attempts).")
+            if self._wait(pause):
+                raise Refusal(Reason.DOWNLOAD_FAILED, "The agent was told to end.")
+
+
+def _asked(headers: Message) -> float:
+    """After how many seconds the server wants to be asked again; 0 where it does not say, or says it as a date."""
+    said = (headers.get("Retry-After") or "").strip()
+    return min(LONGEST_ASKED, float(said)) if said.isascii() and said.isdigit() else 0.0
 
 
 def _origin(url: str) -> tuple[str, str]:
@@ -203,7 +230,8 @@ def check_url(url: str) -> None:
     except ValueError:
         good = False
     if not good or any(character <= " " or character == "\x7f" for character in url):
-        raise Refusal(Reason.BAD_ARGUMENTS, f"{url!r} is no http or https address.")
+        shown = re.split(r"[?#]", url)[0]  # a blank may stand in what follows
+        raise Refusal(Reason.BAD_ARGUMENTS, f"{shown!r} is no http or https address.")
 
 
 def measure(place: Path) -> Fetched:

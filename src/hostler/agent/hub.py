@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hostler.agent.fetch import Web
-from hostler.agent.problem import Reason, Refusal
+from hostler.agent.problem import Reason, Refusal, discreet
 
 BASE = "/api/assisted-install"
 ANSWER_LIMIT = 1 << 20
@@ -36,6 +36,9 @@ class Instructions:
 
 class NoAnswer(Exception):
     """The hub could not be asked, or said no. The sentence says which; asking again later is right either way."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(discreet(sentence))
 
 
 class Hub:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from hostler.agent.problem import Reason, Refusal
 
-BASE = ("random.trust_cpu=on", "ignition.firstboot", "ignition.platform.id=metal")
+# The published words, and ours: a kernel that dies restarts the host, which then falls back to its installed system.
+BASE = ("random.trust_cpu=on", "ignition.firstboot", "ignition.platform.id=metal", "panic=30")
 # How the running system reaches its network; without them a host with static addresses would come up mute.
 NETWORK = (
     "ip=", "nameserver=", "bond=", "bridge=", "team=", "vlan=", "ifname=", "BOOTIF=", "bootdev=",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 
@@ -24,10 +25,18 @@ class Reason(Enum):
     UNKNOWN_STEP = "UnknownStep"
 
 
+_ACCOUNT, _AFTER_PATH = re.compile(r"(\w+://)[^\s/?#@]*@"), re.compile(r"(\w+://[^\s?#]*)[?#]\S*")
+
+
+def discreet(sentence: str) -> str:
+    """Without what addresses in it have before their host and after their path: that may be a secret."""
+    return _AFTER_PATH.sub(r"\1", _ACCOUNT.sub(r"\1", sentence))
+
+
 class Refusal(Exception):
     """A step that is not done, or not done to the end. Nothing was left half-written."""
 
     def __init__(self, reason: Reason, sentence: str) -> None:
-        super().__init__(sentence)
         self.reason = reason
-        self.sentence = sentence
+        self.sentence = discreet(sentence)
+        super().__init__(self.sentence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import threading
@@ -60,23 +61,23 @@ class Runner:
         for step in told.steps:
             if self.stopping.is_set():
                 return True
-            self._do(step)
+            self._do(step, last=told.ends)
         return told.ends
 
-    def _do(self, step: Step) -> None:
+    def _do(self, step: Step, *, last: bool) -> None:
         log(f"Step {step.type} ({step.id}).")
         try:
             output = self._perform(step)
         except Refusal as refusal:
             log(f"{refusal.reason.value}: {refusal.sentence}")
-            self._report(step, 1, json.dumps({"reason": refusal.reason.value}), refusal.sentence)
+            self._report(step, 1, json.dumps({"reason": refusal.reason.value}), refusal.sentence, last)
         except OSError as error:
             sentence = f"The host's disk failed: {error.strerror or error}."
             log(sentence)
-            self._report(step, 1, json.dumps({"reason": Reason.DISK_FAILED.value}), sentence)
+            self._report(step, 1, json.dumps({"reason": Reason.DISK_FAILED.value}), sentence, last)
         else:
             log(f"Done: {output}")
-            self._report(step, 0, output, "")
+            self._report(step, 0, output, "", last)
 
     def _perform(self, step: Step) -> str:
         host = self.host
@@ -114,14 +115,15 @@ class Runner:
 
         return say
 
-    def _report(self, step: Step, exit_code: int, output: str, error: str) -> None:
-        for attempt in range(REPORT_ATTEMPTS):
+    def _report(self, step: Step, exit_code: int, output: str, error: str, last: bool) -> None:
+        """`last`: nobody asks for this step again, so it is said until it is heard, or the pod is told to end."""
+        for attempt in itertools.count() if last else range(REPORT_ATTEMPTS):
             try:
                 self.hub.report(step, exit_code, output, error)
                 return
             except NoAnswer as no:
                 log(f"The result of {step.type} was not reported: {no}.")
-                if self.stopping.wait(min(LONGEST_PAUSE, self.pause * 2**attempt)):
+                if self.stopping.wait(min(LONGEST_PAUSE, self.pause * 2 ** min(attempt, 10))):
                     return
 
     def _leave(self) -> None:

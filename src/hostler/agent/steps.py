@@ -42,6 +42,7 @@ class Pod:
 
 def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapping[str, Any], say: Say) -> str:
     """Fetch kernel and initrd, write the entry, choose it, verify. Returns what was done, as JSON."""
+    web.begin()
     arguments = {**pod.artifacts, **arguments}
     loader = detect(host)
     kernel, initrd = _wanted(loader, pod, arguments)

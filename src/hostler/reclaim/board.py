@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable, WriteRefused
 from hostler.kube.writer import Writer
-from hostler.reclaim.instructions import Reply, instructions, new_agent, noted, registered
+from hostler.reclaim.instructions import Reply, instructions, new_agent, noted, registered, withheld
 from hostler.reclaim.objects import AGENT, INFRA_ENV, INFRA_ENV_LABEL, Agent, InfraEnv, artifacts_of
 from hostler.reclaim.tokens import Claims
 
@@ -36,9 +36,10 @@ class Board:
             if isinstance(agent, Trouble):
                 return agent
             infra_env = await self._client.get(INFRA_ENV, claims.infra_env_name, claims.namespace, type=InfraEnv)
+            await self._annotate(agent, withheld(agent), "its restart was called off")
         except NotFound:
             return Trouble(404, f"There is no InfraEnv {claims.namespace}/{claims.infra_env_name}.")
-        except (ApiError, Unreachable) as error:
+        except (ApiError, Unreachable, WriteRefused) as error:
             return Trouble(503, f"The API server does not answer: {error}")
         if infra_env.metadata.uid != claims.infra_env:
             return Trouble(404, "The InfraEnv of this token was deleted and made anew.")
@@ -84,6 +85,9 @@ class Board:
             if agent.metadata.labels.get(INFRA_ENV_LABEL) != claims.infra_env_name:
                 return Trouble(403, "This host belongs to another InfraEnv.")
             try:
+                if not agent.status.debug_info.state:  # it was made, and what it is did not get through
+                    await self._discovering(host, claims.namespace)
+                    return None
                 return await self._annotate(agent, registered(agent), "its discovery system registered")
             except Conflict:
                 continue
@@ -114,10 +118,14 @@ class Board:
         try:
             body = new_agent(host, claims.infra_env_name)
             await self._writer.create(AGENT, body, claims.namespace, type=Agent, why=why)
-            state = {"status": {"debugInfo": {"state": "discovering-unbound", "stateInfo": "Waiting for approval."}}}
-            await self._writer.patch(AGENT, host, state, claims.namespace, type=Agent, why=why, subresource="status")
+            await self._discovering(host, claims.namespace)
         except AlreadyExists:
             return "again"
         except (ApiError, Unreachable, WriteRefused) as error:
             return Trouble(503, f"The Agent could not be made: {error}")
         return ""
+
+    async def _discovering(self, host: str, namespace: str) -> None:
+        state = {"status": {"debugInfo": {"state": "discovering-unbound", "stateInfo": "Waiting for approval."}}}
+        why = "a host nobody knew is in discovery"
+        await self._writer.patch(AGENT, host, state, namespace, type=Agent, why=why, subresource="status")

@@ -55,6 +55,7 @@ NOT_READY = 1.0
 # Old clusters are asked, not watched. So often while something is under way there:
 SOON, UNKNOWN_AGAIN, AT_WORK = 1.0, 10.0, 30.0
 DRAINING = 5.0
+FETCHING = 0.75  # of the stage; the rest is for what the agent does with it, and for saying why not
 SLACK = 600.0  # a token outlives the stages it is for by so much
 
 
@@ -180,6 +181,7 @@ class ReclaimKeeper:
         order = Order(
             host=host.name, host_uid=host.uid, node=deploy.node, infra_env=infra_env.metadata.uid,
             artifacts=host.artifacts.value, hub_url=policy.hub_url, image=policy.image, key=self._keyring.name,
+            patience=policy.reclaiming * FETCHING,
             token=keys.for_host(
                 namespace, infra_env.metadata.uid, infra_env.metadata.name, host.name,
                 now=self._clock(), seconds=policy.reclaiming + policy.rebooting + SLACK,
@@ -187,8 +189,9 @@ class ReclaimKeeper:
             ca=self._terms.ca, pull_secret=await self._pull_secret(infra_env), proxy=infra_env.spec.proxy,
             security_context_constraints=await hands.is_openshift(),
         )  # fmt: skip
-        if await hands.deploy(order):
-            note = f"The agent is put on node {deploy.node.name} of the old cluster."
+        done = await hands.deploy(order)
+        if done.wrote:
+            note = f"The agent is put on node {deploy.node.name} of the old cluster.{done.remark}"
             self._recorder.event(AGENT, agent.metadata, "Normal", "AgentDeployed", "Deploy", note)
 
     async def _pull_secret(self, infra_env: InfraEnv) -> bytes:

@@ -211,7 +211,8 @@ def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
     if (late := _late(host, policy.rebooting, now)) is not None:
         return late
     wake = _until(host, policy.rebooting)
-    too_late = " It is too late to cancel." if host.cancelled or host.bound is not None else ""
+    called_off = host.cancelled or host.bound is not None
+    too_late = " Its agent is told to end if it asks; if it has asked, it is too late to cancel." if called_off else ""
     # The agent stays as it is until the host has registered: only it can say that the host came back to its old
     # system, and it knows by the boot id in its pod spec.
     return Decision((), f"The host restarts into discovery.{too_late}", wake)

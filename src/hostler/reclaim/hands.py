@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
 from hostler.drain.executor import Executor
 from hostler.drain.model import Evict, Memory, Policy
@@ -15,17 +16,41 @@ from hostler.host.holds import Change, Patch, Refusal, held_by, place, release
 from hostler.host.holds import Hold as Held
 from hostler.kube.client import FIELD_MANAGER, Client, How
 from hostler.kube.errors import ApiError, NotFound, Unreachable, WriteRefused
-from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, NODE, POD, SECRET, Kind
+from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, DEPLOYMENT, NAMESPACE, NODE, POD, SECRET, Kind
 from hostler.kube.records import Node, Object
 from hostler.kube.writer import Writer
 from hostler.reclaim.model import SpokeNode
-from hostler.reclaim.spoke import HOST_LABEL, MANAGED, NAMESPACE_NAME, PER_HOST, SHARED, Order, Thing, things
+from hostler.reclaim.spoke import (
+    HOST_LABEL,
+    MANAGED,
+    NAMESPACE_NAME,
+    PER_HOST,
+    SERVICE_ACCOUNT,
+    SHARED,
+    Order,
+    Thing,
+    things,
+)
 
 MACHINES = ("machine.openshift.io/machine", "cluster.x-k8s.io/machine")
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 OWN_PROVIDER = "agent://"  # what a host installed by the assisted way has, if it has one
 HOLDER = "reclaim"
-CLUSTERS_OWN = "-ca.crt"  # what a cluster puts into every namespace
+# What a cluster puts into every namespace: bundles of certificates, service accounts (three of them OpenShift) and
+# their Secrets.
+CLUSTERS_OWN = "-ca.crt"
+CLUSTERS_ACCOUNTS = frozenset({"default", "builder", "deployer"})
+OF_ACCOUNT = "kubernetes.io/service-account.name"
+ADMISSION = "pod-security.kubernetes.io/enforce"
+# Kinds by which one sees that somebody else lives in a namespace.
+THEIRS = (
+    POD, CONFIG_MAP, SECRET, SERVICE_ACCOUNT, DAEMON_SET, DEPLOYMENT,
+    Kind("apps", "v1", "statefulsets", "StatefulSet", True),
+    Kind("batch", "v1", "jobs", "Job", True),
+    Kind("batch", "v1", "cronjobs", "CronJob", True),
+    Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True),
+    Kind("", "v1", "services", "Service", True),
+)  # fmt: skip
 BUILT_FOR = "reclaim.hostler.dev/built-for"
 
 
@@ -35,6 +60,14 @@ class Occupied(Exception):
 
 class NotYet(Exception):
     """The last host's objects are still going; the next look will find room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """Whether anything was written, and what there is to say of it."""
+
+    wrote: bool
+    remark: str = ""
 
 
 def spoke_node(node: Node) -> SpokeNode:
@@ -105,12 +138,9 @@ class Hands:
 
     # -- acting
 
-    async def deploy(self, order: Order) -> bool:
-        """Everything the agent needs is there after this; what is there for this boot already is not written again.
-
-        Whether anything was written.
-        """
-        wrote = False
+    async def deploy(self, order: Order) -> Deployed:
+        """Everything the agent needs is there after this; what is there for this boot already is not written again."""
+        wrote, remark = False, ""
         why = f"host {order.host} is returned to discovery from node {order.node.name}"
         for thing in things(order):
             there = await self._there(thing)
@@ -121,6 +151,10 @@ class Hands:
                 owner = there.metadata.labels.get(HOST_LABEL, "")
                 if owner and owner != order.host_uid:
                     raise Occupied(f"{thing.kind.kind} {thing.name} is there for another host.")
+                if not owner and thing.kind in PER_HOST:
+                    raise Occupied(f"{thing.kind.kind} {thing.name} in {NAMESPACE_NAME} is somebody else's; remove it.")
+                if thing.kind is NAMESPACE:
+                    remark = _admission(there.metadata.labels)
                 # A token is issued anew on every call: only a new boot of the node, or a new signing key, is a reason
                 # to write again.
                 if not owner or there.metadata.annotations.get(BUILT_FOR) == built:
@@ -131,7 +165,7 @@ class Hands:
                 manager=FIELD_MANAGER, force=True,
             )  # fmt: skip
             wrote = True
-        return wrote
+        return Deployed(wrote, remark)
 
     async def withdraw(self, host_uid: str, *, gone: bool) -> bool:
         """Take off what is there of this host, and with the last host what hosts share; whether anything was written.
@@ -202,20 +236,22 @@ class Hands:
         """What hosts share and is ours by its label; a namespace somebody else made is not."""
         found: dict[tuple[Kind, str], str] = {}
         for kind, name in ((NAMESPACE, NAMESPACE_NAME), *SHARED):
-            if kind is NAMESPACE and await self._others_live_there():
-                continue
             there = await self._there(Thing(kind, name, {}))
-            if there is None or there.metadata.deletion_timestamp:
+            if (
+                there is None
+                or there.metadata.deletion_timestamp
+                or not MANAGED.items() <= there.metadata.labels.items()
+            ):
                 continue
-            if MANAGED.items() <= there.metadata.labels.items():
+            if kind is not NAMESPACE or not await self._others_live_there():
                 found[(kind, name)] = there.metadata.uid
         return found
 
     async def _others_live_there(self) -> bool:
         """Whether somebody uses our namespace for something of theirs: then it stays."""
-        for kind in (POD, CONFIG_MAP):
+        for kind in THEIRS:
             found = await self._client.list(kind, NAMESPACE_NAME, type=Object, labels=f"!{HOST_LABEL}")
-            if any(not one.metadata.name.endswith(CLUSTERS_OWN) for one in found):
+            if any(not _clusters_own(kind, one) for one in found):
                 return True
         return False
 
@@ -229,6 +265,32 @@ class Hands:
             await self._writer.delete(kind, name, namespace, uid=uid, why=why, grace_seconds=grace_seconds)
         except NotFound:
             pass
+
+
+def _clusters_own(kind: Kind, one: Object) -> bool:
+    """Ours, or what the cluster itself puts into every namespace."""
+    if MANAGED.items() <= one.metadata.labels.items():
+        return True
+    match kind.plural:
+        case "configmaps":
+            return one.metadata.name.endswith(CLUSTERS_OWN)
+        case "serviceaccounts":
+            return one.metadata.name in CLUSTERS_ACCOUNTS
+        case "secrets":
+            return OF_ACCOUNT in one.metadata.annotations
+    return False
+
+
+def _admission(labels: dict[str, str]) -> str:
+    """What there is to say of a namespace that was there already: a privileged pod has to be let in."""
+    level = labels.get(ADMISSION)
+    if level is not None and level != "privileged":
+        raise Occupied(
+            f"Namespace {NAMESPACE_NAME} lets no privileged pods in ({ADMISSION}={level}); change or remove it."
+        )
+    return (
+        "" if level else f" Its namespace was there and has no label {ADMISSION}: if no pod comes, it needs privileged."
+    )
 
 
 def _managed_by(notes: dict[str, str], provider: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from hostler.reclaim.model import UNDER_WAY, State, stage_key, step_id
+from hostler.reclaim.model import UNDER_WAY, Reason, State, stage_key, step_id
 from hostler.reclaim.objects import (
+    CANCEL,
     GROUP,
     INFRA_ENV_LABEL,
     PROGRESS,
@@ -25,6 +27,7 @@ from hostler.reclaim.objects import (
 DOWNLOAD, REBOOT, PROGRESS_STEP = "download-boot-artifacts", "reboot-for-reclaim", "progress"
 MOUNT = "/host"
 MESSAGE_LIMIT, REASON_LIMIT = 800, 60
+_AFTER_PATH = re.compile(r"(\w+://[^\s?#]*)[?#]\S*")
 _STEPS = {State.RECLAIMING: DOWNLOAD, State.REBOOTING: REBOOT}
 
 
@@ -75,9 +78,29 @@ def instructions(
                 {"operation": one.operation, "value": one.value} for one in kernel_arguments
             ]
         return _answer(60, "continue", _step(agent, DOWNLOAD, arguments))
-    if state == State.REBOOTING:
+    if state == State.REBOOTING and not called_off(agent):
         return _answer(120, "exit", _step(agent, REBOOT, {"host_fs_mount_dir": mount}))
     return _answer(60, "exit")
+
+
+def called_off(agent: Agent) -> str:
+    """Why a host is not restarted although its time has come: people changed their mind before its agent asked."""
+    bound = agent.spec.cluster_deployment_name
+    if agent.metadata.deletion_timestamp:
+        return "The Agent is deleted"
+    if bound is not None and bound.name:
+        return f"It was bound to {bound.name}"
+    return "It was cancelled by annotation" if agent.metadata.annotations.get(CANCEL) else ""
+
+
+def withheld(agent: Agent) -> dict[str, str]:
+    """Annotations of a restart that its agent asked for and was not given: the stage ends with that."""
+    state, why = agent.status.debug_info.state, called_off(agent)
+    if state != State.REBOOTING or not why:
+        return {}
+    step = step_id(agent.metadata.uid, state, agent.status.progress.stage_start_time)
+    message = f"{why}; its agent was told to end and to take the discovery entry back."
+    return _new(agent, {REPORT: dump(ReportNote(step, 1, Reason.CANCELLED, message))})
 
 
 def noted(agent: Agent, reply: Reply) -> dict[str, str]:
@@ -116,8 +139,12 @@ def new_agent(host: str, infra_env: str) -> dict[str, Any]:
 
 
 def plain(text: str, limit: int = MESSAGE_LIMIT) -> str:
-    """One line of printable characters, bounded: it came over the network and goes into an object people read."""
+    """One line of printable characters, bounded: it came over the network and goes into an object people read.
+
+    What an address has after its path may be a secret, such as an image's token; that is left out.
+    """
     line = " ".join("".join(one if one.isprintable() else " " for one in text[: 4 * limit]).split())
+    line = _AFTER_PATH.sub(r"\1", line)
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 

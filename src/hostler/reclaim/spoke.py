@@ -41,6 +41,7 @@ class Order:
     hub_url: str
     image: str
     token: str
+    patience: float = 2700.0  # seconds in which the agent tries to fetch what may yet come
     key: str = ""  # names the key the token is signed with
     ca: str = ""
     pull_secret: bytes = b""
@@ -185,6 +186,7 @@ def environment(order: Order) -> dict[str, str]:
         "KERNEL_URL": order.artifacts.kernel,
         "INITRD_URL": order.artifacts.initrd,
         "ROOTFS_URL": order.artifacts.rootfs,
+        "PATIENCE_SECONDS": f"{order.patience:.0f}",
         "STAY": "true",
     }
     if order.ca:
