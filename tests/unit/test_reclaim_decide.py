@@ -174,6 +174,11 @@ def report(state: State, exit_code: int, reason: str = "", stage: str = "T0") ->
         (host(State.RECLAIMING, spoke=spoke(node=known(None))), ("ReclaimFailed", "NodeNotFound")),
         (host(State.REBOOTING, report=report(State.REBOOTING, 1, "BootedBack")), ("ReclaimFailed", "BootedBack")),
         (host(State.REBOOTING, since=NOW - 1800), ("Refresh", "TimedOut")),
+        (host(State.REBOOTING, report=report(State.REBOOTING, 1, "Cancelled")), ("ReclaimFailed", "Cancelled")),
+        (
+            host(State.REBOOTING, report=report(State.REBOOTING, 1, "Cancelled"), bound=("spoke-ns", "spoke")),
+            ("RebindHost", "Cancelled"),
+        ),
         *(
             (host(state, registration=stage_key(state, "T0")), ("RegisterHost", "Registered"))
             for state in model.REGISTER.sources

@@ -133,7 +133,7 @@ def _refuse(reason: Reason, message: str, stay: Transition | None) -> Decision:
 
 def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
     if host.bound is not None:
-        if host.previous is not None and host.bound == (host.previous.namespace, host.previous.name):
+        if _bound_again(host):
             return _enter(model.REBIND, Reason.CANCELLED, "It was bound to its cluster again.")
         return _enter(model.CANCEL, Reason.CANCELLED, "It was bound to another cluster while it was being returned.")
     if host.cancelled:
@@ -205,8 +205,14 @@ def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
     return Decision((Evict(drain.actions),) if drain.actions else (), drain.why, min(wakes, default=None))
 
 
+def _bound_again(host: Host) -> bool:
+    return host.previous is not None and host.bound == (host.previous.namespace, host.previous.name)
+
+
 def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
     if (ended := _report(host)) is not None and ended.exit_code != 0:
+        if ended.reason == Reason.CANCELLED and _bound_again(host):  # its agent asked, and was told to end instead
+            return _enter(model.REBIND, Reason.CANCELLED, ended.message)
         return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, ended.message)
     if (late := _late(host, policy.rebooting, now)) is not None:
         return late

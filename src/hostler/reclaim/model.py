@@ -50,7 +50,7 @@ REGISTER = Transition(
 )
 # Ours, beside the published ones: people change their mind, and try again.
 CANCEL = Transition("CancelReclaim", (State.RECLAIMING,), State.PENDING, "cancelled by annotation, or bound elsewhere")
-REBIND = Transition("RebindHost", (State.RECLAIMING,), State.INSTALLED, "bound to its cluster again")
+REBIND = Transition("RebindHost", UNDER_WAY, State.INSTALLED, "bound to its cluster again")
 RETRY = Transition("RetryReclaim", (State.PENDING,), State.RECLAIMING, "asked for again, and nothing speaks against it")
 
 TRANSITIONS = (RECLAIM, UNBIND, REBOOT, FAIL, TIMEOUT, REGISTER, CANCEL, REBIND, RETRY)
