@@ -257,7 +257,7 @@ def test_servers_with_habits(server: Server, scratch: Scratch, zipapp: Path, kin
 
 def test_a_server_that_is_busy_for_long_is_waited_for(server: Server, scratch: Scratch, zipapp: Path) -> None:
     """Longer than six attempts, and as it says itself; the stage's time is the bound."""
-    server.world.faults = {"/kernel": Fault("503", times=9), "/initrd": Fault("busy", times=2)}
+    server.world.faults = {"/kernel": Fault("503", times=7), "/initrd": Fault("busy", times=2)}
     begun = time.monotonic()
     reclaim(server, scratch.rhel(), zipapp, PATIENCE_SECONDS="600")
     assert time.monotonic() - begun >= 2
