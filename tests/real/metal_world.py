@@ -230,7 +230,7 @@ class World:
 
     def make_remediation(self, machine: str) -> None:
         """As Cluster API's health check does it: from a template, with the name and as a thing of the Machine."""
-        template = {"template": {"spec": {"strategy": {"type": "Reboot", "retryLimit": 1, "timeoutSeconds": 100}}}}
+        template = {"template": {"spec": {"strategy": {"type": "Reboot", "retryLimit": 1, "timeoutSeconds": 600}}}}
         if not self.api.get(self.metal("metal3remediationtemplates", "reboot")):
             create(self.box, [self._object(INFRA, "Metal3RemediationTemplate", "reboot", template)])
         spec = self.api.get(self.metal("metal3remediationtemplates", "reboot"))["spec"]["template"]["spec"]

@@ -9,13 +9,12 @@ import msgspec
 import pytest
 
 from hostler.host.maintenance import OUT_OF_SERVICE
-from hostler.host.taints import out_of_service_patch
 from hostler.instant import iso
 from hostler.kube.records import Node
 from hostler.metal import names
 from hostler.metal.labels import label_change, prefixes_of, synced_labels
 from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, Write
-from hostler.metal.remediation import decide_remediation, is_off
+from hostler.metal.remediation import LOOK_SECONDS, decide_remediation, is_off, taint_patch
 from hostler.metal.remediation_model import (
     FAILED,
     GIVEN_UP,
@@ -62,6 +61,7 @@ class Rack:
         self.machine: dict[str, Any] = {"metadata": {"name": "m", "namespace": "n"}}
         self.heals, self.now, self.writes, self.reboots = heals, NOW, 0, 0
         self.pods: tuple[str, ...] = ("pod web/a",)
+        self.sticks = False  # what is on the node never leaves it
         self.events: list[str] = []
 
     @property
@@ -101,12 +101,22 @@ class Rack:
             assert self.node is not None
             assert not step.taint or not self.host["status"]["poweredOn"], "out of service only while it is off"
             self.writes += 1
-            self.node = merged(self.node, out_of_service_patch(msgspec.convert(self.node, Node), step.taint))
+            self.node = merged(self.node, taint_patch(msgspec.convert(self.node, Node), facts.remediation, step.taint))
             self.node["metadata"]["resourceVersion"] = "1"
         for write in step.writes[:left]:
             self.write(write)
         self.events += [step.event] if step.event else []
         return step
+
+    def taint(self, by: str = "u1") -> None:
+        """Its node is out of service, by this remediation or by somebody else."""
+        taints = [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}, {"key": "x"}]
+        marks = {names.TAINTED_BY: by} if by else {}
+        self.node = merged(self.node, {"metadata": {"annotations": marks}, "spec": {"taints": taints}})
+
+    def ready(self, status: str = "True") -> None:
+        """What its kubelet says."""
+        self.node = merged(self.node, {"status": {"conditions": [{"type": "Ready", "status": status}]}})
 
     def write(self, write: Write) -> None:
         self.writes += 1
@@ -118,8 +128,9 @@ class Rack:
         off = OFF in self.host["metadata"].get("annotations", {})
         if self.host["status"]["poweredOn"] and off:
             self.reboots += 1
+        assert off or not (self.tainted and self.pods), "its volumes would be torn off a host that is on"
         self.host["status"]["poweredOn"] = not off
-        if self.tainted:
+        if self.tainted and not self.sticks:
             self.pods = ()
         self.now += 30
 
@@ -265,13 +276,14 @@ def test_deleted_at_any_point_it_leaves_nothing_behind(phase: str, off: bool) ->
     rack = Rack()
     running(rack, phase)
     rack.host["status"]["poweredOn"] = not off
-    rack.node = merged(rack.node, {"spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}, {"key": "x"}]}})
+    rack.taint()
     rack.remediation["metadata"]["deletionTimestamp"] = "now"
     rack.step()
     assert OFF not in rack.host["metadata"]["annotations"]
     assert not rack.remediation["metadata"]["finalizers"]
     assert rack.node is not None
     assert [one["key"] for one in rack.node["spec"]["taints"]] == ["x"]
+    assert names.TAINTED_BY not in rack.node["metadata"]["annotations"]
 
 
 def test_the_remediation_of_a_machine_that_is_gone_frees_the_host_that_it_held() -> None:
@@ -325,6 +337,145 @@ def test_an_unknown_strategy_is_said() -> None:
     step = rack.step()
     assert step.event == "UnknownStrategy"
     assert step.writes == ()
+
+
+# -- what must not happen
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_node_that_is_ready_is_not_rebooted_when_the_time_is_over(limit: int, kept: bool) -> None:
+    """The Cluster was paused for longer than an attempt takes, or a person held the host."""
+    rack = Rack(retry_limit=limit)
+    running(rack, WAITING, asked=False)
+    if kept:
+        rack.taint()
+    else:
+        rack.remediation["metadata"]["finalizers"] = []
+    rack.ready()
+    rack.now += 10_000
+    for _ in range(3):
+        assert rack.step().wake == LOOK_SECONDS
+    assert (rack.phase, rack.remediation["status"].get("retryCount", 0)) == (WAITING, 0)
+    assert rack.host["metadata"]["annotations"] == {}
+    assert not rack.tainted
+    assert not rack.remediation["metadata"]["finalizers"], "it may go at any time"
+    rack.ready("Unknown")
+    assert rack.step().event == ("Retrying" if limit else "HostUnhealthy")
+
+
+def test_the_node_of_a_cluster_that_does_not_answer_is_waited_for_before_it_is_rebooted_again() -> None:
+    rack = Rack()
+    running(rack, WAITING, asked=False)
+    silent = replace(rack.facts(), node=NodeOut(why="nobody answers.", silent=59.0))
+    step = decide_remediation(silent, rack.now + 10_000)
+    assert (step.writes, step.wake) == ((), LOOK_SECONDS)
+    silent = replace(rack.facts(), node=NodeOut(why="nobody answers.", silent=61.0))
+    assert decide_remediation(silent, rack.now + 10_000).event == "Retrying", "its API server may be on this host"
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_paused_before_it_was_powered_off_it_begins_anew_or_not_at_all(ready: bool) -> None:
+    rack = Rack()
+    running(rack, asked=False)
+    rack.now += 10_000
+    if ready:
+        rack.ready()
+        step = rack.step()
+        assert (step.writes, step.wake) == ((), LOOK_SECONDS)
+        return
+    rack.run()
+    assert rack.reboots == 1
+    assert "Retrying" not in rack.events, "nothing had been tried"
+
+
+def test_a_host_that_is_powered_on_late_has_time_to_come_up() -> None:
+    rack = Rack()
+    running(rack)
+    rack.host["status"]["poweredOn"] = False
+    rack.now += 590
+    assert rack.step().event == "PoweringOn"
+    rack.pass_time()
+    assert rack.phase == WAITING
+    assert rack.remediation["status"]["lastRemediated"] == iso(rack.now - 30)
+    assert rack.step().event == "Rebooted"
+
+
+@pytest.mark.parametrize("phase", [RUNNING, WAITING, GIVEN_UP])
+def test_a_host_switched_off_in_the_middle_is_not_kept_off_nor_its_node_out_of_service(phase: str) -> None:
+    rack = Rack()
+    running(rack, phase)
+    rack.taint()
+    rack.host["status"]["poweredOn"] = False
+    rack.host["spec"]["online"] = False
+    rack.step()
+    rack.step()
+    assert rack.phase == (GIVEN_UP if phase == GIVEN_UP else FAILED)
+    assert OFF not in rack.host["metadata"]["annotations"]
+    assert rack.tainted, "it is off"
+    rack.host["spec"]["online"] = True
+    assert rack.step().writes == ()
+    rack.host["status"]["poweredOn"] = True
+    rack.step()
+    assert not rack.tainted
+    assert not rack.remediation["metadata"]["finalizers"]
+    writes = rack.writes
+    rack.step()
+    assert rack.writes == writes
+
+
+def test_an_annotation_left_by_a_failed_remediation_is_taken_away() -> None:
+    rack = Rack()
+    running(rack, FAILED)
+    rack.step()
+    assert OFF not in rack.host["metadata"]["annotations"]
+
+
+def test_a_host_that_only_says_it_is_off_is_not_put_out_of_service() -> None:
+    rack = Rack()
+    running(rack)
+    rack.host["status"]["poweredOn"] = False
+    for late in (0, 10_000):
+        stale = replace(rack.facts(), fresh=False, node=rack.seen())
+        step = decide_remediation(stale, rack.now + late)
+        assert (step.taint, step.writes, step.wake) == (None, (), LOOK_SECONDS)
+
+
+@pytest.mark.parametrize("die", [False, True])
+def test_a_volume_that_never_leaves_costs_half_of_the_time_and_not_the_reboot(die: bool) -> None:
+    rack = Rack(retry_limit=0)
+    rack.sticks = True
+    rack.run(die=die)
+    assert rack.reboots == 1
+    assert rack.now - NOW < 600
+    assert not rack.tainted
+    assert names.UNHEALTHY[0] not in rack.host["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("by", ["", "another"])
+@pytest.mark.parametrize("die", [False, True])
+def test_a_taint_of_somebody_else_stays(by: str, die: bool) -> None:
+    rack = Rack()
+    rack.taint(by)
+    rack.pods = ()
+    rack.run(die=die)
+    assert rack.reboots == 1
+    assert rack.tainted
+    rack.step()
+    assert rack.tainted, "nor is it taken away with the remediation"
+
+
+@pytest.mark.parametrize("phase", [RUNNING, WAITING])
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("off", [False, True])
+def test_what_has_no_time_left_is_not_looked_at_without_a_pause(phase: str, asked: bool, off: bool) -> None:
+    rack = Rack()
+    running(rack, phase, asked)
+    rack.host["status"]["poweredOn"] = not off
+    rack.now += 10_000
+    for _ in range(2):  # as in a dry run: nothing is written, and nothing moves
+        wake = rack.step(0).wake
+        assert wake is None or wake >= LOOK_SECONDS
 
 
 # -- labels of hosts on nodes

@@ -44,7 +44,7 @@ def _consumers(host: Host) -> Iterable[str]:
     return (found,) if (found := consumer_key(host)) else ()
 
 
-def _held(host: Host) -> Iterable[str]:
+def held_by(host: Host) -> tuple[str, ...]:
     """The annotations of remediations that keep it off."""
     return tuple(name for name in host.metadata.annotations if name.startswith(names.REMEDIATION_POWER_OFF))
 
@@ -83,7 +83,7 @@ class Caches:
 
         return cls(
             hosts=watch(
-                names.HOST, Host, namespace=lambda one: (one.metadata.namespace,), consumer=_consumers, held=_held
+                names.HOST, Host, namespace=lambda one: (one.metadata.namespace,), consumer=_consumers, held=held_by
             ),
             machines=watch(
                 names.METAL3_MACHINE, Metal3Machine, owner=_owner_machine, template=_template, cluster=_cluster_label

@@ -77,6 +77,10 @@ class Claims:
             self._later(DEBOUNCE_SECONDS + 0.01, lambda: self._calmed(key))
         self.free.changed(key, before, after)
 
+    def shaky(self, key: str) -> bool:
+        """Whether this host had an error a moment ago."""
+        return key in self._steady
+
     def _calmed(self, key: str) -> None:
         if self._clock() >= self._steady.get(key, float("inf")):
             del self._steady[key]
@@ -115,7 +119,7 @@ class Claims:
         me = key_of(wish.machine.metadata)
         return Around(
             taken=lambda host: self.free.taken(host, me),
-            shaky=self._steady.__contains__,
+            shaky=self.shaky,
             leaving=self._caches.leaving,
             used_domains=self._used_domains(wish) if self.policy.selection is Selection.SPREAD else {},
         )

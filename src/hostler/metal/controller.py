@@ -60,6 +60,7 @@ class MachineKeeper:
         self.caches, self.claims = caches, claims
         self._nodes, self._client, self._writer, self._recorder = nodes, client, writer, recorder
         self._data, self._fast_track, self._clock = data, fast_track, clock
+        self._leads = True
         self.secretless: dict[str, str] = {}  # a BMC secret that is missing -> the machine that says so
         self._claimed = Counter("hostler_metal_claims", "Hosts claimed.", registry=metrics.registry)
         self._waiting = Gauge("hostler_metal_waiting", "Machines that wait for a host.", registry=metrics.registry)
@@ -76,7 +77,15 @@ class MachineKeeper:
             return await self._look(machine)
         finally:
             self.claims.looked(key)
-            self._waiting.set(len(self.claims.waiting))
+            self._measure()
+
+    def led(self, held: bool) -> None:
+        """We have begun to lead, or no longer do: then who waits for a host is another's to say."""
+        self._leads = held
+        self._measure()
+
+    def _measure(self) -> None:
+        self._waiting.set(len(self.claims.waiting) if self._leads else 0)
 
     def facts(self, machine: Metal3Machine) -> Facts:
         facts = self.caches.facts(machine)

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists
 from hostler.kube.kinds import SECRET, Kind
 from hostler.kube.records import Metadata, Object, key_of
@@ -17,7 +18,7 @@ from hostler.metal import names
 from hostler.metal.addresses import Addresses
 from hostler.metal.caches import Caches, owner_key
 from hostler.metal.data_caches import DataCaches, Indexes
-from hostler.metal.data_model import Data, DataClaim, DataTemplate
+from hostler.metal.data_model import Data, DataClaim, DataTemplate, RenderedSecret
 from hostler.metal.decide import Facts, Rendered
 from hostler.metal.model import Metal3Machine
 from hostler.metal.render import CannotRender, Context, render_meta_data, render_network_data
@@ -27,13 +28,29 @@ log = structlog.get_logger("hostler.metal")
 
 CLAIM, DATA, TEMPLATE = "claim:", "data:", "template:"
 LONGEST = 512  # of an error message, by the CRD
+# Secrets of others are not watched: so often it is seen whether one that is in the way has gone.
+IN_THE_WAY_SECONDS = 15.0
+
+
+class InTheWay(Exception):
+    """Somebody else's Secret has the name of ours."""
+
+
+def whose(secret: RenderedSecret) -> str:
+    """Whose a Secret is that has the name of ours, as words; empty: of an earlier try or another machine of ours."""
+    stranger = next((one for one in secret.metadata.owner_references if one.kind != names.METAL3_DATA.kind), None)
+    if stranger is not None:
+        return f"it belongs to {stranger.kind} {stranger.name}"
+    return "" if secret.type == names.SECRET_TYPE else f"its type is {secret.type or 'not known'}"
 
 
 class DataDesk:
     """Reconciles data, and answers what a machine needs to know of its own."""
 
-    def __init__(self, caches: Caches, data: DataCaches, writer: Writer, *, by_host_name: bool = False) -> None:
-        self._caches, self._data, self._writer = caches, data, writer
+    def __init__(
+        self, caches: Caches, data: DataCaches, client: Client, writer: Writer, *, by_host_name: bool = False
+    ) -> None:
+        self._caches, self._data, self._client, self._writer = caches, data, client, writer
         self._addresses = Addresses(data, writer, by_host_name=by_host_name)
         self._indexes = Indexes()
         data.datas.store.listen(self._indexes.changed)
@@ -97,7 +114,11 @@ class DataDesk:
         if kind == "claim" and (claim := self._data.claims.store.get(name)) is not None:
             await (self._end_claim(claim) if claim.metadata.deletion_timestamp else self._serve_claim(claim))
         elif kind == "data" and (data := self._data.datas.store.get(name)) is not None:
-            await (self._end_data(data) if data.metadata.deletion_timestamp else self._render(data))
+            try:
+                await (self._end_data(data) if data.metadata.deletion_timestamp else self._render(data))
+            except InTheWay as why:
+                await self._data_says(data, f"{why}.")
+                return IN_THE_WAY_SECONDS
         elif kind == "template" and (template := self._data.templates.store.get(name)) is not None:
             await self._keep_template(template)
         return None
@@ -244,7 +265,11 @@ class DataDesk:
             await self._writer.create(SECRET, body, namespace, type=Object, why=f"rendered for {data.metadata.name}")
         except AlreadyExists:
             # Of an earlier try of ours, or of a machine of the same name: what is rendered now counts.
-            change = {"metadata": {"labels": labels, "ownerReferences": owners}, "data": {field: content}}
+            found = await self._client.get(SECRET, name, namespace, type=RenderedSecret)
+            if why := whose(found):
+                raise InTheWay(f"Secret {name} is in the way and not ours ({why}): delete it or rename it") from None
+            meta = {"resourceVersion": found.metadata.resource_version, "labels": labels, "ownerReferences": owners}
+            change = {"metadata": meta, "data": {field: content}}
             await self._writer.patch(
                 SECRET, name, change, namespace, type=Object, why=f"rendered anew for {data.metadata.name}"
             )

@@ -250,3 +250,10 @@ class PoolRef:
 
 def pool_ref(pool: Pool) -> PoolRef:
     return PoolRef(pool.name, pool.kind or "IPPool", pool.api_group or METAL3_IPAM)
+
+
+class RenderedSecret(Record, frozen=True):
+    """A Secret with the name of one of ours; what is in it is not read."""
+
+    metadata: Metadata = Metadata()
+    type: str = ""

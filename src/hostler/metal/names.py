@@ -33,6 +33,7 @@ STATUS_ANNOTATION = "baremetalhost.metal3.io/status"
 DETACHED = "baremetalhost.metal3.io/detached"
 UNHEALTHY = ("capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy")
 REMEDIATION_POWER_OFF = "reboot.metal3.io/metal3-remediation-"  # and the remediation's uid: keeps a host off
+TAINTED_BY = "hostler.dev/out-of-service-by"  # on a Node: the uid of the remediation whose taint it carries
 LABEL_PREFIXES = "metal3.io/metal3-label-sync-prefixes"  # on a Metal3Cluster: which labels of hosts go to nodes
 
 NODE_REUSE = f"{INFRASTRUCTURE}/node-reuse"

@@ -6,7 +6,8 @@
     -> Deleting machine      no retry is left: the host is marked unhealthy, the machine's owner asked to replace it
     -> Failed                somebody has switched the host off (`online: false`), so it is nothing to mend
 
-A node is put out of service only while its host is known to be off: on any other its pods could run twice.
+A node is put out of service only while its host is known to be off: on any other its pods could run twice. Only a taint
+of this remediation is taken off again.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 from typing import Any
 
 from hostler.host.conditions import names as listed
-from hostler.host.taints import out_of_service
+from hostler.host.taints import out_of_service, out_of_service_patch
 from hostler.instant import Instant, iso, parse
+from hostler.kube.records import Node
 from hostler.metal import names
 from hostler.metal.model import Host, Write
 from hostler.metal.remediation_model import (
@@ -37,6 +39,9 @@ OWNER_REMEDIATED = "OwnerRemediated"
 # its API server may run on this very host.
 NODE_PATIENCE_SECONDS = 60.0
 LOOK_SECONDS = 5.0  # how often other clusters, which we do not watch, are asked
+# Of the time of one attempt: the node is given the first half to become empty, and a host that is powered on in the
+# last quarter (it was slow, or everything was paused meanwhile) is given all of it once more to come up.
+EMPTYING, TOO_LATE = 0.5, 0.25
 RUNS = ("provisioned", "externally provisioned")
 
 
@@ -49,15 +54,15 @@ def decide_remediation(facts: RemediationFacts, now: Instant) -> Step:
     if remediation.metadata.deletion_timestamp:
         return _end(facts)
     if phase == GIVEN_UP:
-        return Step("It was given up; the machine's owner replaces the machine.")
+        return _tidied(facts, "It was given up; the machine's owner replaces the machine.")
     if phase == FAILED:
-        return Step("Its host was switched off by somebody; there is nothing to mend.")
+        return _tidied(facts, "Its host was switched off by somebody; there is nothing to mend.")
     if facts.owner is None or facts.machine is None:
         return Step("It waits for its Machine and Metal3Machine.")
     if facts.leaving:
         # The host goes to another machine before this remediation goes; it must not be kept off by then.
         why = "Its machine is being deleted; there is nothing to mend."
-        return Step(why, tuple(_on_host(one, {remediation.power_off: None}, why) for one in facts.held))
+        return Step(why, _let_on(facts, why))
     if host is None:
         return Step(f"Metal3Machine {facts.machine.metadata.name} has no host; there is nothing to reboot.")
     if remediation.spec.strategy.type != REBOOT:
@@ -65,7 +70,8 @@ def decide_remediation(facts: RemediationFacts, now: Instant) -> Step:
         return Step(why, event="UnknownStrategy", warning=True)
     if not host.spec.online:
         why = f"Host {host.metadata.name} is switched off (spec.online is false); it is not rebooted."
-        return Step(why, (_status(remediation, why, phase=FAILED),), event="NotRemediated", warning=True)
+        writes = (*_let_on(facts, why), _status(remediation, why, phase=FAILED))
+        return Step(why, writes, event="NotRemediated", warning=True)
     if why := _held_by_people(host):
         return Step(why)
     if phase == RUNNING:
@@ -97,28 +103,47 @@ def is_off(host: Host) -> bool:
 
 def _running(facts: RemediationFacts, host: Host, now: Instant) -> Step:
     remediation, name = facts.remediation, host.metadata.name
+    left = _left(remediation, now)
     asked = remediation.power_off in host.metadata.annotations
     if not (remediation.kept and asked):
+        if left <= 0:
+            why = f"Nothing was done about host {name} in the time of this attempt; it begins anew."
+            return _well(facts, host) or Step(why, (_status(remediation, why, lastRemediated=iso(now)),))
         why = f"Host {name} is powered off."
         writes = [] if remediation.kept else [_finalized(remediation, True, why)]
         writes += [] if asked else [_on_host(host, {remediation.power_off: HARD_OFF}, why)]
-        return Step(why, tuple(writes), event="PoweringOff", wake=_left(remediation, now))
+        return Step(why, tuple(writes), event="PoweringOff", wake=_later(left))
     if is_off(host):
-        if facts.node is None:
-            return Step(f"Host {name} is off; its node is looked at.", look=True)
-        step = _out_of_service(facts.node, now, parse(remediation.status.last_remediated))
-        if step is None:
-            why = f"Host {name} is off and nothing is left on its node; it is powered on again."
-            # The phase first: were the annotation gone and the phase not written, it would be powered off once more.
-            writes = [_status(remediation, why, phase=WAITING), _on_host(host, {remediation.power_off: None}, why)]
-            return Step(why, tuple(writes), event="PoweringOn", wake=_left(remediation, now))
-        if _left(remediation, now) > 0:
-            return step
-    if _left(remediation, now) <= 0:
-        return _again(facts, host, now)
+        why = f"Host {name} says that it is off; that is believed once it has stayed so for some seconds."
+        return _off(facts, host, now) if facts.fresh else Step(why, wake=LOOK_SECONDS)
+    if left <= 0:
+        return _well(facts, host) or _again(facts, host, now)
     reports = f", which reports {host.status.error_type}: {host.status.error_message}" if host.failing else ""
     state = "" if host.state in RUNS else f" It is {host.state or 'new'}."
-    return Step(f"It waits until host {name} is off{reports}.{state}", wake=_left(remediation, now))
+    return Step(f"It waits until host {name} is off{reports}.{state}", wake=_later(left))
+
+
+def _off(facts: RemediationFacts, host: Host, now: Instant) -> Step:
+    """Its host is off: the node is emptied, for half of the time at most; then it is powered on."""
+    remediation, name, node = facts.remediation, host.metadata.name, facts.node
+    if node is None:
+        return Step(f"Host {name} is off; its node is looked at.", look=True)
+    left = _left(remediation, now)
+    late = left <= remediation.spec.strategy.timeout_seconds * EMPTYING
+    if not late and (step := _out_of_service(node, now, parse(remediation.status.last_remediated))) is not None:
+        return step
+    what = ""
+    if node.left:
+        what = f", though its node is not empty: {listed(node.left)}"
+    elif node.node is not None and out_of_service(node.node):
+        what = "; nothing is left on its node"
+    why = f"Host {name} is off and is powered on again{what}."
+    again = {"lastRemediated": iso(now)} if left < remediation.spec.strategy.timeout_seconds * TOO_LATE else {}
+    # The phase first: were the annotation gone and the phase not written, it would be powered off once more.
+    writes = (_status(remediation, why, phase=WAITING, **again), _on_host(host, {remediation.power_off: None}, why))
+    # A volume that is still attached must not be torn off a host that is on: the taint goes before the host comes.
+    taint = _untaint(facts) if node.left else None
+    return Step(why, writes, taint=taint, event="PoweringOn", wake=_later(left))
 
 
 def _out_of_service(node: NodeOut, now: Instant, since: Instant | None) -> Step | None:
@@ -145,23 +170,64 @@ def _waiting(facts: RemediationFacts, host: Host, now: Instant) -> Step:
     left = _left(remediation, now)
     if remediation.power_off in host.metadata.annotations:
         why = f"Host {name} is powered on again."
-        return Step(why, (_on_host(host, {remediation.power_off: None}, why),), wake=max(left, 0.0))
+        return Step(why, (_on_host(host, {remediation.power_off: None}, why),), wake=_later(left))
     if left <= 0:
-        return _again(facts, host, now)
+        return _well(facts, host) or _again(facts, host, now)
     if not host.status.powered_on:
-        return Step(f"It waits until host {name} is on.", wake=left)
+        return Step(f"It waits until host {name} is on.", wake=_later(left))
     if not remediation.kept:
-        return Step(f"Host {name} was rebooted; it waits until the health check ends the remediation.", wake=left)
+        why = f"Host {name} was rebooted; it waits until the health check ends the remediation."
+        return Step(why, wake=_later(left))
+    return _in_service(facts, f"Host {name} was rebooted; its node is in service.", "Rebooted", _later(left))
+
+
+def _in_service(facts: RemediationFacts, why: str, event: str = "", wake: float | None = None) -> Step:
+    """The host is on: the node loses our taint, and the remediation may go at any time."""
     if facts.node is None:
-        return Step(f"Host {name} is on; its node is looked at.", look=True)
+        return Step("Its host is on; its node is looked at.", look=True)
     if facts.node.why:
-        return Step(f"Its node is not known: {facts.node.why}", wake=min(LOOK_SECONDS, left))
-    why = f"Host {name} was rebooted; its node is in service."
-    return Step(why, (_finalized(remediation, False, why),), taint=_untaint(facts.node), event="Rebooted", wake=left)
+        return Step(f"Its node is not known: {facts.node.why}", wake=LOOK_SECONDS)
+    writes = (_finalized(facts.remediation, False, why),)
+    return Step(why, writes, taint=_untaint(facts), event=event, wake=wake)
 
 
-def _untaint(node: NodeOut | None) -> bool | None:
-    return False if node is not None and node.node is not None and out_of_service(node.node) else None
+def _well(facts: RemediationFacts, host: Host) -> Step | None:
+    """The time of one attempt is over, but its node is Ready, or not known: nothing more is done. None: it is neither.
+
+    While a Cluster is paused nobody ends a remediation that has helped long ago.
+    """
+    node, remediation = facts.node, facts.remediation
+    if node is None:
+        return Step(f"The time of this attempt is over; the node of host {host.metadata.name} is looked at.", look=True)
+    if node.why and node.silent < NODE_PATIENCE_SECONDS:
+        return Step(f"Its node is not known: {node.why}", wake=LOOK_SECONDS)
+    if node.node is None or not _ready(node.node):
+        return None
+    why = f"Node {node.node.metadata.name} is Ready; it waits until the health check ends the remediation."
+    if remediation.status.phase == WAITING and remediation.kept and host.status.powered_on:
+        return _in_service(facts, why, "Rebooted", LOOK_SECONDS)
+    return Step(why, wake=LOOK_SECONDS)
+
+
+def _ready(node: Node) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+
+
+def _untaint(facts: RemediationFacts) -> bool | None:
+    """Whether there is a taint of ours to be taken off; one that somebody else has put there stays."""
+    node = facts.node.node if facts.node is not None else None
+    return False if node is not None and ours(node, facts.remediation) else None
+
+
+def ours(node: Node, remediation: Remediation) -> bool:
+    return node.metadata.annotations.get(names.TAINTED_BY) == remediation.metadata.uid
+
+
+def taint_patch(node: Node, remediation: Remediation, on: bool) -> dict[str, Any]:
+    """The taint and the mark that it is ours, in one write."""
+    patch = out_of_service_patch(node, on)
+    patch["metadata"]["annotations"] = {names.TAINTED_BY: remediation.metadata.uid if on else None}
+    return patch
 
 
 def _again(facts: RemediationFacts, host: Host, now: Instant) -> Step:
@@ -196,14 +262,28 @@ def _end(facts: RemediationFacts) -> Step:
     if not remediation.kept:
         return Step("It goes.")
     why = "The remediation is over."
-    writes = [_on_host(host, {remediation.power_off: None}, why) for host in facts.held]
+    writes = list(_let_on(facts, why))
     if not facts.leaving:  # the node of a machine that goes is taken away with it
         if facts.node is None:
             return Step("It is over; its node is looked at.", look=True)
         if facts.node.why:
             return Step(f"Its node is not known: {facts.node.why}", tuple(writes), wake=LOOK_SECONDS)
     writes.append(_finalized(remediation, False, why))
-    return Step(why, tuple(writes), taint=None if facts.leaving else _untaint(facts.node))
+    return Step(why, tuple(writes), taint=None if facts.leaving else _untaint(facts))
+
+
+def _tidied(facts: RemediationFacts, why: str) -> Step:
+    """Nothing more is tried: its host is not kept off, and once that is on its node loses our taint."""
+    if writes := _let_on(facts, why):
+        return Step(why, writes)
+    if not facts.remediation.kept or facts.leaving or facts.host is None or not facts.host.status.powered_on:
+        return Step(why)
+    return _in_service(facts, why)
+
+
+def _let_on(facts: RemediationFacts, why: str) -> tuple[Write, ...]:
+    """No host is kept off by this remediation any more."""
+    return tuple(_on_host(one, {facts.remediation.power_off: None}, why) for one in facts.held)
 
 
 # -- small change
@@ -213,6 +293,11 @@ def _left(remediation: Remediation, now: Instant) -> float:
     """Seconds until this attempt is over."""
     since = parse(remediation.status.last_remediated)
     return (since if since is not None else now) + remediation.spec.strategy.timeout_seconds - now
+
+
+def _later(left: float) -> float:
+    """When to look again; an attempt whose time is over is no reason to look without a pause."""
+    return max(left, LOOK_SECONDS)
 
 
 def _status(remediation: Remediation, why: str, **status: Any) -> Write:

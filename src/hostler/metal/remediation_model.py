@@ -71,6 +71,7 @@ class NodeOut:
     node: Node | None = None
     left: tuple[str, ...] = ()  # pods and volumes that have not let go of it; looked for only while it is tainted
     why: str = ""
+    silent: float = 0.0  # with `why`: for so many seconds its cluster has not answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class RemediationFacts:
     host: Host | None = None  # the one whose consumer the machine is
     held: tuple[Host, ...] = ()  # every host that carries this remediation's power-off annotation
     node: NodeOut | None = None
+    fresh: bool = True  # what the host says of its power is newer than our request, and not a passing word
 
     @property
     def leaving(self) -> bool:

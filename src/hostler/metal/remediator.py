@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import Counter
 
 from hostler.host.maintenance import OUT_OF_SERVICE
-from hostler.host.taints import out_of_service, out_of_service_patch
+from hostler.host.taints import out_of_service
 from hostler.instant import Instant
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters, Unavailable
@@ -21,9 +21,10 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object, VolumeAttachment, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches, owner_key
+from hostler.metal.caches import Caches, held_by, owner_key
 from hostler.metal.model import Host, Write, cluster_of
-from hostler.metal.remediation import decide_remediation
+from hostler.metal.power import Power
+from hostler.metal.remediation import LOOK_SECONDS, decide_remediation, taint_patch
 from hostler.metal.remediation_model import BoundPod, NodeOut, Remediation, RemediationFacts, Step
 from hostler.metal.writes import send
 
@@ -44,10 +45,16 @@ class Remediator:
         recorder: Recorder,
         *,
         metrics: Metrics,
+        shaky: Callable[[str], bool],
         clock: Callable[[], Instant] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`shaky`: whether a host (by its key) had an error a moment ago. `ticks` is for spans, `clock` for dates."""
         self.caches, self._clusters, self._clock = caches, clusters, clock
         self._writer_for, self._writer, self._recorder = writer_for, writer, recorder
+        self.power, self._shaky, self._ticks = Power(ticks), shaky, ticks
+        self._silent: dict[str, float] = {}  # remediation -> since when its cluster has not answered
+        self._told: dict[str, tuple[str, str]] = {}  # remediation -> its last event
         text = "Steps of remediations, by the reason of their event."
         self._steps = Counter("hostler_metal_remediation_steps", text, ("step",), registry=metrics.registry)
 
@@ -64,23 +71,35 @@ class Remediator:
             consumer = host.spec.consumer_ref
             host = host if consumer is not None and consumer.is_machine(machine) else None
         held = tuple(caches.hosts.store.by("held", remediation.power_off))
-        return RemediationFacts(remediation, owner, machine, cluster, host, held)
+        fresh = self.power.fresh(remediation.power_off) and (host is None or not self._shaky(key_of(host.metadata)))
+        return RemediationFacts(remediation, owner, machine, cluster, host, held, fresh=fresh)
 
     async def reconcile(self, key: str) -> float | None:
         if self.caches.unread():
             return NOT_READY_SECONDS
         remediation = self.caches.remediations.store.get(key)
         if remediation is None:
+            self._silent.pop(key, None)
+            self._told.pop(key, None)
             return None
         facts = self.facts(remediation)
         step = decide_remediation(facts, self._clock())
         if step.look:
-            facts = replace(facts, node=await self._look(facts))
+            facts = replace(facts, node=self._patiently(key, await self._look(facts)))
             step = decide_remediation(facts, self._clock())
         await self._act(facts, step)
+        if self._writer.dry_run and step.wake is not None:
+            return max(step.wake, LOOK_SECONDS)  # nothing comes of what it says, so there is no hurry
         return step.wake
 
     # -- the node
+
+    def _patiently(self, key: str, node: NodeOut) -> NodeOut:
+        """With the time for which its cluster has not answered, as far as we have asked."""
+        if not node.why:
+            self._silent.pop(key, None)
+            return node
+        return replace(node, silent=self._ticks() - self._silent.setdefault(key, self._ticks()))
 
     async def _look(self, facts: RemediationFacts) -> NodeOut:
         name = facts.owner.status.node_ref.name if facts.owner is not None else ""
@@ -107,7 +126,7 @@ class Remediator:
             if isinstance(client, Unavailable):
                 raise Unreachable(client.why)
             await self._writer_for(client).patch(
-                NODE, node.metadata.name, out_of_service_patch(node, on), type=Object, why=why
+                NODE, node.metadata.name, taint_patch(node, facts.remediation, on), type=Object, why=why
             )
 
     # -- writing
@@ -120,12 +139,14 @@ class Remediator:
                 await self._write(write)
             except NotFound:
                 continue  # a host, a machine or the remediation itself that is gone needs nothing any more
-        if step.event:
+        key, news = key_of(facts.remediation.metadata), (step.event, step.why)
+        if step.event and self._told.get(key) != news:
+            self._told[key] = news
             self._recorder.event(
                 names.METAL3_REMEDIATION, facts.remediation.metadata, "Warning" if step.warning else "Normal",
                 step.event, "Remediate", step.why,
             )  # fmt: skip
-            if step.writes or step.taint is not None:
+            if not self._writer.dry_run and (step.writes or step.taint is not None):
                 self._steps.labels(step.event).inc()
 
     async def _write(self, write: Write) -> None:
@@ -138,10 +159,7 @@ class Remediator:
     def of_host(self, host: Host) -> list[str]:
         """The remediations that a change of this host may concern."""
         found = {
-            key_of(one.metadata)
-            for name in host.metadata.annotations
-            if name.startswith(names.REMEDIATION_POWER_OFF)
-            for one in self.caches.remediations.store.by("power", name)
+            key_of(one.metadata) for name in held_by(host) for one in self.caches.remediations.store.by("power", name)
         }
         if len(self.caches.remediations.store):
             consumer = host.spec.consumer_ref

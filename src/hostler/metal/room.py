@@ -58,13 +58,15 @@ class MetalRoom:
         policy = Policy(Selection(settings[say.METAL_SELECTION]), settings[say.METAL_STRICT_FAILURE_DOMAINS])
         self.claims = Claims(caches, client, writer, policy, self._wake_waiting, later=_later)
         self._data = DataCaches.make(client, metrics)
-        self._desk = DataDesk(caches, self._data, writer, by_host_name=settings[say.PREALLOCATION])
+        self._desk = DataDesk(caches, self._data, client, writer, by_host_name=settings[say.PREALLOCATION])
         self.keeper = MachineKeeper(
             caches, self.claims, Nodes(self._clusters, writer_for), client, writer, recorder, metrics=metrics,
             data=self._desk, fast_track=settings[say.METAL_FAST_TRACK],
         )  # fmt: skip
         self._reserved = ReservedHostKeeper(caches, writer, recorder)
-        self.remediator = Remediator(caches, self._clusters, writer_for, writer, recorder, metrics=metrics)
+        self.remediator = Remediator(
+            caches, self._clusters, writer_for, writer, recorder, metrics=metrics, shaky=self.claims.shaky
+        )
 
         def controller(name: str, reconcile: Reconcile, workers: int = 1) -> Controller:
             return Controller(f"metal {name}", as_leader(reconcile), metrics=metrics, workers=workers)
@@ -99,6 +101,9 @@ class MetalRoom:
 
     def register(self, registry: Registry, gate: Gate) -> None:
         MetalExplainers(self.keeper, self.remediator, gate, time.time).register(registry)
+
+    def led(self, held: bool) -> None:
+        self.keeper.led(held)
 
     def wake_all(self) -> None:
         """Everything again; machines that only wait for a host last."""
@@ -149,6 +154,7 @@ class MetalRoom:
 
     def _host_changed(self, key: str, before: Host | None, after: Host | None) -> None:
         self.claims.host_changed(key, before, after)
+        self.remediator.power.host_changed(before, after)
         for host in (before, after):
             if host is not None and (machine := consumer_key(host)):
                 self._machines.queue.add(machine)

@@ -14,6 +14,8 @@ from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.fleet import Fleet, MetalCluster, MetalHost, MetalMachine
 from hostler.sandbox.load import create, load_fleet
+from hostler.sandbox.parts import OFF_LABEL
+from hostler.sandbox.power import POWER
 from tests.real.conftest import Eventually
 from tests.real.metal_world import World, available, history, metal_operator
 from tests.real.operating import Running, hostler
@@ -76,6 +78,14 @@ def over_time(world: World, machine: str) -> None:
     world.api.patch(f"{world.metal('metal3remediations', machine)}/status", status)
 
 
+def falls_ill(world: World, eventually: Eventually, node: str) -> None:
+    """Its kubelet is gone, and Kubernetes has noticed."""
+    path = f"/api/v1/nodes/{node}"
+    world.api.patch(path, {"metadata": {"annotations": {POWER: "off"}}})
+    eventually(lambda: world.api.get(path)["metadata"]["labels"].get(OFF_LABEL) == "off", 60, "nobody keeps it Ready")
+    world.api.patch(f"{path}/status", {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})
+
+
 def test_an_unhealthy_node_is_rebooted_again_and_then_given_up(
     world: World, eventually: Eventually, make_node: MakeNode, sandbox: Sandbox, running: Running
 ) -> None:
@@ -95,8 +105,12 @@ def test_an_unhealthy_node_is_rebooted_again_and_then_given_up(
     target = f"metal3remediation/{world.namespace}/m1"
     said = hostler(sandbox.kubeconfig, "explain", target, "--operator", running.url)
     assert "waits until the health check ends the remediation" in said.stdout, said.stdout + said.stderr
-    # It does not help, and the retry does not either.
+    # Everything was paused for longer than that takes: a node that is Ready is not rebooted once more.
     over_time(world, "m1")
+    time.sleep(1.5)
+    assert (world.phase("m1"), held_off(world, "h1")) == ("Waiting", False)
+    # It does not help after all, and the retry does not either.
+    falls_ill(world, eventually, node)
     eventually(lambda: world.remediation("m1")["status"].get("retryCount") == 1, 60, "once more")
     eventually(lambda: world.phase("m1") == "Waiting" and not held_off(world, "h1"), 60, "rebooted again")
     over_time(world, "m1")
@@ -132,13 +146,18 @@ def test_a_remediation_that_ends_in_the_middle_leaves_nothing_behind(
     assert OUT_OF_SERVICE not in taints(world, node)
     assert not held_off(world, "h1")
     eventually(lambda: world.host("h1")["status"]["poweredOn"], 60, "on again")
-    world.api.patch(world.core("pods", "stuck"), {"metadata": {"finalizers": None}})
-    # A host that somebody switched off is none of our business.
-    world.api.patch(world.hosts_path("h1"), {"spec": {"online": False}})
-    eventually(lambda: not world.host("h1")["spec"]["online"], 60, "switched off")
+    # A host that somebody switches off is none of our business, and in the middle of it neither.
     world.make_remediation("m1")
+    eventually(lambda: OUT_OF_SERVICE in taints(world, node), 60, "off, and out of service")
+    world.api.patch(world.hosts_path("h1"), {"spec": {"online": False}})
     eventually(lambda: world.phase("m1") == "Failed", 60, "not rebooted")
-    assert not held_off(world, "h1")
+    eventually(lambda: not held_off(world, "h1"), 60, "not kept off by us")
+    assert OUT_OF_SERVICE in taints(world, node), "its host is off"
+    world.api.patch(world.hosts_path("h1"), {"spec": {"online": True}})
+    eventually(lambda: OUT_OF_SERVICE not in taints(world, node), 60, "on, and in service")
+    assert world.host("h1")["status"]["poweredOn"]
+    eventually(lambda: not world.remediation("m1")["metadata"].get("finalizers"), 60, "nothing is left to take back")
+    world.api.patch(world.core("pods", "stuck"), {"metadata": {"finalizers": None}})
 
 
 def test_nodes_are_found_in_other_ways_too_and_get_the_labels_of_their_hosts(
@@ -223,6 +242,7 @@ def test_addresses_of_other_pools_come_by_cluster_apis_own_claims(world: World, 
     """Nobody here serves such pools, so the test does: it makes the address and names it in the claim."""
     source = {"key": "ip", "name": POOL["name"], "kind": POOL["kind"], "apiGroup": POOL["apiGroup"]}
     world.make_data_template("dt", {"metaData": {"ipAddressesFromPool": [source]}})
+    create(world.box, [world._secret("m1-metadata", {"metaData": "somebody's own"})])
     world.make_hosts("h1")
     available(world, eventually, "h1")
     world.make_machines("m1", spec={"dataTemplate": {"name": "dt"}})
@@ -235,6 +255,10 @@ def test_addresses_of_other_pools_come_by_cluster_apis_own_claims(world: World, 
     spec = {"address": "10.7.0.5", "prefix": 24, "gateway": "10.7.0.1", "poolRef": POOL, "claimRef": {"name": name}}
     create(world.box, [world._object("ipam.cluster.x-k8s.io/v1beta2", "IPAddress", name, spec)])
     world.api.patch(f"{claims}/{name}/status", {"status": {"addressRef": {"name": name}}})
+    said = "is in the way and not ours (its type is Opaque)"
+    eventually(lambda: said in world.condition("m1", "Metal3DataReady").get("message", ""), 60, "a Secret of its name")
+    assert world.secret_text("m1-metadata", "metaData") == "somebody's own"
+    world.api.delete(world.core("secrets", "m1-metadata"))
     eventually(lambda: "ip: 10.7.0.5" in world.secret_text("m1-metadata", "metaData"), 60, "rendered")
     world.api.delete(world.metal("metal3machines", "m1"))
     eventually(lambda: not world.machine("m1"), 60, "gone")

@@ -1,0 +1,176 @@
+"""What the keepers of metal remember between two looks: a host's power, what was told, who leads; whose a Secret is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from hostler.instant import iso
+from hostler.kube.budget import WriteBudget
+from hostler.kube.client import Client
+from hostler.kube.clusters import Clusters
+from hostler.kube.events import Recorder
+from hostler.kube.metrics import Metrics
+from hostler.kube.writer import Writer
+from hostler.metal import names
+from hostler.metal.claims import DEBOUNCE_SECONDS
+from hostler.metal.controller import MachineKeeper
+from hostler.metal.data import DataDesk, whose
+from hostler.metal.data_model import RenderedSecret
+from hostler.metal.model import Host
+from hostler.metal.nodes import Nodes
+from hostler.metal.remediation import LOOK_SECONDS
+from hostler.metal.remediation_model import RUNNING, Remediation
+from hostler.metal.remediator import Remediator
+from tests.unit.test_kube_events import Here
+from tests.unit.test_metal_claims import Room
+from tests.unit.test_metal_remediation import CONSUMER, NOW, OFF
+
+FAILING = {"operationalStatus": "error", "errorType": "power management error", "errorCount": 1}
+FINE = {"operationalStatus": "OK", "errorType": "", "errorCount": 1}
+
+
+class Ward(Room):
+    """One machine on one host, its remediation under way, and a remediator that only says what it would do."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        for watch in self.caches.all():
+            watch.store.synced = True
+        metrics = Metrics()
+        self.writer = writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(100), dry_run=True)
+        self.recorder = Recorder(writer, "me", metrics)
+        self.remediator = Remediator(
+            self.caches, Clusters(client), lambda _: writer, writer, self.recorder, metrics=metrics,
+            shaky=self.claims.shaky, clock=lambda: NOW + self.now, ticks=lambda: self.now,
+        )  # fmt: skip
+        self.caches.hosts.store.listen(lambda _, before, after: self.remediator.power.host_changed(before, after))
+        self.caches.remediations.store.put(self.remediation(self.now))
+        self.machine("m")
+
+    def remediation(self, began: float) -> Remediation:
+        self.version += 1
+        meta = {
+            "name": "r", "namespace": "n", "uid": "u1", "resourceVersion": str(self.version),
+            "ownerReferences": [{"kind": "Machine", "name": "m"}], "finalizers": [names.REMEDIATION_FINALIZER],
+        }  # fmt: skip
+        status = {"phase": RUNNING, "lastRemediated": iso(NOW + began)}
+        strategy = {"strategy": {"type": "Reboot", "retryLimit": 1, "timeoutSeconds": 600}}
+        return msgspec.convert({"metadata": meta, "spec": strategy, "status": status}, Remediation)
+
+    def host(self, *, on: bool, asked: bool = True, **status: Any) -> None:
+        known = {"operationalStatus": "OK", "poweredOn": on, "provisioning": {"state": "provisioned"}, **status}
+        meta = {"name": "h", "namespace": "n", "annotations": {OFF: "{}"} if asked else {}}
+        spec = {"online": True, "consumerRef": CONSUMER}
+        self.put(msgspec.convert({"metadata": meta, "spec": spec, "status": known}, Host))
+
+    @property
+    def fresh(self) -> bool:
+        found = self.caches.remediations.store.get("n/r")
+        assert found is not None
+        return self.remediator.facts(found).fresh
+
+    @property
+    def told(self) -> int:
+        return sum(series.count for series in self.recorder._known.values())
+
+
+@asynccontextmanager
+async def ward() -> AsyncIterator[Ward]:
+    async with Client(Here("http://127.0.0.1:9"), timeout=5) as client:  # nobody is there, and nobody is asked
+        yield Ward(client)
+
+
+def test_a_host_is_believed_to_be_off_when_it_was_seen_going_off_or_stays_so() -> None:
+    async def run() -> None:
+        async with ward() as room:
+            room.host(on=True, asked=False)
+            room.host(on=True)
+            assert not room.fresh
+            room.host(on=False)
+            assert room.fresh, "it was asked, and went off"
+            room.host(on=False, asked=False)
+            room.host(on=False)
+            assert not room.fresh, "it said so before it was asked"
+            room.pass_time(DEBOUNCE_SECONDS / 2)
+            room.host(on=False)
+            assert not room.fresh, "a change of something else says nothing of its power"
+            room.pass_time(DEBOUNCE_SECONDS)
+            assert room.fresh
+
+    asyncio.run(run())
+
+
+def test_a_host_between_two_errors_is_not_believed_to_be_off() -> None:
+    async def run() -> None:
+        async with ward() as room:
+            room.host(on=True)
+            room.pass_time(100)
+            room.host(on=True, **FAILING)
+            room.host(on=False, **FINE)
+            assert not room.fresh, "a failing host looks fine for a moment at each retry"
+            room.pass_time(DEBOUNCE_SECONDS + 1)
+            assert room.fresh
+
+    asyncio.run(run())
+
+
+def test_a_dry_run_says_it_once_and_rests_between_its_looks() -> None:
+    async def run() -> None:
+        async with ward() as room:
+            room.host(on=True, asked=False)
+            for _ in range(3):
+                wake = await room.remediator.reconcile("n/r")
+                assert (wake or 0) >= LOOK_SECONDS
+            assert room.told == 1
+            room.pass_time(10_000)
+            for _ in range(3):
+                wake = await room.remediator.reconcile("n/r")
+                assert wake is None or wake >= LOOK_SECONDS
+
+    asyncio.run(run())
+
+
+def test_the_second_of_two_replicas_has_no_machines_that_wait() -> None:
+    async def run() -> None:
+        async with ward() as room:
+            metrics, client = Metrics(), cast(Client, None)
+            keeper = MachineKeeper(
+                room.caches, room.claims, cast(Nodes, None), client, room.writer, room.recorder,
+                metrics=metrics, data=cast(DataDesk, None),
+            )  # fmt: skip
+
+            def waiting() -> float | None:
+                return metrics.registry.get_sample_value("hostler_metal_waiting")
+
+            room.claims.waiting.add("n/m2")
+            keeper.led(True)
+            assert waiting() == 1
+            keeper.led(False)
+            assert waiting() == 0
+            await keeper.reconcile("n/m")  # a look that was under way when the lease went
+            assert waiting() == 0
+            keeper.led(True)
+            assert waiting() == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("type", "owners", "says"),
+    [
+        (names.SECRET_TYPE, [], ""),
+        (names.SECRET_TYPE, [{"kind": "Metal3Data", "name": "another-0"}], ""),
+        ("Opaque", [], "its type is Opaque"),
+        ("Opaque", [{"kind": "Metal3Data", "name": "t-0"}], "its type is Opaque"),
+        (names.SECRET_TYPE, [{"kind": "Deployment", "name": "web"}], "it belongs to Deployment web"),
+    ],
+)
+def test_only_a_secret_that_we_have_made_is_written_anew(type: str, owners: list[dict[str, str]], says: str) -> None:
+    secret = {"metadata": {"name": "m-metadata", "ownerReferences": owners}, "type": type}
+    assert whose(msgspec.convert(secret, RenderedSecret)) == says
