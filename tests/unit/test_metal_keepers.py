@@ -31,8 +31,8 @@ from tests.unit.test_kube_events import Here
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_remediation import CONSUMER, NOW, OFF
 
-FAILING = {"operationalStatus": "error", "errorType": "power management error", "errorCount": 1}
-FINE = {"operationalStatus": "OK", "errorType": "", "errorCount": 1}
+FAILING: dict[str, Any] = {"operationalStatus": "error", "errorType": "power management error", "errorCount": 1}
+FINE: dict[str, Any] = {"operationalStatus": "OK", "errorType": "", "errorCount": 1}
 
 
 class Ward(Room):
@@ -69,13 +69,11 @@ class Ward(Room):
         spec = {"online": True, "consumerRef": CONSUMER}
         self.put(msgspec.convert({"metadata": meta, "spec": spec, "status": known}, Host))
 
-    @property
     def fresh(self) -> bool:
         found = self.caches.remediations.store.get("n/r")
         assert found is not None
         return self.remediator.facts(found).fresh
 
-    @property
     def told(self) -> int:
         return sum(series.count for series in self.recorder._known.values())
 
@@ -91,17 +89,17 @@ def test_a_host_is_believed_to_be_off_when_it_was_seen_going_off_or_stays_so() -
         async with ward() as room:
             room.host(on=True, asked=False)
             room.host(on=True)
-            assert not room.fresh
+            assert not room.fresh()
             room.host(on=False)
-            assert room.fresh, "it was asked, and went off"
+            assert room.fresh(), "it was asked, and went off"
             room.host(on=False, asked=False)
             room.host(on=False)
-            assert not room.fresh, "it said so before it was asked"
+            assert not room.fresh(), "it said so before it was asked"
             room.pass_time(DEBOUNCE_SECONDS / 2)
             room.host(on=False)
-            assert not room.fresh, "a change of something else says nothing of its power"
+            assert not room.fresh(), "a change of something else says nothing of its power"
             room.pass_time(DEBOUNCE_SECONDS)
-            assert room.fresh
+            assert room.fresh()
 
     asyncio.run(run())
 
@@ -113,9 +111,9 @@ def test_a_host_between_two_errors_is_not_believed_to_be_off() -> None:
             room.pass_time(100)
             room.host(on=True, **FAILING)
             room.host(on=False, **FINE)
-            assert not room.fresh, "a failing host looks fine for a moment at each retry"
+            assert not room.fresh(), "a failing host looks fine for a moment at each retry"
             room.pass_time(DEBOUNCE_SECONDS + 1)
-            assert room.fresh
+            assert room.fresh()
 
     asyncio.run(run())
 
@@ -127,7 +125,10 @@ def test_a_dry_run_says_it_once_and_rests_between_its_looks() -> None:
             for _ in range(3):
                 wake = await room.remediator.reconcile("n/r")
                 assert (wake or 0) >= LOOK_SECONDS
-            assert room.told == 1
+            assert room.told() == 1
+            room.remediator.forget("n/r")
+            await room.remediator.reconcile("n/r")
+            assert room.told() == 2, "of another remediation of its name"
             room.pass_time(10_000)
             for _ in range(3):
                 wake = await room.remediator.reconcile("n/r")

@@ -412,7 +412,8 @@ def test_a_host_switched_off_in_the_middle_is_not_kept_off_nor_its_node_out_of_s
     rack.step()
     assert rack.phase == (GIVEN_UP if phase == GIVEN_UP else FAILED)
     assert OFF not in rack.host["metadata"]["annotations"]
-    assert rack.tainted, "it is off"
+    out = rack.tainted
+    assert out, "it is off"
     rack.host["spec"]["online"] = True
     assert rack.step().writes == ()
     rack.host["status"]["poweredOn"] = True

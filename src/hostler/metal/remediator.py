@@ -79,8 +79,6 @@ class Remediator:
             return NOT_READY_SECONDS
         remediation = self.caches.remediations.store.get(key)
         if remediation is None:
-            self._silent.pop(key, None)
-            self._told.pop(key, None)
             return None
         facts = self.facts(remediation)
         step = decide_remediation(facts, self._clock())
@@ -91,6 +89,11 @@ class Remediator:
         if self._writer.dry_run and step.wake is not None:
             return max(step.wake, LOOK_SECONDS)  # nothing comes of what it says, so there is no hurry
         return step.wake
+
+    def forget(self, key: str) -> None:
+        """The remediation is gone; the next may have its name."""
+        self._silent.pop(key, None)
+        self._told.pop(key, None)
 
     # -- the node
 

@@ -245,6 +245,8 @@ class MetalRoom:
     def _remediation_changed(self, key: str, _: Remediation | None, after: Remediation | None) -> None:
         if after is not None:
             self._remediations.queue.add(key)
+        else:
+            self.remediator.forget(key)
 
     def _template_changed(
         self, key: str, before: Metal3MachineTemplate | None, after: Metal3MachineTemplate | None
