@@ -10,15 +10,13 @@ import asyncio
 import signal
 import time
 from collections.abc import Coroutine, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from hostler import __version__
-from hostler.drain.model import Policy
 from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
-from hostler.errors import Complaint, Exit
+from hostler.errors import Exit
 from hostler.fleet.capabilities import choose
 from hostler.fleet.controller import FleetController
 from hostler.fleet.guard import Guard
@@ -35,17 +33,25 @@ from hostler.kube import collector, kinds
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.config import load
-from hostler.kube.contact import check
+from hostler.kube.contact import check, holds_lease
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.election import Timing
-from hostler.kube.errors import ApiError, NotFound, Unreachable
 from hostler.kube.events import Recorder
 from hostler.kube.http import Server
 from hostler.kube.lease import Alone, Leadership, new_identity
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Node, Object, Pod, PodDisruptionBudget, VolumeAttachment, Workload
+from hostler.kube.records import Node, Pod, PodDisruptionBudget, VolumeAttachment, Workload
 from hostler.kube.watch import Watch
-from hostler.rooms import MAKERS, House, Writers, make_maintenance, make_metal, make_reclaim, make_vcenters
+from hostler.rooms import (
+    MAKERS,
+    House,
+    Writers,
+    drain_policy,
+    make_maintenance,
+    make_metal,
+    make_reclaim,
+    make_vcenters,
+)
 from hostler.settings import foundation as say
 from hostler.settings.model import Settings
 
@@ -128,7 +134,8 @@ class Operator:
 
     async def _start(self) -> None:
         version = await check(self._client)
-        await self._namespace_exists()
+        if self._settings[say.LEADER_ELECTION] and not self._dry_run:
+            await holds_lease(self._client, self._settings[say.NAMESPACE])
         self._wire()
         await self._server.start()
         self._leader = self._candidate()
@@ -155,22 +162,6 @@ class Operator:
             self._begin(self._metal.run(), "metal")
         if self._reclaim is not None:
             self._begin(self._reclaim.run(), "hub")
-
-    async def _namespace_exists(self) -> None:
-        if self._dry_run or not self._settings[say.LEADER_ELECTION]:
-            return
-        name = self._settings[say.NAMESPACE]
-        try:
-            await self._client.get(kinds.NAMESPACE, name, type=Object)
-        except NotFound:
-            raise Complaint(
-                f"There is no namespace {name}, which is to hold the operator's lease.",
-                hint=f"`kubectl create namespace {name}`, or name another with --namespace.",
-                code=Exit.SETTING,
-            ) from None
-        except (ApiError, Unreachable) as error:
-            # It may be that we may not read namespaces; the lease itself will say so if it cannot be had.
-            log.debug("the namespace could not be looked at", namespace=name, error=str(error))
 
     def _wire(self) -> None:
         settings = self._settings
@@ -199,7 +190,7 @@ class Operator:
         ]
         house = House(
             self._client, settings, writers, self._recorder, self._metrics, fleet=self._fleet, nodes=self._nodes,
-            sources=self._sources, drain=self._policy(), ceiling=self._status.room, vcenters=self._all_vcenters,
+            sources=self._sources, drain=drain_policy(settings), ceiling=self._status.room, vcenters=self._all_vcenters,
             as_leader=self._as_leader, acting=lambda: self._leader.acting(), changed=self._status_changed,
         )  # fmt: skip
         self._furnish(house)
@@ -258,7 +249,7 @@ class Operator:
         registry = Registry()
         NodeExplainers(
             self._nodes, self._sources, self._status.room, self._guard.gate_for("holds"),
-            self._settings[say.UNINITIALISED_GRACE_SECONDS], self._policy(), time.time,
+            self._settings[say.UNINITIALISED_GRACE_SECONDS], drain_policy(self._settings), time.time,
         ).register(registry)  # fmt: skip
         for name, room in self._rooms.items():
             room.register(registry, self._guard.gate_for(name))
@@ -274,14 +265,7 @@ class Operator:
         else:
             reads.off(self._server, "/v1/maintenance", "maintenance")
         for number, watch in enumerate(self._watches(), 1):  # two rooms may watch one kind, each for its own fields
-            self._server.ready_if(f"{watch.kind.resource} ({number})", partial(_not_in_step, watch))
-
-    def _policy(self) -> Policy:
-        return Policy(
-            timeout=self._settings[say.DRAIN_TIMEOUT_SECONDS],
-            evict_empty_dir=not self._settings[say.DRAIN_REFUSE_EMPTY_DIR],
-            evict_unmanaged=not self._settings[say.DRAIN_REFUSE_UNMANAGED],
-        )
+            self._server.ready_if(f"{watch.kind.resource} ({number})", watch.not_in_step)
 
     # -- what wakes what
 
@@ -366,7 +350,7 @@ class Operator:
             yield from self._metal.watches()
 
     def _unready(self) -> list[str]:
-        return [why for watch in self._watches() if (why := _not_in_step(watch)) is not None]
+        return [why for watch in self._watches() if (why := watch.not_in_step()) is not None]
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
@@ -408,12 +392,3 @@ class Operator:
         await self._client.close()
         if self._tasks:
             log.info("stopped")
-
-
-def _not_in_step(watch: Watch[Any]) -> str | None:
-    """Why this cache is not to be relied upon; None: it is. A kind that is not installed is known to be so."""
-    if watch.absent:
-        return None
-    if watch.problem:
-        return watch.problem
-    return None if watch.store.synced else f"{watch.kind.resource} are still being read"

@@ -25,6 +25,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
+from hostler.settings.foundation import DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED, DRAIN_TIMEOUT_SECONDS
 from hostler.settings.maintenance import POLL_INTERVAL_SECONDS
 from hostler.settings.metal import METAL_WRITES_PER_SECOND
 from hostler.settings.model import Settings
@@ -90,6 +91,14 @@ class House:
     as_leader: Callable[[Reconcile], Reconcile]
     acting: Callable[[], AbstractContextManager[None]]
     changed: Callable[[], None]  # the conditions of a room changed
+
+
+def drain_policy(settings: Settings) -> Policy:
+    return Policy(
+        timeout=settings[DRAIN_TIMEOUT_SECONDS],
+        evict_empty_dir=not settings[DRAIN_REFUSE_EMPTY_DIR],
+        evict_unmanaged=not settings[DRAIN_REFUSE_UNMANAGED],
+    )
 
 
 def make_maintenance(house: House) -> MaintenanceRoom:

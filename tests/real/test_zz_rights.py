@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.rights import rights_for
 from hostler.fleet.roles import Account
@@ -56,6 +58,4 @@ def test_every_write_of_every_operator_is_in_the_table(sandbox: Sandbox) -> None
     assert missing == set(), "the chart's operator would be refused this"
     if seen == 0:
         # Only where this file runs alone on a new sandbox.
-        import pytest
-
         pytest.skip("no operator has run on this sandbox yet")

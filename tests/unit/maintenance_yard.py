@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
 from hostler.host.ceiling import DEFAULT, room
 from hostler.kube import kinds
-from hostler.kube.client import Client, Credentials
+from hostler.kube.client import Client
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import (
     Metadata,
@@ -34,23 +34,11 @@ from hostler.vsphere.metrics import Metrics as VCenterMetrics
 from hostler.vsphere.records import ENTER_MAINTENANCE, Host, Task, Vm
 from hostler.vsphere.session import Link, Standing
 from hostler.vsphere.vcenter import VCenter
+from tests.unit.nowhere import Nowhere
 
 NOW = 1_700_000_000.0
 LABEL = "gpu"
 UUIDS = [f"4206e4b5-0d3a-1d0f-86a1-2c1b6d9a000{n}" for n in range(9)]
-
-
-class Nowhere:
-    server = "http://127.0.0.1:9"
-    server_hostname = None
-    proxy = None
-    namespace = "default"
-
-    async def credentials(self) -> Credentials:
-        return Credentials({}, None)
-
-    def rejected(self) -> None:
-        pass
 
 
 class Yard:

@@ -32,7 +32,7 @@ from hostler.fleet.serve import Reads
 from hostler.fleet.wire import Config, StatusAnswer
 from hostler.host.facts import Known, Unknown
 from hostler.kube.budget import WriteBudget
-from hostler.kube.client import Client, Credentials
+from hostler.kube.client import Client
 from hostler.kube.http import Server
 from hostler.kube.kinds import FLEET, NODE
 from hostler.kube.metrics import Metrics
@@ -40,27 +40,13 @@ from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.settings.resolve import resolve
+from tests.unit.nowhere import Nowhere
 
 WORKER = Explanation(
     capability="holds",
     outcome="worker-1 is in service.",
     rules=(RuleSeen("held", "does not hold", "Nobody holds it.", decided=True, facts=(FactSeen("cordoned", False),)),),
 )
-
-
-class Nowhere:
-    """A connection for operators that never get as far as using it."""
-
-    server = "http://127.0.0.1:9"
-    server_hostname = None
-    proxy = None
-    namespace = "default"
-
-    async def credentials(self) -> Credentials:
-        return Credentials({}, None)
-
-    def rejected(self) -> None:
-        pass
 
 
 @asynccontextmanager

@@ -12,11 +12,15 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import structlog
 
 from hostler.errors import Complaint, Exit
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
-from hostler.kube.kinds import Kind
+from hostler.kube.kinds import NAMESPACE, Kind
+from hostler.kube.records import Object
+
+log = structlog.get_logger("hostler.kube")
 
 SELF_REVIEW = Kind("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False)
 ANONYMOUS = "system:anonymous"
@@ -35,6 +39,21 @@ class ServerVersion:
 
     def __str__(self) -> str:
         return self.git
+
+
+async def holds_lease(client: Client, namespace: str) -> None:
+    """The namespace that is to hold the operator's lease is there, or a Complaint."""
+    try:
+        await client.get(NAMESPACE, namespace, type=Object)
+    except NotFound:
+        raise Complaint(
+            f"There is no namespace {namespace}, which is to hold the operator's lease.",
+            hint=f"`kubectl create namespace {namespace}`, or name another with --namespace.",
+            code=Exit.SETTING,
+        ) from None
+    except (ApiError, Unreachable) as error:
+        # It may be that we may not read namespaces; the lease itself will say so if it cannot be had.
+        log.debug("the namespace could not be looked at", namespace=namespace, error=str(error))
 
 
 async def check(client: Client) -> ServerVersion:

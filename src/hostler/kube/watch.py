@@ -145,6 +145,12 @@ class Watch(Generic[R]):
         """Seconds since the API server last confirmed what is in the store; None: it never did."""
         return None if self.heard < 0 else self._clock() - self.heard
 
+    def not_in_step(self) -> str | None:
+        """Why this cache is not to be relied upon; None: it is. A kind that is not installed is known to be so."""
+        if self.absent:
+            return None
+        return self.problem or (None if self.store.synced else f"{self.kind.resource} are still being read")
+
     async def run(self) -> None:
         """Follow the kind until cancelled. Never raises for anything a server or a network can do."""
         while True:
