@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from hostler.sandbox import Sandbox
 from hostler.sandbox import http as sandbox_http
 from hostler.sandbox.power import POWER
+from tests.real.auditing import Tail
 from tests.real.vsphere_world import Simulator
 
 T = TypeVar("T")
@@ -241,17 +242,11 @@ class Trail:
 
     def __init__(self, sandbox: Sandbox, namespace: str) -> None:
         self._namespace = namespace
-        self._lines = sandbox.layout.audit_log.open("rb")
-        self._lines.seek(-1, os.SEEK_END)
-        self._half = b""
-        self._begun = self._lines.read(1) != b"\n"  # we are in the middle of a line that is being written
+        self._tail = Tail(sandbox)
         self._found: list[Object] = []
 
     def read(self) -> list[Object]:
-        *lines, self._half = (self._half + self._lines.read()).split(b"\n")
-        if lines and self._begun:
-            lines, self._begun = lines[1:], False
-        for entry in map(json.loads, lines):
+        for entry in self._tail.new():
             about = entry.get("objectRef", {})
             if entry["stage"] == "ResponseComplete" and (
                 about.get("namespace") == self._namespace or about.get("resource") == "nodes"
@@ -278,4 +273,4 @@ class Trail:
         ]
 
     def close(self) -> None:
-        self._lines.close()
+        self._tail.close()

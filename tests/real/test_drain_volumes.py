@@ -4,44 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from hostler.drain.model import Policy, State
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
+from tests.real.disks import make_disks, uses
 from tests.real.draining import accepts_pods, at_work, bare, running
-
-DRIVER = "csi.sandbox.hostler.dev"
-
-
-def disk(namespace: str, name: str) -> list[dict[str, Any]]:
-    """A PersistentVolume and the claim bound to it."""
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
-    volume = f"{namespace}-{name}"
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": volume},
-            "spec": {
-                **spec,
-                "capacity": {"storage": "1Gi"},
-                "claimRef": claim,
-                "csi": {"driver": DRIVER, "volumeHandle": volume},
-            },
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {**spec, "volumeName": volume, "resources": {"requests": {"storage": "1Gi"}}},
-        },
-    ]
-
-
-def uses(name: str) -> list[dict[str, Any]]:
-    return [{"name": "disk", "persistentVolumeClaim": {"claimName": name}}]
 
 
 def attached(sandbox: Sandbox, node: str) -> set[str]:
@@ -56,9 +24,8 @@ def test_volumes_that_go_later_and_volumes_of_pods_that_stay(
     node = make_node(labels={"pool": namespace})
     eventually(accepts_pods(sandbox, namespace), what="the namespace accepts pods")
     static = {"annotations": {"kubernetes.io/config.mirror": "h"}}
+    make_disks(sandbox, namespace, "data", "logs")
     sandbox.apply(
-        *disk(namespace, "data"),
-        *disk(namespace, "logs"),
         bare(namespace, "writer", node, volumes=uses("data")),
         bare(namespace, "static", node, static, volumes=uses("logs")),
     )

@@ -23,6 +23,7 @@ from hostler.kube.errors import ApiError, Unreachable
 from hostler.kube.kinds import NODE
 from hostler.kube.records import Object
 from hostler.sandbox import Sandbox
+from tests.real.auditing import Tail
 from tests.real.conftest import Eventually
 from tests.real.operating import Running, hostler, operator
 
@@ -75,21 +76,18 @@ class Trail:
 
     def __init__(self, sandbox: Sandbox, *operators: Running) -> None:
         self._users = {one.user for one in operators}
-        self._lines = sandbox.layout.audit_log.open()
-        self._lines.seek(0, os.SEEK_END)
-        self._half = ""
+        self._tail = Tail(sandbox)
         self._found: list[tuple[str, str, str, str]] = []
 
     def __enter__(self) -> Trail:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lines.close()
+        self._tail.close()
 
     def read(self) -> list[tuple[str, str, str, str]]:
         """(when received, by whom, resource, name), in order of arrival."""
-        *lines, self._half = (self._half + self._lines.read()).split("\n")
-        for entry in map(json.loads, lines):
+        for entry in self._tail.new():
             who, about = entry.get("impersonatedUser", {}).get("username", ""), entry.get("objectRef", {})
             if (
                 who in self._users

@@ -15,6 +15,7 @@ from hostler.sandbox import Options, Sandbox, http
 from hostler.sandbox.follow import patch
 from hostler.sandbox.parts import OFF_LABEL
 from tests.real.conftest import Eventually
+from tests.real.disks import make_disks, uses
 
 TOLERATE = [{"key": "hostler.dev/test", "operator": "Exists"}]
 
@@ -205,30 +206,9 @@ def test_the_volume_of_a_dead_node(
     way: str, sandbox: Sandbox, namespace: str, make_node: Callable[..., str], eventually: Eventually
 ) -> None:
     """It is attached while a pod uses it; on a node that is off it goes only with the pod, or with the taint."""
-    node, volume = make_node(), f"pv-{namespace}"
-    claim = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": namespace, "name": "disk"}
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
-    sandbox.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": volume},
-            "spec": {
-                **spec,
-                "capacity": {"storage": "1Gi"},
-                "claimRef": claim,
-                "csi": {"driver": "csi.sandbox.hostler.dev", "volumeHandle": volume},
-            },
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "disk", "namespace": namespace},
-            "spec": {**spec, "volumeName": volume, "resources": {"requests": {"storage": "1Gi"}}},
-        },
-    )
-    disk = {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}
-    run_pod(sandbox, namespace, "writer", node, volumes=[disk])
+    node, volume = make_node(), f"{namespace}-disk"
+    make_disks(sandbox, namespace, "disk")
+    run_pod(sandbox, namespace, "writer", node, volumes=uses("disk"))
 
     def attached() -> list[str]:
         items = sandbox.read("/apis/storage.k8s.io/v1/volumeattachments")["items"]
