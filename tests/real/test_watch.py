@@ -126,7 +126,7 @@ def test_two_hundred_cuts_at_random_bytes_lose_nothing(sandbox: Sandbox) -> None
         async with proxied(sandbox) as (direct, proxy, through):
             dice = random.Random(1)
             proxy.reset = lambda: dice.random() < 0.5
-            watches = two_kinds(through) + two_kinds(through)
+            watches = [watch for _ in range(5) for watch in two_kinds(through)]
             async with following(*watches):
                 for watch in watches:
                     await asyncio.wait_for(watch.synced.wait(), 30)
@@ -254,7 +254,7 @@ def test_memory_does_not_grow_over_many_broken_listings(sandbox: Sandbox) -> Non
                 """Fresh watches again and again until the proxy has cut this often; then the memory in use."""
                 until = proxy.cuts.total() + cuts
                 while proxy.cuts.total() < until:
-                    async with following(*two_kinds(through)):
+                    async with following(*(watch for _ in range(5) for watch in two_kinds(through))):
                         await asyncio.sleep(0.5)
                 gc.collect()
                 return resident_kib()
