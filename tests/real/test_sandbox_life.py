@@ -7,9 +7,11 @@ import os
 import signal
 import urllib.error
 import urllib.request
+from typing import Any
 
 import pytest
 
+from hostler.errors import Complaint
 from hostler.sandbox import Sandbox, http
 from tests.real.conftest import Eventually
 
@@ -75,3 +77,34 @@ def test_a_recycled_pid_is_never_taken_for_a_part(sandbox: Sandbox) -> None:
 def test_strangers_without_a_certificate_are_not_let_in(sandbox: Sandbox) -> None:
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(f"{sandbox.server}/api/v1/secrets", context=http.trust(sandbox.layout))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("node", "cp-0"),
+        ("no", "cp-0"),
+        ("serviceaccount", "default", "-n", "kube-system"),
+        ("sa", "-n", "kube-system", "default"),
+        ("priorityclasses.scheduling.k8s.io", "system-node-critical"),
+        ("namespaces,priorityclasses", "-l", "nobody=wears-it"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_read_without_kubectl_is_what_kubectl_reads(sandbox: Sandbox, asked: tuple[str, ...]) -> None:
+    def lasting(found: dict[str, Any]) -> object:
+        meta = found["metadata"]
+        return found["kind"], found["apiVersion"], meta.get("name"), meta.get("uid"), found.get("items")
+
+    assert lasting(sandbox.get(*asked)) == lasting(json.loads(sandbox.kubectl("get", *asked, "-o", "json")))
+
+
+def test_lists_and_what_is_not_there_are_read_as_by_kubectl(sandbox: Sandbox) -> None:
+    def names(found: dict[str, Any]) -> list[str]:
+        return [one["metadata"]["name"] for one in found["items"]]
+
+    for asked in (("roles", "-A"), ("nodes", "-l", "kubernetes.io/hostname=cp-0"), ("cm", "-n", "kube-system")):
+        assert names(sandbox.get(*asked)) == names(json.loads(sandbox.kubectl("get", *asked, "-o", "json")))
+    for missing in ("node/nowhere", "unicorns/one"):
+        with pytest.raises(Complaint, match=r"not found|have a resource type"):
+            sandbox.get(*missing.split("/"))

@@ -29,6 +29,7 @@ def call(
     *,
     tls: ssl.SSLContext | None = None,
     timeout: float = 10.0,
+    accept: str = "*/*",
 ) -> tuple[int, bytes]:
     """One request on a connection of its own; OSError if nobody listens."""
     connection: http.client.HTTPConnection
@@ -38,7 +39,8 @@ def call(
         connection = http.client.HTTPSConnection(HOST, port, timeout=timeout, context=tls)
     try:
         data = None if body is None else json.dumps(body).encode()
-        connection.request(method, path, data, {"Content-Type": "application/json"} if data else {})
+        headers = {"Accept": accept, **({"Content-Type": "application/json"} if data else {})}
+        connection.request(method, path, data, headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
     except http.client.HTTPException as error:
@@ -56,11 +58,18 @@ def healthy(port: int, path: str, tls: ssl.SSLContext | None = None) -> bool:
 
 
 def ask(
-    what: str, port: int, method: str, path: str, body: object = None, *, tls: ssl.SSLContext | None = None
+    what: str,
+    port: int,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    accept: str = "*/*",
 ) -> dict[str, Any]:
     """A JSON call that either answers or becomes a sentence. `what` names the other side."""
     try:
-        code, data = call(port, method, path, body, tls=tls)
+        code, data = call(port, method, path, body, tls=tls, accept=accept)
     except OSError as error:
         raise Complaint(
             f"{what} does not answer on {HOST}:{port} ({error}).",

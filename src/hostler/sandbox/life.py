@@ -27,6 +27,7 @@ import msgspec
 from hostler.errors import Complaint, Exit
 from hostler.sandbox import build, http, parts
 from hostler.sandbox.certs import make_certificates, write_secret
+from hostler.sandbox.look import Resource, path_of
 from hostler.sandbox.model import LOCK, MADE, Layout, Options, State, free_ports, read_state
 from hostler.sandbox.process import spawn, tail
 
@@ -56,6 +57,7 @@ class Sandbox:
         self.state = state
         self.timings: dict[str, float] = {}  # seconds per step of `up`
         self.news = ""  # what `up` found and did, as a sentence
+        self._resources: dict[str, Resource] = {}  # what the API server serves, by every name of it
 
     # -- from outside --------------------------------------------------------------------------------------------
 
@@ -197,7 +199,13 @@ class Sandbox:
         return http.ask("The API server", self.state.ports["kube-apiserver"], "GET", path, tls=tls)
 
     def get(self, *args: str) -> dict[str, Any]:
-        """`kubectl get ... -o json`, decoded."""
+        """`kubectl get ... -o json`, decoded; where it can be, without starting kubectl."""
+        port, tls = self.state.ports["kube-apiserver"], http.trust(self.layout, "admin")
+        try:
+            if path := path_of(port, tls, self._resources, args):
+                return http.ask("The API server", port, "GET", path, tls=tls)
+        except Complaint:
+            self._resources.clear()  # also when a kind is gone, or served elsewhere now; kubectl says it in its words
         return dict(json.loads(self.kubectl("get", *args, "-o", "json")))
 
     def apply(self, *objects: dict[str, Any]) -> None:
