@@ -21,7 +21,7 @@ from typing import Any
 from hostler.agent import grubenv
 from tests.unit.kube_pki import Authority
 
-KERNEL = hashlib.sha256(b"kernel").digest() * 4096
+KERNEL = b"MZ" + hashlib.sha256(b"kernel").digest() * 4096
 INITRD = hashlib.sha256(b"initrd").digest() * 40_000
 BOOT_ID = "11111111-1111-4111-8111-111111111111"
 INFRA_ENV, HOST = "c4bd9751-f3ae-49ac-a36b-d3ffebef4a39", "0c1a9d3e-0001-4000-8000-000000000001"
@@ -314,7 +314,10 @@ def answer(*steps: dict[str, Any], ends: bool = False) -> dict[str, Any]:
     return {"next_instruction_seconds": 0.1, "post_step_action": action, "instructions": list(steps)}
 
 
-def start_agent(server: Server, scratch: Scratch, zipapp: Path, **more: str) -> subprocess.Popen[str]:
+def start_agent(
+    server: Server, scratch: Scratch, zipapp: Path, under: tuple[str, ...] = (), /, **more: str
+) -> subprocess.Popen[str]:
+    """`under`: words before its command."""
     token = scratch.root.parent / "token"
     token.write_text("secret-of-this-host\n")
     environment = {
@@ -332,13 +335,13 @@ def start_agent(server: Server, scratch: Scratch, zipapp: Path, **more: str) -> 
         **more,
     }
     # -I: nothing of this checkout or its environment can be imported; only the one file and the standard library.
-    command = [shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable, "-I", str(zipapp)]
+    command = [*under, shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable, "-I", str(zipapp)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
-def run_agent(server: Server, scratch: Scratch, zipapp: Path, **more: str) -> str:
+def run_agent(server: Server, scratch: Scratch, zipapp: Path, under: tuple[str, ...] = (), /, **more: str) -> str:
     """Until it ends; returns what it said."""
-    process = start_agent(server, scratch, zipapp, **more)
+    process = start_agent(server, scratch, zipapp, under, **more)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert "Traceback" not in said, said

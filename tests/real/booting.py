@@ -19,6 +19,7 @@ MEGABYTE = 1 << 20
 ESP = uuid.UUID("c12a7328-f81f-11d2-ba4b-00a0c93ec93b")
 LINUX = uuid.UUID("0fc63daf-8483-4772-8e79-3d69d8477de4")
 SD_BOOT = Path("/usr/lib/systemd/boot/efi/systemd-bootx64.efi")
+GRUB_MODULES = Path("/usr/lib/grub/x86_64-efi")
 FIRMWARE = (Path("/usr/share/OVMF"), "OVMF_CODE.fd", "OVMF_VARS.fd")
 PACKAGES = (
     "qemu-system-x86 ovmf mtools systemd-boot-efi grub-efi-amd64-bin grub-common busybox-static linux-image-cloud-amd64"
@@ -31,7 +32,7 @@ MODULES = ("virtio_pci", "virtio_net")
 def missing() -> str:
     """What of the packages is not here; empty: a boot can be tried."""
     programs = [one for one in ("qemu-system-x86_64", "mcopy", "grub-mkstandalone", "mke2fs") if not shutil.which(one)]
-    files = [one for one in (SD_BOOT, FIRMWARE[0] / FIRMWARE[1], busybox()) if not one.exists()]
+    files = [one for one in (SD_BOOT, GRUB_MODULES, FIRMWARE[0] / FIRMWARE[1], busybox()) if not one.exists()]
     kernels = [] if kernel_release() else ["a cloud kernel"]
     return ", ".join([*programs, *(str(one) for one in files), *kernels])
 
@@ -96,13 +97,12 @@ def installed_system() -> bytes:
 
 
 def discovery_system(port: int, infra_env: str, host: str, token: str) -> bytes:
-    """Registers with the hub, and goes off."""
+    """Registers with the hub, and dies: its kernel does not survive that, and starts the machine anew."""
     url = f"http://{ADDRESS}:{port}/api/assisted-install/v2/infra-envs/{infra_env}/hosts"
     body = f'{{"host_id": "{host}", "discovery_agent_version": "boot-proof"}}'
     ask = f"$B wget -q -O - --header 'X-Secret-Key: {token}' --post-data '{body}' {url}"
-    return initrd(
-        f'{UP}echo "DISCOVERY $($B cat /proc/cmdline)"\nuntil {ask}; do $B sleep 1; done\necho\necho REGISTERED\n{OFF}'
-    )
+    asked = f"until {ask}; do $B sleep 1; done\necho\necho REGISTERED\n"
+    return initrd(f'{UP}echo "DISCOVERY $($B cat /proc/cmdline)"\n{asked}exit 1\n')
 
 
 def broken_system() -> bytes:

@@ -82,8 +82,9 @@ class Site:
         }  # fmt: skip
 
     @contextmanager
-    def running(self, *more: str, name: str = "operator") -> Iterator[Running]:
-        with operator(self.hub, self.folder, self.home, *more, name=name, told=self.told) as started:
+    def running(self, *more: str, name: str = "operator", **told: str) -> Iterator[Running]:
+        """`told`: settings that differ."""
+        with operator(self.hub, self.folder, self.home, *more, name=name, told={**self.told, **told}) as started:
             started.said("serving the step API")
             yield started
 
@@ -161,9 +162,7 @@ class Case:
         content = kubeconfig if kubeconfig is not None else self.site.spoke.kubeconfig.read_bytes()
         meta: Json = {"namespace": self.namespace}
         create(self.site.hub, [
-            {"apiVersion": "v1", "kind": "Secret", "metadata": {**meta, "name": "old-admin"},
-             "data": {"kubeconfig": base64.b64encode(content).decode()}},
-            self._cluster("old", "old-admin"),
+            *self._cluster("old", content),
             {"apiVersion": f"{GROUP}/v1beta1", "kind": "InfraEnv", "metadata": {**meta, "name": "env"}, "spec": {}},
             {"apiVersion": f"{GROUP}/v1beta1", "kind": "Agent",
              "metadata": {**meta, "name": self.name, "labels": {f"infraenvs.{GROUP}": "env", **labels}},
@@ -180,15 +179,17 @@ class Case:
         self.patch({"status": {"debugInfo": {"state": "installed"}}}, status=True)
         return self
 
-    def _cluster(self, name: str, secret: str) -> Json:
-        return {
-            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
-            "metadata": {"namespace": self.namespace, "name": name},
-            "spec": {"clusterMetadata": {"adminKubeconfigSecretRef": {"name": secret}}},
-        }  # fmt: skip
+    def _cluster(self, name: str, kubeconfig: bytes) -> list[Json]:
+        meta, secret = {"namespace": self.namespace, "name": name}, f"{name}-admin"
+        data = {"kubeconfig": base64.b64encode(kubeconfig).decode()}
+        spec = {"clusterMetadata": {"adminKubeconfigSecretRef": {"name": secret}}}
+        return [
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {**meta, "name": secret}, "data": data},
+            {"apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment", "metadata": meta, "spec": spec},
+        ]
 
-    def second_cluster(self, name: str) -> None:
-        create(self.site.hub, [self._cluster(name, "old-admin")])
+    def second_cluster(self, name: str, kubeconfig: bytes) -> None:
+        create(self.site.hub, self._cluster(name, kubeconfig))
 
     # -- the Agent
 
@@ -285,6 +286,13 @@ class Case:
             "HOST_MOUNT": str(self.scratch.root), "ENTER_HOST": str(self.scratch.root / "commands.sh"),
             "RETRY_SECONDS": "0.1", "PATIENCE_SECONDS": "0",
         }  # fmt: skip
+
+    def armed(self) -> bool:
+        """Whether its next boot would be discovery, where its loader is RHEL's GRUB."""
+        entries = self.scratch.root / "boot/loader/entries"
+        return (entries / "00-assisted-discovery.conf").exists() and b"next_entry=00-" in (
+            self.scratch.root / "boot/grub2/grubenv"
+        ).read_bytes()
 
     def start_agent(self, **more: str) -> subprocess.Popen[str]:
         """The agent as its pod starts it, on the scratch host."""

@@ -9,7 +9,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,20 @@ def test_what_cannot_be_fetched_leaves_the_host_as_it_was(
         assert not [one for one in server.world.requests if one[0] == "GET" and one[1] in ("/kernel", "/initrd")]
 
 
+def test_a_disk_that_is_full_when_a_download_is_noted(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    """There is room for the files, and none for one more of them: no inode is left."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("this machine gives nobody a mount namespace")
+    place = scratch.rhel().put("boot/discovery/nothing", "").parent
+    full = 'mount -t tmpfs -o size=64m,nr_inodes=1 tmpfs "$1" && shift && exec "$@"'
+    server.world.answers = [answer(download_step(server, scratch), ends=True)]
+    under = ("unshare", "-rm", "sh", "-ec", full, "sh", str(place))
+    run_agent(server, scratch, zipapp, under, PATIENCE_SECONDS="600")
+    (result,) = server.world.results
+    assert json.loads(result["output"]) == {"reason": "NoSpace"}
+    assert result["error"].startswith("vmlinuz.part.json could not be written: No space left on device.")
+
+
 @pytest.mark.parametrize("kind", ["reset", "short"])
 def test_a_broken_download_goes_on_where_it_broke(server: Server, scratch: Scratch, zipapp: Path, kind: str) -> None:
     server.world.faults["/initrd"] = Fault(kind, times=3)
@@ -372,6 +387,107 @@ def test_a_failed_reboot_is_said_and_taken_back(server: Server, scratch: Scratch
     assert snapshot(scratch) == before
 
 
+def armed(scratch: Scratch) -> bool:
+    """Whether the next boot of the host would be discovery."""
+    env = grubenv.parse((scratch.root / "boot/grub2/grubenv").read_bytes())
+    return env.get("next_entry") == "00-assisted-discovery"
+
+
+@contextmanager
+def living(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """Killed at the end, if it is still there."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def ended(process: subprocess.Popen[str]) -> int:
+    """As a kubelet ends a pod's process."""
+    process.terminate()
+    return process.wait(timeout=60)
+
+
+def look_until(look: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 90
+    while not look():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("then", ["the reclaim is over", "the hub goes on", "the hub is silent"])
+def test_killed_between_entry_and_report(server: Server, scratch: Scratch, zipapp: Path, then: str) -> None:
+    """The host is left armed by a killed agent; the next one goes on as the hub says, or takes the entry back."""
+    before = snapshot(scratch.rhel())
+    server.world.answers = [answer(download_step(server, scratch))]
+    server.world.deaf = 10**9
+    with living(start_agent(server, scratch, zipapp)):
+        look_until(lambda: server.world.deaf < 10**9, "the report, which is not heard")
+    assert armed(scratch)
+    server.world.deaf = 0
+    if then == "the hub goes on":
+        reclaim(server, scratch, zipapp)
+        assert (armed(scratch), scratch.commands) == (True, ["systemctl reboot"])
+        return
+    server.world.answers = [answer(ends=True) if then == "the reclaim is over" else {"nonsense": 1}]
+    with living(start_agent(server, scratch, zipapp, STAY="true", SILENCE_SECONDS="0.5")) as process:
+        look_until(lambda: snapshot(scratch) == before, "the entry is taken back")
+        assert process.poll() is None, "a DaemonSet's pod waits to be ended"
+        assert ended(process) == 0
+    assert (server.world.results, scratch.commands) == ([], [])
+
+
+@contextmanager
+def restarted(server: Server, scratch: Scratch, zipapp: Path, seconds: str) -> Iterator[subprocess.Popen[str]]:
+    """An agent that told its host to restart, and lives on."""
+    server.world.answers = [answer(download_step(server, scratch)), answer(reboot_step(scratch), ends=True)]
+    with living(start_agent(server, scratch, zipapp, STAY="true", RESTART_SECONDS=seconds)) as process:
+        look_until(lambda: len(server.world.results) == 2, "the restart")
+        assert scratch.commands == ["systemctl reboot"]
+        yield process
+    assert scratch.commands == ["systemctl reboot"]
+
+
+def test_a_restart_that_never_comes_is_said_and_taken_back(server: Server, scratch: Scratch, zipapp: Path) -> None:
+    before = snapshot(scratch.rhel())
+    with restarted(server, scratch, zipapp, "1") as process:
+        look_until(lambda: len(server.world.results) == 3, "that it did not come")
+        assert ended(process) == 0
+    last = server.world.results[-1]
+    assert (last["exit_code"], json.loads(last["output"])) == (1, {"reason": "RebootFailed"})
+    assert "and did not" in last["error"]
+    assert snapshot(scratch) == before
+
+
+@pytest.mark.parametrize(("hub_says", "stays"), [("restart", True), ("over", False), ("nothing", True)])
+def test_an_agent_ended_after_the_restart_began_asks_whether_it_is_still_wanted(
+    server: Server, scratch: Scratch, zipapp: Path, hub_says: str, stays: bool
+) -> None:
+    """The host's going down ends it too, and the entry stays; a reclaim that timed out or was cancelled is over."""
+    before = snapshot(scratch.rhel())
+    with restarted(server, scratch, zipapp, "600") as process:
+        if hub_says != "restart":
+            server.world.answers = [answer(ends=True) if hub_says == "over" else {"nonsense": 1}]
+        assert ended(process) == 0
+    assert (armed(scratch), snapshot(scratch) == before) == (stays, not stays)
+
+
+@pytest.mark.parametrize("step", ["download", "reboot"])
+@pytest.mark.parametrize(("told", "reason"), [("another-boot", "BootedBack"), ("", "BadArguments")])
+def test_another_boot_or_an_unknown_one_is_not_gone_on_in(
+    server: Server, scratch: Scratch, zipapp: Path, step: str, told: str, reason: str
+) -> None:
+    before = snapshot(scratch.rhel())
+    asked = download_step(server, scratch) if step == "download" else reboot_step(scratch)
+    server.world.answers = [answer(asked, ends=True)]
+    run_agent(server, scratch, zipapp, EXPECTED_BOOT_ID=told)
+    (result,) = server.world.results
+    assert (result["exit_code"], json.loads(result["output"])) == (1, {"reason": reason})
+    assert not [one for one in server.world.requests if one[1] in ("/kernel", "/initrd")]
+    assert (snapshot(scratch), scratch.commands) == (before, [])
+
+
 def test_a_cancelled_pod_takes_its_entry_back(server: Server, scratch: Scratch, zipapp: Path) -> None:
     before = snapshot(scratch.rhel())
     server.world.answers = [answer(download_step(server, scratch)), answer()]
@@ -440,6 +556,15 @@ def test_an_entry_the_loader_would_not_choose_is_refused(server: Server, scratch
     found = failed(server, scratch, zipapp)
     assert found["reason"] == "EntryNotVerifiable"
     assert "would start 6f3c-6.1.0.conf" in found["sentence"]
+
+
+@pytest.mark.parametrize("name", ["rhel", "debian", "systemd-boot"])
+def test_what_is_no_kernel_is_not_started(server: Server, scratch: Scratch, zipapp: Path, name: str) -> None:
+    """A page that says sorry with status 200: GRUB would wait in its menu for a person."""
+    server.world.files["/kernel"] = b"<html>sorry</html>" * 100
+    found = failed(server, dialect(scratch, name), zipapp)
+    assert found["reason"] == "EntryNotVerifiable"
+    assert "<html>" in found["sentence"]
 
 
 @pytest.mark.parametrize("argument", ["a\nlinux /evil", "a$b", "\x00"])

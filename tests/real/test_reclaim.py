@@ -107,7 +107,7 @@ def test_a_host_returns_to_discovery_and_into_a_second_cluster(
     assert 'hostler_hub_requests_total{call="registration",status="201"}' in metrics
 
     # Whoever installs it next binds it, and the same Agent is known to be there.
-    case.second_cluster("second")
+    case.second_cluster("second", clusters.spoke.kubeconfig.read_bytes())
     case.bind("second")
     case.patch({"status": {"debugInfo": {"state": "installed"}}}, status=True)
     until(
@@ -318,15 +318,24 @@ def test_agents_nobody_hears_time_out(
 
 
 def test_restarts_that_fail(clusters: Site, running: Running, their_namespace: None, make: Make) -> None:
-    """A restart that does not begin, a host that boots back, one that never comes back."""
-    refused, back, lost = make(), make(), make()
-    for case in (refused, back, lost):
+    """A restart that does not begin, one that never comes, a host that boots back, one that never comes back."""
+    refused, stuck, back, lost = make(), make(), make(), make()
+    for case in (refused, stuck, back, lost):
         case.to_rebooting()
     refused.scratch.put("fails-systemctl", "")
     refused.end_agents()
     refused.start_agent()
     refused.reach("unbinding-pending-user-action", "RebootFailed")
     until(lambda: not list((refused.scratch.root / "boot/loader/entries").glob("*discovery*")), "the entry is gone")
+
+    stuck.end_agents()
+    waiting = stuck.start_agent(STAY="true", RESTART_SECONDS="3600")
+    until(lambda: "systemctl reboot" in stuck.scratch.commands, "the restart, which never comes")
+    stuck.later(1900)
+    stuck.reach("unbinding-pending-user-action", "TimedOut")
+    assert stuck.armed()
+    waiting.terminate()  # its DaemonSet is withdrawn
+    assert (waiting.wait(timeout=60), stuck.armed()) == (0, False), stuck.said()
 
     back.reboot()
     back.scratch.put("proc/sys/kernel/random/boot_id", "22222222-2222-4222-8222-222222222222\n")

@@ -33,8 +33,16 @@ def make(clusters: Site, namespace: str, tmp_path: Path) -> Iterator[Make]:
 
 
 def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: Make, namespace: str) -> None:
+    """Beside it: a host that is refused while no hub is configured, and one whose cluster is silent for too long."""
     api = clusters.there
     case, kept = make(), make()
+    with clusters.running(name="unconfigured", HUB_URL=""):
+        kept.unbind()
+        kept.reach("unbinding-pending-user-action", "HubNotConfigured")
+        assert "HUB_URL is not set" in kept.message()
+    silent = make()
+    silent.second_cluster("silent", unanswered(clusters))
+    silent.bind("silent")
     pods = f"/api/v1/namespaces/{namespace}/pods"
     for one in (case, kept):
         spec = {"nodeName": one.node, "containers": [{"name": "c", "image": "app:1"}]}
@@ -47,16 +55,16 @@ def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: 
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": kept.node}}},
     }  # fmt: skip
     create(clusters.spoke, [budget])
-    flags = ("--reclaim-drain", "--reclaim-remove-node", "--drain-timeout-seconds", "15")
+    flags = (
+        "--reclaim-drain", "--reclaim-remove-node", "--drain-timeout-seconds", "15", "--reclaim-patience-seconds", "8",
+    )  # fmt: skip
     with clusters.running(*flags, name="draining"):
-        for one in (case, kept):
+        kept.annotate(retry="1")
+        for one in (case, silent):
             one.unbind()
         until(case.daemon_set, "the agent comes when the node is empty")
         assert api.get(f"{pods}/{case.node}") == {}
         assert api.get(f"/api/v1/nodes/{case.node}")["spec"]["unschedulable"] is True
-        kept.reach("unbinding-pending-user-action", "DrainFailed")
-        until(lambda: not api.get(f"/api/v1/nodes/{kept.node}")["spec"].get("unschedulable"), "it is schedulable again")
-        assert api.get(f"{pods}/{kept.node}")["spec"]["nodeName"] == kept.node
         case.start_agent()
         case.reach("reclaiming-rebooting")
         case.reboot()
@@ -65,8 +73,19 @@ def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: 
         time.sleep(1)
         assert api.get(f"/api/v1/nodes/{case.node}"), "a node that says it is ready is not deleted"
         clusters.spoke.node_power(case.node, "off")
+        kept.reach("unbinding-pending-user-action", "DrainFailed")
+        until(lambda: not api.get(f"/api/v1/nodes/{kept.node}")["spec"].get("unschedulable"), "it is schedulable again")
+        assert api.get(f"{pods}/{kept.node}")["spec"]["nodeName"] == kept.node
+        silent.reach("unbinding-pending-user-action", "SpokeUnreachable")
+        assert "that was waited for" in silent.message()
         until(lambda: not api.get(f"/api/v1/nodes/{case.node}"), "the node is deleted", 180)
         until(lambda: "deprovision_info" not in case.agent()["status"], "forgotten")
+
+
+def unanswered(clusters: Site) -> bytes:
+    """The old cluster's kubeconfig, with a port where nobody is."""
+    read = clusters.spoke.kubeconfig.read_text()
+    return read.replace(f":{clusters.spoke.state.ports['kube-apiserver']}", ":9").encode()
 
 
 def test_the_operator_is_killed_after_every_stage(clusters: Site, make: Make, namespace: str) -> None:

@@ -10,17 +10,23 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hostler.agent.pack import pack
 from hostler.host.facts import Known
 from hostler.instant import iso
 from hostler.reclaim.decide import decide
+from hostler.reclaim.hub import DOWNLOADS_AT_ONCE
 from hostler.reclaim.model import Enter, Policy, Spoke, SpokeNode
 from hostler.reclaim.objects import CANCEL, PROGRESS, REGISTRATION, REPORT, Agent, host_of
 from hostler.reclaim.tokens import Keys
@@ -80,6 +86,11 @@ class World:
 
     def agent(self, name: str = HOST) -> dict[str, Any]:
         return self.box.get("agents.agent-install.openshift.io", name, "-n", self.namespace)
+
+    def agents(self) -> dict[str, str]:
+        """Every Agent here with its version: what was written."""
+        found = self.box.get("agents.agent-install.openshift.io", "-n", self.namespace)["items"]
+        return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in found}
 
     def enter(self, state: str) -> None:
         """As the leader would: state and stage in one status patch."""
@@ -143,6 +154,25 @@ def world(sandbox: Sandbox, namespace: str, tmp_path: Path) -> World:
     found = World(sandbox, namespace, tmp_path, free_port(), infra_env, Keys(pem))
     found.enter("reclaiming")
     return found
+
+
+@contextmanager
+def serving(world: World) -> Iterator[None]:
+    """A hub for the time of a test; whatever it was asked, it said no word of an error of its own."""
+    hub = world.start()
+    try:
+        yield
+    finally:
+        assert hub.poll() is None, "the hub ended"
+        end(hub)
+
+
+@contextmanager
+def connected(world: World) -> Iterator[http.client.HTTPSConnection]:
+    context = ssl.create_default_context(cafile=str(world.folder / "ca.pem"))
+    connection = http.client.HTTPSConnection("127.0.0.1", world.port, context=context, timeout=120)
+    with closing(connection):
+        yield connection
 
 
 def free_port() -> int:
@@ -280,3 +310,65 @@ def test_artifacts_come_whole_in_pieces_or_from_elsewhere(world: World) -> None:
         assert (status, headers["Location"]) == (307, "http://127.0.0.1:1/kernel")
     finally:
         end(hub)
+
+
+def test_who_asks_too_often_waits_and_so_does_the_sixty_fifth_download(world: World, eventually: Eventually) -> None:
+    path = f"/hosts/{HOST}/instructions"
+    place = world.folder / "artifacts" / world.infra_env / "rootfs"
+    with place.open("wb") as file:
+        file.truncate(256 << 20)  # more than buffers take: its sending lasts until somebody reads it
+    with serving(world):
+        token = world.token()
+        answers = (world.call("POST", path, token, b"{") for _ in range(500))
+        status, body, headers = next(one for one in answers if one[0] != 400)
+        assert (status, headers["Retry-After"]) == (429, "5"), body
+        assert world.call("POST", path, world.token(), b"{")[0] == 400, "another token's rate is its own"
+
+        where = f"/api/assisted-install/v2/infra-envs/{world.infra_env}/boot-artifacts/rootfs"
+        with ExitStack() as held:
+            for _ in range(DOWNLOADS_AT_ONCE):
+                one = held.enter_context(connected(world))
+                one.request("GET", where)
+                held.callback(one.getresponse().close)
+            status, _, headers = world.call("HEAD", "/boot-artifacts/rootfs", "")
+            assert (status, headers["Retry-After"]) == (503, "10")
+            # Downloads keep nobody from being told what to do.
+            assert world.call("GET", path, world.token())[0] == 200
+        eventually(lambda: world.call("HEAD", "/boot-artifacts/rootfs", "")[0] == 200, 90, "there is room again")
+
+
+METHODS = st.sampled_from(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+SEGMENTS = st.one_of(
+    st.sampled_from(["hosts", HOST, "instructions", "boot-artifacts", "initrd", "..", "%2e%2e", "%00", "", "key.pem"]),
+    st.text(max_size=12).map(lambda text: quote(text, safe="")),
+)
+HEADERS = st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126), max_size=60)
+WORDS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=40))
+BODIES = st.one_of(
+    st.binary(max_size=300),
+    st.dictionaries(
+        st.sampled_from(["step_type", "step_id", "exit_code", "output", "error", "host_id", "x"]), WORDS, max_size=6
+    ).map(lambda body: json.dumps(body).encode()),
+)  # fmt: skip
+
+
+def test_nothing_that_is_sent_crashes_the_hub_writes_or_gets_in(world: World) -> None:
+    """Strangers are refused, whatever they send; and who has a token changes nothing with an answer to no step."""
+    base = f"/api/assisted-install/v2/infra-envs/{world.infra_env}"
+    before = world.agents()
+
+    @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(METHODS, st.lists(SEGMENTS, max_size=4), HEADERS, BODIES, st.booleans())
+    def sent(method: str, segments: list[str], token: str, body: bytes, known: bool) -> None:
+        path = f"{base}/hosts/{HOST}/instructions" if known else "/".join([base, *segments])
+        # A new token each time: this is not about how often one may ask.
+        secret = world.token() if known else token
+        connection.request(method, path, body, {"X-Secret-Key": secret})
+        answer = connection.getresponse()
+        answer.read()
+        allowed = {200, 204} if known else {200} if path.endswith(("/kernel", "/rootfs")) else set()
+        assert answer.status in {400, 401, 403, 404, 405, 413, *allowed}, (method, path, answer.status)
+
+    with serving(world), connected(world) as connection:
+        sent()
+    assert world.agents() == before

@@ -16,7 +16,7 @@ from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.writer import Writer
-from hostler.reclaim.hands import Hands, Occupied
+from hostler.reclaim.hands import Hands, NotYet, Occupied
 from hostler.reclaim.model import Artifacts, SpokeNode
 from hostler.reclaim.objects import Proxy
 from hostler.reclaim.spoke import HOST_LABEL, NAMESPACE_NAME, Order, name_for
@@ -106,6 +106,7 @@ def test_the_agent_runs_on_its_node_only_and_leaves_no_trace(
     assert container["securityContext"]["privileged"] is True
     told = {one["name"]: one.get("value", "") for one in container["env"]}
     assert told["EXPECTED_BOOT_ID"] == node.boot_id
+    assert (told["SILENCE_SECONDS"], told["RESTART_SECONDS"], told["STAY"]) == ("1800", "900", "true")
     assert (told["KERNEL_URL"], told["HTTPS_PROXY"]) == ("http://k", "http://proxy:3128")
     assert "secret" not in json.dumps(spec).replace("secretName", "").replace("imagePullSecrets", "").replace(
         '"secret":', ""
@@ -145,6 +146,26 @@ def test_the_agent_runs_on_its_node_only_and_leaves_no_trace(
     )
     assert gone
     assert ask(sandbox, lambda hands: hands.remains("uid-host-2")).value == frozenset()  # type: ignore[union-attr]
+
+
+def test_a_killed_agent_comes_up_again_before_it_is_taken_off(
+    sandbox: Sandbox, make_node: MakeNode, eventually: Eventually
+) -> None:
+    """Its boot entry may be on the host, and nobody else takes that back."""
+    order = order_for(node_of(sandbox, make_node()), "host-6")
+    ask(sandbox, lambda hands: hands.deploy(order))
+    (pod,) = eventually(lambda: [one for one in pods(sandbox) if one["status"].get("phase") == "Running"], 60, "a pod")
+    (container,) = pod["status"]["containerStatuses"]
+    killed = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 1}
+    body = json.dumps({"status": {"containerStatuses": [{**container, **killed}]}})
+    name = pod["metadata"]["name"]
+    sandbox.kubectl("patch", "pod", name, "-n", NAMESPACE_NAME, "--subresource=status", "--type=merge", "-p", body)
+    with pytest.raises(NotYet, match="started again"):
+        ask(sandbox, lambda hands: hands.withdraw("uid-host-6", gone=False, patient=True))
+    assert [one["kind"] for one in ours(sandbox, "-l", HOST_LABEL) if one["kind"] == "DaemonSet"] == ["DaemonSet"]
+    # Not for ever; and where no kubelet is, at once.
+    ask(sandbox, lambda hands: hands.withdraw("uid-host-6", gone=False, patient=False))
+    assert [one["kind"] for one in ours(sandbox, "-l", HOST_LABEL)] == []
 
 
 def test_a_namespace_of_somebody_else_stays(sandbox: Sandbox, make_node: MakeNode) -> None:
@@ -189,6 +210,34 @@ def test_what_is_somebody_elses_is_not_used(sandbox: Sandbox, make_node: MakeNod
     assert "has no label" in ask(sandbox, lambda hands: hands.deploy(order)).remark
     ask(sandbox, lambda hands: hands.withdraw("uid-host-5", gone=True))
     assert ours(sandbox) == []
+
+
+def test_on_openshift_its_pods_may_use_the_privileged_constraint(
+    sandbox: Sandbox, make_node: MakeNode, eventually: Eventually
+) -> None:
+    """Whether a cluster is one is told by its API group; here somebody brings that group along."""
+    order = order_for(node_of(sandbox, make_node()), "host-7")
+    assert ask(sandbox, lambda hands: hands.is_openshift()) is False
+    name, group = "securitycontextconstraints", "security.openshift.io"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    sandbox.apply({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{name}.{group}"},
+        "spec": {
+            "group": group, "scope": "Cluster", "names": {"plural": name, "kind": "SecurityContextConstraints"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    })  # fmt: skip
+    try:
+        eventually(lambda: ask(sandbox, lambda hands: hands.is_openshift()), 90, "the API group")
+        ask(sandbox, lambda hands: hands.deploy(replace(order, security_context_constraints=True)))
+        (role,) = [one for one in ours(sandbox) if one["kind"] == "Role"]
+        (rule,) = role["rules"]
+        assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == ([name], ["privileged"], ["use"])
+        ask(sandbox, lambda hands: hands.withdraw("uid-host-7", gone=True))
+    finally:
+        sandbox.kubectl("delete", "crd", f"{name}.{group}", "--timeout=120s")
+        eventually(lambda: not ask(sandbox, lambda hands: hands.is_openshift()), 90, "the API group is gone")
 
 
 def test_only_control_plane_nodes_that_are_ready_and_stay_are_counted(sandbox: Sandbox, make_node: MakeNode) -> None:

@@ -292,6 +292,14 @@ def test_no_program_crashes_the_look_at_its_signature(
     assert isinstance(pe.signers(place), frozenset)
 
 
+def test_a_full_disk_is_said_as_that(tmp_path: Path) -> None:
+    (tmp_path / "boot").mkdir()
+    (tmp_path / "boot/.entry.new").symlink_to("/dev/full")  # whatever is written there finds no space
+    with pytest.raises(Refusal, match="Make room on it") as full:
+        Host(tmp_path).write("/boot/entry", b"x" * 10)
+    assert full.value.reason is Reason.NO_SPACE
+
+
 def test_links_of_the_host_stay_in_the_host(tmp_path: Path) -> None:
     host = Host(tmp_path)
     (tmp_path / "boot").mkdir()

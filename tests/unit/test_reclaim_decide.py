@@ -285,6 +285,15 @@ def test_without_a_boot_id_nothing_is_begun() -> None:
     assert decide(host(State.RECLAIMING, spoke=mute), POLICY, NOW).actions == ()
 
 
+def test_a_boot_id_that_is_not_known_is_not_another_boot() -> None:
+    mute = replace(NODE, boot_id="")
+    found = host(State.RECLAIMING, kept=True, pinned=PINNED, spoke=spoke(node=known(mute)))
+    waiting = decide(found, POLICY, NOW)
+    assert (waiting.actions, "which boot" in waiting.why, waiting.wake is not None) == ((), True, True)
+    another = replace(found, spoke=spoke(node=known(replace(mute, uid="uid-2"))))
+    assert entered(another) == ("ReclaimFailed", "AnotherMachine")
+
+
 def test_what_other_hosts_share_does_not_count_as_the_agent() -> None:
     """With a drain asked for: another host's namespace is there, and the node still has to be emptied."""
     asked = replace(POLICY, drain=emptying.Policy())

@@ -27,6 +27,8 @@ OPTIONAL = {
     "ENTER_HOST": "words before a command of the host; nsenter into its init",
     "RETRY_SECONDS": "the first pause before another attempt; 1",
     "PATIENCE_SECONDS": "how long a step tries to fetch what may yet come; 2700",
+    "SILENCE_SECONDS": "how long the hub may be silent before the discovery entry is taken back; 1800",
+    "RESTART_SECONDS": "how long a restart may take before it counts as failed; 900",
     "STAY": "true: wait to be ended when it is over, as a DaemonSet's pod should",
 }
 
@@ -51,8 +53,6 @@ def main(arguments: list[str]) -> int:
         log(str(error))
         return 3
     runner.run()
-    if os.environ.get("STAY", "").lower() in ("true", "yes", "1"):
-        stopping.wait()  # a DaemonSet would start an ended agent again and again
     return 0
 
 
@@ -74,6 +74,9 @@ def _runner(stopping: threading.Event) -> Runner:
         stopping=stopping,
         pause=pause,
         mount_given=bool(given.get("HOST_MOUNT")),
+        stay=given.get("STAY", "").lower() in ("true", "yes", "1"),
+        silence=float(given.get("SILENCE_SECONDS") or Runner.silence),
+        restart=float(given.get("RESTART_SECONDS") or Runner.restart),
     )
 
 

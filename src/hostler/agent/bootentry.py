@@ -42,6 +42,22 @@ def writable(host: Host, executor: Executor, path: str) -> Iterator[None]:
         executor.run("mount", "-o", "remount,ro", mount.point)
 
 
+def check_kernel(host: Host, loader: Loader, path: str) -> None:
+    """A loader that cannot start a file may wait in its menu for ever: an error page is better known now."""
+    if loader.kind is Kind.ZIPL:
+        return  # it reads the file itself when it is run, and says so
+    with open(host.at(path), "rb") as file:
+        head = file.read(0x206)
+    program = head.startswith(b"MZ")  # what systemd-boot starts, and every kernel with an EFI stub is
+    others = head.startswith((b"\x7fELF", b"\x1f\x8b")) or head[0x202:] == b"HdrS"
+    if not (program or (others and loader.kind is not Kind.SYSTEMD_BOOT)):
+        raise Refusal(
+            Reason.ENTRY_NOT_VERIFIABLE,
+            f"What was downloaded as kernel is none that {loader.kind.value} can start (it begins with "
+            f"{head[:16]!r}); check the InfraEnv's boot artifacts.",
+        )
+
+
 def write(
     host: Host, loader: Loader, executor: Executor, kernel: Artifact, initrd: Artifact, words: Sequence[str]
 ) -> Selected:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import http.client
 import json
@@ -23,7 +22,7 @@ from typing import IO, TypeVar
 from urllib.parse import urlsplit
 
 from hostler.agent.host import sync_directory
-from hostler.agent.problem import Reason, Refusal
+from hostler.agent.problem import Reason, Refusal, disk_refusal
 
 CHUNK = 128 * 1024
 TIMEOUT = 30.0
@@ -102,8 +101,8 @@ class Web:
         """A step begins: from now on what may pass is waited for."""
         self._until = time.monotonic() + self._patience
 
-    def open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        answer = self._opener.open(request, timeout=TIMEOUT)
+    def open(self, request: urllib.request.Request, seconds: float = TIMEOUT) -> http.client.HTTPResponse:
+        answer = self._opener.open(request, timeout=seconds)
         assert isinstance(answer, http.client.HTTPResponse)
         return answer
 
@@ -130,8 +129,8 @@ class Web:
         """The file is whole at `place` after this, hashed and on disk. What was fetched before is gone on with."""
         check_url(url)
         part, note = place.with_name(f"{place.name}.part"), place.with_name(f"{place.name}.part.json")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with _disk(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
             self._patiently(url, lambda: self._stream(url, part, note, progress))
             found = measure(part)
             if sha256 and found.sha256 != sha256.lower():
@@ -143,8 +142,6 @@ class Web:
             os.replace(part, place)
             note.unlink(missing_ok=True)
             sync_directory(place.parent)
-        except OSError as error:
-            raise Refusal(Reason.DISK_FAILED, f"{place.name} could not be written: {error.strerror}.") from error
         return found
 
     def _stream(self, url: str, part: Path, note: Path, progress: Progress) -> None:
@@ -169,7 +166,8 @@ class Web:
                 note.unlink(missing_ok=True)
                 raise ConnectionError("the server answered with another piece than was asked for")
             expected = answer.headers.get("Content-Length")
-            note.write_text(json.dumps({"url": url, "validator": _remote(answer.headers).validator}))
+            with _disk(note):
+                note.write_text(json.dumps({"url": url, "validator": _remote(answer.headers).validator}))
             total = have if resumed else 0
             got = _copy(answer, part, total, progress)
             if expected is not None and got - total != int(expected):
@@ -272,14 +270,13 @@ def _read(answer: http.client.HTTPResponse) -> bytes:
 
 
 @contextmanager
-def _disk(part: Path) -> Iterator[None]:
+def _disk(place: Path) -> Iterator[None]:
     try:
         yield
     except _NetworkBroke as broke:
         raise ConnectionError(str(broke.args[0]) or type(broke.args[0]).__name__) from broke
     except OSError as error:
-        reason = Reason.NO_SPACE if error.errno == errno.ENOSPC else Reason.DISK_FAILED
-        raise Refusal(reason, f"{part.name} could not be written: {error.strerror}.") from error
+        raise disk_refusal(error, f"{place.name} could not be written") from error
 
 
 def _remote(headers: Message) -> Remote:

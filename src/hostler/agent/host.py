@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostler.agent.problem import Reason, Refusal
+from hostler.agent.problem import Reason, Refusal, disk_refusal
 
 _LINKS_FOLLOWED = 40
 
@@ -98,7 +98,7 @@ class Host:
             sync_directory(place.parent)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise Refusal(Reason.DISK_FAILED, f"{path} could not be written on the host: {error.strerror}.") from error
+            raise disk_refusal(error, f"{path} could not be written on the host") from error
 
     def remove(self, path: str) -> None:
         """The file is not there after this. A directory goes if it is empty."""
@@ -111,7 +111,7 @@ class Host:
             if place.parent.is_dir():
                 sync_directory(place.parent)
         except OSError as error:
-            raise Refusal(Reason.DISK_FAILED, f"{path} could not be removed on the host: {error.strerror}.") from error
+            raise disk_refusal(error, f"{path} could not be removed on the host") from error
 
     def free(self, path: str) -> int:
         """Bytes that can still be written where this path is, or will be."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostler.agent.fetch import Web
+from hostler.agent.fetch import TIMEOUT, Web
 from hostler.agent.problem import Reason, Refusal, discreet
 
 BASE = "/api/assisted-install"
@@ -47,8 +47,8 @@ class Hub:
         self._url = f"{url.rstrip('/')}{BASE}/v2/infra-envs/{infra_env}/hosts/{host}/instructions"
         self._token_file = Path(token_file)
 
-    def instructions(self) -> Instructions:
-        answer = self._call("GET", None)
+    def instructions(self, seconds: float = TIMEOUT) -> Instructions:
+        answer = self._call("GET", None, seconds)
         try:
             read = json.loads(answer)
             steps = tuple(
@@ -63,7 +63,7 @@ class Hub:
         body = {"step_type": step.type, "step_id": step.id, "exit_code": exit_code, "output": output, "error": error}
         self._call("POST", json.dumps(body).encode())
 
-    def _call(self, method: str, body: bytes | None) -> bytes:
+    def _call(self, method: str, body: bytes | None, seconds: float = TIMEOUT) -> bytes:
         """One call; the token is read anew each time, since the hub may have renewed it."""
         try:
             token = read_token(self._token_file)
@@ -74,7 +74,7 @@ class Hub:
             headers["Content-Type"] = "application/json"
         request = urllib.request.Request(self._url, data=body, headers=headers, method=method)
         try:
-            with self._web.open(request) as answer:
+            with self._web.open(request, seconds) as answer:
                 return answer.read(ANSWER_LIMIT)
         except urllib.error.HTTPError as error:
             error.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from enum import Enum
 
@@ -40,3 +41,11 @@ class Refusal(Exception):
         self.reason = reason
         self.sentence = discreet(sentence)
         super().__init__(self.sentence)
+
+
+def disk_refusal(error: OSError, sentence: str) -> Refusal:
+    """Trouble with the host's disk; that it is full is told apart, because a person can mend it."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = " Make room on it, and try again." if full else ""
+    reason = Reason.NO_SPACE if full else Reason.DISK_FAILED
+    return Refusal(reason, f"{sentence}: {error.strerror or error}.{hint}")

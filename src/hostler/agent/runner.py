@@ -14,12 +14,14 @@ from hostler.agent.executor import Executor
 from hostler.agent.fetch import Web
 from hostler.agent.host import Host
 from hostler.agent.hub import Hub, Instructions, NoAnswer, Step
-from hostler.agent.problem import Reason, Refusal
+from hostler.agent.problem import Reason, Refusal, disk_refusal
 
 REPORT_EVERY = 5.0
 LONGEST_PAUSE = 60.0
 # A report that does not get through is tried so often; then the hub asks for the step again.
 REPORT_ATTEMPTS = 5
+# While the host goes down the hub is asked once more, and not for long.
+LAST_WORD = 10.0
 
 
 @dataclass
@@ -32,11 +34,23 @@ class Runner:
     stopping: threading.Event
     pause: float = 1.0
     mount_given: bool = False  # the pod spec said where the host's root is; it knows better than the hub
-    restarting: bool = False
+    stay: bool = False  # wait to be ended when it is over: a DaemonSet would start an ended agent again and again
+    silence: float = 1800.0  # so long the hub may be silent before the entry is taken back
+    restart: float = 900.0  # so long a restart may take
+    restarting: Step | None = None
 
     def run(self) -> None:
         """Until the hub says exit, or the pod is told to end. What was not rebooted into is taken back."""
-        failures = 0
+        self._work()
+        if self.stay and self.restarting is not None:
+            self._await_restart(self.restarting)
+        while not self._leave() and self.stay and not self.stopping.wait(LONGEST_PAUSE):
+            pass
+        if self.stay:
+            self.stopping.wait()
+
+    def _work(self) -> None:
+        failures, heard = 0, time.monotonic()
         while not self.stopping.is_set():
             try:
                 told = self.hub.instructions()
@@ -44,17 +58,19 @@ class Runner:
                 failures += 1
                 wait = min(LONGEST_PAUSE, self.pause * 2 ** min(failures, 10))
                 log(f"No instructions: {no}. Asking again in {wait:.0f} s.")
+                if time.monotonic() - heard > self.silence:
+                    log(f"The hub was not heard for {self.silence:.0f} s.")
+                    heard = time.monotonic() if self._leave() else heard
                 self.stopping.wait(wait)
                 continue
             except Refusal as refusal:
                 log(f"An instruction cannot be done: {refusal.sentence}")
                 self.stopping.wait(LONGEST_PAUSE)
                 continue
-            failures = 0
             if self._obey(told):
                 break
+            failures, heard = 0, time.monotonic()
             self.stopping.wait(told.ask_again)
-        self._leave()
 
     def _obey(self, told: Instructions) -> bool:
         """Do the steps; whether it is over."""
@@ -69,15 +85,20 @@ class Runner:
         try:
             output = self._perform(step)
         except Refusal as refusal:
-            log(f"{refusal.reason.value}: {refusal.sentence}")
-            self._report(step, 1, json.dumps({"reason": refusal.reason.value}), refusal.sentence, last)
+            self._failed(step, refusal, last)
         except OSError as error:
-            sentence = f"The host's disk failed: {error.strerror or error}."
-            log(sentence)
-            self._report(step, 1, json.dumps({"reason": Reason.DISK_FAILED.value}), sentence, last)
+            self._failed(step, disk_refusal(error, "The host's disk failed"), last)
         else:
             log(f"Done: {output}")
-            self._report(step, 0, output, "", last)
+            # That it restarts is not what ends it, so the hub need not hear it.
+            self._report(step, 0, output, "", last and self.restarting is None)
+
+    def _failed(self, step: Step, refusal: Refusal, last: bool) -> None:
+        reason, sentence = refusal.reason.value, refusal.sentence
+        log(f"{reason}: {sentence}")
+        if last:
+            self._leave()  # first: the hub may not hear of it for long
+        self._report(step, 1, json.dumps({"reason": reason}), sentence, last)
 
     def _perform(self, step: Step) -> str:
         host = self.host
@@ -88,11 +109,11 @@ class Runner:
             return steps.download(host, self.web, self.executor, self.pod, step.arguments, self._progress(step))
         if step.type == steps.REBOOT:
             # Said before it is done: the restart ends this process too, and must not take its own entry back.
-            self.restarting = True
+            self.restarting = step
             try:
                 return steps.reboot(host, self.executor, self.pod)
-            except Refusal:
-                self.restarting = False
+            except (Refusal, OSError):
+                self.restarting = None
                 raise
         raise Refusal(Reason.UNKNOWN_STEP, f"This agent knows no step {step.type!r}.")
 
@@ -126,15 +147,43 @@ class Runner:
                 if self.stopping.wait(min(LONGEST_PAUSE, self.pause * 2 ** min(attempt, 10))):
                     return
 
-    def _leave(self) -> None:
-        """A host that is not being restarted by us must not find discovery at its next restart."""
-        if self.restarting:
-            return
+    def _await_restart(self, step: Step) -> None:
+        """The restart ends this process. If it never comes, or is called off, a later one must not find the entry."""
+        until = time.monotonic() + self.restart
+        while time.monotonic() < until:
+            ended = self.stopping.wait(min(LONGEST_PAUSE, self.restart / 10))
+            if self._called_off():
+                log("The restart was called off.")
+                self.restarting = None
+                return
+            if ended:  # by the restart, as far as anybody knows: the entry is for it
+                return
+        self.restarting = None
+        sentence = (
+            f"The host was told to restart {self.restart / 60:.0f} minutes ago and did not; the discovery entry is "
+            "removed from it. See `systemctl list-jobs` on the host, then try again."
+        )
+        self._failed(step, Refusal(Reason.REBOOT_FAILED, sentence), True)
+
+    def _called_off(self) -> bool:
+        """Whether the hub says that this reclaim is over. Silence says nothing: hosts lose their network first."""
+        try:
+            told = self.hub.instructions(LAST_WORD)
+        except (NoAnswer, Refusal):
+            return False
+        return told.ends and not told.steps
+
+    def _leave(self) -> bool:
+        """A host that is not being restarted by us must not find discovery at its next restart; whether that holds."""
+        if self.restarting is not None:
+            return True
         try:
             if bootentry.undo(self.host, self.executor):
                 log("The discovery entry was removed; this host starts its installed system.")
         except (Refusal, OSError) as error:
             log(f"The discovery entry could not be removed: {error}")
+            return False
+        return True
 
 
 def log(sentence: str) -> None:

@@ -42,6 +42,7 @@ class Pod:
 
 def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapping[str, Any], say: Say) -> str:
     """Fetch kernel and initrd, write the entry, choose it, verify. Returns what was done, as JSON."""
+    _same_boot(host, executor, pod)
     web.begin()
     arguments = {**pod.artifacts, **arguments}
     loader = detect(host)
@@ -54,6 +55,7 @@ def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapp
         web.look(rootfs)  # the discovery system fetches it itself; not being there is better known now
     with bootentry.writable(host, executor, loader.discovery):
         got_kernel = _fetch(host, web, kernel, "kernel", say)
+        bootentry.check_kernel(host, loader, kernel.path)
         trust = secureboot.check(host, kernel.path)
         got_initrd = _fetch(host, web, initrd, "initrd", say)
         selected = bootentry.write(
@@ -81,17 +83,29 @@ def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapp
 
 def reboot(host: Host, executor: Executor, pod: Pod) -> str:
     """Restart the host; never a second time. A host that is already on another boot came back to its old system."""
+    now = _same_boot(host, executor, pod)
+    bootentry.check_chosen(host)
+    executor.run("systemctl", "reboot", reason=Reason.REBOOT_FAILED)
+    return json.dumps({"boot_id": now})
+
+
+def _same_boot(host: Host, executor: Executor, pod: Pod) -> str:
+    """The boot this reclaim began in. Another one, or not knowing which it was, ends it: it would restart for ever."""
     now = host.boot_id()
-    if pod.expected_boot_id and now != pod.expected_boot_id:
+    if not pod.expected_boot_id:
+        raise Refusal(
+            Reason.BAD_ARGUMENTS,
+            "The agent was not told in which boot of the host this began (EXPECTED_BOOT_ID), so whether it was "
+            "restarted since cannot be known. Try again.",
+        )
+    if now != pod.expected_boot_id:
         bootentry.undo(host, executor)
         raise Refusal(
             Reason.BOOTED_BACK,
             f"The host was restarted (boot {now}, before {pod.expected_boot_id}) and is in its installed system again; "
             "the discovery entry was removed from it.",
         )
-    bootentry.check_chosen(host)
-    executor.run("systemctl", "reboot", reason=Reason.REBOOT_FAILED)
-    return json.dumps({"boot_id": now})
+    return now
 
 
 def _wanted(loader: Loader, pod: Pod, arguments: Mapping[str, Any]) -> tuple[Wanted, Wanted]:

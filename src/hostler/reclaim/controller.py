@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,6 +56,7 @@ NOT_READY = 1.0
 SOON, UNKNOWN_AGAIN, AT_WORK = 1.0, 10.0, 30.0
 DRAINING = 5.0
 FETCHING = 0.75  # of the stage; the rest is for what the agent does with it, and for saying why not
+AGENT_BACK = 600.0  # so long a killed agent may take to be started again, when it is to be taken off its node
 SLACK = 600.0  # a token outlives the stages it is for by so much
 
 
@@ -72,8 +73,8 @@ class Seen:
 class Terms:
     """What agents are given."""
 
-    ca: str = ""  # certificates to trust, as PEM
-    served: Callable[[str], dict[str, str]] = lambda infra_env: {}  # artifacts the hub has itself
+    ca: str  # certificates to trust, as PEM
+    served: Callable[[str], Awaitable[dict[str, str]]]  # artifacts the hub has itself
 
 
 class ReclaimKeeper:
@@ -120,7 +121,7 @@ class ReclaimKeeper:
             if gone is not None:
                 self._spokes.forget(gone.host.uid)
             return None
-        host = replace(host_of(agent), artifacts=self._artifacts(agent))
+        host = replace(host_of(agent), artifacts=await self._artifacts(agent))
         if host.previous is None or not asks(host):
             return await self._pass(key, agent, host, policy, None)
         async with self._spokes.open(host.previous) as spoke:
@@ -138,8 +139,8 @@ class ReclaimKeeper:
                 async with self._spokes.turn(host.previous):
                     for action in decision.actions:
                         await self._there(action, agent, host, policy, spoke.hands)
-            except NotYet:
-                return SOON
+            except NotYet as later:
+                return later.seconds
             except Occupied as occupied:
                 # A note that is not confirmed stays one: the reason is how that is known.
                 said = () if host.reason in UNCONFIRMED else (Say("Occupied", str(occupied)),)
@@ -158,7 +159,9 @@ class ReclaimKeeper:
             case Deploy():
                 await self._deploy(action, agent, host, policy, hands)
             case Withdraw():
-                if await hands.withdraw(host.uid, gone=_no_kubelet(host)):
+                since = host.since if host.since is not None else 0.0
+                patient = self._clock() - since < AGENT_BACK
+                if await hands.withdraw(host.uid, gone=_no_kubelet(host), patient=patient):
                     note = "What this reclaim put into the old cluster was taken off it."
                     self._recorder.event(AGENT, agent.metadata, "Normal", "Withdrawn", "Withdraw", note)
             case Hold(node):
@@ -181,7 +184,7 @@ class ReclaimKeeper:
         order = Order(
             host=host.name, host_uid=host.uid, node=deploy.node, infra_env=infra_env.metadata.uid,
             artifacts=host.artifacts.value, hub_url=policy.hub_url, image=policy.image, key=self._keyring.name,
-            patience=policy.reclaiming * FETCHING,
+            patience=policy.reclaiming * FETCHING, rebooting=policy.rebooting,
             token=keys.for_host(
                 namespace, infra_env.metadata.uid, infra_env.metadata.name, host.name,
                 now=self._clock(), seconds=policy.reclaiming + policy.rebooting + SLACK,
@@ -244,13 +247,13 @@ class ReclaimKeeper:
         name = agent.metadata.labels.get(INFRA_ENV_LABEL, "")
         return self._infra_envs.store.get(f"{agent.metadata.namespace}/{name}")
 
-    def _artifacts(self, agent: Agent) -> Fact[Artifacts | None]:
+    async def _artifacts(self, agent: Agent) -> Fact[Artifacts | None]:
         if not self._infra_envs.store.synced:
             return Unknown(self._infra_envs.problem or "InfraEnvs are still being read")
         found = self._infra_env(agent)
         if found is None:
             return Known(None, self._clock())
-        return Known(artifacts_of(found, self._terms.served(found.metadata.uid)), self._clock())
+        return Known(artifacts_of(found, await self._terms.served(found.metadata.uid)), self._clock())
 
 
 def _no_kubelet(host: Host) -> bool:

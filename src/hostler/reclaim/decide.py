@@ -176,6 +176,9 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
     now = pin(host.stage, node)
     if not pinned:
         return Decision((Keep(now),), "The Agent is kept until nothing of it is left in its old cluster.")
+    if not node.boot_id and host.pinned.startswith(now):
+        text = f"Node {node.name} does not say which boot it is in, so whether it was restarted is not known."
+        return Decision((), text, _until(host, policy.reclaiming))
     if host.pinned != now:
         message = f"Node {node.name} was replaced or restarted since this began, so it was not touched; try again."
         return _enter(model.FAIL, Reason.ANOTHER_MACHINE, message)

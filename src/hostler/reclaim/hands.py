@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from hostler.drain.executor import Executor
 from hostler.drain.model import Evict, Memory, Policy
@@ -17,7 +18,7 @@ from hostler.host.holds import Hold as Held
 from hostler.kube.client import FIELD_MANAGER, Client, How
 from hostler.kube.errors import ApiError, NotFound, Unreachable, WriteRefused
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, DEPLOYMENT, NAMESPACE, NODE, POD, SECRET, Kind
-from hostler.kube.records import Node, Object
+from hostler.kube.records import Metadata, Node, Object, Record
 from hostler.kube.writer import Writer
 from hostler.reclaim.model import SpokeNode
 from hostler.reclaim.spoke import (
@@ -51,7 +52,29 @@ THEIRS = (
     Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True),
     Kind("", "v1", "services", "Service", True),
 )  # fmt: skip
+LOOK_AGAIN = 5.0  # seconds until it is looked whether a killed agent is there again
 BUILT_FOR = "reclaim.hostler.dev/built-for"
+
+
+class ContainerState(Record, frozen=True):
+    running: dict[str, Any] | None = None
+    terminated: dict[str, Any] | None = None
+
+
+class ContainerStatus(Record, frozen=True):
+    state: ContainerState = ContainerState()
+    restart_count: int = 0
+
+
+class AgentPodStatus(Record, frozen=True):
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class AgentPod(Record, frozen=True):
+    """The agent's pod, as far as one sees there whether the agent runs."""
+
+    metadata: Metadata = Metadata()
+    status: AgentPodStatus = AgentPodStatus()
 
 
 class Occupied(Exception):
@@ -59,7 +82,11 @@ class Occupied(Exception):
 
 
 class NotYet(Exception):
-    """The last host's objects are still going; the next look will find room."""
+    """Something is still going, or coming; it is looked at again in so many seconds."""
+
+    def __init__(self, why: str, seconds: float = 1.0) -> None:
+        super().__init__(why)
+        self.seconds = seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,21 +194,24 @@ class Hands:
             wrote = True
         return Deployed(wrote, remark)
 
-    async def withdraw(self, host_uid: str, *, gone: bool) -> bool:
+    async def withdraw(self, host_uid: str, *, gone: bool, patient: bool = False) -> bool:
         """Take off what is there of this host, and with the last host what hosts share; whether anything was written.
 
         `gone`: no kubelet will confirm that the agent's pod has ended, so the pod is deleted without waiting for that.
         Else the agent has its time to take its boot entry back, and the namespace, which would wait for it while no
-        other host could use it, goes with a later call.
+        other host could use it, goes with a later call. `patient`: an agent that was killed is let come up again, for
+        only an agent takes its entry back.
         """
         why = "the reclaim has ended"
         before = self._deleted
+        pods = await self._pods(host_uid)
+        if patient and not gone and any(map(_fell, pods)):
+            raise NotYet("The agent is being started again, and takes its boot entry back.", LOOK_AGAIN)
         own = await self._labelled(f"{HOST_LABEL}={host_uid}")
         for kind in reversed(PER_HOST):  # the agent first: its files are of use to it until it has ended
             for (found, name), uid in own.items():
                 if found is kind:
                     await self._delete(kind, name, uid, why)
-        pods = await self._pods(host_uid)
         for pod in pods if gone else ():
             await self._delete(POD, pod.metadata.name, pod.metadata.uid, why, grace_seconds=0)
         if not any(key not in own for key in await self._labelled(HOST_LABEL)):
@@ -255,8 +285,8 @@ class Hands:
                 return True
         return False
 
-    async def _pods(self, host_uid: str) -> list[Object]:
-        return await self._client.list(POD, NAMESPACE_NAME, type=Object, labels=f"{HOST_LABEL}={host_uid}")
+    async def _pods(self, host_uid: str) -> list[AgentPod]:
+        return await self._client.list(POD, NAMESPACE_NAME, type=AgentPod, labels=f"{HOST_LABEL}={host_uid}")
 
     async def _delete(self, kind: Kind, name: str, uid: str, why: str, grace_seconds: int | None = None) -> None:
         namespace = NAMESPACE_NAME if kind.namespaced else None
@@ -265,6 +295,14 @@ class Hands:
             await self._writer.delete(kind, name, namespace, uid=uid, why=why, grace_seconds=grace_seconds)
         except NotFound:
             pass
+
+
+def _fell(pod: AgentPod) -> bool:
+    """Whether the agent ended without being told to, and its kubelet is to start it again."""
+    return not pod.metadata.deletion_timestamp and any(
+        one.state.running is None and (one.state.terminated is not None or one.restart_count > 0)
+        for one in pod.status.container_statuses
+    )
 
 
 def _clusters_own(kind: Kind, one: Object) -> bool:

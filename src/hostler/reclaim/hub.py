@@ -134,7 +134,7 @@ class Hub:
         if isinstance(claims, web.Response):
             return claims
         async with self._asking:
-            found = await self._board.ask(claims, self.served(claims.infra_env))
+            found = await self._board.ask(claims, await self.served(claims.infra_env))
         return _trouble(found) if isinstance(found, Trouble) else _json(found)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
@@ -180,7 +180,7 @@ class Hub:
         claims = keys.check_infra_env(token, infra_env, self._clock())
         if isinstance(claims, Denied) and name == "initrd":
             return _no(claims.status, claims.why)
-        place = self._place(infra_env, name)
+        place = await asyncio.to_thread(self._place, infra_env, name)
         if place is None:
             elsewhere = await self._board.artifact(claims, name) if isinstance(claims, Claims) else ""
             if not elsewhere:
@@ -199,8 +199,14 @@ class Hub:
         place = self._artifacts / infra_env / name
         return place if place.is_file() else None
 
-    def served(self, infra_env: str) -> dict[str, str]:
-        """Addresses of the artifacts we have ourselves, and the hashes written beside them (`kernel.sha256`)."""
+    async def served(self, infra_env: str) -> dict[str, str]:
+        """Addresses of the artifacts we have ourselves, and the hashes written beside them (`kernel.sha256`).
+
+        Looked up in a thread: the directory may be on a network's disk, and whoever asks meanwhile is answered.
+        """
+        return await asyncio.to_thread(self._served, infra_env) if self._artifacts is not None else {}
+
+    def _served(self, infra_env: str) -> dict[str, str]:
         here = f"{self._url}{BASE.format(infra_env=infra_env)}/boot-artifacts"
         found = {name: f"{here}/{name}" for name in ARTIFACTS if self._place(infra_env, name) is not None}
         for name in list(found):

@@ -42,6 +42,7 @@ class Order:
     image: str
     token: str
     patience: float = 2700.0  # seconds in which the agent tries to fetch what may yet come
+    rebooting: float = 1800.0  # seconds in which the host is to be in discovery once it was told to restart
     key: str = ""  # names the key the token is signed with
     ca: str = ""
     pull_secret: bytes = b""
@@ -187,6 +188,9 @@ def environment(order: Order) -> dict[str, str]:
         "INITRD_URL": order.artifacts.initrd,
         "ROOTFS_URL": order.artifacts.rootfs,
         "PATIENCE_SECONDS": f"{order.patience:.0f}",
+        "SILENCE_SECONDS": f"{order.rebooting:.0f}",
+        # Said before the stage's own time is over: that the host never went down is more than that it never came.
+        "RESTART_SECONDS": f"{order.rebooting / 2:.0f}",
         "STAY": "true",
     }
     if order.ca:
