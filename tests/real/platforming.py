@@ -77,7 +77,7 @@ def terms(box: Sandbox) -> list[Any]:
 
 def fleet_conditions(box: Sandbox) -> dict[str, dict[str, str]]:
     """The platform's conditions on the Fleet, by type without the prefix."""
-    found = json.loads(box.kubectl("get", "fleets", "-o", "json", check=False) or '{"items": []}')["items"]
+    found = box.get("fleets")["items"]
     listed = found[0].get("status", {}).get("conditions", []) if found else []
     return {one["type"].removeprefix("Platform"): one for one in listed if one["type"].startswith("Platform")}
 

@@ -50,6 +50,7 @@ class Proxy:
         self.reset: Callable[[], bool] = lambda: False  # cut with RST instead of an orderly end
         self.stalled = False  # accept and read, but pass nothing on
         self.refusing = False
+        self.spoilt: tuple[bytes, bytes] | None = None  # in every answer, this into that, of the same length
         self.delay = 0.0  # seconds added before each piece of an answer
         self.cuts: Counter[str] = Counter()  # by the path that was being watched
         self.connections = 0
@@ -133,6 +134,8 @@ class Proxy:
                 await asyncio.sleep(0.05)
             if self.delay:
                 await asyncio.sleep(self.delay * random.random())
+            if self.spoilt is not None:
+                data = data.replace(*self.spoilt)
             if watching and not asked:
                 budget, asked = self.watch_budget(), True
             if budget is not None and len(data) >= budget:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,8 +23,7 @@ POLICY = "hostler.dev/maintenance-policy"
 
 
 def look(sandbox: Sandbox) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(sandbox.kubectl("get", "node", NODE, "-o", "json"))
-    return found
+    return sandbox.get("node", NODE)
 
 
 def state(sandbox: Sandbox) -> str:

@@ -49,10 +49,10 @@ async def namespace(client: Client) -> None:
 
 
 @asynccontextmanager
-async def following(*watches: Watch[Any]) -> AsyncIterator[None]:
+async def following(*watches: Watch[Any]) -> AsyncIterator[list[asyncio.Task[None]]]:
     tasks = [asyncio.create_task(watch.run()) for watch in watches]
     try:
-        yield
+        yield tasks
     finally:
         for task in tasks:
             task.cancel()
@@ -176,6 +176,31 @@ def test_paged_lists_with_delays_and_cuts_end_equal_too(sandbox: Sandbox) -> Non
                 proxy.watch_budget = lambda: None
                 for watch in watches:
                     await settles(watch, direct, NAMESPACE)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["stream", "pages"])
+@pytest.mark.parametrize(
+    "spoilt",
+    [(b'"metadata":', b'"metadata"?'), (b'"resourceVersion":', b'"resourceWersion":')],
+    ids=["no json", "no version"],
+)
+def test_answers_nobody_can_read_are_survived(sandbox: Sandbox, streaming: bool, spoilt: tuple[bytes, bytes]) -> None:
+    async def story() -> None:
+        async with proxied(sandbox) as (direct, proxy, through):
+            await apply(direct, "whole", {"metadata": {"name": "whole"}})
+            proxy.spoilt = spoilt
+            watches = two_kinds(through, streaming=streaming)
+            async with following(*watches) as tasks:
+                await asyncio.sleep(1.5)
+                assert not any(task.done() for task in tasks), "a broken answer must not end the following"
+                assert not any(watch.synced.is_set() for watch in watches), "nothing of it is believed"
+                proxy.spoilt = None
+                proxy.cut_all()
+                for watch in watches:
+                    await settles(watch, direct, NAMESPACE)
+                    assert not watch.problem
 
     asyncio.run(story())
 

@@ -182,6 +182,10 @@ class Watch(Generic[R]):
             except ApiError as error:
                 why, delay = "refused", self._pause()
                 self._say(str(error))
+            except (msgspec.MsgspecError, ValueError) as error:
+                # Not what an API server says: something between us and it broke it, and nothing of it is believed.
+                why, delay = "garbled", self._pause()
+                self._say(f"the answer about {self.kind.resource} cannot be read: {error}")
             self._metrics.watch_restarted(self.kind.resource, why)
             if delay:
                 await asyncio.sleep(delay)
