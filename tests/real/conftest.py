@@ -10,12 +10,13 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from hostler.sandbox import Options, Sandbox
+from hostler.sandbox import Options, Sandbox, http
 from hostler.sandbox.expand import node_object
 from hostler.sandbox.fleet import Node
 from hostler.sandbox.load import create
@@ -69,23 +70,29 @@ def eventually() -> Eventually:
 
 
 @pytest.fixture
-def namespace(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[str]:
+def namespace(sandbox: Sandbox, eventually: Eventually) -> Iterator[str]:
     """A namespace of the test's own, gone afterwards."""
-    name = f"t-{os.urandom(4).hex()}"
-    sandbox.kubectl("create", "namespace", name)
-    # Pods are refused until the controllers have made this one.
-    sandbox.kubectl("wait", "-n", name, "serviceaccount/default", "--for=create", "--timeout=60s")
-    yield name
-    sandbox.kubectl("delete", "namespace", name, "--wait=false")
+    with own_namespace(sandbox, "t") as name:
+        # Pods are refused until the controllers have made this one.
+        accounts = f"/api/v1/namespaces/{name}/serviceaccounts?fieldSelector=metadata.name=default"
+        eventually(lambda: sandbox.read(accounts)["items"], what="the namespace's own service account")
+        yield name
 
 
 @pytest.fixture(scope="module")
 def home(sandbox: Sandbox) -> Iterator[str]:
     """A namespace for an operator that lives through all tests of a file."""
-    name = f"op-{os.urandom(4).hex()}"
-    sandbox.kubectl("create", "namespace", name)
+    with own_namespace(sandbox, "op") as name:
+        yield name
+
+
+@contextmanager
+def own_namespace(sandbox: Sandbox, prefix: str) -> Iterator[str]:
+    name, tls = f"{prefix}-{os.urandom(4).hex()}", http.trust(sandbox.layout, "admin")
+    port, path = sandbox.state.ports["kube-apiserver"], "/api/v1/namespaces"
+    http.ask("The API server", port, "POST", path, {"metadata": {"name": name}}, tls=tls)
     yield name
-    sandbox.kubectl("delete", "namespace", name, "--wait=false")
+    http.ask("The API server", port, "DELETE", f"{path}/{name}", tls=tls)
 
 
 _numbers = itertools.count(1000)

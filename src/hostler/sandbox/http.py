@@ -28,7 +28,7 @@ def call(
     body: object = None,
     *,
     tls: ssl.SSLContext | None = None,
-    timeout: float = 10.0,
+    timeout: float = 30.0,
     accept: str = "*/*",
 ) -> tuple[int, bytes]:
     """One request on a connection of its own; OSError if nobody listens."""
