@@ -70,9 +70,15 @@ class World:
         recorder._wake.set()
 
     async def written(self, count: int) -> None:
-        async with asyncio.timeout(20):
-            while len(self.got) < count:
+        """So many have come; and the recorder has heard so, unless it is held: until then no time may pass for it."""
+        held = self.hold is not None and not self.hold.is_set()
+        async with asyncio.timeout(60):
+            while len(self.got) < count or not (held or self.recorded() >= count):
                 await asyncio.sleep(0.01)
+
+    def recorded(self) -> float:
+        read = self.metrics.registry.get_sample_value
+        return sum(read("hostler_events_recorded_total", {"how": how}) or 0.0 for how in ("new", "repeat"))
 
     @asynccontextmanager
     async def recorder(self, *, dry_run: bool = False, **bounds: Any) -> AsyncIterator[Recorder]:
