@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import shutil
 import struct
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from hostler.agent.loaders import Kind
 from hostler.agent.problem import Reason, Refusal
 from hostler.agent.secureboot import check
 from hostler.agent.versions import compare_files, compare_rpm, compare_systemd
+from tests.tools import tool
 from tests.unit.kube_pki import Authority
 
 names = st.text(alphabet="abzAZ019.-_~+", min_size=1, max_size=12)
@@ -109,13 +109,11 @@ def test_grubenv_survives_writing_and_reading(variables: dict[str, str]) -> None
 
 
 def test_grubenv_is_what_grubs_own_tool_reads_and_writes(tmp_path: Path) -> None:
-    tool = shutil.which("grub-editenv")
-    if tool is None:
-        pytest.skip("grub-common is not installed")
+    program = tool("grub-editenv", "grub-common")
     place = tmp_path / "grubenv"
     place.write_bytes(grubenv.render({"saved_entry": "a b", "next_entry": "x=y"}))
-    assert subprocess.check_output([tool, str(place), "list"], text=True) == "saved_entry=a b\nnext_entry=x=y\n"
-    subprocess.run([tool, str(place), "set", "kernelopts=root=UUID=1 ro \\ end", "boot_success=1"], check=True)
+    assert subprocess.check_output([program, str(place), "list"], text=True) == "saved_entry=a b\nnext_entry=x=y\n"
+    subprocess.run([program, str(place), "set", "kernelopts=root=UUID=1 ro \\ end", "boot_success=1"], check=True)
     assert grubenv.parse(place.read_bytes())["kernelopts"] == "root=UUID=1 ro \\ end"
     assert grubenv.render(grubenv.parse(place.read_bytes())) == place.read_bytes()
 
