@@ -40,6 +40,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toJson $on }}
 {{- end }}
 
+{{- /* How hosts reach the step API: as said, or by the name of its ingress or route. */}}
+{{- define "hostler.hubURL" -}}
+{{- with .Values.hub }}
+{{- if .url }}{{ .url }}
+{{- else if .ingress.enabled }}https://{{ .ingress.host }}
+{{- else if .route.enabled }}https://{{ .route.host }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "hostler.leaseName" -}}
 {{- get .Values.settings "HOSTLER_LEASE_NAME" | default "hostler" }}
 {{- end }}

@@ -15,18 +15,20 @@ from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.remote import POD_LABEL, PORT_NAME
 from hostler.fleet.rights import rights_for
 from hostler.fleet.roles import Account, roles
+from hostler.reclaim.hub import BASE
 from hostler.sandbox import Sandbox
 from hostler.settings.resolve import resolve
 from tests.leftovers import LEFT_BEHIND
 from tests.real.helming import CHART, SETS, Helm, Object, granted, only, rendered
 from tests.real.operating import hostler
 
-FOREIGN = {"ServiceMonitor", "PrometheusRule"}  # kinds of the Prometheus operator, which the sandbox does not have
+FOREIGN = {"ServiceMonitor", "PrometheusRule", "Route"}  # of the Prometheus operator and OpenShift: not in the sandbox
 ON = {
     "default": [],
     "maintenance": ["maintenance"],
     "dry-run": ["maintenance"],
     "bare-metal": ["join", "metal"],
+    "reclaim": ["reclaim"],
     "everything": [one.name for one in CAPABILITIES if one.built and not one.always],
 }
 
@@ -81,7 +83,8 @@ def test_nothing_has_more_privilege_than_it_needs(charts: dict[str, str], name: 
     assert numbers == {None if "openshift: true" in SETS[name].read_text() else 65532}
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["enableServiceLinks"] is False
-    assert {kind for volume in pod.get("volumes", ()) for kind in volume} <= {"name", "secret", "configMap"}
+    kinds = {kind for volume in pod.get("volumes", ()) for kind in volume}
+    assert kinds <= {"name", "secret", "configMap", "persistentVolumeClaim"}
     (container,) = pod["containers"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
@@ -120,10 +123,62 @@ def test_it_stays_off_the_nodes_it_may_empty(charts: dict[str, str]) -> None:
     assert pod["affinity"]["podAntiAffinity"], "what a person adds does not replace ours"
 
 
+def test_prometheus_finds_each_replica_once(charts: dict[str, str]) -> None:
+    found = rendered(charts["everything"])
+    spec = only(found, "ServiceMonitor")["spec"]
+    (endpoint,) = spec["endpoints"]
+    services = [
+        one["metadata"]["name"]
+        for one in found
+        if one["kind"] == "Service"
+        and spec["selector"]["matchLabels"].items() <= one["metadata"]["labels"].items()
+        and endpoint["port"] in [port["name"] for port in one["spec"]["ports"]]
+    ]
+    assert services == ["hostler"]
+
+
 def test_alerts_come_with_their_capability(charts: dict[str, str]) -> None:
     groups = only(rendered(charts["everything"]), "PrometheusRule")["spec"]["groups"]
     assert {one["name"] for one in groups} == {"hostler", *(f"hostler-{name}" for name in ON["everything"])}
     assert "$labels" in json.dumps(groups), "Prometheus' templates are not Helm's"
+
+
+def test_hosts_reach_the_step_api_by_an_ingress_or_a_route(charts: dict[str, str]) -> None:
+    plain, openshift = (rendered(charts[name]) for name in ("reclaim", "everything"))
+    for found in (plain, openshift):
+        service = next(one for one in found if one["kind"] == "Service" and one["metadata"]["name"] == "hostler-hub")
+        template = only(found, "Deployment")["spec"]["template"]
+        assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+        (port,) = service["spec"]["ports"]
+        served = {one["name"]: one["containerPort"] for one in template["spec"]["containers"][0]["ports"]}
+        assert f":{served[port['targetPort']]}" == told(found)["HOSTLER_HUB_ADDRESS"]
+    spec = only(plain, "Ingress")["spec"]
+    (rule,) = spec["rules"]
+    (path,) = rule["http"]["paths"]
+    assert BASE.startswith(path["path"])
+    assert path["backend"] == {"service": {"name": "hostler-hub", "port": {"name": "hub"}}}
+    assert spec["tls"] == [{"hosts": [rule["host"]], "secretName": "hub-example-com"}]
+    assert told(plain)["HUB_URL"] == f"https://{rule['host']}"
+    assert only(openshift, "Route")["spec"] == {
+        "host": "hub.apps.example.com", "to": {"kind": "Service", "name": "hostler-hub", "weight": 100},
+        "port": {"targetPort": "hub"},
+        "tls": {"termination": "reencrypt", "insecureEdgeTerminationPolicy": "None"},
+    }  # fmt: skip
+    assert told(openshift)["HUB_URL"] == "https://hub.apps.example.com"
+
+
+@pytest.mark.parametrize("name", ON)
+def test_every_file_it_is_told_of_is_mounted(charts: dict[str, str], name: str) -> None:
+    """Each volume is mounted, each mount has its volume, and each setting that is a path leads into one of them."""
+    found = rendered(charts[name])
+    pod = only(found, "Deployment")["spec"]["template"]["spec"]
+    mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0].get("volumeMounts", ())}
+    assert set(mounts) == {one["name"] for one in pod.get("volumes", ())}
+    paths = {key: value for key, value in told(found).items() if value.startswith("/")}
+    for key, value in paths.items():
+        assert any(f"{value}/".startswith(f"{place}/") for place in mounts.values()), key
+    used = {place for place in mounts.values() for value in paths.values() if f"{value}/".startswith(f"{place}/")}
+    assert used == set(mounts.values()), "nothing is mounted for nobody"
 
 
 @pytest.mark.parametrize("name", ON)
@@ -158,6 +213,32 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "a secret as a setting": (["settings.VCENTER_PASSWORD=x"], "VCENTER_PASSWORD"),
     "a digest that is none": (["image.digest=sha256:abc"], "digest"),
     "the wrong type": (["replicas=two"], "replicas"),
+    "a way for hosts without a name": (["capabilities.reclaim=true", "hub.ingress.enabled=true"], "/hub/ingress/host"),
+    "a way to nothing": (
+        ["hub.route.enabled=true", "hub.route.host=a.example"],
+        "hub.route.enabled brings hosts to the step API of reclaim, which is off: set capabilities.reclaim=true",
+    ),
+    "TLS to a pod without a certificate": (
+        [
+            "capabilities.reclaim=true",
+            "hub.route.enabled=true",
+            "hub.route.host=a.b",
+            "hub.route.termination=reencrypt",
+        ],
+        "has no certificate: set hub.tlsSecret, or use edge",
+    ),
+    "no TLS to a pod that wants it": (
+        [
+            "capabilities.reclaim=true",
+            "hub.route.enabled=true",
+            "hub.route.host=a.b",
+            "hub.route.termination=edge",
+            "hub.tlsSecret=x",
+        ],
+        "use passthrough or reencrypt, or leave hub.tlsSecret out",
+    ),
+    "an address that is none": (["hub.url=hub.example.com"], "/hub/url"),
+    "a volume without a name": (["extraVolumes[0].emptyDir.medium=Memory"], "name"),
     "two that act": (
         ["settings.HOSTLER_LEADER_ELECTION=false"],
         "each of the 2 replicas would act at once: set replicas=1",

@@ -31,7 +31,7 @@ BY_CHART: frozenset[AnySetting] = frozenset({
     foundation.POD_NAME, foundation.NODE_NAME, maintenance.VCENTER_HOST, maintenance.VCENTER_USER,
     maintenance.VCENTER_PASSWORD, maintenance.VCENTER_USER_FILE, maintenance.VCENTER_PASSWORD_FILE,
     maintenance.VCENTER_CA_BUNDLE, maintenance.VCENTER_TLS_VERIFY, maintenance.VCENTERS_FILE, reclaim.HUB_URL,
-    reclaim.HUB_ADDRESS, reclaim.HUB_CERTIFICATE, reclaim.HUB_KEY,
+    reclaim.HUB_CA, reclaim.HUB_ADDRESS, reclaim.HUB_CERTIFICATE, reclaim.HUB_KEY,
 })  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def schema() -> Json:
                 ),
                 **_WHOLE_LOGIN,
             },
-            hub=_object(url=_TEXT, tlsSecret=_NAME),
+            hub=_hub(),
             openshift=_BOOL,
             image=_object(
                 repository={"type": "string", "minLength": 1}, tag=_TEXT,
@@ -120,6 +120,7 @@ def schema() -> Json:
             dashboard=_object(enabled=_BOOL, labels=_MAP),
             resources={"type": "object"}, podAnnotations=_MAP, podLabels=_MAP, nodeSelector=_MAP,
             tolerations={"type": "array"}, affinity={"type": "object"}, topologySpreadConstraints={"type": "array"},
+            extraEnv=_NAMED, extraVolumes=_NAMED, extraVolumeMounts=_NAMED,
             priorityClassName=_TEXT, **{"global": {"type": "object"}},
         ),
     }  # fmt: skip
@@ -129,12 +130,40 @@ _BOOL: Json = {"type": "boolean"}
 _TEXT: Json = {"type": "string"}
 _NAME: Json = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?$"}
 _MAP: Json = {"type": "object", "additionalProperties": {"type": "string"}}
+_NAMED: Json = {"type": "array", "items": {"type": "object", "required": ["name"], "properties": {"name": _TEXT}}}
 # A host needs a login: a Secret that exists, or user and password for one of ours.
 _FILLED: Json = {"minLength": 1}
 _WHOLE_LOGIN: Json = {
     "if": {"properties": {"host": _FILLED, "existingSecret": {"maxLength": 0}}, "required": ["host"]},
     "then": {"properties": {"user": _FILLED, "password": _FILLED}, "required": ["user", "password"]},
 }
+
+
+def _hub() -> Json:
+    """Whoever opens a way to the step API says under which name hosts find it."""
+    host = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*)?$"}
+    open_: Json = {
+        "if": {"properties": {"enabled": {"const": True}}, "required": ["enabled"]},
+        "then": {"properties": {"host": _FILLED}, "required": ["host"]},
+    }
+    return _object(
+        url={"type": "string", "pattern": "^(https?://.+)?$"}, tlsSecret=_NAME,
+        caBundle=_object(configMapName=_NAME, key=_TEXT),
+        service=_object(
+            type={"enum": ["ClusterIP", "NodePort", "LoadBalancer"]}, annotations=_MAP,
+            port={"type": "integer", "minimum": 1, "maximum": 65535},
+        ),
+        ingress={
+            **_object(enabled=_BOOL, host=host, className=_TEXT, tlsSecret=_NAME, annotations=_MAP), **open_,
+        },
+        route={
+            **_object(
+                enabled=_BOOL, host=host, termination={"enum": ["", "edge", "passthrough", "reencrypt"]},
+                destinationCACertificate=_TEXT, annotations=_MAP,
+            ),
+            **open_,
+        },
+    )  # fmt: skip
 
 
 def _object(**properties: Json) -> Json:
