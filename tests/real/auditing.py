@@ -9,6 +9,18 @@ from typing import Any
 
 from hostler.sandbox.life import Sandbox
 
+READS = ("get", "list", "watch")
+
+
+def who(entry: dict[str, Any]) -> str:
+    """As whom it was asked: whoever was acted for, or else the one whose own login it was."""
+    return str((entry.get("impersonatedUser") or entry["user"])["username"])
+
+
+def forbidden(entry: dict[str, Any]) -> bool:
+    """For want of rights. A namespace that is going answers 403 too, to those who may."""
+    return bool(entry.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid")
+
 
 class Tail:
     """The audit log from here on, whole entries only; each call of `new` goes on where the last one ended."""

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from hostler.sandbox import Sandbox
 from hostler.sandbox import http as sandbox_http
 from hostler.sandbox.power import POWER
-from tests.real.auditing import Tail
+from tests.real.auditing import Tail, who
 from tests.real.vsphere_world import Simulator
 
 T = TypeVar("T")
@@ -267,7 +267,7 @@ class Trail:
         return [
             (entry["verb"], entry["objectRef"]["resource"], entry["objectRef"].get("name", ""))
             for entry in self.read()
-            if entry.get("impersonatedUser", {}).get("username") == user
+            if who(entry) == user
             and entry["verb"] in ("create", "patch", "update", "delete")
             and entry["responseStatus"]["code"] < 300
         ]

@@ -73,6 +73,19 @@ def kubeconfig_as(sandbox: Sandbox, folder: Path, user: str, *groups: str) -> Pa
     return path
 
 
+def kubeconfig_of(sandbox: Sandbox, folder: Path, account: str) -> Path:
+    """The sandbox's kubeconfig with the login of a service account, and nothing else."""
+    _, _, namespace, name = account.split(":")
+    token = sandbox.kubectl("create", "token", name, "-n", namespace, "--duration=2h").strip()
+    read = yaml.safe_load(sandbox.kubeconfig.read_text())
+    for one in read["users"]:
+        one["user"] = {"token": token}
+    path = folder / f"{name}.kubeconfig"
+    path.touch(0o600)
+    path.write_text(yaml.safe_dump(read))
+    return path
+
+
 def environment(kubeconfig: Path) -> dict[str, str]:
     """As empty as possible: nothing of this machine or of another test gets in."""
     return {"PATH": os.environ["PATH"], "HOME": str(kubeconfig.parent), "KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
@@ -91,10 +104,14 @@ def operator(
 ) -> Iterator[Running]:
     """`hostler run` with a lease in `namespace` and any free port; stopped in good order at the end.
 
-    `user`: as whom; unset, somebody of its own name with every right. `told`: further environment variables.
+    `user`: the service account it logs in as; unset, somebody of its own name with every right. `told`: further
+    environment variables.
     """
-    user, groups = (user, ()) if user else (f"{name}-{namespace}", groups)
-    path = kubeconfig_as(sandbox, folder, user, *groups)
+    if user:
+        path = kubeconfig_of(sandbox, folder, user)
+    else:
+        user = f"{name}-{namespace}"
+        path = kubeconfig_as(sandbox, folder, user, *groups)
     log = folder / f"{name}.log"
     words = ("run", "--log-format", "json", "--namespace", namespace, "--http-address", "127.0.0.1:0", *QUICK, *flags)
     with log.open("wb") as out:
@@ -112,20 +129,28 @@ def operator(
             process.wait()
 
 
-def account_for(sandbox: Sandbox, namespace: str, only: str) -> str:
+def account_for(sandbox: Sandbox, namespace: str, only: str, *flags: str) -> str:
     """A service account with the rights that `hostler rights` lists for these capabilities, and no other: its name."""
     name = f"hostler-{namespace}"
     words = ("--only", only, "--namespace", namespace, "--account", name, "-o", "yaml")
-    made = hostler(sandbox.kubeconfig, "rights", *words)
+    made = hostler(sandbox.kubeconfig, "rights", *words, *flags)
     assert made.returncode == 0, made.stderr
+    sandbox.kubectl("create", "serviceaccount", name, "-n", namespace)
     sandbox.kubectl("apply", "-f", "-", input=made.stdout)
-    return f"system:serviceaccount:{namespace}:{name}"
+    user = f"system:serviceaccount:{namespace}:{name}"
+    end = time.monotonic() + 60
+    for asked in (("patch", "nodes"), ("create", "leases.coordination.k8s.io", "-n", namespace)):
+        # Rights are in force once the API server's own caches have them.
+        while sandbox.kubectl("auth", "can-i", *asked, "--as", user, check=False).strip() != "yes":
+            assert time.monotonic() < end, f"{user} may not {asked}"
+            time.sleep(0.1)
+    return user
 
 
 def take_rights_back(sandbox: Sandbox, namespace: str) -> None:
     """What is not in its namespace; that goes with it."""
     sandbox.kubectl("delete", "clusterrole,clusterrolebinding", f"hostler-{namespace}", "--ignore-not-found")
-    for place in ("kube-system", "kube-node-lease"):
+    for place in ("kube-system", "kube-node-lease", "openshift-ingress"):
         sandbox.kubectl("delete", "role,rolebinding", f"hostler-{namespace}", "-n", place, "--ignore-not-found")
 
 

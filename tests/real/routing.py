@@ -8,6 +8,7 @@ from typing import Any
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds
+from tests.real.auditing import who
 
 CONTROLLERS, ROUTERS = "openshift-ingress-operator", "openshift-ingress"
 CONFIG = "config.openshift.io/v1"
@@ -89,7 +90,7 @@ def writes(box: Sandbox, *users: str) -> list[str]:
     return [
         "/".join(filter(None, (entry["objectRef"]["resource"], entry["objectRef"].get("subresource"))))
         for entry in box.audit()
-        if entry.get("impersonatedUser", {}).get("username") in users
+        if who(entry) in users
         and entry["verb"] in ("create", "patch", "delete", "update")
         and entry["responseStatus"]["code"] < 300
         and entry["objectRef"]["resource"] not in ("leases", "events", "selfsubjectreviews")

@@ -16,6 +16,7 @@ from hostler.fleet.capabilities import CAPABILITIES
 from hostler.sandbox import Sandbox
 from hostler.ship import image as images
 from hostler.ship import oci
+from tests.real.auditing import forbidden, who
 from tests.real.conftest import Eventually
 from tests.real.helming import CHART, Helm, granted
 from tests.real.maintaining import Plan, site, until
@@ -105,8 +106,7 @@ def doctor(sandbox: Sandbox, namespace: str, one: Running) -> tuple[str, str]:
 
 
 def denied(sandbox: Sandbox, user: str) -> list[str]:
-    with sandbox.layout.audit_log.open() as lines:
-        return [line[:500] for line in lines if user in line and '"code":403' in line]
+    return [f"{one['verb']} {one['requestURI']}" for one in sandbox.audit() if who(one) == user and forbidden(one)]
 
 
 def left_in(sandbox: Sandbox, namespace: str) -> set[str]:

@@ -7,6 +7,7 @@ import pytest
 from hostler.fleet.capabilities import BY_NAME, CAPABILITIES
 from hostler.fleet.rights import OWN, RIGHTS, Right, rights_for, rights_of
 from hostler.fleet.roles import Account, roles
+from hostler.ship.untried import UNTRIED, phrases
 
 BUILT = [one for one in CAPABILITIES if one.built]
 EVERY = rights_for([one.name for one in BUILT])
@@ -95,3 +96,9 @@ def test_a_host_may_be_deleted_only_where_its_owner_cannot_be_written_otherwise(
     assert not any(
         right.resource == "baremetalhosts.metal3.io" and "delete" in right.verbs for right in EVERY_BUT_METAL
     )
+
+
+def test_a_right_that_no_test_uses_is_granted_and_has_its_reason() -> None:
+    granted = [name for name, _, _ in phrases()]
+    assert [name for name in UNTRIED if name not in granted] == [], "no longer in the table"
+    assert [name for name, why in UNTRIED.items() if not why.endswith(".") or len(why) < 20] == []

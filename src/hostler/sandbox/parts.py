@@ -226,6 +226,9 @@ AUDIT_POLICY = {
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
         },
         {"level": "Request", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
+        # What programs with rights of their own read: whether they are refused, and which rights they have a use for.
+        {"level": "None", "nonResourceURLs": ["*"]},
+        {"level": "Metadata", "verbs": ["get", "list", "watch"], "userGroups": ["system:serviceaccounts"]},
         {"level": "None"},
     ],
 }

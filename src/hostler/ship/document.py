@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.rights import LEASE_NAME, OWN, Right, rights_of
 from hostler.ship.alerts import Alert
+from hostler.ship.untried import UNTRIED
 
 RIGHTS = """\
 # Rights in Kubernetes
@@ -19,6 +20,15 @@ no `escalate`, no `bind`. `hostler rights` prints the same, and the roles as YAM
 Lines with (OpenShift) are granted only with `openshift: true`.
 
 Every authenticated identity may ask for its own name and for the server's version; nothing more is assumed.
+"""
+UNUSED = """
+## Granted, and seen in no test
+
+The tests compare what every operator asked of the API server with this table: nothing may be refused, and a right that
+nobody used is either taken out or listed here (`src/hostler/ship/untried.py`).
+
+| right | why it is granted all the same |
+|---|---|
 """
 ALERTS = """\
 # Alerts, and what to do
@@ -35,6 +45,8 @@ def rights() -> str:
             always = " (always on)" if one.always else ""
             parts.append(f"\n## {one.name.capitalize()}{always}\n\n| on | verbs | where | why |\n|---|---|---|---|\n")
             parts += [_row(right) for right in rights_of(one)]
+    parts.append(UNUSED)
+    parts += [f"| {name} | {why} |\n" for name, why in UNTRIED.items()]
     return "".join(parts)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from hostler.sandbox import Sandbox
+from tests.real.auditing import READS, who
 from tests.real.conftest import Eventually
 from tests.real.metal_world import World, available, metal_operator, one_to_one
 from tests.real.operating import Running, hostler
@@ -94,7 +95,7 @@ def test_a_second_look_writes_nothing(world: World, sandbox: Sandbox, running: R
     eventually(lambda: "provisioned;" in world.condition(has, "Ready").get("message", ""), 30, "provisioned")
 
     def count() -> int:
-        ours = (one for one in sandbox.audit() if one.get("impersonatedUser", {}).get("username") == running.user)
+        ours = (one for one in sandbox.audit() if who(one) == running.user and one["verb"] not in READS)
         return sum((one.get("objectRef") or {}).get("namespace") == world.namespace for one in ours)
 
     def rests() -> int:
