@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from hostler.drain import model as emptying
 from hostler.host.facts import Fact, Known, Unknown
-from hostler.reclaim import diagram, model
+from hostler.reclaim import model
 from hostler.reclaim.controller import Seen
 from hostler.reclaim.decide import decide
 from hostler.reclaim.explain import rules_of
@@ -627,8 +626,3 @@ def test_the_table_has_one_target_for_each_name_and_the_published_words() -> Non
         "installed", "added-to-existing-cluster", "reclaiming", "reclaiming-rebooting",
         "unbinding-pending-user-action", "unbinding", "discovering-unbound", "known-unbound", "disconnected-unbound",
     }  # fmt: skip
-
-
-def test_the_picture_in_the_docs_is_made_from_the_table() -> None:
-    text = (Path(__file__).parents[2] / "docs/reclaim.md").read_text()
-    assert diagram.placed(text) == text, "run: python -m hostler.reclaim.diagram docs/reclaim.md"

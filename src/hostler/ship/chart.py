@@ -19,7 +19,7 @@ from hostler.fleet.rights import Right, rights_of
 from hostler.settings import foundation, maintenance, reclaim
 from hostler.settings.model import AnySetting
 from hostler.settings.table import SETTINGS
-from hostler.ship import alerts, document
+from hostler.ship import alerts, diagrams, document
 from hostler.ship.dashboard import dashboard
 
 Json = dict[str, Any]
@@ -43,6 +43,7 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
     yield root / "chart/files/dashboard.json", json.dumps(dashboard(), indent=1) + "\n"
     yield root / "docs/rights.md", document.rights()
     yield root / "docs/alerts.md", document.runbook(alerts.read(root / "chart/alerts"))
+    yield from diagrams.files(root)
 
 
 def rights_file() -> str:
