@@ -65,6 +65,41 @@ def test_a_layout_has_the_same_bytes_whoever_packs_it(tmp_path: Path) -> None:
     assert (tmp_path / "root/a").stat().st_mode & 0o777 == 0o644
 
 
+def layout_of(tmp_path: Path, machine: str, monkeypatch: pytest.MonkeyPatch, version: str = "1") -> Path:
+    """A layout as it would be made on that machine."""
+    folder = tmp_path / f"files-{machine}-{version}"
+    folder.mkdir()
+    (folder / "machine").write_text(machine)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    labels = {"org.opencontainers.image.version": version}
+    layout = tmp_path / f"layout-{machine}-{version}"
+    oci.write_layout(layout, [folder], entrypoint=["/run"], environment={}, user="1", labels=labels)
+    return layout
+
+
+def test_images_of_several_machines_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layouts = [layout_of(tmp_path, machine, monkeypatch) for machine in ("x86_64", "aarch64")]
+    digest = oci.join(layouts, tmp_path / "both")
+    (entry,) = json.loads((tmp_path / "both/index.json").read_text())["manifests"]
+    assert (entry["digest"], entry["annotations"]) == (digest, {"org.opencontainers.image.ref.name": "1"})
+    inside = json.loads(oci.read(tmp_path / "both", digest))
+    assert [one["platform"]["architecture"] for one in inside["manifests"]] == ["amd64", "arm64"]
+    before = [json.loads((one / "index.json").read_text())["manifests"][0]["digest"] for one in layouts]
+    assert [one["digest"] for one in inside["manifests"]] == before, "what was signed for one machine stays what it was"
+    for machine in ("x86_64", "aarch64"):
+        config = oci.unpack(tmp_path / "both", tmp_path / f"root-{machine}", machine)
+        assert config["architecture"] == oci.MACHINES[machine]
+        assert (tmp_path / f"root-{machine}/machine").read_text() == machine
+
+
+def test_images_of_one_machine_or_of_two_versions_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = layout_of(tmp_path, "x86_64", monkeypatch)
+    other = layout_of(tmp_path, "aarch64", monkeypatch, "2")
+    for wrong in ([one, one], [one, other]):
+        with pytest.raises(ValueError, match="not one version for different machines"):
+            oci.join(wrong, tmp_path / "both")
+
+
 def test_a_blob_that_was_changed_is_not_unpacked(tmp_path: Path) -> None:
     folder = tmp_path / "one"
     folder.mkdir()

@@ -1,4 +1,9 @@
-"""Writes and unpacks OCI image layouts: the same files give the same bytes, whoever packs them and when."""
+"""Writes, joins and unpacks OCI image layouts: the same files give the same bytes, whoever packs them and when.
+
+    python -m hostler.ship.oci dist/image dist/image-amd64 dist/image-arm64
+
+makes one image for several machines of layouts that were each made on such a machine.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import gzip
 import hashlib
 import io
 import platform
+import sys
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +21,7 @@ import msgspec
 
 EPOCH = "1970-01-01T00:00:00Z"
 _TYPE = "application/vnd.oci.image"
+_NAME = "org.opencontainers.image.ref.name"
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 Json = dict[str, Any]
 
@@ -56,11 +63,40 @@ def write_layout(
     }
     described = _blob(blobs, _json(manifest), f"{_TYPE}.manifest.v1+json")
     described["platform"] = {"architecture": config["architecture"], "os": "linux"}
-    described["annotations"] = {"org.opencontainers.image.ref.name": labels["org.opencontainers.image.version"]}
-    index = {"schemaVersion": 2, "mediaType": f"{_TYPE}.index.v1+json", "manifests": [described]}
+    return _entry(target, described, labels["org.opencontainers.image.version"])
+
+
+def join(layouts: Sequence[Path], target: Path) -> str:
+    """One image of several, each for another machine. Returns its digest; theirs stay what they were."""
+    found = [_described(layout) for layout in layouts]
+    machines = [one["platform"]["architecture"] for one in found]
+    versions = {one["annotations"].pop(_NAME) for one in found}
+    if len(set(machines)) != len(machines) or len(versions) != 1:
+        raise ValueError(f"these are not one version for different machines: {machines}, {sorted(versions)}")
+    blobs = target / "blobs/sha256"
+    blobs.mkdir(parents=True)
+    for layout in layouts:
+        for blob in (layout / "blobs/sha256").iterdir():
+            (blobs / blob.name).write_bytes(read(layout, f"sha256:{blob.name}"))
+    for one in found:
+        del one["annotations"]
+    media = f"{_TYPE}.index.v1+json"
+    index = {"schemaVersion": 2, "mediaType": media, "manifests": found}
+    return _entry(target, _blob(blobs, _json(index), media), versions.pop())
+
+
+def _entry(target: Path, described: Json, version: str) -> str:
+    """What a reader of the layout begins with: the one thing in it, by the name of its version."""
+    named = {**described, "annotations": {_NAME: version}}
+    index = {"schemaVersion": 2, "mediaType": f"{_TYPE}.index.v1+json", "manifests": [named]}
     (target / "index.json").write_bytes(_json(index))
     (target / "oci-layout").write_bytes(_json({"imageLayoutVersion": "1.0.0"}))
     return str(described["digest"])
+
+
+def _described(layout: Path) -> Json:
+    found: Json = msgspec.json.decode((layout / "index.json").read_bytes())["manifests"][0]
+    return found
 
 
 def _json(value: Json) -> bytes:
@@ -101,10 +137,13 @@ def read(layout: Path, digest: str) -> bytes:
     return data
 
 
-def unpack(layout: Path, root: Path) -> Json:
-    """The layers of the one image, laid over each other in `root`; returns its configuration."""
-    index = msgspec.json.decode((layout / "index.json").read_bytes())
-    manifest = msgspec.json.decode(read(layout, index["manifests"][0]["digest"]))
+def unpack(layout: Path, root: Path, machine: str = "") -> Json:
+    """The layers of the image for this machine, laid over each other in `root`; returns its configuration."""
+    manifest = msgspec.json.decode(read(layout, _described(layout)["digest"]))
+    if "manifests" in manifest:
+        wanted = MACHINES.get(machine or platform.machine(), machine)
+        (one,) = [one for one in manifest["manifests"] if one["platform"]["architecture"] == wanted]
+        manifest = msgspec.json.decode(read(layout, one["digest"]))
     root.mkdir(parents=True)
     for layer in manifest["layers"]:
         data = io.BytesIO(gzip.decompress(read(layout, layer["digest"])))
@@ -112,3 +151,14 @@ def unpack(layout: Path, root: Path) -> Json:
             archive.extractall(root, filter="tar")
     config: Json = msgspec.json.decode(read(layout, manifest["config"]["digest"]))
     return config
+
+
+def main() -> None:
+    if len(sys.argv) < 3:
+        sys.exit("usage: python -m hostler.ship.oci TARGET LAYOUT...")
+    target, *layouts = (Path(one) for one in sys.argv[1:])
+    print(f"{target} {join(layouts, target)}")
+
+
+if __name__ == "__main__":
+    main()
