@@ -14,7 +14,7 @@ from hostler import __version__
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.settings.table import SETTINGS
 from hostler.ship import alerts, chart
-from hostler.ship.dashboard import PANELS, Panel
+from hostler.ship.dashboard import PANELS, Panel, dashboard
 
 ROOT = Path(__file__).resolve().parents[2]
 ALERTS = alerts.read(ROOT / "chart/alerts")
@@ -89,3 +89,26 @@ def test_an_alert_is_about_metrics_that_exist_and_says_what_to_do(room: str, ale
 def test_a_panel_shows_metrics_that_exist(panel: Panel) -> None:
     exist(panel.expr)
     assert "$" not in panel.expr
+
+
+def test_a_panel_s_legend_is_made_of_labels_its_expression_keeps() -> None:
+    for panel in PANELS:
+        kept = {name.strip() for group in re.findall(r"by \(([^)]*)\)", panel.expr) for name in group.split(",")}
+        assert set(re.findall(r"{{(\w+)}}", panel.legend)) <= kept, panel.title
+
+
+def test_panels_do_not_cover_each_other_and_ask_the_chosen_prometheus() -> None:
+    made = dashboard()
+    cells = [
+        (x, y)
+        for at in (one["gridPos"] for one in made["panels"])
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+    assert len({one["id"] for one in made["panels"]}) == len(PANELS)
+    (picker,) = made["templating"]["list"]
+    for one in made["panels"]:
+        for source in (one["datasource"], *(target["datasource"] for target in one["targets"])):
+            assert source == {"type": picker["query"], "uid": f"${{{picker['name']}}}"}

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from hostler.ship import alerts
+from hostler.ship.dashboard import PANELS
 from tests.tools import tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,3 +163,13 @@ def test_alerts_fire_and_resolve(room: str, tmp_path: Path) -> None:
     for words in (["check", "rules", rules], ["test", "rules", str(file)]):
         done = subprocess.run([promtool, *words], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_understands_every_panel_of_the_dashboard(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:{number}", "expr": one.expr} for number, one in enumerate(PANELS)]
+    file = tmp_path / "panels.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    words = [tool("promtool", "prometheus"), "check", "rules", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(PANELS)} rules found" in done.stdout
