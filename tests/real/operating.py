@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,7 +17,13 @@ from typing import Any
 
 import yaml
 
+from hostler.fleet.reviews import missing_rights
+from hostler.fleet.rights import Right, rights_for
+from hostler.fleet.roles import Account
+from hostler.kube.client import Client
+from hostler.kube.config import load
 from hostler.sandbox import Sandbox
+from tests.real.auditing import forbidden, who
 
 QUICK = ("--lease-duration-seconds", "4", "--lease-renew-seconds", "2.5", "--lease-retry-seconds", "0.5")
 
@@ -137,14 +144,18 @@ def account_for(sandbox: Sandbox, namespace: str, only: str, *flags: str) -> str
     assert made.returncode == 0, made.stderr
     sandbox.kubectl("create", "serviceaccount", name, "-n", namespace)
     sandbox.kubectl("apply", "-f", "-", input=made.stdout)
-    user = f"system:serviceaccount:{namespace}:{name}"
+    # The API server learns of roles by a watch of its own: what was applied is in force a moment later.
+    account = Account(namespace, name)
+    rights = tuple(one for one in rights_for(only.split(",")) if "--openshift" in flags or not one.openshift)
     end = time.monotonic() + 60
-    for asked in (("patch", "nodes"), ("create", "leases.coordination.k8s.io", "-n", namespace)):
-        # Rights are in force once the API server's own caches have them.
-        while sandbox.kubectl("auth", "can-i", *asked, "--as", user, check=False).strip() != "yes":
-            assert time.monotonic() < end, f"{user} may not {asked}"
-            time.sleep(0.1)
-    return user
+    while missing := asyncio.run(_missing(sandbox, account, rights)):
+        assert time.monotonic() < end, missing
+    return account.user
+
+
+async def _missing(sandbox: Sandbox, account: Account, rights: tuple[Right, ...]) -> tuple[str, ...]:
+    async with Client(load(str(sandbox.kubeconfig))) as client:
+        return await missing_rights(client, account, rights)
 
 
 def take_rights_back(sandbox: Sandbox, namespace: str) -> None:
@@ -157,6 +168,11 @@ def take_rights_back(sandbox: Sandbox, namespace: str) -> None:
 def refused(running: Running) -> list[dict[str, Any]]:
     """What the operator says it may not do."""
     return [one for one in running.lines() if "forbidden" in str(one) or "may not" in str(one)]
+
+
+def denied(sandbox: Sandbox, user: str) -> list[str]:
+    """What the API server says it refused them, to read or to write."""
+    return [f"{one['verb']} {one['requestURI']}" for one in sandbox.audit() if who(one) == user and forbidden(one)]
 
 
 def hostler(kubeconfig: Path, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:

@@ -16,11 +16,10 @@ from hostler.fleet.capabilities import CAPABILITIES
 from hostler.sandbox import Sandbox
 from hostler.ship import image as images
 from hostler.ship import oci
-from tests.real.auditing import forbidden, who
 from tests.real.conftest import Eventually
 from tests.real.helming import CHART, Helm, granted
 from tests.real.maintaining import Plan, site, until
-from tests.real.operating import Running, hostler
+from tests.real.operating import Running, denied, hostler
 from tests.real.podding import Image, running
 from tests.real.story import telling
 
@@ -103,10 +102,6 @@ def doctor(sandbox: Sandbox, namespace: str, one: Running) -> tuple[str, str]:
     words = ("doctor", "-o", "json", "--namespace", namespace, "--operator", one.url)
     (found,) = [seen for seen in json.loads(hostler(sandbox.kubeconfig, *words).stdout) if seen["what"] == "rights"]
     return found["level"], found["why"]
-
-
-def denied(sandbox: Sandbox, user: str) -> list[str]:
-    return [f"{one['verb']} {one['requestURI']}" for one in sandbox.audit() if who(one) == user and forbidden(one)]
 
 
 def left_in(sandbox: Sandbox, namespace: str) -> set[str]:
