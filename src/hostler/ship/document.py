@@ -45,7 +45,8 @@ def rights() -> str:
             always = " (always on)" if one.always else ""
             parts.append(f"\n## {one.name.capitalize()}{always}\n\n| on | verbs | where | why |\n|---|---|---|---|\n")
             parts += [_row(right) for right in rights_of(one)]
-    parts.append(UNUSED)
+    if UNTRIED:
+        parts.append(UNUSED)
     parts += [f"| {name} | {why} |\n" for name, why in UNTRIED.items()]
     return "".join(parts)
 
