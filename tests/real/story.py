@@ -250,6 +250,10 @@ class Story:
     def host(self, host: str) -> Object:
         return next(dict(one) for one in self.site.control("GET", "/state")["hosts"] if one["name"] == self.full(host))
 
+    def all_hosts(self) -> list[str]:
+        """Of every cluster, by their whole names."""
+        return [str(one["name"]) for one in self.site.control("GET", "/state")["hosts"]]
+
     def told(self, kind: str, vm: str) -> list[Object]:
         """What the simulator told of a VM since this story began."""
         return [
@@ -321,12 +325,13 @@ class Story:
         self.wait(vm, lambda: self.state(vm) == state, f"state {state}", seconds)
 
     def comes_back(self, vm: str, host: str, *, rebooted: bool = True, cordoned: bool = False) -> None:
-        """In service again on this host, with nothing of ours left on it."""
+        """In service again on this host (of another cluster: by its whole name), with nothing of ours left on it."""
+        where = host if host in self.all_hosts() else self.full(host)
 
         def back() -> bool:
             now = self.vm(vm)
             return (
-                (now["host"], now["power"]) == (self.full(host), "poweredOn")
+                (now["host"], now["power"]) == (where, "poweredOn")
                 and self.rebooted(vm) == rebooted
                 and self.ready(vm)
                 and not self.leftovers(vm, cordoned=cordoned)

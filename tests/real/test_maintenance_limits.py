@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from hostler.errors import Exit
+from hostler.maintenance.rights import ON_VM, POOL
 from hostler.sandbox import Sandbox
 from tests.real.maintaining import POLICY, Kube, Plan, Site, site, until
 from tests.real.maintenance_stories import ALONE, PAIR, blocked, unblock
 from tests.real.operating import Running, hostler, operator
-from tests.real.story import on_its_own
+from tests.real.story import on_its_own, telling
 from tests.real.together import Told, own_namespace, selected, side_by_side
 from tests.real.vsphere_world import certificate
 
@@ -127,12 +128,35 @@ def two_vms_with_one_uuid_are_a_reason_and_never_a_guess(sandbox: Sandbox, names
 
 
 @tale
-def missing_privileges_are_named_at_start(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
-    missing = ["VirtualMachine.Interact.PowerOff", "Resource.ColdMigrate"]
-    with on_its_own(sandbox, tmp_path, namespace, PAIR, before=lacking(*missing)) as (running, story):
-        story.nodes()
-        for one in missing:
-            says(running, one)
+def missing_rights_are_named_with_their_object_and_granting_them_releases(
+    sandbox: Sandbox, namespace: str, tmp_path: Path
+) -> None:
+    """Nothing begins without them; when they are granted it goes on by itself, also where vCenter has refused us."""
+    plans = {"own": Plan({"esx1": 1}, {"a": "esx1"}), "spare": Plan({"esx9": 1}, {})}
+    with site(sandbox, tmp_path, plans) as made:
+        lacking(*ON_VM, POOL)(made)
+        spare = f"spare-{made.mark}"
+        told = made.environment(HOSTLER_MAINTENANCE_CLUSTERS=spare)
+        with operator(sandbox, tmp_path, namespace, told=told) as running, telling(made, "own", namespace) as story:
+            story.nodes()
+            story.tune("a", migrateSeconds=4)
+            story.enter("esx1")
+            for one in (*ON_VM, POOL):
+                says(running, f"lacks {one}, which it needs")
+            said = f"{' and '.join(ON_VM)} on VM {story.full('a')}, and {POOL} on the resource pool of cluster {spare}"
+            story.wait("a", lambda: any(said in event for event in story.events("a")), "an Event names each")
+            assert (story.state("a"), story.cordoned("a"), story.switched("a")) == ("", False, (0, 0))
+            assert not story.trail.evictions()
+            lacking()(made)
+            story.reaches("a", "powered-off")
+            lacking(ON_VM[1])(made)  # while it is being moved
+            refused = f"NoPermission: {ON_VM[1]}"
+            story.wait("a", lambda: any(refused in event for event in story.events("a")), "vCenter refuses the start")
+            assert story.cordoned("a")
+            lacking()(made)
+            story.comes_back("a", f"{spare}-esx9")
+            assert story.switched("a") == (1, 1)
+            story.evicted_once()
 
 
 @tale
@@ -142,7 +166,7 @@ def what_may_not_be_moved_is_not_stopped(sandbox: Sandbox, namespace: str, tmp_p
         story.nodes()
         story.enter("esx1")
         story.wait("a", lambda: any("Resource.ColdMigrate" in one for one in story.events("a")), "an Event names it")
-        says(running, "which is to move to")
+        says(running, "is to move to")
         assert (story.state("a"), story.cordoned("a"), story.switched("a")) == ("", False, (0, 0))
         story.annotate("a", **{POLICY: "wait"})
         story.reaches("a", "powered-off")
@@ -182,6 +206,30 @@ def without_the_right_to_mark_vms_all_else_works(sandbox: Sandbox, namespace: st
         story.exit("esx1")
         story.comes_back("a", "esx1")
         story.wait("a", lambda: story.full("a") not in kept(), "and taken out again")
+
+
+@tale
+def ha_starts_a_worker_elsewhere_and_its_kubelet_does_not_come_up(
+    sandbox: Sandbox, namespace: str, tmp_path: Path
+) -> None:
+    """Its host dies while it is emptied. It runs elsewhere, its last Ready is a dead machine's: cordoned, with why."""
+    told = {"POWER_ON_TIMEOUT_SECONDS": "6"}
+    with on_its_own(sandbox, tmp_path, namespace, PAIR, told=told) as (running, story):
+        story.nodes()
+        blocked(story, "a")
+        story.enter("esx1")
+        story.reaches("a", "draining")
+        story.kubelet("a", comes_up=False)
+        story.site.control("POST", f"/hosts/{story.full('esx1')}/crash", {"ha": True, "haSeconds": 1})
+        story.reaches("a", "migrated")
+        story.wait("a", lambda: any(one.startswith("PowerOnTimeout") for one in story.events("a")), "an Event says it")
+        told_why = hostler(sandbox.kubeconfig, "explain", f"node/{story.full('a')}", "--operator", running.url).stdout
+        assert "is not back yet" in told_why, told_why
+        assert (story.state("a"), story.cordoned("a"), story.vm("a")["power"]) == ("migrated", True, "poweredOn")
+        unblock(story, "a")
+        story.kubelet("a", comes_up=True)
+        story.comes_back("a", "esx2")
+        assert not [one for one in story.tasks("a") if one[0].startswith("power")], "HA did it, nobody else"
 
 
 # -- held back

@@ -1,10 +1,9 @@
-"""What the black-box stories leave out: our own node, what people see, other clusters, crashes."""
+"""What the black-box stories leave out: our own node, what people see, a host that crashes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ import pytest
 
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
-from tests.real.maintaining import Plan, site, until
-from tests.real.maintenance_stories import blocked
+from tests.real.maintaining import until
+from tests.real.maintenance_stories import PAIR, blocked
 from tests.real.operating import Running, hostler, operator
-from tests.real.story import Story, telling
+from tests.real.story import on_its_own
 
 NODE, HOST = "gpu-0", "esx1"
 STATE = "vsphere-maintenance.boeye.net/state"
@@ -82,49 +81,18 @@ def asked(sandbox: Sandbox, running: Running, *words: str, wants: str) -> None:
     assert wants in done.stdout, done.stdout + done.stderr
 
 
-# -- what the black-box stories leave out: other clusters, hosts that crash
-
-
-@contextmanager
-def yard(
-    sandbox: Sandbox, folder: Path, namespace: str, plans: dict[str, Plan], clusters: str = ""
-) -> Iterator[dict[str, Story]]:
-    with site(sandbox, folder, plans) as made, ExitStack() as stack:
-        further = ",".join(f"{name}-{made.mark}" for name in clusters.split(",") if name)
-        told = made.environment(GUEST_SHUTDOWN_TIMEOUT_SECONDS="8", HOSTLER_MAINTENANCE_CLUSTERS=further)
-        running = stack.enter_context(operator(sandbox, folder, namespace, told=told))
-        running.said("leading")
-        yield {name: stack.enter_context(telling(made, name, namespace)) for name in plans}
-
-
 @pytest.mark.full
-def test_a_stopped_vm_moves_into_a_cluster_that_is_allowed(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
-    plans = {"own": Plan({"esx1": 1}, {"a": "esx1"}), "spare": Plan({"esx9": 1}, {}), "other": Plan({"esx8": 1}, {})}
-    with yard(sandbox, tmp_path, namespace, plans, clusters="spare") as stories:
-        own, spare = stories["own"], stories["spare"]
-        own.nodes()
-        own.enter("esx1")
-        until(
-            lambda: own.state("a") == "" and own.vm("a")["host"] == spare.full("esx9"), "it runs in the spare cluster"
-        )
-        until(lambda: own.ready("a") and not own.cordoned("a"), "and serves")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("ha", [True, False])
-def test_the_host_crashes_while_its_worker_is_emptied(
-    ha: bool, sandbox: Sandbox, namespace: str, tmp_path: Path
+def test_the_host_crashes_while_its_worker_is_emptied_and_nobody_starts_it_elsewhere(
+    sandbox: Sandbox, namespace: str, tmp_path: Path
 ) -> None:
-    with yard(sandbox, tmp_path, namespace, {"own": Plan({"esx1": 1, "esx2": 1}, {"a": "esx1"})}) as stories:
-        own = stories["own"]
-        own.nodes()
-        blocked(own, "a")
-        own.enter("esx1")
-        own.reaches("a", "draining")
-        own.site.control("POST", f"/hosts/{own.full('esx1')}/crash", {"ha": ha, "haSeconds": 1})
-        if not ha:
-            time.sleep(3)
-            assert own.state("a") == "draining", "nothing is done while its host is away"
-            own.site.control("POST", f"/hosts/{own.full('esx1')}/recover", {})
-        until(lambda: own.state("a") == "" and own.ready("a") and not own.cordoned("a"), "it serves again", 200)
-        assert own.vm("a")["power"] == "poweredOn"
+    with on_its_own(sandbox, tmp_path, namespace, PAIR) as (_, story):
+        story.nodes()
+        blocked(story, "a")
+        story.enter("esx1")
+        story.reaches("a", "draining")
+        story.site.control("POST", f"/hosts/{story.full('esx1')}/crash", {"ha": False})
+        time.sleep(3)
+        assert story.state("a") == "draining", "nothing is done while its host is away"
+        story.site.control("POST", f"/hosts/{story.full('esx1')}/recover", {})
+        until(lambda: story.state("a") == "" and story.ready("a") and not story.cordoned("a"), "it serves again", 200)
+        assert story.vm("a")["power"] == "poweredOn"

@@ -6,7 +6,7 @@ would do is played here, in its simplest form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,8 +33,10 @@ from hostler.kube.records import (
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hosts import Is, stands
 from hostler.maintenance.mark import Mark, Marked
+from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
     RELOCATE_SINCE,
+    SHUTDOWN_SINCE,
     SINCE,
     STATE,
     Attempts,
@@ -47,7 +49,6 @@ from hostler.maintenance.model import (
     PowerOff,
     PowerOn,
     Relocate,
-    Remembered,
     SetMark,
     ShutDown,
     Site,
@@ -55,6 +56,7 @@ from hostler.maintenance.model import (
     Subject,
     World,
 )
+from hostler.maintenance.rights import Lacks
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch, Inventory
 from hostler.vsphere.records import (
@@ -71,6 +73,9 @@ from hostler.vsphere.records import (
 VC = "vc"
 GPU = "8086:56c0"
 NOW = 1_700_000_000.0
+BEATS = 4  # a kubelet says Ready anew with so many renewals of its lease
+NEVER = float("inf")
+STALE_SECONDS = 40.0  # so long a node is called Ready though its kubelet is gone
 DYNAMIC = VmDevice(Backing.DYNAMIC, allowed=(GPU,))
 
 
@@ -91,11 +96,17 @@ class Play:
     stubborn: set[str] = field(default_factory=set)  # VMs whose guest does not shut down
     marks: dict[str, Mark] = field(default_factory=dict)
     failing: dict[str, int] = field(default_factory=dict)  # VM: power-ons that still fail
-    remembered: dict[str, Remembered] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)  # what a restart loses
+    rights: dict[str, Any] = field(default_factory=dict)  # by id: what our user lacks; None: nobody has looked
     out_since: dict[tuple[str, str], float] = field(default_factory=dict)
     unknown_site: str = ""
     done: list[tuple[str, Any]] = field(default_factory=list)
     boots: int = 0
+    slow: dict[str, float] = field(default_factory=dict)  # VM: seconds from its start to its kubelet's
+    mute: set[str] = field(default_factory=set)  # VMs whose kubelet does not come up
+    booting: dict[str, float] = field(default_factory=dict)  # VM: when its kubelet comes up
+    beats: dict[str, int] = field(default_factory=dict)  # how often each kubelet renewed its lease
+    silent: dict[str, float] = field(default_factory=dict)  # node: since when its kubelet is not heard of
     version: int = 1
 
     # -- making
@@ -153,24 +164,41 @@ class Play:
         self.cancel(host)
         self.put(Host, f"host-{host}", in_maintenance=False)
 
+    def crash(self, host: str) -> None:
+        """Its power goes. HA starts what ran there on another host with a free device, never seen off; or nothing."""
+        self.cancel(host)
+        self.put(Host, f"host-{host}", connection="notResponding")
+        for vm in self.inventory.vms_on(f"host-{host}"):
+            if vm.power == "poweredOn":
+                other = next((one for one in self.inventory.hosts() if self.free(one)), None)
+                where = {"host": other.moref} if other is not None else {"connection": "disconnected"}
+                self.put(Vm, vm.moref, **where)
+                self.booting[vm.name] = self.now + self.slow.get(vm.name, 0.0) if other is not None else NEVER
+
+    def recover(self, host: str) -> None:
+        """It has booted: what ran on it is off."""
+        self.put(Host, f"host-{host}", connection="connected")
+        for vm in self.inventory.vms_on(f"host-{host}"):
+            if vm.connection == "disconnected":
+                self.put(Vm, vm.moref, connection="connected")
+                self.off(vm.name)
+
+    def free(self, host: Host) -> bool:
+        """It takes VMs, and has a device that nobody runs on."""
+        running = sum(vm.power == "poweredOn" for vm in self.inventory.vms_on(host.moref))
+        return stands(self.inventory, host).what is Is.OUT and running < len(host.passthrough)
+
     # -- what is known
 
     def world(self) -> World:
         site: Fact[Site] = Unknown(self.unknown_site) if self.unknown_site else Known(self.inventory, self.now)
-        for name in {*self.nodes, *(f"vm/{one}" for one in self.marks)}:
-            on = self.vm(name.removeprefix("vm/")).power == "poweredOn"
-            if on != (self.remembered.get(name, Remembered()).running_since is not None):
-                self.note(name, running_since=self.now if on else None)
-        for name, node in self.nodes.items():
-            if self.remembered.get(name, Remembered()).boot[0] != node.status.node_info.boot_id:
-                self.note(name, boot=(node.status.node_info.boot_id, self.now))
         subjects = [self._subject(name) for name in sorted(self.nodes)]
         named = {one.name for one in subjects}
         subjects += [
-            Subject(f"vm/{name}", None, VC, Known(self.vm(name), self.now), mark,
-                    remembered=self.remembered.get(f"vm/{name}", Remembered()))
+            Subject(f"vm/{name}", None, VC, Known(self.vm(name), self.now), mark)
             for name, mark in sorted(self.marks.items()) if name not in named
         ]  # fmt: skip
+        subjects = [replace(one, remembered=self.memory.saw(one, site, self.now)) for one in subjects]
         for host in self.inventory.hosts():
             if not self.unknown_site and stands(self.inventory, host).what is Is.OUT:
                 self.out_since.setdefault((VC, host.moref), self.now)
@@ -178,13 +206,24 @@ class Play:
                 self.out_since.pop((VC, host.moref), None)
         return World(
             tuple(subjects), {VC: site}, room(self.nodes.values(), replace(DEFAULT, amount=100)),
-            out_since=dict(self.out_since),
+            out_since=dict(self.out_since), rights=dict(self._rights()),
         )  # fmt: skip
+
+    def _rights(self) -> Iterator[tuple[tuple[str, str], Lacks]]:
+        pools = (one.pool for one in self.inventory.clusters() if one.pool)
+        for moref in (*(one.moref for one in self.inventory.vms()), *pools):
+            found = self.rights.get(moref, ())
+            if found is not None:
+                yield (VC, moref), Known(found, self.now) if isinstance(found, tuple) else found
+
+    def lacks(self, name: str, *privileges: str) -> None:
+        """On this VM our user lacks these, and only these."""
+        self.rights[f"vm-{name}"] = privileges
 
     def _subject(self, name: str) -> Subject:
         node = self.nodes[name]
         vm: Fact[Vm] = Unknown(self.unknown_site) if self.unknown_site else Known(self.vm(name), self.now)
-        one = Subject(name, node, VC, vm, self.marks.get(name), remembered=self.remembered.get(name, Remembered()))
+        one = Subject(name, node, VC, vm, self.marks.get(name))
         if one.state in (State.DRAINING, State.POWERED_OFF):
             since = one.at(SINCE)
             return replace(one, drain=self.drain_facts(name, since if since is not None else self.now))
@@ -209,12 +248,18 @@ class Play:
             if one.action is not None:
                 self.done.append((one.subject, one.action))
                 self.act(one)
+            if one.pulse:
+                self.memory.renewed(one.subject, str(self.beats.get(one.subject, 0)))
         if interrupt:
-            self.remembered.clear()
-            self.out_since.clear()
+            self.forget()
         self.now += seconds
         self.live()
         return found
+
+    def forget(self) -> None:
+        """The operator starts anew."""
+        self.memory = Memory()
+        self.out_since.clear()
 
     def run(self, seconds: int, interrupt: Iterable[int] = ()) -> Pass:
         killed = set(interrupt)
@@ -238,15 +283,54 @@ class Play:
                 self.pods[name] = 0
             if node.metadata.annotations.get(STATE) is None and on:
                 self.pods[name] = max(self.pods[name], 1)
+        for name in self.nodes:
+            self.kubelet(name)
+
+    # -- kubelets
+
+    def up(self, name: str) -> bool:
+        """The kubelet of the machine that runs now is up."""
+        return self.vm(name).power == "poweredOn" and name not in self.booting
+
+    def kubelet(self, name: str) -> None:
+        """It comes up some time after its machine and renews its lease; when it is gone its last Ready stays."""
+        if self.vm(name).power != "poweredOn":
+            self.booting[name] = NEVER  # until somebody starts it
+        if name in self.booting and name not in self.mute and self.now >= self.booting[name]:
+            del self.booting[name]
+            self.boots += 1
+            self.report(name, "True", boot=f"boot-{self.boots}-{name}")
+        if self.up(name):
+            self.beats[name] = self.beats.get(name, 0) + 1
+            if self.beats[name] % BEATS == 0:
+                self.report(name, "True", heard=str(self.now))
+            self.silent.pop(name, None)
+        elif self.now >= self.silent.setdefault(name, self.now) + STALE_SECONDS:
+            self.report(name, "Unknown")
+
+    def report(self, name: str, ready: str, boot: str = "", heard: str = "") -> None:
+        node = self.nodes[name]
+        before = next(one for one in node.status.conditions if one.type == "Ready")
+        if before.status == ready and not (boot or heard):
+            return
+        changed = before.last_transition_time if before.status == ready else str(self.now)
+        said = Condition(type="Ready", status=ready, last_transition_time=changed, last_heartbeat_time=heard or None)
+        info = NodeInfo(boot_id=boot) if boot else node.status.node_info
+        status = msgspec.structs.replace(node.status, conditions=(said,), node_info=info)
+        self.nodes[name] = msgspec.structs.replace(node, status=status)
 
     def note(self, name: str, **changes: Any) -> None:
-        self.remembered[name] = replace(self.remembered.get(name, Remembered()), **changes)
+        self.memory.note(name, **changes)
 
     def act(self, one: Decision) -> None:
         name = one.subject.removeprefix("vm/")
         match one.action:
             case PatchNode(body):
+                if body.get("spec", {}).get("unschedulable", True) is not True:
+                    assert self.up(name), f"{name} is given back, and its kubelet is not up"
                 self.patch(name, body)
+                if since := body["metadata"].get("annotations", {}).get(SHUTDOWN_SINCE):
+                    self.note(name, stop_noted=since)
             case Evictions():
                 if name not in self.stuck:
                     self.pods[name] = max(0, self.pods[name] - 1)
@@ -276,7 +360,7 @@ class Play:
     def power_on(self, one: Decision, name: str, drs: bool) -> None:
         if self.failing.get(name, 0) > 0:
             self.failing[name] -= 1
-            before = self.remembered.get(one.subject, Remembered()).power
+            before = self.memory.of(one.subject).power
             self.note(one.subject, power=Attempts(before.number + 1, self.now + 3, "no device is free"))
             return
         if drs and one.target is not None:
@@ -292,13 +376,9 @@ class Play:
     def start(self, name: str) -> None:
         """As anybody may: the VM runs and its kubelet reports from a new boot."""
         self.put(Vm, f"vm-{name}", power="poweredOn", tools="guestToolsRunning")
+        self.booting[name] = self.now + self.slow.get(name, 0.0)
         if name in self.nodes:
-            self.boots += 1
-            info = NodeInfo(boot_id=f"boot-{self.boots}-{name}")
-            node = self.nodes[name]
-            self.nodes[name] = msgspec.structs.replace(
-                node, status=msgspec.structs.replace(node.status, node_info=info)
-            )
+            self.kubelet(name)
 
     def patch(self, name: str, body: Mapping[str, Any]) -> None:
         node = self.nodes[name]
@@ -336,13 +416,6 @@ class Play:
 
     def did(self, kind: type[Any], subject: str = "") -> list[Any]:
         return [action for who, action in self.done if isinstance(action, kind) and subject in ("", who)]
-
-
-def settle_pulses(play: Play, decisions: tuple[Decision, ...]) -> None:
-    """Kubelets of running machines renew their leases."""
-    for one in decisions:
-        if one.pulse and play.vm(one.subject).power == "poweredOn":
-            play.note(one.subject, alive=True)
 
 
 def _pod(name: str, node: str) -> Pod:

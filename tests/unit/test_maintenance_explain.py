@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from hostler.cli import say
 from hostler.cli.maintenance import _show
 from hostler.fleet.registry import Explanation
+from hostler.host.facts import Known
 from hostler.kube.events import Recorder
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.explain import MaintenanceExplainers
@@ -59,7 +60,8 @@ def yard_of(gpus: dict[str, int], workers: dict[str, str], device: VmDevice = DY
     for number, (name, host) in enumerate(workers.items()):
         yard.vm(name, UUIDS[number], host=host, devices=(device,), tools="guestToolsRunning")
         yard.node(name, UUIDS[number])
-    yard.memory.looked |= {("vc", f"vm-{name}-{number}") for number, name in enumerate(workers)}
+    for number, name in enumerate(workers):
+        yard.memory.rights[("vc", f"vm-{name}-{number}")] = Known((), NOW)
     return yard
 
 

@@ -141,6 +141,8 @@ def test_a_mark_in_the_config_map_is_as_good_and_goes_with_its_vm() -> None:
     assert yard.seen() == ["vm/a"]
     marks = yard.observer._marks
     assert marks.gone("vc:8443", yard.vcenters["vc:8443"].inventory) == ("vm-9",)
+    yard.vcenters["vc:8443"].inventory.missing["vm-9"] = "NoPermission"
+    assert marks.gone("vc:8443", yard.vcenters["vc:8443"].inventory) == (), "it is there, and not to be seen by us"
 
 
 def test_a_host_is_back_only_from_when_we_saw_it() -> None:

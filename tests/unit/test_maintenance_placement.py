@@ -68,6 +68,9 @@ def test_another_cluster_is_not_even_looked_at_unless_it_is_allowed() -> None:
     play = yard(cluster="domain-2")
     play.put(Cluster, "domain-2", name="other", drs_enabled=False)
     assert found(play).hosts == ()
+    one = found(play, clusters=("other",))
+    assert (one.hosts, why_not(one)) == ((), "the resource pool of its cluster is not known")
+    play.put(Cluster, "domain-2", pool="pool-2")
     assert [one.name for one in found(play, clusters=("other",)).hosts] == ["esx2"]
 
 

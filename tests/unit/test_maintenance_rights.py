@@ -2,36 +2,144 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from hostler.host.facts import Unknown
+from hostler.host.facts import Known, Unknown
 from hostler.maintenance.conditions import conditions_of
 from hostler.maintenance.ledger import Ledger
-from hostler.maintenance.model import POLICY, SHUTDOWN_SINCE, Attempts, PowerOff, Relocate, ShutDown, State
-from hostler.maintenance.rights import MOVE, POOL, STOP, missing
-from hostler.vsphere.records import Cluster
-from tests.unit.maintenance_world import Play, fixed, pair
+from hostler.maintenance.model import POLICY, SHUTDOWN_SINCE, Attempts, Evictions, PowerOff, Relocate, ShutDown
+from hostler.maintenance.rights import MOVE, ON_VM, POOL, STOP, Judged, Lacks, judge, needs_of
+from hostler.vsphere.records import Cluster, Vm
+from tests.unit.maintenance_world import NOW, Play, fixed, pair
 from tests.unit.test_maintenance_stories import alone
 
+VM = Vm("vm-a", "a")
+SPARE = Cluster("domain-2", "spare", pool="pool-2")
 
-def test_only_what_is_needed_counts() -> None:
-    assert missing((MOVE, POOL), moves=False) == ()
-    assert missing((MOVE, POOL), moves=True) == (MOVE,)
-    assert missing((MOVE, POOL), moves=True, pool=True) == (MOVE, POOL)
-    assert missing(STOP, moves=False) == STOP
+
+def judged(lacks: tuple[str, ...], pool: tuple[str, ...] = (), **how: Any) -> str:
+    rights: dict[tuple[str, str], Lacks] = {("vc", "vm-a"): Known(lacks, NOW), ("vc", "pool-2"): Known(pool, NOW)}
+    return str(judge(needs_of(VM, **how), rights, "vc", NOW))
+
+
+def test_only_what_is_needed_counts_and_on_its_own_object() -> None:
+    assert judged((MOVE, POOL), moves=False) == ""
+    assert judged((MOVE, POOL), moves=True) == f"{MOVE} on VM a"
+    assert judged((POOL,), moves=True, into=SPARE) == "", "that right is needed on the pool, not on the VM"
+    assert judged((MOVE,), (POOL,), moves=True, into=SPARE) == (
+        f"{MOVE} on VM a, and {POOL} on the resource pool of cluster spare"
+    )
+    assert judged(STOP, moves=False) == f"{STOP[0]} and {STOP[1]} on VM a"
+
+
+def test_that_all_is_well_must_have_been_looked_at_lately_what_is_lacking_counts_anyhow() -> None:
+    needs = needs_of(VM, moves=True)
+    assert judge(needs, {}, "vc", NOW) == Judged(unseen="VM a")
+    old: dict[tuple[str, str], Lacks] = {("vc", "vm-a"): Known((), NOW - 100)}
+    assert judge(needs, old, "vc", NOW).well
+    assert judge(needs, old, "vc", NOW, max_age=60) == Judged(unseen="VM a")
+    old[("vc", "vm-a")] = Known((MOVE,), NOW - 100)
+    assert judge(needs, old, "vc", NOW, max_age=60).lacking
+    assert "it would not say" in judge(needs, {("vc", "vm-a"): Unknown("it would not say")}, "vc", NOW).unknown
+
+
+def other_cluster() -> Play:
+    """One worker without a free device in its own cluster, and one in another that is allowed."""
+    play = alone()
+    play.policy = replace(play.policy, clusters=("spare",))
+    play.put(Cluster, "domain-2", name="spare", pool="pool-2")
+    play.host("esx9", cluster="domain-2")
+    return play
+
+
+@pytest.mark.parametrize("right", [*ON_VM, POOL])
+def test_each_right_that_is_missing_keeps_a_node_from_being_touched_and_is_named_with_its_object(right: str) -> None:
+    play = other_cluster() if right == POOL else pair()
+    play.rights["pool-2" if right == POOL else "vm-a"] = (right,)
+    play.enter("esx1")
+    one = play.run(20).decisions[0]
+    where = "the resource pool of cluster spare" if right == POOL else "VM a"
+    assert (play.state("a"), play.nodes["a"].spec.unschedulable, play.done) == ("", False, [])
+    assert f"our vCenter user lacks {right} on {where}" in one.why
+    assert one.next.startswith(f"grant {right} on {where}")
+    assert one.blocked == f"privileges: our vCenter user lacks {right} on {where}"
+    play.rights.clear()
+    play.run(40)
+    assert play.in_service("a")
+
+
+@pytest.mark.parametrize("how", ["unseen", "stale", "unknown"])
+def test_rights_that_are_not_known_now_keep_pods_and_machine(how: str) -> None:
+    """Cordoned on what was known; before anything is evicted or stopped it is looked at again."""
+    play = pair()
+    play.enter("esx1")
+    play.tick()
+    assert play.state("a") == "draining"
+    play.rights["vm-a"] = {"unseen": None, "stale": Known((), play.now - 61), "unknown": Unknown("no answer")}[how]
+    one = play.run(50).decisions[0]
+    assert (play.did(Evictions), play.did(ShutDown), play.did(PowerOff)) == ([], [], [])
+    assert "VM a is not known: no answer" in one.why if how == "unknown" else "is being looked at" in one.why
+    play.rights.clear()
+    play.run(40)
+    assert play.in_service("a")
+
+
+def test_a_guest_that_did_not_go_off_is_not_switched_off_without_the_right_to_start_it_again() -> None:
+    play = pair()
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        play.tick()
+    play.lacks("a", STOP[1])
+    one = play.run(60).decisions[0]
+    assert not play.did(PowerOff)
+    assert f"lacks {STOP[1]} on VM a" in one.why
+    assert Ledger(play.world(), play.policy, play.now).drains == (), "and it keeps nobody waiting"
+    play.lacks("a")
+    play.run(30)
+    assert play.in_service("a")
+
+
+@pytest.mark.parametrize("how", ["pool", "target later"])
+def test_a_node_that_may_not_be_stopped_gives_its_slot_back(how: str) -> None:
+    """b needs only PowerOff and PowerOn and is next; a was first and cannot go on."""
+    play = other_cluster()
+    play.worker("b", "esx1", pods=4, annotations={POLICY: "wait"})
+    play.pods["a"] = 30
+    if how == "target later":
+        play.policy = replace(play.policy, clusters=())
+    play.enter("esx1")
+    play.run(4)
+    assert (play.state("a"), play.state("b")) == ("draining", "")
+    if how == "pool":
+        play.rights["pool-2"] = (POOL,)
+    else:
+        play.lacks("a", MOVE)
+        assert Ledger(play.world(), play.policy, play.now).drains == ("a",), "it waits for its host: no need to move"
+        play.host("esx2")
+    assert Ledger(play.world(), play.policy, play.now).drains == ()
+    play.run(20)
+    assert play.state("b") == "powered-off"
+    assert (play.state("a"), play.did(ShutDown, "a")) == ("draining", [])
+    play.rights.clear()
+    play.run(60)
+    assert play.in_service("a")
 
 
 def test_what_may_not_be_moved_is_not_stopped() -> None:
     play = pair()
-    play.note("a", lacks=(MOVE,))
+    play.lacks("a", MOVE)
     play.enter("esx1")
     found = play.run(20)
     one = found.decisions[0]
     assert (play.state("a"), play.done) == ("", [])
-    assert one.blocked == f"privileges: our vCenter user lacks {MOVE}"
-    assert "which is to move to esx2; it is not stopped" in one.why
-    assert f"grant {MOVE} to its role, or set {POLICY}=wait" in one.next
-    play.note("a", lacks=())
+    assert one.blocked == f"privileges: our vCenter user lacks {MOVE} on VM a"
+    assert "VM a is to move to esx2; it is not stopped" in one.why
+    assert f"grant {MOVE} on VM a, or set {POLICY}=wait" in one.next
+    play.lacks("a")
     play.run(40)
     assert play.in_service("a")
     assert play.vm("a").host == "host-esx2"
@@ -39,11 +147,11 @@ def test_what_may_not_be_moved_is_not_stopped() -> None:
 
 def test_what_it_holds_must_be_known_before_it_may_do_without_the_right() -> None:
     play = pair(devices=Unknown("not read"))
-    play.note("a", lacks=(MOVE,))
+    play.lacks("a", MOVE)
     play.enter("esx1")
     one = play.run(5).decisions[0]
     assert (one.state, play.done) == (None, [])
-    assert "which is to move to another host" in one.why
+    assert "is to move to another host" in one.why
 
 
 @pytest.mark.parametrize("how", ["wait", "fixed", "drs", "nowhere"])
@@ -54,7 +162,7 @@ def test_what_need_not_be_moved_by_us_is_stopped(how: str) -> None:
         play = pair(annotations={POLICY: "wait"})
     if how == "drs":
         play.cluster("fullyAutomated")
-    play.note("a", lacks=(MOVE, POOL))
+    play.lacks("a", MOVE, POOL)
     play.enter("esx1")
     play.run(30)
     if how == "drs":
@@ -73,13 +181,13 @@ def test_a_right_that_goes_while_it_is_emptied_keeps_it_running(right: str) -> N
     play.enter("esx1")
     while play.state("a") != "draining":
         play.tick()
-    play.note("a", lacks=(right,))
+    play.lacks("a", right)
     found = play.run(60)
     one = found.decisions[0]
     assert (play.state("a"), one.phase, play.did(ShutDown), play.did(PowerOff)) == ("draining", "waiting", [], [])
     (drain, *_) = conditions_of(play.nodes["a"], one)
     assert (drain.reason, right in drain.message) == ("Blocked", True)
-    play.note("a", lacks=())
+    play.lacks("a")
     play.run(30)
     assert play.in_service("a")
 
@@ -91,12 +199,12 @@ def test_written_down_but_never_asked_it_waits_for_the_right() -> None:
     play.enter("esx1")
     while "hostler.dev/guest-shutdown-since" not in play.nodes["a"].metadata.annotations:
         play.tick()
-    play.remembered.clear()
-    play.note("a", lacks=(STOP[1],))
+    play.forget()
+    play.lacks("a", STOP[1])
     play.run(20)
     assert not play.did(ShutDown)
     assert not play.did(PowerOff)
-    play.note("a", lacks=())
+    play.lacks("a")
     play.run(30)
     assert play.in_service("a")
 
@@ -111,7 +219,7 @@ def test_it_keeps_nobody_else_waiting() -> None:
     play.enter("esx1")
     while play.state("a") != "draining":
         play.tick()
-    play.note("a", lacks=(MOVE,))
+    play.lacks("a", MOVE)
     play.run(40)
     assert (play.state("a"), play.in_service("b")) == ("draining", True)
 
@@ -121,29 +229,14 @@ def test_off_already_it_is_not_moved_without_the_right_but_comes_back_with_its_h
     play.enter("esx1")
     play.run(12)
     assert play.state("a") == "powered-off"
-    play.note("a", lacks=(MOVE,))
+    play.lacks("a", MOVE)
     play.host("esx2")
     found = play.run(5)
-    assert found.decisions[0].blocked == f"privileges: lacks {MOVE}"
+    assert found.decisions[0].blocked == f"privileges: our vCenter user lacks {MOVE} on VM a"
     assert not play.did(Relocate)
     play.leave("esx1")
     play.run(15)
     assert play.in_service("a")
-
-
-def test_another_cluster_takes_the_right_to_its_pool() -> None:
-    play = alone()
-    play.policy = type(play.policy)(play.policy.drain, guest_shutdown=5.0, clusters=("spare",))
-    play.put(Cluster, "domain-2", name="spare", pool="pool-2")
-    play.host("esx9", cluster="domain-2")
-    play.note("a", lacks=(POOL,))
-    play.enter("esx1")
-    found = play.run(5)
-    assert found.decisions[0].state is None
-    assert POOL in found.decisions[0].blocked
-    play.note("a", lacks=())
-    play.tick()
-    assert play.decide().decisions[0].state is State.DRAINING
 
 
 def test_its_own_host_will_do_where_it_may_not_be_moved() -> None:
@@ -152,7 +245,8 @@ def test_its_own_host_will_do_where_it_may_not_be_moved() -> None:
     play.enter("esx1")
     while play.state("a") != "powered-off":
         play.tick()
-    play.note("a", lacks=(MOVE,), power=Attempts(1, 0.0, "busy", None, ("host-esx1",)))
+    play.lacks("a", MOVE)
+    play.note("a", power=Attempts(1, 0.0, "busy", None, ("host-esx1",)))
     play.leave("esx1")
     play.run(40)
     assert play.in_service("a")
@@ -164,7 +258,5 @@ def test_a_stop_that_was_only_written_down_keeps_nobody_waiting_without_the_righ
     play.enter("esx1")
     while not play.nodes["a"].metadata.annotations.get(SHUTDOWN_SINCE):
         play.tick()
-    known = play.world().subjects[0].remembered
-    play.note("a", lacks=STOP, shutdown_asked="")
-    assert known.lacks == ()
+    play.lacks("a", *STOP)
     assert Ledger(play.world(), play.policy, play.now).drains == ()

@@ -35,7 +35,7 @@ from hostler.maintenance.model import (
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch
 from hostler.vsphere.records import RELOCATE, Backing, Host, Task, Vm, VmDevice
-from tests.unit.maintenance_world import NOW, Play, fixed, pair, settle_pulses
+from tests.unit.maintenance_world import NOW, Play, fixed, pair
 
 
 def seen(play: Play) -> list[str]:
@@ -167,7 +167,7 @@ def test_a_stubborn_guest_is_powered_off_after_its_time_and_not_before() -> None
     play.enter("esx1")
     while not play.did(ShutDown):
         play.tick()
-    asked = play.remembered["a"].shutdown_at
+    asked = play.memory.of("a").shutdown_at
     while play.now < asked + play.policy.guest_shutdown:
         assert not play.did(PowerOff)
         play.tick()
@@ -221,8 +221,123 @@ def test_ready_must_be_fresh(sign: str) -> None:
     assert play.state("a") == "migrated"
     assert "from before it was stopped" in found.decisions[0].why
     assert found.decisions[0].pulse
-    play.note("a", **{sign: True})
+    play.booting.clear()  # it is up, and its boot id says nothing
+    if sign == "reported":
+        play.report("a", "Unknown")
+        play.report("a", "True")
+        play.tick()
+        assert not play.state("a")
+    else:
+        play.run(2)
+        assert play.state("a"), "one renewal may have been on its way"
+    play.run(4)
+    assert play.in_service("a")
+
+
+def asked() -> Play:
+    """Its guest was asked to shut down and takes its time."""
+    play = pair()
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        play.tick()
+    return play
+
+
+def test_tools_that_end_in_a_shutdown_do_not_cut_it_short() -> None:
+    """VMware Tools are among the first that a guest stops: that is no guest that cannot be asked."""
+    play = asked()
+    play.put(Vm, "vm-a", tools="guestToolsNotRunning")
+    until = play.memory.of("a").shutdown_at + play.policy.guest_shutdown
+    while play.now < until:
+        play.tick()
+        assert not play.did(PowerOff)
     play.run(2)
+    assert len(play.did(PowerOff)) == 1
+
+
+def test_after_a_restart_a_guest_without_tools_may_be_one_that_shuts_down() -> None:
+    play = asked()
+    play.put(Vm, "vm-a", tools="guestToolsNotRunning")
+    play.run(3)
+    play.forget()
+    began = play.now
+    while play.now < began + play.policy.guest_shutdown:
+        one = play.tick().decisions[0]
+        assert not play.did(PowerOff)
+    assert "may have been asked to shut down" in one.why
+    play.run(2)
+    assert len(play.did(PowerOff)) == 1
+
+
+def test_a_guest_that_was_asked_and_then_moved_while_it_ran_may_still_go_off() -> None:
+    play = asked()
+    play.put(Vm, "vm-a", host="host-esx2")
+    found = play.run(6)
+    assert play.state("a") == "migrated"
+    assert "may do so" in found.decisions[0].why
+    play.run(20)
+    assert play.in_service("a")
+    assert play.marks["a"].what is Marked.ASKED
+    play.off("a")
+    play.run(10)
+    assert play.vm("a").power == "poweredOn"
+
+
+def test_a_drain_that_took_long_does_not_shorten_how_long_a_late_stop_is_waited_for() -> None:
+    play = pair(pods=60)
+    play.policy = replace(play.policy, drain=replace(play.policy.drain, timeout=LATE_STOP_SECONDS + 500))
+    play.stuck.add("a")
+    play.stubborn.add("a")
+    play.enter("esx1")
+    play.run(3)
+    play.now += LATE_STOP_SECONDS + 500
+    while not play.did(ShutDown):
+        play.tick()
+    play.cancel("esx1")
+    play.run(30)
+    assert (play.state("a"), play.marks["a"].what) == ("", Marked.ASKED)
+    play.off("a")
+    play.run(10)
+    assert play.vm("a").power == "poweredOn"
+
+
+def test_a_node_made_anew_while_its_guest_shuts_down_is_not_forgotten() -> None:
+    """Deleted and registered again, it has no state; while it may not be drained, its guest goes off."""
+    play = asked()
+    node = play.nodes["a"]
+    play.nodes["a"] = msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, annotations={}), spec=type(node.spec)()
+    )
+    play.lacks("a", "VirtualMachine.Interact.PowerOff")
+    play.run(3)
+    assert (play.state("a"), play.marks["a"].what) == ("", Marked.STOPPED)
+    play.off("a")
+    play.run(20)
+    assert play.vm("a").power == "poweredOn"
+    assert play.vm("a").host == "host-esx2"
+
+
+def test_ha_starts_it_elsewhere_and_its_kubelet_does_not_come_up() -> None:
+    """vCenter never shows it off, and its dead machine's last Ready lasts: it stays cordoned, and that is said."""
+    play = pair(pods=60)
+    play.policy = replace(play.policy, power_on=100.0, drain=replace(play.policy.drain, timeout=100.0))
+    play.mute.add("a")
+    play.enter("esx1")
+    play.run(12)
+    assert play.memory.of("a").reported, "it was alive while it was emptied"
+    play.crash("esx1")
+    assert play.world().subjects[0].ready, "its last Ready is of a machine that is dead"
+    found = play.run(30)
+    assert (play.state("a"), play.nodes["a"].spec.unschedulable, play.vm("a").host) == ("migrated", True, "host-esx2")
+    assert "a is not back yet: its Ready may be from before it was stopped" in found.decisions[0].why
+    found = play.run(60)
+    assert "a is not back yet: it is not Ready" in found.decisions[0].why
+    assert not found.decisions[0].overdue
+    found = play.run(20)
+    assert "a is not back 100 s after its VM runs again" in found.decisions[0].overdue
+    play.mute.clear()
+    play.run(8)
     assert play.in_service("a")
 
 
@@ -252,6 +367,7 @@ def test_a_kubelet_that_is_quicker_than_vcenter_is_not_written_down_as_ended() -
     play.tick()
     assert play.nodes["a"].metadata.annotations[BOOT_BEFORE] == "boot-0-a"
     play.put(Vm, "vm-a", power="poweredOn")
+    play.booting.clear()  # it was up all the time
     play.run(3)
     assert play.in_service("a")
 
@@ -346,6 +462,8 @@ def test_pods_left_at_the_deadline_are_let_go_once_the_machine_is_off() -> None:
         play.tick()
     assert not tainted_while_on
     assert "OutOfService" in seen(play)
+    (taint,) = [one for one in play.did(PatchNode) if one.event == "OutOfService"]
+    assert taint.off == "vm-a", "vCenter is asked once more, right before"
     assert "DrainTimeout" in seen(play)
     assert play.in_service("a")
 
@@ -447,7 +565,7 @@ def test_a_guest_that_goes_off_long_after_the_maintenance_was_cancelled_is_start
         play.tick()
     play.cancel("esx1")
     for _ in range(int(play.policy.guest_shutdown) + 60):
-        settle_pulses(play, play.tick().decisions)
+        play.tick()
     assert play.in_service("a"), "its node is given back"
     assert play.marks["a"].what is Marked.ASKED, "but what was asked of its guest is not forgotten"
     assert not play.did(PowerOff)
@@ -466,7 +584,7 @@ def test_the_word_of_a_guest_that_stays_on_is_forgotten_in_the_end() -> None:
         play.tick()
     play.cancel("esx1")
     for _ in range(int(play.policy.guest_shutdown + LATE_STOP_SECONDS) + 60):
-        settle_pulses(play, play.tick().decisions)
+        play.tick()
     assert not play.marks
     play.off("a")
     play.run(10)
@@ -495,12 +613,12 @@ def test_a_guest_that_never_heard_the_ask_is_asked_again_and_has_its_time() -> N
 
 def test_nothing_begins_before_our_privileges_were_looked_at() -> None:
     play = pair()
-    play.note("a", lacks=None)
+    play.rights["vm-a"] = None
     play.enter("esx1")
     found = play.run(5)
     assert not play.state("a")
     assert "is being looked at" in found.decisions[0].why
-    play.note("a", lacks=())
+    play.lacks("a")
     play.run(3)
     assert play.state("a") == "draining"
 

@@ -11,6 +11,8 @@ from hostler.host.facts import Unknown
 from hostler.host.holds import Refusal
 from hostler.instant import Instant, iso
 from hostler.maintenance.hosts import Is
+from hostler.maintenance.mark import Marked
+from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -33,12 +35,14 @@ from hostler.maintenance.model import (
     stamp,
 )
 from hostler.maintenance.patches import moved, noted, released, tainted
-from hostler.maintenance.placement import Placement, place, tied
-from hostler.maintenance.rights import STOP, missing
+from hostler.maintenance.placement import Placement, place, pool_for, tied
+from hostler.maintenance.rights import judge, moves_of
 from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_ON, RELOCATE, Host
 
 _LONG_AGO: Instant = 0.0
+# A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.
+SHUTDOWN_GRACE = 5.0
 BOOT_SECONDS = 5.0
 
 
@@ -156,25 +160,44 @@ def _finish(view: View, state: State) -> Decision:
         release = "its kubelet reports a new boot or Ready anew, or goes on renewing its lease"
         one = wait(subject, state, "starting", why, release)
         return replace(one, pulse=subject.ready and not booted, overdue=_overdue(view, why), wake=_due(view))
+    if not booted and (asked := subject.at(SHUTDOWN_SINCE)) is not None and (late := _late_stop(view, state, asked)):
+        return late
     done = released(view.node, f"{subject.name} runs on {host} and is Ready again", "BackInService")
     if isinstance(done, Refusal):
         return frozen(subject, state, done.why)
     return Decision(subject.name, None, "ending", done.why, "it is in service again", done)
 
 
+def _late_stop(view: View, state: State, asked: Instant) -> Decision | None:
+    """It was moved while it ran, after its guest was asked to shut down, and may still do so."""
+    sure = max(asked, view.subject.remembered.shutdown_at) + view.policy.guest_shutdown + SHUTDOWN_GRACE
+    if view.now < sure:
+        why = f"VM {view.vm.name} was moved to {view.host_name}, but its guest was asked to shut down and may do so"
+        return wait(view.subject, state, "waiting", why, "if it goes off it is started again", wake=sure)
+    return marked(view, Marked.ASKED)
+
+
+def _awaited(view: View) -> Instant | None:
+    """Since when it is to come back: since we started it, or since it runs again, whoever started it."""
+    subject, runs = view.subject, view.subject.remembered.running_since
+    since = subject.at(POWER_ON_SINCE)
+    if since is not None or runs is None:
+        return since
+    return max(runs, subject.at(SINCE) or runs)
+
+
 def _due(view: View) -> Instant | None:
     """When POWER_ON_TIMEOUT_SECONDS passes; None where it has."""
-    since = view.subject.at(POWER_ON_SINCE) or view.subject.at(SINCE)
-    if since is None or view.now >= since + view.policy.power_on:
-        return None
-    return since + view.policy.power_on
+    since = _awaited(view)
+    return since + view.policy.power_on if since is not None and view.now < since + view.policy.power_on else None
 
 
 def _overdue(view: View, why: str) -> str:
-    since = view.subject.at(POWER_ON_SINCE)
+    since = _awaited(view)
     if since is None or view.now < since + view.policy.power_on:
         return ""
-    return f"{view.subject.name} is not back {view.policy.power_on:g} s after its VM was to be started: {why}"
+    what = "was to be started" if view.subject.at(POWER_ON_SINCE) is not None else "runs again"
+    return f"{view.subject.name} is not back {view.policy.power_on:g} s after its VM {what}: {why}"
 
 
 # -- what the dead machine still holds
@@ -197,7 +220,7 @@ def _clear(view: View) -> Decision | None:
     what = f"VM {view.vm.name} is off, and {subject.name} still holds {held}"
     if left and not subject.tainted:
         why = f"VM {view.vm.name} is off, so what is left on {subject.name} is let go: {held}"
-        patch = replace(tainted(view.node, True, why), warning=True)
+        patch = replace(tainted(view.node, True, why), warning=True, off=view.vm.moref)
         return Decision(subject.name, State.POWERED_OFF, "letting go", why, "pods and volumes are released", patch)
     if not left and subject.tainted:
         patch = tainted(view.node, False, f"nothing is left on {subject.name}: the out-of-service taint goes")
@@ -280,13 +303,14 @@ def _nowhere(view: View, state: State | None, placement: Placement) -> Decision:
 
 
 def _may_not_move(view: View, state: State | None, to: Host) -> Decision | None:
-    lacks = missing(view.subject.remembered.lacks or (), moves=True, pool=view.changes_pool(to))
-    said, origin = " and ".join(one for one in lacks if one not in STOP), view.subject.origin
-    if not said:
+    needs = moves_of(view.vm, pool_for(view.site, view.vm, to))
+    said = judge(needs, view.world.rights, view.subject.vcenter, view.now)
+    if not said.lacking:
         return None
     why = f"VM {view.vm.name} is off, and our vCenter user lacks {said} to move it to {to.name}"
-    release = f"grant {said} to its role, or {origin} leaves maintenance"
-    return wait(view.subject, state, "waiting for a host", why, release, blocked=f"privileges: lacks {said}")
+    release = f"grant {said}, or {view.subject.origin} leaves maintenance"
+    blocked = f"privileges: our vCenter user lacks {said}"
+    return wait(view.subject, state, "waiting for a host", why, release, blocked=blocked)
 
 
 def _relocate(view: View, state: State | None, to: Host, placement: Placement) -> Decision:
@@ -300,7 +324,7 @@ def _relocate(view: View, state: State | None, to: Host, placement: Placement) -
             patch = noted(view.node, {RELOCATE_SINCE: stamp(view.now), TARGET: to.name}, why, "Relocating")
             return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", patch,
                             rejected=placement.rejected, target=target)  # fmt: skip
-    cluster = view.site.cluster(to.cluster) if view.changes_pool(to) else None
+    cluster = pool_for(view.site, view.vm, to)
     move = Relocate(view.vm.moref, to.moref, cluster.pool if cluster is not None else "", why)
     return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", move,
                     rejected=placement.rejected, target=target)  # fmt: skip

@@ -41,7 +41,6 @@ KEY = "maintenance"
 LOOK_AGAIN = 30.0  # a cache grows old without an event to say so
 NOT_READY = 0.5
 PULSE_SECONDS = 2.0
-RENEWALS = 2  # of its lease: a kubelet that lives for a whole period has also said whether it is Ready
 REST_FIRST, REST_MOST = 0.2, 30.0
 LEASES_IN = "kube-node-lease"
 
@@ -59,7 +58,6 @@ class MaintenanceKeeper:
         metrics: MaintenanceMetrics,
         *,
         acting: Callable[[], AbstractContextManager[None]],
-        own_node: str = "",
         clock: Callable[[], Instant] = time.time,
     ) -> None:
         self._client = client
@@ -69,7 +67,6 @@ class MaintenanceKeeper:
         self.policy = policy
         self._metrics = metrics
         self._acting = acting
-        self._own_node = own_node
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: Counter[str] = Counter()
@@ -77,7 +74,7 @@ class MaintenanceKeeper:
         self._followed: dict[str, frozenset[str]] = {}
         self._warned: set[str] = set()
         self._teller = Teller(hands.recorder, metrics)
-        self._privileges = Privileges(observer, memory, self._spawn, self.wake)
+        self._privileges = Privileges(observer, memory, policy.clusters, self._spawn, self.wake)
         self._forgetting = False
         self._named = False  # the cluster
         self.queue: Queue | None = None
@@ -251,8 +248,7 @@ class MaintenanceKeeper:
         try:
             await asyncio.sleep(PULSE_SECONDS if node in self._memory.pulses else 0)
             lease = await self._client.get(LEASE, node, LEASES_IN, type=Lease)
-            if self._memory.renewed(node, lease.spec.renew_time or "") >= RENEWALS:
-                self._memory.note(node, alive=True)
+            self._memory.renewed(node, lease.spec.renew_time or "")
         except (ApiError, Unreachable) as error:
             log.debug("the node's lease could not be read", node=node, error=str(error))
             await asyncio.sleep(PULSE_SECONDS)
@@ -288,7 +284,7 @@ class MaintenanceKeeper:
             if frozenset(vms) != self._followed.get(name, frozenset()) and vcenter.link.connected:
                 self._followed[name] = frozenset(vms)
                 self._spawn(vcenter.follow(frozenset(vms)))
-            self._privileges.check(vcenter, now)
+            self._privileges.check(vcenter, world, now)
             gone = self._hands.marks.gone(vcenter.name, vcenter.inventory) if vcenter.link.connected else ()
             if gone and self._hands.gate() is None and not self._forgetting:
                 self._forgetting = True

@@ -14,19 +14,15 @@ from hostler.host.facts import Known, Unknown, fresh
 from hostler.host.holds import MAINTENANCE, Refusal, held_by
 from hostler.instant import Instant, iso
 from hostler.maintenance import comeback
+from hostler.maintenance.comeback import SHUTDOWN_GRACE
 from hostler.maintenance.foreign import hanging
 from hostler.maintenance.hosts import Is, vm_doubt
 from hostler.maintenance.ledger import Ledger
-from hostler.maintenance.leftover import MARK_TRIES, SHUTDOWN_GRACE, leftover_of
-from hostler.maintenance.mark import Mark, Marked
+from hostler.maintenance.leftover import leftover_of
+from hostler.maintenance.mark import Marked
+from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
-    ASK_TRIES,
-    BOOT_BEFORE,
-    DRAIN_ENDED,
-    EMPTY,
     HOST,
-    LATE,
-    POLICY,
     SHUTDOWN_SINCE,
     SINCE,
     STATE,
@@ -35,9 +31,6 @@ from hostler.maintenance.model import (
     Evictions,
     Pass,
     Policy,
-    PowerOff,
-    SetMark,
-    ShutDown,
     State,
     Subject,
     Wish,
@@ -46,9 +39,9 @@ from hostler.maintenance.model import (
     stamp,
 )
 from hostler.maintenance.patches import adopted, moved, noted, released
-from hostler.maintenance.rights import missing
+from hostler.maintenance.rights import EVER
+from hostler.maintenance.stopping import barred, before_stop, stopping
 from hostler.maintenance.view import View, frozen, wait
-from hostler.vsphere.records import POWER_OFF
 
 # So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
 EVICTIONS_MOST = 10
@@ -154,8 +147,9 @@ def _begin(view: View) -> Decision:
     if wish is Wish.IGNORE:
         why = f"{goes}, but the node's policy is to ignore that"
         return wait(subject, None, "ignored", why, "the vCenter task hangs until somebody stops the VM")
-    if (barred := _barred(view, None)) is not None:
-        return barred
+    # Cordoned on what was last known, which hurts nobody; looked at anew before the first eviction.
+    if (why_not := barred(view, None, EVER)) is not None:
+        return why_not
     patience = view.live_move()
     if patience is not None:
         why = f"{goes}, and nothing ties VM {view.vm.name} to it: DRS is given time to move it live"
@@ -186,27 +180,6 @@ def _begin(view: View) -> Decision:
 _KEPT = (STATE, HOST, SINCE)
 
 
-def _barred(view: View, state: State | None) -> Decision | None:
-    """What could not be started again, or not be moved where it is to go, is neither emptied nor stopped."""
-    subject, vm = view.subject, view.vm
-    goes, lacks = f"ESXi host {view.host_name} goes into maintenance", subject.remembered.lacks
-    if lacks is None:
-        why = f"{goes}; what our vCenter user may do with VM {vm.name} is being looked at"
-        return wait(subject, state, "waiting", why, "vCenter says it", wake=view.now + 1.0)
-    placement = view.placement() if lacks else None
-    target = placement.best if placement is not None else None
-    moves = target is not None or (placement is not None and bool(placement.unknown))
-    found = missing(lacks, moves=moves, pool=target is not None and view.changes_pool(target))
-    if not found:
-        return None
-    said = " and ".join(found)
-    why, release = f"{goes}, but our vCenter user lacks {said} on VM {vm.name}", f"grant {said} to its role"
-    if not missing(lacks, moves=False):
-        why += f", which is to move to {target.name if target is not None else 'another host'}; it is not stopped"
-        release += f", or set {POLICY}=wait on the node: then it waits for {view.host_name}, off"
-    return wait(subject, state, "waiting", why, release, blocked=f"privileges: our vCenter user lacks {said}")
-
-
 # -- draining
 
 
@@ -226,7 +199,7 @@ def _draining(view: View) -> Decision:
     if isinstance(wish, Unknown):
         return frozen(subject, State.DRAINING, wish.why)
     if subject.annotations.get(SHUTDOWN_SINCE):
-        return _stopping(view)
+        return stopping(view)
     if wish is Wish.IGNORE:
         return _release(view, f"the policy of {subject.name} says now to ignore the maintenance")
     hold = held_by(view.node, MAINTENANCE)
@@ -237,7 +210,7 @@ def _draining(view: View) -> Decision:
     if not view.node.spec.unschedulable:
         why = f"{subject.name} was uncordoned by hand; nothing is evicted before it is cordoned again"
         return wait(subject, State.DRAINING, "waiting", why, "the hold cordons it again, once", blocked="uncordoned")
-    return _barred(view, State.DRAINING) or _emptying(view)
+    return barred(view, State.DRAINING) or _emptying(view)
 
 
 def _elsewhere(view: View) -> Decision:
@@ -260,7 +233,7 @@ def _cancelled(view: View) -> Decision:
     began = subject.at(SHUTDOWN_SINCE)
     if not subject.annotations.get(SHUTDOWN_SINCE) or began is None:
         return _release(view, f"the maintenance of {subject.origin} was cancelled before VM {view.vm.name} was stopped")
-    sure = began + view.policy.guest_shutdown + SHUTDOWN_GRACE
+    sure = max(began, subject.remembered.shutdown_at) + view.policy.guest_shutdown + SHUTDOWN_GRACE
     if view.now < sure:
         why = f"the maintenance of {subject.origin} was cancelled, but the guest was asked to shut down and may do so"
         return wait(subject, State.DRAINING, "waiting", why, "if it goes off it is started again", wake=sure)
@@ -269,7 +242,7 @@ def _cancelled(view: View) -> Decision:
         return replace(
             wait(subject, State.DRAINING, "waiting", why, "its kubelet shows that it is alive"), pulse=subject.ready
         )
-    late = _mark(view, Marked.ASKED)  # it may still go off: then the mark says that we start it again
+    late = marked(view, Marked.ASKED)  # it may still go off: then the mark says that we start it again
     if late is not None:
         return late
     return _release(view, f"the maintenance of {subject.origin} was cancelled, and VM {view.vm.name} did not stop")
@@ -285,7 +258,7 @@ def _release(view: View, why: str) -> Decision:
 
 def _emptying(view: View) -> Decision:
     subject = view.subject
-    marking = _mark(view, Marked.DRAINING)
+    marking = marked(view, Marked.DRAINING)
     if marking is not None:
         return marking
     found = view.ledger.drained(subject, view.policy, view.now)
@@ -298,7 +271,7 @@ def _emptying(view: View) -> Decision:
             release = "delete or move those pods, or allow it by setting"
             return replace(one, phase="refused", next=release, blocked="refused: a setting forbids evicting pods")
         case drain.State.DRAINED | drain.State.DEADLINE_PASSED:
-            return _before_stop(view, found)
+            return before_stop(view, found)
     if not view.ledger.take_slot(subject.name):
         others = ", ".join(view.ledger.drains)
         why = f"{found.why.rstrip('.')}; {others} is emptied first (limit {view.ledger.limit})"
@@ -311,84 +284,3 @@ def _emptying(view: View) -> Decision:
         blocked = f"volumes: {found.why.rstrip('.')}"
     action = Evictions(found.actions[:EVICTIONS_MOST], found.why) if found.actions else None
     return replace(one, next=nxt, blocked=blocked, action=action)
-
-
-def _before_stop(view: View, found: drain.Decision) -> Decision:
-    """Empty, or out of time. The reservation is looked at again, then the stop is written down before it is asked."""
-    subject = view.subject
-    placement = view.placement()
-    target = placement.best if placement is not None else None
-    wanted = target.name if target is not None else None
-    rejected = placement.rejected if placement is not None else ()
-    held = (subject.vcenter, target.moref) if target is not None else None
-    if subject.annotations.get(TARGET) != wanted:
-        why = f"{subject.name} is to go to {wanted}" if wanted else f"no host can take {subject.name} now"
-        patch = noted(view.node, {TARGET: wanted}, why)
-        return Decision(subject.name, State.DRAINING, "draining", why, "then its VM is stopped", patch,
-                        rejected=rejected, target=held, drain=found)  # fmt: skip
-    late = found.state is drain.State.DEADLINE_PASSED
-    why = f"{found.why.rstrip('.')}: VM {view.vm.name} is stopped"
-    boot = view.node.status.node_info.boot_id or None
-    notes = {SHUTDOWN_SINCE: stamp(view.now), BOOT_BEFORE: boot, DRAIN_ENDED: LATE if late else EMPTY}
-    patch = replace(noted(view.node, notes, why, "DrainTimeout" if late else "Drained"), warning=late)
-    return Decision(subject.name, State.DRAINING, "stopping", why, "the guest is asked to shut down", patch,
-                    rejected=rejected, target=held, drain=found)  # fmt: skip
-
-
-def _stopping(view: View) -> Decision:
-    """The guest is asked, and after its time the VM is switched off."""
-    subject, vm, known = view.subject, view.vm, view.subject.remembered
-    since = subject.annotations[SHUTDOWN_SINCE]
-    asked = known.shutdown_asked == since
-    # What has been asked cannot be taken back; what was only written down can wait.
-    if not asked and (barred := _barred(view, State.DRAINING)) is not None:
-        return barred
-    marking = _mark(view, Marked.STOPPED)
-    if marking is not None:
-        return marking
-    if view.under_way(POWER_OFF):
-        return wait(subject, State.DRAINING, "stopping", f"VM {vm.name} is being powered off", "vCenter says it is off")
-    began = subject.at(SHUTDOWN_SINCE) or view.now
-    # The time counts from when the guest took it. Written down before it was asked, so after an outage or a restart the
-    # annotation alone does not prove that it ever heard of it: then it is asked again, and has its time.
-    deadline = max(began, known.shutdown_at if asked else view.now) + view.policy.guest_shutdown
-    refused = known.shutdown_refused if asked else ""
-    if not asked and known.power.number >= ASK_TRIES and view.now >= began + view.policy.guest_shutdown:
-        refused = f"it could not be asked to shut down: {known.power.why}"
-    if vm.tools and not vm.tools_run:
-        refused = "VMware Tools do not run in the guest"
-    if view.now < known.power.not_before:
-        why = f"VM {vm.name} could not be stopped: {known.power.why}"
-        again, blocked = known.power.not_before, f"power-off: {known.power.why}"
-        return wait(subject, State.DRAINING, "stopping", why, "it is tried again", wake=again, blocked=blocked)
-    if not refused and not asked:
-        ask = ShutDown(vm.moref, vm.host, since, f"the guest of {vm.name} is asked to shut down")
-        nxt = f"it is powered off at {iso(deadline)} if it does not"
-        return Decision(subject.name, State.DRAINING, "stopping", ask.why, nxt, ask, deadline, target=view.reserved())
-    if not refused and view.now < deadline:
-        why = f"the guest of {vm.name} is shutting down"
-        return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {iso(deadline)} at the "
-                            "latest", wake=deadline), target=view.reserved())  # fmt: skip
-    why = refused or f"the guest did not shut down within {view.policy.guest_shutdown:g} s"
-    off = PowerOff(vm.moref, vm.host, f"VM {vm.name} is powered off: {why}")
-    return Decision(subject.name, State.DRAINING, "stopping", off.why, "vCenter says it is off", off,
-                    target=view.reserved())  # fmt: skip
-
-
-def _mark(view: View, what: Marked) -> Decision | None:
-    """The VM itself says why; before the first eviction, and before it is stopped."""
-    subject, known = view.subject, view.subject.remembered.mark
-    wish = subject.wish
-    mark = Mark(subject.name, subject.origin, subject.annotations.get(SINCE, ""), what,
-                str(wish) if not isinstance(wish, Unknown) else str(Wish.MIGRATE), view.world.cluster)  # fmt: skip
-    if mark in (subject.mark, subject.remembered.marked) or (
-        known.number >= MARK_TRIES and view.now < known.not_before
-    ):
-        return None
-    if known.number and view.now < known.not_before and what is Marked.DRAINING:
-        return None  # while draining nothing depends on it
-    if known.number and view.now < known.not_before:
-        why = f"VM {view.vm.name} could not be marked: {known.why}"
-        return wait(subject, State.DRAINING, "stopping", why, "it is tried again", wake=known.not_before)
-    action = SetMark(view.vm.moref, mark, f"VM {view.vm.name} says why its host waits")
-    return Decision(subject.name, State.DRAINING, "marking", action.why, "", action, target=view.reserved())

@@ -5,7 +5,7 @@ Right before anything is done to a VM it is looked at once more, in one call: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from hostler.kube.records import Node
 from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 from hostler.maintenance.conditions import patch_of
+from hostler.maintenance.hosts import stands
 from hostler.maintenance.mark import Mark
 from hostler.maintenance.marks import Marks
 from hostler.maintenance.memory import Memory
@@ -30,6 +31,7 @@ from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
     POWER_ON_SINCE,
     RELOCATE_SINCE,
+    SHUTDOWN_SINCE,
     CancelTask,
     Decision,
     Evictions,
@@ -41,6 +43,8 @@ from hostler.maintenance.model import (
     ShutDown,
     Subject,
 )
+from hostler.maintenance.privileges import look_at
+from hostler.maintenance.rights import Need, judge
 from hostler.vsphere.outcomes import AlreadySo, Kind, Outcome, Refused, Started
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Vm
 from hostler.vsphere.vcenter import VCenter
@@ -94,6 +98,8 @@ class Hands:
 
     async def _patch(self, subject: Subject, decision: Decision, patch: PatchNode) -> None:
         body: dict[str, Any] = dict(patch.body)
+        if patch.off and not self.writer.dry_run:
+            await self._must_be_off(self.vcenters[subject.vcenter], patch.off)
         written = await self.writer.patch(NODE, subject.name, body, type=Node, why=patch.why)
         if patch.event:
             kind: Literal["Normal", "Warning"] = "Warning" if patch.warning else "Normal"
@@ -101,6 +107,8 @@ class Hands:
         if written is None:
             return
         self.nodes.overlay(written)
+        if since := patch.body["metadata"].get("annotations", {}).get(SHUTDOWN_SINCE):
+            self.memory.note(subject.name, stop_noted=since)
         self._measure(subject, decision, patch)
 
     def _measure(self, subject: Subject, decision: Decision, patch: PatchNode) -> None:
@@ -187,19 +195,36 @@ class Hands:
     async def _look(self, vcenter: VCenter, action: ShutDown | PowerOff | Relocate | PowerOn | CancelTask) -> None:
         if isinstance(action, CancelTask):
             return
-        seen = await vcenter.look([action.vm])
-        if isinstance(seen, Unknown):
-            raise Changed(seen.why)
-        vm = next((one for one in seen.value if one.moref == action.vm), None)
-        wrong = _different(vm, action)
+        wrong = _different(await _now(vcenter, action.vm), action)
+        if not wrong and isinstance(action, (ShutDown, PowerOff)):
+            wrong = await self._not_allowed(vcenter, action.needs)
+            host = vcenter.inventory.host(action.host)
+            if not wrong and not stands(vcenter.inventory, host).leaving:  # these calls took time
+                wrong = f"{vcenter.inventory.name(action.host)} does not go into maintenance any more"
         if wrong:
             raise Changed(wrong)
+
+    async def _must_be_off(self, vcenter: VCenter, vm: str) -> None:
+        """Kubernetes takes the volumes of what we call out of service from it: nothing may run there."""
+        seen = await _now(vcenter, vm)
+        if seen is None or seen.unread or seen.power != "poweredOff":
+            raise Changed("the VM is gone" if seen is None else f"it is {seen.power or 'not to be read'}")
+
+    async def _not_allowed(self, vcenter: VCenter, needs: Collection[Need]) -> str:
+        """What we may do was looked at a while ago: nothing is stopped that could not be started again by now."""
+        found = await look_at(vcenter, self.memory, [one.on for one in needs])
+        if isinstance(found, Unknown):
+            return found.why
+        judged = judge(needs, self.memory.rights, vcenter.name, self.clock())
+        return f"our vCenter user lacks {judged}" if judged.lacking else ""
 
     def _shut_down(self, subject: Subject, action: ShutDown, outcome: Outcome) -> None:
         self.metrics.task("shutdown", _word(outcome))
         name = subject.name
         if isinstance(outcome, Refused) and outcome.kind in _LATER:
             self.memory.failed(name, "power", outcome.sentence, self.clock(), kind=outcome.kind)
+            if outcome.kind is Kind.NOT_CONNECTED:
+                self.memory.note(name, stop_noted="")  # the answer is lost, the question perhaps not
             return
         refused = outcome.sentence if isinstance(outcome, Refused) and outcome.kind in _HARD else ""
         self.memory.note(name, shutdown_asked=action.since, shutdown_at=self.clock(), shutdown_refused=refused)
@@ -248,6 +273,14 @@ class Hands:
         if (refusal := self.gate()) is not None:
             raise WriteRefused(refusal)
         return True
+
+
+async def _now(vcenter: VCenter, vm: str) -> Vm | None:
+    """The VM as it is this moment; None where it is gone."""
+    seen = await vcenter.look([vm])
+    if isinstance(seen, Unknown):
+        raise Changed(seen.why)
+    return next((one for one in seen.value if one.moref == vm), None)
 
 
 def _different(vm: Vm | None, action: ShutDown | PowerOff | Relocate | PowerOn) -> str:

@@ -13,9 +13,9 @@ from hostler.drain import model as drain
 from hostler.host.facts import Known, Unknown
 from hostler.host.holds import MAINTENANCE, held_by
 from hostler.instant import Instant
+from hostler.maintenance.allowed import judged
 from hostler.maintenance.hosts import vm_doubt
 from hostler.maintenance.model import SHUTDOWN_SINCE, TARGET, Policy, Site, State, Subject, World
-from hostler.maintenance.rights import missing
 from hostler.vsphere.records import Vm
 
 # A VM that vCenter does not let us stop after so many tries keeps nobody else waiting any more.
@@ -104,12 +104,18 @@ class Ledger:
         if isinstance(hold, Unknown) or (hold is not None and bool(hold.yielded)):
             return True
         known, since = subject.remembered, subject.annotations.get(SHUTDOWN_SINCE, "")
-        asked = bool(since) and known.shutdown_asked == since
-        if not asked and missing(known.lacks or (), moves=bool(subject.annotations.get(TARGET))):
+        # A guest that was asked has its time to go off; one that may not be stopped any more is not waited for.
+        going = bool(since) and known.shutdown_asked == since and now < known.shutdown_at + policy.guest_shutdown
+        if not going and self._barred(subject, subject.vm.value, site.value, world, policy, now):
             return True
         if since:
             return known.power.number >= STUCK_TRIES
         return self.drained(subject, policy, now).state in (drain.State.UNKNOWN, drain.State.REFUSED)
+
+    def _barred(self, subject: Subject, vm: Vm, site: Site, world: World, policy: Policy, now: Instant) -> bool:
+        """Our user may not do what it takes, or vCenter would not tell. Not looked at yet is neither."""
+        found = judged(subject, vm, site, world, policy, self.promised(subject.vcenter), now)
+        return bool(found.lacking or found.unknown)
 
 
 def _named(site: Site, name: str) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from hostler.instant import Instant, parse
 from hostler.maintenance import comeback
+from hostler.maintenance.comeback import SHUTDOWN_GRACE
 from hostler.maintenance.hosts import Is
 from hostler.maintenance.mark import Mark, Marked
+from hostler.maintenance.marking import MARK_TRIES
 from hostler.maintenance.model import LATE_STOP_SECONDS, Decision, SetMark
 from hostler.maintenance.view import View, wait
-
-# A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.
-SHUTDOWN_GRACE = 5.0
-MARK_TRIES = 3
 
 
 def leftover_of(view: View, mark: Mark) -> Decision | None:
@@ -19,8 +17,8 @@ def leftover_of(view: View, mark: Mark) -> Decision | None:
     vm, subject = view.vm, view.subject
     if vm.power == "poweredOff" and mark.what is not Marked.DRAINING:
         return comeback.start(view)
-    if view.here.leaving and subject.node is not None and mark.what is not Marked.STOPPED and vm.power == "poweredOn":
-        return None  # it is about to be drained (again): the mark is right, or will be
+    if view.here.leaving and subject.node is not None and vm.power == "poweredOn":
+        return None  # it is about to be drained (again): the mark is right, or will be; its guest may still go off
     if mark.what is Marked.ASKED and vm.power == "poweredOn" and (until := _may_still_stop(view, mark)) is not None:
         why = f"VM {vm.name} was asked to stop for a maintenance that was cancelled, and runs"
         return wait(subject, None, "in service", why, "if it still goes off it is started again", wake=until)

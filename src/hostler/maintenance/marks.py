@@ -73,7 +73,8 @@ class Marks:
     def gone(self, vcenter: str, inventory: Inventory) -> tuple[str, ...]:
         """VMs the ConfigMap still speaks of and vCenter does not. Only asked while vCenter is connected."""
         kept = [vm for name in self.kept() if (vm := _of(vcenter, name))]
-        return tuple(vm for vm in kept if inventory.complete and inventory.vm(vm) is None)
+        hidden = inventory.missing  # there, and not to be seen by us
+        return tuple(vm for vm in kept if inventory.complete and inventory.vm(vm) is None and vm not in hidden)
 
     async def keep(self, vcenter: str, vm: str, mark: Mark | None, why: str) -> None:
         """Write or take away the ConfigMap's line. Raises what the API server says."""

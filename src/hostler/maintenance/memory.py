@@ -7,10 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from hostler.drain.model import Memory as Evicted
+from hostler.host.facts import Fact, Known
 from hostler.instant import Instant
-from hostler.maintenance.model import Attempts, Busy, Pending, Remembered
+from hostler.maintenance.hosts import stands
+from hostler.maintenance.model import Attempts, Busy, Pending, Remembered, Site, Subject, ready_stamp
+from hostler.maintenance.rights import Lacks, Object
 from hostler.vsphere.outcomes import Kind
 
+RENEWALS = 2  # of a lease: a kubelet that lives for a whole period has also said whether it is Ready
 BACKOFF_FIRST, BACKOFF_MOST, BACKOFF_OVERDUE = 1.0, 60.0, 120.0
 
 
@@ -24,8 +28,7 @@ class Memory:
         self.rest: dict[str, Instant] = {}  # after an error: not before
         self.out_since: dict[tuple[str, str], Instant] = {}
         self.unmarkable: dict[str, str] = {}  # by vCenter: why marks go into the ConfigMap
-        self.lacks: dict[tuple[str, str], tuple[str, ...]] = {}  # by vCenter and VM
-        self.looked: set[tuple[str, str]] = set()  # of which our privileges were looked at
+        self.rights: dict[Object, Lacks] = {}  # what our user lacks on VMs and resource pools
         # Since its VM runs where it is: the last renewal of its node's lease and how many were seen; the first Ready.
         self.pulses: dict[str, tuple[str, int]] = {}
         self.reports: dict[str, str] = {}
@@ -37,15 +40,29 @@ class Memory:
     def note(self, name: str, **changes: Any) -> None:
         self._of[name] = replace(self._of[name], **changes)
 
-    def lacking(self, vcenter: str, vm: str) -> tuple[str, ...] | None:
-        """Privileges our user lacks on this VM; None: nobody has looked yet."""
-        return self.lacks.get((vcenter, vm), () if (vcenter, vm) in self.looked else None)
+    def saw(self, subject: Subject, site: Fact[Site] | None, now: Instant) -> Remembered:
+        """What this look at a subject adds to what is remembered of it."""
+        name = subject.name
+        boot = subject.node.status.node_info.boot_id if subject.node is not None else ""
+        if self.of(name).boot[0] != boot:
+            self.note(name, boot=(boot, now))
+        if isinstance(subject.vm, Known) and isinstance(site, Known):
+            vm = subject.vm.value
+            ready = ready_stamp(subject.node) if subject.node is not None else ""
+            self.runs(name, f"{vm.host} {subject.state}" if vm.power == "poweredOn" else "", ready, now)
+            entering, since = stands(site.value, site.value.host(vm.host)).leaving, self.of(name).entering_since
+            if entering != (since is not None):
+                self.note(name, entering_since=site.at if entering else None)
+        return self.of(name)
 
     def renewed(self, node: str, at: str) -> int:
         """The node's lease was last renewed at this time by its kubelet's clock; how often that changed so far."""
         last, times = self.pulses.get(node, (at, 0))
-        self.pulses[node] = (at, times + (last != at and bool(last) and bool(at)))
-        return self.pulses[node][1]
+        times += last != at and bool(last) and bool(at)
+        self.pulses[node] = (at, times)
+        if times >= RENEWALS:
+            self.note(node, alive=True)
+        return times
 
     def runs(self, name: str, at: str, ready: str, now: Instant) -> None:
         """What this look shows of a VM and of its node's Ready. `at` is where it runs and what for, "" while it is off.

@@ -23,6 +23,7 @@ from hostler.host.maintenance import State as State
 from hostler.instant import Instant, iso_micro, parse
 from hostler.kube.records import Node
 from hostler.maintenance.mark import NO_CLUSTER, Mark
+from hostler.maintenance.rights import Lacks, Need, Object
 from hostler.vsphere.outcomes import Kind
 from hostler.vsphere.records import Cluster, Entering, Host, Task, Vm
 
@@ -141,6 +142,7 @@ class Pending:
 class Remembered:
     """What this process knows besides the annotations. Losing it costs a repeated harmless call, no more."""
 
+    stop_noted: str = ""  # the guest-shutdown-since we wrote ourselves: nobody asked the guest under it before us
     shutdown_asked: str = ""  # the guest-shutdown-since it was asked under
     shutdown_at: Instant = 0.0  # when the guest took it, by our clock
     shutdown_refused: str = ""
@@ -158,7 +160,6 @@ class Remembered:
     running_since: Instant | None = None  # since when we see its VM run
     entering_since: Instant | None = None  # since when we see its host enter, by our clock
     kept_volumes: frozenset[str] = frozenset()
-    lacks: tuple[str, ...] | None = ()  # privileges (`rights`) our user lacks on the VM; None: not looked at yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,7 @@ class World:
     unlabelled: str = ""  # no node has the label of those that are looked after: a mistake of somebody, most likely
     # Since when we have seen a host in service without a break, by our clock: (vCenter, host id).
     out_since: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
+    rights: Mapping[Object, Lacks] = field(default_factory=dict)  # nothing about an object: nobody has looked yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +261,7 @@ class PatchNode:
     why: str
     event: str = ""
     warning: bool = False
+    off: str = ""  # this VM must be off, looked at right before
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +285,7 @@ class ShutDown:
     host: str  # where it must still be
     since: str  # the annotation it is asked under
     why: str
+    needs: tuple[Need, ...] = ()  # looked at once more right before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +293,7 @@ class PowerOff:
     vm: str
     host: str
     why: str
+    needs: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

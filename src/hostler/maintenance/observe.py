@@ -31,7 +31,6 @@ from hostler.maintenance.model import (
     State,
     Subject,
     World,
-    ready_stamp,
     sorted_by_name,
 )
 from hostler.vsphere.inventory import Inventory
@@ -171,6 +170,7 @@ class Observer:
         return World(
             chosen, sites, self._room(orphans), self.cluster, unread,
             self._label.nowhere() if found_none and not unread else "", dict(self._memory.out_since),
+            dict(self._memory.rights),
         )  # fmt: skip
 
     def _unread(self) -> str:
@@ -234,21 +234,8 @@ class Observer:
 
     def _remember(self, subject: Subject, sites: dict[str, Fact[Site]], now: Instant) -> Subject:
         memory, name = self._memory, subject.name
-        boot = subject.node.status.node_info.boot_id if subject.node is not None else ""
-        if memory.of(name).boot[0] != boot:
-            memory.note(name, boot=(boot, now))
-        site = sites.get(subject.vcenter)
-        if isinstance(subject.vm, Known) and isinstance(site, Known):
-            vm = subject.vm.value
-            stamp = ready_stamp(subject.node) if subject.node is not None else ""
-            runs_at = f"{vm.host} {subject.state}" if vm.power == "poweredOn" else ""
-            memory.runs(name, runs_at, stamp, now)
-            entering = stands(site.value, site.value.host(vm.host)).leaving
-            since = memory.of(name).entering_since
-            if entering != (since is not None):
-                memory.note(name, entering_since=site.at if entering else None)
-            memory.note(name, lacks=memory.lacking(subject.vcenter, vm.moref))
-        return replace(subject, remembered=memory.of(name), busy=memory.busy.get(name), drain=self._drain(subject, now))
+        known = memory.saw(subject, sites.get(subject.vcenter), now)
+        return replace(subject, remembered=known, busy=memory.busy.get(name), drain=self._drain(subject, now))
 
     def _drain(self, subject: Subject, now: Instant) -> DrainFacts | None:
         if subject.node is None or subject.state not in (State.DRAINING, State.POWERED_OFF):

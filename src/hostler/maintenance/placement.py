@@ -13,7 +13,7 @@ from hostler.host.conditions import names
 from hostler.host.facts import Unknown
 from hostler.maintenance.hosts import Is, stands
 from hostler.maintenance.model import Rejected, Site, Wish
-from hostler.vsphere.records import Backing, Host, Pci, Vm, VmDevice
+from hostler.vsphere.records import Backing, Cluster, Host, Pci, Vm, VmDevice
 
 _TIED = (Backing.FIXED, Backing.OTHER)
 
@@ -61,12 +61,22 @@ def place(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> Placeme
     for host in sorted(site.hosts(), key=lambda one: one.name):
         if host.cluster != home.cluster and site.name(host.cluster) not in ask.clusters:
             continue
+        pool = pool_for(site, vm, host)
+        if host.cluster != home.cluster and (pool is None or not pool.pool):
+            rejected.append(Rejected(host.name or host.moref, "the resource pool of its cluster is not known"))
+            continue
         why = _unfit(ask, host, site, [one for one in promised.get(host.moref, ()) if one.moref != vm.moref])
         if why:
             rejected.append(Rejected(host.name or host.moref, why))
         else:
             fitting.append(host)
     return Placement(tuple(sorted(fitting, key=lambda host: _rank(ask, host, site, promised))), tuple(rejected))
+
+
+def pool_for(site: Site, vm: Vm, to: Host) -> Cluster | None:
+    """The cluster into whose resource pool the VM comes on that host; None where it keeps the pool it has."""
+    home = site.host(vm.host)
+    return site.cluster(to.cluster) if home is None or home.cluster != to.cluster else None
 
 
 def tied(vm: Vm) -> bool | Unknown:

@@ -1,23 +1,42 @@
-"""Looks now and then what our user may do with the VMs we look after, names what it lacks once, and remembers it."""
+"""Looks what our user may do with the VMs we look after and where they go; names what it lacks once, and remembers it.
+
+All of them now and then; those at hand (about to be emptied or stopped, or lacking something) again and again: what is
+granted counts within seconds, and what is taken away before the next step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import structlog
 
-from hostler.host.facts import Unknown
+from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
+from hostler.maintenance.hosts import stands
 from hostler.maintenance.memory import Memory
+from hostler.maintenance.model import State, World
 from hostler.maintenance.observe import Found, Observer
-from hostler.maintenance.rights import MATTER
+from hostler.maintenance.rights import ON_VM, POOL
 from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege
 from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler.maintenance")
 
-AGAIN_SECONDS, LACKING_SECONDS, NEW_VM_SECONDS = 600.0, 60.0, 2.0
+AGAIN_SECONDS, AT_HAND_SECONDS, NEW_VM_SECONDS = 600.0, 10.0, 2.0
+_MATTER = frozenset((*ON_VM, POOL))
+
+
+async def look_at(vcenter: VCenter, memory: Memory, objects: Collection[str]) -> dict[str, list[Privilege]] | Unknown:
+    """What our user lacks on these VMs and resource pools, in one call; remembered, and returned by object."""
+    answer = await vcenter.lacking_privileges(objects, (*NEEDED, *OPTIONAL))
+    if isinstance(answer, Unknown):
+        return answer
+    for one in objects:
+        lacks = tuple(found.id for found in answer.value.get(one, ()) if found.id in _MATTER)
+        memory.rights[(vcenter.name, one)] = Known(lacks, answer.at)
+    return answer.value
 
 
 class Privileges:
@@ -25,59 +44,104 @@ class Privileges:
         self,
         observer: Observer,
         memory: Memory,
+        clusters: Collection[str],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         wake: Callable[[float], None],
     ) -> None:
-        self._observer, self._memory = observer, memory
+        self._observer, self._memory, self._clusters = observer, memory, clusters
         self._spawn, self._wake = spawn, wake
-        self._checked: dict[str, tuple[Instant, frozenset[str]]] = {}
+        self._checked: dict[str, tuple[Instant, frozenset[str]]] = {}  # all of them, by vCenter
+        self._asked: dict[tuple[str, str], Instant] = {}  # those at hand
+        self._looking: set[str] = set()
         self._warned: set[str] = set()
 
-    def check(self, vcenter: VCenter, now: Instant) -> None:
-        """Begin a look where one is due: for a VM that is new to us at once, else every few minutes."""
-        at, before = self._checked.get(vcenter.name, (-AGAIN_SECONDS, frozenset()))
-        if not vcenter.link.connected or not self._observer.nodes.store.synced or now - at < NEW_VM_SECONDS:
+    def check(self, vcenter: VCenter, world: World, now: Instant) -> None:
+        """Begin a look where one is due; one at a time per vCenter."""
+        name = vcenter.name
+        if not vcenter.link.connected or not self._observer.nodes.store.synced or name in self._looking:
             return
-        vms = self._vms_of(vcenter.name)
-        lacking = any(name == vcenter.name for name, _ in self._memory.lacks)
-        if vms and (now - at >= (LACKING_SECONDS if lacking else AGAIN_SECONDS) or not vms <= before):
-            self._checked[vcenter.name] = (now, vms)
-            self._spawn(self._look(vcenter, vms))
+        due = frozenset(one for one in self._at_hand(vcenter, world) if self._due(name, one, now))
+        at, before = self._checked.get(name, (-AGAIN_SECONDS, frozenset()))
+        if not due and now - at < NEW_VM_SECONDS:
+            return
+        vms = self._vms_of(name) if now - at >= NEW_VM_SECONDS else frozenset()
+        if vms and (now - at >= AGAIN_SECONDS or not vms <= before):
+            self._checked[name] = (now, vms)
+            self._begin(vcenter, self._all(vcenter, vms))
+        elif due:
+            self._asked.update({(name, one): now for one in due})
+            self._begin(vcenter, self._some(vcenter, due))
+
+    def _due(self, vcenter: str, one: str, now: Instant) -> bool:
+        fact = self._memory.rights.get((vcenter, one))
+        seen = fact.at if isinstance(fact, Known) else 0.0
+        return now - max(seen, self._asked.get((vcenter, one), 0.0)) >= AT_HAND_SECONDS
+
+    def _at_hand(self, vcenter: VCenter, world: World) -> frozenset[str]:
+        """VMs that are about to be emptied or stopped, and those that lack something; with them where they may go."""
+        found: set[str] = set()
+        for one in world.subjects:
+            if one.vcenter == vcenter.name and isinstance(one.vm, Known):
+                vm, fact = one.vm.value, self._memory.rights.get((one.vcenter, one.vm.value.moref))
+                leaves = stands(vcenter.inventory, vcenter.inventory.host(vm.host)).leaving
+                if (leaves and one.state in (None, State.DRAINING)) or not isinstance(fact, Known) or fact.value:
+                    found.add(vm.moref)
+        return frozenset(found | self._pools(vcenter)) if found else frozenset()
 
     def _vms_of(self, vcenter: str) -> frozenset[str]:
         nodes = (one for one in self._observer.nodes.store.values() if self._observer.looked_after(one))
         found = (self._observer.found(node) for node in nodes)
         return frozenset(one.moref for one in found if isinstance(one, Found) and one.vcenter == vcenter)
 
-    async def _look(self, vcenter: VCenter, vms: frozenset[str]) -> None:
-        answer = await vcenter.lacking_privileges(vms, (*NEEDED, *OPTIONAL))
-        if isinstance(answer, Unknown):
-            if not vcenter.link.connected:
-                self._checked.pop(vcenter.name, None)
-                self._wake(1.0)
-                return
-            # It answers, but not this: that must not keep a host waiting for ever, nor be asked again each second.
-            self._memory.looked |= {(vcenter.name, vm) for vm in vms}
-            self._checked[vcenter.name] = (self._checked[vcenter.name][0] - AGAIN_SECONDS + LACKING_SECONDS, vms)
-            self._say(f"Our privileges in vCenter {vcenter.name} cannot be looked at: {answer.why}.")
-            self._wake(0.0)
-            return
-        self._memory.looked |= {(vcenter.name, vm) for vm in vms}
-        for key in [key for key in self._memory.lacks if key[0] == vcenter.name]:
-            del self._memory.lacks[key]
-        everywhere: dict[str, tuple[Privilege, int]] = {}
-        for vm, lacking in answer.value.items():
-            for one in lacking:
-                everywhere[one.id] = (one, everywhere.get(one.id, (one, 0))[1] + 1)
-            matter = tuple(one.id for one in lacking if one.id in MATTER)
-            if matter:
-                self._memory.lacks[(vcenter.name, vm)] = matter
-        for one, count in everywhere.values():
-            self._warn(vcenter.name, one, count, len(vms))
-        self._wake(0.0)
+    def _pools(self, vcenter: VCenter) -> frozenset[str]:
+        """Resource pools of the clusters that VMs may move to."""
+        named = (one for one in vcenter.inventory.clusters() if one.name in self._clusters)
+        return frozenset(one.pool for one in named if one.pool)
 
-    def _warn(self, vcenter: str, one: Privilege, count: int, of: int) -> None:
-        sentence = f"Our user in vCenter {vcenter} lacks {one.id}, which it needs {one.why}, on {count} of {of} VMs."
+    def _begin(self, vcenter: VCenter, look: Coroutine[Any, Any, None]) -> None:
+        self._looking.add(vcenter.name)
+        self._spawn(look)
+
+    async def _all(self, vcenter: VCenter, vms: frozenset[str]) -> None:
+        try:
+            found = await look_at(vcenter, self._memory, vms | self._pools(vcenter))
+            if isinstance(found, Unknown) and not vcenter.link.connected:
+                self._checked.pop(vcenter.name, None)
+            elif isinstance(found, Unknown):
+                self._say(f"Our privileges in vCenter {vcenter.name} cannot be looked at: {found.why}.")
+            else:
+                self._warn(vcenter, found, vms)
+        finally:
+            self._looking.discard(vcenter.name)
+            self._wake(0.0 if vcenter.link.connected else 1.0)
+
+    async def _some(self, vcenter: VCenter, objects: frozenset[str]) -> None:
+        """Those at hand. One that is refused must not keep the others from being known: then each is asked for."""
+        try:
+            found = await look_at(vcenter, self._memory, objects)
+            for one in sorted(objects) if isinstance(found, Unknown) and vcenter.link.connected else ():
+                alone = await look_at(vcenter, self._memory, (one,)) if len(objects) > 1 else found
+                if isinstance(alone, Unknown) and vcenter.link.connected:
+                    self._memory.rights[(vcenter.name, one)] = alone
+            if not vcenter.link.connected:
+                for one in objects:
+                    self._asked.pop((vcenter.name, one), None)
+        finally:
+            self._looking.discard(vcenter.name)
+            self._wake(0.0 if vcenter.link.connected else 1.0)
+
+    def _warn(self, vcenter: VCenter, found: dict[str, list[Privilege]], vms: frozenset[str]) -> None:
+        """Each privilege once, with how many VMs; on a resource pool only the one that is needed there."""
+        lacking = Counter(one for vm, some in found.items() if vm in vms for one in some if one.id != POOL)
+        for privilege, count in lacking.items():
+            self._lacks(vcenter.name, privilege, f"on {count} of {len(vms)} VMs")
+        for cluster in vcenter.inventory.clusters():
+            for privilege in found.get(cluster.pool, ()) if cluster.pool not in vms else ():
+                if privilege.id == POOL:
+                    self._lacks(vcenter.name, privilege, f"on the resource pool of cluster {cluster.name}")
+
+    def _lacks(self, vcenter: str, one: Privilege, where: str) -> None:
+        sentence = f"Our user in vCenter {vcenter} lacks {one.id}, which it needs {one.why}, {where}."
         self._say(sentence, privilege=one.id, vcenter=vcenter, optional=one in OPTIONAL)
 
     def _say(self, sentence: str, **more: object) -> None:

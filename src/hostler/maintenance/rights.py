@@ -1,19 +1,85 @@
-"""What our vCenter user must be allowed to do with a VM before it is stopped. Pure.
+"""What our vCenter user must be allowed to do, and on which object, before a VM is emptied or stopped. Pure.
 
 Invariant: nothing is stopped that could not be started again, nor moved where it is to go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hostler.host.facts import Fact, Known, Unknown, fresh
+from hostler.instant import Instant
+from hostler.vsphere.records import Cluster, Vm
 
 STOP = ("VirtualMachine.Interact.PowerOff", "VirtualMachine.Interact.PowerOn")
 MOVE = "Resource.ColdMigrate"
-POOL = "Resource.AssignVMToPool"  # asked for only where the VM changes its resource pool: in another cluster
-MATTER = (*STOP, MOVE, POOL)
+POOL = "Resource.AssignVMToPool"  # on the pool it is put into; its own it keeps without asking
+ON_VM = (*STOP, MOVE)
+# Before pods are evicted or a VM is stopped, what we may do must have been looked at no longer ago than this.
+RIGHTS_SECONDS = 60.0
+EVER = float("inf")
+
+Object: TypeAlias = tuple[str, str]  # vCenter, id
+Lacks: TypeAlias = Fact[tuple[str, ...]]  # what our user lacks on an object
 
 
-def missing(lacks: Collection[str], *, moves: bool, pool: bool = False) -> tuple[str, ...]:
-    """Of what our user lacks on a VM, what keeps it from being stopped (and moved)."""
-    needed = (*STOP, *((MOVE,) if moves else ()), *((POOL,) if moves and pool else ()))
-    return tuple(one for one in needed if one in lacks)
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Privileges that our user needs on one object."""
+
+    on: str  # its id
+    said: str  # how people call it: "VM gpu-1"
+    privileges: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{' and '.join(self.privileges)} on {self.said}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How our user stands with what is needed: something is lacking, or it is not known, or all is well."""
+
+    lacking: tuple[Need, ...] = ()
+    unknown: str = ""  # it was asked, and vCenter would not tell
+    unseen: str = ""  # of which object nobody has looked (lately)
+
+    @property
+    def well(self) -> bool:
+        return self == Judged()
+
+    def __str__(self) -> str:
+        return ", and ".join(str(one) for one in self.lacking)
+
+
+def needs_of(vm: Vm, *, moves: bool, into: Cluster | None = None) -> tuple[Need, ...]:
+    """To stop a VM and start it again; to move it meanwhile; `into`: into the resource pool of another cluster."""
+    own = Need(vm.moref, f"VM {vm.name}", ON_VM if moves else STOP)
+    return (own, *_pool(into))
+
+
+def moves_of(vm: Vm, into: Cluster | None = None) -> tuple[Need, ...]:
+    """To move a VM that is off."""
+    return (Need(vm.moref, f"VM {vm.name}", (MOVE,)), *_pool(into))
+
+
+def _pool(into: Cluster | None) -> tuple[Need, ...]:
+    return () if into is None else (Need(into.pool, f"the resource pool of cluster {into.name}", (POOL,)),)
+
+
+def judge(
+    needs: Iterable[Need], rights: Mapping[Object, Lacks], vcenter: str, now: Instant, max_age: float = EVER
+) -> Judged:
+    """What is lacking counts however old it is; that all is well only if it was looked at lately."""
+    lacking: list[Need] = []
+    unknown = unseen = ""
+    for need in needs:
+        fact = rights.get((vcenter, need.on))
+        if isinstance(fact, Unknown):
+            unknown = unknown or f"what our vCenter user may do with {need.said} is not known: {fact.why}"
+        elif fact is not None and (found := tuple(one for one in need.privileges if one in fact.value)):
+            lacking.append(Need(need.on, need.said, found))
+        elif fact is None or not isinstance(fresh(fact, now, max_age), Known):
+            unseen = unseen or need.said
+    return Judged(tuple(lacking)) if lacking else Judged(unknown=unknown) if unknown else Judged(unseen=unseen)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hostler.host.facts import Unknown
 from hostler.instant import Instant
 from hostler.kube.records import Node
+from hostler.maintenance.allowed import ask_for, destination, drs_of, judged, needed
 from hostler.maintenance.hosts import Stands, stands
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
@@ -19,11 +20,11 @@ from hostler.maintenance.model import (
     Site,
     State,
     Subject,
-    Wish,
     World,
 )
-from hostler.maintenance.placement import Ask, Placement, place, tied
-from hostler.vsphere.records import Host, Task, Vm
+from hostler.maintenance.placement import Ask, Placement
+from hostler.maintenance.rights import Judged, Need
+from hostler.vsphere.records import Task, Vm
 
 # How long a task that vCenter gave us may stay unseen in its push before we stop believing in it.
 UNSEEN_SECONDS = 30.0
@@ -58,30 +59,28 @@ class View:
 
     @property
     def drs(self) -> str | Unknown:
-        host = self.site.host(self.vm.host)
-        cluster = self.site.cluster(host.cluster) if host is not None else None
-        return cluster.drs(self.vm.moref) if cluster is not None else "off"
+        return drs_of(self.site, self.vm)
 
     @property
     def promised(self) -> Mapping[str, list[Vm]]:
         return self.ledger.promised(self.subject.vcenter)
 
     def ask(self) -> Ask:
-        wish = self.subject.wish
-        return Ask(
-            self.vm,
-            self.subject.origin or self.host_name,
-            wish if isinstance(wish, Wish) else Wish.WAIT,
-            self.subject.annotations.get(TARGET, ""),
-            self.subject.remembered.power.hosts,
-            self.policy.clusters,
-        )
+        return ask_for(self.subject, self.vm, self.site, self.policy)
 
     def placement(self) -> Placement | None:
         """Where the VM is to go; None where it is not for us to choose: it waits, or DRS chooses."""
-        if self.subject.wish is not Wish.MIGRATE or self.drs == "fullyAutomated" or tied(self.vm) is True:
-            return None
-        return place(self.ask(), self.site, self.promised)
+        return destination(self.subject, self.vm, self.site, self.policy, self.promised)
+
+    def needs(self) -> tuple[Need, ...]:
+        """What our user must be allowed to do before the VM is stopped."""
+        return needed(self.subject, self.vm, self.site, self.policy, self.promised)
+
+    def judged(self, max_age: float) -> Judged:
+        """Whether it is, as looked at no longer ago than that."""
+        return judged(
+            self.subject, self.vm, self.site, self.world, self.policy, self.promised, self.now, max_age
+        )  # fmt: skip
 
     def live_move(self) -> Instant | None:
         """Until when DRS may still move the VM by itself; None where nothing is to be waited for."""
@@ -91,11 +90,6 @@ class View:
         since = self.subject.remembered.entering_since
         until = (since if since is not None else self.now) + LIVE_MOVE_SECONDS
         return until if self.now < until else None
-
-    def changes_pool(self, to: Host) -> bool:
-        """That host is of another cluster, whose resource pool is another."""
-        home = self.site.host(self.vm.host)
-        return home is not None and home.cluster != to.cluster
 
     def settled(self) -> Instant | None:
         """None: the VM's host has been in service long enough to be believed; else when that will be."""

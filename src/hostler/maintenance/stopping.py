@@ -1,0 +1,136 @@
+"""How a VM is stopped: what must be so before, written down, said on the VM, asked of the guest, then done. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hostler.drain import model as drain
+from hostler.instant import Instant, iso
+from hostler.maintenance.mark import Marked
+from hostler.maintenance.marking import marked
+from hostler.maintenance.model import (
+    ASK_TRIES,
+    BOOT_BEFORE,
+    DRAIN_ENDED,
+    EMPTY,
+    LATE,
+    POLICY,
+    SHUTDOWN_SINCE,
+    TARGET,
+    Decision,
+    PowerOff,
+    ShutDown,
+    State,
+    stamp,
+)
+from hostler.maintenance.patches import noted
+from hostler.maintenance.rights import RIGHTS_SECONDS, judge, needs_of
+from hostler.maintenance.view import View, frozen, wait
+from hostler.vsphere.records import POWER_OFF
+
+
+def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> Decision | None:
+    """What could not be started again, or not be moved where it is to go, is neither emptied nor stopped."""
+    subject, found = view.subject, view.judged(max_age)
+    goes = f"ESXi host {view.host_name} goes into maintenance"
+    if found.unseen:
+        why = f"{goes}; what our vCenter user may do with {found.unseen} is being looked at"
+        return wait(subject, state, "waiting", why, "vCenter says it", wake=view.now + 1.0)
+    if found.unknown:
+        return frozen(subject, state, f"{goes}, but {found.unknown}")
+    if not found.lacking:
+        return None
+    why, release = f"{goes}, but our vCenter user lacks {found}", f"grant {found}"
+    if not judge(needs_of(view.vm, moves=False), view.world.rights, subject.vcenter, view.now).lacking:
+        placement = view.placement()
+        target = placement.best if placement is not None else None
+        why += f"; VM {view.vm.name} is to move to {target.name if target is not None else 'another host'}"
+        release += f", or set {POLICY}=wait on the node: then it waits for {view.host_name}, off"
+    why += "; it is not stopped"
+    return wait(subject, state, "waiting", why, release, blocked=f"privileges: our vCenter user lacks {found}")
+
+
+def before_stop(view: View, found: drain.Decision) -> Decision:
+    """Empty, or out of time. The reservation is looked at again, then the stop is written down before it is asked."""
+    subject = view.subject
+    placement = view.placement()
+    target = placement.best if placement is not None else None
+    wanted = target.name if target is not None else None
+    rejected = placement.rejected if placement is not None else ()
+    held = (subject.vcenter, target.moref) if target is not None else None
+    if subject.annotations.get(TARGET) != wanted:
+        why = f"{subject.name} is to go to {wanted}" if wanted else f"no host can take {subject.name} now"
+        patch = noted(view.node, {TARGET: wanted}, why)
+        return Decision(subject.name, State.DRAINING, "draining", why, "then its VM is stopped", patch,
+                        rejected=rejected, target=held, drain=found)  # fmt: skip
+    late = found.state is drain.State.DEADLINE_PASSED
+    why = f"{found.why.rstrip('.')}: VM {view.vm.name} is stopped"
+    boot = view.node.status.node_info.boot_id or None
+    notes = {SHUTDOWN_SINCE: stamp(view.now), BOOT_BEFORE: boot, DRAIN_ENDED: LATE if late else EMPTY}
+    patch = replace(noted(view.node, notes, why, "DrainTimeout" if late else "Drained"), warning=late)
+    return Decision(subject.name, State.DRAINING, "stopping", why, "the guest is asked to shut down", patch,
+                    rejected=rejected, target=held, drain=found)  # fmt: skip
+
+
+def stopping(view: View) -> Decision:
+    """The guest is asked, and after its time the VM is switched off."""
+    subject, vm, known = view.subject, view.vm, view.subject.remembered
+    since = subject.annotations[SHUTDOWN_SINCE]
+    asked, began = known.shutdown_asked == since, subject.at(SHUTDOWN_SINCE) or view.now
+    # The time counts from when the guest took it. Written down before it was asked, so after an outage or a restart the
+    # annotation alone does not prove that it ever heard of it: then it is asked again, and has its time.
+    deadline = max(began, known.shutdown_at if asked else view.now) + view.policy.guest_shutdown
+    refused = _unasked(view, began, asked)
+    # A guest that was asked may go off whatever we do; one that was not yet, or did not, is left running.
+    if (refused or not asked or view.now >= deadline) and (why_not := barred(view, State.DRAINING)) is not None:
+        return why_not
+    marking = marked(view, Marked.STOPPED)
+    if marking is not None:
+        return marking
+    if view.under_way(POWER_OFF):
+        return wait(subject, State.DRAINING, "stopping", f"VM {vm.name} is being powered off", "vCenter says it is off")
+    if view.now < known.power.not_before:
+        why = f"VM {vm.name} could not be stopped: {known.power.why}"
+        again, blocked = known.power.not_before, f"power-off: {known.power.why}"
+        return wait(subject, State.DRAINING, "stopping", why, "it is tried again", wake=again, blocked=blocked)
+    if refused and (sure := _perhaps_asked(view, since, began)) is not None:
+        why = f"{refused}, but before a restart of ours it may have been asked to shut down, and be doing so"
+        return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {iso(sure)} at the latest",
+                            wake=sure), target=view.reserved())  # fmt: skip
+    if not refused and not asked:
+        ask = ShutDown(vm.moref, vm.host, since, f"the guest of {vm.name} is asked to shut down", view.needs())
+        nxt = f"it is powered off at {iso(deadline)} if it does not"
+        return Decision(subject.name, State.DRAINING, "stopping", ask.why, nxt, ask, deadline, target=view.reserved())
+    if not refused and view.now < deadline:
+        why = f"the guest of {vm.name} is shutting down"
+        return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {iso(deadline)} at the "
+                            "latest", wake=deadline), target=view.reserved())  # fmt: skip
+    why = refused or f"the guest did not shut down within {view.policy.guest_shutdown:g} s"
+    off = PowerOff(vm.moref, vm.host, f"VM {vm.name} is powered off: {why}", view.needs())
+    return Decision(subject.name, State.DRAINING, "stopping", off.why, "vCenter says it is off", off,
+                    target=view.reserved())  # fmt: skip
+
+
+def _unasked(view: View, began: Instant, asked: bool) -> str:
+    """Why the guest cannot be asked, so that the VM is switched off without; "" where it can, or was.
+
+    Tools that end after the ask are the shutdown itself: then it has its time.
+    """
+    vm, known = view.vm, view.subject.remembered
+    if asked:
+        return known.shutdown_refused
+    if vm.tools and not vm.tools_run:
+        return "VMware Tools do not run in the guest"
+    if known.power.number >= ASK_TRIES and view.now >= began + view.policy.guest_shutdown:
+        return f"it could not be asked to shut down: {known.power.why}"
+    return ""
+
+
+def _perhaps_asked(view: View, since: str, began: Instant) -> Instant | None:
+    """Until when a guest without Tools may be in a shutdown that somebody asked for before us; None: nobody did."""
+    known = view.subject.remembered
+    if known.stop_noted == since:
+        return None
+    seen = known.running_since if known.running_since is not None else view.now
+    until = max(began, seen) + view.policy.guest_shutdown
+    return until if view.now < until else None
