@@ -187,6 +187,7 @@ class Site:
     mark: str
     label: str
     plans: dict[str, Plan]
+    faults: threading.Lock = field(default_factory=threading.Lock)
     patience: float = 1.0  # how much longer than usual everything may take: an operator that is killed all the time
 
     def control(self, method: str, path: str, body: object = None) -> Any:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 from tests.real.draining import budget, settled
 from tests.real.filming import filmed
-from tests.real.maintaining import POLICY, SEED, Plan, until
+from tests.real.maintaining import OURS, POLICY, SEED, Plan, until
 from tests.real.story import Story
 
 Script = Callable[[Story], None]
+TARGET = f"{OURS}maintenance-target"
 PLANS: dict[str, Plan] = {}
 SCRIPTS: dict[str, Script] = {}
 
@@ -97,11 +98,10 @@ def drs(story: Story) -> None:
 def stubborn_guest(story: Story) -> None:
     """The guest never shuts down: powered off hard, once, after the timeout and not before."""
     story.nodes()
-    story.enter("esx1")
-    story.reaches("a", "draining")
     begin = time.monotonic()
+    story.enter("esx1")
     story.wait("a", lambda: story.switched("a")[0] == 1, "powered off")
-    assert time.monotonic() - begin > 7
+    assert time.monotonic() - begin > 8
     story.comes_back("a", "esx2")
     assert ends(story, "a") == {("powerOff", "success"): 1, ("relocate", "success"): 1, ("powerOn", "success"): 1}
 
@@ -303,7 +303,7 @@ def one_vm_may_not_be_read(story: Story) -> None:
     story.enter("esx1")
     story.comes_back("b", "esx2")
     assert story.switched("a") == (0, 0)
-    story.site.control("DELETE", "/faults")
+    story.fault_ends("a")
     story.comes_back("a", "esx2")
     assert story.switched("a") == (1, 1)
 
@@ -318,7 +318,7 @@ def powered_off_by_hand(story: Story) -> None:
     story.enter("esx1")
     story.reaches("a", "draining")
     story.wait("a", lambda: not story.pods("a"), "drained")
-    story.switch("a", "off")
+    story.by_hand("a", "off")
     story.comes_back("a", "esx2")
     assert story.switched("a") == (1, 1)
     assert ends(story, "a")["powerOff", "success"] == 1, "theirs"
@@ -353,7 +353,7 @@ def powered_on_by_hand(story: Story) -> None:
     story.reaches("a", "powered-off")
     story.move("a", "esx2")
     story.switch("x", "off")
-    story.started_by_hand("a")
+    story.by_hand("a", "on")
     story.comes_back("a", "esx2")
     assert story.switched("a") == (1, 1)
 
@@ -386,31 +386,35 @@ def cordoned_before(story: Story) -> None:
     assert story.switched("a") == (1, 1)
 
 
-@story(Plan({"esx1": 1, "esx2": 1, "esx3": 1}, {"a": "esx1"}, tuned={"a": {"guestShutdownSeconds": 4}}))
+@story(Plan({"esx1": 1, "esx2": 1, "esx3": 1}, {"a": "esx1"}))
 def second_host_enters(story: Story) -> None:
     """The host that was to take the VM enters maintenance too: it is looked at again before the VM moves."""
     story.nodes()
+    blocked(story, "a")
     story.enter("esx1")
-    story.reaches("a", "draining")
+    story.wait("a", lambda: story.annotations("a").get(TARGET) == story.full("esx2"), "a place is reserved")
     story.enter("esx2")
+    unblock(story, "a")
     story.comes_back("a", "esx3")
     assert story.switched("a") == (1, 1)
     assert not [one for one in story.tasks("a") if one[1] != "success"]
 
 
-@story(Plan({"esx1": 1, "esx2": 0}, {"a": "esx1"}, tuned={"a": {"guestShutdownSeconds": 3}}))
+@story(ALONE)
 def repeated_enter_tasks(story: Story) -> None:
     """vLCM asks again and again: it is one maintenance."""
     story.nodes()
+    blocked(story, "a")
     for _ in range(3):
         story.enter("esx1")
         time.sleep(0.5)
+    unblock(story, "a")
     story.reaches("a", "powered-off")
     story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the tasks completed")
     story.exit("esx1")
     story.comes_back("a", "esx1")
     assert story.switched("a") == (1, 1)
-    story.evicted_once()
+    story.evicted_once(refused=True)
 
 
 # -- what the owner of a node wants

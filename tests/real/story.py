@@ -182,10 +182,10 @@ class Story:
         """By hand, in vCenter."""
         self.site.control("POST", f"/vms/{self.full(vm)}/power", {"state": state})
 
-    def started_by_hand(self, vm: str) -> None:
-        """Somebody powers it on; the operator may have been faster, which ends the same."""
+    def by_hand(self, vm: str, state: str) -> None:
+        """Somebody switches it; the operator may have been faster, which ends the same."""
         try:
-            self.switch(vm, "on")
+            self.switch(vm, state)
         except urllib.error.HTTPError as refused:
             refused.close()
             if refused.code != 409:
@@ -210,9 +210,23 @@ class Story:
         self.site.control("POST", "/settings", {"vm": self.full(vm), **settings})
 
     def fault(self, method: str, fault: str, vm: str, times: int = 1, **more: Any) -> None:
-        self.site.control(
-            "POST", "/faults", {"method": method, "fault": fault, "vm": self.full(vm), "times": times, **more}
-        )
+        with self.site.faults:
+            self.site.control(
+                "POST", "/faults", {"method": method, "fault": fault, "vm": self.full(vm), "times": times, **more}
+            )
+
+    def fault_ends(self, vm: str) -> None:
+        """The simulator takes back all faults at once: so only when nobody else's is left."""
+
+        def taken_back() -> bool:
+            with self.site.faults:
+                left = self.site.control("GET", "/faults")["faults"]
+                if all(one.get("vm") == self.full(vm) for one in left):
+                    self.site.control("DELETE", "/faults")
+                    return True
+            return False
+
+        until(taken_back, f"the fault of {vm} is taken back", 180)
 
     def annotate(self, vm: str, **annotations: str | None) -> None:
         self.site.kube.patch(f"/api/v1/nodes/{self.full(vm)}", {"metadata": {"annotations": annotations}})

@@ -244,6 +244,30 @@ def asked() -> Play:
     return play
 
 
+def test_pods_that_came_before_the_guest_was_asked_are_evicted_first() -> None:
+    """Written down, then vCenter was away for long, and somebody uncordoned the node meanwhile."""
+    play = pair()
+    play.enter("esx1")
+    while not play.nodes["a"].metadata.annotations.get(SHUTDOWN_SINCE):
+        play.tick()
+    play.unknown_site = "vCenter is away"
+    play.run(3)
+    play.pods["a"] = 2
+    node = play.nodes["a"]
+    play.nodes["a"] = msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, unschedulable=False))
+    play.unknown_site = ""
+    one = play.run(3).decisions[0]
+    assert "was uncordoned by hand" in one.why
+    assert not play.did(ShutDown)
+    node = play.nodes["a"]
+    play.nodes["a"] = msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, unschedulable=True))
+    while not play.did(ShutDown):
+        play.tick()
+        assert not (play.pods["a"] and play.did(ShutDown)), "not while it has pods"
+    play.run(30)
+    assert play.in_service("a")
+
+
 def test_tools_that_end_in_a_shutdown_do_not_cut_it_short() -> None:
     """VMware Tools are among the first that a guest stops: that is no guest that cannot be asked."""
     play = asked()

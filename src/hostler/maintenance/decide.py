@@ -40,7 +40,7 @@ from hostler.maintenance.model import (
 )
 from hostler.maintenance.patches import adopted, moved, noted, released
 from hostler.maintenance.rights import EVER
-from hostler.maintenance.stopping import barred, before_stop, stopping
+from hostler.maintenance.stopping import barred, before_stop, refilled, stopping
 from hostler.maintenance.view import View, frozen, wait
 
 # So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
@@ -198,9 +198,10 @@ def _draining(view: View) -> Decision:
     wish = subject.wish
     if isinstance(wish, Unknown):
         return frozen(subject, State.DRAINING, wish.why)
-    if subject.annotations.get(SHUTDOWN_SINCE):
+    since = subject.annotations.get(SHUTDOWN_SINCE)
+    if since and subject.remembered.shutdown_asked == since:
         return stopping(view)
-    if wish is Wish.IGNORE:
+    if wish is Wish.IGNORE and not since:
         return _release(view, f"the policy of {subject.name} says now to ignore the maintenance")
     hold = held_by(view.node, MAINTENANCE)
     if hold is not None and not isinstance(hold, Unknown) and hold.yielded:
@@ -210,6 +211,8 @@ def _draining(view: View) -> Decision:
     if not view.node.spec.unschedulable:
         why = f"{subject.name} was uncordoned by hand; nothing is evicted before it is cordoned again"
         return wait(subject, State.DRAINING, "waiting", why, "the hold cordons it again, once", blocked="uncordoned")
+    if since:
+        return refilled(view) or stopping(view)
     return barred(view, State.DRAINING) or _emptying(view)
 
 

@@ -72,6 +72,22 @@ def before_stop(view: View, found: drain.Decision) -> Decision:
                     rejected=rejected, target=held, drain=found)  # fmt: skip
 
 
+def refilled(view: View) -> Decision | None:
+    """Its stop was written down, and before anybody was asked pods have come again: it is emptied first.
+
+    An outage of vCenter or a right that is missing may last for hours, and somebody may have uncordoned it meanwhile.
+    """
+    subject = view.subject
+    found = view.ledger.drained(subject, view.policy, view.now)
+    if found.state is drain.State.UNKNOWN:
+        return replace(frozen(subject, State.DRAINING, found.why.rstrip(".")), drain=found)
+    if found.state not in (drain.State.DRAINING, drain.State.BLOCKED, drain.State.REFUSED):
+        return None
+    why = f"{subject.name} has pods again, and VM {view.vm.name} was not stopped yet: it is emptied first"
+    patch = noted(view.node, {SHUTDOWN_SINCE: None, BOOT_BEFORE: None, DRAIN_ENDED: None}, why, "DrainingAgain")
+    return Decision(subject.name, State.DRAINING, "draining", why, "its pods are evicted", patch, drain=found)
+
+
 def stopping(view: View) -> Decision:
     """The guest is asked, and after its time the VM is switched off."""
     subject, vm, known = view.subject, view.vm, view.subject.remembered
