@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from hostler.host.facts import Known, Unknown
 from hostler.kube.records import Condition, Metadata, Node, NodeStatus
 from hostler.maintenance.conditions import conditions_of, patch_of
+from hostler.maintenance.decide import decide
 from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.marks import ConfigMap, key_of
 from hostler.maintenance.memory import BACKOFF_MOST, BACKOFF_OVERDUE, Memory
-from hostler.maintenance.model import HOST, SHUTDOWN_SINCE, STATE, Decision, InDoubt, State
+from hostler.maintenance.model import HOST, SHUTDOWN_SINCE, STATE, Decision, InDoubt, Policy, State
 from hostler.maintenance.observe import Found
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
@@ -262,3 +264,30 @@ def test_a_label_that_no_node_has_is_said() -> None:
     assert "No node has the label gpu" in yard.observer.world(NOW).unlabelled
     yard.node("b", UUIDS[1])
     assert yard.observer.world(NOW).unlabelled == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "seen"), [("ESXi host h1 goes into maintenance.", ["a"]), ("Somebody says so.", [])]
+)
+def test_a_condition_that_outlived_its_maintenance_is_mended_where_it_is_ours(message: str, seen: list[str]) -> None:
+    """The release got through and the condition did not, or we were killed in between; nothing else is left to do."""
+    yard = Yard()
+    yard.host()
+    yard.vm("a", UUIDS[0])
+    yard.node("a", UUIDS[0])
+    assert yard.seen() == []
+    node = yard.nodes.store.get("a")
+    assert node is not None
+    said = Condition(type="MaintenanceInProgress", status="True", reason="Migrated", message=message)
+    status = msgspec.structs.replace(node.status, conditions=(said,))
+    metadata = msgspec.structs.replace(node.metadata, resource_version="99")
+    yard.nodes.store.put(msgspec.structs.replace(node, metadata=metadata, status=status))
+    assert yard.seen() == seen
+    world = yard.observer.world(NOW)
+    for one in decide(world, Policy(), NOW).decisions:
+        assert (one.phase, one.action) == ("in service", None)
+        node = world.subjects[0].node
+        assert node is not None
+        patch = patch_of(node, one, NOW)
+        assert patch is not None
+        assert [entry["status"] for entry in patch["status"]["conditions"]] == ["False"]

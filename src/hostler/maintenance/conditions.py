@@ -11,6 +11,7 @@ from hostler.kube.records import Node
 from hostler.maintenance.model import DRAIN_ENDED, HOST, LATE, SHUTDOWN_SINCE, STATE, Decision, State
 
 DRAIN, DRAINED, MAINTENANCE = "DrainInProgress", "Drained", "MaintenanceInProgress"
+OURS = "ESXi host "  # how our messages begin
 _REASONS: dict[str, str] = {State.DRAINING: "Draining", State.POWERED_OFF: "PoweredOff", State.MIGRATED: "Migrated"}
 
 
@@ -25,7 +26,7 @@ def conditions_of(node: Node, decision: Decision | None) -> Iterator[Condition]:
     stopping = bool(node.metadata.annotations.get(SHUTDOWN_SINCE))
     draining = state == State.DRAINING and not stopping
     blocked = _blocked(decision)
-    because = f"ESXi host {host} goes into maintenance."
+    because = f"{OURS}{host} goes into maintenance."
     said = f"{because} {blocked}" if blocked else because
     yield Condition(
         type=DRAIN,
@@ -43,6 +44,14 @@ def conditions_of(node: Node, decision: Decision | None) -> Iterator[Condition]:
     reason = _REASONS.get(state, "Unknown")
     waiting = f" {decision.why}." if decision is not None and decision.unknown else ""
     yield Condition(type=MAINTENANCE, status=Status.TRUE, reason=reason, message=f"{because}{waiting}")
+
+
+def left_behind(node: Node) -> bool:
+    """It says that a maintenance of ours goes on, and none does: the write that ended it was our last one."""
+    return STATE not in node.metadata.annotations and any(
+        one.status == "True" and one.type in (DRAIN, DRAINED, MAINTENANCE) and one.message.startswith(OURS)
+        for one in node.status.conditions
+    )
 
 
 def _blocked(decision: Decision | None) -> str:

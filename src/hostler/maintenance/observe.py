@@ -19,6 +19,7 @@ from hostler.host.label import Label
 from hostler.instant import Instant
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
+from hostler.maintenance.conditions import left_behind
 from hostler.maintenance.hosts import Is, stands
 from hostler.maintenance.mark import NO_CLUSTER, Mark
 from hostler.maintenance.marks import Marks
@@ -204,7 +205,7 @@ class Observer:
         moving: dict[str, frozenset[str]],
     ) -> bool:
         """In service, on a host that plainly is: nothing to decide. Nearly every node, nearly always."""
-        if isinstance(found, Unknown) or STATE in node.metadata.annotations:
+        if isinstance(found, Unknown) or STATE in node.metadata.annotations or left_behind(node):
             return False
         site = sites[found.vcenter]
         if isinstance(site, Unknown) or found.moref in marks[found.vcenter]:
