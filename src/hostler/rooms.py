@@ -72,6 +72,13 @@ class Writers:
             dry_run=self.dry_run, metrics=self.metrics,
         )  # fmt: skip
 
+    def giving_back(self, capability: str) -> Writer:
+        """Only for giving back to an incumbent what is its own; see `Guard.giving_back`."""
+        return Writer(
+            self.client, capability, gate=self.guard.giving_back(capability), budget=self.budget, dry_run=self.dry_run,
+            metrics=self.metrics,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class House:
@@ -146,10 +153,12 @@ def make_ingress(house: House) -> IngressRoom:
 def make_platform(house: House) -> PlatformRoom:
     from hostler.platform.room import PlatformRoom
 
+    writers = house.writers
     return PlatformRoom(
-        house.client, house.writers.of("platform"), house.recorder, house.settings, fleet=house.fleet,
-        nodes=house.nodes, pods=house.sources.pods, vcenters=house.vcenters, metrics=house.metrics,
-        as_leader=house.as_leader, changed=house.changed,
+        house.client, writers.of("platform"), house.recorder, house.settings, fleet=house.fleet, nodes=house.nodes,
+        pods=house.sources.pods, vcenters=house.vcenters, back=writers.giving_back("platform"),
+        displaced=lambda: writers.guard.displaced("platform"), metrics=house.metrics, as_leader=house.as_leader,
+        changed=house.changed,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -44,6 +45,7 @@ MakeNode = Callable[..., str]
 RULED = [{"matchExpressions": [{"key": INSTANCE_TYPE, "operator": "Exists"}]}]
 OPENSHIFT = ("openshift-cluster-csi-drivers", "vmware-vsphere-csi-driver-node")
 CSI_OPERATOR = "vmware-vsphere-csi-driver-operator"
+NOBODY = "http://127.0.0.1:9"  # where no operator answers
 CSI_DRIVER = "/apis/operator.openshift.io/v1/clustercsidrivers/csi.vsphere.vmware.com"
 
 
@@ -138,20 +140,27 @@ def managed(kube: Kube) -> bool:
 def test_the_csi_operator_is_set_aside_and_back(
     sandbox: Sandbox, namespace: str, nodes: tuple[str, str], story: str, tmp_path: Path, eventually: Eventually
 ) -> None:
-    """As OpenShift's operator does it: the DaemonSet is put back every second for as long as its driver is Managed."""
+    """As OpenShift's operator does it: the DaemonSet is put back every second for as long as its driver is Managed.
+
+    Set aside where asked to; given back when not wanted any more, when we respect its operator again, and by hand.
+    """
     name = CSI_DRIVER.rpartition("/")[2]
+    pod = {"nodeSelector": {"no": "where"}, "containers": [{"name": "c", "image": "i"}]}
     sandbox.apply(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": CSI_OPERATOR, "namespace": OPENSHIFT[0]},
+         "spec": {"selector": {"matchLabels": {"app": CSI_OPERATOR}},
+                  "template": {"metadata": {"labels": {"app": CSI_OPERATOR}}, "spec": pod}}},
         {"apiVersion": "operator.openshift.io/v1", "kind": "ClusterCSIDriver", "metadata": {"name": name},
          "spec": {"managementState": "Managed"}},
         daemon_set(story, at=OPENSHIFT),
     )  # fmt: skip
-    flags = ("--only", "platform", "--ignore-incumbent", "platform", "--platform-way", "unmanaged")
+    flags = ("--only", "platform", "--platform-way", "unmanaged")
     collection = path_of(OPENSHIFT).rpartition("/")[0]
     try:
         with (
             overwritten(sandbox, story, CSI_OPERATOR, OPENSHIFT, unless=lambda kube: not managed(kube)) as answers,
             versions(sandbox, collection, OPENSHIFT[1]) as seen,
-            operator(sandbox, tmp_path, namespace, *flags) as running,
+            operator(sandbox, tmp_path, namespace, *flags, "--ignore-incumbent", "platform") as running,
         ):
             running.said("leading")
             set_targets(sandbox, None)
@@ -167,9 +176,30 @@ def test_the_csi_operator_is_set_aside_and_back(
             eventually(lambda: sandbox.read(CSI_DRIVER)["spec"]["managementState"] == "Managed", 60, "and back")
             assert BEFORE not in sandbox.read(CSI_DRIVER)["metadata"].get("annotations", {})
             eventually(lambda: required(sandbox.read(path_of(OPENSHIFT))) == [], 60, "its operator is at work again")
+            set_targets(sandbox, None)
+            eventually(lambda: sandbox.read(CSI_DRIVER)["spec"]["managementState"] == "Unmanaged", 60, "once more")
+        assert sandbox.read(CSI_DRIVER)["spec"]["managementState"] == "Unmanaged", "an end is no switching off"
+        assert doctor_of_platform(sandbox) == ["problem", "warning"], "the driver; and our ClusterOperator"
+        with operator(sandbox, tmp_path, namespace, *flags) as running:
+            running.said("leading")
+            eventually(lambda: sandbox.read(CSI_DRIVER)["spec"]["managementState"] == "Managed", 60, "to its operator")
+            assert BEFORE not in sandbox.read(CSI_DRIVER)["metadata"].get("annotations", {})
+            told = hostler(sandbox.kubeconfig, "platform", "withdraw", "--yes", "--operator", running.url)
+            assert (told.returncode, "has platform on" in told.stderr) == (5, True), told.stderr
+        note = {"metadata": {"annotations": {BEFORE: "Managed"}}, "spec": {"managementState": "Unmanaged"}}
+        sandbox.kubectl("patch", "clustercsidriver", name, "--type=merge", "-p", json.dumps(note))
+        done = hostler(sandbox.kubeconfig, "platform", "withdraw", "--yes", "--operator", NOBODY)
+        assert done.returncode == 0, done.stderr
+        assert sandbox.read(CSI_DRIVER)["spec"]["managementState"] == "Managed", "by hand, without an operator"
+        assert doctor_of_platform(sandbox) == ["ok"]
     finally:
         sandbox.kubectl("delete", "clustercsidrivers", "--all", "--ignore-not-found")
-        sandbox.kubectl("delete", "daemonsets", "--all", "-n", OPENSHIFT[0])
+        sandbox.kubectl("delete", "daemonsets,deployments", "--all", "-n", OPENSHIFT[0])
+
+
+def doctor_of_platform(box: Sandbox) -> list[str]:
+    found = json.loads(hostler(box.kubeconfig, "doctor", "-o", "json", "--operator", NOBODY).stdout)
+    return [one["level"] for one in found if one["what"] == "platform"]
 
 
 def statuses_steady(box: Sandbox) -> bool:

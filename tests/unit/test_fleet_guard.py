@@ -129,6 +129,23 @@ def test_an_incumbent_closes_the_gate_until_it_is_known_to_be_gone() -> None:
     assert guard.gate("metal") is None
 
 
+def test_what_was_an_incumbents_goes_back_once_it_is_known_to_be_at_work() -> None:
+    watch = running()
+    guard, ignoring = guard_of(watch), guard_of(watch, ignore_incumbent=["platform"])
+    back = guard.giving_back("platform")
+    for state, displaced in ((None, False), (State.UNKNOWN, False), (State.ABSENT, False), (State.FOUND, True)):
+        if state is not None:
+            guard.judged("platform", Verdict(state, "x.", "x"))
+            ignoring.judged("platform", Verdict(state, "x.", "x"))
+        assert (guard.displaced("platform"), ignoring.displaced("platform")) == (displaced, False)
+        assert back() is None, "whether somebody is at work does not keep us from giving back"
+    watch.see(paused=True)
+    assert "paused" in (back() or ""), "everything else does"
+    assert guard_of(running(), on=False).giving_back("platform")() == "platform is off. Said so."
+    assert guard_of(running(), leader=lambda: "not the leader").giving_back("platform")() == "not the leader"
+    assert "dry run" in (guard_of(running(), dry_run=True).giving_back("platform")() or "")
+
+
 def test_the_override_is_per_capability() -> None:
     guard = guard_of(running(), ignore_incumbent=("metal",))
     guard.judged("metal", Verdict(State.FOUND, "It runs.", "x"))

@@ -139,7 +139,9 @@ def driver(state: str = "", before: str = "") -> CsiDriver:
     ],
 )
 def test_the_csi_operator_is_set_aside_and_back(current: CsiDriver, wanted: bool, state: Any, note: str | None) -> None:
-    patch = decide_driver(current, wanted=wanted).patch
+    verdict = decide_driver(current, wanted=wanted)
+    assert verdict.back is not wanted
+    patch = verdict.patch
     assert patch is not None
     assert patch.get("spec", {}).get("managementState", ...) == state
     assert patch["metadata"] == {"uid": "u", "resourceVersion": "7", "annotations": {BEFORE: note}}

@@ -32,8 +32,8 @@ T = TypeVar("T")
 def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Look at everything Hostler depends on and say what to mend. Changes nothing; exit code 1 with a problem.
 
-    Looks at the cluster, the operator and its rights, every node, and each vCenter that is configured here
-    (VCENTER_HOST or VCENTERS_FILE), from this machine.
+    Looks at the cluster, the operator and its rights, every node, what platform may have left behind, and each vCenter
+    that is configured here (VCENTER_HOST or VCENTERS_FILE), from this machine.
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.fleet.doctor import Level, examine
@@ -52,6 +52,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
     from hostler.host.facts import Known
     from hostler.kube.kinds import NODE
     from hostler.kube.records import Node
+    from hostler.platform import leftovers
 
     async def nodes() -> tuple[Node, ...]:
         return tuple(await client.list(NODE, type=Node))
@@ -60,6 +61,8 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
         return str((await client.version())["gitVersion"])
 
     asked = await _known(lambda: _ask(client, settings))
+    on = {one.name for one in asked.value.status.capabilities if one.enabled} if isinstance(asked, Known) else set()
+    left = await _known(lambda: leftovers.find(client))
     return Facts(
         version=__version__,
         server=await _known(server),
@@ -69,6 +72,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
         nodes=await _known(nodes),
         label=settings[maintenance.GPU_NODE_LABEL],
         vcenters=vcenters,
+        rooms=tuple(leftovers.findings(left, on="platform" in on)),
     )
 
 

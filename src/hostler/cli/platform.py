@@ -1,10 +1,14 @@
-"""`hostler platform status`: which nodes have cloud integration, and where cloud-only DaemonSets may run."""
+"""`hostler platform`: which nodes have cloud integration, where cloud-only DaemonSets may run, and an orderly end."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
 from hostler.cli import flags, say
+from hostler.cli.explain import ASKING
+from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import UNINITIALISED_GRACE_SECONDS
 from hostler.settings.model import Settings
 
@@ -48,3 +52,51 @@ def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
         )
     else:
         say.note("No operator has said anything about this yet: `hostler run --only platform`.")
+
+
+@app.command()
+@flags.takes(*ASKING)
+def withdraw(
+    settings: Settings,
+    yes: Annotated[bool, typer.Option("--yes", help="Without asking.")] = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Take back what platform put into the cluster, once it is switched off or before Hostler goes.
+
+    Its admission policies, its ClusterOperator, and the ClusterCSIDriver if that was set Unmanaged. What is in the
+    DaemonSets stays until their owners write them anew.
+    """
+    from hostler.cli.cluster import ask_cluster
+    from hostler.platform import leftovers
+
+    left = ask_cluster(settings, leftovers.find)
+    done = left.said()
+    if done:
+        _nobody_keeps_it(settings)
+        for line in done:
+            say.note(f"{line}.")
+        if not yes and not typer.confirm("Go on?", default=False, err=True):
+            raise Complaint("Nothing was changed.", code=Exit.REFUSED)
+        ask_cluster(settings, lambda client: leftovers.take_back(client, left))
+    if output is say.Output.JSON:
+        say.json({"done": done})
+    else:
+        say.note("Done." if done else "Nothing of platform is left in this cluster.")
+
+
+def _nobody_keeps_it(settings: Settings) -> None:
+    """An operator with platform on would put it all back at once."""
+    from hostler.cli.cluster import ask_operator
+    from hostler.fleet.wire import StatusAnswer
+
+    try:
+        answer = ask_operator(settings, "/v1/status", StatusAnswer)
+    except Complaint as none:
+        say.note(f"Whether an operator still has platform on is not known: {none.sentence}")
+        return
+    if any(one.name == "platform" and one.enabled for one in answer.status.capabilities):
+        raise Complaint(
+            f"{answer.identity} has platform on and would put it all back.",
+            hint="Switch it off first: leave platform out of --only, or capabilities.platform=false in the chart.",
+            code=Exit.REFUSED,
+        )

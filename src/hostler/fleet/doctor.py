@@ -64,13 +64,14 @@ class Facts:
     label: str
     rights: Fact[tuple[str, ...]] | None = None  # what the operator's account lacks; None: there is nobody to ask about
     vcenters: Mapping[str, VCenterSeen] = field(default_factory=dict)
+    rooms: tuple[Finding, ...] = ()  # what the rooms themselves found
 
 
 def examine(facts: Facts, now: Instant) -> list[Finding]:
     """Every finding, problems first."""
     found = [
         *_server(facts), *_operator(facts), *_rights(facts), *_nodes(facts, now),
-        *(_vcenter(one) for one in facts.vcenters.values()),
+        *(_vcenter(one) for one in facts.vcenters.values()), *facts.rooms,
     ]  # fmt: skip
     order = [Level.PROBLEM, Level.WARNING, Level.FINE]
     return sorted(found, key=lambda one: order.index(one.level))

@@ -102,24 +102,38 @@ class Guard:
 
     def gate(self, capability: str) -> str | None:
         """None: write. A sentence: do not, and this is why. The reasons are ordered by who can mend them soonest."""
-        if self._dry_run:
-            return "This is a dry run: nothing is written."
-        return self.blocked(capability) or self._leader()
+        return self._said() or self.blocked(capability) or self._leader()
 
     def blocked(self, capability: str) -> str | None:
         """As `gate`, but without what is different on each replica: dry run and leadership."""
+        return self._stopped(capability) or self._incumbent(capability)
+
+    def _said(self) -> str | None:
+        return "This is a dry run: nothing is written." if self._dry_run else None
+
+    def _stopped(self, capability: str) -> str | None:
+        """Off, or paused."""
         choice = self._choices.get(capability)
         if choice is None or not choice.on:
             return f"{capability} is off. {choice.why if choice else 'It is not known here.'}"
         if capability != "fleet" and (pause := self.pause()).stopped:
             return pause.why
-        return self._incumbent(capability)
+        return None
 
     def gate_for(self, capability: str) -> Gate:
         """The gate of one capability, as `Writer` wants it."""
         if capability not in BY_NAME:
             raise ValueError(f"no capability named {capability!r}; add it to fleet.capabilities")
         return lambda: self.gate(capability)
+
+    def giving_back(self, capability: str) -> Gate:
+        """The gate for giving back to an incumbent what is its own: that it is at work does not close this one."""
+        return lambda: self._said() or self._stopped(capability) or self._leader()
+
+    def displaced(self, capability: str) -> bool:
+        """The incumbent is known to be at work and nobody said to write beside it: what was taken from it goes back."""
+        verdict = self._verdicts.get(capability)
+        return not self.ignores(capability) and verdict is not None and verdict.state is State.FOUND
 
     def _incumbent(self, capability: str) -> str | None:
         known = BY_NAME.get(capability)

@@ -108,6 +108,7 @@ class PlatformKeeper:
         *,
         vcenters: Callable[[], Sequence[VmSource]],
         stranded: Stranded,
+        driver: DriverKeeper,
         metrics: Metrics,
         changed: Callable[[], None],
         wake: Callable[[str], None],
@@ -123,7 +124,7 @@ class PlatformKeeper:
         self._vcenters, self._stranded = vcenters, stranded
         self._changed, self._wake, self._clock = changed, wake, clock
         self._policies = PolicyKeeper(caches.policies, caches.bindings, writer)
-        self._driver = DriverKeeper(caches.drivers, writer, recorder)
+        self._driver = driver
         self._operator = OperatorStatusKeeper(caches.operators, writer)
         self._was: dict[str, str] = {}  # DaemonSet -> the rule we last saw in place
         self._reverts: dict[str, deque[Instant]] = {}

@@ -23,6 +23,7 @@ class DriverVerdict:
 
     patch: Mapping[str, Any] | None
     why: str
+    back: bool = False  # the patch gives it back to its operator
 
 
 def decide_driver(current: CsiDriver | None, *, wanted: bool) -> DriverVerdict:
@@ -35,7 +36,7 @@ def decide_driver(current: CsiDriver | None, *, wanted: bool) -> DriverVerdict:
             return DriverVerdict(None, f"{_IT} is {state}, which is not our doing")
         back = before if state == UNMANAGED else None
         why = f"{_IT} is {state} by our doing (annotation {BEFORE}), and is given back as {back or state}"
-        return DriverVerdict(_patch(current, None, back), why)
+        return DriverVerdict(_patch(current, None, back), why, back=True)
     if state == UNMANAGED:
         return DriverVerdict(
             None, f"{_IT} is {UNMANAGED}: its operator leaves the DaemonSet alone, and updates it neither"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from hostler.fleet.model import ScopedDaemonSet
@@ -66,16 +66,21 @@ class PolicyKeeper:
 
 
 class DriverKeeper:
-    """Sets the ClusterCSIDriver Unmanaged while that is wanted, and back."""
+    """Sets the ClusterCSIDriver Unmanaged while that is wanted, and back: beside an operator at work, only back."""
 
-    def __init__(self, drivers: Watch[CsiDriver], writer: Writer, recorder: Recorder) -> None:
-        self._drivers, self._writer, self._recorder = drivers, writer, recorder
+    def __init__(
+        self, drivers: Watch[CsiDriver], writer: Writer, back: Writer, recorder: Recorder, displaced: Callable[[], bool]
+    ) -> None:
+        self._drivers, self._writer, self._back, self._recorder = drivers, writer, back, recorder
+        self._displaced = displaced
 
     def verdict(self, wanted: bool | None) -> DriverVerdict:
         """`wanted` is None where that is not known: then it stays as it is."""
         why = self._drivers.store.unreadable.get(CSI_DRIVER)
         if why is not None:
             return DriverVerdict(None, f"its ClusterCSIDriver cannot be read ({why})")
+        if self._displaced():
+            wanted = False
         if wanted is None:
             return DriverVerdict(None, "its ClusterCSIDriver stays as it is, because its DaemonSet cannot be read")
         return decide_driver(self._drivers.store.get(CSI_DRIVER), wanted=wanted)
@@ -84,10 +89,9 @@ class DriverKeeper:
         verdict = self.verdict(wanted)
         if verdict.patch is None:
             return
-        written = await self._writer.patch(
-            CLUSTER_CSI_DRIVER, CSI_DRIVER, verdict.patch, type=CsiDriver, why=verdict.why
-        )
+        writer = self._back if verdict.back else self._writer
+        written = await writer.patch(CLUSTER_CSI_DRIVER, CSI_DRIVER, verdict.patch, type=CsiDriver, why=verdict.why)
         if written is not None:
             self._drivers.store.overlay(written)
-            reason = "Unmanaged" if wanted else "ManagedAgain"
+            reason = "ManagedAgain" if verdict.back else "Unmanaged"
             self._recorder.event(CLUSTER_CSI_DRIVER, written.metadata, "Normal", reason, "Manage", f"{verdict.why}.")

@@ -22,6 +22,7 @@ from hostler.kube.writer import Writer
 from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Caches, PlatformKeeper, Wishes
 from hostler.platform.decide import Limits
 from hostler.platform.explain import PlatformExplainers
+from hostler.platform.guard import DriverKeeper
 from hostler.platform.model import (
     BINDING,
     CLUSTER_CSI_DRIVER,
@@ -59,11 +60,16 @@ class PlatformRoom:
         nodes: Watch[Node],
         pods: Watch[Pod],
         vcenters: Callable[[], Sequence[VmSource]],
+        back: Writer,
+        displaced: Callable[[], bool],
         metrics: Metrics,
         as_leader: Callable[[Reconcile], Reconcile],
         changed: Callable[[], None],
     ) -> None:
-        """`vcenters` gives the shared vCenters; `changed` is told when our conditions changed."""
+        """`vcenters` gives the shared vCenters; `changed` is told when our conditions changed.
+
+        `displaced`: the CSI operator is at work and we do not write beside it; `back` gives it its own all the same.
+        """
 
         def watch(kind: Any, record: Any, fields: str = "") -> Watch[Any]:
             return Watch(client, kind, record, metrics=metrics, fields=fields)
@@ -88,7 +94,8 @@ class PlatformRoom:
         )
         self._keeper = PlatformKeeper(
             self.caches, writer, recorder, wishes, vcenters=vcenters, stranded=Stranded(client), metrics=metrics,
-            changed=changed, wake=lambda key: self.controller.queue.add(key, after=SOON),
+            driver=DriverKeeper(self.caches.drivers, writer, back, recorder, displaced), changed=changed,
+            wake=lambda key: self.controller.queue.add(key, after=SOON),
         )  # fmt: skip
         self.controller = Controller("platform", as_leader(self._keeper.reconcile), metrics=metrics, workers=2)
 

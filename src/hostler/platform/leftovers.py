@@ -1,0 +1,104 @@
+"""What platform put into a cluster and leaves there when it is switched off: found for people, and taken back by them.
+
+Needs no operator. Each write goes to the very object that was looked at; what somebody else made is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hostler.errors import Complaint, Exit
+from hostler.fleet.doctor import Finding, Level
+from hostler.host.conditions import names
+from hostler.host.facts import Fact, Unknown
+from hostler.kube.client import Client
+from hostler.kube.errors import Conflict, NotFound
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Metadata, Object
+from hostler.platform.driver import BEFORE, UNMANAGED, decide_driver
+from hostler.platform.model import BINDING, CLUSTER_CSI_DRIVER, CLUSTER_OPERATOR, CSI_DRIVER, POLICY, CsiDriver
+from hostler.platform.operator_status import NAME as OPERATOR_NAME
+from hostler.platform.policy import LABELS, PREFIX
+
+T = TypeVar("T")
+WITHDRAW = "hostler platform withdraw"
+# A binding first: a policy without one says nothing, and a binding without its policy would be an error.
+DELETED = (BINDING, POLICY, CLUSTER_OPERATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Objects of ours by kind, and the ClusterCSIDriver if it has our note."""
+
+    made: tuple[tuple[Kind, Metadata], ...] = ()
+    driver: CsiDriver | None = None
+
+    @property
+    def set_aside(self) -> bool:
+        return self.driver is not None and self.driver.spec.management_state == UNMANAGED
+
+    def said(self) -> list[str]:
+        """What would be done about each, for people."""
+        lines = [f"{kind.kind} {about.name} is deleted" for kind, about in self.made]
+        return lines if self.driver is None else [*lines, decide_driver(self.driver, wanted=False).why]
+
+
+async def find(client: Client) -> Leftovers:
+    """Everything that is ours, read once. A kind that is not installed has nothing of ours."""
+    ours = ",".join(f"{key}={value}" for key, value in LABELS.items())
+    made: list[tuple[Kind, Metadata]] = []
+    for kind in DELETED:
+        chosen = {"fields": f"metadata.name={OPERATOR_NAME}"} if kind is CLUSTER_OPERATOR else {"labels": ours}
+        try:
+            listed = await client.list(kind, type=Object, **chosen)
+        except NotFound:
+            continue
+        made += [
+            (kind, one.metadata) for one in listed if kind is CLUSTER_OPERATOR or one.metadata.name.startswith(PREFIX)
+        ]
+    try:
+        driver = await client.get(CLUSTER_CSI_DRIVER, CSI_DRIVER, type=CsiDriver)
+    except NotFound:
+        return Leftovers(tuple(made))
+    return Leftovers(tuple(made), driver if BEFORE in driver.metadata.annotations else None)
+
+
+async def take_back(client: Client, left: Leftovers) -> None:
+    """Delete what is ours, and give the driver back as it was; not if it changed since it was looked at."""
+    try:
+        for kind, about in left.made:
+            try:
+                await client.delete(kind, about.name, uid=about.uid)
+            except NotFound:
+                continue  # gone meanwhile
+        if left.driver is not None:
+            patch = decide_driver(left.driver, wanted=False).patch
+            await client.patch(CLUSTER_CSI_DRIVER, CSI_DRIVER, patch, type=Object)
+    except Conflict as error:
+        raise Complaint(
+            f"Something changed in this moment: {error}.", hint=f"`{WITHDRAW}` again.", code=Exit.REFUSED
+        ) from None
+
+
+def findings(left: Fact[Leftovers], *, on: bool) -> Iterator[Finding]:
+    """What `hostler doctor` says of it; `on`: an operator that has platform switched on was found."""
+    if isinstance(left, Unknown):
+        yield Finding(Level.WARNING, "platform", f"What it may have left behind could not be looked at: {left.why}")
+        return
+    if left.value.set_aside:
+        why = f"ClusterCSIDriver {CSI_DRIVER} is {UNMANAGED} by our doing: nobody updates the driver."
+        if on:
+            yield Finding(Level.WARNING, "platform", why, "HOSTLER_PLATFORM_WAY=auto gives it back.")
+        else:
+            nobody = f"{why} No operator that has platform on was found, so nobody gives it back."
+            yield Finding(Level.PROBLEM, "platform", nobody, WITHDRAW)
+    if on:
+        return
+    if left.value.made:
+        them = names(f"{kind.kind} {about.name}" for kind, about in left.value.made)
+        why = f"No operator that has platform on was found, and it left {them}."
+        yield Finding(Level.WARNING, "platform", why, WITHDRAW)
+    elif not left.value.set_aside:
+        yield Finding(Level.FINE, "platform", "Nothing of it is left in the cluster.")
