@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -9,8 +10,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,7 +22,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from hostler.instant import iso
-from hostler.join.model import CLIENT, SERVING
+from hostler.join.inventory import METAL3_MACHINE, OLDER, Machine
+from hostler.join.model import CLIENT
+from hostler.kube.client import Client
+from hostler.kube.config import load
+from hostler.kube.errors import ApiError
+from hostler.kube.kinds import Kind
+from hostler.kube.metrics import Metrics
+from hostler.kube.watch import Watch
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds
@@ -47,8 +57,9 @@ from tests.real.operating import (
     refused,
     take_rights_back,
 )
+from tests.real.test_watch import following
 from tests.real.tls_port import tls_port
-from tests.unit.joining import CLIENT_USAGES, SERVING_USAGES, key, names_of, pem
+from tests.unit.joining import WRONG_CLIENTS, WRONG_SERVING, client, key, pem, serving
 
 MakeNode = Callable[..., str]
 SLACK = 40
@@ -162,67 +173,52 @@ def test_a_host_comes_in_once(
         assert line in measured
 
 
-def test_every_other_shape_is_ignored_with_a_reason(
-    sandbox: Sandbox, running: Running, boot: Path, name: str, tmp_path: Path, make_node: MakeNode,
-    eventually: Eventually,
-) -> None:  # fmt: skip
-    expect(sandbox, name)
-    there = make_node(internal_ip="10.99.1.1")
+# What the API server itself refuses to take: it reads the request and checks its signature.
+NOT_TAKEN = {"another's signature", "nothing", "another label", "a certificate's label", "a usage twice", "no usages"}
+
+
+def test_every_other_shape_is_ignored_with_its_reason(
+    sandbox: Sandbox, running: Running, boot: Path, tmp_path: Path, eventually: Eventually
+) -> None:
+    """Each wrong shape of the unit tests, made by who may make requests: not taken, or ignored for its own reason."""
     nobody = kubeconfig_as(sandbox, tmp_path, "mallory")
-    wrong = {
-        "a name in it": (boot, body(pem(name, sans=names_of(name)))),
-        "two organisations": (boot, body(pem(name, organisations=("system:nodes", "system:masters")))),
-        "another organisation": (boot, body(pem(name, organisations=("system:masters",)))),
-        "a person": (boot, body(pem(common="admin"))),
-        "server auth": (boot, body(pem(name), usages=("digital signature", "key encipherment", "server auth"))),
-        "one usage more": (boot, body(pem(name), usages=(*CLIENT_USAGES, "cert sign"))),
-        "another label": (boot, body(pem(name).replace(b"CERTIFICATE REQUEST", b"NEW CERTIFICATE REQUEST"))),
-        "text around": (boot, body(b"hello\n" + pem(name))),
-        "a small key": (boot, body(_small(name))),
-        "somebody else": (nobody, body(pem(name))),
-        "another node's serving": (nobody, body(pem(there, sans=names_of(there)), SERVING, SERVING_USAGES)),
-        "no names to serve": (
-            kubelet(sandbox, tmp_path, there), body(pem(there), SERVING, ("digital signature", "server auth")),
-        ),
-    }  # fmt: skip
-    refused, made = [], {}
-    for label, (who, given) in wrong.items():
+    own, another = (kubelet(sandbox, tmp_path, node) for node in ("worker-1", "worker-2"))
+    given = [
+        *((boot, label, client(**change), why) for label, (change, why) in WRONG_CLIENTS.items()),
+        # Who asks is the API server's word here, and cannot be made up.
+        *((own, label, serving(**change), why) for label, (change, why) in WRONG_SERVING.items()
+          if "username" not in change and "groups" not in change),
+        (another, "another node", serving(), "system:node:worker-2 asks for a serving certificate of"),
+        (nobody, "somebody else", client(), "mallory is no bootstrapper that is configured here"),
+    ]  # fmt: skip
+    taken, refused = {}, set()
+    for who, label, wanted, why in given:
+        spec = wanted.spec
         try:
-            made[label] = ask(who, given)[0]
-        except Exception as error:  # noqa: BLE001  the API server itself refuses some shapes
-            refused.append((label, str(error)))
-    assert len(made) >= 7, refused
-    shown = json.loads(
-        eventually(
-            lambda: hostler(sandbox.kubeconfig, "join", "csrs", "-o", "json", "--join-pending-slack", "9999").stdout,
-            60,
-            "the list",
-        )
-    )
-    verdicts = {one["name"]: one for one in shown}
-    for label, csr in made.items():
-        assert verdicts[csr]["verdict"] == "ignore", (label, verdicts[csr])
-        says(running, csr, "Ignored", eventually)
+            taken[ask(who, body(spec.request, spec.signer_name, spec.usages))[0]] = (label, why)
+        except ApiError:
+            refused.add(label)
+    assert refused == NOT_TAKEN
+    for csr, (label, why) in taken.items():
+        says(running, csr, f"Ignored: {why}", eventually)
         assert not approved(sandbox, csr), label
-    done = hostler(sandbox.kubeconfig, "join", "approve", made["two organisations"], "--yes")
+    shown = json.loads(hostler(sandbox.kubeconfig, "join", "csrs", "-o", "json").stdout)
+    assert {one["name"]: one["verdict"] for one in shown if one["name"] in taken} == dict.fromkeys(taken, "ignore")
+    two = next(csr for csr, (label, _) in taken.items() if label == "two organisations")
+    done = hostler(sandbox.kubeconfig, "join", "approve", two, "--yes")
     assert done.returncode == 5
     assert "is not approved" in done.stderr
-
-
-def _small(node: str) -> bytes:
-    from tests.unit.joining import rsa_key
-
-    return pem(node, key=rsa_key(1024))
 
 
 def test_windows_inventory_and_the_stop_button(
     sandbox: Sandbox, running: Running, boot: Path, name: str, eventually: Eventually
 ) -> None:
     now = time.time()
-    window = {"since": iso(now - 7200), "until": iso(now - 60)}  # and the slack is ten seconds
-    late_host = {"spec": {"join": {"expected": [{"name": f"{name}-late", **window}]}}}
+    windows = {"late": (now - 7200, now - 60), "early": (now + 600, now + 7200)}  # and the slack is ten seconds
+    hosts = [{"name": f"{name}-{it}", "since": iso(since), "until": iso(end)} for it, (since, end) in windows.items()]
     expect(sandbox, f"{name}-late")
-    sandbox.kubectl("patch", "fleet", "cluster", "--type=merge", "-p", json.dumps(late_host))
+    patch = {"spec": {"join": {"expected": hosts}}}
+    sandbox.kubectl("patch", "fleet", "cluster", "--type=merge", "-p", json.dumps(patch))
     host = {
         "apiVersion": "metal3.io/v1alpha1",
         "kind": "BareMetalHost",
@@ -230,8 +226,9 @@ def test_windows_inventory_and_the_stop_button(
         "spec": {"online": True},
     }
     sandbox.apply(host)
-    late, idle = ask_client(boot, f"{name}-late"), ask_client(boot, name)
+    late, early, idle = (ask_client(boot, f"{name}{word}") for word in ("-late", "-early", ""))
     says(running, late, "was expected until", eventually)
+    says(running, early, f"s before expected host {name}-early was expected", eventually)
     says(running, idle, "is not being provisioned", eventually)
     assert hostler(sandbox.kubeconfig, "pause", "--why", "a look").returncode == 0
     began = {"provisioning": {"state": "provisioning"}, "operationHistory": {"provision": {"start": iso(time.time())}}}
@@ -242,6 +239,7 @@ def test_windows_inventory_and_the_stop_button(
     assert hostler(sandbox.kubeconfig, "resume").returncode == 0
     eventually(lambda: signed(sandbox, idle), 60, "let in once it goes on")
     assert not approved(sandbox, late)
+    assert not approved(sandbox, early)
     sandbox.kubectl("delete", "bmh", name, "-n", "default", "--wait=false")
 
 
@@ -288,6 +286,69 @@ def test_hosts_of_every_inventory_are_let_in(
     kinds = ("machines.machine.openshift.io", "machines.cluster.x-k8s.io", "metal3machines", "agents")
     for kind in kinds:
         sandbox.kubectl("delete", kind, "--all", "-n", "default", "--wait=false")
+
+
+@contextmanager
+def only(box: Sandbox, kind: Kind, version: str, eventually: Eventually) -> Iterator[None]:
+    """Only this version of a kind is served, as an older release has it."""
+    definition = f"{kind.plural}.{kind.group}"
+    before = box.read(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition}")["spec"]["versions"]
+
+    def at(version: dict[str, Any]) -> str:
+        return replace(kind, version=version["name"]).path()
+
+    def answering() -> set[str]:
+        return {at(one) for one in before if box.kubectl("get", "--raw", at(one), check=False)}
+
+    def serve(versions: list[dict[str, Any]]) -> None:
+        patch = json.dumps({"spec": {"versions": versions}})
+        box.kubectl("patch", "crd", definition, "--type=merge", "-p", patch)
+        eventually(
+            lambda: {at(one) for one in versions if one["served"]} == answering(), 60, f"as asked: {patch[:200]}"
+        )
+
+    try:
+        serve([{**one, "served": one["name"] == version} for one in before])
+        yield
+    finally:
+        serve(before)
+
+
+async def followed(box: Sandbox, *watches: Callable[[Client], Watch[Machine]]) -> list[tuple[bool, set[str]]]:
+    """Whether the kind is absent, and what there is of it."""
+    async with Client(load(str(box.kubeconfig), None)) as client:
+        made = [make(client) for make in watches]
+        async with following(*made):
+            for one in made:
+                await asyncio.wait_for(one.synced.wait(), 60)
+            return [(one.absent, set(one.store.keys())) for one in made]
+
+
+def test_an_older_cluster_api_is_read_too(
+    sandbox: Sandbox, running: Running, boot: Path, name: str, eventually: Eventually
+) -> None:
+    """Where v1beta2 is not served v1beta1 is, with the same fields: by the operator and by the CLI."""
+    older = replace(METAL3_MACHINE, version="v1beta1")
+    assert hostler(sandbox.kubeconfig, "pause", "--why", "a look at it pending").returncode == 0
+    with only(sandbox, METAL3_MACHINE, older.version, eventually):
+        about = {"name": name, "namespace": "default"}
+        spec = {"image": {"url": "http://x/i", "checksum": "c"}}
+        sandbox.apply({"apiVersion": older.api_version, "kind": older.kind, "metadata": about, "spec": spec})
+        csr = ask_client(boot, name)
+        by_discovery, nowhere = asyncio.run(followed(
+            sandbox,
+            lambda client: Watch(client, METAL3_MACHINE, Machine, metrics=Metrics(), versions=OLDER[METAL3_MACHINE]),
+            lambda client: Watch(client, replace(older, version="v7"), Machine, metrics=Metrics(), versions=("v8",)),
+        ))  # fmt: skip
+        assert by_discovery[0] is False
+        assert f"default/{name}" in by_discovery[1]
+        assert nowhere == (True, set()), "no version of it is served"
+        shown = json.loads(hostler(sandbox.kubeconfig, "join", "csrs", "-o", "json").stdout)
+        (mine,) = [one for one in shown if one["name"] == csr]
+        assert mine["verdict"] == "approve", mine
+        assert hostler(sandbox.kubeconfig, "resume").returncode == 0
+        eventually(lambda: signed(sandbox, csr), 60, f"the operator: {why(running, csr)}")
+    sandbox.kubectl("delete", "metal3machines", name, "-n", "default", "--wait=false")
 
 
 def status(box: Sandbox, kind: str, name: str, body: Mapping[str, object]) -> None:

@@ -8,10 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,17 +29,17 @@ from hostler.join.model import CLIENT, SERVING, Act, Crowd, Facts, Live, Outcome
 from hostler.join.shape import Misshapen, Shape, shape_of
 from hostler.kube.records import Condition, Metadata, Node, NodeStatus
 from tests.unit.joining import (
-    ACCOUNT,
     ACCOUNT_GROUPS,
     NODE_GROUPS,
     NOW,
     POLICY,
     TOKEN_GROUP,
+    WRONG_CLIENTS,
+    WRONG_SERVING,
     client,
     facts,
     invited,
     key,
-    names_of,
     node,
     pem,
     rsa_key,
@@ -89,78 +87,21 @@ def test_a_node_gets_a_serving_certificate_for_its_own_names(sans: tuple[str, ..
 
 # -- shapes
 
-WRONG_CLIENTS: dict[str, dict[str, Any]] = {
-    "two organisations": {"request": pem(organisations=("system:nodes", "system:masters"))},
-    "another organisation": {"request": pem(organisations=("system:masters",))},
-    "no organisation": {"request": pem(organisations=())},
-    "a unit beside": {"request": pem(more=[(NameOID.ORGANIZATIONAL_UNIT_NAME, "x")])},
-    "two common names": {"request": pem(more=[(NameOID.COMMON_NAME, "system:node:other")])},
-    "a common name of a person": {"request": pem(common="alice")},
-    "an empty name": {"request": pem(common="system:node:")},
-    "a name with a colon": {"request": pem(common="system:node:a:b")},
-    "a name in capitals": {"request": pem(common="system:node:Worker-1")},
-    "a DNS name": {"request": pem(sans=names_of("worker-1"))},
-    "an address": {"request": pem(sans=names_of("10.0.0.1"))},
-    "an e-mail address": {"request": pem(sans=[x509.RFC822Name("a@example.org")])},
-    "a URI": {"request": pem(sans=[x509.UniformResourceIdentifier("spiffe://x/y")])},
-    "a CA": {"request": pem(extensions=[x509.BasicConstraints(ca=True, path_length=None)])},
-    "a small key": {"request": pem(key=rsa_key(1024))},
-    "a key on an odd curve": {"request": pem(key=ec.generate_private_key(ec.SECP256K1()))},
-    "a weak hash": {"request": pem(key=rsa_key(2048), digest=hashes.SHA224())},
-    "nothing": {"request": b" "},
-    "text before": {"request": b"x\n" + pem()},
-    "text after": {"request": pem() + b"x"},
-    "twice": {"request": pem() + pem()},
-    "another label": {"request": pem().replace(b"CERTIFICATE REQUEST", b"NEW CERTIFICATE REQUEST")},
-    "a certificate's label": {"request": pem().replace(b"CERTIFICATE REQUEST", b"CERTIFICATE")},
-    "Windows line ends": {"request": pem().replace(b"\n", b"\r\n")},
-    "one long line": {"request": b"\n".join(
-        [pem().splitlines()[0], b"".join(pem().splitlines()[1:-1]), pem().splitlines()[-1], b""]
-    )},
-    "very long": {"request": pem() + b" " * 20_000},
-    "server auth": {"usages": ("digital signature", "server auth")},
-    "cert sign": {"usages": ("digital signature", "client auth", "cert sign")},
-    "too few usages": {"usages": ("client auth",)},
-    "a usage twice": {"usages": ("digital signature", "client auth", "client auth")},
-    "any": {"usages": ("any",)},
-    "no usages": {"usages": ()},
-}  # fmt: skip
-
 
 @pytest.mark.parametrize("name", WRONG_CLIENTS)
 def test_a_client_request_of_another_shape_is_ignored(name: str) -> None:
-    verdict = judged(client(**WRONG_CLIENTS[name]))
-    assert verdict.act is Act.IGNORE, name
-    assert verdict.why.startswith("Ignored: ")
-
-
-WRONG_SERVING: dict[str, dict[str, Any]] = {
-    "no names": {"request": pem()},
-    "an e-mail address beside": {"request": pem(sans=[*names_of("worker-1"), x509.RFC822Name("a@example.org")])},
-    "a URI beside": {"request": pem(sans=[*names_of("worker-1"), x509.UniformResourceIdentifier("https://x")])},
-    "a wildcard": {"request": pem(sans=names_of("*.example.org"))},
-    "a name twice": {"request": pem(sans=names_of("worker-1", "WORKER-1"))},
-    "an extension beside": {
-        "request": pem(
-            sans=names_of("worker-1"), extensions=[x509.ExtendedKeyUsage([x509.ObjectIdentifier("1.3.6.1.5.5.7.3.2")])]
-        )
-    },
-    "client auth": {"usages": ("digital signature", "client auth")},
-    "both": {"usages": ("digital signature", "server auth", "client auth")},
-    "another node": {"username": "system:node:worker-2"},
-    "a person": {"username": "alice", "groups": ("system:authenticated",)},
-    "a person in the group": {"username": "alice", "groups": NODE_GROUPS},
-    "a node outside the group": {"groups": ("system:authenticated",)},
-    "a node with more groups": {"groups": (*NODE_GROUPS, "system:masters")},
-    "a bootstrapper": {"username": ACCOUNT, "groups": ACCOUNT_GROUPS},
-    "another common name": {"request": pem("worker-2", sans=names_of("worker-1"))},
-}
+    changes, why = WRONG_CLIENTS[name]
+    verdict = judged(client(**changes))
+    assert verdict.act is Act.IGNORE
+    assert verdict.why.startswith(f"Ignored: {why}")
 
 
 @pytest.mark.parametrize("name", WRONG_SERVING)
 def test_a_serving_request_of_another_shape_is_ignored(name: str) -> None:
-    verdict = judged(serving(**WRONG_SERVING[name]), facts(node(), node("worker-2", "10.0.0.2")))
-    assert verdict.act is Act.IGNORE, name
+    changes, why = WRONG_SERVING[name]
+    verdict = judged(serving(**changes), facts(node(), node("worker-2", "10.0.0.2")))
+    assert verdict.act is Act.IGNORE
+    assert verdict.why.startswith(f"Ignored: {why}")
 
 
 @pytest.mark.parametrize(
@@ -268,12 +209,25 @@ def test_what_is_decided_stays_so() -> None:
         (("127.0.0.1",), facts(node("worker-1", "127.0.0.1")), Act.LEAVE),
         (("kubernetes.default.svc",), facts(node("worker-1", "kubernetes.default.svc")), Act.LEAVE),
         (("10.0.0.2",), facts(node("worker-1", "10.0.0.2"), node("worker-2", "10.0.0.2")), Act.LEAVE),
+        (("10.0.0.2",), facts(node("worker-1", "::ffff:10.0.0.2"), node("worker-2", "10.0.0.2")), Act.LEAVE),
         (("10.0.0.9",), facts(node(), invitations=[invited(addresses=frozenset({"10.0.0.9"}))]), Act.APPROVE),
         (("10.0.0.9",), facts(node(), invitations=[invited("worker-2", addresses=frozenset({"10.0.0.9"}))]), Act.LEAVE),
     ],
 )
 def test_serving_names_must_be_the_nodes_own(sans: tuple[str, ...], known: Facts, act: Act) -> None:
     assert judged(serving("worker-1", *sans), known).act is act
+
+
+def test_no_worker_gets_a_certificate_for_where_the_api_server_is() -> None:
+    """It writes its own addresses; with such a certificate it could pose as the API server."""
+    for at in ("10.0.0.5", "api.example.org"):
+        worker = node("worker-1", at)
+        master = msgspec.structs.replace(
+            worker, metadata=Metadata(name="worker-1", labels={"node-role.kubernetes.io/control-plane": ""})
+        )
+        assert judged(serving("worker-1", at), facts(worker)).act is Act.APPROVE
+        assert failed(judged(serving("worker-1", at), facts(worker), api_server=at)) == {"names of nodes"}
+        assert judged(serving("worker-1", at), facts(master), api_server=at).act is Act.APPROVE, "it may be there"
 
 
 def test_a_renewal_needs_the_live_certificate_with_the_same_names() -> None:
@@ -418,6 +372,28 @@ def test_invitations_of_every_source() -> None:
     assert (found["w6"][0].since, found["w6"][0].until) == (NOW, NOW + 60)
     assert found["w7"][0].since is None
     assert machines_of(found) == 6
+
+
+def agent_of(stage: float, *, installed: str = "", since: float = 0.0) -> Facts:
+    conditions = [{"type": "Installed", "status": installed, "lastTransitionTime": iso(since)}] if installed else []
+    body = {"metadata": {"name": "a", "creationTimestamp": iso(NOW - 9000)}, "spec": {"approved": True}, "status": {
+        "inventory": {"hostname": "worker-1"}, "progress": {"stageStartTime": iso(stage)}, "conditions": conditions,
+    }}  # fmt: skip
+    return facts(invitations=invitations([made(AGENT, body)], [])["worker-1"])
+
+
+def test_the_next_stage_of_an_installation_lets_nobody_in_once_more() -> None:
+    """Its window begins anew with each stage; its one use does not, until it was installed and is so no longer."""
+    used = Known({"worker-1": Use("csr-0", "uid-0", NOW - 300)}, NOW)
+    installing, anew, done = (
+        agent_of(NOW - 200, installed="False", since=NOW - 8000),
+        agent_of(NOW - 200, installed="False", since=NOW - 250),
+        agent_of(NOW - 200, installed="True", since=NOW - 100),
+    )
+    assert judged(client(), installing).act is Act.APPROVE
+    for known, rule in ((installing, {"single use"}), (agent_of(NOW - 200), {"single use"}), (anew, set())):
+        assert failed(judged(client(), dataclasses.replace(known, used=used))) == rule
+    assert failed(judged(client(), done)) == {"window"}, "what is installed is not being installed"
 
 
 def test_a_node_without_addresses_waits_and_is_not_refused() -> None:

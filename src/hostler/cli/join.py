@@ -46,7 +46,7 @@ def csrs(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     from hostler.cli.cluster import ask_cluster
     from hostler.join.look import listed, verdicts
 
-    found = ask_cluster(settings, lambda client: verdicts(client, _asked(settings)))
+    found = ask_cluster(settings, lambda client: verdicts(client, _asked(client, settings)))
     if output is say.Output.JSON:
         say.json([listed(one) for one in found])
         return
@@ -137,17 +137,17 @@ async def _judged(client: Client, settings: Settings, name: str) -> tuple[Signin
     from hostler.join import look
 
     found = await look.request_of(client, name)
-    for one in await look.verdicts(client, _asked(settings)):
+    for one in await look.verdicts(client, _asked(client, settings)):
         if one.uid == found.metadata.uid:
             return found, one
     raise Complaint(f"{name} is not pending: it is decided already.", code=Exit.REFUSED)
 
 
-def _asked(settings: Settings) -> Asked:
+def _asked(client: Client, settings: Settings) -> Asked:
     from hostler.join.look import Asked
     from hostler.join.room import policy_of
 
-    return Asked(policy_of(settings), settings[NAMESPACE], settings[JOIN_KUBELET_CA])
+    return Asked(policy_of(settings, client.connection.server), settings[NAMESPACE], settings[JOIN_KUBELET_CA])
 
 
 def _address(text: str) -> str:

@@ -49,7 +49,7 @@ AT_ONCE = 16
 PARSE_AT_ONCE = 50  # between two turns of the loop
 LIVE_SECONDS = 60.0  # a kubelet is asked for its certificate no more often than this
 LIVE_MOST = 20  # kubelets asked in one pass
-REMEMBERED_SECONDS = 30 * 86400.0  # a host let in longer ago than any window is forgotten
+REMEMBERED_SECONDS = 30 * 86400.0  # a host let in longer ago than this, whom nobody expects, is forgotten
 AGAIN_SECONDS = 60.0
 FLOOD = "JoinFlood"
 
@@ -124,9 +124,12 @@ class JoinKeeper:
         asked = [one for one in verdicts if may_be_renewal(one) and self._ask_again(one.uid, now)]
         if not asked:
             return verdicts, facts
+        # Whoever was not asked for longest first, all at once: one that does not answer delays no other.
+        asked.sort(key=lambda one: self._live.get(one.uid, (0.0, None))[0])
         ca = await kubelets.authority(self._client, self._kubelet_ca)
-        for one in asked[:LIVE_MOST]:
-            self._live[one.uid] = (now, await kubelets.served_by(self._client, one.node, ca, now))
+        some = asked[:LIVE_MOST]
+        told = await asyncio.gather(*(kubelets.served_by(self._client, one.node, ca, now) for one in some))
+        self._live |= {one.uid: (now, fact) for one, fact in zip(some, told, strict=True)}
         facts = self.facts()
         return decide(requests, facts, self.policy, now, self._shapes), facts
 
@@ -166,7 +169,13 @@ class JoinKeeper:
         key = f"{self.caches.namespace}/{USED}"
         there = self.caches.memory.store.get(key)
         now = self._clock()
-        old = {name: None for name, use in facts.used.value.items() if now - use.at > REMEMBERED_SECONDS}
+        # An invitation may last longer than our memory does: whoever is expected is not forgotten.
+        expected = facts.invited.value if isinstance(facts.invited, Known) else facts.used.value
+        old = {
+            name: None
+            for name, use in facts.used.value.items()
+            if now - use.at > REMEMBERED_SECONDS and name not in expected
+        }
         lines: dict[str, Any] = {**old, **{name: line_of(use) for name, use in new.items()}}
         why = f"{count(len(new), 'host')} let in: {names(new)}"
         if there is None:

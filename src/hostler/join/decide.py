@@ -38,6 +38,7 @@ AUTHENTICATED = "system:authenticated"
 ACCOUNT, TOKEN_USER, TOKEN_GROUP = "system:serviceaccount:", "system:bootstrap:", "system:bootstrappers"
 # Names that belong to the cluster itself and to no kubelet, whatever a node says of itself.
 CLUSTER_NAMES = ("localhost", "kubernetes")
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 CLUSTER_ENDINGS = (".svc", ".cluster.local", ".localhost")
 
 
@@ -252,7 +253,7 @@ def _single_use(request: SigningRequest, name: str, found: Sequence[Invitation],
             use: Use | None = used.get(name)
     if use is None or use.uid == request.metadata.uid:
         return _holds("single use", "this host was not let in yet")
-    if any(one.since is not None and one.since > use.at for one in found):
+    if any(one.renewed is not None and one.renewed > use.at for one in found):
         return _holds("single use", f"it was let in by {use.csr} before, and is expected anew since")
     return _fails("single use", f"{name} was let in by {use.csr} already, and nobody expects it anew")
 
@@ -271,7 +272,8 @@ def _serving(request: SigningRequest, shape: Shape, facts: Facts, policy: Policy
     if node.metadata.deletion_timestamp:
         return [_fails("node", f"node {shape.node} is being deleted")]
     there = _holds("node", f"node {shape.node} is there")
-    return [there, _own_names(request, shape, node, facts), _nobody_elses(shape, facts), _no_cluster_names(shape)]
+    its_own = _own_names(request, shape, node, facts)
+    return [there, its_own, _nobody_elses(shape, facts), _no_cluster_names(shape, node, policy)]
 
 
 def _own_names(request: SigningRequest, shape: Shape, node: Node, facts: Facts) -> Rule:
@@ -309,8 +311,11 @@ def _nobody_elses(shape: Shape, facts: Facts) -> Rule:
     return _holds("nobody else's names", "no other node has these names or addresses")
 
 
-def _no_cluster_names(shape: Shape) -> Rule:
+def _no_cluster_names(shape: Shape, node: Node, policy: Policy) -> Rule:
+    """Names of the cluster, and where its API server is: a worker that is believed to be there could pose as it."""
     wrong = [one for one in shape.dns if one in CLUSTER_NAMES or one.endswith(CLUSTER_ENDINGS)]
+    if not any(one in node.metadata.labels for one in CONTROL_PLANE):  # a label no kubelet may set on itself
+        wrong += [one for one in shape.dns | shape.ips if one == policy.api_server]
     for one in shape.ips:
         at = ip_address(one)
         if at.is_loopback or at.is_unspecified or at.is_multicast or at.is_link_local:
@@ -326,9 +331,10 @@ def _no_cluster_names(shape: Shape) -> Rule:
 def canonical(address: str) -> str:
     """An address or a name in the one spelling that can be compared."""
     try:
-        return str(ip_address(address.strip()))
+        read = ip_address(address.strip())
     except ValueError:
         return spelled(address.strip())
+    return str(getattr(read, "ipv4_mapped", None) or read)
 
 
 def _both(rules: Sequence[Rule]) -> str:

@@ -13,13 +13,15 @@ from hostler.fleet.model import ExpectedHost
 from hostler.instant import parse
 from hostler.join.model import Invitation
 from hostler.kube.kinds import Kind
-from hostler.kube.records import Metadata, NodeAddress, Record, key_of
+from hostler.kube.records import Condition, Metadata, NodeAddress, Record, key_of
 
 BARE_METAL_HOST = Kind("metal3.io", "v1alpha1", "baremetalhosts", "BareMetalHost", True)
 METAL3_MACHINE = Kind("infrastructure.cluster.x-k8s.io", "v1beta2", "metal3machines", "Metal3Machine", True)
 AGENT = Kind("agent-install.openshift.io", "v1beta1", "agents", "Agent", True)
 MACHINE = Kind("machine.openshift.io", "v1beta1", "machines", "Machine", True)
 CAPI_MACHINE = Kind("cluster.x-k8s.io", "v1beta2", "machines", "Machine", True)
+# Where the version above is not served (Cluster API before 1.11); what we read of them is the same in both.
+OLDER: Mapping[Kind, tuple[str, ...]] = {METAL3_MACHINE: ("v1beta1",), CAPI_MACHINE: ("v1beta1",)}
 # What a BareMetalHost is while its image is being written or runs.
 PROVISIONED = ("provisioning", "provisioned")
 
@@ -86,6 +88,7 @@ class AgentProgress(Record, frozen=True):
 
 
 class AgentStatus(Record, frozen=True):
+    conditions: tuple[Condition, ...] = ()
     inventory: AgentInventory = AgentInventory()
     progress: AgentProgress = AgentProgress()
 
@@ -140,11 +143,23 @@ def _of(kind: Kind, one: AnySource) -> Iterator[Invitation]:
             addresses = frozenset(nic.ip for nic in nics if nic.ip)
             yield Invitation(one.metadata.name, source, word, parse(begun), addresses=addresses)
         case Agent():
-            name = one.spec.hostname or (one.status.inventory.hostname if one.spec.approved else "")
+            name = one.spec.hostname or one.status.inventory.hostname
             if name and one.spec.approved:
-                yield Invitation(name, source, word, parse(one.status.progress.stage_start_time))
+                yield _agent(one, name, source, word)
         case Machine():
             yield from _machine(one, source, word)
+
+
+def _agent(one: Agent, name: str, source: str, word: str) -> Invitation:
+    """Expected while it is being installed; each stage begins a window, but none lets it in once more.
+
+    For that it must have been installed and be so no longer, or be another object.
+    """
+    said = next((it for it in one.status.conditions if it.type == "Installed"), None)
+    done = said is not None and said.status == "True"
+    stage = None if done else parse(one.status.progress.stage_start_time)
+    began = said.last_transition_time if said is not None else None
+    return Invitation(name, source, word, stage, anew=parse(began or one.metadata.creation_timestamp))
 
 
 def _machine(one: Machine, source: str, word: str) -> Iterator[Invitation]:

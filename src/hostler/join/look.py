@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,7 +18,7 @@ from hostler.instant import Instant, iso, parse
 from hostler.join import live as kubelets
 from hostler.join.controller import approval, may_be_renewal
 from hostler.join.decide import decide
-from hostler.join.inventory import SOURCES
+from hostler.join.inventory import OLDER, SOURCES
 from hostler.join.model import OURS, SIGNING_REQUEST, USED, Live, Policy, SigningRequest, Use, Verdict
 from hostler.join.observe import Memory, line_of, look, pending_of
 from hostler.kube.client import Client
@@ -161,10 +161,12 @@ async def server_time(client: Client) -> Instant:
 
 
 async def _all(client: Client, kind: Kind) -> list[Any]:
-    try:
-        return await client.list(kind, type=SOURCES[kind])
-    except NotFound:
-        return []  # the kind is not installed here
+    for version in (kind.version, *OLDER.get(kind, ())):
+        try:
+            return await client.list(replace(kind, version=version), type=SOURCES[kind])
+        except NotFound:
+            continue
+    return []  # the kind is not installed here
 
 
 async def _one(client: Client, kind: Kind, name: str, namespace: str | None, type: type[T]) -> T | None:

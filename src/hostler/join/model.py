@@ -51,6 +51,7 @@ class Policy:
     window: float = 7200.0
     serving: bool = True
     slack: int = 100  # pending requests beyond the number of nodes or machines that are no flood yet
+    api_server: str = ""  # the name or address at which we reach it
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,12 @@ class Invitation:
     until: Instant | None = None  # where the source says so itself; else `since` plus the window
     addresses: frozenset[str] = frozenset()
     node: str = ""  # the node it has already
+    anew: Instant | None = None  # since when it may come once more, where that is not `since`
+
+    @property
+    def renewed(self) -> Instant | None:
+        """Whoever was let in before this moment may come in again."""
+        return self.since if self.anew is None else self.anew
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from hostler.fleet.guard import FleetWatch
 from hostler.fleet.registry import Action, Explainer, Explanation, Registry, RuleSeen
 from hostler.host.conditions import Condition
 from hostler.join.controller import KEY, JoinKeeper
-from hostler.join.inventory import SOURCES
+from hostler.join.decide import canonical
+from hostler.join.inventory import OLDER, SOURCES
 from hostler.join.model import SIGNING_REQUEST, USED, Act, Outcome, Policy, SigningRequest, Verdict
 from hostler.join.observe import Caches, Memory
 from hostler.kube.client import Client, Gate
@@ -28,12 +30,14 @@ from hostler.settings.model import Settings
 SOON, LATER = 0.2, 1.0
 
 
-def policy_of(settings: Settings) -> Policy:
+def policy_of(settings: Settings, server: str) -> Policy:
+    """What the settings say; `server` is the URL of the API server as we reach it."""
     return Policy(
         settings[say.JOIN_BOOTSTRAPPERS],
         window=settings[say.JOIN_WINDOW_SECONDS],
         serving=settings[say.JOIN_SERVING],
         slack=settings[say.JOIN_PENDING_SLACK],
+        api_server=canonical(urlsplit(server).hostname or ""),
     )
 
 
@@ -56,7 +60,10 @@ class JoinRoom:
         namespace = settings[NAMESPACE]
         self._caches = Caches(
             requests=Watch(client, SIGNING_REQUEST, SigningRequest, metrics=metrics),
-            sources={kind: Watch(client, kind, record, metrics=metrics) for kind, record in SOURCES.items()},
+            sources={
+                kind: Watch(client, kind, record, metrics=metrics, versions=OLDER.get(kind, ()))
+                for kind, record in SOURCES.items()
+            },
             memory=Watch(
                 client, CONFIG_MAP, Memory, metrics=metrics, namespace=namespace, fields=f"metadata.name={USED}"
             ),
@@ -65,8 +72,8 @@ class JoinRoom:
             namespace=namespace,
         )
         self._keeper = JoinKeeper(
-            client, self._caches, writer, recorder, policy_of(settings), kubelet_ca=settings[say.JOIN_KUBELET_CA],
-            metrics=metrics, changed=changed,
+            client, self._caches, writer, recorder, policy_of(settings, client.connection.server),
+            kubelet_ca=settings[say.JOIN_KUBELET_CA], metrics=metrics, changed=changed,
         )  # fmt: skip
         self.controller = Controller("join", as_leader(self._keeper.reconcile), metrics=metrics)
 

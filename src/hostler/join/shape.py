@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -131,7 +132,10 @@ def _names(request: x509.CertificateSigningRequest, serving: bool) -> tuple[froz
     for one in names:
         if isinstance(one, x509.DNSName) and _DNS.fullmatch(one.value):
             dns.append(spelled(one.value))
-        elif isinstance(one, x509.IPAddress) and hasattr(one.value, "is_loopback"):
+        elif isinstance(one, x509.IPAddress) and isinstance(one.value, IPv4Address | IPv6Address):
+            if getattr(one.value, "ipv4_mapped", None) is not None:
+                # ::ffff:10.0.0.2 is valid for 10.0.0.2 where Go compares; no kubelet writes it so.
+                return Misshapen(f"it writes an IPv4 address as an IPv6 one: {one.value}")
             ips.append(str(one.value))
         else:
             return Misshapen(f"it asks for a name that is neither a DNS name nor an address: {str(one)[:80]}")

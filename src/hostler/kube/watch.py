@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 import aiohttp
@@ -115,8 +116,10 @@ class Watch(Generic[R]):
         streaming: bool = True,
         page: int = PAGE,
         absent: float = ABSENT_SECONDS,
+        versions: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`versions`: others of the kind, with the same fields of ours, to follow where its own is not served."""
         self.kind = kind
         self.store: Store[R] = Store(indexes)
         self.synced = asyncio.Event()  # the store is complete, or the kind is known not to exist
@@ -125,7 +128,8 @@ class Watch(Generic[R]):
         self.heard = -1.0  # when the API server last said anything on this watch, by `clock`
         self._client = client
         self._metrics = metrics
-        self._path = kind.path(namespace)
+        self._paths = [replace(kind, version=one).path(namespace) for one in (kind.version, *versions)]
+        self._not_served = 0  # how many of them in a row
         self._select = {
             **({"labelSelector": labels} if labels else {}),
             **({"fieldSelector": fields} if fields else {}),
@@ -169,8 +173,7 @@ class Watch(Generic[R]):
             except TooManyRequests as error:
                 why, delay = "throttled", max(error.retry_after or 0.0, self._pause()) * (1 + random.random() / 4)
             except NotFound:
-                self._is_absent()
-                why, delay = "absent", self._absent_pace
+                why, delay = "absent", self._another_version()
             except (Invalid, BadRequest) as error:
                 why, delay = "refused", self._fall_back(error)
             except (Forbidden, Unauthorized) as error:
@@ -208,7 +211,7 @@ class Watch(Generic[R]):
         else:
             params["resourceVersion"] = self._version
         timeout = aiohttp.ClientTimeout(total=None, sock_read=self._stall)
-        async with self._client.stream("GET", self._path, params=params, timeout=timeout) as response:
+        async with self._client.stream("GET", self._paths[0], params=params, timeout=timeout) as response:
             self._heard()
             if not initial:
                 self.problem = ""
@@ -313,6 +316,7 @@ class Watch(Generic[R]):
             raise _Ended("rewound")
         self._version = version
         self._failures = 0
+        self._not_served = 0
         self.absent = False
         self.problem = ""
         self._metrics.cached(self.kind.resource, len(self.store))
@@ -342,7 +346,7 @@ class Watch(Generic[R]):
         params = {"limit": str(self._page), **self._select}
         self.store.begin_sync()
         while True:
-            page = _PAGES.decode(await self._client.request("GET", self._path, params=params, timeout=60))
+            page = _PAGES.decode(await self._client.request("GET", self._paths[0], params=params, timeout=60))
             for item in page.items or ():
                 try:
                     self.store.put(self._items.decode(item))
@@ -361,14 +365,24 @@ class Watch(Generic[R]):
         self._say(str(error))
         return self._pause()
 
+    def _another_version(self) -> float:
+        """404 on the collection: another version may be served; if none is, the kind is known not to be there."""
+        self._version = ""
+        self._paths.append(self._paths.pop(0))
+        self._not_served += 1
+        if self._not_served < len(self._paths):
+            return 0.0
+        self._not_served = 0
+        self._is_absent()
+        return self._absent_pace
+
     # -- small change
 
     def _heard(self) -> None:
         self.heard = self._clock()
 
     def _is_absent(self) -> None:
-        """404 on the collection: the kind is not served. That is knowledge, not a failure."""
-        self._version = ""
+        """The kind is not served. That is knowledge, not a failure."""
         self.absent = True
         self.problem = f"{self.kind.resource} is not installed on this API server"
         self.store.begin_sync()
