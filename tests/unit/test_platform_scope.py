@@ -14,11 +14,11 @@ from hostler.host.facts import Known, Unknown
 from hostler.host.platform import INSTANCE_TYPE, UNINITIALIZED, classify
 from hostler.instant import iso
 from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
-from hostler.platform.decide import Limits, ScopeFacts, culprit, decide_scope, decide_taint, lags
+from hostler.platform.decide import Limits, ScopeFacts, culprit, decide_scope, decide_taint, lags, other_clouds
 from hostler.platform.driver import BEFORE, decide_driver
 from hostler.platform.model import MANAGER, CsiDriver, DaemonSet, Management, PlacedNode, Scope, State
 from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
-from hostler.platform.scope import REQUIRED, fits, in_place, required, ruled, unruled
+from hostler.platform.scope import REQUIRED, fits, in_place, required, ruled, unruled, unsound
 from hostler.platform.targets import DEFAULT_TARGETS, key_of_target, resolve, targets_of
 
 NOW, GRACE = 1_000_000.0, 300.0
@@ -52,7 +52,9 @@ def daemon_set(rule: dict[str, Any] | None = None, **status: int) -> DaemonSet:
 def placed(name: str, provider: str = "", *, taint: bool = False, age: float = 9999.0, **labels: str) -> PlacedNode:
     known = {"kubernetes.io/os": "linux", **{key.replace("__", "/"): value for key, value in labels.items()}}
     node = Node(
-        metadata=Metadata(name=name, uid=f"uid-{name}", labels=known, creation_timestamp=iso(NOW - age)),
+        metadata=Metadata(
+            name=name, uid=f"uid-{name}", resource_version="7", labels=known, creation_timestamp=iso(NOW - age)
+        ),
         spec=NodeSpec(
             provider_id=provider,
             taints=(Taint(key="other"), Taint(key=UNINITIALIZED, effect="NoSchedule")) if taint else (),
@@ -251,6 +253,30 @@ def test_after_the_limit_a_fight_is_named_and_ends() -> None:
     assert culprit(DaemonSet()) == ""
 
 
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"key": "not a label"}, "label's key"),
+        ({"key": "a/b/c"}, "label's key"),
+        ({"key": "/x"}, "label's key"),
+        ({"key": "x" * 64}, "label's key"),
+        ({"key": "UPPER.example/x"}, "label's key"),
+        ({"operator": "In"}, "needs some values"),
+        ({"operator": "Exists", "values": ("a",)}, "needs no values"),
+        ({"operator": "NotIn", "values": ("a", "b c")}, "label's value"),
+        ({"operator": "In", "values": ("", "a_B.c")}, ""),
+        ({"key": "a.example/B_c.d"}, ""),
+    ],
+)
+def test_a_rule_kubernetes_would_refuse_is_never_put_anywhere(rule: dict[str, Any], why: str) -> None:
+    """In a policy it would lock the DaemonSet's owner out: every write would be refused."""
+    target = msgspec.structs.replace(TARGET, **rule)
+    assert why in unsound(target)
+    scope = decide_scope(ScopeFacts(target, daemon_set(), [METAL]), LIMITS, NOW)
+    assert scope.state is (State.HELD_BACK if why else State.WRITE)
+    assert len(manifests([target])) == (0 if why else 1)
+
+
 def test_absent_and_unreadable() -> None:
     assert decide_scope(ScopeFacts(TARGET, None, ()), LIMITS, NOW).state is State.ABSENT
     assert decide_scope(ScopeFacts(TARGET, None, (), unreadable="x"), LIMITS, NOW).state is State.UNREADABLE
@@ -274,7 +300,7 @@ def test_one_policy_per_rule_and_text_stays_text() -> None:
     condition = made[0].policy["matchConditions"][0]["expression"]
     assert all(one.name in condition and one.namespace in condition for one in DEFAULT_TARGETS)
     odd = ScopedDaemonSet(namespace="a", name='b" || true || "', key='k"', operator="In", values=('v"]',))
-    made = manifests([*DEFAULT_TARGETS, odd])
+    made = manifests([*DEFAULT_TARGETS, msgspec.structs.replace(odd, key="k", values=("v",))])
     assert len({one.name for one in made}) == 2
     assert all(one.name.startswith(PREFIX) for one in made)
     assert r"b\" || true || \"" in "".join(one.policy["matchConditions"][0]["expression"] for one in made)
@@ -296,8 +322,9 @@ def test_a_stale_taint_goes_only_when_every_vcenter_says_no() -> None:
     verdict = decide_taint(waiting, Known(True, NOW), wanted=True)
     assert verdict is not None
     assert verdict.patch is not None
-    assert [one["op"] for one in verdict.patch] == ["test", "test", "remove"]
-    assert verdict.patch[2]["path"] == "/spec/taints/1"
+    assert [one["op"] for one in verdict.patch] == ["test", "test", "test", "remove"]
+    assert verdict.patch[1]["value"] == waiting.node.metadata.resource_version, "what was judged is what is changed"
+    assert verdict.patch[3]["path"] == "/spec/taints/1"
     for one, in_none, wanted in (
         (waiting, Known(False, NOW), True),
         (waiting, Unknown("vc does not answer"), True),
@@ -311,3 +338,15 @@ def test_a_stale_taint_goes_only_when_every_vcenter_says_no() -> None:
         assert kept.patch is None
         assert "stays" in kept.why
     assert decide_taint(METAL, Known(True, NOW), wanted=True) is None
+
+
+def test_a_second_cloud_may_yet_initialise_a_node() -> None:
+    waiting = placed("metal-1", taint=True)
+    others = [placed("m", "metal3://x"), placed("vm", "vsphere://x")]
+    assert other_clouds(others) == [], "no provider stands behind these, or it is vSphere's, which is asked"
+    clouds = other_clouds([*others, placed("a", "aws:///x"), placed("k", "k3s://x")])
+    assert clouds == ["aws", "k3s"]
+    kept = decide_taint(waiting, Known(True, NOW), wanted=True, clouds=clouds)
+    assert kept is not None
+    assert kept.patch is None
+    assert "aws and k3s" in kept.why

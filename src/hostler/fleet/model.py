@@ -136,9 +136,11 @@ class ScopedDaemonSet(Record, frozen=True, omit_defaults=True):
         field(default_factory=dict)
     )
     platform: Annotated[str, doc("The platform it is for.", least=1, max_length=63, defaulted=True)] = "vsphere"
-    key: Annotated[str, doc("The node label that says where it may run.", least=1, max_length=317, defaulted=True)] = (
-        "node.kubernetes.io/instance-type"
-    )
+    key: Annotated[
+        str,
+        doc("The node label that says where it may run.", least=1, max_length=317, defaulted=True,
+            pattern="^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"),
+    ] = "node.kubernetes.io/instance-type"  # fmt: skip
     operator: Annotated[
         str, doc("How the label is compared.", pattern="^(Exists|DoesNotExist|In|NotIn)$", defaulted=True)
     ] = "Exists"
@@ -149,6 +151,10 @@ NAME_OR_LABELS = Rule(
     "self.all(one, has(one.labels) ? !has(one.name) : has(one.name) && has(one.namespace))",
     "each entry needs either namespace and name, or labels",
 )
+VALUES_WITH_IN = Rule(
+    "self.all(one, (one.operator in ['In', 'NotIn']) == (has(one.values) && size(one.values) > 0))",
+    "In and NotIn need values, Exists and DoesNotExist none",
+)
 
 
 class PlatformPolicy(Record, frozen=True, omit_defaults=True):
@@ -157,7 +163,7 @@ class PlatformPolicy(Record, frozen=True, omit_defaults=True):
     daemon_sets: Annotated[
         tuple[ScopedDaemonSet, ...] | None,
         doc("DaemonSets that belong only on nodes of one platform; of two entries that choose the same one the first "
-            "counts. Unset: the vSphere CSI node DaemonSet.", most=64, rules=(NAME_OR_LABELS,)),
+            "counts. Unset: the vSphere CSI node DaemonSet.", most=64, rules=(NAME_OR_LABELS, VALUES_WITH_IN)),
     ] = None  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.platform import checks
 from hostler.platform.conditions import Seen, decide_conditions
-from hostler.platform.decide import Limits, ScopeFacts, TaintVerdict, decide_scope, decide_taint, lags
+from hostler.platform.decide import Limits, ScopeFacts, TaintVerdict, decide_scope, decide_taint, lags, other_clouds
 from hostler.platform.guard import DriverKeeper, PolicyKeeper
 from hostler.platform.model import (
     MANAGER,
@@ -118,6 +118,7 @@ class PlatformKeeper:
         self.caches = caches
         self.round = Round()
         self.answers: checks.Answers = {}
+        self._asked: frozenset[str] = frozenset()  # the UUIDs they are about
         self.conditions: Sequence[Condition] = ()
         self.stranded: tuple[str, ...] = ()
         self._writer, self._recorder, self._wishes = writer, recorder, wishes
@@ -200,12 +201,12 @@ class PlatformKeeper:
             found.append((decide_scope(facts, self._wishes.limits, now), current))
         return found
 
-    def taint(self, one: PlacedNode) -> TaintVerdict | None:
-        return decide_taint(one, self._in_none(one), wanted=self._wishes.remove_taint)
+    def taint(self, one: PlacedNode, clouds: Sequence[str]) -> TaintVerdict | None:
+        return decide_taint(one, self._in_none(one), wanted=self._wishes.remove_taint, clouds=clouds)
 
     def _in_none(self, one: PlacedNode) -> Fact[bool]:
-        if not self.answers and self._vcenters():
-            return Unknown("vCenter was not asked yet")
+        if self._vcenters() and not checks.uuids_of([one]) <= self._asked:
+            return Unknown("vCenter was not asked about it yet")
         return checks.in_no_vcenter(one.node, self.answers)
 
     # -- acting
@@ -305,22 +306,23 @@ class PlatformKeeper:
 
     async def _check(self) -> float | None:
         nodes = self.placed()
-        waiting = [one for one in nodes if any(taint.key == UNINITIALIZED for taint in one.node.spec.taints)]
-        wanted = checks.to_check(nodes)
+        waiting, wanted = _waiting(nodes), checks.to_check(nodes)
         if wanted or any(one.found.kind is Class.FOREIGN for one in waiting):
-            self.answers = await ask(self._vcenters(), checks.uuids_of([*wanted, *waiting]))
+            about = checks.uuids_of([*wanted, *waiting])
+            self.answers, self._asked = await ask(self._vcenters(), about), about
             self.round = checks.judge(nodes, self.answers, self.round, self._clock(), self._wishes.grace)
         else:
             self.round = Round(at=self._clock())
         well = not self.round.unknown and all(one.result is Result.PASSED for one in self.round.results.values())
         self._failures = 0 if well else self._failures + 1
         self._wake(SCOPE)
-        for one in waiting:
-            await self._free(one)
+        # As they are now: while vCenter was asked somebody may have initialised them.
+        nodes = self.placed()
+        await _each(*(partial(self._free, one, other_clouds(nodes)) for one in _waiting(nodes)))
         return min([checks.next_look(self.round, self._failures), *self._ageing(nodes)])
 
-    async def _free(self, one: PlacedNode) -> None:
-        verdict = self.taint(one)
+    async def _free(self, one: PlacedNode, clouds: Sequence[str]) -> None:
+        verdict = self.taint(one, clouds)
         if verdict is None or verdict.patch is None:
             return
         written = await self._writer.patch(
@@ -363,6 +365,11 @@ class PlatformKeeper:
                 self._recorder.event(POD, pod.metadata, "Warning", "DriverMissing", "Scope", note)
             self._wake(SCOPE)
         return 2.0 if soon else None
+
+
+def _waiting(nodes: Iterable[PlacedNode]) -> list[PlacedNode]:
+    """Those that wait for a cloud provider."""
+    return [one for one in nodes if any(taint.key == UNINITIALIZED for taint in one.node.spec.taints)]
 
 
 async def _each(*writes: Callable[[], Awaitable[None]]) -> None:

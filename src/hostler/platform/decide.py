@@ -6,7 +6,7 @@ reverts within some minutes we stop and say who does it, instead of fighting.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,10 @@ from hostler.host.platform import UNINITIALIZED, Class
 from hostler.instant import Instant
 from hostler.platform.model import MANAGER, DaemonSet, News, PlacedNode, Scope, State
 from hostler.platform.policy import MOST_TERMS
-from hostler.platform.scope import REQUIRED, Term, fits, in_place, ruled, unruled, words
+from hostler.platform.scope import REQUIRED, Term, fits, in_place, ruled, unruled, unsound, words
+
+# Schemes of providerIDs behind which no cloud provider stands that initialises nodes.
+NO_CLOUD = frozenset(("agent", "baremetalhost", "byoh", "kind", "kwok", "maas", "metal3", "sidero", "tinkerbell"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ def decide_scope(facts: ScopeFacts, limits: Limits, now: Instant) -> Scope:
     target, current = facts.target, facts.current
     if facts.unreadable:
         return Scope(target, State.UNREADABLE, f"it cannot be read: {facts.unreadable}")
+    if why := unsound(target):
+        return Scope(target, State.HELD_BACK, f"{why}; with it the API server would refuse every write of it")
     if current is None:
         return Scope(target, State.ABSENT, "there is no such DaemonSet")
     affinity = current.spec.template.spec.affinity
@@ -123,10 +128,18 @@ class TaintVerdict:
     why: str
 
 
-def decide_taint(one: PlacedNode, in_none: Fact[bool], *, wanted: bool) -> TaintVerdict | None:
+def other_clouds(nodes: Iterable[PlacedNode]) -> list[str]:
+    """Clouds beside vSphere that have nodes here: their providers may initialise further ones."""
+    return sorted({one.found.platform for one in nodes if one.found.kind is Class.OTHER} - NO_CLOUD)
+
+
+def decide_taint(
+    one: PlacedNode, in_none: Fact[bool], *, wanted: bool, clouds: Sequence[str] = ()
+) -> TaintVerdict | None:
     """A foreign node waits for a cloud provider that will never come: take its taint away. None: it has no taint.
 
-    Only where every vCenter was asked and has no such VM: a node that a cloud provider will initialise keeps it.
+    Only where every vCenter was asked and has no such VM, and no other cloud (`clouds`) has nodes here: a node that a
+    cloud provider will initialise keeps it.
     """
     found = [number for number, taint in enumerate(one.node.spec.taints) if taint.key == UNINITIALIZED]
     if not found:
@@ -135,14 +148,18 @@ def decide_taint(one: PlacedNode, in_none: Fact[bool], *, wanted: bool) -> Taint
         return TaintVerdict(None, f"its taint stays: {one.found.why}")
     if not wanted:
         return TaintVerdict(None, "its taint stays: HOSTLER_PLATFORM_REMOVE_TAINT is off")
+    if clouds:
+        return TaintVerdict(None, f"its taint stays: there are nodes of {names(clouds)}, whose provider may yet come")
     match in_none:
         case Unknown(why):
             return TaintVerdict(None, f"its taint stays: {why}")
         case Known(False):
             return TaintVerdict(None, "its taint stays: it is a VM in vCenter, and its cloud provider may yet come")
-    at = f"/spec/taints/{found[0]}"
+    at, meta = f"/spec/taints/{found[0]}", one.node.metadata
+    # The version: a providerID that was written in this very moment is somebody's word that it will be initialised.
     patch = (
-        {"op": "test", "path": "/metadata/uid", "value": one.node.metadata.uid},
+        {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version},
         {"op": "test", "path": f"{at}/key", "value": UNINITIALIZED},
         {"op": "remove", "path": at},
     )

@@ -11,7 +11,7 @@ from hostler.host.platform import classify
 from hostler.instant import Instant, iso
 from hostler.kube.client import Gate
 from hostler.platform.controller import PlatformKeeper
-from hostler.platform.decide import lags
+from hostler.platform.decide import lags, other_clouds
 from hostler.platform.model import DaemonSet, PlacedNode, Scope, State
 from hostler.platform.scope import words
 from hostler.platform.targets import key_of_target
@@ -43,12 +43,13 @@ class PlatformExplainers:
             RuleSeen("node check", str(checked.result), f"{checked.why}.") if checked is not None else _unchecked(one)
         ]
         actions: tuple[Action, ...] = ()
-        verdict = self.keeper.taint(one)
+        nodes = self.keeper.placed()
+        verdict = self.keeper.taint(one, other_clouds(nodes))
         if verdict is not None:
             rules.append(RuleSeen("uninitialized taint", "goes" if verdict.patch else "stays", f"{verdict.why}."))
             if verdict.patch:
                 actions = (Action("patch", f"node/{name}", verdict.why, held_back=self.gate() or ""),)
-        for scope, current in self.keeper.scopes(self.keeper.placed()):
+        for scope, current in self.keeper.scopes(nodes):
             if current is not None:
                 rules.append(_may_run(scope, name))
         facts = [FactSeen("asked vCenter", iso(at))] if (at := self.keeper.round.at) is not None else []

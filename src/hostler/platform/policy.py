@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostler.fleet.model import ScopedDaemonSet
-from hostler.platform.scope import REQUIRED, words
+from hostler.platform.scope import REQUIRED, unsound, words
 from hostler.platform.targets import key_of_target
 
 PREFIX = "hostler-platform-"
@@ -37,10 +37,13 @@ class Manifest:
 
 
 def manifests(entries: Sequence[ScopedDaemonSet], held: Collection[str] = ()) -> list[Manifest]:
-    """One policy per rule, for all the DaemonSets that share it; none is about one that is held back (by its key)."""
+    """One policy per rule, for all the DaemonSets that share it; none is about one that is held back (by its key).
+
+    Nor is there one for a rule that Kubernetes would not take: every write would be refused with it.
+    """
     by_rule: dict[str, tuple[ScopedDaemonSet, list[str]]] = {}
     for number, one in enumerate(entries):
-        if key_of_target(one) not in held:
+        if key_of_target(one) not in held and not unsound(one):
             earlier = [other for other in entries[:number] if words(other) != words(one)]
             _, conditions = by_rule.setdefault(words(one), (one, []))
             conditions.append(_about(one, earlier, held))

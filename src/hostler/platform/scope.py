@@ -6,6 +6,7 @@ in each. A user's own terms stay. A term with nothing in it matches no node, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from hostler.fleet.model import ScopedDaemonSet
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Term = Mapping[str, Any]
+# As Kubernetes has it for names and values of labels, and for the prefix of a name.
+_NAME = re.compile(r"(?=.{1,63}\Z)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_PREFIX = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def expression(target: ScopedDaemonSet) -> dict[str, Any]:
@@ -26,6 +30,20 @@ def expression(target: ScopedDaemonSet) -> dict[str, Any]:
 def words(target: ScopedDaemonSet) -> str:
     """`node.kubernetes.io/instance-type Exists`."""
     return " ".join((target.key, target.operator, ",".join(target.values))).strip()
+
+
+def unsound(target: ScopedDaemonSet) -> str:
+    """Why Kubernetes would take no DaemonSet with this rule; "" where it would.
+
+    A policy that puts such a rule into every write would lock its owner out.
+    """
+    prefix, slash, name = target.key.rpartition("/")
+    if not _NAME.fullmatch(name) or (slash and not _PREFIX.fullmatch(prefix)):
+        return f'"{target.key}" can be no label\'s key'
+    if (target.operator in ("In", "NotIn")) is not bool(target.values):
+        return f"{target.operator} needs {'no' if target.values else 'some'} values"
+    wrong = [one for one in target.values if one and not _NAME.fullmatch(one)]
+    return f'"{wrong[0]}" can be no label\'s value' if wrong else ""
 
 
 def required(affinity: Mapping[str, Any] | None) -> Sequence[Term] | None:
