@@ -173,8 +173,11 @@ def test_a_host_comes_in_once(
         assert line in measured
 
 
-# What the API server itself refuses to take: it reads the request and checks its signature.
-NOT_TAKEN = {"another's signature", "nothing", "another label", "a certificate's label", "a usage twice", "no usages"}
+# What the API server itself refuses to take: it reads the request, checks its signature, and of a node its name.
+NOT_TAKEN = {
+    "another's signature", "a key on an odd curve", "a weak hash", "nothing", "another label", "a certificate's label",
+    "a usage twice", "no usages", "another node", "another common name",
+}  # fmt: skip
 
 
 def test_every_other_shape_is_ignored_with_its_reason(

@@ -135,6 +135,8 @@ def test_a_ca_that_is_not_the_server_s_is_refused(sandbox: Sandbox, pointer: Aut
     assert hostler(sandbox.kubeconfig, *words, "--no-check").returncode == 0
     for wrong in (("--root-ca", str(other)), ("--server", server)):
         assert hostler(sandbox.kubeconfig, "join", "ignition", *wrong).returncode == 2
+    nowhere = hostler(sandbox.kubeconfig, "join", "serve", *words[2:], "--no-check")
+    assert (nowhere.returncode, "--name ADDRESS" in nowhere.stderr) == (2, True), "nobody fetches from 0.0.0.0"
 
 
 def test_without_a_pointer_nothing_is_made_up(sandbox: Sandbox) -> None:

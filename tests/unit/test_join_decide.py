@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -384,7 +385,7 @@ def agent_of(stage: float, *, installed: str = "", since: float = 0.0) -> Facts:
 
 def test_the_next_stage_of_an_installation_lets_nobody_in_once_more() -> None:
     """Its window begins anew with each stage; its one use does not, until it was installed and is so no longer."""
-    used = Known({"worker-1": Use("csr-0", "uid-0", NOW - 300)}, NOW)
+    used: Known[Mapping[str, Use]] = Known({"worker-1": Use("csr-0", "uid-0", NOW - 300)}, NOW)
     installing, anew, done = (
         agent_of(NOW - 200, installed="False", since=NOW - 8000),
         agent_of(NOW - 200, installed="False", since=NOW - 250),

@@ -86,7 +86,9 @@ def serve(
     server: Server = "",
     check: Check = True,
     listen: Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Where; port 0: any.")] = "0.0.0.0:0",
-    name: Annotated[str, typer.Option("--name", help="How the new machine reaches this one. Unset: HOST.")] = "",
+    name: Annotated[
+        str, typer.Option("--name", help="How the new machine reaches this one. Unset: HOST of --listen.")
+    ] = "",
     span: Span = "1h",
     times: Annotated[int, typer.Option("--times", min=0, help="How often it may be fetched; 0: any number.")] = 0,
     cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, for HTTPS.")] = None,
@@ -104,6 +106,12 @@ def serve(
     host, _, port = listen.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise typer.BadParameter(f'"{listen}" is not HOST:PORT')
+    if not name and host.strip("[]") in ("", "0.0.0.0", "::"):
+        raise Complaint(
+            f"No machine can fetch anything from {host or 'an empty address'}.",
+            hint="Say how the new one reaches this one: --name ADDRESS, or --listen ADDRESS:PORT.",
+            code=Exit.USAGE,
+        )
     terms = Terms(seconds_of(span), times)
     tls = _tls(cert, key)
     content, note = _content(settings, root_ca, server, check, integrated)
