@@ -2,7 +2,7 @@
 
 Most tests run operators with all rights, each under a name that ends with its namespace: what they wrote must be in the
 table. Others run them as a service account with the chart's rights and no other: nothing was refused to them, and what
-they read is in the log too.
+they read is in the log too. A right that nobody used is in `hostler.ship.untried`, with its reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from hostler.fleet.rights import Right
 from hostler.fleet.roles import Account
 from hostler.sandbox import Sandbox
-from hostler.ship.untried import phrases
+from hostler.ship.untried import phrases, reason
 from tests.real.auditing import READS, forbidden, who
 
 NAMED = re.compile(r"[a-z0-9-]+-([a-z]+-[0-9a-f]{8})")  # with every right: tests.real.operating
@@ -93,3 +93,30 @@ def test_every_write_of_every_operator_is_in_the_table(asked: frozenset[Asked]) 
 
 def test_nothing_is_refused_to_an_operator_with_the_chart_s_rights(asked: frozenset[Asked]) -> None:
     assert [one for one in asked if one.forbidden and not one.with_all_rights] == []
+
+
+@pytest.mark.full
+def test_a_right_nobody_used_has_its_reason(asked: frozenset[Asked], request: pytest.FixtureRequest) -> None:
+    config = request.config
+    whole = config.args_source is config.ArgsSource.TESTPATHS and not config.getoption("keyword")
+    if not whole or config.getoption("deselect") or request.session.testsfailed:
+        pytest.skip("only where every other test was run, and passed")
+    assert unjustified(asked) == [], "not needed, or not tried"
+
+
+def unjustified(asked: frozenset[Asked]) -> list[str]:
+    had = [one for one in asked if not one.forbidden]
+    return [
+        name
+        for name, right, verb in TABLE
+        if not reason(name, right, verb) and not any(one.verb == verb and one.needs(right) for one in had)
+    ]
+
+
+def test_a_right_is_missed_when_nobody_uses_it() -> None:
+    """That the test above can fail."""
+    missed = unjustified(frozenset())
+    assert "patch nodes" in missed
+    assert "list nodes" not in missed, "older API servers are listed"
+    used = Asked("n", True, "patch", "", "nodes", "", "node-1", forbidden=False, failed=False)
+    assert set(missed) - set(unjustified(frozenset([used]))) == {"patch nodes"}

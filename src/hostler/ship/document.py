@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.rights import LEASE_NAME, OWN, Right, rights_of
 from hostler.ship.alerts import Alert
-from hostler.ship.untried import UNTRIED
+from hostler.ship.untried import LISTS, UNTRIED
 
 RIGHTS = """\
 # Rights in Kubernetes
@@ -45,9 +45,8 @@ def rights() -> str:
             always = " (always on)" if one.always else ""
             parts.append(f"\n## {one.name.capitalize()}{always}\n\n| on | verbs | where | why |\n|---|---|---|---|\n")
             parts += [_row(right) for right in rights_of(one)]
-    if UNTRIED:
-        parts.append(UNUSED)
-    parts += [f"| {name} | {why} |\n" for name, why in UNTRIED.items()]
+    parts.append(UNUSED)
+    parts += [f"| {name} | {why} |\n" for name, why in {"list, beside watch": LISTS, **UNTRIED}.items()]
     return "".join(parts)
 
 
