@@ -406,22 +406,32 @@ def test_rivals_for_one_name_are_left_to_a_person(
 def test_a_flood_stops_everything_and_is_said(
     sandbox: Sandbox, running: Running, boot: Path, name: str, more: int, eventually: Eventually
 ) -> None:
+    began = time.monotonic()
+
+    def took(what: str) -> None:
+        print(f"{what}: after {time.monotonic() - began:.1f} s")
+
     nodes = len(sandbox.read("/api/v1/nodes")["items"])
     assert hostler(sandbox.kubeconfig, "pause", "--why", "the flood shall be there first").returncode == 0
     ask(boot, *(body(pem(f"{name}-{number}")) for number in range(nodes + SLACK + more)))
+    took(f"{nodes + SLACK + more} requests made")
     expect(sandbox, name)
     good = ask_client(boot, name)
     assert hostler(sandbox.kubeconfig, "resume").returncode == 0
+    took("resumed")
 
     def flood() -> str:
         listed = sandbox.get("fleet", "cluster").get("status", {}).get("conditions", [])
         return next((one["status"] for one in listed if one["type"] == "JoinFlood"), "")
 
     eventually(lambda: flood() == "True", 60, "the alarm")
+    took("the alarm")
     says(running, good, "a flood", eventually)
     assert not approved(sandbox, good)
     forget(sandbox, but=good)
+    took("forgotten")
     eventually(lambda: approved(sandbox, good), 90, "then it goes on")
+    took("the one that may come is let in")
     eventually(lambda: flood() == "False", 60, "the alarm ends")
 
 
