@@ -85,7 +85,7 @@ def nodes(make_node: MakeNode, story: str) -> tuple[str, str]:
     return vm, make_node(f"{story}-bm", labels={**METAL_LABELS, STORY: story}, provider_id="")
 
 
-def test_an_older_api_server_and_somebody_who_overwrites_every_second(
+def test_an_older_api_server_and_somebody_who_overwrites_again_and_again(
     sandbox: Sandbox, namespace: str, nodes: tuple[str, str], story: str, tmp_path: Path, eventually: Eventually
 ) -> None:
     """No admission policy there: said, put back by server-side apply, and after three times the other one is named."""
@@ -106,7 +106,7 @@ def test_an_older_api_server_and_somebody_who_overwrites_every_second(
             eventually(lambda: fleet_conditions(sandbox)["Degraded"]["reason"] == strict, 60, "strict: it is a fault")
             with (
                 versions(sandbox, path_of().rpartition("/")[0], DRIVER) as seen,
-                overwritten(sandbox, story, "helm") as answers,
+                overwritten(sandbox, story, "helm", every=0.5) as answers,
             ):
                 eventually(lambda: fleet_conditions(sandbox)["Degraded"].get("reason") == "Fight", 120, "a fight")
                 done, so_far = put_back(seen), len(answers)
