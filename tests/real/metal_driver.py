@@ -1,7 +1,7 @@
 """The metal room as a process that dies right after its n-th write and comes back, until it has nothing left to do.
 
-`python -m tests.real.metal_driver KUBECONFIG N,N,...`: the first life ends after N writes, the second after the next N,
-the last one when it has come to rest. Prints how many lives it took.
+`python -m tests.real.metal_driver KUBECONFIG N,N,... [stay]`: the first life ends after N writes, the second after the
+next N, the last one when it has come to rest, or with `stay` when somebody ends it. Prints each life as it begins.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Any
 
+from hostler.kube import clusters
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.config import load
@@ -44,9 +45,10 @@ class Mortal(Client):
 IDLE = 0.7
 
 
-async def live(kubeconfig: str, die_after: int) -> None:
+async def live(kubeconfig: str, die_after: int, stay: bool) -> None:
     Mortal.left, Mortal.last = die_after, time.monotonic()
     metrics = Metrics()
+    clusters.Client = Mortal  # type: ignore[misc]  # a write to a node of the workload cluster is one too
     client = Mortal(load(kubeconfig, None))
 
     def writer_for(other: Client) -> Writer:
@@ -63,7 +65,7 @@ async def live(kubeconfig: str, die_after: int) -> None:
     work = [asyncio.create_task(watch.run()) for watch in room.watches()]
     work += [asyncio.create_task(one.run()) for one in room.controllers()]
     work.append(asyncio.create_task(room.run()))
-    while time.monotonic() - Mortal.last < IDLE or _busy(room):
+    while stay or time.monotonic() - Mortal.last < IDLE or _busy(room):
         if _busy(room):
             Mortal.last = time.monotonic()
         await asyncio.sleep(0.05)
@@ -74,22 +76,22 @@ def _busy(room: MetalRoom) -> bool:
     return bool(room.caches.unread()) or any(len(one.queue) or one.queue.active for one in room.controllers())
 
 
-def main(kubeconfig: str, deaths: list[int]) -> None:
+def main(kubeconfig: str, deaths: list[int], stay: bool) -> None:
     """A fork per life: what a process had in memory is gone with it, what it had imported need not be."""
     lives = 0
     while True:
         lives += 1
+        print(lives, flush=True)
         child = os.fork()
         if child == 0:
             try:
-                asyncio.run(live(kubeconfig, deaths[lives - 1] if lives <= len(deaths) else 0))
+                asyncio.run(live(kubeconfig, deaths[lives - 1] if lives <= len(deaths) else 0, stay))
             finally:
                 os._exit(1)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code != 9:
-            print(lives)
             sys.exit(code)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], [int(number) for number in sys.argv[2].split(",")])
+    main(sys.argv[1], [int(number) for number in sys.argv[2].split(",")], sys.argv[3:] == ["stay"])

@@ -22,13 +22,14 @@ from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import definitions_of, install_crds
 from hostler.sandbox.load import create
 from tests.real.conftest import Eventually
-from tests.real.operating import Running, operator
+from tests.real.operating import Running, account_for, denied, operator, refused, take_rights_back
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "crds" / "metal3"
 INFRA = "infrastructure.cluster.x-k8s.io/v1beta2"
 CAPI = "cluster.x-k8s.io/v1beta2"
 HOSTS, METAL = "/apis/metal3.io/v1alpha1", f"/apis/{INFRA}"
 Json = dict[str, Any]
+THERE = "hostler-in-workload-cluster"
 DRIVER = "hostler.sandbox.hosts.driver"
 IMAGE = {"url": "http://images.invalid/os.qcow2", "checksum": "http://images.invalid/sum", "checksumType": "sha256"}
 READY_STATUS = {
@@ -41,6 +42,7 @@ READY_STATUS = {
 def install(box: Sandbox) -> None:
     """The published definitions where they are here, so that we are measured against the real schemas."""
     install_crds(box, ("capi",), Silent())
+    allow_there(box)
     if PUBLISHED.exists():
         loaded = [yaml.load(file.read_text(), Loader=yaml.CSafeLoader) for file in sorted(PUBLISHED.glob("*.yaml"))]
         create(box, loaded)
@@ -59,6 +61,20 @@ def install(box: Sandbox) -> None:
         install_crds(box, ("metal3",), Silent())
 
 
+def allow_there(box: Sandbox) -> None:
+    """What docs/metal.md asks for in a workload cluster."""
+    group = "rbac.authorization.k8s.io"
+    rules = [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch"]},
+        {"apiGroups": ["", "storage.k8s.io"], "resources": ["pods", "volumeattachments"], "verbs": ["list"]},
+    ]
+    reference = {"apiGroup": group, "kind": "ClusterRole", "name": THERE}
+    subjects = [{"apiGroup": group, "kind": "User", "name": THERE}]
+    bound = {"roleRef": reference, "subjects": subjects}
+    for kind, more in (("ClusterRole", {"rules": rules}), ("ClusterRoleBinding", bound)):
+        box.apply({"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": THERE}, **more})
+
+
 def _established(definition: Json) -> bool:
     conditions = definition.get("status", {}).get("conditions") or []
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
@@ -70,6 +86,7 @@ def uninstall(box: Sandbox) -> None:
         found = [
             yaml.load(f.read_text(), Loader=yaml.CSafeLoader)["metadata"]["name"] for f in PUBLISHED.glob("*.yaml")
         ]
+    box.kubectl("delete", "clusterrole,clusterrolebinding", THERE, "--ignore-not-found")
     box.kubectl("delete", "crd", *found, "--ignore-not-found", "--wait=true", "--timeout=240s")
 
 
@@ -215,8 +232,11 @@ class World:
         return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data}
 
     def make_kubeconfig(self) -> None:
-        """The workload cluster is the sandbox itself."""
-        create(self.box, [self._secret(f"{self.cluster}-kubeconfig", {"value": self.box.kubeconfig.read_text()})])
+        """The workload cluster is the sandbox itself, seen by somebody with the rights of docs/metal.md only."""
+        read = yaml.safe_load(self.box.kubeconfig.read_text())
+        for one in read["users"]:
+            one["user"]["as"] = THERE
+        create(self.box, [self._secret(f"{self.cluster}-kubeconfig", {"value": yaml.safe_dump(read)})])
 
     def make_template(self, name: str, spec: Json | None = None, *, reuse: bool = False) -> None:
         whole = {"nodeReuse": reuse, "template": {"spec": {"image": IMAGE, **(spec or {})}}}
@@ -322,12 +342,17 @@ def consumer(host: Json) -> str:
 
 @contextmanager
 def metal_operator(box: Sandbox, folder: Path, *flags: str) -> Iterator[Running]:
-    """One host driver and one operator that leads."""
+    """One host driver and one operator that leads, with the documented rights and no other, here and there."""
     name = f"metal-{os.urandom(4).hex()}"
     box.kubectl("create", "namespace", name)
-    with driver(box, folder, deprovisioning=2), operator(box, folder, name, "--only", "metal", *flags) as started:
+    user = account_for(box, name, "metal")
+    words = ("--only", "metal", *flags)
+    with driver(box, folder, deprovisioning=2), operator(box, folder, name, *words, user=user) as started:
         started.said("leading")
         yield started
+        assert refused(started) == []
+        assert denied(box, user) == denied(box, THERE) == []
+    take_rights_back(box, name)
     box.kubectl("delete", "namespace", name, "--wait=false")
 
 

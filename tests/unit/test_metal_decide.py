@@ -162,6 +162,18 @@ def test_with_a_data_template_the_host_is_claimed_first_and_provisioned_later() 
 # -- life
 
 
+def test_a_spec_that_became_wrong_after_the_claim_is_not_installed() -> None:
+    """A secret of another namespace would be handed out by Baremetal Operator, which may read them all."""
+    foreign = machine(metaData={"name": "s", "namespace": "other"})
+    decision = decide(facts(machine=foreign, host=host(mine=True)))
+    assert decision.writes == ()
+    (ready,) = [one for one in decision.said if one.type == names.READY]
+    assert not ready.true
+    assert "spec.metaData names a secret in namespace other; it must be in n." in ready.message
+    done = decide(facts(machine=foreign, host=host("provisioned", mine=True, spec={"image": IMAGE})))
+    assert "metaData" not in done.why, "what is installed is not judged again"
+
+
 def test_ready_only_with_its_node() -> None:
     mine = host("provisioned", mine=True, spec={"image": IMAGE})
     provider = "metal3://n/h/m"
@@ -303,8 +315,8 @@ def test_only_our_own_pause_is_taken_back() -> None:
     assert not pauses(facts())
 
 
-def kept(label: str, consumer: str = "Cluster") -> Host:
-    reference = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": consumer, "name": "c", "namespace": "n"}
+def kept(label: str, consumer: str = "Cluster", **more: str) -> Host:
+    reference = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": consumer, "name": "c", "namespace": "n", **more}
     return host(meta={"labels": {names.NODE_REUSE: label}}, spec={"consumerRef": reference})
 
 
@@ -317,3 +329,10 @@ def test_a_host_kept_for_nobody_is_freed() -> None:
     assert abandoned(kept("md-a"), {"a"}, {}) == "Cluster c is gone"
     assert abandoned(kept("md-a", "Metal3Machine"), set(), {}) == "", "still on its way out of a machine"
     assert abandoned(host(), set(), {}) == ""
+
+
+def test_a_cluster_of_somebody_else_keeps_its_host_and_so_does_one_that_is_paused() -> None:
+    assert abandoned(kept("md-a", apiVersion="example.org/v1"), set(), {}) == ""
+    assert abandoned(kept("md-a", namespace="other"), set(), {}) == ""
+    # It may be on its way to another management cluster: its deployments are gone from here before it is.
+    assert abandoned(kept("md-a"), set(), {"c": cluster(paused=True)}) == ""

@@ -11,7 +11,15 @@ import pytest
 from hostler.kube.records import Metadata
 from hostler.metal.data_model import DataTemplate, IpAddressSpec, PoolRef
 from hostler.metal.model import Host
-from hostler.metal.render import CannotRender, Context, netmask, pools_of, render_meta_data, render_network_data
+from hostler.metal.render import (
+    CannotRender,
+    Context,
+    check_links,
+    netmask,
+    pools_of,
+    render_meta_data,
+    render_network_data,
+)
 
 EXPECTED = Path(__file__).parent / "metal_expected"
 NICS = [{"name": "eth0", "mac": "02:00:00:00:00:01"}, {"name": "eth1", "mac": "02:00:00:00:00:02"}]
@@ -254,3 +262,34 @@ def test_an_unknown_object_is_a_sentence() -> None:
 def test_masks() -> None:
     assert netmask(20, False) == "255.255.240.0"
     assert netmask(64, True) == "ffff:ffff:ffff:ffff::"
+    with pytest.raises(CannotRender, match="64 is no prefix of an IPv4 network"):
+        netmask(64, False)
+
+
+LINKS = {
+    "ethernets": [{"id": "eth0", "type": "phy"}],
+    "bonds": [{"id": "bond0", "bondLinks": ["eth0"]}],
+    "vlans": [{"id": "v7", "vlanLink": "bond0"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("network", "says"),
+    [
+        ({"links": {**LINKS, "bonds": [{"id": "bond0", "bondLinks": ["eth0", "eth1"]}]}}, "links.bonds bond0: bondLi"),
+        ({"links": {**LINKS, "vlans": [{"id": "v7", "vlanLink": "eth1"}]}}, "links.vlans v7: vlanLink names 'eth1'"),
+        *(
+            ({"links": LINKS, "networks": {kind: [{"id": "n", "link": "eth1"}]}}, f"networks.{kind} n: link names")
+            for kind in ("ipv4", "ipv6", "ipv4DHCP", "ipv6DHCP", "ipv6SLAAC")
+        ),
+        ({"networks": {"ipv4DHCP": [{"id": "n", "link": "eth0"}]}}, r"among the links \(none\)"),
+    ],
+)
+def test_a_link_that_is_not_there_is_named_with_its_field(network: Any, says: str) -> None:
+    broken = template(networkData=network).spec.network_data
+    whole = template(networkData={"links": LINKS, "networks": {"ipv4": [{"id": "n", "link": "v7"}]}}).spec.network_data
+    assert broken is not None
+    assert whole is not None
+    check_links(whole)
+    with pytest.raises(CannotRender, match=says):
+        check_links(broken)

@@ -28,9 +28,15 @@ from hostler.metal.remediation_model import Remediation
 
 
 def consumer_key(host: Host) -> str:
-    """The Metal3Machine this host belongs to, as a key; empty: none."""
+    """The Metal3Machine this host belongs to, as a key; empty: none.
+
+    Never one of another namespace: who may write hosts in one could else have the bootstrap data of any machine in
+    another put on a host of their own.
+    """
     consumer = host.spec.consumer_ref
     if consumer is None or consumer.kind != METAL3_MACHINE.kind or group_of(consumer.api_version) != INFRASTRUCTURE:
+        return ""
+    if consumer.namespace != host.metadata.namespace:
         return ""
     return names.key(consumer.namespace, consumer.name)
 
@@ -122,7 +128,29 @@ class Caches:
             return next(
                 (one for one in own if key_of(one.metadata) == named), min(own, key=lambda one: one.metadata.name)
             )
-        return self.hosts.store.get(named) if named else None
+        return self.named_host(machine)
+
+    def own_host(self, machine: Metal3Machine) -> Host | None:
+        """The host whose consumer this machine is."""
+        host = self.host_of(machine)
+        consumer = host.spec.consumer_ref if host is not None else None
+        return host if consumer is not None and consumer.is_machine(machine) else None
+
+    def named_host(self, machine: Metal3Machine) -> Host | None:
+        """The host a machine names, if there is one; a host of another namespace is not for it."""
+        named = machine.metadata.annotations.get(names.HOST_ANNOTATION, "")
+        return self.hosts.store.get(named) if named.partition("/")[0] == machine.metadata.namespace else None
+
+    def unreadable_host(self, machine: Metal3Machine) -> str:
+        """That the host a machine names cannot be read, as a sentence; empty: it can, or is known not to exist."""
+        named = machine.metadata.annotations.get(names.HOST_ANNOTATION, "")
+        why = self.hosts.store.unreadable.get(named, "")
+        return f"Host {named} cannot be read ({why}); nothing is done until it can." if why else ""
+
+    def paused(self, namespace: str, cluster: str) -> bool:
+        """Whether nothing of this cluster is to be touched; one that does not exist is not paused."""
+        found = self.capi_clusters.store.get(names.key(namespace, cluster))
+        return found is not None and found.spec.paused
 
     def machine_of(self, owner: Machine) -> Metal3Machine | None:
         """The Metal3Machine of a Machine."""

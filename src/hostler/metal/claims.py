@@ -199,7 +199,7 @@ class Claims:
 
     def _intended(self, facts: Facts, wish: Wish) -> Choice | None:
         """The host the machine already names, if it can still be had."""
-        host = self._caches.hosts.store.get(facts.named_host) if facts.named_host else None
+        host = self._caches.named_host(facts.machine)
         if host is None or refusal(wish, host, self.policy, self.around(wish)):
             return None
         return Choice(host, f"host {host.metadata.name} was chosen before")

@@ -13,7 +13,7 @@ from prometheus_client import Counter, Gauge
 
 from hostler.instant import Instant
 from hostler.kube.client import Client
-from hostler.kube.errors import NotFound
+from hostler.kube.errors import Invalid, NotFound
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import SECRET
 from hostler.kube.metrics import Metrics
@@ -37,6 +37,8 @@ log = structlog.get_logger("hostler.metal")
 NOT_READY_SECONDS = 15.0
 # A missing BMC secret shows on the host sooner or later; this is for the case that it does not.
 SECRET_LOOK_SECONDS = 60.0
+# What the API server's schema refuses is tried again by itself only rarely: who mends it changes the machine.
+REFUSED_SECONDS = 300.0
 RECORDS: dict[str, type[Any]] = {names.HOST.plural: Host, names.METAL3_MACHINE.plural: Metal3Machine}
 
 
@@ -61,6 +63,7 @@ class MachineKeeper:
         self._nodes, self._client, self._writer, self._recorder = nodes, client, writer, recorder
         self._data, self._fast_track, self._clock = data, fast_track, clock
         self._leads = True
+        self._gone: dict[str, str] = {}  # machines that may go, by key: their uids
         self.secretless: dict[str, str] = {}  # a BMC secret that is missing -> the machine that says so
         self._claimed = Counter("hostler_metal_claims", "Hosts claimed.", registry=metrics.registry)
         self._waiting = Gauge("hostler_metal_waiting", "Machines that wait for a host.", registry=metrics.registry)
@@ -72,9 +75,16 @@ class MachineKeeper:
         machine = self.caches.machines.store.get(key)
         if machine is None:
             self.claims.forget(key)
+            self._gone.pop(key, None)
             return None
+        if self._gone.get(key) == machine.metadata.uid:
+            return None  # it lost its last finalizer; the cache will see it go in a moment
         try:
             return await self._look(machine)
+        except Invalid as refusal:
+            message = f"The API server refuses what this machine asks for: {refusal}"
+            await self._say(self.facts(machine), Said(names.ASSOCIATED, False, "Refused", message))
+            return REFUSED_SECONDS
         finally:
             self.claims.looked(key)
             self._measure()
@@ -97,6 +107,8 @@ class MachineKeeper:
         facts = self.facts(machine)
         if pauses(facts):
             return await self._pause(facts)
+        if why := self.caches.unreadable_host(machine):
+            return await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why))
         facts = await self._unpause(facts)
         if machine.metadata.deletion_timestamp:
             self.claims.waiting.remove(key_of(machine.metadata))
@@ -122,7 +134,8 @@ class MachineKeeper:
         if facts.host is None:
             message = f"Host {facts.named_host} does not exist any more; delete the Machine to have it replaced."
         else:
-            message = f"Host {facts.named_host} has another consumer now; delete the Machine to have it replaced."
+            now = "has another consumer" if facts.host.spec.consumer_ref is not None else "is a new one of that name"
+            message = f"Host {facts.named_host} {now} now; delete the Machine to have it replaced."
         return Said(names.ASSOCIATED, False, "HostLost", message)
 
     async def _take(self, facts: Facts) -> Facts | Said:
@@ -276,6 +289,7 @@ class MachineKeeper:
             self.caches.hosts.store.overlay(after)
         elif isinstance(after, Metal3Machine):
             if after.metadata.deletion_timestamp and not after.metadata.finalizers:
+                self._gone[key_of(after.metadata)] = after.metadata.uid
                 return after  # gone: the cache must not see it again
             self.caches.machines.store.overlay(after)
         return after

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from hostler.kube.client import Client
-from hostler.kube.errors import AlreadyExists
+from hostler.kube.errors import AlreadyExists, Invalid
 from hostler.kube.kinds import SECRET, Kind
 from hostler.kube.records import Metadata, Object, key_of
 from hostler.kube.writer import Writer
@@ -18,10 +18,18 @@ from hostler.metal import names
 from hostler.metal.addresses import Addresses
 from hostler.metal.caches import Caches, owner_key
 from hostler.metal.data_caches import DataCaches, Indexes
-from hostler.metal.data_model import Data, DataClaim, DataTemplate, RenderedSecret
+from hostler.metal.data_model import (
+    Data,
+    DataClaim,
+    DataTemplate,
+    RenderedSecret,
+    of_other_template,
+    rendered_for,
+    unfit,
+)
 from hostler.metal.decide import Facts, Rendered
 from hostler.metal.model import Metal3Machine
-from hostler.metal.render import CannotRender, Context, render_meta_data, render_network_data
+from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
 from hostler.metal.writes import delete, drop_finalizer, owner_reference
 
 log = structlog.get_logger("hostler.metal")
@@ -30,6 +38,10 @@ CLAIM, DATA, TEMPLATE = "claim:", "data:", "template:"
 LONGEST = 512  # of an error message, by the CRD
 # Secrets of others are not watched: so often it is seen whether one that is in the way has gone.
 IN_THE_WAY_SECONDS = 15.0
+
+
+# Refused by the API server's schema, say a name that becomes too long: who mends it changes an object that wakes it.
+REFUSED_SECONDS = 300.0
 
 
 class InTheWay(Exception):
@@ -58,19 +70,36 @@ class DataDesk:
     # -- for machines
 
     def rendered(self, machine: Metal3Machine) -> Rendered:
-        """How far the data of this machine is."""
+        """How far the data of this machine is. What is ready is ready for the host it has, and for no other."""
         key = key_of(machine.metadata)
-        claim = self._data.claims.store.get(key)
+        claim, host = self._data.claims.store.get(key), self._caches.own_host(machine)
         if claim is None:
             return Rendered(False, "its data has not been asked for yet.")
+        if why := unfit(claim, machine) if host is None or not host.imaged else "":
+            return Rendered(False, why)
         if claim.status.error_message:
             return Rendered(False, claim.status.error_message)
         data = self._of_claim(key)
         if data is None:
             return Rendered(False, "its data has no index yet.")
+        name = data.metadata.name
         if not data.status.ready:
-            return Rendered(False, data.status.error_message or "its data is being rendered.", data.metadata.name)
-        return Rendered(True, "", data.metadata.name, data.spec.meta_data, data.spec.network_data)
+            return Rendered(False, data.status.error_message or "its data is being rendered.", name)
+        if host is None or not (host.imaged or rendered_for(data, host)):
+            return Rendered(False, "its data is rendered anew, for the host it has now.", name)
+        for field, secret in (("metaData", data.spec.meta_data), ("networkData", data.spec.network_data)):
+            if secret is not None and secret.namespace not in ("", data.metadata.namespace):
+                return Rendered(False, f"spec.{field} of Metal3Data {name} is in namespace {secret.namespace}.", name)
+        return Rendered(True, "", name, data.spec.meta_data, data.spec.network_data)
+
+    def unfinished(self, machine: str) -> list[str]:
+        """The keys of data that a change of this machine or its host may bring further."""
+        host = next(iter(self._caches.hosts.store.by("consumer", machine)), None)
+        return [
+            f"{DATA}{key_of(one.metadata)}"
+            for one in self._data.datas.store.by("claim", machine)
+            if not one.status.ready or (host is not None and not host.imaged and not rendered_for(one, host))
+        ]
 
     def _of_claim(self, key: str) -> Data | None:
         return next(iter(self._data.datas.store.by("claim", key)), None)
@@ -78,7 +107,12 @@ class DataDesk:
     async def ask(self, facts: Facts) -> None:
         """Make the machine's claim, once it has a host: only then is known what is to be rendered."""
         meta, template = facts.machine.metadata, facts.machine.spec.data_template
-        if template is None or self._data.claims.store.get(key_of(meta)) is not None or self._data.unread():
+        if template is None or self._data.unread():
+            return
+        if (claim := self._data.claims.store.get(key_of(meta))) is not None:
+            if of_other_template(claim, facts.machine) and facts.host is not None and not facts.host.imaged:
+                why = f"Metal3Machine {meta.name} wants its data from {template.name} now"
+                await delete(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, why)
             return
         body = {
             "metadata": {
@@ -112,15 +146,39 @@ class DataDesk:
             return 15.0
         kind, _, name = key.partition(":")
         if kind == "claim" and (claim := self._data.claims.store.get(name)) is not None:
-            await (self._end_claim(claim) if claim.metadata.deletion_timestamp else self._serve_claim(claim))
-        elif kind == "data" and (data := self._data.datas.store.get(name)) is not None:
-            try:
-                await (self._end_data(data) if data.metadata.deletion_timestamp else self._render(data))
-            except InTheWay as why:
-                await self._data_says(data, f"{why}.")
-                return IN_THE_WAY_SECONDS
-        elif kind == "template" and (template := self._data.templates.store.get(name)) is not None:
+            return await self._look_at_claim(claim)
+        if kind == "data" and (data := self._data.datas.store.get(name)) is not None:
+            return await self._look_at_data(data)
+        template = self._data.templates.store.get(name) if kind == "template" else None
+        if template is not None and not self._paused(template.metadata, template.spec.cluster_name):
             await self._keep_template(template)
+        return None
+
+    def _paused(self, meta: Metadata, cluster: str = "") -> bool:
+        cluster = cluster or meta.labels.get(names.CLUSTER_NAME, "")
+        return names.OBJECT_PAUSED in meta.annotations or self._caches.paused(meta.namespace, cluster)
+
+    async def _look_at_claim(self, claim: DataClaim) -> float | None:
+        if self._paused(claim.metadata):
+            return None
+        try:
+            await (self._end_claim(claim) if claim.metadata.deletion_timestamp else self._serve_claim(claim))
+        except Invalid as why:
+            await self._claim_says(claim, f"The API server refuses it: {why}")
+            return REFUSED_SECONDS
+        return None
+
+    async def _look_at_data(self, data: Data) -> float | None:
+        if self._paused(data.metadata):
+            return None
+        try:
+            await (self._end_data(data) if data.metadata.deletion_timestamp else self._render(data))
+        except InTheWay as why:
+            await self._data_says(data, f"{why}.")
+            return IN_THE_WAY_SECONDS
+        except Invalid as why:
+            await self._data_says(data, f"The API server refuses it: {why}")
+            return REFUSED_SECONDS
         return None
 
     # -- claims
@@ -202,25 +260,28 @@ class DataDesk:
         owner = self._caches.capi_machines.store.get(owner_key(machine.metadata, "Machine"))
         if owner is None:
             return f"Metal3Machine {machine.metadata.name} has no Machine."
-        host = self._caches.host_of(machine)
-        consumer = host.spec.consumer_ref if host is not None else None
-        if host is None or consumer is None or not consumer.is_machine(machine):
+        host = self._caches.own_host(machine)
+        if host is None:
             return f"Metal3Machine {machine.metadata.name} has no host yet."
         return Context(owner.metadata, machine.metadata, host, data.spec.index, namespace)
 
     async def _render(self, data: Data) -> None:
-        """Once: what was rendered stays as it is, whatever changes around it."""
-        if data.status.ready:
+        """Once for a host: what was rendered stays as it is, whatever changes around it."""
+        context = self.context(data)
+        if data.status.ready and (
+            isinstance(context, str) or context.host.imaged or rendered_for(data, context.host)
+        ):  # fmt: skip
             return
         template = self._data.templates.store.get(names.key(data.metadata.namespace, data.spec.template.name))
         if template is None:
             await self._data_says(data, f"Metal3DataTemplate {data.spec.template.name} does not exist.")
             return
-        context = self.context(data)
         if isinstance(context, str):
             await self._data_says(data, context)
             return
         try:
+            if template.spec.network_data is not None:
+                check_links(template.spec.network_data)
             addresses = await self._addresses.all(data, template, context)
             if isinstance(addresses, str):
                 await self._data_says(data, addresses)
@@ -243,7 +304,9 @@ class DataDesk:
             content = render_network_data(network, context)
             spec["networkData"] = await self._secret(data, f"{name}-networkdata", "networkData", content)
         if spec:
-            after = await self._patch(names.METAL3_DATA, data.metadata, {"spec": spec}, Data, "its secrets are made")
+            mark = {"annotations": {names.RENDERED_FOR: context.host.metadata.uid}}
+            change = {"metadata": mark, "spec": spec}
+            after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
             if after is not None:
                 self._data.datas.store.overlay(after)
         ready = {"status": {"ready": True, "errorMessage": None}}

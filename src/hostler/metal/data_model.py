@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from hostler.kube.records import Metadata, Record
-from hostler.metal.model import OwnedMetadata, SecretRef
-from hostler.metal.names import METAL3_IPAM
+from hostler.metal.model import Host, Metal3Machine, OwnedMetadata, SecretRef
+from hostler.metal.names import METAL3_IPAM, RENDERED_FOR
 
 
 class FromObject(Record, frozen=True):
@@ -257,3 +257,28 @@ class RenderedSecret(Record, frozen=True):
 
     metadata: Metadata = Metadata()
     type: str = ""
+
+
+# -- whose data it is
+
+
+def rendered_for(data: Data, host: Host) -> bool:
+    """Whether this was rendered for this host. Where nobody wrote for which, as the Go provider does not, it was."""
+    return data.metadata.annotations.get(RENDERED_FOR, host.metadata.uid) == host.metadata.uid
+
+
+def of_other_template(claim: DataClaim, machine: Metal3Machine) -> bool:
+    wanted = machine.spec.data_template
+    return wanted is not None and claim.spec.template.name != wanted.name
+
+
+def unfit(claim: DataClaim, machine: Metal3Machine) -> str:
+    """Why a claim of the machine's name is not the one it is to be provisioned with; empty: it is."""
+    name = claim.metadata.name
+    if claim.metadata.deletion_timestamp:
+        return f"it waits until the Metal3DataClaim {name} of before is gone."
+    if not any(one.uid == machine.metadata.uid for one in claim.metadata.owner_references):
+        return f"Metal3DataClaim {name} belongs to another machine of its name, or to nobody: delete it."
+    if of_other_template(claim, machine):
+        return f"its data is asked for anew: it was claimed from Metal3DataTemplate {claim.spec.template.name}."
+    return ""

@@ -169,7 +169,8 @@ def _provisioning(facts: Facts, host: Host) -> dict[str, Any]:
     wanted, spec = facts.machine.spec, host.spec
     change: dict[str, Any] = {}
     user_data = user_data_of(facts)
-    if not host.imaged and user_data is not None:
+    # The spec may have become wrong after the claim: say a secret of another namespace, which is not ours to hand out.
+    if not host.imaged and user_data is not None and not wrong_spec(facts.machine):
         if wanted.image.url:
             change["image"] = msgspec.to_builtins(
                 Image(
@@ -266,6 +267,8 @@ def _readiness(facts: Facts, host: Host) -> tuple[bool, str, float | None]:
         return False, f"Host {name} reports {host.status.error_type or 'an error'}: {host.status.error_message}", None
     if facts.rendered is not None and not facts.rendered.ready and not host.imaged:
         return False, f"Host {name} is this machine's; {facts.rendered.why}", None
+    if not host.imaged and (wrong := wrong_spec(machine)):
+        return False, f"Host {name} is this machine's, but nothing is installed on it: {wrong}", None
     if host.state != "provisioned":
         paused = host.metadata.annotations.get(names.PAUSED)
         held = f" and paused by {paused or 'somebody'}" if paused is not None else ""

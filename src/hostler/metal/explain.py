@@ -49,6 +49,8 @@ class MetalExplainers:
         seen = (*_facts(facts), *_conditions(found))
         if pauses(facts):
             return Explanation("metal", "It is paused, or its Cluster is; nothing is done.", facts=seen)
+        if why := self.keeper.caches.unreadable_host(found):
+            return Explanation("metal", why, facts=seen)
         if found.metadata.deletion_timestamp:
             decision = decide_release(facts)
             return Explanation("metal", decision.why, facts=seen, actions=self._actions(decision.writes))

@@ -34,6 +34,7 @@ DETACHED = "baremetalhost.metal3.io/detached"
 UNHEALTHY = ("capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy")
 REMEDIATION_POWER_OFF = "reboot.metal3.io/metal3-remediation-"  # and the remediation's uid: keeps a host off
 TAINTED_BY = "hostler.dev/out-of-service-by"  # on a Node: the uid of the remediation whose taint it carries
+RENDERED_FOR = "hostler.dev/rendered-for"  # on a Metal3Data: the uid of the host its secrets were rendered for
 LABEL_PREFIXES = "metal3.io/metal3-label-sync-prefixes"  # on a Metal3Cluster: which labels of hosts go to nodes
 
 NODE_REUSE = f"{INFRASTRUCTURE}/node-reuse"

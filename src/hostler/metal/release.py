@@ -9,7 +9,7 @@ import msgspec
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
 from hostler.metal.decide import Facts, is_owner
-from hostler.metal.model import Cluster, Decision, Host, Said, Write
+from hostler.metal.model import Cluster, Decision, Host, Reference, Said, Write
 
 # In these states nothing of a machine is left on the host.
 EMPTY = ("", "unmanaged", "registering", "match profile", "inspecting", "ready", "available")
@@ -174,16 +174,27 @@ def unpause_change(host: Host) -> dict[str, Any]:
 # -- hosts kept for somebody
 
 
+def _is_our_cluster(host: Host, consumer: Reference) -> bool:
+    """A Cluster of Cluster API beside the host; others have kinds of that name too, and are somebody else."""
+    return (
+        consumer.kind == names.CLUSTER.kind
+        and names.group_of(consumer.api_version) == names.CLUSTER_API
+        and consumer.namespace == host.metadata.namespace
+    )
+
+
 def abandoned(host: Host, deployments: set[str], clusters: dict[str, Cluster]) -> str:
     """Why a reserved host is reserved for nobody any more; empty: it is not reserved, or still for somebody."""
     label = host.metadata.labels.get(names.NODE_REUSE)
     consumer = host.spec.consumer_ref
-    if label is None or (consumer is not None and consumer.kind != names.CLUSTER.kind):
+    if label is None or (consumer is not None and not _is_our_cluster(host, consumer)):
         return ""
     if consumer is not None:
         cluster = clusters.get(consumer.name)
         if cluster is None or cluster.metadata.deletion_timestamp:
             return f"Cluster {consumer.name} is gone"
+        if cluster.spec.paused:
+            return ""  # it may be on its way to another management cluster, its deployments before it
     role, _, name = label.partition("-")
     if role == "md" and name not in deployments:
         return f"MachineDeployment {name} is gone"

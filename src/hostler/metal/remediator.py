@@ -66,10 +66,7 @@ class Remediator:
         if machine is not None:
             key = names.key(machine.metadata.namespace, cluster_of(machine, owner))
             cluster = caches.capi_clusters.store.get(key)
-        host = caches.host_of(machine) if machine is not None else None
-        if host is not None and machine is not None:
-            consumer = host.spec.consumer_ref
-            host = host if consumer is not None and consumer.is_machine(machine) else None
+        host = caches.own_host(machine) if machine is not None else None
         held = tuple(caches.hosts.store.by("held", remediation.power_off))
         fresh = self.power.fresh(remediation.power_off) and (host is None or not self._shaky(key_of(host.metadata)))
         return RemediationFacts(remediation, owner, machine, cluster, host, held, fresh=fresh)

@@ -192,6 +192,23 @@ def render_network_data(template: NetworkData, context: Context) -> bytes:
     return _yaml(rendered)
 
 
+def check_links(template: NetworkData) -> None:
+    """Whatever names a link must name one of the template's: else the host would come up without its network."""
+    links, every = template.links, template.networks
+    known = {one.id for one in (*links.bonds, *links.ethernets, *links.vlans)}
+    named = [(f"links.bonds {one.id}: bondLinks", link) for one in links.bonds for link in one.bond_links]
+    named += [(f"links.vlans {one.id}: vlanLink", one.vlan_link) for one in links.vlans]
+    for kind, networks in (
+        ("ipv4", every.ipv4), ("ipv6", every.ipv6), ("ipv4DHCP", every.ipv4_dhcp), ("ipv6DHCP", every.ipv6_dhcp),
+        ("ipv6SLAAC", every.ipv6_slaac),
+    ):  # fmt: skip
+        named += [(f"networks.{kind} {one.id}: link", one.link) for one in networks]
+    for place, link in named:
+        if link not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise CannotRender(f"networkData.{place} names {link!r}, which is not among the links ({there})")
+
+
 def _link(kind: str, link: Link, **more: Any) -> dict[str, Any]:
     return {"type": kind, "id": link.id, "mtu": link.mtu, **({"name": link.name} if link.name else {}), **more}
 
@@ -259,6 +276,8 @@ def _services(services: Services, context: Context) -> list[dict[str, str]]:
 
 
 def netmask(prefix: int, six: bool) -> str:
+    if prefix > (128 if six else 32):
+        raise CannotRender(f"{prefix} is no prefix of an IPv{6 if six else 4} network")
     if six:
         return str(ipaddress.IPv6Network(f"::/{prefix}").netmask)
     return str(ipaddress.IPv4Network(f"0.0.0.0/{prefix}").netmask)

@@ -158,6 +158,7 @@ class MetalRoom:
         for host in (before, after):
             if host is not None and (machine := consumer_key(host)):
                 self._machines.queue.add(machine)
+                self._unfinished(machine)
         if after is not None and names.NODE_REUSE in after.metadata.labels:
             self._hosts.queue.add(key)
         if len(self.caches.remediations.store) and after is not None:
@@ -174,6 +175,7 @@ class MetalRoom:
         machine = after or before
         if before is None or after is None or not _only_status(before, after):
             self._machines.queue.add(key)
+            self._unfinished(key)
         if machine is None:
             return
         for remediation in self.caches.remediations.store.keys_by("owner", owner_key(machine.metadata, "Machine")):
@@ -224,6 +226,22 @@ class MetalRoom:
         for data in owner_datas(claim) if claim is not None else ():
             self._datas.queue.add(f"{DATA}{data}")
 
+    def _unfinished(self, machine: str) -> None:
+        """What its data is rendered from may have changed: the host, its interfaces, a label, an annotation."""
+        for key in self._desk.unfinished(machine):
+            self._datas.queue.add(key)
+
+    def _data_of_cluster(self, key: str) -> None:
+        """A cluster that was paused goes on."""
+        namespace = key.partition("/")[0]
+        for prefix, watch in ((CLAIM, self._data.claims), (DATA, self._data.datas), (TEMPLATE, self._data.templates)):
+            for one in watch.store:
+                if one.metadata.namespace == namespace:
+                    self._datas.queue.add(f"{prefix}{key_of(one.metadata)}")
+        for template in self.caches.templates.store:
+            if template.metadata.namespace == namespace:
+                self._templates.queue.add(key_of(template.metadata))
+
     def _unready_data(self, key: str) -> None:
         """A pool that came or a claim that went may be what any of the waiting ones wait for."""
         for data in self._data.datas.store.keys_by("unready", key.partition("/")[0]):
@@ -260,6 +278,7 @@ class MetalRoom:
         for machine in self.caches.machines.store.by("owner", key) if turned or not same else ():
             if not same:
                 self._machines.queue.add(key_of(machine.metadata))
+                self._unfinished(key_of(machine.metadata))
             if turned:
                 self._labels_of(machine)
         if not same:
@@ -273,6 +292,8 @@ class MetalRoom:
         for machine in self.caches.machines.store.by("cluster", key):
             self._machines.queue.add(key_of(machine.metadata))
             self._labels_of(machine)
+        if before is not None and before.spec.paused:
+            self._data_of_cluster(key)
         for remediation in list(self.caches.remediations.store.keys()):
             self._remediations.queue.add(remediation)
         for cluster in self.caches.clusters.store:

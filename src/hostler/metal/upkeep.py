@@ -16,7 +16,7 @@ from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, owner_key
-from hostler.metal.model import Cluster, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Said
+from hostler.metal.model import Cluster, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Said, cluster_of
 from hostler.metal.release import abandoned
 from hostler.metal.writes import drop_finalizer
 
@@ -141,7 +141,7 @@ class TemplateKeeper:
             return None
         for machine in self._caches.machines.store.by("template", key):
             change = cleaning_change(template, machine)
-            if change:
+            if change and not self._caches.paused(machine.metadata.namespace, cluster_of(machine, None)):
                 meta, why = machine.metadata, f"Metal3MachineTemplate {template.metadata.name} says so"
                 after = await self._writer.patch(
                     names.METAL3_MACHINE, meta.name, change, meta.namespace, type=Metal3Machine, why=why

@@ -39,10 +39,10 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
 ) -> None:
     world.make_kubeconfig()
     world.make_hosts("h1", "h2")
-    eventually(lambda: [world.state(name) for name in ("h1", "h2")] == ["available"] * 2, 30, "hosts are available")
+    eventually(lambda: [world.state(name) for name in ("h1", "h2")] == ["available"] * 2, 60, "hosts are available")
     world.make_machines("m1")
-    name = eventually(lambda: world.host_of("m1"), 30, "a host is claimed")
-    eventually(lambda: world.state(name) == "provisioned", 30, "it is provisioned")
+    name = eventually(lambda: world.host_of("m1"), 60, "a host is claimed")
+    eventually(lambda: world.state(name) == "provisioned", 60, "it is provisioned")
     host = world.host(name)
     assert host["spec"]["image"]["url"] == "http://images.invalid/os.qcow2"
     assert "format" not in host["spec"]["image"], "an unset disk format is not sent as an empty one"
@@ -51,9 +51,9 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
     assert host["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"] == "c1"
     secret = world.api.get(world.core("secrets", f"{name}-bmc"))
     assert secret["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"] == "c1"
-    eventually(lambda: "has come up" in world.condition("m1", "Ready").get("message", ""), 30, "no node yet")
+    eventually(lambda: "has come up" in world.condition("m1", "Ready").get("message", ""), 60, "no node yet")
     node = make_node(labels={"metal3.io/uuid": host["metadata"]["uid"]})  # type: ignore[operator]
-    eventually(lambda: world.condition("m1", "Ready").get("status") == "True", 40, "ready")
+    eventually(lambda: world.condition("m1", "Ready").get("status") == "True", 60, "ready")
     provider = f"metal3://{world.namespace}/{name}/m1"
     assert sandbox.get("node", node)["spec"]["providerID"] == provider
     machine = world.machine("m1")
@@ -61,7 +61,7 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
     assert machine["status"]["initialization"] == {"provisioned": True}
     assert {"type": "Hostname", "address": name} in machine["status"]["addresses"]
     world.api.delete(world.metal("metal3machines", "m1"))
-    eventually(lambda: not world.machine("m1"), 40, "the machine is gone")
+    eventually(lambda: not world.machine("m1"), 60, "the machine is gone")
     after = world.host(name)
     assert "consumerRef" not in after["spec"]
     assert "image" not in after["spec"]
@@ -74,25 +74,25 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
 
 def test_a_waiting_machine_is_woken_by_a_freed_host(world: World, eventually: Eventually, running: Running) -> None:
     world.make_hosts("h1")
-    eventually(lambda: world.state("h1") == "available", 30, "available")
+    eventually(lambda: world.state("h1") == "available", 60, "available")
     world.make_machines("m1", "m2")
-    eventually(lambda: len(one_to_one(world)) == 1, 30, "one has it")
+    eventually(lambda: len(one_to_one(world)) == 1, 60, "one has it")
     (first,) = one_to_one(world)
     second = "m2" if first == "m1" else "m1"
-    waits = eventually(lambda: world.condition(second), 30, "the other says why it waits")
+    waits = eventually(lambda: world.condition(second), 60, "the other says why it waits")
     assert waits["status"] == "False"
     assert "another consumer" in waits["message"]
     world.api.delete(world.metal("metal3machines", first))
-    eventually(lambda: world.host_of(second) == "h1", 30, "the other has it now")
+    eventually(lambda: world.host_of(second) == "h1", 60, "the other has it now")
 
 
 def test_a_second_look_writes_nothing(world: World, sandbox: Sandbox, running: Running, eventually: Eventually) -> None:
     world.make_hosts("h1")
     available(world, eventually, "h1")
     world.make_machines("m1", "m2")
-    eventually(lambda: len(one_to_one(world)) == 1 and world.condition("m1") and world.condition("m2"), 30, "settled")
+    eventually(lambda: len(one_to_one(world)) == 1 and world.condition("m1") and world.condition("m2"), 60, "settled")
     (has,) = one_to_one(world)
-    eventually(lambda: "provisioned;" in world.condition(has, "Ready").get("message", ""), 30, "provisioned")
+    eventually(lambda: "provisioned;" in world.condition(has, "Ready").get("message", ""), 60, "provisioned")
 
     def count() -> int:
         ours = (one for one in sandbox.audit() if who(one) == running.user and one["verb"] not in READS)
@@ -103,7 +103,7 @@ def test_a_second_look_writes_nothing(world: World, sandbox: Sandbox, running: R
         time.sleep(1.0)
         return before if count() == before else 0
 
-    before = eventually(rests, 30, "nothing more is written")
+    before = eventually(rests, 60, "nothing more is written")
     world.api.patch(world.hosts_path("h1"), {"metadata": {"annotations": {"example.org/beat": "1"}}})
     for name in ("m1", "m2"):
         world.api.patch(world.metal("metal3machines", name), {"metadata": {"annotations": {"example.org/beat": "1"}}})
@@ -118,13 +118,13 @@ def test_a_replaced_machine_gets_the_same_host_again(world: World, eventually: E
     world.make_hosts("h1", "h2", "h3")
     available(world, eventually, "h1", "h2", "h3")
     world.make_machines("old", labels=labels, annotations=cloned)
-    host = eventually(lambda: world.host_of("old"), 30, "claimed")
-    eventually(lambda: world.state(host) == "provisioned", 30, "provisioned")
+    host = eventually(lambda: world.host_of("old"), 60, "claimed")
+    eventually(lambda: world.state(host) == "provisioned", 60, "provisioned")
     # To empty it takes a while; the new machine comes meanwhile and waits, though two other hosts are free.
     world.api.delete(world.metal("metal3machines", "old"))
-    eventually(lambda: world.host(host)["metadata"].get("labels", {}).get(REUSE) == "md-md", 30, "promised")
+    eventually(lambda: world.host(host)["metadata"].get("labels", {}).get(REUSE) == "md-md", 60, "promised")
     world.make_machines("new", labels=labels, annotations=cloned)
-    eventually(lambda: "reserved for md-md" in world.condition("new").get("message", ""), 30, "it says why it waits")
+    eventually(lambda: "reserved for md-md" in world.condition("new").get("message", ""), 60, "it says why it waits")
     eventually(lambda: world.host_of("new") == host, 60, "the same host again")
     assert REUSE not in world.host(host)["metadata"]["labels"]
     assert "old" not in one_to_one(world)
@@ -136,21 +136,21 @@ def test_a_host_kept_for_a_deployment_that_goes_is_freed(world: World, eventuall
     world.make_hosts("h1")
     available(world, eventually, "h1")
     world.make_machines("old", labels={DEPLOYMENT: "md"}, annotations={"cluster.x-k8s.io/cloned-from-name": "t"})
-    eventually(lambda: world.host_of("old") == "h1", 30, "claimed")
+    eventually(lambda: world.host_of("old") == "h1", 60, "claimed")
     world.api.delete(world.metal("metal3machines", "old"))
-    eventually(lambda: world.host("h1")["spec"].get("consumerRef", {}).get("kind") == "Cluster", 40, "kept")
+    eventually(lambda: world.host("h1")["spec"].get("consumerRef", {}).get("kind") == "Cluster", 60, "kept")
     world.make_machines("other")
-    eventually(lambda: "reserved for" in world.condition("other").get("message", ""), 30, "it says why not")
+    eventually(lambda: "reserved for" in world.condition("other").get("message", ""), 60, "it says why not")
     world.api.delete(world.capi("machinedeployments", "md"))
-    eventually(lambda: world.host_of("other") == "h1", 40, "free for anybody")
+    eventually(lambda: world.host_of("other") == "h1", 60, "free for anybody")
 
 
 def test_pause_keeps_a_users_own_pause(world: World, eventually: Eventually) -> None:
     world.make_hosts("h1", "h2")
     available(world, eventually, "h1", "h2")
     world.make_machines("m1", "m2")
-    eventually(lambda: len(one_to_one(world)) == 2, 30, "claimed")
-    eventually(lambda: world.state("h1") == world.state("h2") == "provisioned", 30, "provisioned")
+    eventually(lambda: len(one_to_one(world)) == 2, 60, "claimed")
+    eventually(lambda: world.state("h1") == world.state("h2") == "provisioned", 60, "provisioned")
     theirs, ours = "h1", "h2"
     world.api.patch(world.hosts_path(theirs), {"metadata": {"annotations": {PAUSED: "me"}}})
     world.api.patch(world.capi("clusters", "c1"), {"spec": {"paused": True}})
@@ -159,15 +159,15 @@ def test_pause_keeps_a_users_own_pause(world: World, eventually: Eventually) -> 
         found = world.host(name)["metadata"].get("annotations", {}).get(PAUSED)
         return None if found is None else str(found)
 
-    eventually(lambda: pause_of(ours) == "metal3.io/capm3", 30, "paused by us")
+    eventually(lambda: pause_of(ours) == "metal3.io/capm3", 60, "paused by us")
     kept = json.loads(world.host(ours)["metadata"]["annotations"]["baremetalhost.metal3.io/status"])
     assert kept["provisioning"]["state"] == "provisioned"
     assert "hardware" not in kept
     machine = next(name for name, host in one_to_one(world).items() if host == ours)
-    eventually(lambda: world.condition(machine, "Paused").get("status") == "True", 30, "it says so")
+    eventually(lambda: world.condition(machine, "Paused").get("status") == "True", 60, "it says so")
     world.api.patch(world.capi("clusters", "c1"), {"spec": {"paused": False}})
-    eventually(lambda: pause_of(ours) is None, 30, "unpaused")
-    eventually(lambda: world.condition(machine, "Paused").get("status") == "False", 30, "it says so")
+    eventually(lambda: pause_of(ours) is None, 60, "unpaused")
+    eventually(lambda: world.condition(machine, "Paused").get("status") == "False", 60, "it says so")
     assert pause_of(theirs) == "me"
     world.api.patch(world.hosts_path(theirs), {"metadata": {"annotations": {PAUSED: None}}})
 
@@ -177,27 +177,27 @@ def test_the_templates_cleaning_mode_reaches_machine_and_host(world: World, even
     world.make_hosts("h1")
     available(world, eventually, "h1")
     world.make_machines("m1", annotations={"cluster.x-k8s.io/cloned-from-name": "t"})
-    eventually(lambda: world.host_of("m1") == "h1", 30, "claimed")
+    eventually(lambda: world.host_of("m1") == "h1", 60, "claimed")
     change = {"spec": {"template": {"spec": {"automatedCleaningMode": "disabled"}}}}
     world.api.patch(world.metal("metal3machinetemplates", "t"), change)
-    eventually(lambda: world.host("h1")["spec"].get("automatedCleaningMode") == "disabled", 30, "on the host")
-    eventually(lambda: world.machine("m1")["spec"].get("automatedCleaningMode") == "disabled", 30, "on the machine")
+    eventually(lambda: world.host("h1")["spec"].get("automatedCleaningMode") == "disabled", 60, "on the host")
+    eventually(lambda: world.machine("m1")["spec"].get("automatedCleaningMode") == "disabled", 60, "on the machine")
 
 
 def test_bad_input_is_said_and_recovers_when_mended(world: World, eventually: Eventually) -> None:
     world.make_hosts("h1")
     available(world, eventually, "h1")
     world.make_machines("m1", spec={"image": {"url": "http://images.invalid/os.qcow2"}})
-    eventually(lambda: "no checksum" in world.condition("m1").get("message", ""), 30, "it says so")
+    eventually(lambda: "no checksum" in world.condition("m1").get("message", ""), 60, "it says so")
     wrong = {"matchExpressions": [{"key": "rack", "operator": "near", "values": ["1"]}]}
     change = {"spec": {"image": {"checksum": "abc"}, "hostSelector": wrong}}
     world.api.patch(world.metal("metal3machines", "m1"), change)
-    eventually(lambda: world.condition("m1").get("reason") == "InvalidHostSelector", 30, "the selector is wrong")
+    eventually(lambda: world.condition("m1").get("reason") == "InvalidHostSelector", 60, "the selector is wrong")
     wrong["matchExpressions"][0] |= {"operator": "In"}
     world.api.patch(world.metal("metal3machines", "m1"), {"spec": {"hostSelector": wrong}})
-    eventually(lambda: "selector" in world.condition("m1").get("message", ""), 30, "no host has that label")
+    eventually(lambda: "selector" in world.condition("m1").get("message", ""), 60, "no host has that label")
     world.api.patch(world.hosts_path("h1"), {"metadata": {"labels": {"rack": "1"}}})
-    eventually(lambda: world.host_of("m1") == "h1", 30, "mended")
+    eventually(lambda: world.host_of("m1") == "h1", 60, "mended")
 
 
 def test_a_host_that_vanishes_is_said_and_not_replaced_once_it_was_a_node(
@@ -207,7 +207,7 @@ def test_a_host_that_vanishes_is_said_and_not_replaced_once_it_was_a_node(
     world.make_hosts("h1")
     available(world, eventually, "h1")
     world.make_machines("m1")
-    eventually(lambda: world.host_of("m1") == "h1", 30, "claimed")
+    eventually(lambda: world.host_of("m1") == "h1", 60, "claimed")
     make_node(labels={"metal3.io/uuid": world.host("h1")["metadata"]["uid"]})  # type: ignore[operator]
     eventually(lambda: world.condition("m1", "Ready").get("status") == "True", 60, "ready")
     world.make_hosts("h2")
@@ -216,7 +216,7 @@ def test_a_host_that_vanishes_is_said_and_not_replaced_once_it_was_a_node(
     eventually(lambda: world.condition("m1").get("reason") == "HostLost", 60, "it says so")
     assert "consumerRef" not in world.host("h2")["spec"]
     world.api.delete(world.metal("metal3machines", "m1"))
-    eventually(lambda: not world.machine("m1"), 30, "and it can be deleted")
+    eventually(lambda: not world.machine("m1"), 60, "and it can be deleted")
 
 
 POOL = {
@@ -247,7 +247,7 @@ def test_data_is_rendered_and_a_preallocated_address_stays_with_its_host(world: 
     asked = {"dataTemplate": {"name": "dt"}}
     world.make_machines("m1", spec=asked)
     message = "IPPool pool does not exist"
-    eventually(lambda: message in world.condition("m1", "Metal3DataReady").get("message", ""), 30, "an unknown pool")
+    eventually(lambda: message in world.condition("m1", "Metal3DataReady").get("message", ""), 60, "an unknown pool")
     assert "image" not in world.host("h1")["spec"], "no host is provisioned without its data"
     world.make_pool("pool", {**POOL, "preAllocations": {"h1-pool": "10.9.0.11"}})
     eventually(lambda: world.state("h1") == "provisioned", 60, "provisioned with its data")
@@ -258,10 +258,11 @@ def test_data_is_rendered_and_a_preallocated_address_stays_with_its_host(world: 
         f"dns: 10.9.0.2\nindex: '0'\nip: 10.9.0.11\nmac: {mac}\nname: m1\nproviderid: {world.namespace}/h1/m1\n"
     )
     assert "ip_address: 10.9.0.11" in world.secret_text("m1-networkdata", "networkData")
-    assert world.api.get(world.metal("metal3datatemplates", "dt"))["status"]["indexes"] == [{"index": 0, "name": "m1"}]
+    template, listed = world.metal("metal3datatemplates", "dt"), [{"index": 0, "name": "m1"}]
+    eventually(lambda: world.api.get(template).get("status", {}).get("indexes") == listed, 60, "who has which index")
     world.api.delete(world.metal("metal3machines", "m1"))
     eventually(lambda: not world.machine("m1"), 60, "gone")
-    eventually(lambda: not world.api.items(world.metal("metal3datas")), 30, "its data too")
+    eventually(lambda: not world.api.items(world.metal("metal3datas")), 60, "its data too")
     world.make_machines("m2", spec=asked)
     eventually(lambda: "ip: 10.9.0.11" in world.secret_text("m2-metadata", "metaData"), 60, "the same address again")
 
@@ -290,17 +291,17 @@ def test_a_cluster_goes_after_its_machines_and_keeps_no_host(world: World, event
     world.make_hosts("h1")
     available(world, eventually, "h1")
     world.make_machines("m1", labels={DEPLOYMENT: "md"}, annotations={"cluster.x-k8s.io/cloned-from-name": "t"})
-    eventually(lambda: world.host_of("m1") == "h1", 30, "claimed")
-    ready = world.api.get(world.metal("metal3clusters", "c1"))
-    assert ready["status"]["initialization"] == {"provisioned": True}
+    eventually(lambda: world.host_of("m1") == "h1", 60, "claimed")
+    path, ready = world.metal("metal3clusters", "c1"), {"provisioned": True}
+    eventually(lambda: world.api.get(path).get("status", {}).get("initialization") == ready, 60, "ready")
     world.api.patch(world.capi("clusters", "c1"), {"metadata": {"finalizers": ["test.hostler.dev/keep"]}})
     world.api.delete(world.capi("clusters", "c1"))
     world.api.delete(world.metal("metal3clusters", "c1"))
     eventually(
-        lambda: "m1" in json.dumps(world.api.get(world.metal("metal3clusters", "c1"))["status"]), 30, "it waits for m1"
+        lambda: "m1" in json.dumps(world.api.get(world.metal("metal3clusters", "c1"))["status"]), 60, "it waits for m1"
     )
     world.api.delete(world.metal("metal3machines", "m1"))
-    eventually(lambda: not world.api.get(world.metal("metal3clusters", "c1")), 60, "the Metal3Cluster is gone")
+    eventually(lambda: not world.api.get(path), 60, "the Metal3Cluster is gone")
     host = world.host("h1")
     assert "consumerRef" not in host["spec"]
     assert REUSE not in host["metadata"].get("labels", {})
@@ -312,7 +313,7 @@ def test_what_people_see(world: World, sandbox: Sandbox, running: Running, event
     world.make_hosts("h3")
     available(world, eventually, "h1", "h2", "h3")
     world.make_machines("m1", spec={"hostSelector": {"matchLabels": {"rack": "2"}}})
-    eventually(lambda: world.condition("m1"), 30, "it waits")
+    eventually(lambda: world.condition("m1"), 60, "it waits")
     listed = hostler(sandbox.kubeconfig, "metal", "hosts", "--in", world.namespace)
     assert listed.returncode == 0, listed.stderr
     assert f"{world.namespace}/h1" in listed.stdout

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,8 @@ import pytest
 from hostler.sandbox import Sandbox
 from hostler.sandbox.load import create
 from tests.real.conftest import Eventually
-from tests.real.metal_world import Api, World, consumer, history, one_to_one
+from tests.real.metal_remedies import OUT_OF_SERVICE, POWER_OFF, UNHEALTHY, falls_ill, held_off, over_time
+from tests.real.metal_world import Api, World, available, consumer, driver, history, one_to_one
 from tests.real.operating import environment, kubeconfig_as
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -79,6 +82,77 @@ def test_killed_after_each_write(world: World, sandbox: Sandbox) -> None:
     took = story(world, sandbox, [1] * 60)
     assert took > 15, "there was a death after each write"
     assert took < 60, "and no write was ever made again and again"
+
+
+@contextmanager
+def staying(box: Sandbox, deaths: list[int], folder: Path) -> Iterator[Callable[[], int]]:
+    """The same, but it stays until nobody needs it any more; in which life it is."""
+    words = [sys.executable, "-m", "tests.real.metal_driver", str(box.kubeconfig), ",".join(map(str, deaths)), "stay"]
+    log = folder / f"lives-{os.urandom(4).hex()}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        yield lambda: int(log.read_text().split()[-1])
+        assert process.poll() is None, log.read_text()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)  # the life it is in ends with it
+        process.wait(timeout=60)
+
+
+@pytest.mark.parametrize("deaths", [[5, 1, 1, 1], pytest.param([1] * 14, marks=pytest.mark.full)])
+def test_killed_in_the_middle_of_a_remediation(
+    world: World, sandbox: Sandbox, make_node: Callable[..., str], eventually: Eventually, tmp_path: Path,
+    deaths: list[int],
+) -> None:  # fmt: skip
+    """The writes: its phase, the finalizer, off, the taint; then its phase, on, the taint off, the finalizer off."""
+    with driver(sandbox, tmp_path):
+        world.make_kubeconfig()
+        world.make_hosts("h1")
+        available(world, eventually, "h1")
+        node = make_node(labels={"metal3.io/uuid": world.host("h1")["metadata"]["uid"]})
+        world.make_machines("m1")
+        with staying(sandbox, [0], tmp_path):
+            eventually(lambda: world.condition("m1", "Ready").get("status") == "True", 90, "ready")
+            eventually(lambda: world.host("h1")["status"]["poweredOn"], 60, "on")
+        world.is_node("m1", node)
+        since = world.api.get(world.hosts_path())["metadata"]["resourceVersion"]
+        world.make_remediation("m1")
+        with staying(sandbox, deaths, tmp_path) as life:
+            eventually(lambda: world.phase("m1") == "Waiting", 180, "rebooted")
+            eventually(lambda: not world.remediation("m1")["metadata"].get("finalizers"), 120, "in service again")
+            lived = life()
+        assert lived > 4 if len(deaths) == 4 else 8 < lived < 14, "a death after each write, and none again and again"
+        assert "retryCount" not in world.remediation("m1")["status"], "no attempt was lost"
+        assert world.host("h1")["status"]["poweredOn"]
+        rebooted_once(world, node, since)
+        # The time of the last attempt is over and its node is ill: the host is marked, the owner told, and that is all.
+        falls_ill(world, eventually, node)
+        over_time(world, "m1", retryCount=1)
+        with staying(sandbox, [1] * 5, tmp_path) as life:
+            eventually(lambda: world.phase("m1") == "Deleting machine", 120, "given up")
+            lived = life()
+        assert 3 <= lived <= 5, "its mark, the owner's condition, its phase"
+        assert UNHEALTHY in world.host("h1")["metadata"]["annotations"]
+        told = world.api.get(world.capi("machines", "m1"))["status"]["conditions"]
+        assert [one["status"] for one in told if one["type"] == "OwnerRemediated"] == ["False"]
+        assert not held_off(world, "h1")
+
+
+def rebooted_once(world: World, node: str, since: str) -> None:
+    """By the API server's own history: off and on once; its node out of service once, and only while it was off."""
+    seen = [("host", one) for one in history(world.api, world.hosts_path(), since)]
+    seen += [("node", one) for one in history(world.api, "/api/v1/nodes", since) if one["metadata"]["name"] == node]
+    on, kept_off, out = [True], [False], [False]
+    for kind, one in sorted(seen, key=lambda pair: int(pair[1]["metadata"]["resourceVersion"])):
+        if kind == "host":
+            on.append(one["status"]["poweredOn"])
+            kept_off.append(any(name.startswith(POWER_OFF) for name in one["metadata"].get("annotations", {})))
+        else:
+            out.append(any(taint["key"] == OUT_OF_SERVICE for taint in one["spec"].get("taints") or []))
+            assert not (out[-1] and not out[-2] and on[-1]), "out of service while its host was on"
+    for states in (on, kept_off, out):
+        assert sum(before != now for before, now in pairwise(states)) == 2, (on, kept_off, out)
 
 
 @pytest.mark.full

@@ -9,20 +9,15 @@ from typing import Any
 
 import pytest
 
-from hostler.instant import iso
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.fleet import Fleet, MetalCluster, MetalHost, MetalMachine
 from hostler.sandbox.load import create, load_fleet
-from hostler.sandbox.parts import OFF_LABEL
-from hostler.sandbox.power import POWER
 from tests.real.conftest import Eventually
-from tests.real.metal_world import World, available, history, metal_operator
+from tests.real.metal_remedies import OUT_OF_SERVICE, UNHEALTHY, falls_ill, held_off, over_time, taints
+from tests.real.metal_world import World, available, consumer, history, metal_operator
 from tests.real.operating import Running, hostler
 
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-UNHEALTHY = "capm3.metal3.io/unhealthy"
-POWER_OFF = "reboot.metal3.io/metal3-remediation-"
 MakeNode = Callable[..., str]
 
 
@@ -40,6 +35,10 @@ def world(sandbox: Sandbox, running: Running, namespace: str) -> Iterator[World]
     made.scrub()
 
 
+def selects(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
 def bound_pod(world: World, name: str, node: str, **meta: Any) -> None:
     """A pod on this node that tolerates the tests' own taint and nothing else."""
     spec = {
@@ -48,16 +47,6 @@ def bound_pod(world: World, name: str, node: str, **meta: Any) -> None:
     }  # fmt: skip
     metadata = {"name": name, "namespace": world.namespace, **meta}
     create(world.box, [{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}])
-
-
-def taints(world: World, node: str) -> set[str]:
-    found = world.api.get(f"/api/v1/nodes/{node}").get("spec", {}).get("taints") or []
-    return {one["key"] for one in found}
-
-
-def held_off(world: World, name: str) -> bool:
-    annotations = world.host(name)["metadata"].get("annotations", {})
-    return any(one.startswith(POWER_OFF) for one in annotations)
 
 
 def a_node(world: World, eventually: Eventually, make_node: MakeNode, machine: str, host: str) -> str:
@@ -70,20 +59,6 @@ def a_node(world: World, eventually: Eventually, make_node: MakeNode, machine: s
     eventually(lambda: world.host(host)["status"]["poweredOn"], 60, "on")
     world.is_node(machine, node)
     return node
-
-
-def over_time(world: World, machine: str) -> None:
-    """The time of this attempt is over: as if it had begun long ago."""
-    status = {"status": {"lastRemediated": iso(time.time() - 1000)}}
-    world.api.patch(f"{world.metal('metal3remediations', machine)}/status", status)
-
-
-def falls_ill(world: World, eventually: Eventually, node: str) -> None:
-    """Its kubelet is gone, and Kubernetes has noticed."""
-    path = f"/api/v1/nodes/{node}"
-    world.api.patch(path, {"metadata": {"annotations": {POWER: "off"}}})
-    eventually(lambda: world.api.get(path)["metadata"]["labels"].get(OFF_LABEL) == "off", 60, "nobody keeps it Ready")
-    world.api.patch(f"{path}/status", {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})
 
 
 def test_an_unhealthy_node_is_rebooted_again_and_then_given_up(
@@ -200,6 +175,29 @@ def test_nodes_are_found_in_other_ways_too_and_get_the_labels_of_their_hosts(
     eventually(lambda: f"{prefix}/row" not in labels(), 60, "and goes with it")
 
 
+def test_what_the_go_provider_left_is_taken_over_as_it_is(
+    world: World, eventually: Eventually, make_node: MakeNode
+) -> None:
+    world.make_hosts("h1")
+    available(world, eventually, "h1")
+    uid = world.host("h1")["metadata"]["uid"]
+    api = "infrastructure.cluster.x-k8s.io/v1beta1"
+    left = {
+        "consumerRef": {"apiVersion": api, "kind": "Metal3Machine", "name": "m1", "namespace": world.namespace},
+        "image": {"url": "http://images.invalid/before.qcow2", "checksum": "abc", "checksumType": "md5"},
+        "userData": {"name": "before", "namespace": world.namespace}, "online": True,
+    }  # fmt: skip
+    world.api.patch(world.hosts_path("h1"), {"spec": left})
+    eventually(lambda: world.state("h1") == "provisioned", 60, "provisioned")
+    make_node(labels={"metal3.io/uuid": uid}, provider_id=f"metal3://{uid}")
+    world.make_machines("m1")
+    eventually(lambda: world.condition("m1", "Ready").get("status") == "True", 60, "ready")
+    spec = world.host("h1")["spec"]
+    assert {name: spec[name] for name in left} == left
+    assert world.host_of("m1") == "h1"
+    assert world.machine("m1")["spec"]["providerID"] == f"metal3://{uid}"
+
+
 def test_where_a_cloud_provider_names_the_nodes_we_do_not(
     world: World, eventually: Eventually, make_node: MakeNode
 ) -> None:
@@ -232,6 +230,91 @@ def test_the_machines_of_a_fleet_file_get_its_hosts(world: World, eventually: Ev
     load_fleet(world.box, fleet, Silent())
     eventually(lambda: all(world.host_of(name) for name in ("worker-0", "worker-1")), 60, "claimed")
     assert {world.host_of(name)[:5] for name in ("worker-0", "worker-1")} == {"rack-"}
+
+
+ELSEWHERE = {"name": "x", "namespace": "kube-system"}
+ETHERNET = {"id": "eth0", "type": "phy", "macAddress": {"fromHostInterface": "eth0"}}
+BOND = {"id": "b", "bondMode": "802.3ad", "macAddress": {"string": "02:00:00:00:00:01"}, "parameters": []}
+TEMPLATES: dict[str, Any] = {
+    "lost": {"metaData": {"ipAddressesFromPool": [{"key": "ip", "name": "nowhere"}]}},
+    "bond": {"networkData": {"links": {"ethernets": [ETHERNET], "bonds": [{**BOND, "bondLinks": ["eth0", "eth7"]}]}}},
+    "nic": {"networkData": {"links": {"ethernets": [
+        {**ETHERNET, "macAddress": {"fromAnnotation": {"object": "metal3machine", "annotation": "mac"}}}
+    ]}}},
+    "good": {"metaData": {"strings": [{"key": "it-is", "value": "good"}]}},
+}  # fmt: skip
+# machine -> what its spec says, and what is said of it; the second half get a host, which stays empty
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "user": ({"userData": ELSEWHERE}, "spec.userData names a secret in namespace kube-system"),
+    "meta": ({"metaData": ELSEWHERE}, "spec.metaData names a secret in namespace kube-system"),
+    "network": ({"networkData": ELSEWHERE}, "spec.networkData names a secret in namespace kube-system"),
+    "template": ({"dataTemplate": ELSEWHERE}, "spec.dataTemplate is in namespace kube-system"),
+    "near": ({"hostSelector": selects("rack", "near", "1")}, "rack has the operator 'near'"),
+    "number": ({"hostSelector": selects("rack", "Gt", "many")}, "rack gt needs a whole number, not 'many'"),
+    "empty": ({"hostSelector": selects("rack", "In")}, "rack In needs at least one value"),
+    "label": ({"hostSelector": selects("no label", "Exists")}, "'no label' is no label name"),
+}
+WRONG_DATA: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown": ({"dataTemplate": {"name": "nope"}}, "Metal3DataTemplate nope does not exist."),
+    "pool": ({"dataTemplate": {"name": "lost"}}, "IPPool nowhere does not exist."),
+    "bond": ({"dataTemplate": {"name": "bond"}}, "networkData.links.bonds b: bondLinks names 'eth7'"),
+    "nic": ({"dataTemplate": {"name": "nic"}}, "the metal3machine has no annotation mac"),
+}
+
+
+def test_wrong_input_is_named_leaves_nothing_half_done_and_goes_on_when_mended(
+    world: World, eventually: Eventually, running: Running
+) -> None:
+    for name, spec in TEMPLATES.items():
+        world.make_data_template(name, spec)
+    hosts = [f"h{number}" for number in range(len(WRONG_DATA))]
+    world.make_hosts(*hosts)
+    available(world, eventually, *hosts)
+    for name, (spec, _) in (WRONG | WRONG_DATA).items():
+        world.make_machines(name, spec=spec)
+    for cases, condition in ((WRONG, "AssociateBareMetalHost"), (WRONG_DATA, "Metal3DataReady")):
+        for name, (_, says) in cases.items():
+            eventually(lambda: says in world.condition(name, condition).get("message", ""), 60, f"{name}: {says}")  # noqa: B023
+    assert not any(
+        "metal3.io/BareMetalHost" in world.machine(name)["metadata"].get("annotations", {}) for name in WRONG
+    )
+    assert {consumer(one) for one in world.hosts()} == set(WRONG_DATA)
+    assert not [one for one in world.hosts() if one["spec"].keys() & {"image", "userData", "metaData", "networkData"}]
+    assert not [one for one in world.api.items(world.core("secrets")) if one["type"].endswith("x-k8s.io/secret")]
+    log = [one for one in running.lines() if world.namespace in str(one)]
+    assert not [one for one in log if one["event"] in ("bug in reconcile", "will try again")]
+    # Each is mended where it is wrong: a template or a pool comes, a template or an annotation is changed; the machine
+    # named `unknown` gets another template under its claim.
+    world.api.patch(world.metal("metal3machines", "unknown"), {"spec": {"dataTemplate": {"name": "good"}}})
+    world.make_pool("nowhere", {"pools": [{"start": "10.9.0.10", "end": "10.9.0.20"}]})
+    whole = {"spec": {"networkData": {"links": {"bonds": [{**BOND, "bondLinks": ["eth0"]}]}}}}
+    world.api.patch(world.metal("metal3datatemplates", "bond"), whole)
+    change = {"metadata": {"annotations": {"mac": "02:00:00:00:00:09"}}}
+    world.api.patch(world.metal("metal3machines", "nic"), change)
+    for name, (field, text) in {
+        "unknown": ("metaData", "it-is: good"), "pool": ("metaData", "ip: 10.9.0.1"),
+        "bond": ("networkData", "- eth0\n"), "nic": ("networkData", "02:00:00:00:00:09"),
+    }.items():  # fmt: skip
+        eventually(lambda: text in world.secret_text(f"{name}-{field.lower()}", field), 60, f"{name} is rendered")  # noqa: B023
+        host = eventually(lambda: world.host_of(name), 60, f"{name} has its host")  # noqa: B023
+        eventually(lambda: "image" in world.host(host)["spec"], 60, f"{name} is provisioned")  # noqa: B023
+
+
+def test_data_is_rendered_anew_when_a_machine_gets_another_host(world: World, eventually: Eventually) -> None:
+    """Its first host goes before it is a node: the second must not be installed with the addresses of the first."""
+    world.make_data_template("dt", {"metaData": {"fromHostInterfaces": [{"key": "mac", "interface": "eth0"}]}})
+    world.make_hosts("h1", "h2")
+    available(world, eventually, "h1", "h2")
+    world.make_machines("m1", spec={"dataTemplate": {"name": "dt"}})
+    first = eventually(lambda: world.host_of("m1"), 60, "claimed")
+    (second,) = {"h1", "h2"} - {first}
+    mac = {name: world.host(name)["spec"]["bootMACAddress"] for name in ("h1", "h2")}
+    eventually(lambda: mac[first] in world.secret_text("m1-metadata", "metaData"), 60, "rendered for the first")
+    eventually(lambda: "image" in world.host(first)["spec"], 60, "provisioned")
+    world.api.delete(world.hosts_path(first))
+    eventually(lambda: world.host_of("m1") == second, 60, "the second is its own")
+    eventually(lambda: "image" in world.host(second)["spec"], 60, "provisioned")
+    assert mac[second] in world.secret_text("m1-metadata", "metaData"), "its data came before its image"
 
 
 POOL = {"apiGroup": "ipam.example.org", "kind": "OtherPool", "name": "other"}

@@ -1,0 +1,161 @@
+"""Which data a machine is provisioned with: its own, of the template it names, rendered for the host it has."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from hostler.kube.client import Client
+from hostler.kube.metrics import Metrics
+from hostler.kube.writer import Writer
+from hostler.metal import names
+from hostler.metal.data import DATA, DataDesk
+from hostler.metal.data_caches import DataCaches
+from hostler.metal.data_model import Data, DataClaim, DataTemplate
+from hostler.metal.decide import Rendered
+from hostler.metal.model import Cluster, Host, Metal3Machine
+from tests.unit.test_metal_claims import Room
+from tests.unit.test_metal_decide import CONSUMER, IMAGE
+
+READY: dict[str, Any] = {
+    "metadata": {"name": "t-0", "namespace": "n", "annotations": {names.RENDERED_FOR: "hu"}},
+    "spec": {"claim": {"name": "m"}, "template": {"name": "t"}, "metaData": {"name": "m-metadata"}},
+    "status": {"ready": True},
+}
+CLAIM: dict[str, Any] = {
+    "metadata": {
+        "name": "m",
+        "namespace": "n",
+        "ownerReferences": [{"kind": "Metal3Machine", "name": "m", "uid": "u"}],
+    },
+    "spec": {"template": {"name": "t"}},
+}
+
+
+class Desk(Room):
+    """One machine with its host, its claim and its data; nobody reads or writes."""
+
+    def __init__(self, claim: Any = None, data: Any = None, host: Any = None, named: str = "n/h") -> None:
+        super().__init__()
+        nobody = cast(Client, None)
+        self.data = DataCaches.make(nobody, Metrics())
+        self.desk = DataDesk(self.caches, self.data, nobody, cast(Writer, None))
+        meta = {"name": "m", "namespace": "n", "uid": "u", "annotations": {names.HOST_ANNOTATION: named}}
+        self.put(msgspec.convert({"metadata": meta, "spec": {"dataTemplate": {"name": "t"}}}, Metal3Machine))
+        whole = {"metadata": {"name": "h", "namespace": "n", "uid": "hu"}, "spec": {"consumerRef": CONSUMER}}
+        self.put(msgspec.convert(merged(whole, host), Host))
+        for watch, body, record in ((self.data.claims, CLAIM, DataClaim), (self.data.datas, READY, Data)):
+            change = merged(body, claim if record is DataClaim else data)
+            change["metadata"]["resourceVersion"] = "1"
+            cast(Any, watch).store.put(msgspec.convert(change, record))
+
+    def rendered(self) -> Rendered:
+        machine = self.caches.machines.store.get("n/m")
+        assert machine is not None
+        return self.desk.rendered(machine)
+
+
+def merged(body: Any, change: Any) -> Any:
+    if not isinstance(body, dict) or not isinstance(change, dict):
+        return body if change is None else change
+    return {key: merged(body.get(key), change.get(key)) for key in {*body, *change}}
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ({}, ""),
+        ({"data": {"metadata": {"annotations": {names.RENDERED_FOR: "another"}}}}, "is rendered anew, for the host"),
+        ({"host": {"spec": {"consumerRef": {"name": "x"}}}}, "is rendered anew, for the host"),
+        ({"claim": {"metadata": {"deletionTimestamp": "now"}}}, "waits until the Metal3DataClaim m of before is gone"),
+        ({"claim": {"metadata": {"ownerReferences": [{"name": "m", "uid": "u0"}]}}}, "belongs to another machine"),
+        ({"claim": {"metadata": {"ownerReferences": []}}}, "belongs to another machine of its name, or to nobody"),
+        ({"claim": {"spec": {"template": {"name": "t0"}}}}, "was claimed from Metal3DataTemplate t0"),
+        ({"data": {"spec": {"metaData": {"namespace": "kube-system"}}}}, "spec.metaData of Metal3Data t-0 is in name"),
+    ],
+)
+def test_only_its_own_data_of_its_template_and_for_its_host_is_ready(case: Any, says: str) -> None:
+    found = Desk(**case).rendered()
+    assert found.ready == (not says)
+    assert says in found.why
+    if found.ready:
+        assert found.meta_data is not None
+        assert found.meta_data.name == "m-metadata"
+
+
+def test_what_is_installed_stays_with_what_it_was_installed_with() -> None:
+    imaged = {"spec": {"image": IMAGE}}
+    elsewhere = {"metadata": {"annotations": {names.RENDERED_FOR: "another"}}}
+    other = {"spec": {"template": {"name": "t0"}}}
+    assert Desk(host=imaged, data=elsewhere, claim=other).rendered().ready
+    assert Desk(host=imaged, data=elsewhere).desk.unfinished("n/m") == []
+
+
+def test_what_the_go_provider_rendered_is_taken_over() -> None:
+    room = Desk()
+    room.data.datas.store.put(
+        msgspec.convert({**READY, "metadata": {"name": "t-0", "namespace": "n", "resourceVersion": "2"}}, Data)
+    )
+    assert room.rendered().ready
+
+
+def test_data_that_is_not_done_is_looked_at_when_its_machine_or_host_changes() -> None:
+    assert Desk().desk.unfinished("n/m") == []
+    assert Desk(data={"status": {"ready": False}}).desk.unfinished("n/m") == [f"{DATA}n/t-0"]
+    elsewhere = {"metadata": {"annotations": {names.RENDERED_FOR: "another"}}}
+    assert Desk(data=elsewhere).desk.unfinished("n/m") == [f"{DATA}n/t-0"]
+
+
+GOES = {"deletionTimestamp": "now", "finalizers": [names.DATA_FINALIZER]}
+
+
+@pytest.mark.parametrize(
+    ("key", "claim", "data"),
+    [
+        ("claim:n/m", {}, {}),
+        ("data:n/t-0", {}, {}),
+        ("template:n/t", {}, {}),
+        ("claim:n/m", GOES, {}),
+        ("data:n/t-0", {}, GOES),
+    ],
+)
+def test_nothing_is_rendered_or_taken_back_while_the_cluster_is_paused(key: str, claim: Any, data: Any) -> None:
+    """It may be on its way to another management cluster; here a write would fail, for there is nobody to write."""
+    label = {"labels": {names.CLUSTER_NAME: "c"}}
+    room = Desk(claim={"metadata": label | claim}, data={"metadata": label | data, "status": {"ready": False}})
+    template = {"metadata": {"name": "t", "namespace": "n", "resourceVersion": "1"}, "spec": {"clusterName": "c"}}
+    room.data.templates.store.put(msgspec.convert(template, DataTemplate))
+    for watch in (*room.caches.all(), *room.data.all()):
+        watch.store.synced = True
+    room.put(msgspec.convert({"metadata": {"name": "c", "namespace": "n"}, "spec": {"paused": True}}, Cluster))
+    assert asyncio.run(room.desk.reconcile(key)) is None
+    room.put(msgspec.convert({"metadata": {"name": "c", "namespace": "n"}}, Cluster))
+    with pytest.raises(AttributeError):
+        asyncio.run(room.desk.reconcile(key))
+
+
+def test_a_host_of_another_namespace_is_nobodys_here() -> None:
+    """Who may write hosts in one namespace must not get the bootstrap data of machines in another, nor their hosts."""
+    lure = Desk(host={"metadata": {"namespace": "evil"}}, named="evil/h")
+    machine = lure.caches.machines.store.get("n/m")
+    assert machine is not None
+    assert lure.caches.host_of(machine) is None
+    assert not lure.caches.facts(machine).associated
+    # Nor does a machine get a free host of another namespace by naming it.
+    free = {"metadata": {"namespace": "evil"}, "spec": {"consumerRef": {"kind": "None"}}}
+    assert Desk(host=free, named="evil/h").caches.named_host(machine) is None
+
+
+def test_a_host_that_cannot_be_read_is_not_one_that_does_not_exist() -> None:
+    room = Desk()
+    machine = room.caches.machines.store.get("n/m")
+    assert machine is not None
+    assert room.caches.unreadable_host(machine) == ""
+    room.caches.hosts.store.unread("n/h", 99, "spec.online is a string")
+    assert room.caches.host_of(machine) is None
+    assert room.caches.unreadable_host(machine) == (
+        "Host n/h cannot be read (spec.online is a string); nothing is done until it can."
+    )
