@@ -144,6 +144,9 @@ def test_a_host_of_another_namespace_is_nobodys_here() -> None:
     assert machine is not None
     assert lure.caches.host_of(machine) is None
     assert not lure.caches.facts(machine).associated
+    taken = lure.caches.hosts.store.get("evil/h")
+    assert taken is not None
+    assert not lure.caches.leaving(taken), "its consumer is somebody else, who is not known to go"
     # Nor does a machine get a free host of another namespace by naming it.
     free = {"metadata": {"namespace": "evil"}, "spec": {"consumerRef": {"kind": "None"}}}
     assert Desk(host=free, named="evil/h").caches.named_host(machine) is None

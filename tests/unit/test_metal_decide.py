@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from hostler.kube.kinds import SECRET
 from hostler.metal import names
 from hostler.metal.decide import Facts, NodeSeen, Rendered, decide, host_change, not_yet, status_change, wrong_spec
 from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, Metal3MachineTemplate, SecretRef
@@ -143,6 +144,15 @@ def test_other_owners_are_kept() -> None:
     assert change["metadata"]["ownerReferences"] == [other, OWNED]
 
 
+def test_a_host_that_somebody_controls_gets_no_second_controller() -> None:
+    theirs = {"apiVersion": "example.org/v1", "kind": "Rack", "name": "r", "uid": "ru", "controller": True}
+    change = host_change(facts(), host(meta={"ownerReferences": [theirs]}))
+    owners = change["metadata"]["ownerReferences"]
+    assert owners == [theirs, {key: value for key, value in OWNED.items() if key != "controller"}]
+    again = host(mine=True, spec={"image": IMAGE}, meta={"ownerReferences": owners})
+    assert "metadata" not in host_change(facts(), again)
+
+
 def test_a_reserved_host_loses_its_label_with_the_claim() -> None:
     change = host_change(facts(), host(meta={"labels": {names.NODE_REUSE: "md-a"}}))
     assert change["metadata"]["labels"] == {LABEL: "c", names.NODE_REUSE: None}
@@ -266,6 +276,13 @@ def test_a_host_on_which_nothing_is_yet_is_emptied_and_handed_back_in_one_patch(
     assert back.body["spec"] == {"image": None, "userData": None, "online": False, "consumerRef": None}
     assert back.version == "9", "and only if Baremetal Operator has not begun in this moment"
     assert finalizer.body == {"metadata": {"finalizers": ["other"]}}
+
+
+def test_a_machine_that_somebody_gave_two_hosts_goes_after_both() -> None:
+    empty = host(mine=True, spec={"online": False})
+    first = decide_release(facts(host=empty, several=True))
+    assert [write.kind for write in first.writes] == [SECRET, names.HOST], "not yet its finalizer"
+    assert names.METAL3_MACHINE in [write.kind for write in decide_release(facts(host=empty)).writes]
 
 
 def test_a_secret_that_is_clear_already_is_not_written_again() -> None:

@@ -168,6 +168,7 @@ class Caches:
             self.templates.store.get(names.key(namespace, template)) if template else None,
             self.host_of(machine),
             self.reuse_of(owner),
+            several=len(self.hosts.store.keys_by("consumer", key_of(machine.metadata))) > 1,
         )
 
     def reuse_of(self, owner: Machine | None) -> str:
@@ -192,6 +193,7 @@ class Caches:
         return Wish.of(facts.machine, domain=domain, reuse=facts.reuse, cluster=facts.cluster_name)
 
     def leaving(self, host: Host) -> bool:
-        """Whether the machine that has this host is being deleted, or gone already."""
-        machine = self.machines.store.get(consumer_key(host))
-        return machine is None or bool(machine.metadata.deletion_timestamp)
+        """Whether the machine that has this host is being deleted, or gone already; another consumer stays."""
+        key = consumer_key(host)
+        machine = self.machines.store.get(key)
+        return bool(key) and (machine is None or bool(machine.metadata.deletion_timestamp))

@@ -226,8 +226,9 @@ class DataDesk:
 
     async def _claim_says(self, claim: DataClaim, error: str, rendered: str = "") -> None:
         status: dict[str, Any] = {}
+        error = error[:LONGEST]
         if claim.status.error_message != error:
-            status["errorMessage"] = error[:LONGEST] or None
+            status["errorMessage"] = error or None
         if rendered and claim.status.rendered_data.name != rendered:
             status["renderedData"] = {"name": rendered, "namespace": claim.metadata.namespace}
         if status:

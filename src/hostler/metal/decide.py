@@ -65,6 +65,7 @@ class Facts:
     node: NodeSeen | None = None
     secret_problem: str = ""
     secret_clear: bool = False  # the BMC secret is known not to carry a cluster's label
+    several: bool = False  # further hosts name it as their consumer, which is nobody's doing here
 
     @property
     def named_host(self) -> str:
@@ -211,8 +212,10 @@ def _consumes(host: Host, machine: Metal3Machine) -> bool:
 def with_owner(owners: Sequence[Owner], meta: Metadata) -> list[dict[str, Any]] | None:
     """The owner references with this machine among them; None where it is already so."""
     kind = names.METAL3_MACHINE
-    ours = Owner(api_version=kind.api_version, kind=kind.kind, name=meta.name, uid=meta.uid, controller=True)
     kept = [one for one in owners if not is_owner(one, meta)]
+    # There is one controller at most, or the API server refuses the whole list: who made the host may be it.
+    alone = None if any(one.controller for one in kept) else True
+    ours = Owner(api_version=kind.api_version, kind=kind.kind, name=meta.name, uid=meta.uid, controller=alone)
     if len(kept) == len(owners) - 1 and ours in owners:
         return None
     return [msgspec.to_builtins(one) for one in (*kept, ours)]

@@ -32,6 +32,8 @@ def decide_release(facts: Facts, *, fast_track: bool = False) -> Decision:
     # in this moment, the host has another version, and this patch does not hold.
     free = _both(emptied, handed_back(facts, host))
     writes = [*_secret_label(facts, host), _on(host, free, f"it is free of Metal3Machine {machine.metadata.name}")]
+    if facts.several:
+        return Decision(f"Host {host.metadata.name} is handed back; the machine has another one.", tuple(writes))
     if _has_finalizer(facts):
         writes.append(_drop_finalizer(facts))
     return Decision(f"Host {host.metadata.name} is handed back and the machine goes.", tuple(writes))
