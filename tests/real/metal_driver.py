@@ -81,7 +81,7 @@ def main(kubeconfig: str, deaths: list[int], stay: bool) -> None:
     lives = 0
     while True:
         lives += 1
-        print(lives, flush=True)
+        print(f"life {lives}", flush=True)
         child = os.fork()
         if child == 0:
             try:

@@ -38,7 +38,11 @@ def lives(box: Sandbox, deaths: list[int]) -> int:
     words = [sys.executable, "-m", "tests.real.metal_driver", str(box.kubeconfig), ",".join(map(str, deaths))]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    return int(done.stdout.split()[-1])
+    return lives_in(done.stdout)
+
+
+def lives_in(told: str) -> int:
+    return sum(line.startswith("life ") for line in told.splitlines())
 
 
 def story(world: World, box: Sandbox, deaths: list[int]) -> int:
@@ -92,7 +96,7 @@ def staying(box: Sandbox, deaths: list[int], folder: Path) -> Iterator[Callable[
     with log.open("wb") as out:
         process = subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
     try:
-        yield lambda: int(log.read_text().split()[-1])
+        yield lambda: lives_in(log.read_text())
         assert process.poll() is None, log.read_text()
     finally:
         if process.poll() is None:

@@ -234,7 +234,12 @@ def test_the_machines_of_a_fleet_file_get_its_hosts(world: World, eventually: Ev
 
 ELSEWHERE = {"name": "x", "namespace": "kube-system"}
 ETHERNET = {"id": "eth0", "type": "phy", "macAddress": {"fromHostInterface": "eth0"}}
-BOND = {"id": "b", "bondMode": "802.3ad", "macAddress": {"string": "02:00:00:00:00:01"}, "parameters": []}
+BOND = {
+    "id": "b",
+    "bondMode": "802.3ad",
+    "macAddress": {"string": "02:00:00:00:00:01"},
+    "parameters": [{"name": "miimon"}],
+}
 TEMPLATES: dict[str, Any] = {
     "lost": {"metaData": {"ipAddressesFromPool": [{"key": "ip", "name": "nowhere"}]}},
     "bond": {"networkData": {"links": {"ethernets": [ETHERNET], "bonds": [{**BOND, "bondLinks": ["eth0", "eth7"]}]}}},
