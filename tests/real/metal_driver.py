@@ -48,7 +48,7 @@ IDLE = 0.7
 async def live(kubeconfig: str, die_after: int, stay: bool) -> None:
     Mortal.left, Mortal.last = die_after, time.monotonic()
     metrics = Metrics()
-    clusters.Client = Mortal  # type: ignore[misc]  # a write to a node of the workload cluster is one too
+    clusters.Client = Mortal  # type: ignore[attr-defined]  # a write to a node of the workload cluster is one too
     client = Mortal(load(kubeconfig, None))
 
     def writer_for(other: Client) -> Writer:
