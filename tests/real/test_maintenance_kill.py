@@ -38,6 +38,7 @@ PATIENT = {
 }
 IMPATIENT = {
     "stubborn-guest": {"GUEST_SHUTDOWN_TIMEOUT_SECONDS": "8"},
+    "no-tools": {"GUEST_SHUTDOWN_TIMEOUT_SECONDS": "8"},  # a restart does not know whether the guest was asked
     "budget-for-ever": {"DRAIN_TIMEOUT_SECONDS": "90"},  # several lives pass before the budget is named
     "relocate-takes-too-long": {"RELOCATE_TIMEOUT_SECONDS": "6"},
 }
