@@ -170,6 +170,10 @@ ALL_WELL = {
         ),
         ({"scopes": [(Scope(TARGET, State.FIGHT, "x"), READY)]}, {"Degraded": (Status.TRUE, "Fight")}),
         ({"scopes": [(Scope(TARGET, State.HELD_BACK, "x"), READY)]}, {"Degraded": (Status.TRUE, "RuleHeldBack")}),
+        (
+            {"scopes": [(Scope(TARGET, State.IN_PLACE, "x", losing=("vm-1",)), READY)]},
+            {"Degraded": (Status.TRUE, "PlatformNodeWithoutLabel")},
+        ),
         ({"scopes": [(Scope(TARGET, State.UNREADABLE, "x"), None)]}, {"Available": (Status.UNKNOWN, "Unreadable")}),
         (
             {"round": checks(a=Result.NOT_FOUND)},

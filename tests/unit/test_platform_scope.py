@@ -236,6 +236,12 @@ def test_the_rule_is_held_back_where_it_would_take_the_driver_from_its_own_nodes
     assert {one.reason for one in scope.news} == {"NoEligibleNode", "PlatformNodeWithoutLabel"}
 
 
+def test_a_rule_that_keeps_it_from_its_own_nodes_is_said_although_it_is_in_place() -> None:
+    """The policy was there before the DaemonSet, and a VM has no label yet."""
+    scope = decided(affinity({"matchExpressions": [RULE]}), VM, LABELLED_VM, METAL)
+    assert (scope.state, scope.losing, scope.eligible) == (State.IN_PLACE, ("vm-1",), ("vm-2",))
+
+
 def test_a_rule_that_leaves_no_node_is_warned_of() -> None:
     assert [one.reason for one in decided(None, METAL).news] == ["NoEligibleNode"]
     assert decided(None, METAL).state is State.WRITE

@@ -103,6 +103,9 @@ def _causes(seen: Seen, now: Instant) -> Iterator[tuple[str, str]]:
             yield "Fight", f"{key}: {scope.why}"
         if scope.state is State.HELD_BACK:
             yield "RuleHeldBack", f"{key}: {scope.why}"
+        if scope.state is State.IN_PLACE and scope.losing:
+            why = f"its rule keeps it from {names(scope.losing)}, which it belongs on: the label is missing there"
+            yield "PlatformNodeWithoutLabel", f"{key}: {why}"
     for key, why in sorted(_lagging(seen)):
         if now - seen.since.get(key, now) >= PATIENCE_SECONDS:
             minutes = PATIENCE_SECONDS / 60

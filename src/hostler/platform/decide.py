@@ -57,21 +57,21 @@ def decide_scope(facts: ScopeFacts, limits: Limits, now: Instant) -> Scope:
     news = _warnings(target, eligible, kept_off, losing)
     if in_place(affinity, target):
         why = f"{words(target)} is required; it may run on {count(len(eligible), 'node')}"
-        return Scope(target, State.IN_PLACE, why, None, eligible, kept_off, news)
+        return Scope(target, State.IN_PLACE, why, None, eligible, kept_off, tuple(losing), news)
     if losing:
         why = f"{words(target)} would take it from {names(losing)}, which it belongs on: those nodes lack the label"
-        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, news)
+        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, tuple(losing), news)
     recent = [at for at in facts.reverts if now - at < limits.seconds]
     if len(recent) >= limits.reverts:
         who = culprit(current) or "somebody"
         why = f"{who} removes the rule ({words(target)}) whenever it is put back; we stopped for now"
         return Scope(
-            target, State.FIGHT, why, None, eligible, kept_off, news, wake=min(recent) + limits.seconds - now + 1
+            target, State.FIGHT, why, None, eligible, kept_off, news=news, wake=min(recent) + limits.seconds - now + 1
         )
     if len(terms) > MOST_TERMS:
         news = (*news, News("Warning", "ManyTerms", f"It has more than {MOST_TERMS} terms; the policy covers no more."))
     why = f"it may run on {count(len(kept_off), 'node')} without the integration; {words(target)} is put in each term"
-    return Scope(target, State.WRITE, why, _body(current, terms), eligible, kept_off, news)
+    return Scope(target, State.WRITE, why, _body(current, terms), eligible, kept_off, news=news)
 
 
 def _fitting(facts: ScopeFacts, terms: Sequence[Term] | None) -> tuple[str, ...]:

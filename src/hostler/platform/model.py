@@ -183,5 +183,6 @@ class Scope:
     body: Mapping[str, Any] | None = None  # of the server-side apply, where state is WRITE
     eligible: tuple[str, ...] = ()  # nodes it may run on under the rule
     kept_off: tuple[str, ...] = ()  # nodes only the rule keeps it off
+    losing: tuple[str, ...] = ()  # those of them it belongs on
     news: tuple[News, ...] = ()
     wake: float | None = None
