@@ -11,12 +11,7 @@ from collections.abc import Iterator
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.rights import LEASE_NAME, OWN, Right, rights_for
 
-# The tests of some rooms run operators with every right: what those read is not in the log, only what they write.
-_READ = "Read in the tests of {}, whose operators have every right: the log leaves their reads out."
 _APPLY = "Made by server-side apply: the API server wants this right beside patch, and its log says patch."
-_EARLY = (
-    "Whether somebody else does reclaim; the one operator that has these rights in the tests may end before it looks."
-)
 LISTS = "API servers older than 1.33 have no streaming lists and are followed by paged ones; the tests' own is newer."
 UNTRIED: dict[str, str] = {
     "approve signers.certificates.k8s.io, only kubernetes.io/kube-apiserver-client-kubelet, "
@@ -26,13 +21,9 @@ UNTRIED: dict[str, str] = {
     "create mutatingadmissionpolicybindings.admissionregistration.k8s.io": _APPLY,
     "create poddisruptionbudgets.policy in openshift-ingress": _APPLY,
     "delete baremetalhosts.metal3.io": "Never used: OpenShift's admission wants it of whoever writes a host's owner.",
-    "get agents.agent-install.openshift.io": _READ.format("reclaim"),
-    "get infraenvs.agent-install.openshift.io": _READ.format("reclaim"),
-    "get clusterdeployments.hive.openshift.io": _READ.format("reclaim"),
-    "get secrets": _READ.format("reclaim"),
-    "get leases.coordination.k8s.io in kube-node-lease": _READ.format("maintenance"),
-    "get deployments.apps, only assisted-service": _EARLY,
-    "get leases.coordination.k8s.io, only 77190dcb.agent-install.openshift.io": _EARLY,
+    "get leases.coordination.k8s.io in kube-node-lease": (
+        "Read in the tests of maintenance, whose operators have every right: the log leaves their reads out."
+    ),
     "get baremetalhosts.metal3.io": "One that another process chose, or that is to be paused, is read afresh.",
     "get metal3machines.infrastructure.cluster.x-k8s.io": "So is the machine that a host was chosen for.",
     "list endpointslices.discovery.k8s.io": "Once a webhook points at the old provider; tried without an operator.",
