@@ -14,7 +14,7 @@ READS = ("get", "list", "watch")
 
 def who(entry: dict[str, Any]) -> str:
     """As whom it was asked: whoever was acted for, or else the one whose own login it was."""
-    return str((entry.get("impersonatedUser") or entry["user"])["username"])
+    return str((entry.get("impersonatedUser") or entry["user"]).get("username", ""))  # nobody: a login refused
 
 
 def forbidden(entry: dict[str, Any]) -> bool:

@@ -201,8 +201,25 @@ def test_answers_nobody_can_read_are_survived(sandbox: Sandbox, streaming: bool,
                 for watch in watches:
                     await settles(watch, direct, NAMESPACE)
                     assert not watch.problem
+                # The same to a cache that was complete: what it holds is old from now on, and it says so.
+                proxy.spoilt = spoilt
+                proxy.cut_all()
+                await apply(direct, "whole", {"metadata": {"name": "whole", "labels": {"seen": "not-yet"}}})
+                await troubled(watches[0])
+                heard = watches[0].heard
+                await asyncio.sleep(1.5)
+                assert watches[0].heard == heard, "an answer nobody can read confirms nothing"
+                proxy.spoilt = None
+                for watch in watches:
+                    await settles(watch, direct, NAMESPACE)
 
     asyncio.run(story())
+
+
+async def troubled(watch: Watch[Any]) -> None:
+    async with asyncio.timeout(60):
+        while not watch.problem:
+            await asyncio.sleep(0.02)
 
 
 def told_gone(metrics: Metrics) -> set[str]:

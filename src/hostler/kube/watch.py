@@ -186,7 +186,9 @@ class Watch(Generic[R]):
                 why, delay = "refused", self._pause()
                 self._say(str(error))
             except (msgspec.MsgspecError, ValueError) as error:
-                # Not what an API server says: something between us and it broke it, and nothing of it is believed.
+                # Not what an API server says: something between us and it broke it. List anew: resumed at the same
+                # version, the same line might come for ever.
+                self._version = ""
                 why, delay = "garbled", self._pause()
                 self._say(f"the answer about {self.kind.resource} cannot be read: {error}")
             self._metrics.watch_restarted(self.kind.resource, why)
@@ -285,15 +287,8 @@ class Watch(Generic[R]):
                 raise from_status(_ERRORS.decode(line).object)
 
     def _kind_of(self, line: bytes) -> int:
-        """The slow way, for a line spelled differently or not readable at all."""
-        if not line:
-            return 0
-        try:
-            return (_LINE.decode(line).type or "?").encode()[0]
-        except msgspec.MsgspecError as error:
-            # Not JSON in the middle of a stream: something between us and the server broke it. Start over from the
-            # last version; nothing of this line is believed.
-            raise _Ended("garbled") from error
+        """The slow way, for a line spelled differently; one that is no JSON is an error."""
+        return (_LINE.decode(line).type or "?").encode()[0] if line else 0
 
     def _bookmark(self, line: bytes) -> None:
         meta = _BOOKMARKS.decode(line).object.metadata
@@ -315,8 +310,8 @@ class Watch(Generic[R]):
             log.warning("the API server's history went backwards; listing again", kind=self.kind.resource)
             raise _Ended("rewound")
         self._version = version
-        self._failures = 0
-        self._not_served = 0
+        self._heard()
+        self._failures = self._not_served = 0
         self.absent = False
         self.problem = ""
         self._metrics.cached(self.kind.resource, len(self.store))
@@ -324,11 +319,8 @@ class Watch(Generic[R]):
 
     def _unread(self, line: bytes, deleted: bool, error: Exception) -> str:
         """An object that does not decode: count it, name it, go on. Returns its version, to resume after it."""
-        try:
-            metadata = _NAMED.decode(line).object.metadata
-            version = int(metadata.resource_version)
-        except (msgspec.MsgspecError, ValueError):
-            raise _Ended("garbled") from error
+        metadata = _NAMED.decode(line).object.metadata
+        version = int(metadata.resource_version)
         key = key_of(metadata)
         self.store.saw(key)
         if deleted:
@@ -352,7 +344,6 @@ class Watch(Generic[R]):
                     self.store.put(self._items.decode(item))
                 except (msgspec.MsgspecError, ValueError) as error:
                     self._unread(b'{"object":' + bytes(item) + b"}", False, error)
-            self._heard()
             if not page.metadata.continue_:
                 return self._complete(page.metadata.resource_version)
             params["continue"] = page.metadata.continue_
@@ -379,7 +370,9 @@ class Watch(Generic[R]):
     # -- small change
 
     def _heard(self) -> None:
-        self.heard = self._clock()
+        """What is in the store is true as of now; a listing says that only when it is complete."""
+        if self._version or self.absent:
+            self.heard = self._clock()
 
     def _is_absent(self) -> None:
         """The kind is not served. That is knowledge, not a failure."""
