@@ -237,6 +237,10 @@ WRONG: dict[str, tuple[list[str], str]] = {
         ],
         "use passthrough or reencrypt, or leave hub.tlsSecret out",
     ),
+    "tokens in the clear": (
+        ["capabilities.reclaim=true", "hub.service.type=LoadBalancer", "hub.url=http://a.b:8090"],
+        "tokens would travel in the clear: set hub.tlsSecret",
+    ),
     "an address that is none": (["hub.url=hub.example.com"], "/hub/url"),
     "a volume without a name": (["extraVolumes[0].emptyDir.medium=Memory"], "name"),
     "two that act": (

@@ -32,7 +32,7 @@ def driver(state: str) -> CsiDriver:
     ],
 )
 def test_the_doctor_names_what_is_left_and_how_it_goes(left: Leftovers, on: bool, levels: list[Level]) -> None:
-    found = list(findings(Known(left, 0.0), on=on))
+    found = list(findings(Known(left, 0.0), on=Known(on, 0.0)))
     assert [one.level for one in found] == levels
     for one in found:
         if one.level is not Level.FINE:
@@ -40,8 +40,15 @@ def test_the_doctor_names_what_is_left_and_how_it_goes(left: Leftovers, on: bool
 
 
 def test_what_could_not_be_looked_at_is_said() -> None:
-    (found,) = findings(Unknown("may not list clustercsidrivers"), on=False)
+    (found,) = findings(Unknown("may not list clustercsidrivers"), on=Known(False, 0.0))
     assert (found.level, "may not list" in found.why) == (Level.WARNING, True)
+
+
+def test_an_operator_that_could_not_be_asked_is_not_one_that_has_it_off() -> None:
+    (found,) = findings(Known(Leftovers(MADE, driver("Unmanaged")), 0.0), on=Unknown("may not get pods/proxy"))
+    assert found.level is Level.WARNING
+    assert "withdraw" not in f"{found.why} {found.fix}"
+    assert list(findings(Known(Leftovers(), 0.0), on=Unknown("may not get pods/proxy"))) == []
 
 
 def test_what_would_be_done_is_said_of_each() -> None:

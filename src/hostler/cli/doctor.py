@@ -61,7 +61,6 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
         return str((await client.version())["gitVersion"])
 
     asked = await _known(lambda: _ask(client, settings))
-    on = {one.name for one in asked.value.status.capabilities if one.enabled} if isinstance(asked, Known) else set()
     left = await _known(lambda: leftovers.find(client))
     return Facts(
         version=__version__,
@@ -72,8 +71,17 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
         nodes=await _known(nodes),
         label=settings[maintenance.GPU_NODE_LABEL],
         vcenters=vcenters,
-        rooms=tuple(leftovers.findings(left, on="platform" in on)),
+        rooms=tuple(leftovers.findings(left, on=_has_on("platform", asked, settings))),
     )
+
+
+def _has_on(name: str, asked: Fact[StatusAnswer], settings: Settings) -> Fact[bool]:
+    """Whether the operator has this capability on. One named by its URL that is not there has nothing on."""
+    from hostler.host.facts import Known, Unknown
+
+    if isinstance(asked, Unknown):
+        return Known(False, 0.0) if settings[OPERATOR] else asked
+    return Known(any(one.name == name and one.enabled for one in asked.value.status.capabilities), asked.at)
 
 
 async def _known(look: Callable[[], Awaitable[T]]) -> Fact[T]:

@@ -153,10 +153,11 @@ def _of(kind: Kind, one: AnySource) -> Iterator[Invitation]:
 def _agent(one: Agent, name: str, source: str, word: str) -> Invitation:
     """Expected while it is being installed; each stage begins a window, but none lets it in once more.
 
-    For that it must have been installed and be so no longer, or be another object.
+    For that it must have been installed and be so no longer, or be another object. Whether it is installed being
+    Unknown does not open a window.
     """
     said = next((it for it in one.status.conditions if it.type == "Installed"), None)
-    done = said is not None and said.status == "True"
+    done = said is not None and said.status != "False"
     stage = None if done else parse(one.status.progress.stage_start_time)
     began = said.last_transition_time if said is not None else None
     return Invitation(name, source, word, stage, anew=parse(began or one.metadata.creation_timestamp))

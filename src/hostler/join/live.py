@@ -96,9 +96,13 @@ async def _handshake(host: str, port: int, tls: ssl.SSLContext, now: Instant) ->
         return Unknown(f"{host}:{port} serves no certificate of this cluster's kubelets ({error.reason})")
     except OSError as error:
         return Unknown(f"{host}:{port} does not answer ({error.strerror or error})")
+    except (ValueError, OverflowError) as error:  # a port or a name of the kubelet's own telling that cannot be one
+        return Unknown(f"{host[:100]}:{port} is no address ({error})")
     try:
         carried = writer.get_extra_info("ssl_object")
         read = x509.load_der_x509_certificate(carried.getpeercert(binary_form=True))
+    except ValueError as error:
+        return Unknown(f"{host}:{port} serves a certificate that cannot be read ({error})")
     finally:
         writer.transport.abort()
         await asyncio.sleep(0)

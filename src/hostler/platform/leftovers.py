@@ -39,6 +39,10 @@ class Leftovers:
     def set_aside(self) -> bool:
         return self.driver is not None and self.driver.spec.management_state == UNMANAGED
 
+    def named(self) -> list[str]:
+        them = [f"{kind.kind} {about.name}" for kind, about in self.made]
+        return [*them, f"ClusterCSIDriver {CSI_DRIVER}, {UNMANAGED}"] if self.set_aside else them
+
     def said(self) -> list[str]:
         """What would be done about each, for people."""
         lines = [f"{kind.kind} {about.name} is deleted" for kind, about in self.made]
@@ -62,7 +66,7 @@ async def find(client: Client) -> Leftovers:
         driver = await client.get(CLUSTER_CSI_DRIVER, CSI_DRIVER, type=CsiDriver)
     except NotFound:
         return Leftovers(tuple(made))
-    return Leftovers(tuple(made), driver if BEFORE in driver.metadata.annotations else None)
+    return Leftovers(tuple(made), driver if driver.metadata.annotations.get(BEFORE) else None)
 
 
 async def take_back(client: Client, left: Leftovers) -> None:
@@ -82,19 +86,24 @@ async def take_back(client: Client, left: Leftovers) -> None:
         ) from None
 
 
-def findings(left: Fact[Leftovers], *, on: bool) -> Iterator[Finding]:
-    """What `hostler doctor` says of it; `on`: an operator that has platform switched on was found."""
+def findings(left: Fact[Leftovers], *, on: Fact[bool]) -> Iterator[Finding]:
+    """What `hostler doctor` says of it; `on`: whether the operator has platform switched on."""
     if isinstance(left, Unknown):
         yield Finding(Level.WARNING, "platform", f"What it may have left behind could not be looked at: {left.why}")
         return
+    if isinstance(on, Unknown):
+        if left.value.made or left.value.set_aside:
+            why = f"Whether an operator still keeps {names(left.value.named())} is not known: {on.why}"
+            yield Finding(Level.WARNING, "platform", why, "hostler doctor --operator URL")
+        return
     if left.value.set_aside:
         why = f"ClusterCSIDriver {CSI_DRIVER} is {UNMANAGED} by our doing: nobody updates the driver."
-        if on:
+        if on.value:
             yield Finding(Level.WARNING, "platform", why, "HOSTLER_PLATFORM_WAY=auto gives it back.")
         else:
             nobody = f"{why} No operator that has platform on was found, so nobody gives it back."
             yield Finding(Level.PROBLEM, "platform", nobody, WITHDRAW)
-    if on:
+    if on.value:
         return
     if left.value.made:
         them = names(f"{kind.kind} {about.name}" for kind, about in left.value.made)
