@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,13 +144,17 @@ def account_for(sandbox: Sandbox, namespace: str, only: str, *flags: str) -> str
     assert made.returncode == 0, made.stderr
     sandbox.kubectl("create", "serviceaccount", name, "-n", namespace)
     sandbox.kubectl("apply", "-f", "-", input=made.stdout)
-    # The API server learns of roles by a watch of its own: what was applied is in force a moment later.
     account = Account(namespace, name)
-    rights = tuple(one for one in rights_for(only.split(",")) if "--openshift" in flags or not one.openshift)
+    wait_for_rights(sandbox, account, only.split(","), openshift="--openshift" in flags)
+    return account.user
+
+
+def wait_for_rights(sandbox: Sandbox, account: Account, only: Sequence[str], *, openshift: bool = False) -> None:
+    """The API server learns of roles by a watch of its own: what was applied is in force a moment later."""
+    rights = tuple(one for one in rights_for(only) if openshift or not one.openshift)
     end = time.monotonic() + 60
     while missing := asyncio.run(_missing(sandbox, account, rights)):
         assert time.monotonic() < end, missing
-    return account.user
 
 
 async def _missing(sandbox: Sandbox, account: Account, rights: tuple[Right, ...]) -> tuple[str, ...]:

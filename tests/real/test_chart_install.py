@@ -13,13 +13,14 @@ import yaml
 
 from hostler import __version__
 from hostler.fleet.capabilities import CAPABILITIES
+from hostler.fleet.roles import Account
 from hostler.sandbox import Sandbox
 from hostler.ship import image as images
 from hostler.ship import oci
 from tests.real.conftest import Eventually
 from tests.real.helming import CHART, Helm, granted
 from tests.real.maintaining import Plan, site, until
-from tests.real.operating import Running, denied, hostler
+from tests.real.operating import Running, denied, hostler, wait_for_rights
 from tests.real.podding import Image, running
 from tests.real.story import telling
 
@@ -149,6 +150,8 @@ def test_installed_upgraded_and_uninstalled(
                 lambda: [pod for pod in pods(sandbox, home) if settings_of(pod) != settings_of(first)],
                 90, "a pod with the new settings",
             )  # fmt: skip
+            account = Account(home, fresh[0]["spec"]["serviceAccountName"])
+            wait_for_rights(sandbox, account, [one.name for one in CAPABILITIES if one.built])
             with running(sandbox, image, fresh[0], tmp_path) as two:
                 assert set(two.said("started")["capabilities"]) == {one.name for one in CAPABILITIES if one.built}
                 eventually(lambda: ready(two), 90, "every cache is filled under the chart's rights")
