@@ -16,7 +16,7 @@ from hostler.metal.data import DATA, DataDesk
 from hostler.metal.data_caches import DataCaches
 from hostler.metal.data_model import Data, DataClaim, DataTemplate
 from hostler.metal.decide import Rendered
-from hostler.metal.model import Cluster, Host, Metal3Machine
+from hostler.metal.model import Cluster, Host, Machine, Metal3Machine
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_decide import CONSUMER, IMAGE
 
@@ -35,15 +35,38 @@ CLAIM: dict[str, Any] = {
 }
 
 
-class Desk(Room):
-    """One machine with its host, its claim and its data; nobody reads or writes."""
+class Pen:
+    """Keeps what is written, and answers nothing, as in a dry run."""
 
-    def __init__(self, claim: Any = None, data: Any = None, host: Any = None, named: str = "n/h") -> None:
+    def __init__(self) -> None:
+        self.patches: list[tuple[str, Any]] = []
+        self.gone: list[str] = []
+
+    async def create(self, *_: Any, **__: Any) -> None: ...
+
+    async def patch(self, _: Any, name: str, body: Any, *__: Any, **___: Any) -> None:
+        self.patches.append((name, body))
+
+    async def delete(self, _: Any, name: str, *__: Any, **___: Any) -> None:
+        self.gone.append(name)
+
+
+class Desk(Room):
+    """One machine with its host, its claim and its data; nobody reads, and only a `pen` writes."""
+
+    def __init__(
+        self, claim: Any = None, data: Any = None, host: Any = None, named: str = "n/h", pen: Pen | None = None,
+        by_host_name: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         nobody = cast(Client, None)
         self.data = DataCaches.make(nobody, Metrics())
-        self.desk = DataDesk(self.caches, self.data, nobody, cast(Writer, None))
-        meta = {"name": "m", "namespace": "n", "uid": "u", "annotations": {names.HOST_ANNOTATION: named}}
+        self.desk = DataDesk(self.caches, self.data, nobody, cast(Writer, pen), by_host_name=by_host_name)
+        self.put(msgspec.convert({"metadata": {"name": "m", "namespace": "n"}}, Machine))
+        meta = {
+            "name": "m", "namespace": "n", "uid": "u", "annotations": {names.HOST_ANNOTATION: named},
+            "ownerReferences": [{"kind": "Machine", "name": "m"}],
+        }  # fmt: skip
         self.put(msgspec.convert({"metadata": meta, "spec": {"dataTemplate": {"name": "t"}}}, Metal3Machine))
         whole = {"metadata": {"name": "h", "namespace": "n", "uid": "hu"}, "spec": {"consumerRef": CONSUMER}}
         self.put(msgspec.convert(merged(whole, host), Host))
@@ -51,6 +74,14 @@ class Desk(Room):
             change = merged(body, claim if record is DataClaim else data)
             change["metadata"]["resourceVersion"] = "1"
             cast(Any, watch).store.put(msgspec.convert(change, record))
+
+    def look(self, **template: Any) -> None:
+        """One look at the data, whose template has this in its spec."""
+        body = {"metadata": {"name": "t", "namespace": "n", "resourceVersion": "1"}, "spec": template}
+        self.data.templates.store.put(msgspec.convert(body, DataTemplate))
+        for watch in (*self.caches.all(), *self.data.all()):
+            watch.store.synced = True
+        assert asyncio.run(self.desk.reconcile("data:n/t-0")) is None
 
     def rendered(self) -> Rendered:
         machine = self.caches.machines.store.get("n/m")
@@ -162,3 +193,21 @@ def test_a_host_that_cannot_be_read_is_not_one_that_does_not_exist() -> None:
     assert room.caches.unreadable_host(machine) == (
         "Host n/h cannot be read (spec.online is a string); nothing is done until it can."
     )
+
+
+ELSEWHERE: dict[str, Any] = {
+    "metadata": {"annotations": {names.RENDERED_FOR: "another"}},
+    "spec": {"networkData": {"name": "m-networkdata"}},
+}
+
+
+@pytest.mark.parametrize("template", [{}, {"metaData": {"strings": [{"key": "a", "value": "b"}]}}])
+def test_what_a_new_rendering_lacks_is_taken_out_of_the_data(template: Any) -> None:
+    pen = Pen()
+    Desk(data=ELSEWHERE, pen=pen).look(**template)
+    ours = {"name": "m-metadata", "namespace": "n"} if template else None
+    change = {
+        "metadata": {"annotations": {names.RENDERED_FOR: "hu"}},
+        "spec": {"metaData": ours, "networkData": None},
+    }
+    assert pen.patches == [("t-0", change), ("t-0", {"status": {"ready": True, "errorMessage": None}})]

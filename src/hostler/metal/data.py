@@ -297,19 +297,19 @@ class DataDesk:
     async def _secrets(self, data: Data, template: DataTemplate, context: Context) -> None:
         meta, network = template.spec.meta_data, template.spec.network_data
         name, namespace = context.metal3_machine.name, data.metadata.namespace
-        spec: dict[str, Any] = {}
+        # What this rendering lacks is taken out: it was the host's before.
+        spec: dict[str, Any] = {"metaData": None, "networkData": None}
         if meta is not None:
             content = render_meta_data(meta, context)
             spec["metaData"] = await self._secret(data, f"{name}-metadata", "metaData", content)
         if network is not None:
             content = render_network_data(network, context)
             spec["networkData"] = await self._secret(data, f"{name}-networkdata", "networkData", content)
-        if spec:
-            mark = {"annotations": {names.RENDERED_FOR: context.host.metadata.uid}}
-            change = {"metadata": mark, "spec": spec}
-            after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
-            if after is not None:
-                self._data.datas.store.overlay(after)
+        mark = {"annotations": {names.RENDERED_FOR: context.host.metadata.uid}}
+        change = {"metadata": mark, "spec": spec}
+        after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
+        if after is not None:
+            self._data.datas.store.overlay(after)
         ready = {"status": {"ready": True, "errorMessage": None}}
         after = await self._patch(names.METAL3_DATA, data.metadata, ready, Data, "it is rendered", "status")
         if after is not None:
