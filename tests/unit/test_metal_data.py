@@ -125,12 +125,18 @@ def test_what_is_installed_stays_with_what_it_was_installed_with() -> None:
     assert Desk(host=imaged, data=elsewhere).desk.unfinished("n/m") == []
 
 
-def test_what_the_go_provider_rendered_is_taken_over() -> None:
-    room = Desk()
+def test_what_the_go_provider_rendered_is_taken_over_for_the_host_it_is_on() -> None:
+    room = Desk(pen=(pen := Pen()))
     room.data.datas.store.put(
         msgspec.convert({**READY, "metadata": {"name": "t-0", "namespace": "n", "resourceVersion": "2"}}, Data)
     )
     assert room.rendered().ready
+    assert room.desk.unfinished("n/m") == [f"{DATA}n/t-0"]
+    room.look()
+    mark = {"annotations": {names.RENDERED_FOR: "hu"}, "resourceVersion": "2"}
+    assert pen.patches == [("t-0", {"metadata": mark})], "else it would count as rendered for any host after this"
+    Desk(pen=(pen := Pen())).look()
+    assert pen.patches == [], "once"
 
 
 def test_data_that_is_not_done_is_looked_at_when_its_machine_or_host_changes() -> None:

@@ -28,7 +28,7 @@ from hostler.metal.data_model import (
     unfit,
 )
 from hostler.metal.decide import Facts, Rendered
-from hostler.metal.model import Metal3Machine
+from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
 from hostler.metal.writes import delete, drop_finalizer, owner_reference
 
@@ -98,7 +98,9 @@ class DataDesk:
         return [
             f"{DATA}{key_of(one.metadata)}"
             for one in self._data.datas.store.by("claim", machine)
-            if not one.status.ready or (host is not None and not host.imaged and not rendered_for(one, host))
+            if not one.status.ready
+            or (host is not None and not host.imaged and not rendered_for(one, host))
+            or (host is not None and names.RENDERED_FOR not in one.metadata.annotations)
         ]
 
     def _of_claim(self, key: str) -> Data | None:
@@ -272,6 +274,8 @@ class DataDesk:
         if data.status.ready and (
             isinstance(context, str) or context.host.imaged or rendered_for(data, context.host)
         ):  # fmt: skip
+            if not isinstance(context, str) and names.RENDERED_FOR not in data.metadata.annotations:
+                await self._mark(data, context.host)
             return
         template = self._data.templates.store.get(names.key(data.metadata.namespace, data.spec.template.name))
         if template is None:
@@ -293,6 +297,15 @@ class DataDesk:
             await self._secrets(data, template, context)
         except CannotRender as why:
             await self._data_says(data, f"It cannot be rendered: {why}.")
+
+    async def _mark(self, data: Data, host: Host) -> None:
+        """Ready without a mark: taken over. From now on it is this host's, and not whichever comes after it."""
+        annotations = {names.RENDERED_FOR: host.metadata.uid}
+        change = {"metadata": {"annotations": annotations, "resourceVersion": data.metadata.resource_version}}
+        why = f"it was rendered for host {host.metadata.name}"
+        after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, why)
+        if after is not None:
+            self._data.datas.store.overlay(after)
 
     async def _secrets(self, data: Data, template: DataTemplate, context: Context) -> None:
         meta, network = template.spec.meta_data, template.spec.network_data
