@@ -37,6 +37,7 @@ log = structlog.get_logger("hostler.metal")
 NOT_READY_SECONDS = 15.0
 # A missing BMC secret shows on the host sooner or later; this is for the case that it does not.
 SECRET_LOOK_SECONDS = 60.0
+UNREADABLE_SECONDS = 60.0  # that a host can be read again may wake nobody
 # What the API server's schema refuses is tried again by itself only rarely: who mends it changes the machine.
 REFUSED_SECONDS = 300.0
 RECORDS: dict[str, type[Any]] = {names.HOST.plural: Host, names.METAL3_MACHINE.plural: Metal3Machine}
@@ -108,7 +109,8 @@ class MachineKeeper:
         if pauses(facts):
             return await self._pause(facts)
         if why := self.caches.unreadable_host(machine):
-            return await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why))
+            await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why))
+            return UNREADABLE_SECONDS
         facts = await self._unpause(facts)
         if machine.metadata.deletion_timestamp:
             self.claims.waiting.remove(key_of(machine.metadata))
