@@ -217,3 +217,23 @@ def test_what_a_new_rendering_lacks_is_taken_out_of_the_data(template: Any) -> N
         "spec": {"metaData": ours, "networkData": None},
     }
     assert pen.patches == [("t-0", change), ("t-0", {"status": {"ready": True, "errorMessage": None}})]
+
+
+@pytest.mark.parametrize(
+    ("claim", "gone"),
+    [
+        ({}, ["m"]),
+        ({"ownerReferences": [{"name": "m", "uid": "u0"}]}, []),
+        ({"ownerReferences": []}, []),
+        ({"deletionTimestamp": "now"}, []),
+    ],
+)
+def test_only_a_claim_of_its_own_is_deleted_for_another_template(claim: Any, gone: list[str]) -> None:
+    pen = Pen()
+    room = Desk(claim={"metadata": claim, "spec": {"template": {"name": "t0"}}}, pen=pen)
+    for watch in room.data.all():
+        watch.store.synced = True
+    machine = room.caches.machines.store.get("n/m")
+    assert machine is not None
+    asyncio.run(room.desk.ask(room.caches.facts(machine)))
+    assert pen.gone == gone

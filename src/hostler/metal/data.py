@@ -24,6 +24,7 @@ from hostler.metal.data_model import (
     DataTemplate,
     RenderedSecret,
     of_other_template,
+    owned,
     rendered_for,
     unfit,
 )
@@ -112,7 +113,8 @@ class DataDesk:
         if template is None or self._data.unread():
             return
         if (claim := self._data.claims.store.get(key_of(meta))) is not None:
-            if of_other_template(claim, facts.machine) and facts.host is not None and not facts.host.imaged:
+            anew = of_other_template(claim, facts.machine) and facts.host is not None and not facts.host.imaged
+            if anew and owned(claim, facts.machine) and not claim.metadata.deletion_timestamp:
                 why = f"Metal3Machine {meta.name} wants its data from {template.name} now"
                 await delete(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, why)
             return
