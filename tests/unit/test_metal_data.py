@@ -14,7 +14,7 @@ from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.data import DATA, DataDesk
 from hostler.metal.data_caches import DataCaches
-from hostler.metal.data_model import Data, DataClaim, DataTemplate
+from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpClaim
 from hostler.metal.decide import Rendered
 from hostler.metal.model import Cluster, Host, Machine, Metal3Machine
 from tests.unit.test_metal_claims import Room
@@ -237,3 +237,29 @@ def test_only_a_claim_of_its_own_is_deleted_for_another_template(claim: Any, gon
     assert machine is not None
     asyncio.run(room.desk.ask(room.caches.facts(machine)))
     assert pen.gone == gone
+
+
+@pytest.mark.parametrize("by_host_name", [True, False])
+def test_addresses_by_the_name_of_the_host_before_go_back_to_its_next_machine(by_host_name: bool) -> None:
+    def claims(room: Desk, going: bool) -> None:
+        owners = [{"kind": "Metal3Data", "name": "t-0"}]
+        for name, labels in (("h0-p", {names.POOL_NAME: "p"}), ("h-p", {names.POOL_NAME: "p"}), ("t-0-q", {})):
+            meta = {
+                "name": name, "namespace": "n", "resourceVersion": "1", "labels": labels, "ownerReferences": owners,
+                "finalizers": [names.DATA_FINALIZER], "deletionTimestamp": "now" if going else "",
+            }  # fmt: skip
+            room.data.ip_claims.store.put(msgspec.convert({"metadata": meta}, IpClaim))
+
+    pen = Pen()
+    room = Desk(data=ELSEWHERE, pen=pen, by_host_name=by_host_name)
+    claims(room, going=False)
+    room.look()
+    assert pen.gone == (["h0-p"] if by_host_name else [])
+    room = Desk(pen=(pen := Pen()), by_host_name=by_host_name)
+    claims(room, going=False)
+    room.look()
+    assert pen.gone == [], "what is rendered stays as it is"
+    room = Desk(pen=(pen := Pen()), by_host_name=by_host_name)
+    claims(room, going=True)
+    room.look()
+    assert [name for name, _ in pen.patches] == (["h0-p"] if by_host_name else [])

@@ -276,8 +276,12 @@ class DataDesk:
         if data.status.ready and (
             isinstance(context, str) or context.host.imaged or rendered_for(data, context.host)
         ):  # fmt: skip
-            if not isinstance(context, str) and names.RENDERED_FOR not in data.metadata.annotations:
+            if isinstance(context, str):
+                return
+            if names.RENDERED_FOR not in data.metadata.annotations:
                 await self._mark(data, context.host)
+            elif rendered_for(data, context.host):
+                await self._addresses.give_back_before(data, context.host, begin=False)
             return
         template = self._data.templates.store.get(names.key(data.metadata.namespace, data.spec.template.name))
         if template is None:
@@ -325,6 +329,7 @@ class DataDesk:
         after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
         if after is not None:
             self._data.datas.store.overlay(after)
+        await self._addresses.give_back_before(data, context.host, begin=True)
         ready = {"status": {"ready": True, "errorMessage": None}}
         after = await self._patch(names.METAL3_DATA, data.metadata, ready, Data, "it is rendered", "status")
         if after is not None:
