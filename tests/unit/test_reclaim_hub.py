@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from typing import Any
+import threading
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.agent import steps
 from hostler.agent.hub import BASE as AGENTS_BASE
+from hostler.host.facts import Unknown
+from hostler.kube.metrics import Metrics
+from hostler.kube.watch import Watch
 from hostler.reclaim import hub as hub_module
-from hostler.reclaim.hub import BURST, Rates
+from hostler.reclaim.board import Board
+from hostler.reclaim.controller import ReclaimKeeper, Terms
+from hostler.reclaim.hub import BURST, Hub, Rates
 from hostler.reclaim.instructions import (
     DOWNLOAD,
     MESSAGE_LIMIT,
@@ -27,7 +36,18 @@ from hostler.reclaim.instructions import (
     withheld,
 )
 from hostler.reclaim.model import Report, State, stage_key, step_id
-from hostler.reclaim.objects import CANCEL, PROGRESS, REGISTRATION, REPORT, Agent, InfraEnv, host_of
+from hostler.reclaim.objects import (
+    AGENT,
+    CANCEL,
+    INFRA_ENV,
+    INFRA_ENV_LABEL,
+    PROGRESS,
+    REGISTRATION,
+    REPORT,
+    Agent,
+    InfraEnv,
+    host_of,
+)
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
 
 NOW = 1_000_000.0
@@ -250,3 +270,55 @@ def test_a_host_that_asks_too_often_waits_and_others_do_not() -> None:
     assert rates.take("b")
     now[0] += 1
     assert rates.take("a")
+
+
+def test_a_directory_of_artifacts_that_hangs_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "LOOK_SECONDS", 0.05)
+    answers = threading.Event()
+    (tmp_path / "ie-1").mkdir()
+    (tmp_path / "ie-1" / "kernel").write_bytes(b"k")
+
+    class Hanging(Hub):
+        def _place(self, infra_env: str, name: str) -> Path | None:
+            answers.wait(30)
+            return super()._place(infra_env, name)
+
+    async def run() -> None:
+        hub = Hanging(cast(Board, None), lambda: KEYS, artifacts=tmp_path, clock=lambda: NOW)
+        async with TestClient(TestServer(hub.application())) as client:
+            path = f"{hub_module.BASE.format(infra_env='ie-1')}/boot-artifacts/kernel"
+            for _ in range(hub_module.LOOKERS + 1):
+                assert (await client.get(path)).status == 503
+            monkeypatch.setattr(hub_module, "LOOK_SECONDS", 30.0)
+            async with asyncio.timeout(5):
+                with pytest.raises(TimeoutError):
+                    await hub.served("ie-1")  # at once: everybody who looks hangs
+                assert (await asyncio.to_thread(lambda: 1)) == 1, "nobody else's threads do"
+                answers.set()
+                while hub._lookers.locked():
+                    await asyncio.sleep(0.01)
+                assert "kernel" in await hub.served("ie-1")
+
+    try:
+        asyncio.run(run())
+    finally:
+        answers.set()
+
+
+def test_artifacts_of_a_directory_that_hangs_are_not_known() -> None:
+    async def hangs(_: str) -> dict[str, str]:
+        raise TimeoutError
+
+    nobody = cast(Any, None)
+    agents: Watch[Agent] = Watch(nobody, AGENT, Agent, metrics=Metrics())
+    infra_envs: Watch[InfraEnv] = Watch(nobody, INFRA_ENV, InfraEnv, metrics=Metrics())
+    meta = {"name": "env", "namespace": "ns", "uid": "ie-1", "resourceVersion": "1"}
+    infra_envs.store.put(msgspec.convert({"metadata": meta}, InfraEnv))
+    infra_envs.store.synced = True
+    keeper = ReclaimKeeper(
+        nobody, nobody, nobody, agents=agents, infra_envs=infra_envs, spokes=nobody, keyring=nobody,
+        policy=lambda: None, terms=Terms("", hangs), metrics=Metrics(),
+    )  # fmt: skip
+    body = {"metadata": {"name": "host-1", "namespace": "ns", "labels": {INFRA_ENV_LABEL: "env"}}}
+    found = asyncio.run(keeper._artifacts(msgspec.convert(body, Agent)))
+    assert found == Unknown("the directory of artifacts (HUB_ARTIFACTS) does not answer")

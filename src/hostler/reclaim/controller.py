@@ -253,7 +253,11 @@ class ReclaimKeeper:
         found = self._infra_env(agent)
         if found is None:
             return Known(None, self._clock())
-        return Known(artifacts_of(found, await self._terms.served(found.metadata.uid)), self._clock())
+        try:
+            served = await self._terms.served(found.metadata.uid)
+        except TimeoutError:
+            return Unknown("the directory of artifacts (HUB_ARTIFACTS) does not answer")
+        return Known(artifacts_of(found, served), self._clock())
 
 
 def _no_kubelet(host: Host) -> bool:
@@ -270,7 +274,7 @@ def _again(host: Host, decision: Decision, now: Instant) -> float | None:
     if host.state == State.RECLAIMING:
         drains = host.spoke.drain is not None
         waits.append(DRAINING if drains else AT_WORK)
-    if asks(host) and (isinstance(host.spoke.node, Unknown) or isinstance(host.spoke.kubeconfig, Unknown)):
+    if asks(host) and any(isinstance(one, Unknown) for one in (host.spoke.node, host.spoke.kubeconfig, host.artifacts)):
         waits.append(UNKNOWN_AGAIN)
     if host.state in UNBOUND and host.previous is not None:
         waits.append(UNKNOWN_AGAIN)
