@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hostler.agent import steps
 from hostler.agent.hub import BASE as AGENTS_BASE
 from hostler.host.facts import Unknown
+from hostler.instant import iso
 from hostler.kube.metrics import Metrics
 from hostler.kube.watch import Watch
 from hostler.reclaim import hub as hub_module
@@ -35,7 +36,7 @@ from hostler.reclaim.instructions import (
     registered,
     withheld,
 )
-from hostler.reclaim.model import Report, State, stage_key, step_id
+from hostler.reclaim.model import Report, State, Withdraw, stage_key, step_id
 from hostler.reclaim.objects import (
     AGENT,
     CANCEL,
@@ -305,20 +306,46 @@ def test_a_directory_of_artifacts_that_hangs_keeps_nobody(tmp_path: Path, monkey
         answers.set()
 
 
+def keeping(infra_envs: Watch[InfraEnv] | None = None, terms: Terms | None = None) -> ReclaimKeeper:
+    """A keeper who knows nobody."""
+    nobody = cast(Any, None)
+    agents: Watch[Agent] = Watch(nobody, AGENT, Agent, metrics=Metrics())
+    return ReclaimKeeper(
+        nobody, nobody, nobody, agents=agents, infra_envs=infra_envs or nobody, spokes=nobody, keyring=nobody,
+        policy=lambda: None, terms=terms or nobody, metrics=Metrics(), clock=lambda: NOW,
+    )  # fmt: skip
+
+
 def test_artifacts_of_a_directory_that_hangs_are_not_known() -> None:
     async def hangs(_: str) -> dict[str, str]:
         raise TimeoutError
 
-    nobody = cast(Any, None)
-    agents: Watch[Agent] = Watch(nobody, AGENT, Agent, metrics=Metrics())
-    infra_envs: Watch[InfraEnv] = Watch(nobody, INFRA_ENV, InfraEnv, metrics=Metrics())
+    infra_envs: Watch[InfraEnv] = Watch(cast(Any, None), INFRA_ENV, InfraEnv, metrics=Metrics())
     meta = {"name": "env", "namespace": "ns", "uid": "ie-1", "resourceVersion": "1"}
     infra_envs.store.put(msgspec.convert({"metadata": meta}, InfraEnv))
     infra_envs.store.synced = True
-    keeper = ReclaimKeeper(
-        nobody, nobody, nobody, agents=agents, infra_envs=infra_envs, spokes=nobody, keyring=nobody,
-        policy=lambda: None, terms=Terms("", hangs), metrics=Metrics(),
-    )  # fmt: skip
+    keeper = keeping(infra_envs, Terms("", hangs))
     body = {"metadata": {"name": "host-1", "namespace": "ns", "labels": {INFRA_ENV_LABEL: "env"}}}
     found = asyncio.run(keeper._artifacts(msgspec.convert(body, Agent)))
     assert found == Unknown("the directory of artifacts (HUB_ARTIFACTS) does not answer")
+
+
+@pytest.mark.parametrize(
+    ("began", "deleted", "patient"),
+    [(60, None, True), (3600, None, False), (3600, 60, True), (3600, 3600, False)],
+)
+def test_a_killed_agent_is_waited_for_from_the_stage_or_from_the_deletion_on(
+    began: float, deleted: float | None, patient: bool
+) -> None:
+    class Hands:
+        async def withdraw(self, _: str, *, gone: bool, patient: bool) -> bool:
+            waits.append(patient)
+            return False
+
+    waits: list[bool] = []
+    body = msgspec.to_builtins(agent(State.RECLAIMING if deleted else State.PENDING))
+    body["status"]["progress"]["stageStartTime"] = iso(NOW - began)
+    body["metadata"]["deletionTimestamp"] = iso(NOW - deleted) if deleted else ""
+    found = msgspec.convert(body, Agent)
+    asyncio.run(keeping()._there(Withdraw(), found, host_of(found), cast(Any, None), cast(Any, Hands())))
+    assert waits == [patient]

@@ -11,7 +11,7 @@ import structlog
 from prometheus_client import Counter
 
 from hostler.host.facts import Fact, Known, Unknown
-from hostler.instant import Instant
+from hostler.instant import Instant, parse
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, NotFound, Unreachable
 from hostler.kube.events import EventType, Recorder
@@ -159,8 +159,9 @@ class ReclaimKeeper:
             case Deploy():
                 await self._deploy(action, agent, host, policy, hands)
             case Withdraw():
-                since = host.since if host.since is not None else 0.0
-                patient = self._clock() - since < AGENT_BACK
+                # A deleted host's stage may have begun long ago: what is taken back here began with the deletion.
+                since = parse(agent.metadata.deletion_timestamp) if host.deleted else host.since
+                patient = self._clock() - (since if since is not None else 0.0) < AGENT_BACK
                 if await hands.withdraw(host.uid, gone=_no_kubelet(host), patient=patient):
                     note = "What this reclaim put into the old cluster was taken off it."
                     self._recorder.event(AGENT, agent.metadata, "Normal", "Withdrawn", "Withdraw", note)
