@@ -184,6 +184,31 @@ def test_nobody_is_restarted_who_changed_their_mind_before_the_agent_asked(chang
     assert withheld(after) == {}
 
 
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        ({"spec": {"clusterDeploymentName": {"name": "old", "namespace": "ns"}}}, True),
+        ({"metadata": {"annotations": {CANCEL: "now"}}}, True),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
+        ({"status": {"debugInfo": {"state": State.PENDING}}}, False),
+    ],
+)
+def test_a_host_that_goes_down_already_is_not_called_off_for_a_wish(change: dict[str, Any], goes_on: bool) -> None:
+    """Else its entry would be taken back while it goes down, and it be restarted for nothing."""
+    rebooting = agent(State.REBOOTING)
+    said = noted(rebooting, Reply(REBOOT, step(State.REBOOTING), 0))
+    body = msgspec.to_builtins(rebooting)
+    body["metadata"] |= change.get("metadata", {})
+    body["metadata"]["annotations"] = {**body["metadata"].get("annotations", {}), **said}
+    body["status"] |= change.get("status", {})
+    found = msgspec.convert({**body, "spec": change.get("spec", {})}, Agent)
+    assert bool(instructions(found, environment())["instructions"]) == goes_on
+    assert bool(withheld(found)) == (not goes_on and found.status.debug_info.state == State.REBOOTING)
+    # That it did not go down after all, or came back, is still said and counts.
+    failed = noted(found, Reply(REBOOT, step(State.REBOOTING), 1, '{"reason": "BootedBack"}'))
+    assert bool(failed) == (found.status.debug_info.state == State.REBOOTING)
+
+
 def test_a_restart_nobody_called_off_is_given() -> None:
     assert withheld(agent(State.REBOOTING)) == {}
     assert withheld(agent(State.RECLAIMING, **{CANCEL: "now"})) == {}
@@ -216,7 +241,7 @@ def test_an_answer_becomes_a_report_once() -> None:
         (State.RECLAIMING, Reply(REBOOT, step(State.RECLAIMING), 1)),
         (State.RECLAIMING, Reply("x", step(State.RECLAIMING), 0)),
         (State.REBOOTING, Reply(DOWNLOAD, step(State.RECLAIMING), 0)),
-        (State.REBOOTING, Reply(REBOOT, step(State.REBOOTING), 0)),
+        (State.REBOOTING, Reply(REBOOT, "another", 0)),
         (State.PENDING, Reply(DOWNLOAD, step(State.PENDING), 0)),
         (State.INSTALLED, Reply(DOWNLOAD, step(State.INSTALLED), 0)),
     ],
