@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import struct
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from functools import cmp_to_key
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from cryptography import x509
@@ -19,12 +22,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hostler.agent
-from hostler.agent import bls, entry, grubenv, options, pe
+from hostler.agent import bls, bootentry, entry, grubenv, options, pe, steps
 from hostler.agent.fetch import check_url
 from hostler.agent.host import Host
-from hostler.agent.hub import NoAnswer
+from hostler.agent.hub import NoAnswer, Step
 from hostler.agent.loaders import Kind
 from hostler.agent.problem import Reason, Refusal
+from hostler.agent.runner import Runner
 from hostler.agent.secureboot import check
 from hostler.agent.versions import compare_files, compare_rpm, compare_systemd
 from tests.tools import tool
@@ -324,3 +328,42 @@ def test_the_agent_imports_the_standard_library_and_itself() -> None:
 
 def sign(number: int) -> int:
     return (number > 0) - (number < 0)
+
+
+def test_an_entry_that_cannot_be_seen_is_not_one_that_was_taken_back(tmp_path: Path) -> None:
+    """A boot partition may be out of sight for a while; the entry on it is found by the next restart all the same."""
+    boot, away = tmp_path / "boot", tmp_path / "away"
+    (boot / "grub2").mkdir(parents=True)
+    (boot / "grub2/grub.cfg").write_text("source custom.cfg")
+    (tmp_path / "proc/1").mkdir(parents=True)
+    (tmp_path / "proc/1/mountinfo").write_text("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    nobody = cast(Any, None)
+
+    def runner() -> Runner:
+        made = Runner(Host(tmp_path), nobody, nobody, nobody, nobody, threading.Event())
+        made.stopping.set()
+        return made
+
+    unarmed = runner()
+    unarmed.run()
+    assert unarmed._leave(), "there is nothing, and that can be seen"
+    (boot / "discovery").mkdir()
+    known = runner()
+    known.armed = bootentry.armed(known.host)
+    asked = runner()
+    with suppress(Refusal, AttributeError, OSError):
+        asked._perform(Step(steps.REBOOT, "s", {}))
+    asked.restarting = None
+    boot.rename(away)
+    assert unarmed._leave()
+    assert not known._leave()
+    assert not asked._leave()
+    (tmp_path / "efi/EFI/systemd").mkdir(parents=True)
+    (tmp_path / "efi/EFI/systemd/systemd-bootx64.efi").touch()
+    assert not known._leave(), "it is looked for where it was"
+    shutil.rmtree(tmp_path / "efi")
+    away.rename(boot)
+    assert known._leave()
+    assert not (boot / "discovery").exists()
+    assert asked._leave()
+    assert known.armed is None

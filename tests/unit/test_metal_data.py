@@ -14,9 +14,9 @@ from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.data import DATA, DataDesk
 from hostler.metal.data_caches import DataCaches
-from hostler.metal.data_model import Data, DataClaim, DataTemplate
+from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpClaim
 from hostler.metal.decide import Rendered
-from hostler.metal.model import Cluster, Host, Metal3Machine
+from hostler.metal.model import Cluster, Host, Machine, Metal3Machine
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_decide import CONSUMER, IMAGE
 
@@ -35,15 +35,38 @@ CLAIM: dict[str, Any] = {
 }
 
 
-class Desk(Room):
-    """One machine with its host, its claim and its data; nobody reads or writes."""
+class Pen:
+    """Keeps what is written, and answers nothing, as in a dry run."""
 
-    def __init__(self, claim: Any = None, data: Any = None, host: Any = None, named: str = "n/h") -> None:
+    def __init__(self) -> None:
+        self.patches: list[tuple[str, Any]] = []
+        self.gone: list[str] = []
+
+    async def create(self, *_: Any, **__: Any) -> None: ...
+
+    async def patch(self, _: Any, name: str, body: Any, *__: Any, **___: Any) -> None:
+        self.patches.append((name, body))
+
+    async def delete(self, _: Any, name: str, *__: Any, **___: Any) -> None:
+        self.gone.append(name)
+
+
+class Desk(Room):
+    """One machine with its host, its claim and its data; nobody reads, and only a `pen` writes."""
+
+    def __init__(
+        self, claim: Any = None, data: Any = None, host: Any = None, named: str = "n/h", pen: Pen | None = None,
+        by_host_name: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         nobody = cast(Client, None)
         self.data = DataCaches.make(nobody, Metrics())
-        self.desk = DataDesk(self.caches, self.data, nobody, cast(Writer, None))
-        meta = {"name": "m", "namespace": "n", "uid": "u", "annotations": {names.HOST_ANNOTATION: named}}
+        self.desk = DataDesk(self.caches, self.data, nobody, cast(Writer, pen), by_host_name=by_host_name)
+        self.put(msgspec.convert({"metadata": {"name": "m", "namespace": "n"}}, Machine))
+        meta = {
+            "name": "m", "namespace": "n", "uid": "u", "annotations": {names.HOST_ANNOTATION: named},
+            "ownerReferences": [{"kind": "Machine", "name": "m"}],
+        }  # fmt: skip
         self.put(msgspec.convert({"metadata": meta, "spec": {"dataTemplate": {"name": "t"}}}, Metal3Machine))
         whole = {"metadata": {"name": "h", "namespace": "n", "uid": "hu"}, "spec": {"consumerRef": CONSUMER}}
         self.put(msgspec.convert(merged(whole, host), Host))
@@ -51,6 +74,14 @@ class Desk(Room):
             change = merged(body, claim if record is DataClaim else data)
             change["metadata"]["resourceVersion"] = "1"
             cast(Any, watch).store.put(msgspec.convert(change, record))
+
+    def look(self, **template: Any) -> None:
+        """One look at the data, whose template has this in its spec."""
+        body = {"metadata": {"name": "t", "namespace": "n", "resourceVersion": "1"}, "spec": template}
+        self.data.templates.store.put(msgspec.convert(body, DataTemplate))
+        for watch in (*self.caches.all(), *self.data.all()):
+            watch.store.synced = True
+        assert asyncio.run(self.desk.reconcile("data:n/t-0")) is None
 
     def rendered(self) -> Rendered:
         machine = self.caches.machines.store.get("n/m")
@@ -94,12 +125,18 @@ def test_what_is_installed_stays_with_what_it_was_installed_with() -> None:
     assert Desk(host=imaged, data=elsewhere).desk.unfinished("n/m") == []
 
 
-def test_what_the_go_provider_rendered_is_taken_over() -> None:
-    room = Desk()
+def test_what_the_go_provider_rendered_is_taken_over_for_the_host_it_is_on() -> None:
+    room = Desk(pen=(pen := Pen()))
     room.data.datas.store.put(
         msgspec.convert({**READY, "metadata": {"name": "t-0", "namespace": "n", "resourceVersion": "2"}}, Data)
     )
     assert room.rendered().ready
+    assert room.desk.unfinished("n/m") == [f"{DATA}n/t-0"]
+    room.look()
+    mark = {"annotations": {names.RENDERED_FOR: "hu"}, "resourceVersion": "2"}
+    assert pen.patches == [("t-0", {"metadata": mark})], "else it would count as rendered for any host after this"
+    Desk(pen=(pen := Pen())).look()
+    assert pen.patches == [], "once"
 
 
 def test_data_that_is_not_done_is_looked_at_when_its_machine_or_host_changes() -> None:
@@ -162,3 +199,67 @@ def test_a_host_that_cannot_be_read_is_not_one_that_does_not_exist() -> None:
     assert room.caches.unreadable_host(machine) == (
         "Host n/h cannot be read (spec.online is a string); nothing is done until it can."
     )
+
+
+ELSEWHERE: dict[str, Any] = {
+    "metadata": {"annotations": {names.RENDERED_FOR: "another"}},
+    "spec": {"networkData": {"name": "m-networkdata"}},
+}
+
+
+@pytest.mark.parametrize("template", [{}, {"metaData": {"strings": [{"key": "a", "value": "b"}]}}])
+def test_what_a_new_rendering_lacks_is_taken_out_of_the_data(template: Any) -> None:
+    pen = Pen()
+    Desk(data=ELSEWHERE, pen=pen).look(**template)
+    ours = {"name": "m-metadata", "namespace": "n"} if template else None
+    change = {
+        "metadata": {"annotations": {names.RENDERED_FOR: "hu"}},
+        "spec": {"metaData": ours, "networkData": None},
+    }
+    assert pen.patches == [("t-0", change), ("t-0", {"status": {"ready": True, "errorMessage": None}})]
+
+
+@pytest.mark.parametrize(
+    ("claim", "gone"),
+    [
+        ({}, ["m"]),
+        ({"ownerReferences": [{"name": "m", "uid": "u0"}]}, []),
+        ({"ownerReferences": []}, []),
+        ({"deletionTimestamp": "now"}, []),
+    ],
+)
+def test_only_a_claim_of_its_own_is_deleted_for_another_template(claim: Any, gone: list[str]) -> None:
+    pen = Pen()
+    room = Desk(claim={"metadata": claim, "spec": {"template": {"name": "t0"}}}, pen=pen)
+    for watch in room.data.all():
+        watch.store.synced = True
+    machine = room.caches.machines.store.get("n/m")
+    assert machine is not None
+    asyncio.run(room.desk.ask(room.caches.facts(machine)))
+    assert pen.gone == gone
+
+
+@pytest.mark.parametrize("by_host_name", [True, False])
+def test_addresses_by_the_name_of_the_host_before_go_back_to_its_next_machine(by_host_name: bool) -> None:
+    def claims(room: Desk, going: bool) -> None:
+        owners = [{"kind": "Metal3Data", "name": "t-0"}]
+        for name, labels in (("h0-p", {names.POOL_NAME: "p"}), ("h-p", {names.POOL_NAME: "p"}), ("t-0-q", {})):
+            meta = {
+                "name": name, "namespace": "n", "resourceVersion": "1", "labels": labels, "ownerReferences": owners,
+                "finalizers": [names.DATA_FINALIZER], "deletionTimestamp": "now" if going else "",
+            }  # fmt: skip
+            room.data.ip_claims.store.put(msgspec.convert({"metadata": meta}, IpClaim))
+
+    pen = Pen()
+    room = Desk(data=ELSEWHERE, pen=pen, by_host_name=by_host_name)
+    claims(room, going=False)
+    room.look()
+    assert pen.gone == (["h0-p"] if by_host_name else [])
+    room = Desk(pen=(pen := Pen()), by_host_name=by_host_name)
+    claims(room, going=False)
+    room.look()
+    assert pen.gone == [], "what is rendered stays as it is"
+    room = Desk(pen=(pen := Pen()), by_host_name=by_host_name)
+    claims(room, going=True)
+    room.look()
+    assert [name for name, _ in pen.patches] == (["h0-p"] if by_host_name else [])

@@ -22,9 +22,10 @@ from hostler.metal.claims import DEBOUNCE_SECONDS
 from hostler.metal.controller import MachineKeeper
 from hostler.metal.data import DataDesk, whose
 from hostler.metal.data_model import RenderedSecret
-from hostler.metal.model import Host
+from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.nodes import Nodes
-from hostler.metal.remediation import LOOK_SECONDS
+from hostler.metal.release import decide_release
+from hostler.metal.remediation import LOOK_SECONDS, decide_remediation
 from hostler.metal.remediation_model import RUNNING, Remediation
 from hostler.metal.remediator import Remediator
 from tests.unit.test_kube_events import Here
@@ -160,6 +161,76 @@ def test_the_second_of_two_replicas_has_no_machines_that_wait() -> None:
             assert waiting() == 1
 
     asyncio.run(run())
+
+
+def test_a_host_that_cannot_be_read_is_not_left_off() -> None:
+    """It may carry the annotation that keeps it off: nothing is ended on a host that is neither there nor absent."""
+
+    async def run() -> None:
+        async with ward() as room:
+            room.host(on=False)
+            meta = {"name": "m", "namespace": "n", "annotations": {names.HOST_ANNOTATION: "n/h"}}
+            owned = {**meta, "ownerReferences": [{"kind": "Machine", "name": "m"}]}
+            room.put(msgspec.convert({"metadata": owned}, Metal3Machine))
+            going = room.remediation(room.now)
+            gone = msgspec.structs.replace(going.metadata, deletion_timestamp="now")
+            room.caches.remediations.store.put(msgspec.structs.replace(going, metadata=gone))
+            room.caches.hosts.store.unread("n/h", 99, "spec.online is a string")
+            found = room.caches.remediations.store.get("n/r")
+            assert found is not None
+            step = decide_remediation(room.remediator.facts(found), NOW)
+            assert step.writes == ()
+            assert "cannot be read" in step.why
+            assert await room.remediator.reconcile("n/r") == 60
+            keeper = MachineKeeper(
+                room.caches, room.claims, cast(Nodes, None), cast(Client, None), room.writer, room.recorder,
+                metrics=Metrics(), data=cast(DataDesk, None),
+            )  # fmt: skip
+            assert await keeper.reconcile("n/m") == 60
+
+    asyncio.run(run())
+
+
+def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
+    """Another provider may have given it to the machine: it runs on for as long as it names this machine."""
+
+    async def run(taken: bool, status: Any) -> tuple[Ward, MachineKeeper]:
+        async with ward() as room:
+            consumer = CONSUMER if taken else {**CONSUMER, "name": "x"}
+            there = {"metadata": {"name": "h", "namespace": "other"}, "spec": {"consumerRef": consumer}}
+            room.put(msgspec.convert(there, Host))
+            meta = {
+                "name": "m", "namespace": "n", "annotations": {names.HOST_ANNOTATION: "other/h"},
+                "ownerReferences": [{"kind": "Machine", "name": "m"}], "finalizers": [names.MACHINE_FINALIZER],
+            }  # fmt: skip
+            room.put(msgspec.convert({"metadata": meta, **status}, Metal3Machine))
+            nobody = cast(Client, None)  # would fail if it were asked
+            keeper = MachineKeeper(
+                room.caches, room.claims, cast(Nodes, None), nobody, room.writer, room.recorder,
+                metrics=Metrics(), data=cast(DataDesk, None),
+            )  # fmt: skip
+            machine = room.caches.machines.store.get("n/m")
+            assert machine is not None
+            await room.claims._still_out("other/h", machine)
+            return room, keeper
+
+    settled = {"spec": {"providerID": "metal3://x"}, "status": {"initialization": {"provisioned": True}}}
+    for taken, status, says in (
+        (True, {}, "Host other/h is in another namespace, so it is not touched, and still has this machine"),
+        (True, settled, "Host other/h is in another namespace, so it is not touched, and still has this machine"),
+        (False, settled, "Host other/h is in another namespace, so it is not touched; delete the Machine"),
+        (False, {}, ""),
+    ):
+        room, keeper = asyncio.run(run(taken, status))
+        machine = room.caches.machines.store.get("n/m")
+        assert machine is not None
+        facts = keeper.facts(machine)
+        lost = keeper._lost(facts)
+        assert says in (lost.message if lost is not None else "")
+        assert (lost is None) == (not says)
+        release = decide_release(facts)
+        assert bool(release.writes) == (not taken), "it is let go only when no host is left behind"
+        assert bool(release.wake) == taken
 
 
 @pytest.mark.parametrize(

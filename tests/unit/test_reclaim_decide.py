@@ -206,6 +206,8 @@ def test_a_late_answer_changes_nothing(found: Host) -> None:
 
 def test_cancelled_in_the_reboot_is_said_to_be_too_late() -> None:
     assert "too late" in decide(host(State.REBOOTING, cancelled=True), POLICY, NOW).why
+    down = host(State.REBOOTING, cancelled=True, report=report(State.REBOOTING, 0))
+    assert decide(down, POLICY, NOW).why.endswith("It goes down already; it is too late to cancel.")
 
 
 def test_a_registration_of_an_installed_host_is_none_of_ours() -> None:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from typing import Any
+import threading
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.agent import steps
 from hostler.agent.hub import BASE as AGENTS_BASE
+from hostler.host.facts import Unknown
+from hostler.instant import iso
+from hostler.kube.metrics import Metrics
+from hostler.kube.watch import Watch
 from hostler.reclaim import hub as hub_module
-from hostler.reclaim.hub import BURST, Rates
+from hostler.reclaim.board import Board
+from hostler.reclaim.controller import ReclaimKeeper, Terms
+from hostler.reclaim.hub import BURST, Hub, Rates
 from hostler.reclaim.instructions import (
     DOWNLOAD,
     MESSAGE_LIMIT,
@@ -26,8 +36,19 @@ from hostler.reclaim.instructions import (
     registered,
     withheld,
 )
-from hostler.reclaim.model import Report, State, stage_key, step_id
-from hostler.reclaim.objects import CANCEL, PROGRESS, REGISTRATION, REPORT, Agent, InfraEnv, host_of
+from hostler.reclaim.model import Report, State, Withdraw, stage_key, step_id
+from hostler.reclaim.objects import (
+    AGENT,
+    CANCEL,
+    INFRA_ENV,
+    INFRA_ENV_LABEL,
+    PROGRESS,
+    REGISTRATION,
+    REPORT,
+    Agent,
+    InfraEnv,
+    host_of,
+)
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
 
 NOW = 1_000_000.0
@@ -163,6 +184,31 @@ def test_nobody_is_restarted_who_changed_their_mind_before_the_agent_asked(chang
     assert withheld(after) == {}
 
 
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        ({"spec": {"clusterDeploymentName": {"name": "old", "namespace": "ns"}}}, True),
+        ({"metadata": {"annotations": {CANCEL: "now"}}}, True),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
+        ({"status": {"debugInfo": {"state": State.PENDING}}}, False),
+    ],
+)
+def test_a_host_that_goes_down_already_is_not_called_off_for_a_wish(change: dict[str, Any], goes_on: bool) -> None:
+    """Else its entry would be taken back while it goes down, and it be restarted for nothing."""
+    rebooting = agent(State.REBOOTING)
+    said = noted(rebooting, Reply(REBOOT, step(State.REBOOTING), 0))
+    body = msgspec.to_builtins(rebooting)
+    body["metadata"] |= change.get("metadata", {})
+    body["metadata"]["annotations"] = {**body["metadata"].get("annotations", {}), **said}
+    body["status"] |= change.get("status", {})
+    found = msgspec.convert({**body, "spec": change.get("spec", {})}, Agent)
+    assert bool(instructions(found, environment())["instructions"]) == goes_on
+    assert bool(withheld(found)) == (not goes_on and found.status.debug_info.state == State.REBOOTING)
+    # That it did not go down after all, or came back, is still said and counts.
+    failed = noted(found, Reply(REBOOT, step(State.REBOOTING), 1, '{"reason": "BootedBack"}'))
+    assert bool(failed) == (found.status.debug_info.state == State.REBOOTING)
+
+
 def test_a_restart_nobody_called_off_is_given() -> None:
     assert withheld(agent(State.REBOOTING)) == {}
     assert withheld(agent(State.RECLAIMING, **{CANCEL: "now"})) == {}
@@ -195,7 +241,7 @@ def test_an_answer_becomes_a_report_once() -> None:
         (State.RECLAIMING, Reply(REBOOT, step(State.RECLAIMING), 1)),
         (State.RECLAIMING, Reply("x", step(State.RECLAIMING), 0)),
         (State.REBOOTING, Reply(DOWNLOAD, step(State.RECLAIMING), 0)),
-        (State.REBOOTING, Reply(REBOOT, step(State.REBOOTING), 0)),
+        (State.REBOOTING, Reply(REBOOT, "another", 0)),
         (State.PENDING, Reply(DOWNLOAD, step(State.PENDING), 0)),
         (State.INSTALLED, Reply(DOWNLOAD, step(State.INSTALLED), 0)),
     ],
@@ -250,3 +296,81 @@ def test_a_host_that_asks_too_often_waits_and_others_do_not() -> None:
     assert rates.take("b")
     now[0] += 1
     assert rates.take("a")
+
+
+def test_a_directory_of_artifacts_that_hangs_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "LOOK_SECONDS", 0.05)
+    answers = threading.Event()
+    (tmp_path / "ie-1").mkdir()
+    (tmp_path / "ie-1" / "kernel").write_bytes(b"k")
+
+    class Hanging(Hub):
+        def _place(self, infra_env: str, name: str) -> Path | None:
+            answers.wait(30)
+            return super()._place(infra_env, name)
+
+    async def run() -> None:
+        hub = Hanging(cast(Board, None), lambda: KEYS, artifacts=tmp_path, clock=lambda: NOW)
+        async with TestClient(TestServer(hub.application())) as client:
+            path = f"{hub_module.BASE.format(infra_env='ie-1')}/boot-artifacts/kernel"
+            for _ in range(hub_module.LOOKERS + 1):
+                assert (await client.get(path)).status == 503
+            monkeypatch.setattr(hub_module, "LOOK_SECONDS", 30.0)
+            async with asyncio.timeout(5):
+                with pytest.raises(TimeoutError):
+                    await hub.served("ie-1")  # at once: everybody who looks hangs
+                assert (await asyncio.to_thread(lambda: 1)) == 1, "nobody else's threads do"
+                answers.set()
+                while hub._lookers.locked():
+                    await asyncio.sleep(0.01)
+                assert "kernel" in await hub.served("ie-1")
+
+    try:
+        asyncio.run(run())
+    finally:
+        answers.set()
+
+
+def keeping(infra_envs: Watch[InfraEnv] | None = None, terms: Terms | None = None) -> ReclaimKeeper:
+    """A keeper who knows nobody."""
+    nobody = cast(Any, None)
+    agents: Watch[Agent] = Watch(nobody, AGENT, Agent, metrics=Metrics())
+    return ReclaimKeeper(
+        nobody, nobody, nobody, agents=agents, infra_envs=infra_envs or nobody, spokes=nobody, keyring=nobody,
+        policy=lambda: None, terms=terms or nobody, metrics=Metrics(), clock=lambda: NOW,
+    )  # fmt: skip
+
+
+def test_artifacts_of_a_directory_that_hangs_are_not_known() -> None:
+    async def hangs(_: str) -> dict[str, str]:
+        raise TimeoutError
+
+    infra_envs: Watch[InfraEnv] = Watch(cast(Any, None), INFRA_ENV, InfraEnv, metrics=Metrics())
+    meta = {"name": "env", "namespace": "ns", "uid": "ie-1", "resourceVersion": "1"}
+    infra_envs.store.put(msgspec.convert({"metadata": meta}, InfraEnv))
+    infra_envs.store.synced = True
+    keeper = keeping(infra_envs, Terms("", hangs))
+    body = {"metadata": {"name": "host-1", "namespace": "ns", "labels": {INFRA_ENV_LABEL: "env"}}}
+    found = asyncio.run(keeper._artifacts(msgspec.convert(body, Agent)))
+    assert found == Unknown("the directory of artifacts (HUB_ARTIFACTS) does not answer")
+
+
+@pytest.mark.parametrize(
+    ("began", "deleted", "patient"),
+    [(60, None, True), (3600, None, False), (3600, 60, True), (3600, 3600, False)],
+)
+def test_a_killed_agent_is_waited_for_from_the_stage_or_from_the_deletion_on(
+    began: float, deleted: float | None, patient: bool
+) -> None:
+    class Hands:
+        async def withdraw(self, _: str, *, gone: bool, patient: bool) -> bool:
+            waits.append(patient)
+            return False
+
+    waits: list[bool] = []
+    body = msgspec.to_builtins(agent(State.RECLAIMING if deleted else State.PENDING))
+    body["status"]["progress"]["stageStartTime"] = iso(NOW - began)
+    body["metadata"]["deletionTimestamp"] = iso(NOW - deleted) if deleted else ""
+    found = msgspec.convert(body, Agent)
+    asyncio.run(keeping()._there(Withdraw(), found, host_of(found), cast(Any, None), cast(Any, Hands())))
+    assert waits == [patient]

@@ -22,7 +22,7 @@ NEEDED = ("HUB_URL", "INFRA_ENV_ID", "HOST_ID", "TOKEN_FILE")
 OPTIONAL = {
     "CA_FILE": "certificates to trust; without it the system's",
     "HOST_MOUNT": "where the host's root is mounted; without it as the hub says, at first /host",
-    "EXPECTED_BOOT_ID": "the boot this reclaim began in",
+    "EXPECTED_BOOT_ID": "the boot this began in (/proc/sys/kernel/random/boot_id); without it every step is refused",
     "KERNEL_URL, INITRD_URL, ROOTFS_URL": "the boot artifacts, where a step does not name them",
     "ENTER_HOST": "words before a command of the host; nsenter into its init",
     "RETRY_SECONDS": "the first pause before another attempt; 1",

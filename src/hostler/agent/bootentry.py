@@ -152,13 +152,29 @@ def _would_start(host: Host, loader: Loader) -> str:
     return selection.grub_state(host, loader).next()
 
 
-def undo(host: Host, executor: Executor) -> bool:
-    """Take back whatever we put on this host: it starts its installed system again. Says whether there was anything."""
+def armed(host: Host) -> str | None:
+    """Where on this host something of ours is, as far as it can be seen; None: nowhere."""
+    try:
+        place = detect(host).discovery
+        return place if host.is_dir(place) else None
+    except (Refusal, OSError):
+        return None
+
+
+def undo(host: Host, executor: Executor, known: str | None = None) -> bool:
+    """Take back whatever we put on this host: it starts its installed system again. Says whether there was anything.
+
+    `known`: where something of ours is known to be; empty: somewhere. Then not to see it is no answer, but a Refusal.
+    """
     try:
         loader = detect(host)
     except Refusal:
+        if known is not None:
+            raise
         return False  # without a loader we know, nothing was ever written
     if not host.is_dir(loader.discovery):
+        if known and known != loader.discovery:
+            raise Refusal(Reason.ENTRY_NOT_VERIFIABLE, f"{known} of the host cannot be seen any more.")
         return False
     with writable(host, executor, loader.discovery):
         undo_entry(host, loader, executor)

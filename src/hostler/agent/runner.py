@@ -38,9 +38,11 @@ class Runner:
     silence: float = 1800.0  # so long the hub may be silent before the entry is taken back
     restart: float = 900.0  # so long a restart may take
     restarting: Step | None = None
+    armed: str | None = None  # where an entry of ours is known to be; empty: somewhere
 
     def run(self) -> None:
         """Until the hub says exit, or the pod is told to end. What was not rebooted into is taken back."""
+        self.armed = bootentry.armed(self.host)
         self._work()
         if self.stay and self.restarting is not None:
             self._await_restart(self.restarting)
@@ -106,10 +108,13 @@ class Runner:
         if isinstance(mount, str) and mount and not self.mount_given:
             host = self.host = Host(mount)
         if step.type == steps.DOWNLOAD:
-            return steps.download(host, self.web, self.executor, self.pod, step.arguments, self._progress(step))
+            try:
+                return steps.download(host, self.web, self.executor, self.pod, step.arguments, self._progress(step))
+            finally:
+                self.armed = bootentry.armed(host) or self.armed
         if step.type == steps.REBOOT:
             # Said before it is done: the restart ends this process too, and must not take its own entry back.
-            self.restarting = step
+            self.restarting, self.armed = step, self.armed or ""  # it is asked for only where an entry was written
             try:
                 return steps.reboot(host, self.executor, self.pod)
             except (Refusal, OSError):
@@ -178,7 +183,8 @@ class Runner:
         if self.restarting is not None:
             return True
         try:
-            if bootentry.undo(self.host, self.executor):
+            if bootentry.undo(self.host, self.executor, self.armed):
+                self.armed = None
                 log("The discovery entry was removed; this host starts its installed system.")
         except (Refusal, OSError) as error:
             log(f"The discovery entry could not be removed: {error}")

@@ -82,6 +82,22 @@ class Addresses:
         if made is not None:
             (self._data.ip_claims if pool.metal3 else self._data.capi_claims).store.overlay(made)
 
+    async def give_back_before(self, data: Data, host: Host, *, begin: bool) -> None:
+        """Let go of addresses by the name of a host this data was rendered for before: that host's next wants them.
+
+        Not `begin`: only what was begun is ended. Which host a claim was for its name says, whatever the template says.
+        """
+        for claim in self._data.ip_claims.store.by("data", key_of(data.metadata)) if self._by_host_name else ():
+            meta = claim.metadata
+            pool = meta.labels.get(names.POOL_NAME, "")
+            if not pool or meta.name == f"{host.metadata.name}-{pool}":
+                continue
+            if meta.deletion_timestamp:
+                await drop_finalizer(self._writer, names.METAL3_IP_CLAIM, meta, names.DATA_FINALIZER)
+            elif begin:
+                why = f"Metal3Data {data.metadata.name} is rendered for host {host.metadata.name} now"
+                await delete(self._writer, names.METAL3_IP_CLAIM, meta, why)
+
     async def give_back(self, data: Data) -> bool:
         """Let go of every address of a data that goes; True: none is left."""
         left = False

@@ -147,6 +147,18 @@ class Caches:
         why = self.hosts.store.unreadable.get(named, "")
         return f"Host {named} cannot be read ({why}); nothing is done until it can." if why else ""
 
+    def host_elsewhere(self, machine: Metal3Machine) -> str:
+        """That a host of another namespace has this machine, as a sentence; empty: the one it names does not.
+
+        Nothing of ours begins that; another provider may have. Such a host is not touched, and not forgotten either.
+        """
+        named = machine.metadata.annotations.get(names.HOST_ANNOTATION, "")
+        found = self.hosts.store.get(named) if named.partition("/")[0] != machine.metadata.namespace else None
+        consumer = found.spec.consumer_ref if found is not None else None
+        if consumer is None or not consumer.is_machine(machine):
+            return ""
+        return f"Host {named} is in another namespace, so it is not touched, and still has this machine as its consumer"
+
     def paused(self, namespace: str, cluster: str) -> bool:
         """Whether nothing of this cluster is to be touched; one that does not exist is not paused."""
         found = self.capi_clusters.store.get(names.key(namespace, cluster))
@@ -169,6 +181,7 @@ class Caches:
             self.host_of(machine),
             self.reuse_of(owner),
             several=len(self.hosts.store.keys_by("consumer", key_of(machine.metadata))) > 1,
+            elsewhere=self.host_elsewhere(machine),
         )
 
     def reuse_of(self, owner: Machine | None) -> str:

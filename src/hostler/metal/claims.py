@@ -245,6 +245,8 @@ class Claims:
     async def _still_out(self, named: str, machine: Metal3Machine) -> None:
         """Before another host is taken: the one named before must really be out of the question, and not ours."""
         namespace, _, name = named.partition("/")
+        if namespace != machine.metadata.namespace:
+            return  # never one of ours, and not ours to read
         try:
             fresh = await self._client.get(names.HOST, name, namespace, type=Host)
         except NotFound:

@@ -27,7 +27,7 @@ from hostler.metal.data import DataDesk
 from hostler.metal.decide import FAILED, Facts, decide, not_yet, settled, status_change
 from hostler.metal.model import Decision, Host, Metal3Machine, Said, Write
 from hostler.metal.nodes import Nodes
-from hostler.metal.release import decide_release, pauses, unpause_change
+from hostler.metal.release import ELSEWHERE_SECONDS, decide_release, pauses, unpause_change
 from hostler.metal.selector import WrongSelector
 from hostler.metal.writes import send
 
@@ -37,6 +37,7 @@ log = structlog.get_logger("hostler.metal")
 NOT_READY_SECONDS = 15.0
 # A missing BMC secret shows on the host sooner or later; this is for the case that it does not.
 SECRET_LOOK_SECONDS = 60.0
+UNREADABLE_SECONDS = 60.0  # that a host can be read again may wake nobody
 # What the API server's schema refuses is tried again by itself only rarely: who mends it changes the machine.
 REFUSED_SECONDS = 300.0
 RECORDS: dict[str, type[Any]] = {names.HOST.plural: Host, names.METAL3_MACHINE.plural: Metal3Machine}
@@ -108,7 +109,8 @@ class MachineKeeper:
         if pauses(facts):
             return await self._pause(facts)
         if why := self.caches.unreadable_host(machine):
-            return await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why))
+            await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why))
+            return UNREADABLE_SECONDS
         facts = await self._unpause(facts)
         if machine.metadata.deletion_timestamp:
             self.claims.waiting.remove(key_of(machine.metadata))
@@ -117,7 +119,8 @@ class MachineKeeper:
             waits = not_yet(facts) or self._lost(facts)
             if waits is not None:
                 self.claims.waiting.remove(key_of(machine.metadata))
-                return await self._say(facts, waits)
+                await self._say(facts, waits)
+                return ELSEWHERE_SECONDS if facts.elsewhere else None
             taken = await self._take(facts)
             if isinstance(taken, Said):
                 return await self._say(facts, taken)
@@ -128,14 +131,19 @@ class MachineKeeper:
 
     def _lost(self, facts: Facts) -> Said | None:
         """A machine whose host is gone is not given another: its node, its data and its address were that host's."""
-        machine = facts.machine
-        if not settled(machine) or not facts.named_host:
+        machine, named = facts.machine, facts.named_host
+        if facts.elsewhere:
+            message = f"{facts.elsewhere}; delete the Machine to have it replaced."
+            return Said(names.ASSOCIATED, False, "HostLost", message)
+        if not settled(machine) or not named:
             return None
-        if facts.host is None:
-            message = f"Host {facts.named_host} does not exist any more; delete the Machine to have it replaced."
+        if facts.host is None and named.partition("/")[0] != machine.metadata.namespace:
+            message = f"Host {named} is in another namespace, so it is not touched; delete the Machine to replace it."
+        elif facts.host is None:
+            message = f"Host {named} does not exist any more; delete the Machine to have it replaced."
         else:
             now = "has another consumer" if facts.host.spec.consumer_ref is not None else "is a new one of that name"
-            message = f"Host {facts.named_host} {now} now; delete the Machine to have it replaced."
+            message = f"Host {named} {now} now; delete the Machine to have it replaced."
         return Said(names.ASSOCIATED, False, "HostLost", message)
 
     async def _take(self, facts: Facts) -> Facts | Said:
@@ -223,7 +231,8 @@ class MachineKeeper:
     # -- a machine that goes
 
     async def _release(self, facts: Facts) -> float | None:
-        await self._data.let_go(facts.machine)
+        if not facts.elsewhere:  # else its addresses are in use, for as long as it takes
+            await self._data.let_go(facts.machine)
         decision = decide_release(self._with_secret(facts), fast_track=self._fast_track)
         for write in decision.writes:
             try:

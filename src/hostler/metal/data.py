@@ -24,11 +24,12 @@ from hostler.metal.data_model import (
     DataTemplate,
     RenderedSecret,
     of_other_template,
+    owned,
     rendered_for,
     unfit,
 )
 from hostler.metal.decide import Facts, Rendered
-from hostler.metal.model import Metal3Machine
+from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
 from hostler.metal.writes import delete, drop_finalizer, owner_reference
 
@@ -98,7 +99,9 @@ class DataDesk:
         return [
             f"{DATA}{key_of(one.metadata)}"
             for one in self._data.datas.store.by("claim", machine)
-            if not one.status.ready or (host is not None and not host.imaged and not rendered_for(one, host))
+            if not one.status.ready
+            or (host is not None and not host.imaged and not rendered_for(one, host))
+            or (host is not None and names.RENDERED_FOR not in one.metadata.annotations)
         ]
 
     def _of_claim(self, key: str) -> Data | None:
@@ -110,7 +113,8 @@ class DataDesk:
         if template is None or self._data.unread():
             return
         if (claim := self._data.claims.store.get(key_of(meta))) is not None:
-            if of_other_template(claim, facts.machine) and facts.host is not None and not facts.host.imaged:
+            anew = of_other_template(claim, facts.machine) and facts.host is not None and not facts.host.imaged
+            if anew and owned(claim, facts.machine) and not claim.metadata.deletion_timestamp:
                 why = f"Metal3Machine {meta.name} wants its data from {template.name} now"
                 await delete(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, why)
             return
@@ -272,6 +276,12 @@ class DataDesk:
         if data.status.ready and (
             isinstance(context, str) or context.host.imaged or rendered_for(data, context.host)
         ):  # fmt: skip
+            if isinstance(context, str):
+                return
+            if names.RENDERED_FOR not in data.metadata.annotations:
+                await self._mark(data, context.host)
+            elif rendered_for(data, context.host):
+                await self._addresses.give_back_before(data, context.host, begin=False)
             return
         template = self._data.templates.store.get(names.key(data.metadata.namespace, data.spec.template.name))
         if template is None:
@@ -294,22 +304,32 @@ class DataDesk:
         except CannotRender as why:
             await self._data_says(data, f"It cannot be rendered: {why}.")
 
+    async def _mark(self, data: Data, host: Host) -> None:
+        """Ready without a mark: taken over. From now on it is this host's, and not whichever comes after it."""
+        annotations = {names.RENDERED_FOR: host.metadata.uid}
+        change = {"metadata": {"annotations": annotations, "resourceVersion": data.metadata.resource_version}}
+        why = f"it was rendered for host {host.metadata.name}"
+        after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, why)
+        if after is not None:
+            self._data.datas.store.overlay(after)
+
     async def _secrets(self, data: Data, template: DataTemplate, context: Context) -> None:
         meta, network = template.spec.meta_data, template.spec.network_data
         name, namespace = context.metal3_machine.name, data.metadata.namespace
-        spec: dict[str, Any] = {}
+        # What this rendering lacks is taken out: it was the host's before.
+        spec: dict[str, Any] = {"metaData": None, "networkData": None}
         if meta is not None:
             content = render_meta_data(meta, context)
             spec["metaData"] = await self._secret(data, f"{name}-metadata", "metaData", content)
         if network is not None:
             content = render_network_data(network, context)
             spec["networkData"] = await self._secret(data, f"{name}-networkdata", "networkData", content)
-        if spec:
-            mark = {"annotations": {names.RENDERED_FOR: context.host.metadata.uid}}
-            change = {"metadata": mark, "spec": spec}
-            after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
-            if after is not None:
-                self._data.datas.store.overlay(after)
+        mark = {"annotations": {names.RENDERED_FOR: context.host.metadata.uid}}
+        change = {"metadata": mark, "spec": spec}
+        after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
+        if after is not None:
+            self._data.datas.store.overlay(after)
+        await self._addresses.give_back_before(data, context.host, begin=True)
         ready = {"status": {"ready": True, "errorMessage": None}}
         after = await self._patch(names.METAL3_DATA, data.metadata, ready, Data, "it is rendered", "status")
         if after is not None:

@@ -272,12 +272,16 @@ def of_other_template(claim: DataClaim, machine: Metal3Machine) -> bool:
     return wanted is not None and claim.spec.template.name != wanted.name
 
 
+def owned(claim: DataClaim, machine: Metal3Machine) -> bool:
+    return any(one.uid == machine.metadata.uid for one in claim.metadata.owner_references)
+
+
 def unfit(claim: DataClaim, machine: Metal3Machine) -> str:
     """Why a claim of the machine's name is not the one it is to be provisioned with; empty: it is."""
     name = claim.metadata.name
     if claim.metadata.deletion_timestamp:
         return f"it waits until the Metal3DataClaim {name} of before is gone."
-    if not any(one.uid == machine.metadata.uid for one in claim.metadata.owner_references):
+    if not owned(claim, machine):
         return f"Metal3DataClaim {name} belongs to another machine of its name, or to nobody: delete it."
     if of_other_template(claim, machine):
         return f"its data is asked for anew: it was claimed from Metal3DataTemplate {claim.spec.template.name}."

@@ -66,6 +66,7 @@ class Facts:
     secret_problem: str = ""
     secret_clear: bool = False  # the BMC secret is known not to carry a cluster's label
     several: bool = False  # further hosts name it as their consumer, which is nobody's doing here
+    elsewhere: str = ""  # that the host it names is in another namespace and still has it as its consumer
 
     @property
     def named_host(self) -> str:

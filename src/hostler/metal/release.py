@@ -14,6 +14,8 @@ from hostler.metal.model import Cluster, Decision, Host, Reference, Said, Write
 # In these states nothing of a machine is left on the host.
 EMPTY = ("", "unmanaged", "registering", "match profile", "inspecting", "ready", "available")
 
+ELSEWHERE_SECONDS = 60.0  # a host of another namespace wakes no machine of this one
+
 
 def decide_release(facts: Facts, *, fast_track: bool = False) -> Decision:
     """A machine that is being deleted: empty its host, wait for it, hand it back, and let the machine go.
@@ -21,6 +23,9 @@ def decide_release(facts: Facts, *, fast_track: bool = False) -> Decision:
     A host with another consumer is never touched. Safe to repeat after a crash at any point.
     """
     machine, host = facts.machine, facts.host
+    if facts.elsewhere and not facts.associated:
+        why = f"{facts.elsewhere}: empty it, then take its spec.consumerRef off; the machine waits for that."
+        return Decision(why, (), _deleting(why), wake=ELSEWHERE_SECONDS)
     if host is None or not facts.associated:
         why = "it has no host" if host is None else f"host {host.metadata.name} is not this machine's"
         return Decision(f"The machine goes: {why}.", (_drop_finalizer(facts),) if _has_finalizer(facts) else ())
@@ -32,7 +37,7 @@ def decide_release(facts: Facts, *, fast_track: bool = False) -> Decision:
     # in this moment, the host has another version, and this patch does not hold.
     free = _both(emptied, handed_back(facts, host))
     writes = [*_secret_label(facts, host), _on(host, free, f"it is free of Metal3Machine {machine.metadata.name}")]
-    if facts.several:
+    if facts.several or facts.elsewhere:
         return Decision(f"Host {host.metadata.name} is handed back; the machine has another one.", tuple(writes))
     if _has_finalizer(facts):
         writes.append(_drop_finalizer(facts))

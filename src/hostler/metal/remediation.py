@@ -39,6 +39,7 @@ OWNER_REMEDIATED = "OwnerRemediated"
 # its API server may run on this very host.
 NODE_PATIENCE_SECONDS = 60.0
 LOOK_SECONDS = 5.0  # how often other clusters, which we do not watch, are asked
+UNREADABLE_SECONDS = 60.0  # and a host that cannot be read: that it can be again may wake nobody
 # Of the time of one attempt: the node is given the first half to become empty, and a host that is powered on in the
 # last quarter (it was slow, or everything was paused meanwhile) is given all of it once more to come up.
 EMPTYING, TOO_LATE = 0.5, 0.25
@@ -51,6 +52,8 @@ def decide_remediation(facts: RemediationFacts, now: Instant) -> Step:
     cluster, phase = facts.cluster, remediation.status.phase
     if names.OBJECT_PAUSED in remediation.metadata.annotations or (cluster is not None and cluster.spec.paused):
         return Step("It is paused, or its Cluster is; nothing is done.")
+    if facts.unreadable:
+        return Step(facts.unreadable, event="HostUnreadable", warning=True, wake=UNREADABLE_SECONDS)
     if remediation.metadata.deletion_timestamp:
         return _end(facts)
     if phase == GIVEN_UP:

@@ -85,6 +85,7 @@ class RemediationFacts:
     host: Host | None = None  # the one whose consumer the machine is
     held: tuple[Host, ...] = ()  # every host that carries this remediation's power-off annotation
     node: NodeOut | None = None
+    unreadable: str = ""  # why its host is not known, as a sentence: neither there nor absent
     fresh: bool = True  # what the host says of its power is newer than our request, and not a passing word
 
     @property

@@ -69,7 +69,10 @@ class Remediator:
         host = caches.own_host(machine) if machine is not None else None
         held = tuple(caches.hosts.store.by("held", remediation.power_off))
         fresh = self.power.fresh(remediation.power_off) and (host is None or not self._shaky(key_of(host.metadata)))
-        return RemediationFacts(remediation, owner, machine, cluster, host, held, fresh=fresh)
+        unreadable = caches.unreadable_host(machine) if machine is not None else ""
+        return RemediationFacts(
+            remediation, owner, machine, cluster, host, held, unreadable=unreadable, fresh=fresh
+        )  # fmt: skip
 
     async def reconcile(self, key: str) -> float | None:
         if self.caches.unread():

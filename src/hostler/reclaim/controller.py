@@ -11,7 +11,7 @@ import structlog
 from prometheus_client import Counter
 
 from hostler.host.facts import Fact, Known, Unknown
-from hostler.instant import Instant
+from hostler.instant import Instant, parse
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, NotFound, Unreachable
 from hostler.kube.events import EventType, Recorder
@@ -159,8 +159,9 @@ class ReclaimKeeper:
             case Deploy():
                 await self._deploy(action, agent, host, policy, hands)
             case Withdraw():
-                since = host.since if host.since is not None else 0.0
-                patient = self._clock() - since < AGENT_BACK
+                # A deleted host's stage may have begun long ago: what is taken back here began with the deletion.
+                since = parse(agent.metadata.deletion_timestamp) if host.deleted else host.since
+                patient = self._clock() - (since if since is not None else 0.0) < AGENT_BACK
                 if await hands.withdraw(host.uid, gone=_no_kubelet(host), patient=patient):
                     note = "What this reclaim put into the old cluster was taken off it."
                     self._recorder.event(AGENT, agent.metadata, "Normal", "Withdrawn", "Withdraw", note)
@@ -253,7 +254,11 @@ class ReclaimKeeper:
         found = self._infra_env(agent)
         if found is None:
             return Known(None, self._clock())
-        return Known(artifacts_of(found, await self._terms.served(found.metadata.uid)), self._clock())
+        try:
+            served = await self._terms.served(found.metadata.uid)
+        except TimeoutError:
+            return Unknown("the directory of artifacts (HUB_ARTIFACTS) does not answer")
+        return Known(artifacts_of(found, served), self._clock())
 
 
 def _no_kubelet(host: Host) -> bool:
@@ -270,7 +275,7 @@ def _again(host: Host, decision: Decision, now: Instant) -> float | None:
     if host.state == State.RECLAIMING:
         drains = host.spoke.drain is not None
         waits.append(DRAINING if drains else AT_WORK)
-    if asks(host) and (isinstance(host.spoke.node, Unknown) or isinstance(host.spoke.kubeconfig, Unknown)):
+    if asks(host) and any(isinstance(one, Unknown) for one in (host.spoke.node, host.spoke.kubeconfig, host.artifacts)):
         waits.append(UNKNOWN_AGAIN)
     if host.state in UNBOUND and host.previous is not None:
         waits.append(UNKNOWN_AGAIN)

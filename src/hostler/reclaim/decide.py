@@ -39,6 +39,7 @@ from hostler.reclaim.model import (
     Uncancel,
     Withdraw,
     pin,
+    restarts,
     stage_key,
     step_id,
 )
@@ -222,6 +223,8 @@ def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
     wake = _until(host, policy.rebooting)
     called_off = host.cancelled or host.bound is not None
     too_late = " Its agent is told to end if it asks; if it has asked, it is too late to cancel." if called_off else ""
+    if called_off and restarts(host):
+        too_late = " It goes down already; it is too late to cancel."
     # The agent stays as it is until the host has registered: only it can say that the host came back to its old
     # system, and it knows by the boot id in its pod spec.
     return Decision((), f"The host restarts into discovery.{too_late}", wake)

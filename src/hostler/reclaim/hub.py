@@ -11,7 +11,10 @@ import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -31,12 +34,15 @@ LARGEST_BODY = 64 * 1024
 AT_ONCE, ASKING_AT_ONCE = 2000, 64
 DOWNLOADS_AT_ONCE = 64
 PATIENCE = 30.0
+# In the directory of artifacts so many look at once, and so long each is waited for: a network's disk may hang.
+LOOKERS, LOOK_SECONDS = 4, 10.0
 # Per host: so many requests at once after a silence, then so many per second. A polling agent needs far fewer.
 BURST, RATE = 20.0, 2.0
 HOSTS_REMEMBERED = 10_000
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 ARTIFACTS = ("kernel", "initrd", "rootfs")
 _NO_KEY = "This hub has no signing key yet; ask again."
+T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -93,6 +99,8 @@ class Hub:
         self._at_once = 0
         self._asking = asyncio.Semaphore(ASKING_AT_ONCE)
         self._downloads = 0
+        self._threads = ThreadPoolExecutor(LOOKERS, "artifacts")  # its own: who hangs here keeps nobody else
+        self._lookers, self._hangs = asyncio.Semaphore(LOOKERS), False
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._counted, self._limited])
@@ -133,8 +141,9 @@ class Hub:
         claims = self._allowed(request, Opens.HOST, request.match_info["host"])
         if isinstance(claims, web.Response):
             return claims
+        served = await self.served(claims.infra_env)
         async with self._asking:
-            found = await self._board.ask(claims, await self.served(claims.infra_env))
+            found = await self._board.ask(claims, served)
         return _trouble(found) if isinstance(found, Trouble) else _json(found)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
@@ -180,7 +189,7 @@ class Hub:
         claims = keys.check_infra_env(token, infra_env, self._clock())
         if isinstance(claims, Denied) and name == "initrd":
             return _no(claims.status, claims.why)
-        place = await asyncio.to_thread(self._place, infra_env, name)
+        place = await self._look(lambda: self._place(infra_env, name))
         if place is None:
             elsewhere = await self._board.artifact(claims, name) if isinstance(claims, Claims) else ""
             if not elsewhere:
@@ -202,9 +211,35 @@ class Hub:
     async def served(self, infra_env: str) -> dict[str, str]:
         """Addresses of the artifacts we have ourselves, and the hashes written beside them (`kernel.sha256`).
 
-        Looked up in a thread: the directory may be on a network's disk, and whoever asks meanwhile is answered.
+        Raises TimeoutError where the directory does not answer.
         """
-        return await asyncio.to_thread(self._served, infra_env) if self._artifacts is not None else {}
+        return await self._look(lambda: self._served(infra_env)) if self._artifacts is not None else {}
+
+    async def _look(self, call: Callable[[], T]) -> T:
+        """In a thread: the directory may be on a network's disk, and whoever asks meanwhile is answered.
+
+        A thread that hangs keeps its place until it ends; while all of them do, nobody waits for them.
+        """
+        if self._hangs and self._lookers.locked():
+            raise TimeoutError
+        loop = asyncio.get_running_loop()
+
+        def ended(_: Future[T]) -> None:
+            with suppress(RuntimeError):  # the loop has ended before it
+                loop.call_soon_threadsafe(self._lookers.release)
+
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._lookers.acquire()
+                found = self._threads.submit(call)
+                found.add_done_callback(ended)
+                answer = await asyncio.wrap_future(found)
+        except TimeoutError:
+            self._hangs = True
+            log.warning("the directory of artifacts does not answer", directory=str(self._artifacts))
+            raise
+        self._hangs = False
+        return answer
 
     def _served(self, infra_env: str) -> dict[str, str]:
         here = f"{self._url}{BASE.format(infra_env=infra_env)}/boot-artifacts"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hostler.reclaim.model import UNDER_WAY, Reason, State, stage_key, step_id
+from hostler.reclaim.model import UNDER_WAY, Reason, State, restarts, stage_key, step_id
 from hostler.reclaim.objects import (
     CANCEL,
     GROUP,
@@ -21,6 +21,7 @@ from hostler.reclaim.objects import (
     ReportNote,
     artifacts_of,
     dump,
+    host_of,
 )
 
 # The agent's own words for them are in agent/steps.py, which imports nothing of ours; a test keeps them equal.
@@ -88,6 +89,8 @@ def called_off(agent: Agent) -> str:
     bound = agent.spec.cluster_deployment_name
     if agent.metadata.deletion_timestamp:
         return "The Agent is deleted"
+    if restarts(host_of(agent)):
+        return ""  # the host goes down already: without its entry it would only be restarted for nothing
     if bound is not None and bound.name:
         return f"It was bound to {bound.name}"
     return "It was cancelled by annotation" if agent.metadata.annotations.get(CANCEL) else ""
@@ -118,8 +121,7 @@ def noted(agent: Agent, reply: Reply) -> dict[str, str]:
         return _new(agent, {PROGRESS: f"{plain(output.stage, REASON_LIMIT)} {percent}%"})
     if reply.step_type != _STEPS[State(state)]:
         return {}
-    if reply.exit_code == 0 and state == State.REBOOTING:
-        return {}  # it is restarting: only a registration, a failure or the time says how that ended
+    # That a host restarts is no end, only too late to call it off: a registration, a failure or the time ends it.
     reason = plain(output.reason, REASON_LIMIT)
     reason = reason if reason.isalnum() else ""
     return _new(agent, {REPORT: dump(ReportNote(expected, reply.exit_code, reason, plain(reply.error)))})

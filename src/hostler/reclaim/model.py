@@ -308,3 +308,10 @@ def stage_key(state: str, stage: str) -> str:
 def step_id(uid: str, state: str, stage: str) -> str:
     """The one step of a stage, named the same by every replica; another stage is another step."""
     return hashlib.sha256(f"{uid}/{stage_key(state, stage)}".encode()).hexdigest()[:32]
+
+
+def restarts(host: Host) -> bool:
+    """Whether its agent has said that the host goes down: from then on the restart cannot be called off for a wish."""
+    report = host.report
+    named = report is not None and report.step_id == step_id(host.uid, host.state, host.stage)
+    return named and report is not None and report.exit_code == 0 and host.state == State.REBOOTING
