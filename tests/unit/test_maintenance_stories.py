@@ -748,3 +748,16 @@ def test_an_unknown_backing_is_tied() -> None:
     play.run(15)
     assert play.state("a") == "powered-off"
     assert not play.did(Relocate)
+
+
+def test_an_outage_of_vcenter_is_not_the_pods_time() -> None:
+    play = pair(pods=20)
+    play.enter("esx1")
+    play.run(12)
+    asked = len(play.did(Evictions))
+    play.unknown_site = "vCenter is away"
+    play.run(100)
+    play.unknown_site = ""
+    play.run(5)
+    assert (len(play.did(Evictions)) > asked, play.did(ShutDown)) == (True, [])
+    assert "DrainGoesOn" in seen(play)
