@@ -761,3 +761,36 @@ def test_an_outage_of_vcenter_is_not_the_pods_time() -> None:
     play.run(5)
     assert (len(play.did(Evictions)) > asked, play.did(ShutDown)) == (True, [])
     assert "DrainGoesOn" in seen(play)
+
+
+def noted_down(play: Play) -> None:
+    """Its stop is written down, and nobody was asked yet."""
+    play.enter("esx1")
+    while not play.nodes["a"].metadata.annotations.get(SHUTDOWN_SINCE):
+        play.tick()
+    assert not play.did(ShutDown)
+
+
+def test_pods_that_came_during_an_outage_longer_than_the_deadline_are_evicted_first() -> None:
+    play = pair()
+    noted_down(play)
+    play.unknown_site = "vCenter is away"
+    play.run(100)
+    play.unknown_site, play.pods["a"] = "", 3
+    play.tick()
+    assert seen(play)[-1] == "DrainingAgain"
+    play.run(40)
+    assert play.in_service("a")
+    assert "DrainTimeout" not in seen(play)
+
+
+def test_a_drain_that_ran_out_of_time_is_not_begun_again() -> None:
+    play = pair()
+    play.stuck.add("a")
+    noted_down(play)
+    play.unknown_site = "vCenter is away"
+    play.run(100)
+    play.unknown_site = ""
+    play.run(40)
+    assert "DrainingAgain" not in seen(play)
+    assert play.in_service("a")

@@ -16,6 +16,7 @@ from hostler.maintenance.model import (
     LATE,
     POLICY,
     SHUTDOWN_SINCE,
+    SINCE,
     TARGET,
     Decision,
     PowerOff,
@@ -76,15 +77,19 @@ def refilled(view: View) -> Decision | None:
     """Its stop was written down, and before anybody was asked pods have come again: it is emptied first.
 
     An outage of vCenter or a right that is missing may last for hours, and somebody may have uncordoned it meanwhile.
+    It was empty once, so these pods have a drain's time of their own; a drain that ran out of time stays ended.
     """
     subject = view.subject
     found = view.ledger.drained(subject, view.policy, view.now)
     if found.state is drain.State.UNKNOWN:
         return replace(frozen(subject, State.DRAINING, found.why.rstrip(".")), drain=found)
-    if found.state not in (drain.State.DRAINING, drain.State.BLOCKED, drain.State.REFUSED):
+    again = subject.annotations.get(DRAIN_ENDED) == EMPTY
+    late = found.state is drain.State.DEADLINE_PASSED and bool(found.left) and again
+    if not late and found.state not in (drain.State.DRAINING, drain.State.BLOCKED, drain.State.REFUSED):
         return None
     why = f"{subject.name} has pods again, and VM {view.vm.name} was not stopped yet: it is emptied first"
-    patch = noted(view.node, {SHUTDOWN_SINCE: None, BOOT_BEFORE: None, DRAIN_ENDED: None}, why, "DrainingAgain")
+    notes: dict[str, str | None] = {SHUTDOWN_SINCE: None, BOOT_BEFORE: None, DRAIN_ENDED: None}
+    patch = noted(view.node, notes | ({SINCE: stamp(view.now)} if again else {}), why, "DrainingAgain")
     return Decision(subject.name, State.DRAINING, "draining", why, "its pods are evicted", patch, drain=found)
 
 
