@@ -83,6 +83,19 @@ class Memory:
             running_since=(known.running_since if known.running_since is not None else now) if on else None,
         )
 
+    def led(self) -> None:
+        """We lead (again): somebody else may have led meanwhile, and nobody looked. What was seen counts no more.
+
+        What was asked, refused or found stays: that is as true as before.
+        """
+        for name, known in self._of.items():
+            self._of[name] = replace(
+                known, stop_noted="", alive=False, reported=False, running_since=None, started=False, marked=None,
+                entering_since=None,
+            )  # fmt: skip
+        for book in (self.out_since, self.pulses, self.reports, self._runs_at):
+            book.clear()
+
     def keep_only(self, names: set[str]) -> None:
         """Forget whoever is no subject any more."""
         for book in (self._of, self.evicted, self.rest, self.pulses, self.reports, self._runs_at):
