@@ -794,3 +794,22 @@ def test_a_drain_that_ran_out_of_time_is_not_begun_again() -> None:
     play.run(40)
     assert "DrainingAgain" not in seen(play)
     assert play.in_service("a")
+
+
+def test_after_a_restart_a_guest_that_was_perhaps_asked_has_its_time_before_its_node_is_emptied_again() -> None:
+    """Killed after the ask, and pods came: nobody says that it was not stopped while it may be going off."""
+    play = pair()
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        play.tick()
+    play.forget()
+    play.pods["a"] = 2
+    one = play.run(int(play.policy.guest_shutdown) - 1).decisions[0]
+    assert "DrainingAgain" not in seen(play)
+    assert "may have been asked to shut down" in one.why
+    assert (one.action, len(play.did(ShutDown))) == (None, 1)
+    play.run(4)
+    assert "DrainingAgain" in seen(play)
+    play.run(60)
+    assert play.in_service("a")

@@ -87,6 +87,11 @@ def refilled(view: View) -> Decision | None:
     late = found.state is drain.State.DEADLINE_PASSED and bool(found.left) and again
     if not late and found.state not in (drain.State.DRAINING, drain.State.BLOCKED, drain.State.REFUSED):
         return None
+    since = subject.annotations[SHUTDOWN_SINCE]
+    if (sure := _perhaps_asked(view, since, subject.at(SHUTDOWN_SINCE) or view.now)) is not None:
+        why = f"{subject.name} has pods again, but before a restart of ours its guest may have been asked to shut down"
+        one = wait(subject, State.DRAINING, "stopping", why, "if it still runs then, it is emptied first", wake=sure)
+        return replace(one, drain=found, target=view.reserved())
     why = f"{subject.name} has pods again, and VM {view.vm.name} was not stopped yet: it is emptied first"
     notes: dict[str, str | None] = {SHUTDOWN_SINCE: None, BOOT_BEFORE: None, DRAIN_ENDED: None}
     patch = noted(view.node, notes | ({SINCE: stamp(view.now)} if again else {}), why, "DrainingAgain")
@@ -148,7 +153,7 @@ def _unasked(view: View, began: Instant, asked: bool) -> str:
 
 
 def _perhaps_asked(view: View, since: str, began: Instant) -> Instant | None:
-    """Until when a guest without Tools may be in a shutdown that somebody asked for before us; None: nobody did."""
+    """Until when a guest may be in a shutdown that somebody asked for before us; None: nobody did, or it is over."""
     known = view.subject.remembered
     if known.stop_noted == since:
         return None
