@@ -813,3 +813,43 @@ def test_after_a_restart_a_guest_that_was_perhaps_asked_has_its_time_before_its_
     assert "DrainingAgain" in seen(play)
     play.run(60)
     assert play.in_service("a")
+
+
+def test_a_late_stop_is_timed_from_the_ask_not_from_a_note_of_long_ago() -> None:
+    """Written down, then held back for longer than a guest's late stop: what waits for it counts from the ask."""
+    play = pair()
+    play.stubborn.add("a")
+    noted_down(play)
+    play.lacks("a", "VirtualMachine.Interact.PowerOn")
+    play.run(int(LATE_STOP_SECONDS) + 100)
+    play.lacks("a")
+    while not play.did(ShutDown):
+        play.tick()
+    asked = play.now
+    play.forget()
+    play.cancel("esx1")
+    while play.state("a"):
+        play.tick()
+    assert play.now >= asked + play.policy.guest_shutdown, "it may still have gone off"
+    play.run(5)
+    play.off("a")
+    play.run(20)
+    assert play.in_service("a"), "it went off late, and is started again"
+
+
+def test_a_note_written_anew_does_not_hide_that_an_earlier_process_may_have_asked() -> None:
+    play = pair()
+    play.stubborn.add("a")
+    noted_down(play)
+    play.forget()  # whether it asked is not known
+    play.lacks("a", "VirtualMachine.Interact.PowerOn")
+    play.run(20)
+    play.lacks("a")
+    before = play.nodes["a"].metadata.annotations[SHUTDOWN_SINCE]
+    play.run(2)  # the mark, the note
+    assert play.nodes["a"].metadata.annotations[SHUTDOWN_SINCE] > before
+    play.put(Vm, "vm-a", tools="guestToolsNotRunning")
+    play.run(int(play.policy.guest_shutdown) - 2)
+    assert not play.did(PowerOff), "a guest that may be going off has its time"
+    play.run(10)
+    assert play.did(PowerOff)

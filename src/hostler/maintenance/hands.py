@@ -108,7 +108,7 @@ class Hands:
             return
         self.nodes.overlay(written)
         if since := patch.body["metadata"].get("annotations", {}).get(SHUTDOWN_SINCE):
-            self.memory.note(subject.name, stop_noted=since)
+            self.memory.stop_noted(subject, since)
         self._measure(subject, decision, patch)
 
     def _measure(self, subject: Subject, decision: Decision, patch: PatchNode) -> None:

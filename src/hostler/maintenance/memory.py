@@ -10,7 +10,7 @@ from hostler.drain.model import Memory as Evicted
 from hostler.host.facts import Fact, Known
 from hostler.instant import Instant
 from hostler.maintenance.hosts import stands
-from hostler.maintenance.model import Attempts, Busy, Pending, Remembered, Site, Subject, ready_stamp
+from hostler.maintenance.model import SHUTDOWN_SINCE, Attempts, Busy, Pending, Remembered, Site, Subject, ready_stamp
 from hostler.maintenance.rights import Lacks, Object
 from hostler.vsphere.outcomes import Kind
 
@@ -82,6 +82,11 @@ class Memory:
             reported=on and (self.reports.setdefault(name, ready) != ready or (same and known.reported)),
             running_since=(known.running_since if known.running_since is not None else now) if on else None,
         )
+
+    def stop_noted(self, subject: Subject, since: str) -> None:
+        """We wrote down a stop. Over an earlier note that was not ours, somebody may have asked the guest before us."""
+        before = subject.annotations.get(SHUTDOWN_SINCE, "")
+        self.note(subject.name, stop_noted=since if before in ("", self.of(subject.name).stop_noted) else "")
 
     def led(self) -> None:
         """We lead (again): somebody else may have led meanwhile, and nobody looked. What was seen counts no more.

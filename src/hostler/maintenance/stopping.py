@@ -124,6 +124,12 @@ def stopping(view: View) -> Decision:
         return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {iso(sure)} at the latest",
                             wake=sure), target=view.reserved())  # fmt: skip
     if not refused and not asked:
+        if not known.power.number and view.now >= began + view.policy.guest_shutdown:
+            # Whoever waits for a late stop counts from this note; it was held back for long (a right, an outage).
+            why = f"the guest of {vm.name} is asked to shut down only now"
+            patch = noted(view.node, {SHUTDOWN_SINCE: stamp(view.now)}, why)
+            return Decision(subject.name, State.DRAINING, "stopping", why, "the guest is asked to shut down", patch,
+                            target=view.reserved())  # fmt: skip
         ask = ShutDown(vm.moref, vm.host, since, f"the guest of {vm.name} is asked to shut down", view.needs())
         nxt = f"it is powered off at {iso(deadline)} if it does not"
         return Decision(subject.name, State.DRAINING, "stopping", ask.why, nxt, ask, deadline, target=view.reserved())
