@@ -18,12 +18,14 @@ from hostler.maintenance.model import (
     LATE_STOP_SECONDS,
     MIGRATED_TO,
     POLICY,
+    RELEASE_SECONDS,
     SHUTDOWN_SINCE,
     SINCE,
     STATE,
     TARGET,
     TRANSITIONS,
     CancelTask,
+    Decision,
     Evictions,
     PatchNode,
     PowerOff,
@@ -853,3 +855,41 @@ def test_a_note_written_anew_does_not_hide_that_an_earlier_process_may_have_aske
     assert not play.did(PowerOff), "a guest that may be going off has its time"
     play.run(10)
     assert play.did(PowerOff)
+
+
+def test_a_taint_that_is_refused_does_not_keep_the_vm_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A webhook forbids it, or vCenter cannot be looked at right before: it is started after its time all the same."""
+    play = pair()
+    play.stuck.add("a")
+    act = play.act
+
+    def refuses(one: Decision) -> None:
+        if not (isinstance(one.action, PatchNode) and one.action.event == "OutOfService"):
+            act(one)
+
+    monkeypatch.setattr(play, "act", refuses)
+    play.enter("esx1")
+    while play.state("a") != "powered-off":
+        play.tick()
+    play.run(int(RELEASE_SECONDS) - 5)
+    assert play.state("a") == "powered-off", "it is tried for so long"
+    play.run(40)
+    assert play.in_service("a")
+
+
+def test_what_a_machine_that_stays_off_holds_is_let_go_however_late() -> None:
+    """Nobody could taint it in the first minutes, and no host can take it."""
+    play = alone()
+    play.stuck.add("a")
+    play.enter("esx1")
+    while play.state("a") != "powered-off":
+        play.tick()
+    play.unknown_site = "vCenter is away"
+    play.run(int(RELEASE_SECONDS) + 30)
+    play.unknown_site = ""
+    play.run(10)
+    assert "OutOfService" in seen(play)
+    assert play.pods["a"] == 0
+    play.leave("esx1")
+    play.run(20)
+    assert play.in_service("a")
