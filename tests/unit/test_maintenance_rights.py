@@ -333,3 +333,21 @@ def test_the_clock_stands_still_while_it_waits_for_a_slot() -> None:
     events = [one.event for one in play.did(PatchNode, "b")]
     assert "DrainTimeout" not in events
     assert "DrainGoesOn" in events
+
+
+def test_a_bug_that_shows_where_one_node_is_to_go_does_not_end_the_pass() -> None:
+    play = Play()
+    play.cluster()
+    play.host("esx1", 2)
+    play.host("esx2", 2)
+    for name in "ab":
+        play.worker(name, "esx1", pods=4)
+    play.policy = replace(play.policy, max_drains=2, clusters=("spare",))
+    play.enter("esx1")
+    play.run(3)
+    assert (play.state("a"), play.state("b")) == ("draining", "draining")
+    play.put(Vm, "vm-a", cpus="four")  # as nothing that decodes it would write it
+    a, b = play.decide().decisions
+    assert isinstance(a.bug, TypeError)
+    assert (b.bug, isinstance(b.action, Evictions)) == (None, True)
+    assert Ledger(play.world(), play.policy, play.now).drains == ("b",)
