@@ -215,7 +215,7 @@ class Hands:
         if isinstance(found, Unknown):
             return found.why
         judged = judge(needs, self.memory.rights, vcenter.name, self.clock())
-        return f"our vCenter user lacks {judged}" if judged.lacking else ""
+        return f"our vCenter user lacks {judged}" if judged.lacking else judged.unknown
 
     def _shut_down(self, subject: Subject, action: ShutDown, outcome: Outcome) -> None:
         self.metrics.task("shutdown", _word(outcome))
