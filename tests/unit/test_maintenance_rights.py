@@ -15,6 +15,7 @@ from hostler.maintenance.model import (
     POLICY,
     SHUTDOWN_SINCE,
     SINCE,
+    TARGET,
     Attempts,
     Evictions,
     PatchNode,
@@ -351,3 +352,33 @@ def test_a_bug_that_shows_where_one_node_is_to_go_does_not_end_the_pass() -> Non
     assert isinstance(a.bug, TypeError)
     assert (b.bug, isinstance(b.action, Evictions)) == (None, True)
     assert Ledger(play.world(), play.policy, play.now).drains == ("b",)
+
+
+def test_it_goes_to_the_first_host_where_it_may() -> None:
+    """The best host is in a cluster whose pool our user may not put VMs into; the next best will do."""
+    play = other_cluster()
+    play.policy = replace(play.policy, clusters=("spare", "third"))
+    play.put(Cluster, "domain-3", name="third", pool="pool-3")
+    play.host("esxa", cluster="domain-3")
+    play.enter("esx1")
+    play.tick()
+    assert play.nodes["a"].metadata.annotations[TARGET] == "esx9", "the best, while nothing is lacking"
+    play.rights["pool-2"] = (POOL,)
+    play.run(40)
+    assert play.in_service("a")
+    assert play.vm("a").host == "host-esxa"
+
+
+def test_off_already_it_goes_to_the_first_host_where_it_may() -> None:
+    play = alone()
+    play.policy = replace(play.policy, clusters=("spare", "third"))
+    play.enter("esx1")
+    play.run(12)
+    assert play.state("a") == "powered-off"
+    play.rights["pool-2"] = (POOL,)
+    for cluster, pool, host in (("spare", "pool-2", "esx9"), ("third", "pool-3", "esxa")):
+        play.put(Cluster, f"domain-{cluster}", name=cluster, pool=pool)
+        play.host(host, cluster=f"domain-{cluster}")
+    play.run(15)
+    assert play.in_service("a")
+    assert play.vm("a").host == "host-esxa"

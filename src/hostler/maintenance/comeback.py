@@ -267,17 +267,12 @@ def start(view: View) -> Decision:
         return replace(one, overdue=_overdue(view, why), rejected=placement.rejected, target=view.reserved())
     if placement.unknown:
         return frozen(subject, state, f"where VM {vm.name} can start: {placement.unknown}")
-    best = placement.best
+    chooses = view.drs == "fullyAutomated" and wish is Wish.MIGRATE and tied(vm) is False
+    best = (placement if chooses else view.permitted(placement)).best
     if best is None:
         return _nowhere(view, state, placement)
-    chooses = view.drs == "fullyAutomated" and wish is Wish.MIGRATE and tied(vm) is False
     if not chooses and best.moref != vm.host:
-        barred = _may_not_move(view, state, best)
-        home = next((host for host in placement.hosts if host.moref == vm.host), None)
-        if barred is not None and home is not None:
-            one = _power_on(view, state, home, placement, chooses)
-        else:
-            one = barred or _relocate(view, state, best, placement)
+        one = _may_not_move(view, state, best) or _relocate(view, state, best, placement)
     else:
         one = _power_on(view, state, best, placement, chooses)
     return replace(one, overdue=_overdue(view, failed.why or one.why))
