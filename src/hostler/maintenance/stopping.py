@@ -36,7 +36,9 @@ def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> 
     goes = f"ESXi host {view.host_name} goes into maintenance"
     if found.unseen:
         why = f"{goes}; what our vCenter user may do with {found.unseen} is being looked at"
-        return wait(subject, state, "waiting", why, "vCenter says it", wake=view.now + 1.0, blocked="looking")
+        return wait(
+            subject, state, "waiting", why, "vCenter says it", wake=view.now + 1.0, blocked="looking" if state else ""
+        )
     if found.unknown:
         return frozen(subject, state, f"{goes}, but {found.unknown}")
     if not found.lacking:
