@@ -893,3 +893,13 @@ def test_what_a_machine_that_stays_off_holds_is_let_go_however_late() -> None:
     play.leave("esx1")
     play.run(20)
     assert play.in_service("a")
+
+
+def test_a_guest_that_has_no_time_at_all_is_asked_all_the_same() -> None:
+    """The note is not written anew with each look."""
+    play = pair()
+    play.policy = replace(play.policy, guest_shutdown=0.0)
+    play.enter("esx1")
+    play.run(25)
+    assert len(play.did(ShutDown)) == 1
+    assert play.in_service("a")

@@ -29,6 +29,9 @@ from hostler.maintenance.rights import RIGHTS_SECONDS, judge, needs_of
 from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_OFF
 
+# An ask that comes later after its note than this (and than the guest's time) was held back, and is noted anew.
+HELD_BACK_SECONDS = 10.0
+
 
 def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> Decision | None:
     """What could not be started again, or not be moved where it is to go, is neither emptied nor stopped."""
@@ -126,7 +129,7 @@ def stopping(view: View) -> Decision:
         return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {iso(sure)} at the latest",
                             wake=sure), target=view.reserved())  # fmt: skip
     if not refused and not asked:
-        if not known.power.number and view.now >= began + view.policy.guest_shutdown:
+        if not known.power.number and view.now >= began + max(view.policy.guest_shutdown, HELD_BACK_SECONDS):
             # Whoever waits for a late stop counts from this note; it was held back for long (a right, an outage).
             why = f"the guest of {vm.name} is asked to shut down only now"
             patch = noted(view.node, {SHUTDOWN_SINCE: stamp(view.now)}, why)
