@@ -310,6 +310,8 @@ class Operator:
 
     def _led(self, held: bool) -> None:
         self._metrics.leading(held)
+        if self._maintenance is not None:
+            self._maintenance.led(held)
         if self._metal is not None:
             self._metal.led(held)
         if held:

@@ -328,9 +328,9 @@ class Play:
             case PatchNode(body):
                 if body.get("spec", {}).get("unschedulable", True) is not True:
                     assert self.up(name), f"{name} is given back, and its kubelet is not up"
-                self.patch(name, body)
                 if since := body["metadata"].get("annotations", {}).get(SHUTDOWN_SINCE):
-                    self.note(name, stop_noted=since)
+                    self.memory.stop_noted(self._subject(name), since)
+                self.patch(name, body)
             case Evictions():
                 if name not in self.stuck:
                     self.pods[name] = max(0, self.pods[name] - 1)

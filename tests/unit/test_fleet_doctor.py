@@ -134,3 +134,13 @@ def test_rights_that_are_missing_are_named() -> None:
     assert [one.level for one in said(Known((), NOW))] == [Level.FINE]
     assert [one.level for one in said(Unknown("The operator is no pod."))] == [Level.WARNING]
     assert said(None) == []
+
+
+def test_where_the_right_on_resource_pools_belongs_is_said() -> None:
+    def fix(lacks: str) -> str:
+        seen = VCenterSeen("vc", lacks=(lacks,))
+        one_by_one = found(node(gpu="true"), vcenters={"vc": seen})
+        return next(one.fix for one in one_by_one if one.what == "vCenter vc")
+
+    assert "on the resource pools of HOSTLER_MAINTENANCE_CLUSTERS" in fix("Resource.AssignVMToPool (to move)")
+    assert "resource pools" not in fix("Resource.ColdMigrate (to move)")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from hostler.host.facts import Known, Unknown
 from hostler.kube.records import Condition, Metadata, Node, NodeStatus
 from hostler.maintenance.conditions import conditions_of, patch_of
+from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
 from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.marks import ConfigMap, key_of
 from hostler.maintenance.memory import BACKOFF_MOST, BACKOFF_OVERDUE, Memory
+from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import HOST, SHUTDOWN_SINCE, STATE, Decision, InDoubt, Policy, State
 from hostler.maintenance.observe import Found
 from hostler.vsphere.records import Fields, Vm
@@ -291,3 +296,31 @@ def test_a_condition_that_outlived_its_maintenance_is_mended_where_it_is_ours(me
         patch = patch_of(node, one, NOW)
         assert patch is not None
         assert [entry["status"] for entry in patch["status"]["conditions"]] == ["False"]
+
+
+def test_who_leads_again_believes_nothing_it_saw_before() -> None:
+    """Another replica led meanwhile: it may have stopped the VM and started it again."""
+    yard = Yard()
+    keeper = cast(Any, MaintenanceKeeper)(
+        yard.client, yard.observer, type("Looking", (), {"recorder": None}), yard.memory, Policy(),
+        MaintenanceMetrics(CollectorRegistry()), acting=None, clock=lambda: NOW,
+    )  # fmt: skip
+    memory = yard.memory
+    memory.runs("a", "esx1", "beat-1", NOW)
+    memory.runs("a", "esx1", "beat-2", NOW + 1)
+    for at in ("1", "2", "3"):
+        memory.renewed("a", at)
+    memory.note("a", stop_noted="then", shutdown_asked="then", started=True, kept_volumes=frozenset({"pv"}))
+    memory.out_since[("vc", "h1")] = NOW
+    before = memory.of("a")
+    keeper.led(False)
+    assert memory.of("a") == before
+    keeper.led(True)
+    known = memory.of("a")
+    assert (known.stop_noted, known.alive, known.reported, known.running_since) == ("", False, False, None)
+    assert not known.started
+    assert not memory.out_since
+    assert (known.shutdown_asked, known.kept_volumes) == ("then", frozenset({"pv"})), "that was so, and stays so"
+    memory.runs("a", "esx2", "beat-9", NOW + 100)
+    assert (memory.of("a").reported, memory.of("a").running_since) == (False, NOW + 100)
+    assert [memory.renewed("a", at) for at in ("7", "8")] == [0, 1]

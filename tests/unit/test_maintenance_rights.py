@@ -10,7 +10,19 @@ import pytest
 from hostler.host.facts import Known, Unknown
 from hostler.maintenance.conditions import conditions_of
 from hostler.maintenance.ledger import Ledger
-from hostler.maintenance.model import POLICY, SHUTDOWN_SINCE, Attempts, Evictions, PowerOff, Relocate, ShutDown
+from hostler.maintenance.model import (
+    DRAIN_HELD,
+    POLICY,
+    SHUTDOWN_SINCE,
+    SINCE,
+    TARGET,
+    Attempts,
+    Evictions,
+    PatchNode,
+    PowerOff,
+    Relocate,
+    ShutDown,
+)
 from hostler.maintenance.rights import MOVE, ON_VM, POOL, STOP, Judged, Lacks, judge, needs_of
 from hostler.vsphere.records import Cluster, Vm
 from tests.unit.maintenance_world import NOW, Play, fixed, pair
@@ -260,3 +272,113 @@ def test_a_stop_that_was_only_written_down_keeps_nobody_waiting_without_the_righ
         play.tick()
     play.lacks("a", *STOP)
     assert Ledger(play.world(), play.policy, play.now).drains == ()
+
+
+@pytest.mark.parametrize("how", ["lacking", "unknown", "stale"])
+def test_the_drains_clock_stands_still_while_nothing_may_be_evicted(how: str) -> None:
+    """Far past the deadline the right is back: the pods are asked to go, and have all the time that is left."""
+    play = pair(pods=20)
+    play.enter("esx1")
+    play.run(12)  # so long this process knows it
+    asked, since = len(play.did(Evictions)), play.nodes["a"].metadata.annotations[SINCE]
+    stale = Known((), play.now - 61)
+    play.rights["vm-a"] = {"lacking": (STOP[1],), "unknown": Unknown("no answer"), "stale": stale}[how]
+    play.run(50)
+    play.forget()
+    play.run(50)
+    assert len(play.did(Evictions)) == asked
+    play.rights.clear()
+    play.run(8)
+    assert (len(play.did(Evictions)) > asked, play.did(ShutDown)) == (True, [])
+    assert play.nodes["a"].metadata.annotations[SINCE] > since
+    assert DRAIN_HELD not in play.nodes["a"].metadata.annotations
+    play.stuck.add("a")
+    play.run(30)
+    assert play.did(ShutDown), "what was spent with evictions stays spent: no whole time anew"
+    play.run(40)
+    assert play.in_service("a")
+
+
+def test_time_that_was_spent_with_evictions_is_not_given_again() -> None:
+    """The deadline had passed when the right went: nothing is emptied anew when it is back."""
+    play = pair()
+    play.stuck.add("a")
+    play.enter("esx1")
+    play.run(29)
+    play.lacks("a", STOP[1])
+    play.run(100)
+    play.lacks("a")
+    play.run(8)
+    assert play.did(ShutDown)
+
+
+def test_the_clock_stands_still_while_it_waits_for_a_slot() -> None:
+    play = Play()
+    play.cluster()
+    play.host("esx1", 2)
+    play.host("esx2", 2)
+    for name in "ab":
+        play.worker(name, "esx1", pods=6)
+    play.policy = replace(play.policy, max_drains=2)
+    play.enter("esx1")
+    play.run(3)
+    assert (play.state("a"), play.state("b")) == ("draining", "draining")
+    play.policy = replace(play.policy, max_drains=1)
+    play.stuck.add("a")
+    play.pods["b"] = 9
+    while play.state("a") == "draining":
+        assert not play.did(ShutDown, "b"), "out of time, and nobody asked its pods"
+        play.tick()
+    play.run(40)
+    assert play.in_service("b")
+    events = [one.event for one in play.did(PatchNode, "b")]
+    assert "DrainTimeout" not in events
+    assert "DrainGoesOn" in events
+
+
+def test_a_bug_that_shows_where_one_node_is_to_go_does_not_end_the_pass() -> None:
+    play = Play()
+    play.cluster()
+    play.host("esx1", 2)
+    play.host("esx2", 2)
+    for name in "ab":
+        play.worker(name, "esx1", pods=4)
+    play.policy = replace(play.policy, max_drains=2, clusters=("spare",))
+    play.enter("esx1")
+    play.run(3)
+    assert (play.state("a"), play.state("b")) == ("draining", "draining")
+    play.put(Vm, "vm-a", cpus="four")  # as nothing that decodes it would write it
+    a, b = play.decide().decisions
+    assert isinstance(a.bug, TypeError)
+    assert (b.bug, isinstance(b.action, Evictions)) == (None, True)
+    assert Ledger(play.world(), play.policy, play.now).drains == ("b",)
+
+
+def test_it_goes_to_the_first_host_where_it_may() -> None:
+    """The best host is in a cluster whose pool our user may not put VMs into; the next best will do."""
+    play = other_cluster()
+    play.policy = replace(play.policy, clusters=("spare", "third"))
+    play.put(Cluster, "domain-3", name="third", pool="pool-3")
+    play.host("esxa", cluster="domain-3")
+    play.enter("esx1")
+    play.tick()
+    assert play.nodes["a"].metadata.annotations[TARGET] == "esx9", "the best, while nothing is lacking"
+    play.rights["pool-2"] = (POOL,)
+    play.run(40)
+    assert play.in_service("a")
+    assert play.vm("a").host == "host-esxa"
+
+
+def test_off_already_it_goes_to_the_first_host_where_it_may() -> None:
+    play = alone()
+    play.policy = replace(play.policy, clusters=("spare", "third"))
+    play.enter("esx1")
+    play.run(12)
+    assert play.state("a") == "powered-off"
+    play.rights["pool-2"] = (POOL,)
+    for cluster, pool, host in (("spare", "pool-2", "esx9"), ("third", "pool-3", "esxa")):
+        play.put(Cluster, f"domain-{cluster}", name=cluster, pool=pool)
+        play.host(host, cluster=f"domain-{cluster}")
+    play.run(15)
+    assert play.in_service("a")
+    assert play.vm("a").host == "host-esxa"

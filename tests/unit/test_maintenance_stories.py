@@ -18,12 +18,14 @@ from hostler.maintenance.model import (
     LATE_STOP_SECONDS,
     MIGRATED_TO,
     POLICY,
+    RELEASE_SECONDS,
     SHUTDOWN_SINCE,
     SINCE,
     STATE,
     TARGET,
     TRANSITIONS,
     CancelTask,
+    Decision,
     Evictions,
     PatchNode,
     PowerOff,
@@ -748,3 +750,156 @@ def test_an_unknown_backing_is_tied() -> None:
     play.run(15)
     assert play.state("a") == "powered-off"
     assert not play.did(Relocate)
+
+
+def test_an_outage_of_vcenter_is_not_the_pods_time() -> None:
+    play = pair(pods=20)
+    play.enter("esx1")
+    play.run(12)
+    asked = len(play.did(Evictions))
+    play.unknown_site = "vCenter is away"
+    play.run(100)
+    play.unknown_site = ""
+    play.run(5)
+    assert (len(play.did(Evictions)) > asked, play.did(ShutDown)) == (True, [])
+    assert "DrainGoesOn" in seen(play)
+
+
+def noted_down(play: Play) -> None:
+    """Its stop is written down, and nobody was asked yet."""
+    play.enter("esx1")
+    while not play.nodes["a"].metadata.annotations.get(SHUTDOWN_SINCE):
+        play.tick()
+    assert not play.did(ShutDown)
+
+
+def test_pods_that_came_during_an_outage_longer_than_the_deadline_are_evicted_first() -> None:
+    play = pair()
+    noted_down(play)
+    play.unknown_site = "vCenter is away"
+    play.run(100)
+    play.unknown_site, play.pods["a"] = "", 3
+    play.tick()
+    assert seen(play)[-1] == "DrainingAgain"
+    play.run(40)
+    assert play.in_service("a")
+    assert "DrainTimeout" not in seen(play)
+
+
+def test_a_drain_that_ran_out_of_time_is_not_begun_again() -> None:
+    play = pair()
+    play.stuck.add("a")
+    noted_down(play)
+    play.unknown_site = "vCenter is away"
+    play.run(100)
+    play.unknown_site = ""
+    play.run(40)
+    assert "DrainingAgain" not in seen(play)
+    assert play.in_service("a")
+
+
+def test_after_a_restart_a_guest_that_was_perhaps_asked_has_its_time_before_its_node_is_emptied_again() -> None:
+    """Killed after the ask, and pods came: nobody says that it was not stopped while it may be going off."""
+    play = pair()
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not play.did(ShutDown):
+        play.tick()
+    play.forget()
+    play.pods["a"] = 2
+    one = play.run(int(play.policy.guest_shutdown) - 1).decisions[0]
+    assert "DrainingAgain" not in seen(play)
+    assert "may have been asked to shut down" in one.why
+    assert (one.action, len(play.did(ShutDown))) == (None, 1)
+    play.run(4)
+    assert "DrainingAgain" in seen(play)
+    play.run(60)
+    assert play.in_service("a")
+
+
+def test_a_late_stop_is_timed_from_the_ask_not_from_a_note_of_long_ago() -> None:
+    """Written down, then held back for longer than a guest's late stop: what waits for it counts from the ask."""
+    play = pair()
+    play.stubborn.add("a")
+    noted_down(play)
+    play.lacks("a", "VirtualMachine.Interact.PowerOn")
+    play.run(int(LATE_STOP_SECONDS) + 100)
+    play.lacks("a")
+    while not play.did(ShutDown):
+        play.tick()
+    asked = play.now
+    play.forget()
+    play.cancel("esx1")
+    while play.state("a"):
+        play.tick()
+    assert play.now >= asked + play.policy.guest_shutdown, "it may still have gone off"
+    play.run(5)
+    play.off("a")
+    play.run(20)
+    assert play.in_service("a"), "it went off late, and is started again"
+
+
+def test_a_note_written_anew_does_not_hide_that_an_earlier_process_may_have_asked() -> None:
+    play = pair()
+    play.stubborn.add("a")
+    noted_down(play)
+    play.forget()  # whether it asked is not known
+    play.lacks("a", "VirtualMachine.Interact.PowerOn")
+    play.run(20)
+    play.lacks("a")
+    before = play.nodes["a"].metadata.annotations[SHUTDOWN_SINCE]
+    play.run(2)  # the mark, the note
+    assert play.nodes["a"].metadata.annotations[SHUTDOWN_SINCE] > before
+    play.put(Vm, "vm-a", tools="guestToolsNotRunning")
+    play.run(int(play.policy.guest_shutdown) - 2)
+    assert not play.did(PowerOff), "a guest that may be going off has its time"
+    play.run(10)
+    assert play.did(PowerOff)
+
+
+def test_a_taint_that_is_refused_does_not_keep_the_vm_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A webhook forbids it, or vCenter cannot be looked at right before: it is started after its time all the same."""
+    play = pair()
+    play.stuck.add("a")
+    act = play.act
+
+    def refuses(one: Decision) -> None:
+        if not (isinstance(one.action, PatchNode) and one.action.event == "OutOfService"):
+            act(one)
+
+    monkeypatch.setattr(play, "act", refuses)
+    play.enter("esx1")
+    while play.state("a") != "powered-off":
+        play.tick()
+    play.run(int(RELEASE_SECONDS) - 5)
+    assert play.state("a") == "powered-off", "it is tried for so long"
+    play.run(40)
+    assert play.in_service("a")
+
+
+def test_what_a_machine_that_stays_off_holds_is_let_go_however_late() -> None:
+    """Nobody could taint it in the first minutes, and no host can take it."""
+    play = alone()
+    play.stuck.add("a")
+    play.enter("esx1")
+    while play.state("a") != "powered-off":
+        play.tick()
+    play.unknown_site = "vCenter is away"
+    play.run(int(RELEASE_SECONDS) + 30)
+    play.unknown_site = ""
+    play.run(10)
+    assert "OutOfService" in seen(play)
+    assert play.pods["a"] == 0
+    play.leave("esx1")
+    play.run(20)
+    assert play.in_service("a")
+
+
+def test_a_guest_that_has_no_time_at_all_is_asked_all_the_same() -> None:
+    """The note is not written anew with each look."""
+    play = pair()
+    play.policy = replace(play.policy, guest_shutdown=0.0)
+    play.enter("esx1")
+    play.run(25)
+    assert len(play.did(ShutDown)) == 1
+    assert play.in_service("a")

@@ -26,6 +26,7 @@ from hostler.kube.records import Node
 LEAST_KUBERNETES = (1, 26)  # the eviction API and server-side apply as we use them
 # Clocks of two machines are compared here, so only for spans that dwarf any difference.
 STALE_SECONDS = 86_400.0
+_ON_POOLS = "Resource.AssignVMToPool"  # the one privilege that is needed on resource pools, and not on VMs
 
 
 class Level(StrEnum):
@@ -192,9 +193,10 @@ def _vcenter(seen: VCenterSeen) -> Finding:
     if seen.trouble:
         return Finding(Level.PROBLEM, what, seen.trouble)
     if seen.lacks:
-        return Finding(
-            Level.PROBLEM, what, f"Our user lacks {names(seen.lacks)}.", "Add it to the role, at the vCenter's root."
-        )
+        fix = "Add it to the role, at the vCenter's root."
+        if any(one.startswith(_ON_POOLS) for one in seen.lacks):
+            fix += f" {_ON_POOLS} is needed only on the resource pools of HOSTLER_MAINTENANCE_CLUSTERS."
+        return Finding(Level.PROBLEM, what, f"Our user lacks {names(seen.lacks)}.", fix)
     notes = []
     if seen.lacks_optional:
         notes.append(f"Our user lacks {names(seen.lacks_optional)}; the mark is kept in a ConfigMap instead.")

@@ -56,7 +56,12 @@ def powered_off(view: View) -> Decision:
         return _running(view, State.POWERED_OFF)
     if vm.power != "poweredOff":
         return frozen(subject, State.POWERED_OFF, f"VM {vm.name} is {vm.power}, which is neither on nor off")
-    return _ended_boot(view) or _clear(view) or start(view)
+    first = _ended_boot(view) or _clear(view)
+    if first is not None:
+        return first
+    one = start(view)
+    # Nothing is under way and it stays off for now: then what it holds is let go, however late.
+    return (_clear(view, late=True) if one.phase in ("off", "waiting for a host") else None) or one
 
 
 def _ended_boot(view: View) -> Decision | None:
@@ -203,8 +208,10 @@ def _overdue(view: View, why: str) -> str:
 # -- what the dead machine still holds
 
 
-def _clear(view: View) -> Decision | None:
+def _clear(view: View, late: bool = False) -> Decision | None:
     """Pods and volumes that a machine which is off cannot let go of: the taint lets Kubernetes do it.
+
+    A start waits for that for so long and no longer, tainted or not: the taint may be refused again and again.
 
     Only here, where vCenter has confirmed that it is off: the taint says that nothing runs there.
     """
@@ -218,6 +225,9 @@ def _clear(view: View) -> Decision | None:
     left = found.state is not drain.State.DRAINED
     held = names([*found.left, *found.volumes]) or "pods that a setting protects"
     what = f"VM {view.vm.name} is off, and {subject.name} still holds {held}"
+    until = (subject.at(SINCE) or view.now) + RELEASE_SECONDS
+    if left and view.now >= until and (subject.tainted or not late):
+        return None
     if left and not subject.tainted:
         why = f"VM {view.vm.name} is off, so what is left on {subject.name} is let go: {held}"
         patch = replace(tainted(view.node, True, why), warning=True, off=view.vm.moref)
@@ -225,8 +235,7 @@ def _clear(view: View) -> Decision | None:
     if not left and subject.tainted:
         patch = tainted(view.node, False, f"nothing is left on {subject.name}: the out-of-service taint goes")
         return Decision(subject.name, State.POWERED_OFF, "off", patch.why, "then a place is looked for", patch)
-    until = (subject.at(SINCE) or view.now) + RELEASE_SECONDS
-    if left and view.now < until:
+    if left:
         release = f"Kubernetes lets go of them, or at {iso(until)} it goes on all the same"
         return wait(subject, State.POWERED_OFF, "letting go", what, release, wake=until, blocked=f"volumes: {what}")
     return None
@@ -258,17 +267,12 @@ def start(view: View) -> Decision:
         return replace(one, overdue=_overdue(view, why), rejected=placement.rejected, target=view.reserved())
     if placement.unknown:
         return frozen(subject, state, f"where VM {vm.name} can start: {placement.unknown}")
-    best = placement.best
+    chooses = view.drs == "fullyAutomated" and wish is Wish.MIGRATE and tied(vm) is False
+    best = (placement if chooses else view.permitted(placement)).best
     if best is None:
         return _nowhere(view, state, placement)
-    chooses = view.drs == "fullyAutomated" and wish is Wish.MIGRATE and tied(vm) is False
     if not chooses and best.moref != vm.host:
-        barred = _may_not_move(view, state, best)
-        home = next((host for host in placement.hosts if host.moref == vm.host), None)
-        if barred is not None and home is not None:
-            one = _power_on(view, state, home, placement, chooses)
-        else:
-            one = barred or _relocate(view, state, best, placement)
+        one = _may_not_move(view, state, best) or _relocate(view, state, best, placement)
     else:
         one = _power_on(view, state, best, placement, chooses)
     return replace(one, overdue=_overdue(view, failed.why or one.why))

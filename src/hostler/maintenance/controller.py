@@ -203,6 +203,11 @@ class MaintenanceKeeper:
         self._memory.rest.clear()
         self.wake()
 
+    def led(self, held: bool) -> None:
+        """Between losing the lease and holding it again others may have acted: what we saw before proves nothing."""
+        if held:
+            self._memory.led()
+
     def wake(self, after: float = 0.0) -> None:
         if self.queue is not None:
             self.queue.add(KEY, after=after, priority=0)

@@ -40,6 +40,7 @@ from hostler.maintenance.model import (
 )
 from hostler.maintenance.patches import adopted, moved, noted, released
 from hostler.maintenance.rights import EVER
+from hostler.maintenance.standstill import clocked, started
 from hostler.maintenance.stopping import barred, before_stop, refilled, stopping
 from hostler.maintenance.view import View, frozen, wait
 
@@ -54,6 +55,8 @@ def decide(world: World, policy: Policy, now: Instant) -> Pass:
     for subject in world.subjects:
         try:
             one = _one(subject, world, ledger, policy, now)
+            if not world.unknown:
+                one = clocked(subject, one, now)
         except Exception as bug:  # noqa: BLE001  # one bad node never stops the others; the controller logs it
             why = f"Hostler has a bug that shows on this node ({type(bug).__name__}: {bug}); nothing is done to it"
             one = Decision(subject.name, None, "failed", why, "Report it with the operator's log.", bug=bug)
@@ -280,7 +283,7 @@ def _emptying(view: View) -> Decision:
         why = f"{found.why.rstrip('.')}; {others} is emptied first (limit {view.ledger.limit})"
         return replace(one, why=why, phase="waiting", next="it is its turn next", blocked="slot", wake=None)
     began = subject.at(SINCE)
-    deadline = view.policy.drain.deadline(began) if began is not None else None
+    deadline = view.policy.drain.deadline(started(subject, began, view.now)) if began is not None else None
     nxt = "VM is stopped when it is empty" + (f", or at {iso(deadline)}" if deadline is not None else "")
     blocked = f"budget: {said_of(found.blockers)}" if found.blockers else ""
     if found.state is drain.State.WAITING_FOR_VOLUMES:

@@ -226,7 +226,7 @@ class MaintenanceExplainers:
         found = place(view.ask(), fact.value, view.promised)
         if view.drs == "fullyAutomated" and tied(vm) is False and found.best is not None:
             return "DRS would choose the host at power-on"
-        return found
+        return view.permitted(found)
 
     def _steps(
         self, subject: Subject, vm: Vm, placement: Placement | str, one: Decision, now: Instant

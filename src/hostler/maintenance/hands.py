@@ -23,7 +23,7 @@ from hostler.kube.records import Node
 from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 from hostler.maintenance.conditions import patch_of
-from hostler.maintenance.hosts import stands
+from hostler.maintenance.hosts import Is, stands
 from hostler.maintenance.mark import Mark
 from hostler.maintenance.marks import Marks
 from hostler.maintenance.memory import Memory
@@ -108,7 +108,7 @@ class Hands:
             return
         self.nodes.overlay(written)
         if since := patch.body["metadata"].get("annotations", {}).get(SHUTDOWN_SINCE):
-            self.memory.note(subject.name, stop_noted=since)
+            self.memory.stop_noted(subject, since)
         self._measure(subject, decision, patch)
 
     def _measure(self, subject: Subject, decision: Decision, patch: PatchNode) -> None:
@@ -195,12 +195,11 @@ class Hands:
     async def _look(self, vcenter: VCenter, action: ShutDown | PowerOff | Relocate | PowerOn | CancelTask) -> None:
         if isinstance(action, CancelTask):
             return
-        wrong = _different(await _now(vcenter, action.vm), action)
-        if not wrong and isinstance(action, (ShutDown, PowerOff)):
-            wrong = await self._not_allowed(vcenter, action.needs)
-            host = vcenter.inventory.host(action.host)
-            if not wrong and not stands(vcenter.inventory, host).leaving:  # these calls took time
-                wrong = f"{vcenter.inventory.name(action.host)} does not go into maintenance any more"
+        stops = isinstance(action, (ShutDown, PowerOff))
+        wrong = await self._not_allowed(vcenter, action.needs) if isinstance(action, (ShutDown, PowerOff)) else ""
+        # Each call takes time: the VM is looked at last, and after it only what was pushed meanwhile.
+        wrong = wrong or _different(await _now(vcenter, action.vm), action)
+        wrong = wrong or (_stays(vcenter, action.host) if stops else "")
         if wrong:
             raise Changed(wrong)
 
@@ -216,7 +215,7 @@ class Hands:
         if isinstance(found, Unknown):
             return found.why
         judged = judge(needs, self.memory.rights, vcenter.name, self.clock())
-        return f"our vCenter user lacks {judged}" if judged.lacking else ""
+        return f"our vCenter user lacks {judged}" if judged.lacking else judged.unknown
 
     def _shut_down(self, subject: Subject, action: ShutDown, outcome: Outcome) -> None:
         self.metrics.task("shutdown", _word(outcome))
@@ -281,6 +280,15 @@ async def _now(vcenter: VCenter, vm: str) -> Vm | None:
     if isinstance(seen, Unknown):
         raise Changed(seen.why)
     return next((one for one in seen.value if one.moref == vm), None)
+
+
+def _stays(vcenter: VCenter, host: str) -> str:
+    """Why a VM on that host is not to be stopped; "" where the host still goes into maintenance."""
+    found = stands(vcenter.inventory, vcenter.inventory.host(host))
+    name = vcenter.inventory.name(host)
+    if found.what is Is.UNKNOWN:
+        return f"how {name} stands is not known: {found.why}"
+    return "" if found.leaving else f"{name} does not go into maintenance any more"
 
 
 def _different(vm: Vm | None, action: ShutDown | PowerOff | Relocate | PowerOn) -> str:

@@ -7,6 +7,7 @@ device is promised to two of them.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 from hostler.drain import decide as drains
 from hostler.drain import model as drain
@@ -16,6 +17,7 @@ from hostler.instant import Instant
 from hostler.maintenance.allowed import judged
 from hostler.maintenance.hosts import vm_doubt
 from hostler.maintenance.model import SHUTDOWN_SINCE, TARGET, Policy, Site, State, Subject, World
+from hostler.maintenance.standstill import started
 from hostler.vsphere.records import Vm
 
 # A VM that vCenter does not let us stop after so many tries keeps nobody else waiting any more.
@@ -90,11 +92,18 @@ class Ledger:
         if subject.name not in self._found:
             if subject.drain is None:
                 return drain.Decision(drain.State.UNKNOWN, (), "Its pods have not been looked at yet.", None)
-            self._found[subject.name] = drains.decide(subject.drain, policy.drain, now)
+            facts = replace(subject.drain, started=started(subject, subject.drain.started, now))
+            self._found[subject.name] = drains.decide(facts, policy.drain, now)
         return self._found[subject.name]
 
     def _stuck(self, subject: Subject, world: World, policy: Policy, now: Instant) -> bool:
         """It cannot go on, so it does not keep others waiting; when it can, it takes its turn again."""
+        try:
+            return self._cannot_go_on(subject, world, policy, now)
+        except Exception:  # noqa: BLE001  # a bug that shows on one node never ends the pass; its decision names it
+            return True
+
+    def _cannot_go_on(self, subject: Subject, world: World, policy: Policy, now: Instant) -> bool:
         site = world.sites.get(subject.vcenter)
         if not isinstance(site, Known) or not isinstance(subject.vm, Known) or isinstance(subject.wish, Unknown):
             return True

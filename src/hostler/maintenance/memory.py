@@ -10,7 +10,7 @@ from hostler.drain.model import Memory as Evicted
 from hostler.host.facts import Fact, Known
 from hostler.instant import Instant
 from hostler.maintenance.hosts import stands
-from hostler.maintenance.model import Attempts, Busy, Pending, Remembered, Site, Subject, ready_stamp
+from hostler.maintenance.model import SHUTDOWN_SINCE, Attempts, Busy, Pending, Remembered, Site, Subject, ready_stamp
 from hostler.maintenance.rights import Lacks, Object
 from hostler.vsphere.outcomes import Kind
 
@@ -82,6 +82,24 @@ class Memory:
             reported=on and (self.reports.setdefault(name, ready) != ready or (same and known.reported)),
             running_since=(known.running_since if known.running_since is not None else now) if on else None,
         )
+
+    def stop_noted(self, subject: Subject, since: str) -> None:
+        """We wrote down a stop. Over an earlier note that was not ours, somebody may have asked the guest before us."""
+        before = subject.annotations.get(SHUTDOWN_SINCE, "")
+        self.note(subject.name, stop_noted=since if before in ("", self.of(subject.name).stop_noted) else "")
+
+    def led(self) -> None:
+        """We lead (again): somebody else may have led meanwhile, and nobody looked. What was seen counts no more.
+
+        What was asked, refused or found stays: that is as true as before.
+        """
+        for name, known in self._of.items():
+            self._of[name] = replace(
+                known, stop_noted="", alive=False, reported=False, running_since=None, started=False, marked=None,
+                entering_since=None,
+            )  # fmt: skip
+        for book in (self.out_since, self.pulses, self.reports, self._runs_at):
+            book.clear()
 
     def keep_only(self, names: set[str]) -> None:
         """Forget whoever is no subject any more."""

@@ -36,6 +36,7 @@ POWER_ON_SINCE: Final = "hostler.dev/power-on-since"
 RELOCATE_SINCE: Final = "hostler.dev/relocate-since"
 DRAIN_ENDED: Final = "hostler.dev/drain-ended"  # how the drain ended
 EMPTY, LATE = "empty", "late"
+DRAIN_HELD: Final = "hostler.dev/drain-held"  # since when nothing may be evicted
 # What ends with a maintenance. The policy is the owner's and stays.
 OURS: Final = (
     STATE,
@@ -48,6 +49,7 @@ OURS: Final = (
     POWER_ON_SINCE,
     RELOCATE_SINCE,
     DRAIN_ENDED,
+    DRAIN_HELD,
 )
 
 # A host counts as back only after it has been so for this long: a task's success is told a moment before the host

@@ -25,7 +25,6 @@ from hostler.vsphere.vcenter import VCenter
 log = structlog.get_logger("hostler.maintenance")
 
 AGAIN_SECONDS, AT_HAND_SECONDS, NEW_VM_SECONDS = 600.0, 10.0, 2.0
-_MATTER = frozenset((*ON_VM, POOL))
 
 
 async def look_at(vcenter: VCenter, memory: Memory, objects: Collection[str]) -> dict[str, list[Privilege]] | Unknown:
@@ -33,9 +32,15 @@ async def look_at(vcenter: VCenter, memory: Memory, objects: Collection[str]) ->
     answer = await vcenter.lacking_privileges(objects, (*NEEDED, *OPTIONAL))
     if isinstance(answer, Unknown):
         return answer
+    pools = {one.pool for one in vcenter.inventory.clusters()}
     for one in objects:
-        lacks = tuple(found.id for found in answer.value.get(one, ()) if found.id in _MATTER)
-        memory.rights[(vcenter.name, one)] = Known(lacks, answer.at)
+        matter = (POOL,) if one in pools else ON_VM  # each right only on what it is needed on
+        lacks = answer.value.get(one)
+        memory.rights[(vcenter.name, one)] = (
+            Known(tuple(found.id for found in lacks if found.id in matter), answer.at)
+            if lacks is not None
+            else Unknown("vCenter said nothing of it")
+        )
     return answer.value
 
 
@@ -78,15 +83,24 @@ class Privileges:
         return now - max(seen, self._asked.get((vcenter, one), 0.0)) >= AT_HAND_SECONDS
 
     def _at_hand(self, vcenter: VCenter, world: World) -> frozenset[str]:
-        """VMs that are about to be emptied or stopped, and those that lack something; with them where they may go."""
-        found: set[str] = set()
+        """VMs that are about to be emptied or stopped, and those that lack something; with them where they may go.
+
+        A VM that is off may wait for a right on a resource pool alone.
+        """
+        name, off, found = vcenter.name, False, set[str]()
         for one in world.subjects:
-            if one.vcenter == vcenter.name and isinstance(one.vm, Known):
-                vm, fact = one.vm.value, self._memory.rights.get((one.vcenter, one.vm.value.moref))
+            if one.vcenter == name and isinstance(one.vm, Known):
+                vm = one.vm.value
                 leaves = stands(vcenter.inventory, vcenter.inventory.host(vm.host)).leaving
-                if (leaves and one.state in (None, State.DRAINING)) or not isinstance(fact, Known) or fact.value:
+                if (leaves and one.state in (None, State.DRAINING)) or self._lacks(name, vm.moref):
                     found.add(vm.moref)
-        return frozenset(found | self._pools(vcenter)) if found else frozenset()
+                off = off or vm.power == "poweredOff"
+        pools = self._pools(vcenter)
+        return frozenset(found | pools) if found else frozenset(one for one in pools if off and self._lacks(name, one))
+
+    def _lacks(self, vcenter: str, one: str) -> bool:
+        fact = self._memory.rights.get((vcenter, one))
+        return not isinstance(fact, Known) or bool(fact.value)
 
     def _vms_of(self, vcenter: str) -> frozenset[str]:
         nodes = (one for one in self._observer.nodes.store.values() if self._observer.looked_after(one))
@@ -134,13 +148,13 @@ class Privileges:
         """Each privilege once, with how many VMs; on a resource pool only the one that is needed there."""
         lacking = Counter(one for vm, some in found.items() if vm in vms for one in some if one.id != POOL)
         for privilege, count in lacking.items():
-            self._lacks(vcenter.name, privilege, f"on {count} of {len(vms)} VMs")
+            self._name(vcenter.name, privilege, f"on {count} of {len(vms)} VMs")
         for cluster in vcenter.inventory.clusters():
             for privilege in found.get(cluster.pool, ()) if cluster.pool not in vms else ():
                 if privilege.id == POOL:
-                    self._lacks(vcenter.name, privilege, f"on the resource pool of cluster {cluster.name}")
+                    self._name(vcenter.name, privilege, f"on the resource pool of cluster {cluster.name}")
 
-    def _lacks(self, vcenter: str, one: Privilege, where: str) -> None:
+    def _name(self, vcenter: str, one: Privilege, where: str) -> None:
         sentence = f"Our user in vCenter {vcenter} lacks {one.id}, which it needs {one.why}, {where}."
         self._say(sentence, privilege=one.id, vcenter=vcenter, optional=one in OPTIONAL)
 

@@ -120,6 +120,9 @@ class MaintenanceRoom:
 
     # -- what wakes it
 
+    def led(self, held: bool) -> None:
+        self.keeper.led(held)
+
     def wake_all(self) -> None:
         self.keeper.try_now()
 

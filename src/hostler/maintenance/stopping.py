@@ -16,6 +16,7 @@ from hostler.maintenance.model import (
     LATE,
     POLICY,
     SHUTDOWN_SINCE,
+    SINCE,
     TARGET,
     Decision,
     PowerOff,
@@ -28,6 +29,9 @@ from hostler.maintenance.rights import RIGHTS_SECONDS, judge, needs_of
 from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_OFF
 
+# An ask that comes later after its note than this (and than the guest's time) was held back, and is noted anew.
+HELD_BACK_SECONDS = 10.0
+
 
 def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> Decision | None:
     """What could not be started again, or not be moved where it is to go, is neither emptied nor stopped."""
@@ -35,7 +39,9 @@ def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> 
     goes = f"ESXi host {view.host_name} goes into maintenance"
     if found.unseen:
         why = f"{goes}; what our vCenter user may do with {found.unseen} is being looked at"
-        return wait(subject, state, "waiting", why, "vCenter says it", wake=view.now + 1.0)
+        return wait(
+            subject, state, "waiting", why, "vCenter says it", wake=view.now + 1.0, blocked="looking" if state else ""
+        )
     if found.unknown:
         return frozen(subject, state, f"{goes}, but {found.unknown}")
     if not found.lacking:
@@ -76,15 +82,24 @@ def refilled(view: View) -> Decision | None:
     """Its stop was written down, and before anybody was asked pods have come again: it is emptied first.
 
     An outage of vCenter or a right that is missing may last for hours, and somebody may have uncordoned it meanwhile.
+    It was empty once, so these pods have a drain's time of their own; a drain that ran out of time stays ended.
     """
     subject = view.subject
     found = view.ledger.drained(subject, view.policy, view.now)
     if found.state is drain.State.UNKNOWN:
         return replace(frozen(subject, State.DRAINING, found.why.rstrip(".")), drain=found)
-    if found.state not in (drain.State.DRAINING, drain.State.BLOCKED, drain.State.REFUSED):
+    again = subject.annotations.get(DRAIN_ENDED) == EMPTY
+    late = found.state is drain.State.DEADLINE_PASSED and bool(found.left) and again
+    if not late and found.state not in (drain.State.DRAINING, drain.State.BLOCKED, drain.State.REFUSED):
         return None
+    since = subject.annotations[SHUTDOWN_SINCE]
+    if (sure := _perhaps_asked(view, since, subject.at(SHUTDOWN_SINCE) or view.now)) is not None:
+        why = f"{subject.name} has pods again, but before a restart of ours its guest may have been asked to shut down"
+        one = wait(subject, State.DRAINING, "stopping", why, "if it still runs then, it is emptied first", wake=sure)
+        return replace(one, drain=found, target=view.reserved())
     why = f"{subject.name} has pods again, and VM {view.vm.name} was not stopped yet: it is emptied first"
-    patch = noted(view.node, {SHUTDOWN_SINCE: None, BOOT_BEFORE: None, DRAIN_ENDED: None}, why, "DrainingAgain")
+    notes: dict[str, str | None] = {SHUTDOWN_SINCE: None, BOOT_BEFORE: None, DRAIN_ENDED: None}
+    patch = noted(view.node, notes | ({SINCE: stamp(view.now)} if again else {}), why, "DrainingAgain")
     return Decision(subject.name, State.DRAINING, "draining", why, "its pods are evicted", patch, drain=found)
 
 
@@ -114,6 +129,12 @@ def stopping(view: View) -> Decision:
         return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {iso(sure)} at the latest",
                             wake=sure), target=view.reserved())  # fmt: skip
     if not refused and not asked:
+        if not known.power.number and view.now >= began + max(view.policy.guest_shutdown, HELD_BACK_SECONDS):
+            # Whoever waits for a late stop counts from this note; it was held back for long (a right, an outage).
+            why = f"the guest of {vm.name} is asked to shut down only now"
+            patch = noted(view.node, {SHUTDOWN_SINCE: stamp(view.now)}, why)
+            return Decision(subject.name, State.DRAINING, "stopping", why, "the guest is asked to shut down", patch,
+                            target=view.reserved())  # fmt: skip
         ask = ShutDown(vm.moref, vm.host, since, f"the guest of {vm.name} is asked to shut down", view.needs())
         nxt = f"it is powered off at {iso(deadline)} if it does not"
         return Decision(subject.name, State.DRAINING, "stopping", ask.why, nxt, ask, deadline, target=view.reserved())
@@ -143,7 +164,7 @@ def _unasked(view: View, began: Instant, asked: bool) -> str:
 
 
 def _perhaps_asked(view: View, since: str, began: Instant) -> Instant | None:
-    """Until when a guest without Tools may be in a shutdown that somebody asked for before us; None: nobody did."""
+    """Until when a guest may be in a shutdown that somebody asked for before us; None: nobody did, or it is over."""
     known = view.subject.remembered
     if known.stop_noted == since:
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hostler.host.facts import Unknown
 from hostler.instant import Instant
 from hostler.kube.records import Node
-from hostler.maintenance.allowed import ask_for, destination, drs_of, judged, needed
+from hostler.maintenance.allowed import ask_for, destination, drs_of, judged, needed, permitted
 from hostler.maintenance.hosts import Stands, stands
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
@@ -70,11 +70,17 @@ class View:
 
     def placement(self) -> Placement | None:
         """Where the VM is to go; None where it is not for us to choose: it waits, or DRS chooses."""
-        return destination(self.subject, self.vm, self.site, self.policy, self.promised)
+        return destination(
+            self.subject, self.vm, self.site, self.policy, self.promised, self.world.rights, self.now
+        )  # fmt: skip
 
     def needs(self) -> tuple[Need, ...]:
         """What our user must be allowed to do before the VM is stopped."""
-        return needed(self.subject, self.vm, self.site, self.policy, self.promised)
+        return needed(self.subject, self.vm, self.site, self.policy, self.promised, self.world.rights, self.now)
+
+    def permitted(self, placement: Placement) -> Placement:
+        """Where our user may take the VM comes first."""
+        return permitted(placement, self.vm, self.site, self.subject.vcenter, self.world.rights, self.now)
 
     def judged(self, max_age: float) -> Judged:
         """Whether it is, as looked at no longer ago than that."""

@@ -123,7 +123,7 @@ def missing_privileges(session: Session, entities: Collection[str], wanted: Coll
 def lacking_on(
     session: Session, entities: Collection[str], wanted: Collection[Privilege]
 ) -> dict[str, list[Privilege]]:
-    """Which of these our user lacks, by entity; one call. Who lacks nothing is not in the answer."""
+    """Which of these our user lacks, by entity; one call. An entity that vCenter left out is not in the answer."""
     content = session.content
     manager = vim.AuthorizationManager(content.authorizationManager._moId, session.calls)
     own = content.sessionManager.currentSession
@@ -136,7 +136,6 @@ def lacking_on(
     lacking: dict[str, list[Privilege]] = {}
     for entity in answer or ():
         found = [by_id[one.privId] for one in entity.privAvailability or () if not one.isGranted]
-        if found:
-            name = moref(entity.entity)
-            lacking["" if name == root else name] = found
+        name = moref(entity.entity)
+        lacking["" if name == root else name] = found
     return lacking

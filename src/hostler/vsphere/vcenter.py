@@ -143,7 +143,7 @@ class VCenter:
     async def lacking_privileges(
         self, entities: Collection[str], wanted: Collection[bulk.Privilege]
     ) -> Fact[dict[str, list[bulk.Privilege]]]:
-        """As `missing_privileges`, by entity; who lacks nothing is not in the answer."""
+        """As `missing_privileges`, by entity; one that vCenter said nothing of is not in the answer."""
         return await self._read("privileges", lambda: bulk.lacking_on(self._session, entities, wanted))
 
     async def look(self, vms: Collection[str]) -> Fact[list[Vm]]:
