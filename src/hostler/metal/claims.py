@@ -149,7 +149,10 @@ class Claims:
         if drawn is not None and (host := hosts.get(drawn)) is not None:
             return Choice(host, f"host {host.metadata.name} was chosen ({self.policy.selection})")
         if self.free.count(namespace):
-            return self.choose(wish)
+            choice = self.choose(wish)
+            if choice.host is None and not choice.on_its_way:
+                self._words[wish.same_kind()] = (self._clock(), choice.why)  # newer than what is kept there
+            return choice
         return Choice(None, self._nothing(wish))
 
     def _takes(self, wish: Wish, key: str, around: Around) -> bool:
