@@ -9,15 +9,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hostler.join.model import CLIENT, SERVING, SIGNING_REQUEST
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.errors import ServerError
 from hostler.kube.records import Object
 from hostler.sandbox import Sandbox
-from tests.real.operating import kubeconfig_as
+from tests.real.operating import kubeconfig_as, kubeconfig_with
 from tests.unit.joining import ACCOUNT, CLIENT_USAGES, SERVING_USAGES, names_of, pem
 
 
@@ -43,13 +41,7 @@ def allow_bootstrappers(box: Sandbox) -> None:
 
 def with_token(box: Sandbox, folder: Path, token: str) -> Path:
     """A kubeconfig with nothing but a bootstrap token."""
-    read = yaml.safe_load(box.kubeconfig.read_text())
-    for one in read["users"]:
-        one["user"] = {"token": token}
-    path = folder / f"token-{os.urandom(3).hex()}.kubeconfig"
-    path.touch(0o600)
-    path.write_text(yaml.safe_dump(read))
-    return path
+    return kubeconfig_with(box, folder / f"token-{os.urandom(3).hex()}.kubeconfig", token)
 
 
 def bootstrapper(box: Sandbox, folder: Path) -> Path:

@@ -84,10 +84,14 @@ def kubeconfig_of(sandbox: Sandbox, folder: Path, account: str) -> Path:
     """The sandbox's kubeconfig with the login of a service account, and nothing else."""
     _, _, namespace, name = account.split(":")
     token = sandbox.kubectl("create", "token", name, "-n", namespace, "--duration=2h").strip()
+    return kubeconfig_with(sandbox, folder / f"{name}.kubeconfig", token)
+
+
+def kubeconfig_with(sandbox: Sandbox, path: Path, token: str) -> Path:
+    """The sandbox's kubeconfig with nothing but this token."""
     read = yaml.safe_load(sandbox.kubeconfig.read_text())
     for one in read["users"]:
         one["user"] = {"token": token}
-    path = folder / f"{name}.kubeconfig"
     path.touch(0o600)
     path.write_text(yaml.safe_dump(read))
     return path

@@ -20,7 +20,7 @@ from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.claims import DEBOUNCE_SECONDS
 from hostler.metal.controller import MachineKeeper
-from hostler.metal.data import DataDesk, whose
+from hostler.metal.data import DataDesk
 from hostler.metal.data_model import RenderedSecret
 from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.nodes import Nodes
@@ -28,6 +28,7 @@ from hostler.metal.release import decide_release
 from hostler.metal.remediation import LOOK_SECONDS, decide_remediation
 from hostler.metal.remediation_model import RUNNING, Remediation
 from hostler.metal.remediator import Remediator
+from hostler.metal.secrets import whose
 from tests.unit.test_kube_events import Here
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_remediation import CONSUMER, NOW, OFF

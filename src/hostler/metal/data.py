@@ -11,8 +11,8 @@ import structlog
 
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, Invalid
-from hostler.kube.kinds import SECRET, Kind
-from hostler.kube.records import Metadata, Object, key_of
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Metadata, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.addresses import Addresses
@@ -22,7 +22,6 @@ from hostler.metal.data_model import (
     Data,
     DataClaim,
     DataTemplate,
-    RenderedSecret,
     of_other_template,
     owned,
     rendered_for,
@@ -31,6 +30,7 @@ from hostler.metal.data_model import (
 from hostler.metal.decide import Facts, Rendered
 from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
+from hostler.metal.secrets import InTheWay, put
 from hostler.metal.writes import delete, drop_finalizer, owner_reference
 
 log = structlog.get_logger("hostler.metal")
@@ -43,18 +43,6 @@ IN_THE_WAY_SECONDS = 15.0
 
 # Refused by the API server's schema, say a name that becomes too long: who mends it changes an object that wakes it.
 REFUSED_SECONDS = 300.0
-
-
-class InTheWay(Exception):
-    """Somebody else's Secret has the name of ours."""
-
-
-def whose(secret: RenderedSecret) -> str:
-    """Whose a Secret is that has the name of ours, as words; empty: of an earlier try or another machine of ours."""
-    stranger = next((one for one in secret.metadata.owner_references if one.kind != names.METAL3_DATA.kind), None)
-    if stranger is not None:
-        return f"it belongs to {stranger.kind} {stranger.name}"
-    return "" if secret.type == names.SECRET_TYPE else f"its type is {secret.type or 'not known'}"
 
 
 class DataDesk:
@@ -319,11 +307,13 @@ class DataDesk:
         # What this rendering lacks is taken out: it was the host's before.
         spec: dict[str, Any] = {"metaData": None, "networkData": None}
         if meta is not None:
-            content = render_meta_data(meta, context)
-            spec["metaData"] = await self._secret(data, f"{name}-metadata", "metaData", content)
+            content, called = render_meta_data(meta, context), f"{name}-metadata"
+            spec["metaData"] = await put(self._client, self._writer, data, called, "metaData", content)
         if network is not None:
             content = render_network_data(network, context)
-            spec["networkData"] = await self._secret(data, f"{name}-networkdata", "networkData", content)
+            spec["networkData"] = await put(
+                self._client, self._writer, data, f"{name}-networkdata", "networkData", content
+            )
         mark = {"annotations": {names.RENDERED_FOR: context.host.metadata.uid}}
         change = {"metadata": mark, "spec": spec}
         after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
@@ -335,29 +325,6 @@ class DataDesk:
         if after is not None:
             self._data.datas.store.overlay(after)
         log.debug("rendered", data=names.key(namespace, data.metadata.name))
-
-    async def _secret(self, data: Data, name: str, field: str, content: bytes) -> dict[str, str]:
-        namespace = data.metadata.namespace
-        labels = {names.CLUSTER_NAME: data.metadata.labels.get(names.CLUSTER_NAME, "")}
-        owners = [owner_reference(names.METAL3_DATA, data.metadata)]
-        body = {
-            "metadata": {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": owners},
-            "type": names.SECRET_TYPE,
-            "data": {field: content},  # bytes are written as base64
-        }
-        try:
-            await self._writer.create(SECRET, body, namespace, type=Object, why=f"rendered for {data.metadata.name}")
-        except AlreadyExists:
-            # Of an earlier try of ours, or of a machine of the same name: what is rendered now counts.
-            found = await self._client.get(SECRET, name, namespace, type=RenderedSecret)
-            if why := whose(found):
-                raise InTheWay(f"Secret {name} is in the way and not ours ({why}): delete it or rename it") from None
-            meta = {"resourceVersion": found.metadata.resource_version, "labels": labels, "ownerReferences": owners}
-            change = {"metadata": meta, "data": {field: content}}
-            await self._writer.patch(
-                SECRET, name, change, namespace, type=Object, why=f"rendered anew for {data.metadata.name}"
-            )
-        return {"name": name, "namespace": namespace}
 
     async def _data_says(self, data: Data, error: str) -> None:
         if data.status.error_message == error[:LONGEST]:
