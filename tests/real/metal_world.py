@@ -28,6 +28,7 @@ PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "crds" / "metal3"
 INFRA = "infrastructure.cluster.x-k8s.io/v1beta2"
 CAPI = "cluster.x-k8s.io/v1beta2"
 HOSTS, METAL = "/apis/metal3.io/v1alpha1", f"/apis/{INFRA}"
+IPAM, CAPI_IPAM = "/apis/ipam.metal3.io/v1alpha1", "/apis/ipam.cluster.x-k8s.io/v1beta2"
 Json = dict[str, Any]
 THERE = "hostler-in-workload-cluster"
 DRIVER = "hostler.sandbox.hosts.driver"
@@ -81,13 +82,18 @@ def _established(definition: Json) -> bool:
 
 
 def uninstall(box: Sandbox) -> None:
-    found = [one["metadata"]["name"] for one in definitions_of("metal3", Silent())]
+    """Take the definitions out. One that still has an object with a finalizer would never go: none has."""
+    found = definitions_of("metal3", Silent())
     if PUBLISHED.exists():
-        found = [
-            yaml.load(f.read_text(), Loader=yaml.CSafeLoader)["metadata"]["name"] for f in PUBLISHED.glob("*.yaml")
-        ]
+        found = [yaml.load(file.read_text(), Loader=yaml.CSafeLoader) for file in PUBLISHED.glob("*.yaml")]
     box.kubectl("delete", "clusterrole,clusterrolebinding", THERE, "--ignore-not-found")
-    box.kubectl("delete", "crd", *found, "--ignore-not-found", "--wait=true", "--timeout=240s")
+    api = Api(box)
+    for one in found:
+        served = next(each["name"] for each in one["spec"]["versions"] if each["storage"])
+        api.clear(f"/apis/{one['spec']['group']}/{served}", one["spec"]["names"]["plural"])
+    api.close()
+    names = [one["metadata"]["name"] for one in found]
+    box.kubectl("delete", "crd", *names, "--ignore-not-found", "--wait=true", "--timeout=240s")
 
 
 class Api:
@@ -142,6 +148,15 @@ class Api:
     def delete(self, path: str) -> None:
         code, answer = self.call("DELETE", path)
         assert code in (200, 202, 404), (code, answer)
+
+    def clear(self, group: str, plural: str, namespace: str = "") -> None:
+        """Delete all of a kind (in one namespace), whatever holds them."""
+        within = f"namespaces/{namespace}/" if namespace else ""
+        for one in self.items(f"{group}/{within}{plural}"):
+            home = one["metadata"].get("namespace")
+            where = f"{group}/{f'namespaces/{home}/' if home else ''}{plural}/{one['metadata']['name']}"
+            self.delete(where)
+            self.call("PATCH", where, {"metadata": {"finalizers": None}})
 
 
 class World:
@@ -322,13 +337,13 @@ class World:
     def scrub(self) -> None:
         """Nothing of this namespace stays behind, whoever still runs."""
         ours = ("remediations", "remediationtemplates", "machines", "clusters", "dataclaims", "datas", "datatemplates")
-        theirs = ("machines", "clusters", "machinedeployments")
-        paths = [*(self.metal(f"metal3{plural}") for plural in ours), self.hosts_path()]
-        for path in (*paths, *(self.capi(plural) for plural in theirs)):
-            for one in self.api.items(path):
-                where = f"{path}/{one['metadata']['name']}"
-                self.api.delete(where)
-                self.api.call("PATCH", where, {"metadata": {"finalizers": None}})
+        kinds = [
+            *((METAL, f"metal3{plural}") for plural in ours),
+            *((HOSTS, "baremetalhosts"), (IPAM, "ipclaims"), (IPAM, "ippools"), (CAPI_IPAM, "ipaddressclaims")),
+            *((f"/apis/{CAPI}", plural) for plural in ("machines", "clusters", "machinedeployments")),
+        ]
+        for group, plural in kinds:
+            self.api.clear(group, plural, self.namespace)
         self.api.close()
 
 

@@ -61,7 +61,7 @@ def test_the_published_ones_take_their_place(
     finally:
         sandbox.kubectl("delete", "bmh", "host-0", "-n", namespace)
         ours = [one["metadata"]["name"] for name in OWN for one in definitions_of(name, Silent())]
-        sandbox.kubectl("delete", "crd", *ours, "--wait=true")
+        sandbox.kubectl("delete", "crd", *ours, "--wait=true", "--timeout=120s")
 
 
 @pytest.mark.parametrize("name", MODULES)

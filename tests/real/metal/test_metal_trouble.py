@@ -15,7 +15,7 @@ from hostler.sandbox.fleet import Fleet, MetalCluster, MetalHost, MetalMachine
 from hostler.sandbox.load import create, load_fleet
 from tests.real.conftest import Eventually
 from tests.real.metal_remedies import OUT_OF_SERVICE, UNHEALTHY, falls_ill, held_off, over_time, taints
-from tests.real.metal_world import World, available, consumer, history, metal_operator
+from tests.real.metal_world import CAPI_IPAM, World, available, consumer, history, metal_operator
 from tests.real.operating import Running, hostler
 
 MakeNode = Callable[..., str]
@@ -323,7 +323,6 @@ def test_data_is_rendered_anew_when_a_machine_gets_another_host(world: World, ev
 
 
 POOL = {"apiGroup": "ipam.example.org", "kind": "OtherPool", "name": "other"}
-IPAM = "/apis/ipam.cluster.x-k8s.io/v1beta2"
 
 
 def test_addresses_of_other_pools_come_by_cluster_apis_own_claims(world: World, eventually: Eventually) -> None:
@@ -334,7 +333,7 @@ def test_addresses_of_other_pools_come_by_cluster_apis_own_claims(world: World, 
     world.make_hosts("h1")
     available(world, eventually, "h1")
     world.make_machines("m1", spec={"dataTemplate": {"name": "dt"}})
-    claims = f"{IPAM}/namespaces/{world.namespace}/ipaddressclaims"
+    claims = f"{CAPI_IPAM}/namespaces/{world.namespace}/ipaddressclaims"
     eventually(lambda: world.api.items(claims), 60, "claimed")
     (claim,) = world.api.items(claims)
     assert claim["spec"]["poolRef"] == POOL
