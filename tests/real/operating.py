@@ -174,8 +174,9 @@ def take_rights_back(sandbox: Sandbox, namespace: str) -> None:
 
 
 def refused(running: Running) -> list[dict[str, Any]]:
-    """What the operator says it may not do."""
-    return [one for one in running.lines() if "forbidden" in str(one) or "may not" in str(one)]
+    """What the operator says it may not do. A namespace that is going answers 403 too, to those who may."""
+    said = [one for one in running.lines() if "forbidden" in str(one) or "may not" in str(one)]
+    return [one for one in said if "because it is being terminated" not in str(one)]
 
 
 def denied(sandbox: Sandbox, user: str) -> list[str]:
