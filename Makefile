@@ -27,7 +27,7 @@ run: env ## the sandbox with a small mixed fleet and the operator on it; with KU
 
 test: env lint types ## everything: lint, types, pure tests, real tests on one sandbox
 	$(BIN)/hostler sandbox build
-	$(BIN)/pytest -m "not full"
+	$(BIN)/pytest -m "not full" -n 2 --dist loadgroup
 
 test-full: env lint types ## every exhaustive variant too
 	$(BIN)/hostler sandbox build
@@ -45,7 +45,7 @@ types:
 	$(BIN)/mypy
 
 unit:
-	HOSTLER_QUICK=1 $(BIN)/pytest -q -m "not full" tests/unit
+	HOSTLER_QUICK=1 $(BIN)/pytest -q -m "not full" -n 2 tests/unit
 
 bench: env ## benchmarks; writes bench/RESULTS.md
 	$(BIN)/python -m bench.runtime

@@ -39,14 +39,10 @@ def test_our_own_definitions_are_served(sandbox: Sandbox, namespace: str) -> Non
         )
 
 
-def test_the_published_ones_take_their_place(
-    sandbox: Sandbox, namespace: str, eventually: Eventually, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_published_ones_take_their_place(sandbox: Sandbox, namespace: str, eventually: Eventually) -> None:
     if not PUBLISHED.exists():
         count = sum(len(definitions_of(name, Silent())) for name in OWN)
-        with capsys.disabled():
-            print(f" [{count} published CRDs not installed: they are not here]", end="")
-        return
+        pytest.skip(f"{count} published CRDs not installed: they are not here")
     install_crds(sandbox, OWN, Silent())
     sandbox.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(HOST))
     files = sorted(PUBLISHED.glob("*/*.yaml"))

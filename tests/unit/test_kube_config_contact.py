@@ -221,6 +221,7 @@ def jwt(**claims: Any) -> str:
         ("plain", "the token or certificate is wrong or expired"),
         ("a.b.c", "the token or certificate is wrong or expired"),
     ],
+    ids=["expired", "not expired", "no jwt", "not json"],
 )
 def test_credentials_it_does_not_know(tmp_path: Path, token: str, words: str) -> None:
     async def stranger(_: web.Request) -> web.StreamResponse:

@@ -35,15 +35,11 @@ def described(definition: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("name", "ours"), OURS, ids=[one["metadata"]["name"] for _, one in OURS])
-def test_every_field_is_in_the_published_definition(
-    name: str, ours: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_field_is_in_the_published_definition(name: str, ours: dict[str, Any]) -> None:
     group, plural = ours["spec"]["group"], ours["spec"]["names"]["plural"]
     file = PUBLISHED / name / f"{group}_{plural}.yaml"
     if not file.exists():
-        with capsys.disabled():
-            print(f" [{plural}: {len(described(ours))} comparisons not made, the published CRDs are not here]", end="")
-        return
+        pytest.skip(f"{plural}: {len(described(ours))} comparisons not made, the published CRDs are not here")
     published = yaml.safe_load(file.read_text())
     theirs = described(published)
     assert {path: kind for path, kind in described(ours).items() if theirs.get(path) != kind} == {}
