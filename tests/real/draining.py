@@ -109,7 +109,7 @@ def settled(sandbox: Sandbox, namespace: str, name: str) -> Callable[[], bool]:
 def posts(sandbox: Sandbox, namespace: str) -> dict[str, list[int]]:
     """The answers to every eviction asked for in a namespace, by pod name, as the API server logged them."""
     found: dict[str, list[int]] = defaultdict(list)
-    for event in sandbox.audit():
+    for event in sandbox.audit(namespace):
         about = event.get("objectRef", {})
         if about.get("subresource") == "eviction" and about.get("namespace") == namespace:
             found[about["name"]].append(event["responseStatus"]["code"])

@@ -181,7 +181,7 @@ def refused(running: Running) -> list[dict[str, Any]]:
 
 def denied(sandbox: Sandbox, user: str) -> list[str]:
     """What the API server says it refused them, to read or to write."""
-    return [f"{one['verb']} {one['requestURI']}" for one in sandbox.audit() if who(one) == user and forbidden(one)]
+    return [f"{one['verb']} {one['requestURI']}" for one in sandbox.audit(user) if who(one) == user and forbidden(one)]
 
 
 def hostler(kubeconfig: Path, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:

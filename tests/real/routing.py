@@ -89,7 +89,7 @@ def writes(box: Sandbox, *users: str) -> list[str]:
     """What these operators have written, leases and events aside."""
     return [
         "/".join(filter(None, (entry["objectRef"]["resource"], entry["objectRef"].get("subresource"))))
-        for entry in box.audit()
+        for entry in box.audit(*users)
         if who(entry) in users
         and entry["verb"] in ("create", "patch", "delete", "update")
         and entry["responseStatus"]["code"] < 300

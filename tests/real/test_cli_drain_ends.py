@@ -44,7 +44,7 @@ def evictions(sandbox: Sandbox, namespace: str) -> int:
         and entry["objectRef"].get("subresource") == "eviction"
         and entry["objectRef"].get("namespace") == namespace
         and entry["responseStatus"]["code"] < 300
-        for entry in sandbox.audit()
+        for entry in sandbox.audit(namespace)
         if "objectRef" in entry
     )
 

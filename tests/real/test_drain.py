@@ -240,7 +240,7 @@ def test_lower_priorities_first_and_cluster_helpers_one_at_a_time(
     asyncio.run(story())
     order = [
         event["objectRef"]["name"]
-        for event in sandbox.audit()
+        for event in sandbox.audit(namespace)
         if event["objectRef"].get("subresource") == "eviction" and event["objectRef"]["namespace"] == namespace
     ]
     assert sorted(order) == names
@@ -253,7 +253,7 @@ def _together(sandbox: Sandbox, namespace: str) -> int:
     """How many replicas of `dns` were out at once: evictions less the replacements that became Ready since."""
     out = most = 0
     made: set[str] = set()
-    for event in sandbox.audit():
+    for event in sandbox.audit(namespace):
         about, body = event["objectRef"], event.get("requestObject") or {}
         if about.get("namespace") != namespace or not about.get("name", "").startswith("dns-"):
             continue

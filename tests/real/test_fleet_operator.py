@@ -269,7 +269,7 @@ def test_a_dry_run_writes_nothing_anywhere(
 
 
 def _of(sandbox: Sandbox, user: str) -> list[dict[str, Any]]:
-    return [one for one in sandbox.audit() if one.get("impersonatedUser", {}).get("username") == user]
+    return [one for one in sandbox.audit(user) if one.get("impersonatedUser", {}).get("username") == user]
 
 
 def test_a_cluster_without_the_crd_is_served_all_the_same(

@@ -60,7 +60,7 @@ def writer_now(sandbox: Sandbox, namespace: str) -> str:
 def successful(sandbox: Sandbox, namespace: str) -> list[tuple[str, str, str]]:
     """(received, who, what) of every write of the drivers, as the API server received them; refused leases left out."""
     found = []
-    for entry in sandbox.audit():
+    for entry in sandbox.audit(namespace):
         about, agent = entry.get("objectRef", {}), str(entry.get("userAgent", ""))
         if about.get("namespace") != namespace or not agent.startswith("leader-driver/") or entry["verb"] == "get":
             continue

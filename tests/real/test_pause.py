@@ -74,7 +74,7 @@ def writes(sandbox: Sandbox, user: str) -> list[dict[str, Any]]:
     """What the operator sent that changes something, as the API server saw it."""
     return [
         one
-        for one in sandbox.audit()
+        for one in sandbox.audit(user)
         if one.get("impersonatedUser", {}).get("username") == user
         and one["verb"] not in ("get", "list", "watch")
         and one["stage"] == "ResponseComplete"
@@ -102,7 +102,7 @@ def test_every_write_stops_within_a_second_and_comes_back(
     assert "writes again" in lifted
     button = [
         when(one["stageTimestamp"])
-        for one in sandbox.audit()
+        for one in sandbox.audit("fleets")
         if one["objectRef"].get("resource") == "fleets"
         and one["objectRef"].get("subresource") is None
         and one["verb"] in ("patch", "create")

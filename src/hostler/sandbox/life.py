@@ -212,13 +212,17 @@ class Sandbox:
         """`kubectl apply` of these objects."""
         self.kubectl("apply", "-f", "-", input="\n---\n".join(json.dumps(one) for one in objects))
 
-    def audit(self) -> Iterator[dict[str, Any]]:
-        """What the audit log holds so far, oldest first; needs `Options(audit=True)`."""
+    def audit(self, *words: str) -> Iterator[dict[str, Any]]:
+        """What the audit log holds so far, oldest first; needs `Options(audit=True)`.
+
+        With words: only the entries in which one of them stands. The others are not read, and a log is long.
+        """
         if not self.state.options.audit:
             raise Complaint("This sandbox keeps no audit log.", hint="Start it with --audit.", code=Exit.SETTING)
         with self.layout.audit_log.open() as lines:
             for line in lines:
-                if line.endswith("\n"):  # the last one may be half written
+                wanted = not words or any(word in line for word in words)
+                if wanted and line.endswith("\n"):  # the last one may be half written
                     yield json.loads(line)
 
     def compact_etcd(self, *, restart_apiserver: bool = True) -> int:

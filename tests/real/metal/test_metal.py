@@ -96,7 +96,7 @@ def test_a_second_look_writes_nothing(world: World, sandbox: Sandbox, running: R
     eventually(lambda: "provisioned;" in world.condition(has, "Ready").get("message", ""), 60, "provisioned")
 
     def count() -> int:
-        ours = (one for one in sandbox.audit() if who(one) == running.user and one["verb"] not in READS)
+        ours = (one for one in sandbox.audit(running.user) if who(one) == running.user and one["verb"] not in READS)
         return sum((one.get("objectRef") or {}).get("namespace") == world.namespace for one in ours)
 
     def rests() -> int:
