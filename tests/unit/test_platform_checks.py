@@ -174,6 +174,15 @@ ALL_WELL = {
             {"scopes": [(Scope(TARGET, State.IN_PLACE, "x", losing=("vm-1",)), READY)]},
             {"Degraded": (Status.TRUE, "PlatformNodeWithoutLabel")},
         ),
+        (
+            {"scopes": [(Scope(TARGET, State.HELD_BACK, "x", young=("vm-1",)), READY)]},
+            {"Progressing": (Status.TRUE, "WaitingForLabels")},
+        ),
+        (
+            {"scopes": [(Scope(TARGET, State.HELD_BACK, "x", losing=("vm-0",), young=("vm-1",)), READY)]},
+            {"Degraded": (Status.TRUE, "RuleHeldBack")},
+        ),
+        ({"scopes": [(Scope(TARGET, State.IN_PLACE, "x", young=("vm-1",)), READY)]}, {}),
         ({"scopes": [(Scope(TARGET, State.UNREADABLE, "x"), None)]}, {"Available": (Status.UNKNOWN, "Unreadable")}),
         (
             {"round": checks(a=Result.NOT_FOUND)},

@@ -16,7 +16,7 @@ from hostler.instant import iso
 from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
 from hostler.platform.decide import Limits, ScopeFacts, culprit, decide_scope, decide_taint, lags, other_clouds
 from hostler.platform.driver import BEFORE, decide_driver
-from hostler.platform.model import MANAGER, CsiDriver, DaemonSet, Management, PlacedNode, Scope, State
+from hostler.platform.model import MANAGER, CsiDriver, DaemonSet, Management, PlacedNode, Scope, State, Template
 from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
 from hostler.platform.scope import REQUIRED, fits, in_place, required, ruled, unruled, unsound
 from hostler.platform.targets import DEFAULT_TARGETS, key_of_target, resolve, targets_of
@@ -240,6 +240,30 @@ def test_a_rule_that_keeps_it_from_its_own_nodes_is_said_although_it_is_in_place
     """The policy was there before the DaemonSet, and a VM has no label yet."""
     scope = decided(affinity({"matchExpressions": [RULE]}), VM, LABELLED_VM, METAL)
     assert (scope.state, scope.losing, scope.eligible) == (State.IN_PLACE, ("vm-1",), ("vm-2",))
+
+
+def test_a_new_vm_may_have_its_provider_id_before_its_label() -> None:
+    """Its kubelet writes the one, its cloud provider the other: nothing is said of that while it is new."""
+    new = placed("vm-1", "vsphere://42100fe1-0a04-9eb7-1b73-9a3d4578b557", age=GRACE - 60)
+    old = placed("vm-0", "vsphere://42100fe1-0a04-9eb7-1b73-9a3d4578b557", age=GRACE)
+
+    def of(rule: dict[str, Any] | None, *nodes: PlacedNode) -> Scope:
+        return decide_scope(ScopeFacts(TARGET, daemon_set(rule), nodes, grace=GRACE), LIMITS, NOW)
+
+    for rule, state in ((None, State.HELD_BACK), (affinity({"matchExpressions": [RULE]}), State.IN_PLACE)):
+        scope = of(rule, new, METAL)
+        assert (scope.state, scope.losing, scope.young, scope.news) == (state, (), ("vm-1",), ())
+        assert scope.waits is (state is State.HELD_BACK), "never written where it would take the driver from it"
+        assert scope.wake == 60.5, "then it is looked at again"
+        both = of(rule, new, old, METAL)
+        assert (both.losing, both.waits) == (("vm-0",), False)
+        assert "PlatformNodeWithoutLabel" in {one.reason for one in both.news}
+    no_age = PlacedNode(msgspec.structs.replace(new.node, metadata=Metadata(name="vm-9")), new.found)
+    fits_all = msgspec.structs.replace(
+        daemon_set(), spec=msgspec.structs.replace(daemon_set().spec, template=Template())
+    )
+    unknown = decide_scope(ScopeFacts(TARGET, fits_all, (no_age,), grace=GRACE), LIMITS, NOW)
+    assert unknown.losing == ("vm-9",), "of unknown age is not new"
 
 
 def test_a_rule_that_leaves_no_node_is_warned_of() -> None:

@@ -77,6 +77,11 @@ def _progressing(seen: Seen) -> Condition:
     if lagging:
         said = "; ".join(f"{key}: {why}" for key, why in sorted(lagging))
         return _say(PROGRESSING, Status.TRUE, "RollingOut", f"{said}.")
+    early = [scope for scope, _ in seen.scopes if scope.waits]
+    if early:
+        those = names(sorted({name for scope in early for name in scope.young}))
+        said = f"The rule for {names(key_of_target(one.target) for one in early)} waits for the labels of {those}."
+        return _say(PROGRESSING, Status.TRUE, "WaitingForLabels", said)
     waiting = [key_of_target(scope.target) for scope, _ in seen.scopes if scope.state is State.WRITE]
     if waiting:
         return _say(PROGRESSING, Status.TRUE, "RuleBeingWritten", f"The rule is being put on {names(waiting)}.")
@@ -101,7 +106,7 @@ def _causes(seen: Seen, now: Instant) -> Iterator[tuple[str, str]]:
         key = key_of_target(scope.target)
         if scope.state is State.FIGHT:
             yield "Fight", f"{key}: {scope.why}"
-        if scope.state is State.HELD_BACK:
+        if scope.state is State.HELD_BACK and not scope.waits:
             yield "RuleHeldBack", f"{key}: {scope.why}"
         if scope.state is State.IN_PLACE and scope.losing:
             why = f"its rule keeps it from {names(scope.losing)}, which it belongs on: the label is missing there"

@@ -197,7 +197,8 @@ class PlatformKeeper:
         for target in self.targets():
             key = key_of_target(target)
             current = store.get(key)
-            facts = ScopeFacts(target, current, nodes, tuple(self._reverts.get(key, ())), store.unreadable.get(key, ""))
+            reverts, unreadable = tuple(self._reverts.get(key, ())), store.unreadable.get(key, "")
+            facts = ScopeFacts(target, current, nodes, reverts, unreadable, self._wishes.grace)
             found.append((decide_scope(facts, self._wishes.limits, now), current))
         return found
 

@@ -14,7 +14,7 @@ from hostler.fleet.model import ScopedDaemonSet
 from hostler.host.conditions import count, names
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.platform import UNINITIALIZED, Class
-from hostler.instant import Instant
+from hostler.instant import Instant, parse
 from hostler.platform.model import MANAGER, DaemonSet, News, PlacedNode, Scope, State
 from hostler.platform.policy import MOST_TERMS
 from hostler.platform.scope import REQUIRED, Term, fits, in_place, ruled, unruled, unsound, words
@@ -38,6 +38,7 @@ class ScopeFacts:
     nodes: Sequence[PlacedNode]
     reverts: Sequence[Instant] = ()  # when we saw the rule gone that had been there
     unreadable: str = ""
+    grace: float = 0.0  # so long a new node may lack the label its cloud provider gives it
 
 
 def decide_scope(facts: ScopeFacts, limits: Limits, now: Instant) -> Scope:
@@ -53,14 +54,15 @@ def decide_scope(facts: ScopeFacts, limits: Limits, now: Instant) -> Scope:
     terms = ruled(affinity, target)
     eligible = _fitting(facts, terms)
     kept_off = tuple(sorted(set(_fitting(facts, unruled(affinity, target))) - set(eligible)))
-    losing = [one.name for one in facts.nodes if one.name in kept_off and one.of(target.platform)]
-    news = _warnings(target, eligible, kept_off, losing)
+    losing, young, wake = _losing([one for one in facts.nodes if one.name in kept_off], facts, now)
+    news = _warnings(target, eligible, kept_off, losing, young)
     if in_place(affinity, target):
         why = f"{words(target)} is required; it may run on {count(len(eligible), 'node')}"
-        return Scope(target, State.IN_PLACE, why, None, eligible, kept_off, tuple(losing), news)
-    if losing:
-        why = f"{words(target)} would take it from {names(losing)}, which it belongs on: those nodes lack the label"
-        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, tuple(losing), news)
+        return Scope(target, State.IN_PLACE, why, None, eligible, kept_off, losing, young, news, wake)
+    if losing or young:
+        why = f"{words(target)} would take it from {names((*losing, *young))}, which it belongs on: "
+        why += "those nodes lack the label" if losing else "their labels have not come yet"
+        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, losing, young, news, wake)
     recent = [at for at in facts.reverts if now - at < limits.seconds]
     if len(recent) >= limits.reverts:
         who = culprit(current) or "somebody"
@@ -74,6 +76,26 @@ def decide_scope(facts: ScopeFacts, limits: Limits, now: Instant) -> Scope:
     return Scope(target, State.WRITE, why, _body(current, terms), eligible, kept_off, news=news)
 
 
+def _losing(
+    lacking: Sequence[PlacedNode], facts: ScopeFacts, now: Instant
+) -> tuple[tuple[str, ...], tuple[str, ...], float | None]:
+    """Of nodes without the label, those of the platform: old ones, new ones, and when the next of these is old.
+
+    A kubelet may write a providerID before its cloud provider writes the label. A node of unknown age is not new.
+    """
+    old, young, wakes = list[str](), list[str](), list[float]()
+    for one in lacking:
+        if not one.of(facts.target.platform):
+            continue
+        created = parse(one.node.metadata.creation_timestamp)
+        if created is None or now - created >= facts.grace:
+            old.append(one.name)
+        else:
+            young.append(one.name)
+            wakes.append(created + facts.grace - now + 0.5)
+    return tuple(sorted(old)), tuple(sorted(young)), min(wakes, default=None)
+
+
 def _fitting(facts: ScopeFacts, terms: Sequence[Term] | None) -> tuple[str, ...]:
     assert facts.current is not None
     selector = facts.current.spec.template.spec.node_selector
@@ -81,10 +103,11 @@ def _fitting(facts: ScopeFacts, terms: Sequence[Term] | None) -> tuple[str, ...]
 
 
 def _warnings(
-    target: ScopedDaemonSet, eligible: Sequence[str], kept_off: Sequence[str], losing: Sequence[str]
-) -> tuple[News, ...]:
+    target: ScopedDaemonSet, eligible: Sequence[str], kept_off: Sequence[str], losing: Sequence[str],
+    young: Sequence[str],
+) -> tuple[News, ...]:  # fmt: skip
     news = []
-    if not eligible and kept_off:
+    if not eligible and kept_off and not young:
         note = f"{words(target)} leaves no node it may run on; without the rule: {names(kept_off)}."
         news.append(News("Warning", "NoEligibleNode", note))
     if losing:

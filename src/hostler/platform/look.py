@@ -82,7 +82,7 @@ async def status_of(client: Client, grace: float) -> Status:
     entries = targets_of(fleet.spec.platform if fleet is not None else PlatformPolicy())
     there = {key_of(one.metadata): one for one in await client.list(DAEMON_SET, type=DaemonSet)}
     scopes = [
-        decide_scope(ScopeFacts(target, there.get(key_of_target(target)), nodes), Limits(), now)
+        decide_scope(ScopeFacts(target, there.get(key_of_target(target)), nodes, grace=grace), Limits(), now)
         for target in resolve(entries, (one.metadata for one in there.values()))
     ]
     served = await _policies_served(client)

@@ -184,5 +184,11 @@ class Scope:
     eligible: tuple[str, ...] = ()  # nodes it may run on under the rule
     kept_off: tuple[str, ...] = ()  # nodes only the rule keeps it off
     losing: tuple[str, ...] = ()  # those of them it belongs on
+    young: tuple[str, ...] = ()  # such nodes too, but new ones: their label may yet come
     news: tuple[News, ...] = ()
     wake: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """It is held back for nothing but labels that may yet come."""
+        return self.state is State.HELD_BACK and bool(self.young) and not self.losing
