@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
@@ -17,6 +18,7 @@ from typing import Any
 from hostler.sandbox import Sandbox, parts
 from hostler.sandbox import http as sandbox_http
 from tests.real.maintaining import Kube
+from tests.real.operating import Running
 
 SPACE, DRIVER = "vmware-system-csi", "vsphere-csi-node"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -84,6 +86,12 @@ def fleet_conditions(box: Sandbox) -> dict[str, dict[str, str]]:
 
 def statuses(box: Sandbox) -> dict[str, str]:
     return {type: one["status"] for type, one in fleet_conditions(box).items()}
+
+
+def explained(running: Running, node: str) -> str:
+    """What the operator says of a node."""
+    with urllib.request.urlopen(f"{running.url}/v1/explain/node/{node}", timeout=60) as answer:
+        return str(answer.read().decode())
 
 
 def vcenter_flags(box: Sandbox, folder: Path) -> tuple[str, ...]:

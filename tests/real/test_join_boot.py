@@ -151,7 +151,7 @@ def test_what_is_served_is_what_the_hash_says(sandbox: Sandbox, tmp_path: Path, 
     root = Authority("root")
     (tmp_path / "ca.pem").write_bytes(root.certificate)
     words = ["join", "serve", "--root-ca", str(tmp_path / "ca.pem"), "--server", "mcs.example.org:22623", "--no-check"]
-    words += ["--listen", "127.0.0.1:0", "--times", "1", "--for", "60s"]
+    words += ["--listen", "127.0.0.1:0", "--times", "1", "--for", "300s"]
     if https:
         pair = root.issue("localhost", "127.0.0.1")
         (tmp_path / "tls.crt").write_bytes(pair.certificate)
@@ -170,14 +170,14 @@ def test_what_is_served_is_what_the_hash_says(sandbox: Sandbox, tmp_path: Path, 
         trust = ssl.create_default_context(cafile=tmp_path / "ca.pem") if https else None
         nowhere = found[1].rpartition("/")[0][:-4] + "aaaa/worker.ign"
         with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(nowhere, timeout=10, context=trust).close()
-        with urllib.request.urlopen(found[1], timeout=10, context=trust) as answer:
+            urllib.request.urlopen(nowhere, timeout=60, context=trust).close()
+        with urllib.request.urlopen(found[1], timeout=60, context=trust) as answer:
             content = answer.read()
         assert hashlib.sha512(content).hexdigest() == found[2]
         path = tmp_path / "fetched.ign"
         path.write_bytes(content)
         assert ignited(path)[0]["valid"]
-        assert process.wait(30) == 0, "once was all it may be fetched"
+        assert process.wait(120) == 0, "once was all it may be fetched"
         assert process.stderr is not None
         assert "fetched 1 times" in process.stderr.read()
     finally:

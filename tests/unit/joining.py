@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cache
 from ipaddress import ip_address
@@ -15,15 +16,18 @@ from cryptography.x509.oid import NameOID
 
 from hostler.host.facts import Known
 from hostler.instant import iso
+from hostler.join.decide import judge
 from hostler.join.model import (
     CLIENT,
     SERVING,
     Crowd,
     Facts,
     Invitation,
+    Outcome,
     Policy,
     RequestSpec,
     SigningRequest,
+    Verdict,
 )
 from hostler.kube.records import Metadata, Node, NodeAddress, NodeStatus
 
@@ -138,6 +142,14 @@ def facts(*nodes: Node, invitations: Sequence[Invitation] = (invited(),), **more
     return Facts(**{**known, **more})
 
 
+def judged(request: SigningRequest, known: Facts | None = None, **policy: Any) -> Verdict:
+    return judge(request, known or facts(), dataclasses.replace(POLICY, **policy), NOW)
+
+
+def failed(verdict: Verdict) -> set[str]:
+    return {rule.name for rule in verdict.rules if rule.outcome is Outcome.FAILS}
+
+
 # -- requests no kubelet makes: what differs, and how the reason begins
 
 _SUBJECT = "its subject is not exactly one organisation and one common name"
@@ -163,6 +175,13 @@ def _another_signature() -> bytes:
 def _one_long_line(given: bytes) -> bytes:
     first, *middle, last = given.splitlines()
     return b"\n".join([first, b"".join(middle), last, b""])
+
+
+def _written(name: str) -> x509.UnrecognizedExtension:
+    """A list of names with one DNS name that no library writes: the sign for Kelvin is a k in small letters."""
+    text = name.encode()
+    read = bytes([0x30, len(text) + 2, 0x82, len(text)]) + text
+    return x509.UnrecognizedExtension(x509.SubjectAlternativeName.oid, read)
 
 
 WRONG_CLIENTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -213,6 +232,10 @@ WRONG_SERVING: dict[str, tuple[dict[str, Any], str]] = {
     "a name twice": ({"request": pem(sans=names_of("worker-1", "WORKER-1"))}, "it names something twice"),
     "an IPv4 address as an IPv6 one": (
         {"request": pem(sans=names_of("::ffff:10.0.0.2"))}, "it writes an IPv4 address as an IPv6 one",
+    ),
+    "a letter that only looks like one": ({"request": pem(extensions=[_written("wor\u212aer-1")])}, _NEITHER),
+    "an address as a DNS name": (
+        {"request": pem(sans=[x509.DNSName("127.0.0.1")])}, "it writes an address as a DNS name",
     ),
     "an extension beside": (
         {"request": pem(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -14,18 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hostler.fleet.model import ExpectedHost
 from hostler.host.facts import Known, Unknown
-from hostler.instant import iso
-from hostler.join.decide import decide, judge
-from hostler.join.inventory import (
-    AGENT,
-    BARE_METAL_HOST,
-    CAPI_MACHINE,
-    SOURCES,
-    invitations,
-    machines_of,
-)
+from hostler.join.controller import LIVE_MOST, kubelets_to_ask
+from hostler.join.decide import decide
 from hostler.join.model import CLIENT, SERVING, Act, Crowd, Facts, Live, Outcome, SigningRequest, Use, Verdict
 from hostler.join.shape import Misshapen, Shape, shape_of
 from hostler.kube.records import Condition, Metadata, Node, NodeStatus
@@ -39,7 +29,9 @@ from tests.unit.joining import (
     WRONG_SERVING,
     client,
     facts,
+    failed,
     invited,
+    judged,
     key,
     node,
     pem,
@@ -51,10 +43,6 @@ TOKEN: dict[str, Any] = {
     "username": "system:bootstrap:abc123",
     "groups": ("system:bootstrappers", TOKEN_GROUP, "system:authenticated"),
 }
-
-
-def judged(request: SigningRequest, known: Facts | None = None, **policy: Any) -> Verdict:
-    return judge(request, known or facts(), dataclasses.replace(POLICY, **policy), NOW)
 
 
 # -- what is approved
@@ -117,6 +105,8 @@ def test_a_serving_request_of_another_shape_is_ignored(name: str) -> None:
         {**TOKEN, "groups": (*TOKEN["groups"], "system:masters")},
         {**TOKEN, "groups": TOKEN["groups"][1:]},
         {**TOKEN, "username": "system:bootstrap:abc12"},
+        {**TOKEN, "username": "system:bootstrap:ABC123"},
+        {**TOKEN, "username": "system:bootstrap:abc12\u0663"},
         {**TOKEN, "username": "mallory"},
         {"username": "system:node:worker-1", "groups": NODE_GROUPS},
         {"username": "", "groups": ()},
@@ -137,10 +127,6 @@ def test_other_signers_are_not_ours() -> None:
 
 
 # -- trust
-
-
-def failed(verdict: Verdict) -> set[str]:
-    return {rule.name for rule in verdict.rules if rule.outcome is Outcome.FAILS}
 
 
 @pytest.mark.parametrize(
@@ -209,6 +195,9 @@ def test_what_is_decided_stays_so() -> None:
         (("localhost",), facts(node("worker-1", "localhost")), Act.LEAVE),
         (("127.0.0.1",), facts(node("worker-1", "127.0.0.1")), Act.LEAVE),
         (("kubernetes.default.svc",), facts(node("worker-1", "kubernetes.default.svc")), Act.LEAVE),
+        (("kubernetes.default",), facts(node("worker-1", "kubernetes.default")), Act.LEAVE),
+        (("web.shop.svc.corp.test",), facts(node("worker-1", "web.shop.svc.corp.test")), Act.LEAVE),
+        (("svc.example.org",), facts(node("worker-1", "svc.example.org")), Act.APPROVE),
         (("10.0.0.2",), facts(node("worker-1", "10.0.0.2"), node("worker-2", "10.0.0.2")), Act.LEAVE),
         (("10.0.0.2",), facts(node("worker-1", "::ffff:10.0.0.2"), node("worker-2", "10.0.0.2")), Act.LEAVE),
         (("10.0.0.9",), facts(node(), invitations=[invited(addresses=frozenset({"10.0.0.9"}))]), Act.APPROVE),
@@ -339,62 +328,13 @@ def test_no_bytes_break_the_reader(request: bytes) -> None:
         assert isinstance(shape_of(msgspec.structs.replace(GOOD_CLIENT.spec, request=text)), Misshapen)
 
 
-# -- who is invited
-
-
-def made(kind: Any, body: dict[str, Any]) -> Any:
-    return kind, msgspec.convert(body, SOURCES[kind])
-
-
-def test_invitations_of_every_source() -> None:
-    start = iso(NOW)
-    host = {"metadata": {"name": "w1", "namespace": "m"}, "status": {
-        "provisioning": {"state": "provisioning"}, "operationHistory": {"provision": {"start": start}},
-        "hardware": {"hostname": "i-claim-to-be-cp-0", "nics": [{"ip": "10.0.0.1"}, {}]},
-    }}  # fmt: skip
-    idle = {"metadata": {"name": "w2", "namespace": "m"}, "status": {
-        "provisioning": {"state": "available"}, "operationHistory": {"provision": {"start": start}}}}  # fmt: skip
-    machine = {"metadata": {"name": "m-1", "creationTimestamp": start}, "status": {
-        "addresses": [{"type": "Hostname", "address": "w3"}, {"type": "InternalIP", "address": "10.0.0.3"}],
-        "nodeRef": {"name": "w3"}}}  # fmt: skip
-    agent = {"metadata": {"name": "a"}, "spec": {"approved": True}, "status": {
-        "inventory": {"hostname": "w4"}, "progress": {"stageStartTime": start}}}  # fmt: skip
-    stranger = {"metadata": {"name": "b"}, "status": {"inventory": {"hostname": "w5"}}}
-    found = invitations(
-        [made(BARE_METAL_HOST, host), made(BARE_METAL_HOST, idle), made(CAPI_MACHINE, machine),
-         made(AGENT, agent), made(AGENT, stranger)],
-        [ExpectedHost(name="w6", since=start, until=iso(NOW + 60)), ExpectedHost(name="w7", since=start, until="")],
-    )  # fmt: skip
-    assert set(found) == {"w1", "w2", "m-1", "w3", "w4", "w6", "w7"}, "no machine names itself"
-    assert found["w1"][0].since == NOW
-    assert found["w1"][0].addresses == {"10.0.0.1"}
-    assert found["w2"][0].since is None
-    assert found["w3"][0].node == found["m-1"][0].node == "w3"
-    assert (found["w6"][0].since, found["w6"][0].until) == (NOW, NOW + 60)
-    assert found["w7"][0].since is None
-    assert machines_of(found) == 6
-
-
-def agent_of(stage: float, *, installed: str = "", since: float = 0.0) -> Facts:
-    conditions = [{"type": "Installed", "status": installed, "lastTransitionTime": iso(since)}] if installed else []
-    body = {"metadata": {"name": "a", "creationTimestamp": iso(NOW - 9000)}, "spec": {"approved": True}, "status": {
-        "inventory": {"hostname": "worker-1"}, "progress": {"stageStartTime": iso(stage)}, "conditions": conditions,
-    }}  # fmt: skip
-    return facts(invitations=invitations([made(AGENT, body)], [])["worker-1"])
-
-
-def test_the_next_stage_of_an_installation_lets_nobody_in_once_more() -> None:
-    """Its window begins anew with each stage; its one use does not, until it was installed and is so no longer."""
-    used: Known[Mapping[str, Use]] = Known({"worker-1": Use("csr-0", "uid-0", NOW - 300)}, NOW)
-    installing, anew, done = (
-        agent_of(NOW - 200, installed="False", since=NOW - 8000),
-        agent_of(NOW - 200, installed="False", since=NOW - 250),
-        agent_of(NOW - 200, installed="True", since=NOW - 100),
-    )
-    assert judged(client(), installing).act is Act.APPROVE
-    for known, rule in ((installing, {"single use"}), (agent_of(NOW - 200), {"single use"}), (anew, set())):
-        assert failed(judged(client(), dataclasses.replace(known, used=used))) == rule
-    assert failed(judged(client(), done)) == {"window"}, "what is installed is not being installed"
+def test_a_node_with_many_requests_is_asked_once_and_crowds_out_nobody() -> None:
+    many = [Verdict(f"csr-{number}", f"uid-{number}", Act.LEAVE, "", node="rogue") for number in range(99)]
+    others = [Verdict(f"o-{number}", f"o-{number}", Act.LEAVE, "", node=f"w-{number}") for number in range(30)]
+    first = kubelets_to_ask([*many, *others], {})
+    assert first == ["rogue", *(f"w-{number}" for number in range(LIVE_MOST - 1))]
+    asked = {one.uid: NOW for one in (*many, *others) if one.node in first}
+    assert kubelets_to_ask([*many, *others], asked)[:11] == [f"w-{number}" for number in range(19, 30)]
 
 
 def test_a_node_without_addresses_waits_and_is_not_refused() -> None:

@@ -13,6 +13,7 @@ from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import NAMESPACE
 from hostler.settings.join import (
     JOIN_BOOTSTRAPPERS,
+    JOIN_CLUSTERS,
     JOIN_KUBELET_CA,
     JOIN_PENDING_SLACK,
     JOIN_SERVING,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from hostler.kube.client import Client
 
 app = typer.Typer(no_args_is_help=True, help="Let new nodes in: what they boot with, and their certificates.")
-RULES = (JOIN_BOOTSTRAPPERS, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK, JOIN_KUBELET_CA)
+RULES = (JOIN_BOOTSTRAPPERS, JOIN_CLUSTERS, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK, JOIN_KUBELET_CA)
 Host = Annotated[str, typer.Argument(metavar="NAME", help="The name its node will have.", show_default=False)]
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 

@@ -121,15 +121,14 @@ class JoinKeeper:
         """Judge, and once more if a kubelet had to be asked for what it serves now."""
         now, facts = self._clock(), self.facts()
         verdicts = decide(requests, facts, self.policy, now, self._shapes)
-        asked = [one for one in verdicts if may_be_renewal(one) and self._ask_again(one.uid, now)]
-        if not asked:
+        due = [one for one in verdicts if may_be_renewal(one) and self._ask_again(one.uid, now)]
+        if not due:
             return verdicts, facts
-        # Whoever was not asked for longest first, all at once: one that does not answer delays no other.
-        asked.sort(key=lambda one: self._live.get(one.uid, (0.0, None))[0])
         ca = await kubelets.authority(self._client, self._kubelet_ca)
-        some = asked[:LIVE_MOST]
-        told = await asyncio.gather(*(kubelets.served_by(self._client, one.node, ca, now) for one in some))
-        self._live |= {one.uid: (now, fact) for one, fact in zip(some, told, strict=True)}
+        nodes = kubelets_to_ask(due, {uid: at for uid, (at, _) in self._live.items()})
+        told = await asyncio.gather(*(kubelets.served_by(self._client, one, ca, now) for one in nodes))
+        said = dict(zip(nodes, told, strict=True))
+        self._live |= {one.uid: (now, said[one.node]) for one in due if one.node in said}
         facts = self.facts()
         return decide(requests, facts, self.policy, now, self._shapes), facts
 
@@ -262,6 +261,15 @@ def approval(request: SigningRequest, why: str, now: Instant) -> dict[str, Any]:
     }
     about = {"uid": request.metadata.uid, "resourceVersion": request.metadata.resource_version}
     return {"metadata": about, "status": {"conditions": [condition]}}
+
+
+def kubelets_to_ask(due: Sequence[Verdict], asked: Mapping[str, Instant]) -> list[str]:
+    """The nodes whose kubelets are asked in this pass; `asked`: when, by request.
+
+    Whoever was not asked for longest first. Each node once, however many requests it makes: it crowds out no other.
+    """
+    longest = sorted(due, key=lambda one: asked.get(one.uid, 0.0))
+    return list(dict.fromkeys(one.node for one in longest))[:LIVE_MOST]
 
 
 def may_be_renewal(one: Verdict) -> bool:

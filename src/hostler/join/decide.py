@@ -8,6 +8,7 @@ use all apply, and why two requests for one host are left to a person.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
@@ -17,6 +18,7 @@ from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant, parse
 from hostler.join.model import (
     CLIENT,
+    CONTROL_PLANE,
     OURS,
     SERVING,
     Act,
@@ -37,9 +39,9 @@ from hostler.kube.records import Node
 AUTHENTICATED = "system:authenticated"
 ACCOUNT, TOKEN_USER, TOKEN_GROUP = "system:serviceaccount:", "system:bootstrap:", "system:bootstrappers"
 # Names that belong to the cluster itself and to no kubelet, whatever a node says of itself.
-CLUSTER_NAMES = ("localhost", "kubernetes")
-CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+CLUSTER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "openshift", "openshift.default")
 CLUSTER_ENDINGS = (".svc", ".cluster.local", ".localhost")
+_TOKEN = re.compile(rf"{TOKEN_USER}[a-z0-9]{{6}}")
 
 
 def decide(
@@ -143,10 +145,8 @@ def _requester(request: SigningRequest, shape: Shape, policy: Policy) -> Rule:
 def _by_token(user: str, groups: Sequence[str], wanted: str) -> bool:
     """A bootstrap token gives `system:bootstrap:ID` and groups below system:bootstrappers, and nothing else can."""
     known = {AUTHENTICATED, TOKEN_GROUP}
-    token = user.removeprefix(TOKEN_USER)
-    shaped = user.startswith(TOKEN_USER) and len(token) == 6 and token.isalnum()
     return (
-        shaped
+        _TOKEN.fullmatch(user) is not None
         and len(set(groups)) == len(groups)
         and known <= set(groups)
         and wanted in groups
@@ -176,10 +176,10 @@ def _client(
         case Unknown(why):
             return [*rules, _unknown("invited", f"who is expected is not known: {why}")]
         case Known(invited):
-            found = invited.get(shape.node, ())
+            known = invited.get(shape.node, ())
+    found = [one for one in known if one.here(facts.clusters)]
     if not found:
-        why = f"nobody expects a node named {shape.node} (see `hostler join expect`)"
-        return [*rules, _fails("invited", why)]
+        return [*rules, _not_invited(shape.node, known, facts)]
     rules.append(_holds("invited", f"expected by {names(one.source for one in found)}"))
     rules.append(_unambiguous(shape.node, found))
     rules.append(_no_node_yet(found))
@@ -187,6 +187,17 @@ def _client(
     rules.append(_window(found, timely, created, now, policy))
     rules.append(_single_use(request, shape.node, timely or found, facts))
     return rules
+
+
+def _not_invited(name: str, elsewhere: Sequence[Invitation], facts: Facts) -> Rule:
+    if not elsewhere:
+        return _fails("invited", f"nobody expects a node named {name} (see `hostler join expect`)")
+    if isinstance(facts.nodes, Unknown):
+        return _unknown("invited", f"which cluster this is is not known: {facts.nodes.why}")
+    one = elsewhere[0]
+    what = f"is for cluster {one.cluster}" if one.cluster else "does not say which cluster it is for"
+    ours = f"this one is {names(sorted(facts.clusters))}" if facts.clusters else "nobody says which this one is"
+    return _fails("invited", f"{one.source} {what}, and {ours} (HOSTLER_JOIN_CLUSTERS)")
 
 
 def _not_there(name: str, facts: Facts) -> Rule:
@@ -255,7 +266,9 @@ def _single_use(request: SigningRequest, name: str, found: Sequence[Invitation],
         return _holds("single use", "this host was not let in yet")
     if any(one.renewed is not None and one.renewed > use.at for one in found):
         return _holds("single use", f"it was let in by {use.csr} before, and is expected anew since")
-    return _fails("single use", f"{name} was let in by {use.csr} already, and nobody expects it anew")
+    again = f"`hostler join approve {request.metadata.name}`, or `hostler join expect {name}` before it asks once more"
+    why = f"{name} was let in by {use.csr} already, and nobody expects it anew; if it was installed again, {again}"
+    return _fails("single use", why)
 
 
 # -- a serving certificate: a node proves its addresses
@@ -281,7 +294,8 @@ def _own_names(request: SigningRequest, shape: Shape, node: Node, facts: Facts) 
     own = frozenset(canonical(one.address) for one in node.status.addresses)
     match facts.invited:
         case Known(invited):
-            own |= {canonical(one) for host in invited.get(shape.node, ()) for one in host.addresses}
+            hosts = [one for one in invited.get(shape.node, ()) if one.here(facts.clusters)]
+            own |= {canonical(one) for host in hosts for one in host.addresses}
     strange = wanted - own
     if not strange:
         return _holds("its own names", "every name and address is the node's own")
@@ -313,8 +327,8 @@ def _nobody_elses(shape: Shape, facts: Facts) -> Rule:
 
 def _no_cluster_names(shape: Shape, node: Node, policy: Policy) -> Rule:
     """Names of the cluster, and where its API server is: a worker that is believed to be there could pose as it."""
-    wrong = [one for one in shape.dns if one in CLUSTER_NAMES or one.endswith(CLUSTER_ENDINGS)]
-    if not any(one in node.metadata.labels for one in CONTROL_PLANE):  # a label no kubelet may set on itself
+    wrong = [one for one in shape.dns if one in CLUSTER_NAMES or one.endswith(CLUSTER_ENDINGS) or _of_service(one)]
+    if not any(one in node.metadata.labels for one in CONTROL_PLANE):
         wrong += [one for one in shape.dns | shape.ips if one == policy.api_server]
     for one in shape.ips:
         at = ip_address(one)
@@ -323,6 +337,11 @@ def _no_cluster_names(shape: Shape, node: Node, policy: Policy) -> Rule:
     if wrong:
         return _fails("names of nodes", f"{names(wrong)} can be no node's name or address")
     return _holds("names of nodes", "these can be a node's names and addresses")
+
+
+def _of_service(name: str) -> bool:
+    """NAME.NAMESPACE.svc.DOMAIN, whatever the cluster's domain is."""
+    return name.split(".")[2:3] == ["svc"]
 
 
 # -- words

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from hostler.fleet.model import ExpectedHost
 from hostler.instant import parse
-from hostler.join.model import Invitation
+from hostler.join.model import CONTROL_PLANE, Invitation
 from hostler.kube.kinds import Kind
-from hostler.kube.records import Condition, Metadata, NodeAddress, Record, key_of
+from hostler.kube.records import Condition, Metadata, Node, NodeAddress, Record, key_of
 
 BARE_METAL_HOST = Kind("metal3.io", "v1alpha1", "baremetalhosts", "BareMetalHost", True)
 METAL3_MACHINE = Kind("infrastructure.cluster.x-k8s.io", "v1beta2", "metal3machines", "Metal3Machine", True)
@@ -24,6 +24,11 @@ CAPI_MACHINE = Kind("cluster.x-k8s.io", "v1beta2", "machines", "Machine", True)
 OLDER: Mapping[Kind, tuple[str, ...]] = {METAL3_MACHINE: ("v1beta1",), CAPI_MACHINE: ("v1beta1",)}
 # What a BareMetalHost is while its image is being written or runs.
 PROVISIONED = ("provisioning", "provisioned")
+# What an Agent is while it is being installed. Its stages begin anew in a reclaim too, where nobody is to join.
+INSTALLING = ("installing", "installing-in-progress", "installing-pending-user-action")
+# On a Metal3Machine, and (with the second) on the nodes of a cluster that Cluster API made.
+CLUSTER_NAME, CLUSTER_NAMESPACE = "cluster.x-k8s.io/cluster-name", "cluster.x-k8s.io/cluster-namespace"
+INFRA_ENV = "infraenvs.agent-install.openshift.io"  # on a BareMetalHost that boots for an Agent
 
 
 class Span(Record, frozen=True):
@@ -52,8 +57,20 @@ class HostStatus(Record, frozen=True):
     provisioning: Provisioning = Provisioning()
 
 
+class Consumer(Record, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class HostSpec(Record, frozen=True):
+    consumer_ref: Consumer | None = None
+
+
 class BareMetalHost(Record, frozen=True):
     metadata: Metadata = Metadata()
+    spec: HostSpec = HostSpec()
     status: HostStatus = HostStatus()
 
 
@@ -66,16 +83,27 @@ class MachineStatus(Record, frozen=True):
     node_ref: Reference | None = None
 
 
+class MachineSpec(Record, frozen=True):
+    cluster_name: str = ""  # of Cluster API
+
+
 class Machine(Record, frozen=True):
     """A Machine of OpenShift or Cluster API, or a Metal3Machine."""
 
     metadata: Metadata = Metadata()
+    spec: MachineSpec = MachineSpec()
     status: MachineStatus = MachineStatus()
+
+
+class ClusterReference(Record, frozen=True):
+    name: str = ""
+    namespace: str = ""
 
 
 class AgentSpec(Record, frozen=True):
     approved: bool = False
     hostname: str = ""
+    cluster_deployment_name: ClusterReference | None = None
 
 
 class AgentInventory(Record, frozen=True):
@@ -87,10 +115,15 @@ class AgentProgress(Record, frozen=True):
     stage_start_time: str | None = None
 
 
+class AgentState(Record, frozen=True):
+    state: str = ""
+
+
 class AgentStatus(Record, frozen=True):
     conditions: tuple[Condition, ...] = ()
     inventory: AgentInventory = AgentInventory()
     progress: AgentProgress = AgentProgress()
+    debug_info: AgentState = AgentState()
 
 
 class Agent(Record, frozen=True):
@@ -112,10 +145,12 @@ SOURCES: Mapping[Kind, type[Any]] = {
 def invitations(
     found: Iterable[tuple[Kind, AnySource]], expected: Iterable[ExpectedHost]
 ) -> dict[str, tuple[Invitation, ...]]:
-    """Every invitation by the node's name."""
+    """Every invitation by the node's name; in small letters, as a kubelet writes its host's name."""
     made: dict[str, list[Invitation]] = {}
-    for kind, one in found:
-        for invitation in _of(kind, one):
+    there = list(found)
+    metal = {key_of(one.metadata): _cluster(kind, one, {}) for kind, one in there if kind == METAL3_MACHINE}
+    for kind, one in there:
+        for invitation in _of(kind, one, _cluster(kind, one, metal)):
             made.setdefault(invitation.name, []).append(invitation)
     for entry in expected:
         made.setdefault(entry.name, []).append(_expected(entry))
@@ -131,7 +166,43 @@ def _expected(entry: ExpectedHost) -> Invitation:
     )  # fmt: skip
 
 
-def _of(kind: Kind, one: AnySource) -> Iterator[Invitation]:
+def _cluster(kind: Kind, one: AnySource, metal: Mapping[str, str | None]) -> str | None:
+    """Which cluster a host is for, as `Invitation.cluster` has it. `metal`: those of Metal3Machines."""
+    about = one.metadata
+    match one:
+        case BareMetalHost():
+            return _consumed(one, metal)
+        case Agent():
+            bound = one.spec.cluster_deployment_name
+            return f"{bound.namespace or about.namespace}/{bound.name}" if bound is not None and bound.name else None
+        case Machine() if kind.group == MACHINE.group:
+            return ""  # OpenShift's are of the cluster they are in
+        case Machine():
+            name = one.spec.cluster_name or about.labels.get(CLUSTER_NAME, "")
+            return f"{about.namespace}/{name}" if name else None
+
+
+def _consumed(one: BareMetalHost, metal: Mapping[str, str | None]) -> str | None:
+    """A BareMetalHost is for whoever consumes it; one that nobody consumes names no cluster."""
+    consumer = one.spec.consumer_ref
+    if consumer is None:
+        return None if INFRA_ENV in one.metadata.labels else ""  # its Agent knows
+    if consumer.api_version.partition("/")[0] == MACHINE.group:
+        return ""
+    if consumer.kind == METAL3_MACHINE.kind:
+        return metal.get(f"{consumer.namespace or one.metadata.namespace}/{consumer.name}")
+    return None
+
+
+def cluster_of(node: Node) -> str:
+    """The cluster this node says it is of, or nothing. Only of the control plane: a kubelet writes annotations."""
+    said = node.metadata.annotations
+    if not any(one in node.metadata.labels for one in CONTROL_PLANE) or not said.get(CLUSTER_NAME):
+        return ""
+    return f"{said.get(CLUSTER_NAMESPACE, '')}/{said[CLUSTER_NAME]}"
+
+
+def _of(kind: Kind, one: AnySource, cluster: str | None) -> Iterator[Invitation]:
     if one.metadata.deletion_timestamp:
         return
     source = f"{kind.kind} {key_of(one.metadata)}"
@@ -141,38 +212,40 @@ def _of(kind: Kind, one: AnySource) -> Iterator[Invitation]:
             begun = one.status.operation_history.provision.start if one.status.provisioning.state in PROVISIONED else ""
             nics = one.status.hardware.nics if one.status.hardware else ()
             addresses = frozenset(nic.ip for nic in nics if nic.ip)
-            yield Invitation(one.metadata.name, source, word, parse(begun), addresses=addresses)
+            yield Invitation(one.metadata.name, source, word, parse(begun), addresses=addresses, cluster=cluster)
         case Agent():
-            name = one.spec.hostname or one.status.inventory.hostname
+            name = (one.spec.hostname or one.status.inventory.hostname).lower()
             if name and one.spec.approved:
-                yield _agent(one, name, source, word)
+                yield _agent(one, name, source, word, cluster)
         case Machine():
-            yield from _machine(one, source, word)
+            yield from _machine(one, source, word, cluster)
 
 
-def _agent(one: Agent, name: str, source: str, word: str) -> Invitation:
-    """Expected while it is being installed; each stage begins a window, but none lets it in once more.
+def _agent(one: Agent, name: str, source: str, word: str, cluster: str | None) -> Invitation:
+    """Expected while it is being installed; each stage of that begins a window, but none lets it in once more.
 
     For that it must have been installed and be so no longer, or be another object. Whether it is installed being
     Unknown does not open a window.
     """
     said = next((it for it in one.status.conditions if it.type == "Installed"), None)
     done = said is not None and said.status != "False"
-    stage = None if done else parse(one.status.progress.stage_start_time)
+    installing = not done and one.status.debug_info.state in INSTALLING
+    stage = parse(one.status.progress.stage_start_time) if installing else None
     began = said.last_transition_time if said is not None else None
-    return Invitation(name, source, word, stage, anew=parse(began or one.metadata.creation_timestamp))
+    anew = parse(began or one.metadata.creation_timestamp)
+    return Invitation(name, source, word, stage, anew=anew, cluster=cluster)
 
 
-def _machine(one: Machine, source: str, word: str) -> Iterator[Invitation]:
+def _machine(one: Machine, source: str, word: str, cluster: str | None) -> Iterator[Invitation]:
     """A machine goes by its own name and by the host names it has; all of them are one host."""
     since = parse(one.metadata.creation_timestamp)
     node = one.status.node_ref.name if one.status.node_ref is not None else ""
     addresses = frozenset(at.address for at in one.status.addresses if at.address)
-    called = {at.address for at in one.status.addresses if at.type in ("Hostname", "InternalDNS") and at.address}
+    called = {at.address.lower() for at in one.status.addresses if at.type in ("Hostname", "InternalDNS")} - {""}
     for name in sorted({one.metadata.name, *called}):
-        yield Invitation(name, source, word, since, addresses=addresses, node=node)
+        yield Invitation(name, source, word, since, addresses=addresses, node=node, cluster=cluster)
 
 
-def machines_of(invited: Mapping[str, tuple[Invitation, ...]]) -> int:
-    """How many hosts are known, each once: what the flood guard counts with."""
-    return len({one.source for those in invited.values() for one in those})
+def machines_of(invited: Mapping[str, tuple[Invitation, ...]], clusters: frozenset[str]) -> int:
+    """How many hosts of this cluster are known, each once: what the flood guard counts with."""
+    return len({one.source for those in invited.values() for one in those if one.here(clusters)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from hostler.host.conditions import cut
 from hostler.host.facts import Fact
 from hostler.instant import Instant, iso, parse
 from hostler.join import live as kubelets
-from hostler.join.controller import approval, may_be_renewal
+from hostler.join.controller import approval, kubelets_to_ask, may_be_renewal
 from hostler.join.decide import decide
 from hostler.join.inventory import OLDER, SOURCES
 from hostler.join.model import OURS, SIGNING_REQUEST, USED, Live, Policy, SigningRequest, Use, Verdict
@@ -58,8 +59,11 @@ async def verdicts(client: Client, asked: Asked) -> list[Verdict]:
         if not doubtful:
             break
         ca = await kubelets.authority(client, asked.kubelet_ca)
-        for one in doubtful:
-            live[one.uid] = await kubelets.served_by(client, one.node, ca, now)
+        told: dict[str, Fact[Live]] = {}
+        while some := kubelets_to_ask([one for one in doubtful if one.node not in told], {}):
+            answers = await asyncio.gather(*(kubelets.served_by(client, one, ca, now) for one in some))
+            told |= zip(some, answers, strict=True)
+        live |= {one.uid: told[one.node] for one in doubtful}
     return made
 
 

@@ -19,6 +19,8 @@ CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
 SERVING = "kubernetes.io/kubelet-serving"
 OURS = (CLIENT, SERVING)
 USED = "hostler-join"  # the ConfigMap that remembers whom we let in
+# Labels no kubelet may set on itself.
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 
 class RequestSpec(Record, frozen=True):
@@ -52,6 +54,7 @@ class Policy:
     serving: bool = True
     slack: int = 100  # pending requests beyond the number of nodes or machines that are no flood yet
     api_server: str = ""  # the name or address at which we reach it
+    clusters: frozenset[str] = frozenset()  # NAMESPACE/NAME of objects that stand for this very cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +69,16 @@ class Invitation:
     addresses: frozenset[str] = frozenset()
     node: str = ""  # the node it has already
     anew: Instant | None = None  # since when it may come once more, where that is not `since`
+    cluster: str | None = ""  # NAMESPACE/NAME of the cluster it is for; "": it names none; None: that cannot be told
 
     @property
     def renewed(self) -> Instant | None:
         """Whoever was let in before this moment may come in again."""
         return self.since if self.anew is None else self.anew
+
+    def here(self, clusters: frozenset[str]) -> bool:
+        """Whether it is for this cluster, which goes by these names. What cannot be told is not."""
+        return self.cluster == "" or self.cluster in clusters
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,7 @@ class Facts:
     used: Fact[Mapping[str, Use]]
     crowd: Fact[Crowd]
     live: Mapping[str, Fact[Live]] = field(default_factory=dict)  # by uid of the request
+    clusters: frozenset[str] = frozenset()  # the names this cluster goes by
 
 
 class Outcome(StrEnum):

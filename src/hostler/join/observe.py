@@ -13,7 +13,7 @@ from hostler.fleet.model import NAME, ExpectedHost
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant, parse
 from hostler.join.decide import canonical
-from hostler.join.inventory import AnySource, invitations, machines_of
+from hostler.join.inventory import AnySource, cluster_of, invitations, machines_of
 from hostler.join.model import OURS, USED, Crowd, Facts, Invitation, Live, Policy, SigningRequest, Use
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Node, Record
@@ -56,14 +56,21 @@ def facts_of(caches: Caches, live: Mapping[str, Fact[Live]], policy: Policy, now
     """Everything that is known now."""
     invited = invited_of(caches, now)
     nodes = nodes_of(caches, now)
+    clusters = clusters_of(caches.nodes.store.values(), policy)
     return Facts(
         nodes=nodes,
         owners=owners_of(caches.nodes.store.values()),
         invited=invited,
         used=used_of(caches, now),
-        crowd=_crowd(caches, nodes, invited, policy, now),
+        crowd=_crowd(caches, nodes, invited, clusters, policy, now),
         live=live,
+        clusters=clusters,
     )
+
+
+def clusters_of(nodes: Iterable[Node], policy: Policy) -> frozenset[str]:
+    """The names this cluster goes by: those the owner set, and those Cluster API wrote on its control plane."""
+    return policy.clusters | {name for one in nodes if (name := cluster_of(one))}
 
 
 def nodes_of(caches: Caches, now: Instant) -> Fact[Mapping[str, Node]]:
@@ -140,6 +147,7 @@ def _crowd(
     caches: Caches,
     nodes: Fact[Mapping[str, Node]],
     invited: Fact[Mapping[str, tuple[Invitation, ...]]],
+    clusters: frozenset[str],
     policy: Policy,
     now: Instant,
 ) -> Fact[Crowd]:
@@ -152,7 +160,8 @@ def _crowd(
         case _, Unknown(why):
             return Unknown(why)
         case Known(known), Known(expected):
-            return Known(crowd_of(watch.store.values(), len(known), machines_of(expected), policy, now), now)
+            hosts = machines_of(expected, clusters)
+            return Known(crowd_of(watch.store.values(), len(known), hosts, policy, now), now)
     raise AssertionError("a fact is Known or Unknown")
 
 
@@ -176,12 +185,13 @@ def look(
     live: Mapping[str, Fact[Live]] | None = None,
 ) -> Facts:
     """The same facts from one reading of a cluster, for the CLI."""
-    invited = invitations(found, expected)
+    invited, clusters = invitations(found, expected), clusters_of(nodes, policy)
     return Facts(
         nodes=Known({node.metadata.name: node for node in nodes}, now),
         owners=owners_of(nodes),
         invited=Known(invited, now),
         used=uses_in(memory, now),
-        crowd=Known(crowd_of(requests, len(nodes), machines_of(invited), policy, now), now),
+        crowd=Known(crowd_of(requests, len(nodes), machines_of(invited, clusters), policy, now), now),
         live=live or {},
+        clusters=clusters,
     )

@@ -11,7 +11,7 @@ from hostler.fleet.registry import Action, Explainer, Explanation, Registry, Rul
 from hostler.host.conditions import Condition
 from hostler.join.controller import KEY, JoinKeeper
 from hostler.join.decide import canonical
-from hostler.join.inventory import OLDER, SOURCES
+from hostler.join.inventory import OLDER, SOURCES, cluster_of
 from hostler.join.model import SIGNING_REQUEST, USED, Act, Outcome, Policy, SigningRequest, Verdict
 from hostler.join.observe import Caches, Memory
 from hostler.kube.client import Client, Gate
@@ -32,12 +32,14 @@ SOON, LATER = 0.2, 1.0
 
 def policy_of(settings: Settings, server: str) -> Policy:
     """What the settings say; `server` is the URL of the API server as we reach it."""
+    clusters: tuple[str, ...] = settings[say.JOIN_CLUSTERS]
     return Policy(
         settings[say.JOIN_BOOTSTRAPPERS],
         window=settings[say.JOIN_WINDOW_SECONDS],
         serving=settings[say.JOIN_SERVING],
         slack=settings[say.JOIN_PENDING_SLACK],
         api_server=canonical(urlsplit(server).hostname or ""),
+        clusters=frozenset(clusters),
     )
 
 
@@ -103,7 +105,7 @@ class JoinRoom:
         self.controller.queue.add(KEY, after=SOON if before is None and after is not None else LATER)
 
     def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:
-        if before is None or after is None or before.status.addresses != after.status.addresses:
+        if before is None or after is None or _counts(before) != _counts(after):
             self.controller.queue.add(KEY, after=SOON)
 
     # -- explaining
@@ -115,6 +117,11 @@ class JoinRoom:
 
         registry.add(Explainer("certificatesigningrequest", "join", explain, explain))
         registry.add(Explainer("csr", "join", explain, explain))
+
+
+def _counts(node: Node) -> tuple[object, ...]:
+    """What of a node can change a verdict; heartbeats cannot."""
+    return node.status.addresses, cluster_of(node)
 
 
 def explained(verdict: Verdict, held_back: str) -> Explanation:

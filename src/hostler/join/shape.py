@@ -21,7 +21,9 @@ from hostler.join.model import CLIENT, SERVING, RequestSpec
 PREFIX, GROUP = "system:node:", "system:nodes"
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _NODE_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
-_DNS = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*\.?", re.IGNORECASE)
+# ASCII: else the Kelvin sign would be a k.
+_DNS = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*\.?", re.IGNORECASE | re.ASCII)
+_LIKE_AN_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}\.?")
 _USAGES = {
     CLIENT: ({"digital signature", "client auth"}, {"digital signature", "key encipherment", "client auth"}),
     SERVING: ({"digital signature", "server auth"}, {"digital signature", "key encipherment", "server auth"}),
@@ -130,6 +132,9 @@ def _names(request: x509.CertificateSigningRequest, serving: bool) -> tuple[froz
         return Misshapen("it asks for an extension that is not the list of names and addresses")
     dns, ips = [], []
     for one in names:
+        if isinstance(one, x509.DNSName) and _LIKE_AN_ADDRESS.fullmatch(one.value):
+            # Some clients compare it with an address; a kubelet writes addresses as such.
+            return Misshapen(f"it writes an address as a DNS name: {one.value}")
         if isinstance(one, x509.DNSName) and _DNS.fullmatch(one.value):
             dns.append(spelled(one.value))
         elif isinstance(one, x509.IPAddress) and isinstance(one.value, IPv4Address | IPv6Address):

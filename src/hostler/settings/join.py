@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from hostler.settings.model import AnySetting, Rule, Setting
 from hostler.settings.readers import PATH, SWITCH, Reader, seconds, whole
@@ -10,21 +11,28 @@ from hostler.settings.readers import PATH, SWITCH, Reader, seconds, whole
 ROOM = "join"
 _NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _ONE = re.compile(rf"system:serviceaccount:{_NAME}:{_NAME}|system:bootstrappers(:[a-z0-9:-]{{0,255}}[a-z0-9])?")
+_CLUSTER = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?/{_NAME}")
 
 
-def _read(text: str) -> tuple[str, ...]:
-    given = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    if not all(_ONE.fullmatch(word) for word in given):
-        raise ValueError
-    return given
+def _each(one: re.Pattern[str]) -> Callable[[str], tuple[str, ...]]:
+    def read(text: str) -> tuple[str, ...]:
+        given = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+        if not all(one.fullmatch(word) for word in given):
+            raise ValueError
+        return given
+
+    return read
 
 
 BOOTSTRAPPERS: Reader[tuple[str, ...]] = Reader(
     "a comma-separated list of service accounts (system:serviceaccount:NAMESPACE:NAME) and groups of bootstrap tokens "
     "(system:bootstrappers:...)",
-    _read,
+    _each(_ONE),
     ",".join,
     metavar="A,B",
+)
+CLUSTERS: Reader[tuple[str, ...]] = Reader(
+    "a comma-separated list of NAMESPACE/NAME", _each(_CLUSTER), ",".join, metavar="A,B"
 )
 
 JOIN_BOOTSTRAPPERS = Setting(
@@ -60,7 +68,16 @@ JOIN_KUBELET_CA = Setting(
     ROOM,
 )
 
+JOIN_CLUSTERS = Setting(
+    "HOSTLER_JOIN_CLUSTERS",
+    CLUSTERS,
+    (),
+    "The Clusters and ClusterDeployments that stand for this very cluster: hosts of others are not let in. Whatever "
+    "Cluster API wrote on the control-plane nodes counts too.",
+    ROOM,
+)
+
 SETTINGS: tuple[AnySetting, ...] = (
-    JOIN_BOOTSTRAPPERS, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK, JOIN_KUBELET_CA,
+    JOIN_BOOTSTRAPPERS, JOIN_CLUSTERS, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK, JOIN_KUBELET_CA,
 )  # fmt: skip
 RULES: tuple[Rule, ...] = ()

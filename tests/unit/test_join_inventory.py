@@ -1,0 +1,164 @@
+"""Who is expected: hosts of every source, which of them are for this cluster, and what opens a window."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from hostler.fleet.model import ExpectedHost
+from hostler.host.facts import Known, Unknown
+from hostler.instant import iso
+from hostler.join.inventory import (
+    AGENT,
+    BARE_METAL_HOST,
+    CAPI_MACHINE,
+    CLUSTER_NAME,
+    INFRA_ENV,
+    MACHINE,
+    METAL3_MACHINE,
+    SOURCES,
+    invitations,
+    machines_of,
+)
+from hostler.join.model import Act, Facts, Use
+from hostler.join.observe import clusters_of
+from hostler.kube.records import Metadata, Node
+from tests.unit.joining import NOW, POLICY, client, facts, failed, invited, judged, node, serving
+
+
+def made(kind: Any, body: dict[str, Any]) -> Any:
+    return kind, msgspec.convert(body, SOURCES[kind])
+
+
+def test_invitations_of_every_source() -> None:
+    start = iso(NOW)
+    host = {"metadata": {"name": "w1", "namespace": "m"}, "status": {
+        "provisioning": {"state": "provisioning"}, "operationHistory": {"provision": {"start": start}},
+        "hardware": {"hostname": "i-claim-to-be-cp-0", "nics": [{"ip": "10.0.0.1"}, {}]},
+    }}  # fmt: skip
+    idle = {"metadata": {"name": "w2", "namespace": "m"}, "status": {
+        "provisioning": {"state": "available"}, "operationHistory": {"provision": {"start": start}}}}  # fmt: skip
+    machine = {"metadata": {"name": "m-1", "creationTimestamp": start}, "status": {
+        "addresses": [{"type": "Hostname", "address": "W3"}, {"type": "InternalIP", "address": "10.0.0.3"}],
+        "nodeRef": {"name": "w3"}}}  # fmt: skip
+    agent = {"metadata": {"name": "a"}, "spec": {"approved": True}, "status": {
+        "inventory": {"hostname": "W4"}, "progress": {"stageStartTime": start}}}  # fmt: skip
+    stranger = {"metadata": {"name": "b"}, "status": {"inventory": {"hostname": "w5"}}}
+    found = invitations(
+        [made(BARE_METAL_HOST, host), made(BARE_METAL_HOST, idle), made(CAPI_MACHINE, machine),
+         made(AGENT, agent), made(AGENT, stranger)],
+        [ExpectedHost(name="w6", since=start, until=iso(NOW + 60)), ExpectedHost(name="w7", since=start, until="")],
+    )  # fmt: skip
+    assert set(found) == {"w1", "w2", "m-1", "w3", "w4", "w6", "w7"}, "no machine names itself"
+    assert found["w1"][0].since == NOW
+    assert found["w1"][0].addresses == {"10.0.0.1"}
+    assert found["w2"][0].since is None
+    assert found["w3"][0].node == found["m-1"][0].node == "w3"
+    assert (found["w6"][0].since, found["w6"][0].until) == (NOW, NOW + 60)
+    assert found["w7"][0].since is None
+    assert machines_of(found, frozenset()) == 4, "of a Machine of Cluster API and an Agent the cluster is not known"
+
+
+def agent_of(stage: float, *, installed: str = "", since: float = 0.0, state: str = "installing-in-progress") -> Facts:
+    conditions = [{"type": "Installed", "status": installed, "lastTransitionTime": iso(since)}] if installed else []
+    body = {"metadata": {"name": "a", "creationTimestamp": iso(NOW - 9000)},
+            "spec": {"approved": True, "clusterDeploymentName": {"namespace": "hub", "name": "self"}}, "status": {
+        "inventory": {"hostname": "worker-1"}, "progress": {"stageStartTime": iso(stage)}, "conditions": conditions,
+        "debugInfo": {"state": state},
+    }}  # fmt: skip
+    return facts(invitations=invitations([made(AGENT, body)], [])["worker-1"], clusters=frozenset({"hub/self"}))
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["", "reclaiming", "reclaiming-rebooting", "unbinding-pending-user-action", "discovering-unbound", "known",
+     "resetting", "error", "cancelled"],
+)  # fmt: skip
+def test_only_an_installation_opens_an_agent_s_window(state: str) -> None:
+    """A reclaim writes stages with times too; whoever asks then is not a host that is being installed."""
+    assert failed(judged(client(), agent_of(NOW - 200, installed="False", since=NOW - 8000, state=state))) == {"window"}
+
+
+HUB_OBJECTS: dict[str, tuple[Any, dict[str, Any], bool]] = {
+    "an Agent of this cluster": (AGENT, {"spec": {
+        "approved": True, "hostname": "worker-1", "clusterDeploymentName": {"name": "self"}}}, True),
+    "an Agent of another": (AGENT, {"spec": {
+        "approved": True, "hostname": "worker-1", "clusterDeploymentName": {"namespace": "x", "name": "self"}}}, False),
+    "an Agent of none": (AGENT, {"spec": {"approved": True, "hostname": "worker-1"}}, False),
+    "a Machine of this cluster": (CAPI_MACHINE, {"spec": {"clusterName": "self"}}, True),
+    "a Machine of another": (CAPI_MACHINE, {"spec": {"clusterName": "other"}}, False),
+    "a Machine of none": (CAPI_MACHINE, {}, False),
+    "a Machine of OpenShift": (MACHINE, {}, True),
+    "a Metal3Machine of this cluster": (METAL3_MACHINE, {"labels": {CLUSTER_NAME: "self"}}, True),
+    "a Metal3Machine of another": (METAL3_MACHINE, {"labels": {CLUSTER_NAME: "other"}}, False),
+    "a Metal3Machine of none": (METAL3_MACHINE, {}, False),
+    "a host nobody consumes": (BARE_METAL_HOST, {}, True),
+    "a host of an Agent": (BARE_METAL_HOST, {"labels": {INFRA_ENV: "x"}}, False),
+    "a host of OpenShift's": (BARE_METAL_HOST, {"spec": {"consumerRef": {
+        "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "name": "m"}}}, True),
+    "a host of ours": (BARE_METAL_HOST, {"spec": {"consumerRef": {"kind": "Metal3Machine", "name": "mine"}}}, True),
+    "a host of another's": (BARE_METAL_HOST, {"spec": {"consumerRef": {"kind": "Metal3Machine", "name": "no"}}}, False),
+    "a host of a stranger": (BARE_METAL_HOST, {"spec": {"consumerRef": {"kind": "Thing", "name": "mine"}}}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HUB_OBJECTS)
+def test_on_a_hub_only_hosts_of_this_cluster_are_expected(what: str) -> None:
+    """What is for another cluster, or does not say for which although it must, invites nobody here."""
+    kind, body, ours = HUB_OBJECTS[what]
+    body = dict(body)
+    about = {"name": "worker-1", "namespace": "hub", "labels": body.pop("labels", {}),
+             "creationTimestamp": iso(NOW - 600)}  # fmt: skip
+    begun = {"state": "provisioning"} if kind == BARE_METAL_HOST else {}
+    status = {"provisioning": begun, "operationHistory": {"provision": {"start": iso(NOW - 600)}},
+              "progress": {"stageStartTime": iso(NOW - 600)}, "debugInfo": {"state": "installing"}}  # fmt: skip
+    mine = {"metadata": {"name": "mine", "namespace": "hub", "labels": {CLUSTER_NAME: "self"}}}
+    found = invitations([made(kind, {"metadata": about, "status": status, **body}), made(METAL3_MACHINE, mine)], [])
+    this = frozenset({"hub/self"})
+    known = dataclasses.replace(facts(invitations=found["worker-1"]), clusters=this)
+    verdict = judged(client(), known)
+    assert verdict.act is (Act.APPROVE if ours else Act.LEAVE), verdict.why
+    assert machines_of(found, this) == (2 if ours else 1)
+    if not ours:
+        assert failed(verdict) == {"invited"}
+        assert "HOSTLER_JOIN_CLUSTERS" in verdict.why
+        unread = dataclasses.replace(known, nodes=Unknown("not read yet"))
+        assert judged(client(), unread).act is Act.WAIT, "a node might say which cluster this is"
+
+
+def test_another_cluster_s_host_lends_no_addresses() -> None:
+    for cluster, act in (("", Act.APPROVE), ("hub/other", Act.LEAVE), (None, Act.LEAVE)):
+        known = facts(node(), invitations=[invited(addresses=frozenset({"10.0.0.9"}), cluster=cluster)])
+        assert judged(serving("worker-1", "10.0.0.9"), known).act is act
+
+
+def test_which_cluster_this_is() -> None:
+    """Set by the owner, or written by Cluster API on the control plane; a worker's own annotations say nothing."""
+    notes = {"cluster.x-k8s.io/cluster-name": "self", "cluster.x-k8s.io/cluster-namespace": "hub"}
+    worker = Node(metadata=Metadata(name="w", annotations=notes))
+    labels = {"node-role.kubernetes.io/control-plane": ""}
+    master = Node(metadata=Metadata(name="m", annotations=notes, labels=labels))
+    policy = dataclasses.replace(POLICY, clusters=frozenset({"set/here"}))
+    assert clusters_of([worker, Node(metadata=Metadata(labels=labels))], policy) == {"set/here"}
+    assert clusters_of([worker, master], policy) == {"set/here", "hub/self"}
+
+
+def test_the_next_stage_of_an_installation_lets_nobody_in_once_more() -> None:
+    """Its window begins anew with each stage; its one use does not, until it was installed and is so no longer."""
+    used: Known[Mapping[str, Use]] = Known({"worker-1": Use("csr-0", "uid-0", NOW - 300)}, NOW)
+    installing, anew, done = (
+        agent_of(NOW - 200, installed="False", since=NOW - 8000),
+        agent_of(NOW - 200, installed="False", since=NOW - 250),
+        agent_of(NOW - 200, installed="True", since=NOW - 100),
+    )
+    assert judged(client(), installing).act is Act.APPROVE
+    for known, rule in ((installing, {"single use"}), (agent_of(NOW - 200), {"single use"}), (anew, set())):
+        assert failed(judged(client(), dataclasses.replace(known, used=used))) == rule
+    assert failed(judged(client(), done)) == {"window"}, "what is installed is not being installed"
+    why = judged(client(), dataclasses.replace(installing, used=used)).why
+    for what_to_do in ("if it was installed again", "`hostler join approve csr-1`", "`hostler join expect worker-1`"):
+        assert what_to_do in why
