@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import threading
@@ -92,17 +91,6 @@ def explained(running: Running, node: str) -> str:
     """What the operator says of a node."""
     with urllib.request.urlopen(f"{running.url}/v1/explain/node/{node}", timeout=60) as answer:
         return str(answer.read().decode())
-
-
-def vcenter_flags(box: Sandbox, folder: Path) -> tuple[str, ...]:
-    """How an operator reaches the sandbox's vCenter."""
-    known = box.vcenter
-    path = folder / f"password-{os.urandom(3).hex()}"
-    path.write_text(known["password"])
-    return (
-        "--vcenter-host", f"{known['host']}:{known['port']}", "--vcenter-user", known["user"],
-        "--vcenter-password-file", str(path), "--vcenter-ca-bundle", known["ca_bundle"],
-    )  # fmt: skip
 
 
 def clean(box: Sandbox) -> None:
