@@ -23,7 +23,7 @@ from hostler.join import ignition, kubeadm, kubelet
 from hostler.join.model import Policy, Use
 from hostler.join.observe import Memory, crowd_of, line_of, owners_of, uses_in
 from hostler.join.serving import Terms, serve
-from hostler.settings.join import BOOTSTRAPPERS
+from hostler.settings.join import BOOTSTRAPPERS, CLUSTERS
 from tests.unit.joining import NOW, client, node
 from tests.unit.kube_pki import Authority
 
@@ -191,6 +191,13 @@ def test_bootstrappers_are_accounts_or_token_groups() -> None:
     for wrong in ("alice", "system:masters", "system:serviceaccount:a", "system:nodes", "system:bootstrappersx"):
         with pytest.raises(ValueError, match=r"^$"):
             BOOTSTRAPPERS.read(wrong)
+
+
+def test_this_cluster_is_named_with_its_namespace() -> None:
+    assert CLUSTERS.read("hub/self, hub/other.one,hub/self") == ("hub/self", "hub/other.one")
+    for wrong in ("self", "/self", "hub/", "a/b/c", "Hub/self", "hub/self;x"):
+        with pytest.raises(ValueError, match=r"^$"):
+            CLUSTERS.read(wrong)
 
 
 def test_memory_that_cannot_be_read_is_unknown_and_not_empty() -> None:
