@@ -29,6 +29,7 @@ from hostler.join.model import (
     SigningRequest,
     Verdict,
 )
+from hostler.join.observe import owners_of
 from hostler.kube.records import Metadata, Node, NodeAddress, NodeStatus
 
 NOW = 1_000_000.0
@@ -128,13 +129,9 @@ def facts(*nodes: Node, invitations: Sequence[Invitation] = (invited(),), **more
     by_name: dict[str, tuple[Invitation, ...]] = {}
     for one in invitations:
         by_name[one.name] = (*by_name.get(one.name, ()), one)
-    owners: dict[str, frozenset[str]] = {}
-    for one_node in nodes:
-        for at in one_node.status.addresses:
-            owners[at.address] = owners.get(at.address, frozenset()) | {one_node.metadata.name}
     known: Mapping[str, Any] = {
         "nodes": Known({one.metadata.name: one for one in nodes}, NOW),
-        "owners": owners,
+        "owners": owners_of(nodes),
         "invited": Known(by_name, NOW),
         "used": Known({}, NOW),
         "crowd": Known(Crowd(1, 100), NOW),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hostler.host.facts import Known, Unknown
 from hostler.join.controller import LIVE_MOST, kubelets_to_ask
-from hostler.join.decide import decide
+from hostler.join.decide import decide, judge
 from hostler.join.model import CLIENT, SERVING, Act, Crowd, Facts, Live, Outcome, SigningRequest, Use, Verdict
 from hostler.join.shape import Misshapen, Shape, shape_of
 from hostler.kube.records import Condition, Metadata, Node, NodeStatus
@@ -158,6 +158,16 @@ def test_the_edges_of_the_window() -> None:
         assert judged(client(made=made), facts(invitations=[invited(since=since)])).act is act, since
 
 
+def test_our_own_clock_closes_windows_and_opens_none() -> None:
+    """However wrong it is: the times that count are the API server's and the inventory's."""
+    late, early = client(made=NOW - 600 + 7201), client(made=NOW - 611)
+    for off in (-1e6, -7200.0, 0.0, 7200.0, 1e6):
+        for request in (late, early):
+            assert judge(request, facts(), POLICY, NOW + off).act is Act.LEAVE, off
+    for off, act in ((-1e6, Act.APPROVE), (6000.0, Act.APPROVE), (7200.0, Act.LEAVE)):
+        assert judge(client(), facts(), POLICY, NOW + off).act is act, off
+
+
 def test_a_request_held_back_until_its_window_closed_is_not_approved_any_more() -> None:
     """Made in time, but the Fleet was paused for hours: whoever asks now may be somebody else."""
     assert judged(client(made=NOW - 7300), facts(invitations=[invited(since=NOW - 7400)])).act is Act.LEAVE
@@ -197,6 +207,9 @@ def test_what_is_decided_stays_so() -> None:
         (("kubernetes.default.svc",), facts(node("worker-1", "kubernetes.default.svc")), Act.LEAVE),
         (("kubernetes.default",), facts(node("worker-1", "kubernetes.default")), Act.LEAVE),
         (("web.shop.svc.corp.test",), facts(node("worker-1", "web.shop.svc.corp.test")), Act.LEAVE),
+        (("fe80::1",), facts(node("worker-1", "fe80::1%eth0", "fe80::1")), Act.LEAVE),
+        (("fd00::2",), facts(node("worker-1", "fd00::2"), node("worker-2", "FD00:0::2")), Act.LEAVE),
+        (("WORKER-2.",), facts(node("worker-1", "worker-2"), node("worker-2", "10.0.0.2")), Act.LEAVE),
         (("svc.example.org",), facts(node("worker-1", "svc.example.org")), Act.APPROVE),
         (("10.0.0.2",), facts(node("worker-1", "10.0.0.2"), node("worker-2", "10.0.0.2")), Act.LEAVE),
         (("10.0.0.2",), facts(node("worker-1", "::ffff:10.0.0.2"), node("worker-2", "10.0.0.2")), Act.LEAVE),

@@ -130,6 +130,21 @@ def test_on_a_hub_only_hosts_of_this_cluster_are_expected(what: str) -> None:
         assert judged(client(), unread).act is Act.WAIT, "a node might say which cluster this is"
 
 
+def test_one_name_in_two_inventories() -> None:
+    """Of one kind it is two hosts, however it is written; of two kinds it may be one, and gets one node."""
+    begun = {"progress": {"stageStartTime": iso(NOW - 600)}, "debugInfo": {"state": "installing"}}
+
+    def agent(name: str, hostname: str, cluster: str = "self") -> Any:
+        spec = {"approved": True, "hostname": hostname, "clusterDeploymentName": {"name": cluster}}
+        return made(AGENT, {"metadata": {"name": name, "namespace": "hub"}, "spec": spec, "status": begun})
+
+    machine = made(MACHINE, {"metadata": {"name": "worker-1", "namespace": "m", "creationTimestamp": iso(NOW - 900)}})
+    one, same, elsewhere = agent("a", "worker-1"), agent("b", "Worker-1"), agent("c", "worker-1", "other")
+    for found, rules in (([one, same], {"one host"}), ([one, elsewhere], set()), ([one, machine], set())):
+        known = facts(invitations=invitations(found, [])["worker-1"], clusters=frozenset({"hub/self"}))
+        assert failed(judged(client(), known)) == rules
+
+
 def test_another_cluster_s_host_lends_no_addresses() -> None:
     for cluster, act in (("", Act.APPROVE), ("hub/other", Act.LEAVE), (None, Act.LEAVE)):
         known = facts(node(), invitations=[invited(addresses=frozenset({"10.0.0.9"}), cluster=cluster)])
