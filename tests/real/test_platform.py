@@ -179,6 +179,12 @@ def test_the_seeds_cluster(
     lagging = "3 of 4 pods available"
     eventually(lambda: lagging in fleet_conditions(sandbox).get("Progressing", {}).get("message", ""), 60, lagging)
     assert statuses(sandbox)["Progressing"] == "True"
+    eventually(lambda: "Passed" in explained(running, masters[2]), 60, "its check")
+    assert "may run here" in explained(running, masters[2])
+    shown = hostler(sandbox.kubeconfig, "platform", "status")  # which asks no operator
+    assert shown.returncode == 0, shown.stderr
+    for word in (metal, "foreign", f"{SPACE}/{DRIVER}", "in place", "admission policy", "Upgradeable"):
+        assert word in shown.stdout, word
     stranded = f"These pods need a driver that is not on their node: default/{story} on {metal}"
     both = f"{stranded} and {SPACE}/"
     eventually(lambda: both in fleet_conditions(sandbox)["PodsStranded"]["message"], 60, "and the crashing pod")
@@ -187,8 +193,7 @@ def test_the_seeds_cluster(
     eventually(lambda: pods_on(sandbox) == sorted(masters), 60, "the driver left the bare metal node")
     eventually(lambda: f"{stranded}." in fleet_conditions(sandbox)["PodsStranded"]["message"], 60, "it still waits")
     sandbox.kubectl("delete", "pod", story, "-n", "default", "--force", "--grace-period=0")
-    sandbox.kubectl("delete", f"pvc/{story}", "-n", "default", "--wait=false")
-    sandbox.kubectl("delete", f"pv/{story}", "--wait=false")
+    sandbox.kubectl("delete", f"pvc/{story}", f"pv/{story}", "-n", "default", "--wait=false")
     well = {"Available": "True", "Progressing": "False", "Degraded": "False", "Upgradeable": "True",
             "PodsStranded": "False"}  # fmt: skip
     eventually(lambda: statuses(sandbox) == well, 60, f"all is well: {fleet_conditions(sandbox)}")
@@ -206,12 +211,6 @@ def test_the_seeds_cluster(
     for line in ('condition{type="Degraded"} 0.0', 'condition{type="Upgradeable"} 1.0', "stranded_pods 0.0",
                  'checks{result="VMNotFound"} 0.0', 'nodes{class="foreign"} '):  # fmt: skip
         assert f"hostler_platform_{line}" in measured
-    eventually(lambda: "Passed" in explained(running, masters[2]), 60, "its check")
-    assert "may run here" in explained(running, masters[2])
-    shown = hostler(sandbox.kubeconfig, "platform", "status")  # which asks no operator
-    assert shown.returncode == 0, shown.stderr
-    for word in (metal, "foreign", f"{SPACE}/{DRIVER}", "in place", "admission policy", "Upgradeable"):
-        assert word in shown.stdout, word
     told = json.loads(hostler(sandbox.kubeconfig, "platform", "status", "-o", "json").stdout)
     (driver,) = [one for one in told["daemonSets"] if one["name"] == f"{SPACE}/{DRIVER}"]
     assert (driver["mayRunOn"], driver["keptOff"]) == (sorted(masters), [metal])
