@@ -39,6 +39,7 @@ def texts(setting: AnySetting) -> tuple[str, str]:
         ("http://a", "http://b"),
         ("a=b", "c=d"),
         ("a", "b"),
+        ("a/b", "c/d"),
         BOOTSTRAP,
     ):
         try:
