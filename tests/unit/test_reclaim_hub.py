@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
+import hashlib
 import json
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+import aiohttp
 import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -17,14 +21,16 @@ from hypothesis import strategies as st
 
 from hostler.agent import steps
 from hostler.agent.hub import BASE as AGENTS_BASE
+from hostler.agent.problem import Reason
 from hostler.host.facts import Unknown
 from hostler.instant import iso
 from hostler.kube.metrics import Metrics
 from hostler.kube.watch import Watch
 from hostler.reclaim import hub as hub_module
+from hostler.reclaim import shelf as shelf_module
 from hostler.reclaim.board import Board
 from hostler.reclaim.controller import ReclaimKeeper, Terms
-from hostler.reclaim.hub import BURST, Hub, Rates
+from hostler.reclaim.hub import BURST, Hub, Listener, Rates, read
 from hostler.reclaim.instructions import (
     DOWNLOAD,
     MESSAGE_LIMIT,
@@ -49,6 +55,7 @@ from hostler.reclaim.objects import (
     InfraEnv,
     host_of,
 )
+from hostler.reclaim.shelf import Shelf, Unreadable
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
 
 NOW = 1_000_000.0
@@ -265,20 +272,34 @@ def test_no_answer_writes_anything_but_its_note(
     kind: str, exit_code: int, output: str, error: str, state: State
 ) -> None:
     for step_type in (kind, DOWNLOAD, REBOOT, "progress"):
-        if not -(2**63) <= exit_code < 2**63:
-            continue
         changes = noted(agent(state), Reply(step_type, step(state), exit_code, output, error))
         assert set(changes) <= {REPORT, PROGRESS}
         assert all(len(value) < 8 * MESSAGE_LIMIT for value in changes.values())
         host_of(agent(state, **changes))
 
 
-@given(st.binary(max_size=400))
+@pytest.mark.parametrize(
+    "word", ["Registered", "Deciding", "Cancelled", "Rebound", "1st", "\u00e9t\u00e9", "a b", "x" * 61]
+)
+def test_an_agent_does_not_say_what_we_decide_by(word: str) -> None:
+    """A host that says it is `Registered` would pass for one in discovery, and be left alone in its old cluster."""
+    reply = Reply(DOWNLOAD, step(State.RECLAIMING), 1, json.dumps({"reason": word}), "no")
+    report = host_of(agent(**noted(agent(), reply))).report
+    assert report is not None
+    assert (report.exit_code, report.reason) == (1, "")
+
+
+def test_every_reason_of_the_agent_is_taken_as_it_is() -> None:
+    for reason in Reason:
+        reply = Reply(DOWNLOAD, step(State.RECLAIMING), 1, json.dumps({"reason": reason.value}), "no")
+        report = host_of(agent(**noted(agent(), reply))).report
+        assert report is not None
+        assert report.reason == reason.value
+
+
+@given(st.one_of(st.binary(max_size=400), st.integers(0, 60_000).map(lambda deep: b'{"x":' + b"[" * deep)))
 def test_no_body_is_more_than_refused(body: bytes) -> None:
-    try:
-        msgspec.json.decode(body, type=Reply)
-    except msgspec.DecodeError:
-        return
+    assert isinstance(read(Reply, body), str | Reply)
 
 
 def test_what_comes_over_the_network_is_one_bounded_line() -> None:
@@ -298,32 +319,173 @@ def test_a_host_that_asks_too_often_waits_and_others_do_not() -> None:
     assert rates.take("a")
 
 
+def hub_with(artifacts: Path | None) -> Hub:
+    """A hub without an API server: for what it refuses, and for artifacts."""
+    return Hub(cast(Board, None), lambda: KEYS, url="http://hub", artifacts=artifacts, clock=lambda: NOW)
+
+
+def test_every_artifact_of_ours_has_a_hash_and_the_owners_word_counts(tmp_path: Path) -> None:
+    place = tmp_path / "ie-1"
+    place.mkdir()
+    for name in ("kernel", "initrd", "rootfs"):
+        (place / name).write_bytes(name.encode())
+
+    def sha256(data: bytes) -> str:
+        return hashlib.sha256(data).hexdigest()
+
+    async def run() -> None:
+        shelf = hub_with(tmp_path).shelf
+        found = await shelf.with_hashes("ie-1")
+        addresses = await shelf.served("ie-1")
+        assert found == {**addresses, "kernel_sha256": sha256(b"kernel"), "initrd_sha256": sha256(b"initrd")}
+        told = instructions(agent(), environment(), found)
+        arguments = json.loads(told["instructions"][0]["args"][0])
+        assert (arguments["kernel_sha256"], arguments["initrd_url"]) == (sha256(b"kernel"), addresses["initrd"])
+        (place / "kernel").write_bytes(b"another")
+        (place / "initrd.sha256").write_text("its-owners-word  initrd\n")
+        found = await shelf.with_hashes("ie-1")
+        assert (found["kernel_sha256"], found["initrd_sha256"]) == (sha256(b"another"), "its-owners-word")
+        (place / "initrd.sha256").write_bytes(b"\xff\xfe")
+        with pytest.raises(Unreadable):
+            await shelf.with_hashes("ie-1")
+        assert await shelf.with_hashes("ie-2") == {}
+
+    asyncio.run(run())
+
+
+async def listening(hub: Hub) -> Listener:
+    listener = Listener(hub, "127.0.0.1", 0)
+    await listener.start()
+    return listener
+
+
+INSTRUCTIONS = f"{hub_module.BASE.format(infra_env='ie-1')}/hosts/host-1/instructions"
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """Whether the other side lets go; what it says before is read."""
+    async with asyncio.timeout(60):
+        with suppress(ConnectionError):
+            while await reader.read(1 << 16):
+                pass
+    return True
+
+
+def test_who_says_no_whole_request_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it goes on with its half of one."""
+    monkeypatch.setattr(hub_module, "SILENT", 0.2)
+
+    async def run() -> None:
+        listener = await listening(hub_with(None))
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        gone = asyncio.create_task(ended(reader))
+        try:
+            writer.write(f"GET {INSTRUCTIONS} HTTP/1.1\r\n".encode())
+            for _ in range(1200):
+                with suppress(ConnectionError):
+                    writer.write(b"x: y\r\n")
+                    await writer.drain()
+                await asyncio.sleep(0.05)
+                if gone.done():
+                    break
+            assert gone.done(), "it may go on for ever"
+        finally:
+            gone.cancel()
+            writer.close()
+            await listener.stop()
+
+    asyncio.run(run())
+
+
+def test_a_body_is_never_unpacked_and_never_deep() -> None:
+    answer = b'{"step_type": "progress", "step_id": "x"}'
+    deep = b'{"step_type": "progress", "step_id": "x", "more": ' + b"[" * 30_000 + b"]" * 30_000 + b"}"
+
+    async def run() -> None:
+        listener = await listening(hub_with(None))
+        try:
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{listener.port}") as session:
+                for body, headers in ((gzip.compress(answer), {"Content-Encoding": "gzip"}), (deep, {})):
+                    told = {"X-Secret-Key": HOST_TOKEN, **headers}
+                    async with session.post(INSTRUCTIONS, data=body, headers=told) as found:
+                        assert found.status == 400, await found.text()
+        finally:
+            await listener.stop()
+
+    asyncio.run(run())
+
+
+def test_who_takes_nothing_is_let_go_and_strangers_keep_no_host_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "DOWNLOADS_AT_ONCE", 1)
+    (tmp_path / "ie-1").mkdir()
+    with (tmp_path / "ie-1" / "kernel").open("wb") as file:
+        file.truncate(256 << 20)  # more than buffers take
+    path = f"{hub_module.BASE.format(infra_env='ie-1')}/boot-artifacts/kernel"
+
+    async def run() -> None:
+        listener = await listening(hub_with(tmp_path))
+
+        async def held() -> asyncio.StreamWriter:
+            """A download that has begun, and of which nothing more is taken."""
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1024)
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: hub\r\n\r\n".encode())
+            assert b"200" in await reader.readline()
+            return writer
+
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{listener.port}") as session:
+
+            async def asked(**headers: str) -> int:
+                async with session.head(path, headers=headers) as found:
+                    return found.status
+
+            async def room() -> None:
+                async with asyncio.timeout(90):
+                    while await asked() != 200:
+                        await asyncio.sleep(0.05)
+
+            one = await held()
+            assert await asked() == 503
+            assert await asked(**{"X-Secret-Key": HOST_TOKEN}) == 200
+            one.close()
+            await room()
+            monkeypatch.setattr(shelf_module, "STALLED", 1.0)
+            one = await held()
+            await room()
+            one.close()
+        await listener.stop()
+
+    asyncio.run(run())
+
+
 def test_a_directory_of_artifacts_that_hangs_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(shelf_module, "LOOK_SECONDS", 0.05)
     answers = threading.Event()
     (tmp_path / "ie-1").mkdir()
     (tmp_path / "ie-1" / "kernel").write_bytes(b"k")
 
-    class Hanging(Hub):
+    class Hanging(Shelf):
         def _place(self, infra_env: str, name: str) -> Path | None:
             answers.wait(30)
             return super()._place(infra_env, name)
 
     async def run() -> None:
-        hub = Hanging(cast(Board, None), lambda: KEYS, artifacts=tmp_path, clock=lambda: NOW)
+        hub = hub_with(tmp_path)
+        hub.shelf = Hanging(tmp_path, "")
         async with TestClient(TestServer(hub.application())) as client:
             path = f"{hub_module.BASE.format(infra_env='ie-1')}/boot-artifacts/kernel"
-            for _ in range(hub_module.LOOKERS + 1):
+            for _ in range(shelf_module.LOOKERS + 1):
                 assert (await client.get(path)).status == 503
-            monkeypatch.setattr(hub_module, "LOOK_SECONDS", 30.0)
+            monkeypatch.setattr(shelf_module, "LOOK_SECONDS", 30.0)
             async with asyncio.timeout(5):
                 with pytest.raises(TimeoutError):
-                    await hub.served("ie-1")  # at once: everybody who looks hangs
+                    await hub.shelf.served("ie-1")  # at once: everybody who looks hangs
                 assert (await asyncio.to_thread(lambda: 1)) == 1, "nobody else's threads do"
                 answers.set()
-                while hub._lookers.locked():
+                while hub.shelf._lookers.locked():
                     await asyncio.sleep(0.01)
-                assert "kernel" in await hub.served("ie-1")
+                assert "kernel" in await hub.shelf.served("ie-1")
 
     try:
         asyncio.run(run())
@@ -359,18 +521,21 @@ def test_artifacts_of_a_directory_that_hangs_are_not_known() -> None:
     ("began", "deleted", "patient"),
     [(60, None, True), (3600, None, False), (3600, 60, True), (3600, 3600, False)],
 )
+@pytest.mark.parametrize("heard", [True, False])
 def test_a_killed_agent_is_waited_for_from_the_stage_or_from_the_deletion_on(
-    began: float, deleted: float | None, patient: bool
+    began: float, deleted: float | None, patient: bool, heard: bool
 ) -> None:
     class Hands:
-        async def withdraw(self, _: str, *, gone: bool, patient: bool) -> bool:
-            waits.append(patient)
+        async def withdraw(self, _: str, *, gone: bool, patient: bool, heard: bool) -> bool:
+            waits.append((patient, heard))
             return False
 
-    waits: list[bool] = []
-    body = msgspec.to_builtins(agent(State.RECLAIMING if deleted else State.PENDING))
+    waits: list[tuple[bool, bool]] = []
+    body = msgspec.to_builtins(
+        agent(State.RECLAIMING if deleted else State.PENDING, **({PROGRESS: "x"} if heard else {}))
+    )
     body["status"]["progress"]["stageStartTime"] = iso(NOW - began)
     body["metadata"]["deletionTimestamp"] = iso(NOW - deleted) if deleted else ""
     found = msgspec.convert(body, Agent)
     asyncio.run(keeping()._there(Withdraw(), found, host_of(found), cast(Any, None), cast(Any, Hands())))
-    assert waits == [patient]
+    assert waits == [(patient, heard)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from hostler.agent import bls, entry, selection
+from hostler.agent import bls, entry, pe, selection
 from hostler.agent.executor import Executor
 from hostler.agent.fetch import Fetched, measure
 from hostler.agent.host import Host
@@ -55,6 +55,12 @@ def check_kernel(host: Host, loader: Loader, path: str) -> None:
             Reason.ENTRY_NOT_VERIFIABLE,
             f"What was downloaded as kernel is none that {loader.kind.value} can start (it begins with "
             f"{head[:16]!r}); check the InfraEnv's boot artifacts.",
+        )
+    if pe.damaged(host.at(path)):
+        raise Refusal(
+            Reason.ENTRY_NOT_VERIFIABLE,
+            "The kernel that was downloaded is not what its signer signed, so it is damaged; check the InfraEnv's boot "
+            "artifacts.",
         )
 
 

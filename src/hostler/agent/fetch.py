@@ -125,13 +125,24 @@ class Web:
 
         return self._patiently(url, ask_either)
 
-    def download(self, url: str, place: Path, sha256: str = "", progress: Progress = lambda done: None) -> Fetched:
-        """The file is whole at `place` after this, hashed and on disk. What was fetched before is gone on with."""
+    def download(
+        self, url: str, place: Path, sha256: str = "", progress: Progress = lambda done: None, most: int | None = None
+    ) -> Fetched:
+        """The file is whole at `place` after this, hashed and on disk. What was fetched before is gone on with.
+
+        `most`: so many bytes were announced, and there is room for them; more are not taken.
+        """
+
+        def room(done: int) -> None:
+            if most is not None and done > most:
+                raise Refusal(Reason.DOWNLOAD_FAILED, f"{url} goes on after the {most} bytes that were announced.")
+            progress(done)
+
         check_url(url)
         part, note = place.with_name(f"{place.name}.part"), place.with_name(f"{place.name}.part.json")
         with _disk(place):
             place.parent.mkdir(parents=True, exist_ok=True)
-            self._patiently(url, lambda: self._stream(url, part, note, progress))
+            self._patiently(url, lambda: self._stream(url, part, note, room))
             found = measure(part)
             if sha256 and found.sha256 != sha256.lower():
                 part.unlink(missing_ok=True)
@@ -165,12 +176,13 @@ class Web:
             if answer.status == 206 and not resumed:
                 note.unlink(missing_ok=True)
                 raise ConnectionError("the server answered with another piece than was asked for")
-            expected = answer.headers.get("Content-Length")
+            told = _remote(answer.headers)
+            expected = told.size
             with _disk(note):
-                note.write_text(json.dumps({"url": url, "validator": _remote(answer.headers).validator}))
+                note.write_text(json.dumps({"url": url, "validator": told.validator}))
             total = have if resumed else 0
             got = _copy(answer, part, total, progress)
-            if expected is not None and got - total != int(expected):
+            if expected is not None and got - total != expected:
                 raise ConnectionError(f"{got - total} of {expected} bytes came")
 
     def _request(self, url: str, method: str) -> urllib.request.Request:
@@ -249,9 +261,9 @@ def _copy(answer: http.client.HTTPResponse, part: Path, have: int, progress: Pro
     with _disk(part), open(part, "ab" if have else "wb") as file:
         try:
             while chunk := _read(answer):
-                file.write(chunk)
                 got += len(chunk)
-                progress(got)
+                progress(got)  # before it is written: it may be more than there is room for
+                file.write(chunk)
         finally:
             file.flush()
             os.fsync(file.fileno())
@@ -284,7 +296,7 @@ def _remote(headers: Message) -> Remote:
     # A weak validator is not enough to put two pieces together.
     tag = headers.get("ETag") or ""
     validator = tag if tag and not tag.startswith("W/") else headers.get("Last-Modified") or ""
-    return Remote(int(size) if size.isdigit() else None, validator)
+    return Remote(int(size) if re.fullmatch(r"[0-9]{1,18}", size) else None, validator)
 
 
 def _starts_at(headers: Message, offset: int) -> bool:

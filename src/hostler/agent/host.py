@@ -6,12 +6,16 @@ there at all: a temporary name, fsync, rename, fsync of the directory.
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from hostler.agent.problem import Reason, Refusal, disk_refusal
 
+LOCK = "/run/hostler-agent.lock"  # gone with the next boot
 _LINKS_FOLLOWED = 40
 
 
@@ -121,6 +125,27 @@ class Host:
         found = os.statvfs(place)
         return found.f_bavail * found.f_frsize
 
+    @contextmanager
+    def alone(self, wait: Callable[[], bool]) -> Iterator[bool]:
+        """For one process on this host at a time, until it has ended, however; False where `wait` said to end first.
+
+        A pod may be started while the one before it is still at work: two would write into the same files.
+        """
+        try:
+            place = self.at(LOCK)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
+        except (Refusal, OSError):
+            yield True  # a host on which nothing can be written is refused by the step, which says so
+            return
+        try:
+            mine = _locked(handle)
+            while not mine and not wait():
+                mine = _locked(handle)
+            yield mine
+        finally:
+            os.close(handle)
+
     def mounts(self) -> list[Mount]:
         """The host's mounts, by its init; an unreadable line is left out."""
         text = self.text("/proc/1/mountinfo") or ""
@@ -145,6 +170,16 @@ class Host:
     def command_line(self) -> list[str]:
         """The words of the running kernel's command line."""
         return (self.text("/proc/cmdline") or "").split()
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # this filesystem knows no locks
+    return True
 
 
 def sync_directory(place: Path) -> None:

@@ -1,11 +1,16 @@
-"""Just enough of EFI programs to see who signed them: the certificate table, and the certificates inside it."""
+"""Just enough of EFI programs to see who signed them, and whether they still are what was signed."""
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+_DIGESTS = ("sha256", "sha384", "sha512", "sha1")
+_CHUNK, _MOST_SECTIONS = 128 * 1024, 96
 
 
 def signers(program: Path) -> frozenset[bytes]:
@@ -21,17 +26,77 @@ def signers(program: Path) -> frozenset[bytes]:
     return frozenset(found)
 
 
-def _signatures(program: mmap.mmap) -> Iterator[bytes]:
+def damaged(program: Path) -> bool:
+    """Whether an EFI program has a signature and is not what was signed; without one, nobody can tell.
+
+    The digest in the signature is compared (Authenticode), not who made it: that is for the firmware to judge.
+    """
     try:
-        if program[:2] != b"MZ":
-            return
+        with open(program, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            place = _place_of_signatures(mapped)
+            if place is None or not place[0]:
+                return False
+            blobs, spans = list(_signatures(mapped)), list(_signed_spans(mapped))
+    except (ValueError, OSError):  # an empty file, or none
+        return False
+    except struct.error:
+        return True
+    with open(program, "rb") as file:
+        digests = _digests(file, spans)
+    return not any(digest in blob for digest in digests for blob in blobs)
+
+
+def _digests(file: BinaryIO, spans: list[tuple[int, int]]) -> list[bytes]:
+    """Of these pieces of the file in their order; read piece by piece, for a kernel is large."""
+    found = [hashlib.new(name, usedforsecurity=False) for name in _DIGESTS]
+    for start, end in spans:
+        file.seek(start)
+        while start < end and (chunk := file.read(min(_CHUNK, end - start))):
+            start += len(chunk)
+            for one in found:
+                one.update(chunk)
+    return [one.digest() for one in found]
+
+
+def _signed_spans(program: mmap.mmap) -> Iterator[tuple[int, int]]:
+    """What is signed, as (start, end): all but the checksum, the place of the signatures, and they themselves."""
+    (header,) = struct.unpack_from("<I", program, 0x3C)
+    sections, size = struct.unpack_from("<H12xH", program, header + 6)
+    if sections > _MOST_SECTIONS:
+        raise struct.error("no program has so many sections")
+    optional = header + 24
+    magic, headers = struct.unpack_from("<H58xI", program, optional)
+    place = optional + (112 if magic == 0x20B else 96) + 4 * 8
+    (signatures,) = struct.unpack_from("<I", program, place)
+    yield 0, optional + 64
+    yield optional + 68, place
+    yield place + 8, headers
+    last = headers
+    raw = [struct.unpack_from("<II", program, optional + size + 40 * one + 16) for one in range(sections)]
+    for length, start in sorted(raw, key=lambda one: one[1]):
+        if length:
+            yield start, start + length
+            last += length
+    yield last, signatures
+
+
+def _place_of_signatures(program: mmap.mmap) -> tuple[int, int] | None:
+    """Where they begin, and their size; zeros where it is not signed, None where it is no EFI program at all."""
+    try:
         (header,) = struct.unpack_from("<I", program, 0x3C)
-        if program[header : header + 4] != b"PE\0\0":
-            return
+        if program[:2] != b"MZ" or program[header : header + 4] != b"PE\0\0":
+            return None
         optional = header + 24
         (magic,) = struct.unpack_from("<H", program, optional)
-        directories = optional + (112 if magic == 0x20B else 96)
-        offset, size = struct.unpack_from("<II", program, directories + 4 * 8)
+        offset, size = struct.unpack_from("<II", program, optional + (112 if magic == 0x20B else 96) + 4 * 8)
+    except struct.error:
+        return None
+    return offset, size
+
+
+def _signatures(program: mmap.mmap) -> Iterator[bytes]:
+    try:
+        offset, size = _place_of_signatures(program) or (0, 0)
         end = min(offset + size, len(program))
         while offset and offset + 8 <= end:
             length, _, kind = struct.unpack_from("<IHH", program, offset)

@@ -42,6 +42,15 @@ class Runner:
 
     def run(self) -> None:
         """Until the hub says exit, or the pod is told to end. What was not rebooted into is taken back."""
+        with self.host.alone(self._wait_for_other) as mine:
+            if mine:  # else the other one does all this
+                self._run()
+
+    def _wait_for_other(self) -> bool:
+        log("Another agent is at work on this host; it is waited for.")
+        return self.stopping.wait(5 * self.pause)
+
+    def _run(self) -> None:
         self.armed = bootentry.armed(self.host)
         self._work()
         if self.stay and self.restarting is not None:

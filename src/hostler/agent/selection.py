@@ -6,6 +6,7 @@ Before anything is changed, what is about to change is noted beside our files, s
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -55,11 +56,8 @@ class GrubState:
         """GRUB takes leading digits as an index, even of `00-name`, before it compares ids; RHEL's after."""
         if self.ids_first and value in self.ids:
             return value
-        digits = ""
-        while len(digits) < len(value) and value[len(digits)].isdigit():
-            digits += value[len(digits)]
-        if digits:
-            index = int(digits)
+        if digits := re.match(r"[0-9]{1,1000}", value):  # more are none that Python reads
+            index = int(digits[0])
             return self.ids[index] if index < len(self.ids) else (self.ids[0] if self.ids else "")
         return value if value in self.ids else (self.ids[0] if self.ids else "")
 

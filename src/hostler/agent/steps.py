@@ -148,7 +148,11 @@ def _fetch(host: Host, web: Web, wanted: Wanted, what: str, say: Say) -> Fetched
         if found.sha256 == wanted.sha256:
             return found
     size = web.look(wanted.url).size or 0
-    got = web.download(wanted.url, place, wanted.sha256, lambda done: say(what, done * 100 // max(1, size)))
+
+    def told(done: int) -> None:
+        say(what, done * 100 // max(1, size))
+
+    got = web.download(wanted.url, place, wanted.sha256, told, size or None)
     if size and got.size != size:
         place.unlink(missing_ok=True)
         raise Refusal(Reason.DOWNLOAD_FAILED, f"{wanted.url} has {got.size} bytes, but {size} were announced.")

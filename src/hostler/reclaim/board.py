@@ -35,24 +35,21 @@ class Board:
             agent = await self._agent(claims)
             if isinstance(agent, Trouble):
                 return agent
-            infra_env = await self._client.get(INFRA_ENV, claims.infra_env_name, claims.namespace, type=InfraEnv)
+            infra_env = await self._infra_env(claims)
+            if isinstance(infra_env, Trouble):
+                return infra_env
             await self._annotate(agent, withheld(agent), "its restart was called off")
-        except NotFound:
-            return Trouble(404, f"There is no InfraEnv {claims.namespace}/{claims.infra_env_name}.")
         except (ApiError, Unreachable, WriteRefused) as error:
             return Trouble(503, f"The API server does not answer: {error}")
-        if infra_env.metadata.uid != claims.infra_env:
-            return Trouble(404, "The InfraEnv of this token was deleted and made anew.")
         return instructions(agent, infra_env, served)
 
     async def artifact(self, claims: Claims, name: str) -> str:
         """Where the InfraEnv says an artifact is; empty where it says nothing, or cannot be asked."""
         try:
-            found = artifacts_of(
-                await self._client.get(INFRA_ENV, claims.infra_env_name, claims.namespace, type=InfraEnv)
-            )
+            infra_env = await self._infra_env(claims)
         except (ApiError, Unreachable):
             return ""
+        found = artifacts_of(infra_env) if isinstance(infra_env, InfraEnv) else None
         return str(getattr(found, name)) if found is not None else ""
 
     async def answer(self, claims: Claims, reply: Reply) -> Trouble | None:
@@ -72,6 +69,12 @@ class Board:
 
     async def register(self, claims: Claims, host: str) -> Trouble | None:
         """A discovery system is up on this host: one we know, or a new one."""
+        try:
+            infra_env = await self._infra_env(claims)
+        except (ApiError, Unreachable) as error:
+            return Trouble(503, f"The API server does not answer: {error}")
+        if isinstance(infra_env, Trouble):
+            return infra_env
         for _ in range(ATTEMPTS):
             try:
                 agent = await self._client.get(AGENT, host, claims.namespace, type=Agent)
@@ -94,6 +97,16 @@ class Board:
             except (ApiError, Unreachable, WriteRefused) as error:
                 return Trouble(503, f"The registration could not be written down: {error}")
         return Trouble(503, "The Agent object changes too often; ask again.")
+
+    async def _infra_env(self, claims: Claims) -> InfraEnv | Trouble:
+        """The very one the token is of: another of its name has other hosts."""
+        try:
+            found = await self._client.get(INFRA_ENV, claims.infra_env_name, claims.namespace, type=InfraEnv)
+        except NotFound:
+            return Trouble(404, f"There is no InfraEnv {claims.namespace}/{claims.infra_env_name}.")
+        if found.metadata.uid != claims.infra_env:
+            return Trouble(404, "The InfraEnv of this token was deleted and made anew.")
+        return found
 
     async def _agent(self, claims: Claims) -> Agent | Trouble:
         try:

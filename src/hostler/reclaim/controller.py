@@ -43,7 +43,18 @@ from hostler.reclaim.model import (
     State,
     Withdraw,
 )
-from hostler.reclaim.objects import AGENT, INFRA_ENV_LABEL, Agent, InfraEnv, artifacts_of, host_of, leaving
+from hostler.reclaim.objects import (
+    AGENT,
+    INFRA_ENV_LABEL,
+    PROGRESS,
+    REPORT,
+    Agent,
+    InfraEnv,
+    artifacts_of,
+    host_of,
+    leaving,
+)
+from hostler.reclaim.shelf import Unreadable
 from hostler.reclaim.spoke import Order
 from hostler.reclaim.spokes import Open, Spokes, asks
 from hostler.reclaim.status import notes_patch, status_patch
@@ -162,7 +173,8 @@ class ReclaimKeeper:
                 # A deleted host's stage may have begun long ago: what is taken back here began with the deletion.
                 since = parse(agent.metadata.deletion_timestamp) if host.deleted else host.since
                 patient = self._clock() - (since if since is not None else 0.0) < AGENT_BACK
-                if await hands.withdraw(host.uid, gone=_no_kubelet(host), patient=patient):
+                heard = any(note in agent.metadata.annotations for note in (REPORT, PROGRESS))
+                if await hands.withdraw(host.uid, gone=_no_kubelet(host), patient=patient, heard=heard):
                     note = "What this reclaim put into the old cluster was taken off it."
                     self._recorder.event(AGENT, agent.metadata, "Normal", "Withdrawn", "Withdraw", note)
             case Hold(node):
@@ -258,6 +270,8 @@ class ReclaimKeeper:
             served = await self._terms.served(found.metadata.uid)
         except TimeoutError:
             return Unknown("the directory of artifacts (HUB_ARTIFACTS) does not answer")
+        except Unreadable as error:
+            return Unknown(f"the directory of artifacts (HUB_ARTIFACTS) cannot be read: {error}")
         return Known(artifacts_of(found, served), self._clock())
 
 

@@ -194,20 +194,21 @@ class Hands:
             wrote = True
         return Deployed(wrote, remark)
 
-    async def withdraw(self, host_uid: str, *, gone: bool, patient: bool = False) -> bool:
+    async def withdraw(self, host_uid: str, *, gone: bool, patient: bool = False, heard: bool = False) -> bool:
         """Take off what is there of this host, and with the last host what hosts share; whether anything was written.
 
         `gone`: no kubelet will confirm that the agent's pod has ended, so the pod is deleted without waiting for that.
         Else the agent has its time to take its boot entry back, and the namespace, which would wait for it while no
         other host could use it, goes with a later call. `patient`: an agent that was killed is let come up again, for
-        only an agent takes its entry back.
+        only an agent takes its entry back. `heard`: there was one, so its pod may have gone with it.
         """
         why = "the reclaim has ended"
         before = self._deleted
         pods = await self._pods(host_uid)
-        if patient and not gone and any(map(_fell, pods)):
-            raise NotYet("The agent is being started again, and takes its boot entry back.", LOOK_AGAIN)
         own = await self._labelled(f"{HOST_LABEL}={host_uid}")
+        comes = heard and any(kind is DAEMON_SET for kind, _ in own) and not any(map(_at_work, pods))
+        if patient and not gone and (comes or any(map(_fell, pods))):
+            raise NotYet("The agent is being started again, and takes its boot entry back.", LOOK_AGAIN)
         for kind in reversed(PER_HOST):  # the agent first: its files are of use to it until it has ended
             for (found, name), uid in own.items():
                 if found is kind:
@@ -299,9 +300,15 @@ class Hands:
 
 def _fell(pod: AgentPod) -> bool:
     """Whether the agent ended without being told to, and its kubelet is to start it again."""
-    return not pod.metadata.deletion_timestamp and any(
-        one.state.running is None and (one.state.terminated is not None or one.restart_count > 0)
-        for one in pod.status.container_statuses
+    return not _at_work(pod) and any(
+        one.state.terminated is not None or one.restart_count > 0 for one in pod.status.container_statuses
+    )
+
+
+def _at_work(pod: AgentPod) -> bool:
+    """Whether the agent runs, or was told to end: either way it takes its boot entry back when it is to."""
+    return bool(pod.metadata.deletion_timestamp) or any(
+        one.state.running is not None for one in pod.status.container_statuses
     )
 
 

@@ -1,7 +1,7 @@
 """The step API over HTTP(S): instructions and answers, registration, boot artifacts. It holds nothing.
 
 A token is checked before anything is read. Requests are bounded in size, in number at once and in rate per host; what
-is refused changes nothing.
+is refused changes nothing. Bodies are never unpacked: a small one could become a large one.
 """
 
 from __future__ import annotations
@@ -11,19 +11,17 @@ import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import structlog
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
 
 from hostler.errors import Complaint, Exit
 from hostler.reclaim.board import Board, Trouble
 from hostler.reclaim.instructions import Registration, Reply
+from hostler.reclaim.shelf import ARTIFACTS, Download, Shelf, Unreadable
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
 
 log = structlog.get_logger("hostler.hub")
@@ -32,15 +30,15 @@ BASE = "/api/assisted-install/v2/infra-envs/{infra_env}"
 LARGEST_BODY = 64 * 1024
 # So many requests may be here at once, and so many of them may ask the API server: the others wait their turn.
 AT_ONCE, ASKING_AT_ONCE = 2000, 64
+# So many with a token, and as many without: kernel and rootfs are open to strangers, who must not keep hosts waiting.
 DOWNLOADS_AT_ONCE = 64
+# Who has not said a whole request in so many seconds is let go.
+SILENT = 75
 PATIENCE = 30.0
-# In the directory of artifacts so many look at once, and so long each is waited for: a network's disk may hang.
-LOOKERS, LOOK_SECONDS = 4, 10.0
 # Per host: so many requests at once after a silence, then so many per second. A polling agent needs far fewer.
 BURST, RATE = 20.0, 2.0
 HOSTS_REMEMBERED = 10_000
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-ARTIFACTS = ("kernel", "initrd", "rootfs")
 _NO_KEY = "This hub has no signing key yet; ask again."
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -63,21 +61,6 @@ class Rates:
         return left >= 1
 
 
-class _Download(web.FileResponse):
-    """A file; `told` hears when its sending begins (1) and ends (-1)."""
-
-    def __init__(self, place: Path, told: Callable[[int], None]) -> None:
-        super().__init__(place, headers={"Content-Type": "application/octet-stream"})
-        self._told = told
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        self._told(1)
-        try:
-            return await super().prepare(request)  # this sends it
-        finally:
-            self._told(-1)
-
-
 class Hub:
     """Routes of the step API. `artifacts` is a directory with one directory per InfraEnv's uid, or None."""
 
@@ -92,15 +75,13 @@ class Hub:
         answered: Callable[[str, int], None] = lambda call, status: None,
     ) -> None:
         """`url` is how hosts reach us: HUB_URL. `answered` is told of each answer: the call and the status."""
-        self._board, self._keys, self._artifacts, self._clock = board, keys, artifacts, clock
+        self._board, self._keys, self._clock = board, keys, clock
         self._tell = answered
-        self._url = url.rstrip("/")
+        self.shelf = Shelf(artifacts, f"{url.rstrip('/')}{BASE}/boot-artifacts")
         self._rates = Rates()
         self._at_once = 0
         self._asking = asyncio.Semaphore(ASKING_AT_ONCE)
-        self._downloads = 0
-        self._threads = ThreadPoolExecutor(LOOKERS, "artifacts")  # its own: who hangs here keeps nobody else
-        self._lookers, self._hangs = asyncio.Semaphore(LOOKERS), False
+        self._downloads = {True: 0, False: 0}  # with a token, without
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._counted, self._limited])
@@ -134,6 +115,8 @@ class Hub:
                 return await handler(request)
         except TimeoutError:
             return _no(503, "It took too long; ask again.", retry=5)
+        except Unreadable:
+            return _no(503, "The directory of artifacts cannot be read; ask again.", retry=10)
         finally:
             self._at_once -= 1
 
@@ -141,7 +124,7 @@ class Hub:
         claims = self._allowed(request, Opens.HOST, request.match_info["host"])
         if isinstance(claims, web.Response):
             return claims
-        served = await self.served(claims.infra_env)
+        served = await self.shelf.with_hashes(claims.infra_env)
         async with self._asking:
             found = await self._board.ask(claims, served)
         return _trouble(found) if isinstance(found, Trouble) else _json(found)
@@ -150,10 +133,9 @@ class Hub:
         claims = self._allowed(request, Opens.HOST, request.match_info["host"])
         if isinstance(claims, web.Response):
             return claims
-        try:
-            reply = msgspec.json.decode(await request.read(), type=Reply)
-        except msgspec.DecodeError as error:
-            return _no(400, f"The answer cannot be read: {error}")
+        reply = read(Reply, await request.read())
+        if isinstance(reply, str):
+            return _no(400, f"The answer cannot be read: {reply}")
         async with self._asking:
             trouble = await self._board.answer(claims, reply)
         return _trouble(trouble) if trouble is not None else web.Response(status=204)
@@ -162,10 +144,9 @@ class Hub:
         claims = self._allowed(request, Opens.INFRA_ENV, "")
         if isinstance(claims, web.Response):
             return claims
-        try:
-            given = msgspec.json.decode(await request.read(), type=Registration)
-        except msgspec.DecodeError as error:
-            return _no(400, f"The registration cannot be read: {error}")
+        given = read(Registration, await request.read())
+        if isinstance(given, str):
+            return _no(400, f"The registration cannot be read: {given}")
         if not _NAME.fullmatch(given.host_id):
             return _no(400, "host_id is no name an object can have.")
         async with self._asking:
@@ -189,65 +170,20 @@ class Hub:
         claims = keys.check_infra_env(token, infra_env, self._clock())
         if isinstance(claims, Denied) and name == "initrd":
             return _no(claims.status, claims.why)
-        place = await self._look(lambda: self._place(infra_env, name))
-        if place is None:
+        found = await self.shelf.find(infra_env, name)
+        if found is None:
             elsewhere = await self._board.artifact(claims, name) if isinstance(claims, Claims) else ""
             if not elsewhere:
                 return _no(404, f"This hub has no {name} of that InfraEnv.")
             return web.Response(status=307, headers={"Location": elsewhere})
-        if self._downloads >= DOWNLOADS_AT_ONCE:
+        known = isinstance(claims, Claims)
+        if self._downloads[known] >= DOWNLOADS_AT_ONCE:
             return _no(503, "Too many downloads at once; ask again.", retry=10)
-        return _Download(place, self._downloading)
 
-    def _downloading(self, more: int) -> None:
-        self._downloads += more
+        def downloading(more: int) -> None:
+            self._downloads[known] += more
 
-    def _place(self, infra_env: str, name: str) -> Path | None:
-        if self._artifacts is None:
-            return None
-        place = self._artifacts / infra_env / name
-        return place if place.is_file() else None
-
-    async def served(self, infra_env: str) -> dict[str, str]:
-        """Addresses of the artifacts we have ourselves, and the hashes written beside them (`kernel.sha256`).
-
-        Raises TimeoutError where the directory does not answer.
-        """
-        return await self._look(lambda: self._served(infra_env)) if self._artifacts is not None else {}
-
-    async def _look(self, call: Callable[[], T]) -> T:
-        """In a thread: the directory may be on a network's disk, and whoever asks meanwhile is answered.
-
-        A thread that hangs keeps its place until it ends; while all of them do, nobody waits for them.
-        """
-        if self._hangs and self._lookers.locked():
-            raise TimeoutError
-        loop = asyncio.get_running_loop()
-
-        def ended(_: Future[T]) -> None:
-            with suppress(RuntimeError):  # the loop has ended before it
-                loop.call_soon_threadsafe(self._lookers.release)
-
-        try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                await self._lookers.acquire()
-                found = self._threads.submit(call)
-                found.add_done_callback(ended)
-                answer = await asyncio.wrap_future(found)
-        except TimeoutError:
-            self._hangs = True
-            log.warning("the directory of artifacts does not answer", directory=str(self._artifacts))
-            raise
-        self._hangs = False
-        return answer
-
-    def _served(self, infra_env: str) -> dict[str, str]:
-        here = f"{self._url}{BASE.format(infra_env=infra_env)}/boot-artifacts"
-        found = {name: f"{here}/{name}" for name in ARTIFACTS if self._place(infra_env, name) is not None}
-        for name in list(found):
-            if (place := self._place(infra_env, f"{name}.sha256")) is not None:
-                found[f"{name}_sha256"] = place.read_text().partition(" ")[0].strip()
-        return found
+        return Download(found, downloading)
 
     def _allowed(self, request: web.Request, opens: Opens, host: str) -> Claims | web.Response:
         """Whoever holds the right token for this very path, and does not ask too often."""
@@ -284,9 +220,15 @@ class Listener:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._context.minimum_version = ssl.TLSVersion.TLSv1_2
             self.renew()
-        self._runner = web.AppRunner(self._hub.application(), access_log=None, keepalive_timeout=75)
+        self._runner = web.AppRunner(
+            self._hub.application(),
+            access_log=None,
+            keepalive_timeout=SILENT,
+            auto_decompress=False,
+            shutdown_timeout=5,
+        )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._context, shutdown_timeout=5)
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._context)
         try:
             await site.start()
         except OSError as error:
@@ -319,6 +261,14 @@ class Listener:
     async def stop(self) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
+
+
+def read(kind: type[T], body: bytes) -> T | str:
+    """What somebody sent, or why it is none. Whatever is in it: depth is no way to fell us either."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return str(error)
 
 
 def _call(request: web.Request) -> str:

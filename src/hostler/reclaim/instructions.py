@@ -30,6 +30,9 @@ MOUNT = "/host"
 MESSAGE_LIMIT, REASON_LIMIT = 800, 60
 _AFTER_PATH = re.compile(r"(\w+://[^\s?#]*)[?#]\S*")
 _STEPS = {State.RECLAIMING: DOWNLOAD, State.REBOOTING: REBOOT}
+_WORD = re.compile(rf"[A-Za-z][A-Za-z0-9]{{0,{REASON_LIMIT - 1}}}")
+# What we say ourselves and decide by: with `Registered` a host in its old cluster could pass for one in discovery.
+_OURS = frozenset(Reason) - {Reason.ARTIFACTS_UNAVAILABLE}
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -114,7 +117,7 @@ def noted(agent: Agent, reply: Reply) -> dict[str, str]:
         return {}
     try:
         output = msgspec.json.decode(reply.output or "{}", type=_Output)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         output = _Output()
     if reply.step_type == PROGRESS_STEP:
         percent = min(100, max(0, output.percent))
@@ -122,8 +125,7 @@ def noted(agent: Agent, reply: Reply) -> dict[str, str]:
     if reply.step_type != _STEPS[State(state)]:
         return {}
     # That a host restarts is no end, only too late to call it off: a registration, a failure or the time ends it.
-    reason = plain(output.reason, REASON_LIMIT)
-    reason = reason if reason.isalnum() else ""
+    reason = output.reason if _WORD.fullmatch(output.reason) and output.reason not in _OURS else ""
     return _new(agent, {REPORT: dump(ReportNote(expected, reply.exit_code, reason, plain(reply.error)))})
 
 

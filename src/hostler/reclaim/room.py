@@ -102,8 +102,8 @@ class ReclaimRoom:
         )  # fmt: skip
         self._keeper = ReclaimKeeper(
             client, writer, recorder, agents=self._agents, infra_envs=self._infra_envs, spokes=self._spokes,
-            keyring=self._keyring, policy=lambda: self._policy, terms=Terms(_certificates(settings), self._hub.served),
-            metrics=metrics,
+            keyring=self._keyring, policy=lambda: self._policy, metrics=metrics,
+            terms=Terms(_certificates(settings), self._hub.shelf.served),
         )  # fmt: skip
         self.controller = Controller(
             "reclaim", as_leader(self._keeper.reconcile), metrics=metrics, workers=settings[say.RECLAIM_WORKERS]
