@@ -217,12 +217,15 @@ class Handler(BaseHTTPRequestHandler):
         if (
             fault is not None
             and fault.times > 0
-            and (body or fault.kind in ("404", "503", "busy", "huge", "no-head", "moved", "away"))
+            and (body or fault.kind in ("404", "503", "busy", "huge", "no-head", "moved", "away", "unsized"))
         ):
             fault.times -= 1
             kind = fault.kind
         if kind == "busy":
             self._send(503, b"no", Retry_After="1")
+            return
+        if kind == "unsized":
+            self._send(200, b"", Content_Length="\u00b2")
             return
         if kind in ("404", "503") or (kind == "no-head" and not body):
             self._send({"404": 404, "503": 503, "no-head": 501}[kind], b"no")
@@ -244,7 +247,10 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("ETag", tag)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        self.send_header("Content-Length", str(10**15 if kind == "huge" else len(data) - start))
+        if kind == "endless":
+            self.close_connection = True  # and nothing says how much comes
+        else:
+            self.send_header("Content-Length", str(10**15 if kind == "huge" else len(data) - start))
         self.end_headers()
         if not body:
             return
@@ -253,10 +259,14 @@ class Handler(BaseHTTPRequestHandler):
     def _body(self, data: bytes, kind: str) -> None:
         if kind in ("reset", "short"):
             data = data[: len(data) // 2]
+        if kind == "endless":
+            data = data * 3
         step = 64 * 1024
         for at in range(0, len(data), step):
             self.wfile.write(data[at : at + step])
-            time.sleep(self.world.slow)
+            written = time.monotonic()
+            while time.monotonic() - written < self.world.slow:  # which may change meanwhile
+                time.sleep(0.02)
         if kind == "reset":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if kind in ("reset", "short", "huge"):

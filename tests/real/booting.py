@@ -50,6 +50,17 @@ def kernel() -> bytes:
     return Path(f"/boot/vmlinuz-{kernel_release()}").read_bytes()
 
 
+def damaged_kernel() -> bytes:
+    """One that looks like a kernel to everybody who does not unpack it: header whole, body not; and not signed."""
+    whole = bytearray(kernel())
+    (header,) = struct.unpack_from("<I", whole, 0x3C)
+    struct.pack_into("<II", whole, header + 24 + 112 + 4 * 8, 0, 0)  # with its signature the agent would know
+    offset, length = struct.unpack_from("<II", whole, 0x248)
+    middle = (whole[0x1F1] + 1) * SECTOR + offset + length // 2
+    whole[middle : middle + 4096] = bytes(4096)
+    return bytes(whole)
+
+
 # -- what is started
 
 

@@ -261,6 +261,13 @@ class Case:
         """As if this stage had begun so long ago."""
         self.patch({"status": {"progress": {"stageStartTime": iso(time.time() - seconds)}}}, status=True)
 
+    def waited(self, seconds: float) -> None:
+        """As if what is missing had been waited for so much longer."""
+        conditions = self.agent()["status"]["conditions"]
+        for one in conditions:
+            one["lastTransitionTime"] = iso(time.time() - seconds)
+        self.patch({"status": {"conditions": conditions}}, status=True)
+
     # -- the pod
 
     def daemon_set(self) -> Json:
@@ -328,11 +335,12 @@ class Case:
             return connection.getresponse().status
 
     def to_rebooting(self) -> None:
-        """Unbound, downloaded, told to restart."""
+        """Unbound, downloaded, to be restarted; its agent was killed before it asked for that, in a minute."""
         self.unbind()
         self.reach("reclaiming")
         self.start_agent()
         self.reach("reclaiming-rebooting", "Rebooting")
+        self.end_agents()
 
     def reboot(self) -> None:
         """The pod is started again (as after a lost connection), asks, and restarts the host."""

@@ -55,13 +55,14 @@ def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: 
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": kept.node}}},
     }  # fmt: skip
     create(clusters.spoke, [budget])
-    flags = (
-        "--reclaim-drain", "--reclaim-remove-node", "--drain-timeout-seconds", "15", "--reclaim-patience-seconds", "8",
-    )  # fmt: skip
-    with clusters.running(*flags, name="draining"):
+    with clusters.running("--reclaim-drain", "--reclaim-remove-node", name="draining"):
         kept.annotate(retry="1")
         for one in (case, silent):
             one.unbind()
+        until(lambda: silent.condition() == ("Unknown", "Deciding"), "a silent cluster is waited for")
+        silent.waited(700)
+        until(lambda: api.get(f"/api/v1/nodes/{kept.node}")["spec"].get("unschedulable"), "it is to be emptied")
+        kept.later(700)  # longer than a drain may take
         until(case.daemon_set, "the agent comes when the node is empty")
         assert api.get(f"{pods}/{case.node}") == {}
         assert api.get(f"/api/v1/nodes/{case.node}")["spec"]["unschedulable"] is True

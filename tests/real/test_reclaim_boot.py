@@ -54,13 +54,14 @@ def machine(make: Make, loader: str) -> Case:
     return case
 
 
-def prepared(case: Case, discovery: bytes) -> None:
+def prepared(case: Case, discovery: bytes, kernel: bytes = b"") -> None:
     """The host's /boot is what the agent made of it, and it is told to restart."""
     place = case.site.folder / "artifacts" / case.infra_env
-    (place / "kernel").write_bytes(booting.kernel())
+    (place / "kernel").write_bytes(kernel or booting.kernel())
     (place / "initrd").write_bytes(discovery)
     # A kernel that dies restarts the machine, as a host's watchdog would.
-    case.kernel_arguments("console=ttyS0", "panic=3", "quiet")
+    early = ["earlyprintk=serial,ttyS0,115200"] if kernel else []
+    case.kernel_arguments("console=ttyS0", "panic=3", "quiet", *early)
     case.to_rebooting()
     case.reboot()
 
@@ -104,9 +105,30 @@ def test_a_discovery_that_dies_falls_back_and_is_reported(loader: str, clusters:
         with booting.started(disk_of(case, loader)) as says:
             says("BROKEN")
             boot = says("INSTALLED").split()[1]
-        # The kubelet starts the pod again in the system that came back.
-        case.scratch.put("proc/sys/kernel/random/boot_id", f"{boot}\n")
-        case.start_agent()
-        case.reach("unbinding-pending-user-action", "BootedBack")
-        assert boot in case.message()
-        until(lambda: not case.site.left(), "nothing is left")
+        came_back(case, boot)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("loader", ["systemd_boot", "debian"])
+def test_a_damaged_kernel_stops_and_the_next_start_is_the_installed_systems(
+    loader: str, clusters: Site, make: Make
+) -> None:
+    """Damaged where it comes from, so that its hash is right; nothing restarts the machine but somebody's hand."""
+    with clusters.running():
+        case = machine(make, loader)
+        prepared(case, booting.broken_system(), booting.damaged_kernel())
+        disk = disk_of(case, loader)
+        with booting.started(disk) as says:
+            says("System halted")
+        with booting.started(disk) as says:
+            boot = says("INSTALLED").split()[1]
+        came_back(case, boot)
+
+
+def came_back(case: Case, boot: str) -> None:
+    """The kubelet starts the pod again in the system that came back."""
+    case.scratch.put("proc/sys/kernel/random/boot_id", f"{boot}\n")
+    case.start_agent()
+    case.reach("unbinding-pending-user-action", "BootedBack")
+    assert boot in case.message()
+    until(lambda: not case.site.left(), "nothing is left")

@@ -250,6 +250,11 @@ def test_two_replicas_answer_alike_and_late_or_wrong_answers_change_nothing(worl
         registrations = [(world.token(), HOST, 403), (world.env_token(), "../x", 400), (world.env_token(), "", 400)]
         for token, host, status in registrations:
             assert world.call("POST", "/hosts", token, {"host_id": host})[0] == status
+        # Nor does one of an InfraEnv that is gone, though another has its name now; nor does it tell where things are.
+        gone = replace(world, infra_env="of-the-one-before")
+        assert gone.call("POST", "/hosts", gone.env_token(), {"host_id": HOST})[0] == 404
+        assert gone.call("GET", path, gone.token())[0] == 404
+        assert gone.call("GET", "/boot-artifacts/kernel", gone.env_token())[0] == 404
         assert world.agent()["metadata"]["resourceVersion"] == before
         assert world.call("POST", path, world.token(), good, port=other)[0] == 204
         after = world.agent()["metadata"]["resourceVersion"]
@@ -312,16 +317,27 @@ def test_artifacts_come_whole_in_pieces_or_from_elsewhere(world: World) -> None:
         end(hub)
 
 
+def asked_too_often(world: World, path: str) -> tuple[int, str | None]:
+    """The first answer that is no plain refusal; over one connection, so that it is often enough on any machine."""
+    where = f"/api/assisted-install/v2/infra-envs/{world.infra_env}{path}"
+    token = world.token()
+    with connected(world) as one:
+        for _ in range(2000):
+            one.request("POST", where, b"{", {"X-Secret-Key": token})
+            answer = one.getresponse()
+            answer.read()
+            if answer.status != 400:
+                return answer.status, answer.getheader("Retry-After")
+    return 0, None
+
+
 def test_who_asks_too_often_waits_and_so_does_the_sixty_fifth_download(world: World, eventually: Eventually) -> None:
     path = f"/hosts/{HOST}/instructions"
     place = world.folder / "artifacts" / world.infra_env / "rootfs"
     with place.open("wb") as file:
         file.truncate(256 << 20)  # more than buffers take: its sending lasts until somebody reads it
     with serving(world):
-        token = world.token()
-        answers = (world.call("POST", path, token, b"{") for _ in range(500))
-        status, body, headers = next(one for one in answers if one[0] != 400)
-        assert (status, headers["Retry-After"]) == (429, "5"), body
+        assert asked_too_often(world, path) == (429, "5")
         assert world.call("POST", path, world.token(), b"{")[0] == 400, "another token's rate is its own"
 
         where = f"/api/assisted-install/v2/infra-envs/{world.infra_env}/boot-artifacts/rootfs"

@@ -162,6 +162,12 @@ def test_a_killed_agent_comes_up_again_before_it_is_taken_off(
     sandbox.kubectl("patch", "pod", name, "-n", NAMESPACE_NAME, "--subresource=status", "--type=merge", "-p", body)
     with pytest.raises(NotYet, match="started again"):
         ask(sandbox, lambda hands: hands.withdraw("uid-host-6", gone=False, patient=True))
+    # So it is where the pod is gone with it, and another one has not begun: if there ever was an agent.
+    waiting = {"state": {"waiting": {"reason": "ContainerCreating"}}, "restartCount": 0}
+    body = json.dumps({"status": {"containerStatuses": [{**container, **waiting}]}})
+    sandbox.kubectl("patch", "pod", name, "-n", NAMESPACE_NAME, "--subresource=status", "--type=merge", "-p", body)
+    with pytest.raises(NotYet, match="started again"):
+        ask(sandbox, lambda hands: hands.withdraw("uid-host-6", gone=False, patient=True, heard=True))
     assert [one["kind"] for one in ours(sandbox, "-l", HOST_LABEL) if one["kind"] == "DaemonSet"] == ["DaemonSet"]
     # Not for ever; and where no kubelet is, at once.
     ask(sandbox, lambda hands: hands.withdraw("uid-host-6", gone=False, patient=False))

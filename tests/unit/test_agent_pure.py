@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import shutil
 import struct
 import subprocess
 import sys
 import threading
 from contextlib import suppress
+from email.message import Message
 from functools import cmp_to_key
 from pathlib import Path
 from typing import Any, cast
@@ -23,13 +25,14 @@ from hypothesis import strategies as st
 
 import hostler.agent
 from hostler.agent import bls, bootentry, entry, grubenv, options, pe, steps
-from hostler.agent.fetch import check_url
+from hostler.agent.fetch import _remote, check_url
 from hostler.agent.host import Host
 from hostler.agent.hub import NoAnswer, Step
 from hostler.agent.loaders import Kind
 from hostler.agent.problem import Reason, Refusal
 from hostler.agent.runner import Runner
 from hostler.agent.secureboot import check
+from hostler.agent.selection import GrubState
 from hostler.agent.versions import compare_files, compare_rpm, compare_systemd
 from tests.tools import tool
 from tests.unit.kube_pki import Authority
@@ -292,6 +295,95 @@ def test_no_program_crashes_the_look_at_its_signature(
     place = tmp_path_factory.getbasetemp() / "program"
     place.write_bytes(program(junk) if signed else b"MZ" + junk)
     assert isinstance(pe.signers(place), frozenset)
+    assert isinstance(pe.damaged(place), bool)
+
+
+def signed_program(body: bytes) -> bytes:
+    """A program of two sections in the wrong order, with a signature of its digest as Authenticode has it."""
+    headers, half = 0x200, len(body) // 2
+    start = b"MZ".ljust(0x3C, b"\0") + struct.pack("<I", 0x40)
+    coff = b"PE\0\0" + struct.pack("<HHIIIHH", 0x8664, 2, 0, 0, 0, 240, 0)
+    sections = b"".join(
+        name.ljust(8, b"\0") + struct.pack("<IIII", 0, 0, size, at) + bytes(16)
+        for name, size, at in ((b".two", len(body) - half, headers + half), (b".one", half, headers))
+    )
+    place = len(start + coff) + 112 + 4 * 8  # of the signatures' address
+
+    def whole(checksum: int, at: int, size: int) -> bytes:
+        optional = struct.pack("<H58xI", 0x20B, headers) + struct.pack("<I", checksum)
+        optional = optional.ljust(112 + 4 * 8, b"\0") + struct.pack("<II", at, size)
+        return (start + coff + optional.ljust(240, b"\0") + sections).ljust(headers, b"\0") + body
+
+    plain = whole(0, 0, 0)
+    hashed = plain[: place - 80] + plain[place - 76 : place] + plain[place + 8 :]
+    signer = Signer("vendor")
+    builder = pkcs7.PKCS7SignatureBuilder().set_data(hashlib.sha256(hashed).digest())
+    blob = builder.add_signer(signer.certificate, signer.key, hashes.SHA256()).sign(
+        serialization.Encoding.DER, [pkcs7.PKCS7Options.Binary]
+    )
+    return whole(4711, len(plain), 8 + len(blob)) + struct.pack("<IHH", 8 + len(blob), 0x200, 2) + blob
+
+
+def test_a_signed_kernel_that_is_damaged_is_known_by_its_signature(tmp_path: Path) -> None:
+    place, whole = tmp_path / "vmlinuz", signed_program(bytes(range(256)) * 8)
+    place.write_bytes(whole)
+    assert not pe.damaged(place)
+    for at in (0x50, 0x1A0, 0x210, 0x700):  # headers, names of sections, the one and the other section
+        place.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert pe.damaged(place), hex(at)
+    place.write_bytes(whole[:0x700])
+    assert pe.damaged(place), "it ends before its signature"
+    place.write_bytes(program(b""))
+    assert not pe.damaged(place), "without a signature nobody can tell"
+
+
+def test_the_signature_of_this_machines_own_kernel_is_understood(tmp_path: Path) -> None:
+    """One that somebody else signed, with their own tools."""
+    kernels = [(one, one.read_bytes()) for one in sorted(Path("/boot").glob("vmlinuz-*"))]
+    signed = [(one, whole) for one, whole in kernels if (pe.place_of_signatures(whole) or (0, 0))[0]]
+    if not signed:
+        pytest.skip("there is no signed kernel in /boot")
+    kernel, whole = signed[-1]
+    assert not pe.damaged(kernel)
+    place, middle = tmp_path / "vmlinuz", len(whole) // 2
+    place.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    assert pe.damaged(place)
+
+
+@pytest.mark.parametrize("value", ["\u00b2", "9" * 5000, "\u0663x", "", "1", "00-x", "x"])
+def test_whatever_grubenv_names_an_entry_or_the_first_is_started(value: str) -> None:
+    for rhel in (True, False):
+        state = GrubState(True, True, {"next_entry": value, "saved_entry": value}, ("a", "b"), rhel)
+        assert state.next() == ("b" if value == "1" else "a")
+        assert GrubState(True, True, {"next_entry": value}, (), rhel).next() == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "size"), [("10", 10), ("\u00b2", None), ("-1", None), ("1e3", None), ("9" * 5000, None), ("", None)]
+)
+def test_a_size_is_a_number_or_it_is_not_known(said: str, size: int | None) -> None:
+    headers = Message()
+    headers["Content-Length"] = said
+    assert _remote(headers).size == size
+
+
+def test_one_agent_at_a_time_is_at_work_on_a_host(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    asked: list[bool] = []
+
+    def no_more() -> bool:
+        asked.append(True)
+        return len(asked) > 2
+
+    with host.alone(no_more) as first, host.alone(no_more) as second:
+        assert (first, second, len(asked)) == (True, False, 3)
+    with host.alone(no_more) as third:
+        assert third
+    (tmp_path / "run/hostler-agent.lock").unlink()
+    (tmp_path / "run").rmdir()
+    (tmp_path / "run").write_text("no directory")
+    with host.alone(no_more) as nowhere:
+        assert nowhere, "the step says what is wrong with this host"
 
 
 def test_a_full_disk_is_said_as_that(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import base64
 import gzip
 import hashlib
 import json
+import string
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -99,6 +100,16 @@ def test_a_token_of_another_hub_or_with_another_algorithm_is_none() -> None:
     none = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode() + "." + HOST_TOKEN.split(".")[1] + "."
     for token in (other, none):
         assert isinstance(KEYS.check(token, Opens.HOST, "ie-1", "host-1", NOW), Denied)
+
+
+def test_a_token_has_one_spelling() -> None:
+    """The last character of a signature has bits that mean nothing."""
+    letters = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
+    last = letters.index(HOST_TOKEN[-1])
+    same = [letters[one] for one in range(64) if one >> 4 == last >> 4 and one != last]
+    assert len(same) == 15
+    for letter in same:
+        assert isinstance(KEYS.check(HOST_TOKEN[:-1] + letter, Opens.HOST, "ie-1", "host-1", NOW), Denied)
 
 
 def test_any_replica_checks_with_the_key_from_the_secret() -> None:

@@ -33,7 +33,7 @@ def damaged(program: Path) -> bool:
     """
     try:
         with open(program, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            place = _place_of_signatures(mapped)
+            place = place_of_signatures(mapped)
             if place is None or not place[0]:
                 return False
             blobs, spans = list(_signatures(mapped)), list(_signed_spans(mapped))
@@ -80,7 +80,7 @@ def _signed_spans(program: mmap.mmap) -> Iterator[tuple[int, int]]:
     yield last, signatures
 
 
-def _place_of_signatures(program: mmap.mmap) -> tuple[int, int] | None:
+def place_of_signatures(program: bytes | mmap.mmap) -> tuple[int, int] | None:
     """Where they begin, and their size; zeros where it is not signed, None where it is no EFI program at all."""
     try:
         (header,) = struct.unpack_from("<I", program, 0x3C)
@@ -96,7 +96,7 @@ def _place_of_signatures(program: mmap.mmap) -> tuple[int, int] | None:
 
 def _signatures(program: mmap.mmap) -> Iterator[bytes]:
     try:
-        offset, size = _place_of_signatures(program) or (0, 0)
+        offset, size = place_of_signatures(program) or (0, 0)
         end = min(offset + size, len(program))
         while offset and offset + 8 <= end:
             length, _, kind = struct.unpack_from("<IHH", program, offset)
