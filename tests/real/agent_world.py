@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from hostler.agent import grubenv
 from tests.unit.kube_pki import Authority
@@ -211,7 +212,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _file(self, *, body: bool) -> None:
         self._seen()
-        path = self.path.partition("?")[0]
+        path = urlsplit(self.path).path  # whoever takes us for a proxy names the whole address
         fault = self.world.faults.get(path)
         kind = ""
         if (

@@ -37,6 +37,7 @@ Json = dict[str, Any]
 GROUP = "agent-install.openshift.io"
 OURS = "reclaim.hostler.dev"
 SECONDS = 90.0
+PULL_SECRET = '{"auths": {}}'
 
 
 def until(look: Callable[[], T], what: str, seconds: float = SECONDS) -> T:
@@ -164,7 +165,10 @@ class Case:
         meta: Json = {"namespace": self.namespace}
         create(self.site.hub, [
             *self._cluster("old", content),
-            {"apiVersion": f"{GROUP}/v1beta1", "kind": "InfraEnv", "metadata": {**meta, "name": "env"}, "spec": {}},
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {**meta, "name": "pull"},
+             "type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": PULL_SECRET}},
+            {"apiVersion": f"{GROUP}/v1beta1", "kind": "InfraEnv", "metadata": {**meta, "name": "env"},
+             "spec": {"pullSecretRef": {"name": "pull"}}},
             {"apiVersion": f"{GROUP}/v1beta1", "kind": "Agent",
              "metadata": {**meta, "name": self.name, "labels": {f"infraenvs.{GROUP}": "env", **labels}},
              "spec": {"approved": True, "hostname": self.node, **(
@@ -324,9 +328,9 @@ class Case:
             process.wait(timeout=60)
         self.processes.clear()
 
-    def register(self) -> int:
+    def register(self, token: str = "") -> int:
         """The discovery system is up: it calls the hub, with its InfraEnv's token."""
-        token = self.site.token(self)
+        token = token or self.site.token(self)
         context = ssl.create_default_context(cafile=str(self.site.folder / "ca.pem"))
         connection = http.client.HTTPSConnection("127.0.0.1", self.site.port, context=context, timeout=60)
         with contextlib.closing(connection):

@@ -97,18 +97,18 @@ def test_rhel_gets_the_published_entry_for_one_boot(server: Server, scratch: Scr
     assert {secret for *_, secret in server.world.requests} == {"secret-of-this-host"}
 
 
-def test_the_token_goes_to_the_hub_and_nowhere_else(
+def test_the_token_goes_to_the_hub_and_nowhere_else_nor_to_a_proxy(
     tmp_path: Path, server: Server, scratch: Scratch, zipapp: Path
 ) -> None:
     files = Server(tmp_path)
     try:
         server.world.faults["/kernel"] = Fault("away")
         server.world.away = files.url
-        step = download_step(server, scratch.rhel(), initrd_url=f"{files.url}/initrd")
+        step = download_step(server, scratch.rhel(), initrd_url="http://images.invalid/initrd")
         server.world.answers = [answer(step), answer(ends=True)]
-        run_agent(server, scratch, zipapp)
+        run_agent(server, scratch, zipapp, HTTP_PROXY=files.url, NO_PROXY="127.0.0.1")
         assert [one["exit_code"] for one in server.world.results] == [0]
-        assert {path for _, path, _, _ in files.world.requests} == {"/initrd", "/kernel"}
+        assert {path for _, path, _, _ in files.world.requests} == {"http://images.invalid/initrd", "/kernel"}
         assert {secret for *_, secret in files.world.requests} == {""}
     finally:
         files.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ from hostler.sandbox import Options, Sandbox
 from hostler.sandbox.load import create
 from tests.real.agent_world import Fault, Server
 from tests.real.operating import Running, account_for, denied, hostler, refused, take_rights_back
-from tests.real.reclaiming import Case, Make, Site, making, site, until
+from tests.real.reclaiming import PULL_SECRET, Case, Make, Site, making, site, until
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +80,9 @@ def test_a_host_returns_to_discovery_and_into_a_second_cluster(
     assert pod["spec"]["nodeName"] == case.node
     assert case.daemon_set()["metadata"]["name"] == f"{case.node.replace('.', '-')}-reclaim"
     assert other.daemon_set() == {}
+    (pull,) = pod["spec"]["imagePullSecrets"]
+    copied = clusters.there.get(f"/api/v1/namespaces/{NAMESPACE_NAME}/secrets/{pull['name']}")
+    assert base64.b64decode(copied["data"][".dockerconfigjson"]).decode() == PULL_SECRET
     case.start_agent()
     case.reach("reclaiming-rebooting", "Rebooting")
     entry = case.scratch.text("boot/loader/entries/00-assisted-discovery.conf")
@@ -91,7 +95,8 @@ def test_a_host_returns_to_discovery_and_into_a_second_cluster(
     case.reboot()
     assert case.state == "reclaiming-rebooting"  # that it restarts is no end: only that it is there is
     clusters.spoke.node_power(case.node, "off")  # its kubelet confirms nothing any more
-    assert case.register() == 201
+    ignition = hostler(kubeconfig, "reclaim", "token", f"{case.namespace}/env", "--namespace", clusters.home)
+    assert case.register(ignition.stdout.strip()) == 201, ignition.stderr
     case.reach("discovering-unbound", "Registered")
     assert case.condition() == ("True", "Registered")
     assert case.condition("Bound") == ("False", "Unbound")

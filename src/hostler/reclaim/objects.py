@@ -100,7 +100,6 @@ class InfraEnvSpec(Record, frozen=True):
     pull_secret_ref: Named | None = None
     proxy: Proxy | None = None
     kernel_arguments: tuple[KernelArgument, ...] | None = None
-    additional_trust_bundle: str = ""
 
 
 class BootArtifacts(Record, frozen=True):
