@@ -156,6 +156,7 @@ class World:
     reports: list[dict[str, Any]] = field(default_factory=list)
     requests: list[tuple[str, str, str, str]] = field(default_factory=list)  # method, path, range, secret
     etags: bool = True
+    heedless: bool = False  # goes on with whatever is there now, whatever was asked
     slow: float = 0.0
     deaf: int = 0  # so many results are not heard
     away: str = ""  # where the fault "away" redirects to
@@ -241,7 +242,7 @@ class Handler(BaseHTTPRequestHandler):
         tag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
         start = 0
         asked = self.headers.get("Range", "")
-        if asked and self.headers.get("If-Range") == tag:
+        if asked and (self.world.heedless or self.headers.get("If-Range") == tag):
             start = int(asked.removeprefix("bytes=").rstrip("-"))
         self.send_response(206 if start else 200)
         if self.world.etags:
@@ -258,8 +259,10 @@ class Handler(BaseHTTPRequestHandler):
         self._body(data[start:], kind)
 
     def _body(self, data: bytes, kind: str) -> None:
-        if kind in ("reset", "short"):
+        if kind in ("reset", "short", "changes"):
             data = data[: len(data) // 2]
+        if kind == "changes":
+            self.world.files["/initrd"] = self.world.files["/initrd"][::-1]
         if kind == "endless":
             data = data * 3
         step = 64 * 1024
@@ -270,7 +273,7 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(0.02)
         if kind == "reset":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        if kind in ("reset", "short", "huge"):
+        if kind in ("reset", "short", "huge", "changes"):
             self.close_connection = True
 
 

@@ -261,11 +261,22 @@ def test_a_broken_download_goes_on_where_it_broke(server: Server, scratch: Scrat
     reclaim(server, scratch.rhel(), zipapp)
     ranges = [range_ for method, path, range_, _ in server.world.requests if (method, path) == ("GET", "/initrd")]
     assert len(ranges) == 4
-    starts = [int(one.removeprefix("bytes=").rstrip("-")) for one in ranges[1:]]
+    # A reset takes with it what was not read yet, which may be all of it.
+    starts = [int(one.removeprefix("bytes=").rstrip("-") or 0) for one in ranges[1:]]
     assert starts == sorted(starts)
     if kind == "short":
         assert starts[0] == len(INITRD) // 2
     assert (scratch.root / f"boot/discovery/{INFRA_ENV}-initrd.img").read_bytes() == INITRD
+
+
+@pytest.mark.parametrize("heedless", [True, False])
+def test_pieces_of_two_files_are_not_put_together(
+    server: Server, scratch: Scratch, zipapp: Path, heedless: bool
+) -> None:
+    server.world.heedless = heedless
+    server.world.faults["/initrd"] = Fault("changes", times=1)
+    reclaim(server, scratch.rhel(), zipapp)
+    assert (scratch.root / f"boot/discovery/{INFRA_ENV}-initrd.img").read_bytes() == INITRD[::-1]
 
 
 @pytest.mark.parametrize("kind", ["no-head", "moved", "503"])

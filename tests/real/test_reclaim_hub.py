@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 import ssl
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from hostler.sandbox.crds import install_crds
 from tests.real.agent_world import INITRD, KERNEL, Scratch
 from tests.real.conftest import Eventually
 from tests.real.operating import environment
+from tests.real.reclaiming import free_port
 from tests.unit.kube_pki import Authority
 
 HOST = "0c1a9d3e-0001-4000-8000-000000000001"
@@ -173,12 +173,6 @@ def connected(world: World) -> Iterator[http.client.HTTPSConnection]:
     connection = http.client.HTTPSConnection("127.0.0.1", world.port, context=context, timeout=120)
     with closing(connection):
         yield connection
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

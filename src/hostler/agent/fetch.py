@@ -172,12 +172,13 @@ class Web:
                 raise ConnectionError("the server did not go on from where it broke off") from error
             raise
         with answer:
-            resumed = answer.status == 206 and _starts_at(answer.headers, have)
-            if answer.status == 206 and not resumed:
-                note.unlink(missing_ok=True)
-                raise ConnectionError("the server answered with another piece than was asked for")
             told = _remote(answer.headers)
             expected = told.size
+            resumed = answer.status == 206 and _starts_at(answer.headers, have)
+            # Servers that do not know If-Range, or not with an ETag, go on with whatever is there now.
+            if answer.status == 206 and (not resumed or told.validator not in ("", validator)):
+                note.unlink(missing_ok=True)
+                raise ConnectionError("the server answered with another piece than was asked for")
             with _disk(note):
                 note.write_text(json.dumps({"url": url, "validator": told.validator}))
             total = have if resumed else 0
