@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hostler.drain.model import Policy
 from hostler.drain.observe import Sources
 from hostler.fleet.guard import FleetWatch, Guard
+from hostler.fleet.pauses import Pauses
 from hostler.fleet.registry import Registry
 from hostler.host import ceiling
 from hostler.host.conditions import Condition
@@ -114,7 +115,8 @@ def make_maintenance(house: House) -> MaintenanceRoom:
     return MaintenanceRoom(
         house.client, house.writers.of("maintenance"), house.recorder, house.settings,
         gate=house.writers.guard.gate_for("maintenance"), nodes=house.nodes, sources=house.sources, drain=house.drain,
-        room=house.ceiling, metrics=house.metrics, as_leader=house.as_leader, acting=house.acting,
+        room=house.ceiling, resumed=Pauses(house.fleet).ended, metrics=house.metrics, as_leader=house.as_leader,
+        acting=house.acting,
     )  # fmt: skip
 
 

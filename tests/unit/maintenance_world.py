@@ -100,6 +100,8 @@ class Play:
     rights: dict[str, Any] = field(default_factory=dict)  # by id: what our user lacks; None: nobody has looked
     out_since: dict[tuple[str, str], float] = field(default_factory=dict)
     unknown_site: str = ""
+    paused: bool = False  # nothing that is decided is done
+    resumed: float = 0.0  # when the last pause ended
     done: list[tuple[str, Any]] = field(default_factory=list)
     boots: int = 0
     slow: dict[str, float] = field(default_factory=dict)  # VM: seconds from its start to its kubelet's
@@ -207,6 +209,7 @@ class Play:
         return World(
             tuple(subjects), {VC: site}, room(self.nodes.values(), replace(DEFAULT, amount=100)),
             out_since=dict(self.out_since), rights=dict(self._rights()),
+            resumed=self.now if self.paused else self.resumed,
         )  # fmt: skip
 
     def _rights(self) -> Iterator[tuple[tuple[str, str], Lacks]]:
@@ -245,7 +248,7 @@ class Play:
         found = self.decide()
         for one in found.decisions:
             assert one.bug is None, one.bug
-            if one.action is not None:
+            if one.action is not None and not self.paused:
                 self.done.append((one.subject, one.action))
                 self.act(one)
             if one.pulse:
@@ -255,6 +258,12 @@ class Play:
         self.now += seconds
         self.live()
         return found
+
+    def pause(self, seconds: int, restart: bool = False) -> None:
+        """Somebody presses the stop button for so long; with `restart` the operator starts anew meanwhile."""
+        self.paused = True
+        self.run(seconds, interrupt={seconds // 2} if restart else ())
+        self.paused, self.resumed = False, self.now
 
     def forget(self) -> None:
         """The operator starts anew."""

@@ -10,9 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.fleet.capabilities import BY_NAME, CAPABILITIES, Choice
+from hostler.fleet.decide import PAUSED
 from hostler.fleet.guard import FRESH_SECONDS, Guard, pause_of
 from hostler.fleet.incumbents import State, Verdict
-from hostler.fleet.model import NAME, Fleet, FleetSpec
+from hostler.fleet.model import NAME, Fleet, FleetSpec, FleetStatus
+from hostler.fleet.pauses import Pauses
+from hostler.host.conditions import Condition, Status
+from hostler.instant import iso
 from hostler.kube.records import Metadata
 from hostler.kube.store import Store
 
@@ -179,3 +183,81 @@ def test_an_open_gate_means_that_every_fact_was_known_and_good(
             assert silent <= FRESH_SECONDS
             assert absent or not exists or not paused
         assert not BY_NAME[name].incumbents or state is State.ABSENT
+
+
+# -- when a pause ended
+
+
+def said(watch: Watching, status: Status, at: float, **spec: object) -> None:
+    """The Fleet with its status, as some operator wrote it."""
+    one = Condition(type=PAUSED, status=status, reason="r", last_transition_time=iso(at))
+    fleet = Fleet(
+        metadata=Metadata(name=NAME, resource_version=str(next(_versions))),
+        spec=FleetSpec(**spec),  # type: ignore[arg-type]
+        status=FleetStatus(conditions=(one,)),
+    )
+    watch.store.put(fleet)
+
+
+def test_without_a_pause_none_has_ended_and_a_start_is_none() -> None:
+    watch = Watching(silent=None)
+    pauses = Pauses(watch)
+    assert pauses.ended(5.0) == 5.0, "nothing is known yet, so nothing may be late"
+    watch.silent = 1.0
+    watch.sync()
+    watch.see()
+    assert pauses.ended(6.0) == 0.0
+    watch.absent = True
+    assert pauses.ended(7.0) == 0.0
+
+
+def test_a_pause_that_is_seen_ends_when_it_is_seen_to() -> None:
+    watch = running()
+    pauses = Pauses(watch)
+    assert pauses.ended(10.0) == 0.0
+    watch.see(paused=True)
+    assert [pauses.ended(20.0), pauses.ended(30.0)] == [20.0, 30.0]
+    watch.see()
+    assert [pauses.ended(40.0), pauses.ended(90.0)] == [40.0, 40.0]
+
+
+def test_a_fleet_that_is_deleted_in_a_pause_ends_it() -> None:
+    watch = running()
+    pauses = Pauses(watch)
+    watch.see(paused=True)
+    pauses.ended(20.0)
+    watch.store.remove(Fleet(metadata=Metadata(name=NAME, resource_version=str(next(_versions)))))
+    assert [pauses.ended(40.0), pauses.ended(90.0)] == [40.0, 40.0]
+
+
+def test_losing_sight_of_the_fleet_is_a_pause_too() -> None:
+    watch = running()
+    pauses = Pauses(watch)
+    pauses.ended(10.0)
+    watch.silent = FRESH_SECONDS + 1
+    assert pauses.ended(400.0) == 400.0
+    watch.silent = 0.0
+    assert [pauses.ended(500.0), pauses.ended(600.0)] == [500.0, 500.0]
+
+
+def test_after_a_restart_the_status_says_when_it_ended() -> None:
+    watch = running()
+    said(watch, Status.FALSE, 1000.0)
+    assert Pauses(watch).ended(5000.0) == 1000.0
+
+
+@pytest.mark.parametrize("status", [Status.TRUE, Status.UNKNOWN])
+def test_released_while_nobody_was_there_it_ends_when_somebody_is(status: Status) -> None:
+    """The status is behind: it still says paused, and goes on saying so if nobody may write it."""
+    watch = running()
+    said(watch, status, 1000.0)
+    pauses = Pauses(watch)
+    assert [pauses.ended(5000.0), pauses.ended(6000.0)] == [5000.0, 5000.0]
+    said(watch, Status.FALSE, 5001.0)
+    assert pauses.ended(7000.0) == 5001.0
+
+
+def test_a_clock_that_is_ahead_does_not_make_it_end_later_than_now() -> None:
+    watch = running()
+    said(watch, Status.FALSE, 9000.0)
+    assert Pauses(watch).ended(5000.0) == 5000.0

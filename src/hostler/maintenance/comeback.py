@@ -186,9 +186,9 @@ def _awaited(view: View) -> Instant | None:
     """Since when it is to come back: since we started it, or since it runs again, whoever started it."""
     subject, runs = view.subject, view.subject.remembered.running_since
     since = subject.at(POWER_ON_SINCE)
-    if since is not None or runs is None:
-        return since
-    return max(runs, subject.at(SINCE) or runs)
+    if since is None and runs is not None:
+        since = max(runs, subject.at(SINCE) or runs)
+    return view.counted(since) if since is not None else None
 
 
 def _due(view: View) -> Instant | None:
@@ -225,7 +225,7 @@ def _clear(view: View, late: bool = False) -> Decision | None:
     left = found.state is not drain.State.DRAINED
     held = names([*found.left, *found.volumes]) or "pods that a setting protects"
     what = f"VM {view.vm.name} is off, and {subject.name} still holds {held}"
-    until = (subject.at(SINCE) or view.now) + RELEASE_SECONDS
+    until = view.counted(subject.at(SINCE) or view.now) + RELEASE_SECONDS
     if left and view.now >= until and (subject.tainted or not late):
         return None
     if left and not subject.tainted:
@@ -284,10 +284,10 @@ def _moving(view: View, state: State | None) -> Decision | None:
     if not view.under_way(RELOCATE):
         return None
     began = subject.at(RELOCATE_SINCE) or subject.remembered.relocating
+    until = view.counted(began) + view.policy.relocate if began is not None else None
     task = view.task(RELOCATE)
     why = f"VM {vm.name} is being moved"
-    if began is None or task is None or view.now < began + view.policy.relocate:
-        until = began + view.policy.relocate if began is not None else None
+    if until is None or task is None or view.now < until:
         one = wait(subject, state, "moving", why, "vCenter says it is there", wake=until)
         return replace(one, target=view.reserved())
     if task.cancelled:

@@ -56,7 +56,7 @@ def decide(world: World, policy: Policy, now: Instant) -> Pass:
         try:
             one = _one(subject, world, ledger, policy, now)
             if not world.unknown:
-                one = clocked(subject, one, now)
+                one = clocked(subject, one, now, world.resumed)
         except Exception as bug:  # noqa: BLE001  # one bad node never stops the others; the controller logs it
             why = f"Hostler has a bug that shows on this node ({type(bug).__name__}: {bug}); nothing is done to it"
             one = Decision(subject.name, None, "failed", why, "Report it with the operator's log.", bug=bug)
@@ -283,7 +283,8 @@ def _emptying(view: View) -> Decision:
         why = f"{found.why.rstrip('.')}; {others} is emptied first (limit {view.ledger.limit})"
         return replace(one, why=why, phase="waiting", next="it is its turn next", blocked="slot", wake=None)
     began = subject.at(SINCE)
-    deadline = view.policy.drain.deadline(started(subject, began, view.now)) if began is not None else None
+    counts = started(subject, began, view.now, view.world.resumed) if began is not None else None
+    deadline = view.policy.drain.deadline(counts) if counts is not None else None
     nxt = "VM is stopped when it is empty" + (f", or at {iso(deadline)}" if deadline is not None else "")
     blocked = f"budget: {said_of(found.blockers)}" if found.blockers else ""
     if found.state is drain.State.WAITING_FOR_VOLUMES:

@@ -28,6 +28,7 @@ class Ledger:
     def __init__(self, world: World, policy: Policy, now: Instant) -> None:
         self.room = world.room
         self._max = policy.max_drains
+        self._resumed = world.resumed
         self._drains: set[str] = set()
         self._found: dict[str, drain.Decision] = {}
         self._promised: dict[str, dict[str, list[Vm]]] = defaultdict(lambda: defaultdict(list))  # vCenter, host, VMs
@@ -92,7 +93,7 @@ class Ledger:
         if subject.name not in self._found:
             if subject.drain is None:
                 return drain.Decision(drain.State.UNKNOWN, (), "Its pods have not been looked at yet.", None)
-            facts = replace(subject.drain, started=started(subject, subject.drain.started, now))
+            facts = replace(subject.drain, started=started(subject, subject.drain.started, now, self._resumed))
             self._found[subject.name] = drains.decide(facts, policy.drain, now)
         return self._found[subject.name]
 
@@ -114,7 +115,8 @@ class Ledger:
             return True
         known, since = subject.remembered, subject.annotations.get(SHUTDOWN_SINCE, "")
         # A guest that was asked has its time to go off; one that may not be stopped any more is not waited for.
-        going = bool(since) and known.shutdown_asked == since and now < known.shutdown_at + policy.guest_shutdown
+        until = max(known.shutdown_at, self._resumed) + policy.guest_shutdown
+        going = bool(since) and known.shutdown_asked == since and now < until
         if not going and self._barred(subject, subject.vm.value, site.value, world, policy, now):
             return True
         if since:

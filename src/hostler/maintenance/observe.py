@@ -60,6 +60,7 @@ class Observer:
         memory: Memory,
         label: str,
         room: Callable[[Iterable[str]], Room],
+        resumed: Callable[[Instant], Instant] = lambda now: 0.0,
     ) -> None:
         self.nodes = nodes
         self._sources = sources
@@ -68,6 +69,7 @@ class Observer:
         self._memory = memory
         self._label = Label(label)
         self._room = room
+        self._resumed = resumed
         self.cluster = NO_CLUSTER  # until it has been read
         self._same: dict[str, tuple[tuple[str, str], Found | Unknown]] = {}  # by node: its UUIDs, and what they gave
         self._names: dict[tuple[str, str], tuple[str, str, str]] = {}  # what each VM went by when that was found
@@ -171,7 +173,7 @@ class Observer:
         return World(
             chosen, sites, self._room(orphans), self.cluster, unread,
             self._label.nowhere() if found_none and not unread else "", dict(self._memory.out_since),
-            dict(self._memory.rights),
+            dict(self._memory.rights), self._resumed(now),
         )  # fmt: skip
 
     def _unread(self) -> str:

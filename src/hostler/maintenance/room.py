@@ -16,6 +16,7 @@ from hostler.drain.observe import Sources
 from hostler.fleet.registry import Registry
 from hostler.fleet.serve import answer
 from hostler.host.ceiling import Room
+from hostler.instant import Instant
 from hostler.kube.client import Client, Gate
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.events import Recorder
@@ -60,6 +61,7 @@ class MaintenanceRoom:
         sources: Sources,
         drain: DrainPolicy,
         room: Callable[[Iterable[str]], Room],
+        resumed: Callable[[Instant], Instant],
         metrics: Metrics,
         as_leader: Callable[[Reconcile], Reconcile],
         acting: Callable[[], AbstractContextManager[None]],
@@ -82,7 +84,7 @@ class MaintenanceRoom:
             max_age=max(2 * poll, 15.0),
             clusters=tuple(one for one in settings[say.MAINTENANCE_CLUSTERS].split(",") if one),
         )
-        observer = Observer(nodes, sources, self.vcenters, marks, memory, settings[say.GPU_NODE_LABEL], room)
+        observer = Observer(nodes, sources, self.vcenters, marks, memory, settings[say.GPU_NODE_LABEL], room, resumed)
         hands = Hands(
             writer, nodes.store, Executor(writer, time.time), {one.name: one for one in self.vcenters}, marks, recorder,
             memory, measured, gate, time.time, drain, settings[say.POWER_ON_TIMEOUT_SECONDS], set(),

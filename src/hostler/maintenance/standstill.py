@@ -20,13 +20,13 @@ _NOT_KNOWN = ("unknown", "looking")
 _GOES_ON = ("draining", "stopping")
 
 
-def started(subject: Subject, began: Instant, now: Instant) -> Instant:
-    """When the drain would have begun had it never stood still."""
+def started(subject: Subject, began: Instant, now: Instant, resumed: Instant) -> Instant:
+    """When the drain would have begun had it never stood still. After a pause it begins anew: nothing was written."""
     held = subject.at(DRAIN_HELD)
-    return began if held is None else began + max(0.0, now - held)
+    return max(resumed, began if held is None else began + max(0.0, now - held))
 
 
-def clocked(subject: Subject, one: Decision, now: Instant) -> Decision:
+def clocked(subject: Subject, one: Decision, now: Instant, resumed: Instant) -> Decision:
     """The decision, or what must be written before it: that the clock stands still, or runs again."""
     began = subject.at(SINCE)
     if subject.node is None or subject.busy is not None or began is None or subject.annotations.get(SHUTDOWN_SINCE):
@@ -39,7 +39,7 @@ def clocked(subject: Subject, one: Decision, now: Instant) -> Decision:
         return replace(one, action=noted(subject.node, {DRAIN_HELD: stamp(now)}, why))
     if held and one.phase in _GOES_ON:
         why = f"pods of {subject.name} may be evicted (again): its drain's time goes on from where it stood still"
-        notes = {SINCE: stamp(started(subject, began, now)), DRAIN_HELD: None}
+        notes = {SINCE: stamp(started(subject, began, now, resumed)), DRAIN_HELD: None}
         patch = noted(subject.node, notes, why, "DrainGoesOn")
         return Decision(subject.name, State.DRAINING, "draining", why, "its pods are evicted", patch, target=one.target)
     return one

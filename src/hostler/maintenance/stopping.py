@@ -107,7 +107,8 @@ def stopping(view: View) -> Decision:
     """The guest is asked, and after its time the VM is switched off."""
     subject, vm, known = view.subject, view.vm, view.subject.remembered
     since = subject.annotations[SHUTDOWN_SINCE]
-    asked, began = known.shutdown_asked == since, subject.at(SHUTDOWN_SINCE) or view.now
+    asked, noted_at = known.shutdown_asked == since, subject.at(SHUTDOWN_SINCE) or view.now
+    began = view.counted(noted_at)
     # The time counts from when the guest took it. Written down before it was asked, so after an outage or a restart the
     # annotation alone does not prove that it ever heard of it: then it is asked again, and has its time.
     deadline = max(began, known.shutdown_at if asked else view.now) + view.policy.guest_shutdown
@@ -129,7 +130,7 @@ def stopping(view: View) -> Decision:
         return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {iso(sure)} at the latest",
                             wake=sure), target=view.reserved())  # fmt: skip
     if not refused and not asked:
-        if not known.power.number and view.now >= began + max(view.policy.guest_shutdown, HELD_BACK_SECONDS):
+        if not known.power.number and view.now >= noted_at + max(view.policy.guest_shutdown, HELD_BACK_SECONDS):
             # Whoever waits for a late stop counts from this note; it was held back for long (a right, an outage).
             why = f"the guest of {vm.name} is asked to shut down only now"
             patch = noted(view.node, {SHUTDOWN_SINCE: stamp(view.now)}, why)
@@ -169,5 +170,5 @@ def _perhaps_asked(view: View, since: str, began: Instant) -> Instant | None:
     if known.stop_noted == since:
         return None
     seen = known.running_since if known.running_since is not None else view.now
-    until = max(began, seen) + view.policy.guest_shutdown
+    until = view.counted(max(began, seen)) + view.policy.guest_shutdown
     return until if view.now < until else None

@@ -88,6 +88,10 @@ class View:
             self.subject, self.vm, self.site, self.world, self.policy, self.promised, self.now, max_age
         )  # fmt: skip
 
+    def counted(self, since: Instant) -> Instant:
+        """From when on a time counts that began then: what passed in a pause is nobody's fault, and it begins anew."""
+        return max(since, self.world.resumed)
+
     def live_move(self) -> Instant | None:
         """Until when DRS may still move the VM by itself; None where nothing is to be waited for."""
         devices = self.vm.devices
