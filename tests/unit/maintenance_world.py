@@ -325,7 +325,8 @@ class Play:
         changed = before.last_transition_time if before.status == ready else str(self.now)
         said = Condition(type="Ready", status=ready, last_transition_time=changed, last_heartbeat_time=heard or None)
         info = NodeInfo(boot_id=boot) if boot else node.status.node_info
-        status = msgspec.structs.replace(node.status, conditions=(said,), node_info=info)
+        others = (one for one in node.status.conditions if one.type != "Ready")
+        status = msgspec.structs.replace(node.status, conditions=(said, *others), node_info=info)
         self.nodes[name] = msgspec.structs.replace(node, status=status)
 
     def note(self, name: str, **changes: Any) -> None:
