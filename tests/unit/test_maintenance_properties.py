@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,98 +22,131 @@ from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
     POLICY,
+    SETTLE_SECONDS,
     SHUTDOWN_SINCE,
     SINCE,
     STATE,
     TARGET,
+    Attempts,
     Evictions,
     PatchNode,
     PowerOff,
     PowerOn,
     Relocate,
+    Remembered,
     ShutDown,
     Site,
     State,
+    Wish,
     World,
     stamp,
 )
 from hostler.maintenance.rights import MOVE, STOP
 from hostler.vsphere.records import NOT_SAID, Host, Vm
-from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed
+from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed, pair
 
 QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 OURS = '[{"holder":"maintenance","why":"w","since":"","cordonedBefore":false}]'
+ASKED = (stamp(NOW - 1), stamp(NOW - 300))
 
 # -- no harm
+
+
+class Facts:
+    """Facts as they should be, but for a few: where everything is odd at once, nothing is ever about to be done."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+        self._odd = draw(st.sets(st.integers(0, 20), max_size=2))
+        self._number = -1
+
+    def __call__(self, well: Any, *odd: Any) -> Any:
+        """The next fact."""
+        self._number += 1
+        return self._draw(st.sampled_from(odd)) if self._number in self._odd else well
+
+    def any(self, *values: Any) -> Any:
+        """None of these is odder than the others."""
+        return self._draw(st.sampled_from(values))
 
 
 @st.composite
 def any_world(draw: st.DrawFn) -> World:
     """One worker in any state, with any fact as it may be, unknown and stale ones among them."""
+    fact = Facts(draw)
+    state = fact.any("draining", "draining", "draining", "powered-off", "powered-off", "migrated", "")
+    power = fact.any("poweredOff", "poweredOn") if state == "powered-off" else "poweredOn"
     play = Play()
-    play.cluster(draw(st.sampled_from(["off", "fullyAutomated", "partiallyAutomated"])))
+    play.cluster(fact.any("off", "fullyAutomated", "partiallyAutomated"))
     for host in ("esx1", "esx2"):
         play.host(
             host,
-            connection=draw(st.sampled_from(["connected", "connected", "disconnected", "notResponding", ""])),
-            in_maintenance=draw(st.sampled_from([False, False, True, NOT_SAID])),
-            unread=draw(st.sampled_from([(), (), (), ("runtime.inMaintenanceMode: no",)])),
+            connection=fact("connected", "disconnected", "notResponding", ""),
+            in_maintenance=fact(False, True, NOT_SAID),
+            unread=fact((), ("runtime.inMaintenanceMode: no",)),
         )
-        if draw(st.booleans()):
-            play.enter(host)
+    entering = fact.any(("esx1",), ("esx1",), ("esx2",), ("esx1", "esx2"), ())
+    for host in entering:
+        play.enter(host)
     annotations = {
-        STATE: draw(st.sampled_from(["", "draining", "powered-off", "migrated", "odd"])),
-        HOST: draw(st.sampled_from(["esx1", "esx2", "", "gone"])),
-        SINCE: draw(st.sampled_from(["", stamp(NOW - 5), stamp(NOW - 500), "soon"])),
-        SHUTDOWN_SINCE: draw(st.sampled_from(["", "", stamp(NOW - 1), stamp(NOW - 300)])),
-        BOOT_BEFORE: draw(st.sampled_from(["", "boot-0-a", "boot-x"])),
-        POLICY: draw(st.sampled_from(["", "", "migrate", "wait", "stay-off", "ignore", "odd"])),
-        TARGET: draw(st.sampled_from(["", "esx2", "gone"])),
-        HOLDS: draw(st.sampled_from(["", OURS, OURS, "broken"])),
+        STATE: fact(state, "odd"),
+        HOST: fact("esx1", "esx2", "", "gone"),
+        SINCE: fact(fact.any(stamp(NOW - 500), stamp(NOW - 5)), "", "soon"),
+        SHUTDOWN_SINCE: fact.any("", *ASKED) if state == "draining" else fact.any("", "", *ASKED),
+        BOOT_BEFORE: fact.any("boot-0-a", "boot-0-a", "boot-x", ""),
+        POLICY: fact("", "migrate", "wait", "stay-off", "ignore", "odd"),
+        TARGET: fact("esx2", "", "gone"),
+        HOLDS: fact(OURS, "", "broken"),
     }
     play.worker(
         "a",
-        draw(st.sampled_from(["esx1", "esx2", "nowhere"])),
-        devices=draw(st.sampled_from([(DYNAMIC,), (fixed(),), (), Unknown("not read")])),
-        pods=draw(st.integers(0, 2)),
-        power=draw(st.sampled_from(["poweredOn", "poweredOff", "suspended", ""])),
-        connection=draw(st.sampled_from(["connected", "connected", "inaccessible", "orphaned"])),
-        tools=draw(st.sampled_from(["guestToolsRunning", "guestToolsNotRunning", ""])),
-        unread=draw(st.sampled_from([(), (), ("runtime.powerState: no",)])),
+        fact.any("esx1", "esx1", "esx2"),
+        devices=fact((DYNAMIC,), (fixed(),), (), Unknown("not read")),
+        pods=fact.any(0, 2),
+        power=fact(power, "poweredOff", "suspended", ""),
+        connection=fact("connected", "inaccessible", "orphaned"),
+        tools=fact.any("guestToolsRunning", "guestToolsNotRunning", ""),
+        unread=fact((), ("runtime.powerState: no",)),
         annotations={key: value for key, value in annotations.items() if value},
     )
-    what = draw(st.sampled_from([None, Marked.DRAINING, Marked.STOPPED, Marked.ASKED]))
+    node = play.nodes["a"]
+    spec = msgspec.structs.replace(node.spec, unschedulable=bool(state))
+    play.nodes["a"] = msgspec.structs.replace(node, spec=spec)
+    play.report("a", fact.any("True", "True", "Unknown"))
+    what = {"draining": Marked.DRAINING, "powered-off": Marked.STOPPED}.get(state) if draw(st.booleans()) else None
+    what = Marked.STOPPED if annotations[SHUTDOWN_SINCE] and draw(st.booleans()) else what
     if what is not None:
-        play.marks["a"] = Mark("a", "esx1", "", what)
-    seen, kept = draw(st.sampled_from([NOW, NOW - 30, NOW - 61, NOW - 500])), Unknown("no answer")
-    lacks = draw(st.sampled_from([(), (), (), None, kept, (MOVE,), STOP]))
+        play.marks["a"] = Mark("a", "esx1", "", fact.any(what, what, Marked.ASKED))
+    seen, kept = fact.any(NOW, NOW, NOW - 30, NOW - 61, NOW - 500), Unknown("no answer")
+    lacks = fact((), None, kept, (MOVE,), STOP)
     play.rights["vm-a"] = Known(lacks, seen) if isinstance(lacks, tuple) else lacks
     play.now = NOW
     world = play.world()
+    since = annotations[SHUTDOWN_SINCE]
     remembered = replace(
         world.subjects[0].remembered,
         alive=draw(st.booleans()),
         reported=draw(st.booleans()),
-        stop_noted=draw(st.sampled_from(["", stamp(NOW - 1), stamp(NOW - 300)])),
-        shutdown_asked=draw(st.sampled_from(["", stamp(NOW - 1), stamp(NOW - 300)])),
-        shutdown_at=draw(st.sampled_from([NOW - 1, NOW - 300])),
-        shutdown_refused=draw(st.sampled_from(["", "", "no Tools"])),
-        running_since=draw(st.sampled_from([NOW, NOW - 300])),
+        stop_noted=fact.any("", since, *ASKED),
+        shutdown_asked=fact.any("", since, *ASKED),
+        shutdown_at=fact.any(NOW - 1, NOW - 300),
+        shutdown_refused=fact.any("", "", "no Tools"),
+        running_since=fact.any(NOW, NOW - 300),
+        mark=fact.any(Attempts(3, NOW + 60, "no attributes here"), Attempts()),  # or nothing goes on before it
     )
     known: Site = play.inventory
-    facts: list[Fact[Site]] = [Known(known, NOW), Known(known, NOW - 1e4), Unknown("away")]
-    site = draw(st.sampled_from(facts))
+    site: Fact[Site] = fact(Known(known, NOW), Known(known, NOW - 1e4), Unknown("away"))
     subject = replace(world.subjects[0], remembered=remembered)
-    if subject.drain is not None and draw(st.booleans()):
-        subject = replace(subject, drain=replace(subject.drain, pods=Unknown("not read")))
-    if draw(st.sampled_from([False, False, True])):
-        subject = replace(subject, vm=Unknown("two VMs have its UUID"))
+    pods = fact(None, Unknown("not read"))
+    if subject.drain is not None and pods is not None:
+        subject = replace(subject, drain=replace(subject.drain, pods=pods))
+    subject = replace(subject, vm=fact(subject.vm, Unknown("two VMs have its UUID")))
     return replace(
         world,
         subjects=(subject,),
         sites={VC: site},
-        unknown=draw(st.sampled_from(["", "", "", "nodes are still being read"])),
-        out_since=dict.fromkeys(world.out_since, NOW - 60),
+        unknown=fact("", "nodes are still being read"),
+        out_since=dict.fromkeys(world.out_since, fact.any(NOW - 60, NOW - 60, NOW - 1)),
     )
 
 
@@ -126,6 +160,11 @@ def uncordons(action: Any) -> bool:
 
 def drastic(action: Any) -> bool:
     return isinstance(action, (ShutDown, PowerOff, Relocate, PowerOn, Evictions)) or uncordons(action)
+
+
+def begins_to_stop(action: Any) -> bool:
+    """It is written down that the VM is stopped."""
+    return isinstance(action, PatchNode) and bool(action.body["metadata"].get("annotations", {}).get(SHUTDOWN_SINCE))
 
 
 def turns(drs: str, stubborn: bool, cancel: bool) -> list[tuple[Play, Any]]:
@@ -209,35 +248,51 @@ def test_a_host_that_does_not_say_how_it_stands(spoilt: Callable[[Play, World], 
     for play, _ in turns("off", True, False):
         if play.vm("a").power == "poweredOn":
             world = spoilt(play, play.world())
-            assert not drastic(decide(world, play.policy, play.now).decisions[0].action)
+            one = decide(world, play.policy, play.now).decisions[0]
+            assert not drastic(one.action)
+            assert one.unknown, "and it says that it does not know"
+
+
+@pytest.mark.parametrize("fields", [{"in_maintenance": NOT_SAID}, {"connection": "notResponding"}])
+def test_a_node_in_service_on_a_host_that_does_not_say_how_it_stands(fields: dict[str, Any]) -> None:
+    play = pair()
+    play.put(Host, "host-esx1", **fields)
+    one = play.decide().decisions[0]
+    assert (one.action, one.unknown) == (None, True), one
 
 
 def test_devices_that_are_not_known_keep_a_vm_from_starting_anywhere() -> None:
     for play, action in turns("off", False, False):
         if isinstance(action, (Relocate, PowerOn)):
             world = spoil_vm(devices=Unknown("not read"))(play, play.world())
-            assert not drastic(decide(world, play.policy, play.now).decisions[0].action)
+            one = decide(world, play.policy, play.now).decisions[0]
+            assert not drastic(one.action)
+            assert one.unknown, "no host was looked for, so none is lacking"
 
 
-def test_pods_that_are_not_known_are_not_evicted_and_their_machine_is_not_stopped() -> None:
+@pytest.mark.parametrize("late", [0, 1000])
+def test_pods_that_are_not_known_are_not_evicted_and_their_machine_is_not_stopped(late: int) -> None:
+    """Nor past the deadline, nor where the stop is written down already and may be a restart ago."""
+    looked = 0
     for second in range(8):
-        play = Play()
-        play.cluster()
-        play.host("esx1")
-        play.host("esx2")
-        play.worker("a", "esx1")
+        play = pair()
         play.enter("esx1")
         play.run(second)
+        play.now += late
         subject = play.world().subjects[0]
-        if subject.drain is None or subject.state is not State.DRAINING or SHUTDOWN_SINCE in subject.annotations:
+        if subject.drain is None or subject.state is not State.DRAINING:
             continue
-        world = spoil_subject(drain=replace(subject.drain, pods=Unknown("not read")))(play, play.world())
-        one = decide(world, play.policy, play.now + 1000).decisions[0]
-        assert not drastic(one.action)
-        assert not (isinstance(one.action, PatchNode) and SHUTDOWN_SINCE in one.action.body["metadata"]["annotations"])
+        looked += 1
+        forgotten = Remembered(running_since=play.now - 1000)
+        unread = replace(subject.drain, pods=Unknown("not read"))
+        world = spoil_subject(drain=unread, remembered=forgotten)(play, play.world())
+        one = decide(world, play.policy, play.now).decisions[0]
+        assert not drastic(one.action), one
+        assert not begins_to_stop(one.action), one
+    assert looked > 3
 
 
-@QUICK
+@settings(QUICK, max_examples=400)
 @given(any_world())
 def test_no_harm_on_an_unknown_fact(world: World) -> None:
     """Whatever may hurt needs its facts known and fresh: the VM, its host, the pods, and that nothing is in doubt."""
@@ -245,7 +300,10 @@ def test_no_harm_on_an_unknown_fact(world: World) -> None:
     one = decide(world, play_policy, NOW).decisions[0]
     assert one.bug is None
     action, subject, site = one.action, world.subjects[0], world.sites[VC]
-    if not drastic(action):
+    if begins_to_stop(action):
+        assert subject.drain is not None
+        assert isinstance(subject.drain.pods, Known), "nothing is stopped under pods that nobody has seen"
+    if not (drastic(action) or begins_to_stop(action)):
         assert one.why
         return
     assert not world.unknown
@@ -255,8 +313,9 @@ def test_no_harm_on_an_unknown_fact(world: World) -> None:
     vm = subject.vm.value
     assert vm_doubt(site.value, vm) == ""
     here = stands(site.value, site.value.host(vm.host))
-    if isinstance(action, (ShutDown, PowerOff)):
+    if isinstance(action, (ShutDown, PowerOff)) or begins_to_stop(action):
         assert here.leaving, "only on a host that goes into maintenance"
+    if isinstance(action, (ShutDown, PowerOff)):
         assert vm.power == "poweredOn"
         assert subject.state is State.DRAINING
         assert subject.annotations.get(SHUTDOWN_SINCE), "written down before"
@@ -288,6 +347,14 @@ def test_no_harm_on_an_unknown_fact(world: World) -> None:
         assert not isinstance(vm.devices, Unknown)
         target = site.value.host(action.host if isinstance(action, Relocate) else (one.target or ("", ""))[1])
         assert stands(site.value, target).what is Is.OUT
+    if uncordons(action) and subject.state is State.DRAINING:
+        assert vm.power == "poweredOn"
+        cancelled = here.what is Is.OUT and world.out_since[VC, vm.host] <= NOW - SETTLE_SECONDS
+        assert cancelled or (here.leaving and subject.wish is Wish.IGNORE), "the host has been in service for a while"
+        if asked := subject.at(SHUTDOWN_SINCE):
+            assert asked + play_policy.guest_shutdown <= NOW, "a guest that was asked has its time"
+            assert subject.ready
+            assert subject.remembered.alive, "and its kubelet lives"
     if uncordons(action) and subject.state in (State.POWERED_OFF, State.MIGRATED):
         assert here.what is Is.OUT
         assert vm.power == "poweredOn"
@@ -346,6 +413,10 @@ def any_story(draw: st.DrawFn) -> tuple[Play, list[tuple[int, str, str]], set[in
             max_size=6,
         )
     )
+    home = play.vm("a").host.removeprefix("host-")
+    happens.append((0, "enter", home))  # a story in which nobody's host enters shows little
+    if draw(st.booleans()):
+        happens.append((draw(st.integers(4, 16)), "crash", home))
     killed = draw(st.sets(st.integers(0, 60), max_size=30))
     return play, sorted(happens), killed, draw(st.booleans())
 
@@ -457,6 +528,77 @@ def test_killed_after_every_single_action_it_ends_the_same() -> None:
         assert play.in_service("a"), crash
         assert play.vm("a").host == "host-esx2"
         assert len(play.did(PowerOn)) == len(play.did(Relocate)) == 1
+
+
+def test_a_task_that_is_repeated_within_moments_is_one_maintenance() -> None:
+    """vLCM cancels its task and asks again: between the two nobody is given back, whenever that is."""
+    for moment in range(1, 9):
+        play = pair(pods=9)
+        play.enter("esx1")
+        play.run(moment)
+        play.cancel("esx1")
+        play.run(int(SETTLE_SECONDS) - 1)
+        assert play.state("a") == "draining", moment
+        play.enter("esx1")
+        play.run(40)
+        assert (play.in_service("a"), play.vm("a").host) == (True, "host-esx2"), moment
+        assert [one.event for one in play.did(PatchNode)].count("Draining") == 1
+
+
+def plain(play: Play) -> None:
+    """Emptied slowly, so that every moment of it has its turn."""
+    play.stuck.add("a")
+
+
+def cancelled(play: Play) -> None:
+    """Its guest was asked and does not care; the task is cancelled, and its kubelet has to show that it lives."""
+    play.stubborn.add("a")
+    while not play.did(ShutDown):
+        play.tick()
+    play.cancel("esx1")
+
+
+def once_more(play: Play) -> None:
+    """As before, and when it is in service again its host enters anew: what was seen of its kubelet was then."""
+    cancelled(play)
+    play.run(20)
+    assert play.in_service("a")
+    play.stuck.add("a")
+    play.enter("esx1")
+
+
+def moved(play: Play) -> None:
+    """Its guest was asked and does not care; somebody moves it live, and it may still go off."""
+    play.stubborn.add("a")
+    while not play.did(ShutDown):
+        play.tick()
+    play.put(Vm, "vm-a", host="host-esx2")
+
+
+@pytest.mark.parametrize("begin", [plain, cancelled, once_more, moved])
+def test_whenever_its_host_crashes_nobody_believes_the_dead_machine(begin: Callable[[Play], None]) -> None:
+    """HA starts it elsewhere between two looks: it was never seen off, its last Ready and its lease stand still."""
+    crashed = 0
+    for moment in range(18):
+        play = Play()
+        play.cluster()
+        for host in ("esx1", "esx2", "esx3"):
+            play.host(host)
+        play.worker("a", "esx1")
+        play.enter("esx1")
+        begin(play)
+        play.run(moment + 1)
+        if not play.state("a"):
+            break
+        crashed += 1
+        play.mute.add("a")
+        play.crash(play.vm("a").host.removeprefix("host-"))
+        play.run(30)  # `Play` asserts that it is not given back
+        assert not play.in_service("a"), moment
+        play.mute.clear()
+        play.run(20)
+        assert play.in_service("a"), moment
+    assert crashed > 5
 
 
 def test_a_placement_that_two_want_is_given_once() -> None:
