@@ -22,7 +22,7 @@ class Frame:
     state: str
     cordoned: bool
     tainted: bool
-    power: str  # of the VM, as the simulator had told it when this version of the node arrived
+    power: str  # of the VM of a tainted node, as the simulator said when this version had arrived
 
 
 class Reel(threading.Thread):
@@ -72,22 +72,18 @@ class Film:
     """The frames of one node."""
 
     def __init__(self, story: Story, vm: str) -> None:
-        self._tie, self._node = story.site.tie, story.full(vm)
+        self._story, self._vm = story, vm
         self.frames: list[Frame] = []
-        self._reel = Reel(story.site.sandbox, "/api/v1/nodes", self._node, self._take)
+        self._reel = Reel(story.site.sandbox, "/api/v1/nodes", story.full(vm), self._take)
 
     def _take(self, node: dict[str, object]) -> None:
         metadata, spec = node["metadata"], node["spec"]
         assert isinstance(metadata, dict)
         assert isinstance(spec, dict)
-        self.frames.append(
-            Frame(
-                metadata.get("annotations", {}).get(f"{SEED}state", ""),
-                bool(spec.get("unschedulable")),
-                any(taint["key"] == OUT_OF_SERVICE for taint in spec.get("taints", [])),
-                self._tie.power.get(self._node, ""),
-            )
-        )
+        tainted = any(taint["key"] == OUT_OF_SERVICE for taint in spec.get("taints", []))
+        power = str(self._story.vm(self._vm)["power"]) if tainted else ""
+        state = metadata.get("annotations", {}).get(f"{SEED}state", "")
+        self.frames.append(Frame(state, bool(spec.get("unschedulable")), tainted, power))
 
     def stop(self) -> None:
         self._reel.stop()

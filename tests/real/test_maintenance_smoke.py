@@ -76,9 +76,12 @@ def evictions(running: Running) -> list[str]:
 
 
 def asked(sandbox: Sandbox, running: Running, *words: str, wants: str) -> None:
-    done = hostler(sandbox.kubeconfig, "maintenance", *words, "--operator", running.url)
-    assert done.returncode == 0, done.stderr
-    assert wants in done.stdout, done.stdout + done.stderr
+    def answer() -> str:
+        done = hostler(sandbox.kubeconfig, "maintenance", *words, "--operator", running.url)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    until(lambda: wants in answer(), f"it answers {wants!r}", seen=answer)
 
 
 @pytest.mark.full
