@@ -201,38 +201,44 @@ def test_a_node_without_any_label_is_kept_alive_too(sandbox: Sandbox, eventually
     sandbox.kubectl("delete", "node", "bare")
 
 
-@pytest.mark.parametrize("way", ["pod gone", "out of service"])
-def test_the_volume_of_a_dead_node(
-    way: str, sandbox: Sandbox, namespace: str, make_node: Callable[..., str], eventually: Eventually
+def attachments(sandbox: Sandbox, volume: str) -> dict[str, str]:
+    """The VolumeAttachments of a volume by name, as far as it is attached: attached, or leaving."""
+    return {
+        str(one["metadata"]["name"]): "leaving" if "deletionTimestamp" in one["metadata"] else "attached"
+        for one in sandbox.read("/apis/storage.k8s.io/v1/volumeattachments")["items"]
+        if one["spec"]["source"].get("persistentVolumeName") == volume and one.get("status", {}).get("attached")
+    }
+
+
+def test_the_volumes_of_dead_nodes(
+    sandbox: Sandbox, namespace: str, make_node: Callable[..., str], eventually: Eventually
 ) -> None:
-    """It is attached while a pod uses it; on a node that is off it goes only with the pod, or with the taint."""
-    node, volume = make_node(), f"{namespace}-disk"
-    make_disks(sandbox, namespace, "disk")
-    run_pod(sandbox, namespace, "writer", node, volumes=uses("disk"))
+    """Attached while a pod uses them; on a node that is off one goes only with the pod, or with the taint."""
+    nodes = {"pod-gone": make_node(), "out-of-service": make_node()}  # by what lets the volume go
+    make_disks(sandbox, namespace, *nodes)
+    for way, node in nodes.items():
+        run_pod(sandbox, namespace, way, node, volumes=uses(way))
 
-    def attached() -> list[str]:
-        items = sandbox.read("/apis/storage.k8s.io/v1/volumeattachments")["items"]
-        return [
-            "leaving" if "deletionTimestamp" in one["metadata"] else "attached"
-            for one in items
-            if one["spec"]["source"].get("persistentVolumeName") == volume and one["status"]["attached"]
-        ]
+    def attached(way: str) -> list[str]:
+        return list(attachments(sandbox, f"{namespace}-{way}").values())
 
-    eventually(lambda: attached() == ["attached"], what="the attach-detach controller and the attacher did their parts")
-    sandbox.node_power(node, "off")
-    eventually(lambda: ready(sandbox, node)["status"] == "Unknown", what="the node is gone")
-    sandbox.kubectl("delete", "pod", "-n", namespace, "writer", "--wait=false", "--grace-period=1")
-    name = sandbox.kubectl("get", "volumeattachments", "-o", "name").split()
-    mine = [one for one in name if sandbox.get(one)["spec"]["source"].get("persistentVolumeName") == volume]
-    sandbox.kubectl("delete", *mine, "--wait=false")
+    for way, node in nodes.items():
+        eventually(lambda way=way: attached(way) == ["attached"], what="attach-detach controller and attacher did it")  # type: ignore[misc]
+        sandbox.node_power(node, "off")
+    for node in nodes.values():
+        eventually(lambda node=node: ready(sandbox, node)["status"] == "Unknown", what="the node is gone")  # type: ignore[misc]
+    sandbox.kubectl("delete", "pod", "-n", namespace, *nodes, "--wait=false", "--grace-period=1")
+    mine = [name for way in nodes for name in attachments(sandbox, f"{namespace}-{way}")]
+    sandbox.kubectl("delete", "volumeattachment", *mine, "--wait=false")
     eventually(_after(4), 10)
-    assert attached() == ["leaving"], "the pod is still there, so the volume is too"
-    if way == "pod gone":
-        sandbox.kubectl("delete", "pod", "-n", namespace, "writer", "--force", "--grace-period=0")
-    else:
-        sandbox.kubectl("taint", "node", node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
-    eventually(lambda: attached() == [], 40, what="the volume is detached")
-    sandbox.kubectl("delete", "pv", volume, "--wait=false")
+    for way in nodes:
+        assert attached(way) == ["leaving"], "the pod is still there, so the volume is too"
+    sandbox.kubectl("delete", "pod", "-n", namespace, "pod-gone", "--force", "--grace-period=0")
+    out_of_service = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+    sandbox.kubectl("taint", "node", nodes["out-of-service"], out_of_service)
+    for way in nodes:
+        eventually(lambda way=way: attached(way) == [], what=f"the volume is detached: {way}")  # type: ignore[misc]
+    sandbox.kubectl("delete", "pv", *(f"{namespace}-{way}" for way in nodes), "--wait=false")
 
 
 def _after(seconds: float) -> Callable[[], bool]:
