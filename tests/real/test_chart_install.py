@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,8 +17,8 @@ from hostler import __version__
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.roles import Account
 from hostler.sandbox import Sandbox
+from hostler.ship import alerts, oci
 from hostler.ship import image as images
-from hostler.ship import oci
 from tests.real.conftest import Eventually
 from tests.real.helming import CHART, Helm, granted
 from tests.real.maintaining import Plan, site, until
@@ -105,6 +107,29 @@ def doctor(sandbox: Sandbox, namespace: str, one: Running) -> tuple[str, str]:
     return found["level"], found["why"]
 
 
+def take_away(sandbox: Sandbox, namespace: str, role: str, resource: str) -> None:
+    """A rule of a Role. This one is asked for only at the start: the operator that runs is refused nothing."""
+    rules = sandbox.get("role", role, "-n", namespace)["rules"]
+    kept = [one for one in rules if one["resources"] != [resource]]
+    assert len(kept) == len(rules) - 1
+    patch = json.dumps({"rules": kept})
+    sandbox.kubectl("patch", "role", role, "-n", namespace, "--type=merge", "-p", patch)
+
+
+def uncounted(one: Running) -> list[str]:
+    """Counters whose first increase is an alert, and that are not on its page."""
+    with urllib.request.urlopen(f"{one.url}/metrics", timeout=10) as answer:
+        page = answer.read().decode()
+    series = [
+        found
+        for alert in itertools.chain(*alerts.read(CHART / "alerts").values())
+        if alerts.at_once(alert)
+        for found in re.findall(r"increase\((\w+)(?:{(.*?)})?\[", alert.expr)
+    ]
+    assert len(series) >= 7
+    return [name for name, label in series if not re.search(rf"^{name}(?:{{.*{label}.*}})? ", page, re.MULTILINE)]
+
+
 def left_in(sandbox: Sandbox, namespace: str) -> set[str]:
     kinds = "all,configmap,secret,serviceaccount,role,rolebinding,lease,poddisruptionbudget,networkpolicy"
     names = sandbox.kubectl("get", kinds, "-n", namespace, "-o", "name").split()
@@ -137,11 +162,8 @@ def test_installed_upgraded_and_uninstalled(
             until(lambda: story.ready("a") and not story.cordoned("a"), "and serves")
             everything = "The operator's ServiceAccount has every right that it needs."
             assert doctor(sandbox, home, one) == ("ok", everything)
-            sandbox.kubectl("delete", "rolebinding", "-n", "kube-node-lease", f"{home}-hostler")
-            lacks = (
-                "problem",
-                "The operator's ServiceAccount may not get leases.coordination.k8s.io in kube-node-lease.",
-            )
+            take_away(sandbox, home, f"{home}-hostler", "namespaces")
+            lacks = ("problem", f"The operator's ServiceAccount may not get namespaces in {home}.")
             eventually(lambda: doctor(sandbox, home, one) == lacks, 60, "the doctor names the right that is gone")
 
             more = ",".join(f"capabilities.{name}=true" for name in ("ingress", "join", "metal", "platform", "reclaim"))
@@ -155,6 +177,7 @@ def test_installed_upgraded_and_uninstalled(
             with running(sandbox, image, fresh[0], tmp_path) as two:
                 assert set(two.said("started")["capabilities"]) == {one.name for one in CAPABILITIES if one.built}
                 eventually(lambda: ready(two), 90, "every cache is filled under the chart's rights")
+                assert uncounted(two) == [], "alerts on the first one see a counter grow only from 0"
                 assert "forbidden" not in two.log.read_text().lower()
             assert "forbidden" not in one.log.read_text().lower()
             assert denied(sandbox, one.user) == []

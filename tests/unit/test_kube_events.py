@@ -88,7 +88,14 @@ class World:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         async with Client(Here(f"http://127.0.0.1:{runner.addresses[0][1]}"), timeout=5) as client:
-            writer = Writer(client, "events", gate=lambda: self.refuse, budget=WriteBudget(10_000), dry_run=dry_run)
+            writer = Writer(
+                client,
+                "events",
+                gate=lambda: self.refuse,
+                budget=WriteBudget(10_000),
+                dry_run=dry_run,
+                metrics=self.metrics,
+            )
             recorder = Recorder(
                 writer,
                 "me",
@@ -275,7 +282,10 @@ def test_what_the_server_will_never_take_is_dropped(status: int, why: str) -> No
             recorder.event(NODE, NODE_1, "Normal", "R", "A", "note")
             await recorder.stop()
 
-    assert play(story).dropped(why) == 1
+    world = play(story)
+    assert world.dropped(why) == 1
+    labels = {"capability": "events"}
+    assert world.metrics.registry.get_sample_value("hostler_writes_forbidden_total", labels) == (status == 403)
 
 
 def test_one_whose_creation_was_not_answered_is_not_made_twice() -> None:

@@ -8,7 +8,15 @@ import time
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from hostler.kube.budget import WriteBudget
+from hostler.kube.client import Client
+from hostler.kube.controller import Controller
+from hostler.kube.kinds import NODE
 from hostler.kube.metrics import MOST_SERIES, Metrics
+from hostler.kube.records import Node
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from tests.unit.nowhere import Nowhere
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
@@ -52,6 +60,33 @@ def test_everything_counted_is_on_the_page() -> None:
     }
     assert wanted.items() <= found.items()
     assert found["process_resident_memory_bytes"] > 0
+
+
+def test_what_alerts_are_about_is_there_before_it_happens() -> None:
+    """Prometheus does not see a counter grow that comes as 1."""
+
+    async def nothing(key: str) -> float | None:
+        return None
+
+    metrics = Metrics()
+
+    async def make() -> None:
+        async with Client(Nowhere()) as client:
+            Controller("nodes", nothing, metrics=metrics)
+            Watch(client, NODE, Node, metrics=metrics)
+            Writer(client, "holds", gate=lambda: None, budget=WriteBudget(1, 1), metrics=metrics)
+
+    asyncio.run(make())
+    found = samples(metrics)
+    for name in (
+        "hostler_loop_failures_total loop=events",
+        "hostler_loop_failures_total loop=http",
+        "hostler_reconciles_total controller=nodes result=bug",
+        "hostler_reconciles_total controller=nodes result=error",
+        "hostler_decode_failures_total kind=nodes",
+        "hostler_writes_forbidden_total capability=holds",
+    ):
+        assert found[name] == 0
 
 
 def test_two_of_them_do_not_share_anything() -> None:

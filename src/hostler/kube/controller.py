@@ -39,6 +39,7 @@ class Controller:
         self._metrics = metrics
         self._workers = workers
         self._measured = 0.0
+        metrics.expect_controller(name)
 
     async def run(self) -> None:
         """Work until `stop`; a reconcile under way when it comes is finished, not cut."""

@@ -2,6 +2,8 @@
 
 Labels come from small closed sets (kinds, verbs, words of our own), never from object names. Should one grow all the
 same, what comes after the first few hundred is counted as "other": a metric must not become a leak.
+
+What an alert is about is there as 0 from the start (`expect_...`): Prometheus does not see a counter grow that comes as 1.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from hostler.kube.clock import Clock
 
 MOST_SERIES = 400
 _SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 30, 120)
+LOOPS = ("events", "http")  # those with an edge at which errors are caught
 _LAG = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 M = TypeVar("M", Counter, Gauge, Histogram)
 
@@ -80,6 +83,10 @@ class Metrics:
     def queue_added(self, queue: str) -> None:
         self._adds.of(queue).inc()
 
+    def expect_controller(self, controller: str) -> None:
+        for result in ("bug", "error"):
+            self._results.of(controller, result)
+
     def reconciled(self, controller: str, result: str, seconds: float) -> None:
         self._results.of(controller, result).inc()
         self._seconds.of(controller).observe(seconds)
@@ -97,6 +104,9 @@ class Metrics:
     def watch_restarted(self, kind: str, why: str) -> None:
         self._restarts.of(kind, why).inc()
 
+    def expect_kind(self, kind: str) -> None:
+        self._unreadable.of(kind)
+
     def unreadable(self, kind: str) -> None:
         self._unreadable.of(kind).inc()
 
@@ -105,6 +115,9 @@ class Metrics:
     def _writes_and_leadership(self) -> None:
         registry = self.registry
         self._writes = self._counter("hostler_writes", "Writes by result.", "verb", "kind", "result")
+        self._forbidden = self._counter(
+            "hostler_writes_forbidden", "Writes refused for want of rights.", "capability"
+        )
         self._rate = Gauge(
             "hostler_write_budget_per_second", "Writes per second we allow ourselves.", registry=registry
         )
@@ -112,11 +125,19 @@ class Metrics:
         self._dropped = self._counter("hostler_events_dropped", "Kubernetes Events not written, by why.", "why")
         self._leader = Gauge("hostler_leader", "1 while this replica leads.", registry=registry)
         self._failures = self._counter("hostler_loop_failures", "Errors caught at a loop's edge: bugs.", "loop")
+        for loop in LOOPS:
+            self._failures.of(loop)
         self._lag = Histogram("hostler_loop_lag_seconds", "How late a sleeper wakes.", buckets=_LAG, registry=registry)
         self._worst = Gauge("hostler_loop_lag_worst_seconds", "The worst lag of the last minute.", registry=registry)
 
     def wrote(self, verb: str, kind: str, result: str) -> None:
         self._writes.of(verb, kind, result).inc()
+
+    def expect_writer(self, capability: str) -> None:
+        self._forbidden.of(capability)
+
+    def forbidden(self, capability: str) -> None:
+        self._forbidden.of(capability).inc()
 
     def write_rate(self, per_second: float) -> None:
         self._rate.set(per_second)

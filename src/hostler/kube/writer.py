@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from hostler.kube.client import FIELD_MANAGER, Client, Gate, How
-from hostler.kube.errors import ApiError, TooManyRequests, Unreachable, WriteRefused
+from hostler.kube.errors import ApiError, Forbidden, TooManyRequests, Unreachable, WriteRefused
 from hostler.kube.kinds import EVENT, POD, Kind
 from hostler.kube.metrics import Metrics
 
@@ -51,6 +51,8 @@ class Writer:
         self._budget = budget
         self._metrics = metrics
         self._said: dict[str, None] = {}
+        if metrics is not None:
+            metrics.expect_writer(owner)
 
     async def create(
         self, kind: Kind, body: Mapping[str, Any], namespace: str | None = None, *, type: type[T], why: str
@@ -130,6 +132,8 @@ class Writer:
         except ApiError as error:
             if isinstance(error, TooManyRequests):
                 self._throttled(error)
+            elif isinstance(error, Forbidden) and self._metrics is not None:
+                self._metrics.forbidden(self.owner)
             self._count(verb, kind, str(error.code))
             raise
         except Unreachable:

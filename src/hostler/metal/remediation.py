@@ -23,6 +23,7 @@ from hostler.metal.model import Host, Write
 from hostler.metal.remediation_model import (
     FAILED,
     GIVEN_UP,
+    HOST_UNHEALTHY,
     REBOOT,
     RUNNING,
     WAITING,
@@ -253,7 +254,7 @@ def _again(facts: RemediationFacts, host: Host, now: Instant) -> Step:
         _handed_over(facts.owner.metadata.name, remediation.metadata.namespace, now),
         _status(remediation, why, phase=GIVEN_UP),
     )
-    return Step(why, writes, event="HostUnhealthy", warning=True)
+    return Step(why, writes, event=HOST_UNHEALTHY, warning=True)
 
 
 # -- the end

@@ -11,6 +11,7 @@ from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, Write
 REBOOT = "Reboot"
 # Phases, as the API has them.
 RUNNING, WAITING, GIVEN_UP, FAILED = "Running", "Waiting", "Deleting machine", "Failed"
+HOST_UNHEALTHY = "HostUnhealthy"  # the event of one that is given up
 
 
 class Strategy(Record, frozen=True):

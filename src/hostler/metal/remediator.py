@@ -25,7 +25,14 @@ from hostler.metal.caches import Caches, held_by, owner_key
 from hostler.metal.model import Host, Write, cluster_of
 from hostler.metal.power import Power
 from hostler.metal.remediation import LOOK_SECONDS, decide_remediation, taint_patch
-from hostler.metal.remediation_model import BoundPod, NodeOut, Remediation, RemediationFacts, Step
+from hostler.metal.remediation_model import (
+    HOST_UNHEALTHY,
+    BoundPod,
+    NodeOut,
+    Remediation,
+    RemediationFacts,
+    Step,
+)
 from hostler.metal.writes import send
 
 # The room wakes everything once all is read; this is only in case a cache was complete and is no more.
@@ -57,6 +64,7 @@ class Remediator:
         self._told: dict[str, tuple[str, str]] = {}  # remediation -> its last event
         text = "Steps of remediations, by the reason of their event."
         self._steps = Counter("hostler_metal_remediation_steps", text, ("step",), registry=metrics.registry)
+        self._steps.labels(HOST_UNHEALTHY)  # there as 0, so that Prometheus sees the first one
 
     def facts(self, remediation: Remediation) -> RemediationFacts:
         caches = self.caches

@@ -268,6 +268,7 @@ class PlatformKeeper:
                 continue
             if in_place(current.spec.template.spec.affinity, target):
                 self._was[key] = rule
+                self._reverted.labels(key)  # there as 0, so that Prometheus sees the first one
             elif self._was.pop(key, None) == rule:
                 self._reverts.setdefault(key, deque(maxlen=100)).append(now)
                 self._reverted.labels(key).inc()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: tuple[Group, ...]
+
+
+def at_once(alert: Alert) -> bool:
+    """Whether it fires on the first of something, which Prometheus sees only if the counter was there as 0."""
+    return "increase(" in alert.expr and re.search(r"\) > 0(?![.])", alert.expr) is not None
 
 
 def read(folder: Path) -> dict[str, tuple[Alert, ...]]:

@@ -25,6 +25,10 @@ class Metrics:
         )
         self._objects = Gauge("hostler_vcenter_objects", "Objects in memory.", ("vcenter",), registry=registry)
 
+    def expect(self, vcenter: str) -> None:
+        """There as 0 from the start: Prometheus does not see a counter grow that comes as 1."""
+        self._logins.labels(vcenter, "refused")
+
     def called(self, vcenter: str, method: str) -> None:
         self._calls.labels(vcenter, method).inc()
 
