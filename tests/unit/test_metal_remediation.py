@@ -25,6 +25,7 @@ from hostler.metal.remediation_model import (
     RemediationFacts,
     Step,
 )
+from hostler.ship.machines import NEW, REMEDIATION
 
 API = "infrastructure.cluster.x-k8s.io/v1beta2"
 CONSUMER = {"apiVersion": API, "kind": "Metal3Machine", "name": "m", "namespace": "n"}
@@ -63,6 +64,7 @@ class Rack:
         self.pods: tuple[str, ...] = ("pod web/a",)
         self.sticks = False  # what is on the node never leaves it
         self.events: list[str] = []
+        self.moves: set[tuple[str, str]] = set()  # from phase to phase
 
     @property
     def phase(self) -> str:
@@ -120,6 +122,8 @@ class Rack:
 
     def write(self, write: Write) -> None:
         self.writes += 1
+        if phase := write.body.get("status", {}).get("phase"):
+            self.moves.add((self.phase, phase))
         attribute = {"BareMetalHost": "host", "Metal3Remediation": "remediation", "Machine": "machine"}[write.kind.kind]
         setattr(self, attribute, merged(getattr(self, attribute), write.body))
 
@@ -268,6 +272,27 @@ def test_a_host_switched_off_by_somebody_is_not_rebooted() -> None:
     writes = rack.writes
     rack.step()
     assert rack.writes == writes
+
+
+def test_phases_follow_each_other_as_they_are_drawn() -> None:
+    moves: set[tuple[str, str]] = set()
+    for stuck in (False, True):  # a host that does not go off never comes to wait
+        rack = Rack(heals=False)
+        if stuck:
+            rack.host["status"]["errorType"] = "power management error"
+        rack.run()
+        assert rack.phase == GIVEN_UP
+        moves |= rack.moves
+    for phase in ("", RUNNING, WAITING):
+        rack = Rack()
+        while rack.phase != phase:
+            rack.step()
+            rack.pass_time()
+        rack.host["spec"]["online"] = False
+        rack.step()
+        moves |= rack.moves
+    drawn = {(source, one.target) for one in REMEDIATION for source in one.sources}
+    assert {(before or NEW, after) for before, after in moves} == drawn
 
 
 @pytest.mark.parametrize("phase", ["", RUNNING, WAITING, GIVEN_UP, FAILED])

@@ -3,7 +3,8 @@
 Labels come from small closed sets (kinds, verbs, words of our own), never from object names. Should one grow all the
 same, what comes after the first few hundred is counted as "other": a metric must not become a leak.
 
-What an alert is about is there as 0 from the start (`expect_...`): Prometheus does not see a counter grow that comes as 1.
+What an alert is about is there as 0 from the start (`expect_...`): Prometheus does not see a counter grow that comes
+as 1.
 """
 
 from __future__ import annotations
@@ -115,9 +116,7 @@ class Metrics:
     def _writes_and_leadership(self) -> None:
         registry = self.registry
         self._writes = self._counter("hostler_writes", "Writes by result.", "verb", "kind", "result")
-        self._forbidden = self._counter(
-            "hostler_writes_forbidden", "Writes refused for want of rights.", "capability"
-        )
+        self._forbidden = self._counter("hostler_writes_forbidden", "Writes refused for want of rights.", "capability")
         self._rate = Gauge(
             "hostler_write_budget_per_second", "Writes per second we allow ourselves.", registry=registry
         )

@@ -1,60 +1,45 @@
-"""State machines as text and picture, for the pages of rooms that have one: made from the tables of those rooms."""
+"""State machines as text and picture, each between two marks on the page of its room."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hostler.maintenance import model as maintenance
-from hostler.reclaim import model as reclaim
+from hostler.ship.machines import MACHINES, Machine
 
 BEGIN, END = "<!-- made by `make chart`: begin -->", "<!-- end -->"
-NONE = "in service"  # what a node without a state of maintenance is
-
-
-@dataclass(frozen=True, slots=True)
-class Arrow:
-    """One transition: by its name, from any of these states to that one."""
-
-    name: str
-    sources: tuple[str, ...]
-    target: str
-    when: str
-
-
-MACHINES: dict[str, tuple[Arrow, ...]] = {
-    "docs/maintenance.md": tuple(
-        Arrow(one.event, (one.before or NONE,), one.after or NONE, one.when) for one in maintenance.TRANSITIONS
-    ),
-    "docs/reclaim.md": tuple(Arrow(one.name, one.sources, one.target, one.when) for one in reclaim.TRANSITIONS),
-}
 
 
 def files(root: Path) -> Iterator[tuple[Path, str]]:
-    """Each page with its table and picture as they are now; the rest of it as it stands."""
-    for page, arrows in MACHINES.items():
-        yield root / page, placed((root / page).read_text(encoding="utf-8"), arrows)
+    """Each page with its tables and pictures as they are now; the rest of it as it stands."""
+    for page, machines in MACHINES.items():
+        yield root / page, placed((root / page).read_text(encoding="utf-8"), machines)
 
 
-def placed(document: str, arrows: tuple[Arrow, ...]) -> str:
-    before, _, rest = document.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n\n{_table(arrows)}\n\n{_picture(arrows)}\n\n{END}{after}"
+def placed(document: str, machines: Sequence[Machine]) -> str:
+    before, *rest = document.split(BEGIN)
+    made = [
+        f"{BEGIN}\n\n{_table(machine)}\n\n{picture(machine)}\n\n{END}{after.partition(END)[2]}"
+        for machine, after in zip(machines, rest, strict=True)
+    ]
+    return "".join([before, *made])
 
 
-def _table(arrows: tuple[Arrow, ...]) -> str:
+def states(machine: Machine) -> set[str]:
+    return {str(state) for one in machine for state in (*one.sources, one.target)}
+
+
+def _table(machine: Machine) -> str:
     lines = ["| transition | from | to | when |", "|---|---|---|---|"]
-    return "\n".join([*lines, *(f"| {a.name} | {', '.join(a.sources)} | {a.target} | {a.when} |" for a in arrows)])
+    return "\n".join([*lines, *(f"| {a.name} | {', '.join(a.sources)} | {a.target} | {a.when} |" for a in machine)])
 
 
-def _picture(arrows: tuple[Arrow, ...]) -> str:
+def picture(machine: Machine) -> str:
     """Mermaid, which most places that show Markdown draw."""
     lines = ["```mermaid", "stateDiagram-v2"]
-    for one in arrows:
+    for one in machine:
         lines += [f"    {_node(source)} --> {_node(one.target)}: {one.name}" for source in one.sources]
-    names = sorted({state for one in arrows for state in (*one.sources, one.target)})
-    return "\n".join([*lines, *(f'    state "{name}" as {_node(name)}' for name in names), "```"])
+    return "\n".join([*lines, *(f'    state "{name}" as {_node(name)}' for name in sorted(states(machine))), "```"])
 
 
 def _node(state: str) -> str:
