@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,6 +62,19 @@ class Running:
     @property
     def url(self) -> str:
         return str(self.said("serving health, metrics and reads")["url"])
+
+    def ready(self, seconds: float = 90.0) -> None:
+        """Wait until every cache is filled: what it answers before that may be that it does not know."""
+        end, why = time.monotonic() + seconds, ""
+        while time.monotonic() < end:
+            try:
+                with urllib.request.urlopen(f"{self.url}/readyz", timeout=30):
+                    return
+            except urllib.error.HTTPError as error:
+                with error:
+                    why = error.read().decode()
+            time.sleep(0.1)
+        raise AssertionError(f"the operator is not ready within {seconds:.0f} s: {why}")
 
     def stop(self) -> int:
         if self.process.poll() is None:

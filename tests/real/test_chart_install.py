@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -86,15 +85,6 @@ def values(told: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ready(one: Running) -> bool:
-    try:
-        with urllib.request.urlopen(f"{one.url}/readyz", timeout=10) as answer:
-            return bool(answer.status == 200)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return False
-
-
 def pods(sandbox: Sandbox, namespace: str) -> list[dict[str, Any]]:
     found = sandbox.get("pods", "-n", namespace, "-l", f"app.kubernetes.io/instance={namespace}")["items"]
     return [one for one in found if not one["metadata"].get("deletionTimestamp")]
@@ -155,7 +145,7 @@ def test_installed_upgraded_and_uninstalled(
         first = pods(sandbox, home)[0]
         with running(sandbox, image, first, tmp_path) as one:
             one.said("leading")
-            eventually(lambda: ready(one), 60, "ready")
+            one.ready()
             story.nodes()
             story.enter("esx1")
             until(lambda: story.state("a") == "" and story.vm("a")["host"] == story.full("esx2"), "it moved")
@@ -176,7 +166,7 @@ def test_installed_upgraded_and_uninstalled(
             wait_for_rights(sandbox, account, [one.name for one in CAPABILITIES if one.built])
             with running(sandbox, image, fresh[0], tmp_path) as two:
                 assert set(two.said("started")["capabilities"]) == {one.name for one in CAPABILITIES if one.built}
-                eventually(lambda: ready(two), 90, "every cache is filled under the chart's rights")
+                two.ready()  # every cache is filled under the chart's rights
                 assert uncounted(two) == [], "alerts on the first one see a counter grow only from 0"
                 assert "forbidden" not in two.log.read_text().lower()
             assert "forbidden" not in one.log.read_text().lower()

@@ -175,7 +175,7 @@ def keep_all(sandbox: Sandbox, namespace: str, eventually: Eventually) -> None:
     def seen() -> bool:
         return bool(sandbox.get("pdb", "keep", "-n", namespace).get("status", {}).get("expectedPods") == 1)
 
-    eventually(seen, 30, "the budget")
+    eventually(seen, 60, "the budget")
 
 
 def test_ctrl_c_in_a_drain_says_that_the_node_stays_held(
@@ -205,6 +205,7 @@ def test_explain_and_plan_name_the_budget_that_would_block(
     running_on(sandbox, namespace, name, 1, eventually)
     keep_all(sandbox, namespace, eventually)
     with operator(sandbox, tmp_path, namespace) as running:
+        running.ready()
         for word in ("explain", "plan"):
             said = hostler(sandbox.kubeconfig, word, f"node/{name}", "--operator", running.url)
             assert said.returncode == 0, said.stderr
@@ -217,7 +218,7 @@ def test_drain_names_the_budget_that_blocks_it_and_gives_up_in_time(
     name = make_node()
     running_on(sandbox, namespace, name, 1, eventually)
     keep_all(sandbox, namespace, eventually)
-    done = hostler(sandbox.kubeconfig, "drain", name, "--timeout", "4", "-o", "json")
+    done = hostler(sandbox.kubeconfig, "drain", name, "--timeout", "8", "-o", "json")
     assert done.returncode == Exit.FAILED, done.stderr
     ended = json.loads(done.stdout)
     assert ended["state"] == "deadline-passed"

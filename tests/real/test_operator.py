@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,7 @@ from tests.real.conftest import Eventually
 from tests.real.operating import Running, hostler, operator
 
 MakeNode = Callable[..., str]
-STOPS = 3
+STOPS = 2  # each of the two once; test_lease.py has more
 
 
 @pytest.fixture
@@ -165,12 +164,12 @@ def test_killed_after_each_write_it_ends_the_same_and_does_nothing_twice(
         Trail(sandbox, first) as trail,
     ):
         first.said("leading")
-        eventually(lambda: any(line.get("event") == "wrote" for line in first.lines()), 30, "its first status")
+        eventually(lambda: any(line.get("event") == "wrote" for line in first.lines()), 60, "its first status")
         already = sum(line.get("event") == "wrote" for line in first.lines())
         hostler(sandbox.kubeconfig, "hold", node, "--why", "a test")
         sandbox.kubectl("uncordon", node)
         eventually(
-            lambda: sum(line.get("event") == "wrote" for line in first.lines()) >= already + crash, 30, "its writes"
+            lambda: sum(line.get("event") == "wrote" for line in first.lines()) >= already + crash, 60, "its writes"
         )
         first.process.kill()
         first.process.wait()
@@ -183,7 +182,7 @@ def test_killed_after_each_write_it_ends_the_same_and_does_nothing_twice(
             holds = json.loads(found["metadata"]["annotations"][HOLDS])
             return bool(found["spec"].get("unschedulable")) and bool(holds[0].get("recordoned"))
 
-        eventually(cordoned_once, 30, "the node is cordoned again")
+        eventually(cordoned_once, 60, "the node is cordoned again")
         time.sleep(1)
         holds = json.loads(sandbox.get("node", node)["metadata"]["annotations"][HOLDS])
         assert "yielded" not in holds[0], "it must insist once, also across a crash"
@@ -202,42 +201,9 @@ def test_before_its_own_node_is_emptied_the_leader_hands_its_lease_over(
             there.said("started")
             hostler(sandbox.kubeconfig, "hold", home, "--why", "its host goes into maintenance")
             here.said("our own node goes out of service; handing the lease over")
-            there.said("leading", 30)
+            there.said("leading")
             assert here.process.poll() is None
             hostler(sandbox.kubeconfig, "release", home)
-
-
-def test_a_stop_gives_the_lease_back_and_ends_with_zero(
-    sandbox: Sandbox, fleet: None, namespace: str, tmp_path: Path
-) -> None:
-    with operator(sandbox, tmp_path, namespace) as running:
-        running.said("leading")
-        assert running.stop() == 0
-        lease: dict[str, Any] = sandbox.get("lease", "-n", namespace, "hostler")
-        assert lease["spec"].get("holderIdentity", "") == ""
-
-
-def test_an_outage_of_the_api_server_is_survived_and_said(
-    sandbox: Sandbox, fleet: None, namespace: str, tmp_path: Path, make_node: MakeNode, eventually: Eventually
-) -> None:
-    node = make_node()
-    with operator(sandbox, tmp_path, namespace) as running:
-        running.said("leading")
-        sandbox.kill("kube-apiserver")
-        try:
-            running.said("not leading", 60)
-            time.sleep(3)
-            assert running.process.poll() is None
-        finally:
-            sandbox.start("kube-apiserver")
-            sandbox.wait_ready()
-        hostler(sandbox.kubeconfig, "hold", node, "--why", "after the outage")
-        eventually(
-            lambda: sandbox.get("fleet", "cluster").get("status", {}).get("counts", {}).get("held", 0) > 0,
-            90,
-            "it works again",
-        )
-        hostler(sandbox.kubeconfig, "release", node)
 
 
 def test_a_second_signal_ends_it_at_once(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
