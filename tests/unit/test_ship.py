@@ -91,6 +91,11 @@ def test_a_panel_shows_metrics_that_exist(panel: Panel) -> None:
     assert "$" not in panel.expr
 
 
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_a_page_names_metrics_that_exist(page: Path) -> None:
+    exist(page.read_text(encoding="utf-8"))
+
+
 def test_a_panel_s_legend_is_made_of_labels_its_expression_keeps() -> None:
     for panel in PANELS:
         kept = {name.strip() for group in re.findall(r"by \(([^)]*)\)", panel.expr) for name in group.split(",")}
