@@ -72,6 +72,7 @@ def test_a_wrong_password_is_tried_once_until_it_changes(simulator: Simulator, t
                 await asyncio.sleep(2.5)  # the credential is looked at once a second
                 assert proxy.calls["Login"] == 1
                 assert vcenter.link.since == since
+                assert measured(vcenter, "hostler_vcenter_credential_refused") == 1
                 refused = await vcenter.power_off("vm-1")
                 assert isinstance(refused, Refused)
                 assert refused.kind is Kind.NOT_CONNECTED
@@ -79,6 +80,7 @@ def test_a_wrong_password_is_tried_once_until_it_changes(simulator: Simulator, t
                 secret.write_text(PASSWORD + "\n")
                 await eventually(lambda: vcenter.link.connected, "the right password")
                 assert proxy.calls["Login"] == 2
+                assert measured(vcenter, "hostler_vcenter_credential_refused") == 0
                 assert names(vcenter) == {"one", "two"}
             assert proxy.calls["Logout"] == 1
             assert proxy.calls["DestroyView"] == proxy.calls["CreateContainerView"] == 1

@@ -327,9 +327,11 @@ def test_an_object_that_does_not_decode_is_counted_and_named_and_the_rest_goes_o
                 assert "int" in watch.store.unreadable[f"{NAMESPACE}/odd-bad"]
                 text = metrics.text().decode()
                 assert 'hostler_decode_failures_total{kind="configmaps"} 1.0' in text
+                assert 'hostler_objects_unreadable{kind="configmaps"} 1.0' in text
                 await direct.delete(CONFIG_MAP, "odd-bad", NAMESPACE)
                 async with asyncio.timeout(60):
                     while watch.store.unreadable:
                         await asyncio.sleep(0.05)
+                assert 'hostler_objects_unreadable{kind="configmaps"} 0.0' in metrics.text().decode()
 
     asyncio.run(story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import time
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -73,7 +74,6 @@ def test_what_alerts_are_about_is_there_before_it_happens() -> None:
     async def make() -> None:
         async with Client(Nowhere()) as client:
             Controller("nodes", nothing, metrics=metrics)
-            Watch(client, NODE, Node, metrics=metrics)
             Writer(client, "holds", gate=lambda: None, budget=WriteBudget(1, 1), metrics=metrics)
 
     asyncio.run(make())
@@ -83,10 +83,28 @@ def test_what_alerts_are_about_is_there_before_it_happens() -> None:
         "hostler_loop_failures_total loop=http",
         "hostler_reconciles_total controller=nodes result=bug",
         "hostler_reconciles_total controller=nodes result=error",
-        "hostler_decode_failures_total kind=nodes",
         "hostler_writes_forbidden_total capability=holds",
     ):
         assert found[name] == 0
+
+
+def test_what_cannot_be_read_is_counted_over_every_cache_that_is_there() -> None:
+    metrics = Metrics()
+    name = "hostler_objects_unreadable kind=nodes"
+
+    async def follow() -> None:
+        async with Client(Nowhere()) as client:
+            one, two = (Watch(client, NODE, Node, metrics=metrics) for _ in range(2))
+            assert samples(metrics)[name] == 0
+            one.store.unread("a", 1, "why")
+            two.store.unread("a", 1, "why")
+            assert samples(metrics)[name] == 2
+            two.store.forget("a", 2)
+            assert samples(metrics)[name] == 1
+
+    asyncio.run(follow())
+    gc.collect()
+    assert samples(metrics)[name] == 0
 
 
 def test_two_of_them_do_not_share_anything() -> None:

@@ -47,12 +47,12 @@ STORIES: dict[str, Story] = {
     "HostlerFailing": one('hostler_reconciles_total{controller="holds",result="error"}', 3, controller="holds"),
     "HostlerBug": one('hostler_reconciles_total{controller="holds",result="bug"}', 1),
     "HostlerWritesRefused": one('hostler_writes_forbidden_total{capability="holds"}', 1, capability="holds"),
-    "HostlerUnreadableObjects": one('hostler_decode_failures_total{kind="pods"}', 1, kind="pods"),
+    "HostlerUnreadableObjects": one('hostler_objects_unreadable{kind="pods"}', 1, kind="pods"),
     "HostlerCeilingReached": Story(
         {'hostler_nodes{what="unavailable"}': (2, 1), 'hostler_nodes{what="ceiling"}': (2, 2)}
     ),
     "HostlerVCenterLost": one('hostler_vcenter_connected{vcenter="v"}', 0, 1, vcenter="v"),
-    "HostlerVCenterLoginRefused": one('hostler_vcenter_logins_total{vcenter="v",result="refused"}', 1, vcenter="v"),
+    "HostlerVCenterLoginRefused": one('hostler_vcenter_credential_refused{vcenter="v"}', 1, vcenter="v"),
     "HostlerMaintenanceBlocked": one('hostler_maintenance_blocked{reason="budget"}', 1, reason="budget"),
     "HostlerNodeOffForLong": one('hostler_maintenance_nodes{state="powered-off"}', 1),
     "HostlerPowerOnOverdue": one("hostler_maintenance_power_on_timeouts_total", 1),
@@ -147,7 +147,7 @@ def first_time(alert: alerts.Alert, story: Story) -> dict[str, Any]:
 
 def test_every_alert_has_its_story() -> None:
     assert {one.alert for found in ROOMS.values() for one in found} == set(STORIES)
-    assert len(AT_ONCE) >= 5
+    assert len(AT_ONCE) >= 4
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Generic, TypeVar
+from collections.abc import Mapping
+from typing import Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 from prometheus_client import (
     CollectorRegistry,
@@ -32,6 +34,13 @@ _SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 30, 120)
 LOOPS = ("events", "http")  # those with an edge at which errors are caught
 _LAG = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+class Readings(Protocol):
+    """A cache, as far as it is measured."""
+
+    @property
+    def unreadable(self) -> Mapping[str, str]: ...
 
 
 class Family(Generic[M]):
@@ -98,6 +107,8 @@ class Metrics:
         self._cached = self._gauge("hostler_objects_cached", "Objects in the cache.", "kind")
         self._restarts = self._counter("hostler_watch_restarts", "Watches begun again, by why.", "kind", "why")
         self._unreadable = self._counter("hostler_decode_failures", "Objects left out as unreadable.", "kind")
+        self._left_out = self._gauge("hostler_objects_unreadable", "Objects that are there and cannot be read.", "kind")
+        self._stores: dict[str, WeakSet[Readings]] = {}
 
     def cached(self, kind: str, objects: int) -> None:
         self._cached.of(kind).set(objects)
@@ -105,8 +116,11 @@ class Metrics:
     def watch_restarted(self, kind: str, why: str) -> None:
         self._restarts.of(kind, why).inc()
 
-    def expect_kind(self, kind: str) -> None:
-        self._unreadable.of(kind)
+    def follows(self, kind: str, store: Readings) -> None:
+        """What it cannot read is asked for at every scrape. A kind may be followed twice, for different fields."""
+        stores = self._stores.setdefault(kind, WeakSet())
+        stores.add(store)
+        self._left_out.of(kind).set_function(lambda: sum(len(one.unreadable) for one in stores))
 
     def unreadable(self, kind: str) -> None:
         self._unreadable.of(kind).inc()

@@ -128,7 +128,7 @@ class Watch(Generic[R]):
         self.heard = -1.0  # when the API server last said anything on this watch, by `clock`
         self._client = client
         self._metrics = metrics
-        metrics.expect_kind(kind.resource)
+        metrics.follows(kind.resource, self.store)
         self._paths = [replace(kind, version=one).path(namespace) for one in (kind.version, *versions)]
         self._not_served = 0  # how many of them in a row
         self._select = {

@@ -17,6 +17,10 @@ class Metrics:
             "hostler_vcenter_watch_restarts", "Watchers begun again, by why.", ("vcenter", "why"), registry=registry
         )
         self._logins = Counter("hostler_vcenter_logins", "Logins by result.", ("vcenter", "result"), registry=registry)
+        self._refused = Gauge(
+            "hostler_vcenter_credential_refused", "1: and not tried again until it changes.", ("vcenter",),
+            registry=registry,
+        )  # fmt: skip
         self._silence = Gauge(
             "hostler_vcenter_silence_seconds", "Since vCenter last said anything.", ("vcenter",), registry=registry
         )
@@ -24,10 +28,6 @@ class Metrics:
             "hostler_vcenter_connected", "1 while its inventory is being followed.", ("vcenter",), registry=registry
         )
         self._objects = Gauge("hostler_vcenter_objects", "Objects in memory.", ("vcenter",), registry=registry)
-
-    def expect(self, vcenter: str) -> None:
-        """There as 0 from the start: Prometheus does not see a counter grow that comes as 1."""
-        self._logins.labels(vcenter, "refused")
 
     def called(self, vcenter: str, method: str) -> None:
         self._calls.labels(vcenter, method).inc()
@@ -37,6 +37,7 @@ class Metrics:
 
     def logged_in(self, vcenter: str, result: str) -> None:
         self._logins.labels(vcenter, result).inc()
+        self._refused.labels(vcenter).set(1 if result == "refused" else 0)
 
     def connected(self, vcenter: str, yes: bool) -> None:
         self._connected.labels(vcenter).set(1 if yes else 0)

@@ -66,7 +66,6 @@ class VCenter:
         self._watcher: Watcher | None = None
         self._followed: frozenset[str] = frozenset()
         began = clock()
-        metrics.expect(self.name)
         metrics.silence(self.name, lambda: max(0.0, clock() - (self.heard if self.heard is not None else began)))
         metrics.connected(self.name, False)
 
