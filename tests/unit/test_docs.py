@@ -46,6 +46,11 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{link}: there is no such heading"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_names_a_folder_of_somebody_s_machine(page: Path) -> None:
+    assert re.findall(r"(?<![\w.*/])/(?:root|home|work|Users)/\S*", page.read_text(encoding="utf-8")) == []
+
+
 def test_every_page_of_docs_is_reached_from_the_readme() -> None:
     seen: set[Path] = set()
     ahead = [ROOT / "README.md"]
