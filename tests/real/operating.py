@@ -73,6 +73,8 @@ class Running:
             except urllib.error.HTTPError as error:
                 with error:
                     why = error.read().decode()
+            except OSError as error:
+                why = str(error)
             time.sleep(0.1)
         raise AssertionError(f"the operator is not ready within {seconds:.0f} s: {why}")
 
