@@ -18,6 +18,7 @@ from hostler.fleet.roles import Account
 from hostler.sandbox import Sandbox
 from hostler.ship import alerts, oci
 from hostler.ship import image as images
+from tests.real.auditing import who
 from tests.real.conftest import Eventually
 from tests.real.helming import CHART, Helm, granted
 from tests.real.maintaining import Plan, site, until
@@ -106,6 +107,11 @@ def take_away(sandbox: Sandbox, namespace: str, role: str, resource: str) -> Non
     sandbox.kubectl("patch", "role", role, "-n", namespace, "--type=merge", "-p", patch)
 
 
+def read_its_own_pod(sandbox: Sandbox, one: Running) -> bool:
+    asked = [entry for entry in sandbox.audit() if who(entry) == one.user and entry["verb"] == "get"]
+    return any(entry.get("objectRef", {}).get("resource") == "pods" for entry in asked)
+
+
 def uncounted(one: Running) -> list[str]:
     """Counters whose first increase is an alert, and that are not on its page."""
     with urllib.request.urlopen(f"{one.url}/metrics", timeout=10) as answer:
@@ -167,6 +173,7 @@ def test_installed_upgraded_and_uninstalled(
             with running(sandbox, image, fresh[0], tmp_path) as two:
                 assert set(two.said("started")["capabilities"]) == {one.name for one in CAPABILITIES if one.built}
                 two.ready()  # every cache is filled under the chart's rights
+                eventually(lambda: read_its_own_pod(sandbox, two), 60, "agents are to have its image")
                 assert uncounted(two) == [], "alerts on the first one see a counter grow only from 0"
                 assert "forbidden" not in two.log.read_text().lower()
             assert "forbidden" not in one.log.read_text().lower()

@@ -95,10 +95,9 @@ def test_nothing_is_refused_to_an_operator_with_the_chart_s_rights(asked: frozen
     assert [one for one in asked if one.forbidden and not one.with_all_rights] == []
 
 
-@pytest.mark.full
 def test_a_right_nobody_used_has_its_reason(asked: frozenset[Asked], request: pytest.FixtureRequest) -> None:
     config = request.config
-    chosen = config.getoption("keyword") or config.getoption("markexpr")
+    chosen = config.getoption("keyword") or config.getoption("markexpr") not in ("", "not full")
     whole = config.args_source is config.ArgsSource.TESTPATHS and not chosen
     if not whole or config.getoption("deselect") or request.session.testsfailed:
         pytest.skip("only where every other test was run, and passed")

@@ -22,10 +22,10 @@ Lines with (OpenShift) are granted only with `openshift: true`.
 Every authenticated identity may ask for its own name and for the server's version; nothing more is assumed.
 """
 UNUSED = """
-## Granted, and seen in no test
+## Granted, and not seen in every run of the tests
 
-The tests compare what every operator asked of the API server with this table: nothing may be refused, and a right that
-nobody used is either taken out or listed here (`src/hostler/ship/untried.py`).
+`make test` compares what every operator asked of the API server with this table: nothing may be refused, and a right
+that nobody used is either taken out or listed here (`src/hostler/ship/untried.py`).
 
 | right | why it is granted all the same |
 |---|---|

@@ -1,4 +1,4 @@
-"""Rights that are granted although no test of ours uses them where it could be seen, each with the reason.
+"""Rights that are granted although not every run of the tests uses them where it could be seen, each with the reason.
 
 tests/real/test_zz_rights.py reads in the API server's audit log what every operator of the whole run asked for. A right
 that was never used and is not in this table fails it: it is either not needed, or not tried. docs/rights.md lists them.
