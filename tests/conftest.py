@@ -7,6 +7,7 @@ A run in the background of a shell ignores SIGINT, and what it starts inherits t
 """
 
 import signal
+from typing import Any
 
 import pytest
 
@@ -20,3 +21,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "sandbox" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("sandbox"))
+
+
+def whole(config: pytest.Config) -> bool:
+    """Whether everything that `make test` runs is run."""
+    told = getattr(config, "workerinput", None)
+    if told is not None:
+        return bool(told["whole"])
+    chosen = config.getoption("keyword") or config.getoption("markexpr") not in ("", "not full")
+    return config.args_source is config.ArgsSource.TESTPATHS and not chosen and not config.getoption("deselect")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker gets other arguments than its run, and is told."""
+    node.workerinput["whole"] = whole(node.config)
