@@ -108,7 +108,7 @@ def take_away(sandbox: Sandbox, namespace: str, role: str, resource: str) -> Non
 
 
 def read_its_own_pod(sandbox: Sandbox, one: Running) -> bool:
-    asked = [entry for entry in sandbox.audit() if who(entry) == one.user and entry["verb"] == "get"]
+    asked = [entry for entry in sandbox.audit(one.user) if who(entry) == one.user and entry["verb"] == "get"]
     return any(entry.get("objectRef", {}).get("resource") == "pods" for entry in asked)
 
 
