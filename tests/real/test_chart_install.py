@@ -26,6 +26,8 @@ from tests.real.operating import Running, denied, hostler, wait_for_rights
 from tests.real.podding import Image, running
 from tests.real.story import telling
 
+pytestmark = pytest.mark.xdist_group("sandbox")  # all of it by one worker, so that the image is made once
+
 QUICK = {
     "HOSTLER_LEASE_DURATION_SECONDS": 4, "HOSTLER_LEASE_RENEW_SECONDS": 2.5, "HOSTLER_LEASE_RETRY_SECONDS": 0.5,
 }  # fmt: skip
