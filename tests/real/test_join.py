@@ -117,6 +117,14 @@ def expect(box: Sandbox, host: str, *flags: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def expect_only(box: Sandbox, windows: Mapping[str, tuple[float, float]]) -> None:
+    """Exactly these hosts are expected, each from when until when."""
+    hosts = [{"name": host, "since": iso(since), "until": iso(until)} for host, (since, until) in windows.items()]
+    spec = {"spec": {"join": {"expected": hosts}}}
+    if not box.kubectl("patch", "fleet", "cluster", "--type=merge", "-p", json.dumps(spec), check=False):
+        box.apply({"apiVersion": "hostler.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "cluster"}, **spec})
+
+
 def why(running: Running, csr: str) -> str:
     """What the operator thinks of a request; nothing as long as it has not judged it."""
     try:
@@ -220,11 +228,8 @@ def test_windows_inventory_and_the_stop_button(
     sandbox: Sandbox, running: Running, boot: Path, name: str, eventually: Eventually
 ) -> None:
     now = time.time()
-    windows = {"late": (now - 7200, now - 60), "early": (now + 600, now + 7200)}  # and the slack is ten seconds
-    hosts = [{"name": f"{name}-{it}", "since": iso(since), "until": iso(end)} for it, (since, end) in windows.items()]
-    expect(sandbox, f"{name}-late")
-    patch = {"spec": {"join": {"expected": hosts}}}
-    sandbox.kubectl("patch", "fleet", "cluster", "--type=merge", "-p", json.dumps(patch))
+    # And the slack is ten seconds.
+    expect_only(sandbox, {f"{name}-late": (now - 7200, now - 60), f"{name}-early": (now + 600, now + 7200)})
     host = {
         "apiVersion": "metal3.io/v1alpha1",
         "kind": "BareMetalHost",
@@ -401,12 +406,13 @@ def test_a_bootstrap_token_of_cloud_init(
 def test_rivals_for_one_name_are_left_to_a_person(
     sandbox: Sandbox, running: Running, boot: Path, name: str, space: str, eventually: Eventually
 ) -> None:
-    assert hostler(sandbox.kubeconfig, "pause", "--why", "both shall be there").returncode == 0
-    expect(sandbox, name)
-    one, other = ask_client(boot, name), ask_client(boot, name, key=key(1))
-    says(running, one, "only one can be that host", eventually)
-    assert hostler(sandbox.kubeconfig, "resume").returncode == 0
-    says(running, other, "only one can be that host", eventually)
+    began = time.time()
+    one, other = ask(boot, body(pem(name)), body(pem(name, key=key(1))))
+    for csr in (one, other):
+        says(running, csr, "nobody expects", eventually)  # both are there before the name is expected
+    expect_only(sandbox, {name: (began - 60, began + 3600)})
+    for csr in (one, other):
+        says(running, csr, "only one can be that host", eventually)
     assert not approved(sandbox, one)
     assert not approved(sandbox, other)
     done = hostler(sandbox.kubeconfig, "join", "approve", one, "--yes", "--namespace", space)
@@ -425,14 +431,9 @@ def test_a_flood_stops_everything_and_is_said(
     def took(what: str) -> None:
         print(f"{what}: after {time.monotonic() - began:.1f} s")
 
-    nodes = len(sandbox.read("/api/v1/nodes")["items"])
-    assert hostler(sandbox.kubeconfig, "pause", "--why", "the flood shall be there first").returncode == 0
-    ask(boot, *(body(pem(f"{name}-{number}")) for number in range(nodes + SLACK + more)))
+    nodes, made = len(sandbox.read("/api/v1/nodes")["items"]), time.time()
+    good, *_ = ask(boot, body(pem(name)), *(body(pem(f"{name}-{one}")) for one in range(nodes + SLACK + more)))
     took(f"{nodes + SLACK + more} requests made")
-    expect(sandbox, name)
-    good = ask_client(boot, name)
-    assert hostler(sandbox.kubeconfig, "resume").returncode == 0
-    took("resumed")
 
     def flood() -> str:
         listed = sandbox.get("fleet", "cluster").get("status", {}).get("conditions", [])
@@ -440,6 +441,7 @@ def test_a_flood_stops_everything_and_is_said(
 
     eventually(lambda: flood() == "True", 60, "the alarm")
     took("the alarm")
+    expect_only(sandbox, {name: (made - 60, made + 3600)})
     says(running, good, "a flood", eventually)
     assert not approved(sandbox, good)
     forget(sandbox, but=good)
