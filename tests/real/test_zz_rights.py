@@ -18,7 +18,6 @@ from hostler.fleet.rights import Right
 from hostler.fleet.roles import Account
 from hostler.sandbox import Sandbox
 from hostler.ship.untried import phrases, reason
-from tests.conftest import whole
 from tests.real.auditing import READS, forbidden, who
 
 NAMED = re.compile(r"[a-z0-9-]+-([a-z]+-[0-9a-f]{8})")  # with every right: tests.real.operating
@@ -96,8 +95,12 @@ def test_nothing_is_refused_to_an_operator_with_the_chart_s_rights(asked: frozen
     assert [one for one in asked if one.forbidden and not one.with_all_rights] == []
 
 
+@pytest.mark.full
 def test_a_right_nobody_used_has_its_reason(asked: frozenset[Asked], request: pytest.FixtureRequest) -> None:
-    if not whole(request.config) or request.session.testsfailed:
+    config = request.config
+    chosen = config.getoption("keyword") or config.getoption("markexpr")
+    whole = config.args_source is config.ArgsSource.TESTPATHS and not chosen
+    if not whole or config.getoption("deselect") or request.session.testsfailed:
         pytest.skip("only where every other test was run, and passed")
     assert unjustified(asked) == [], "not needed, or not tried"
 
