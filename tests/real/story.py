@@ -375,7 +375,9 @@ class Story:
         """Each pod was asked to go once; with `refused`, again only after a budget said no."""
         for pod, answers in self.trail.evictions().items():
             assert answers.count(201) <= 1, f"{pod} was evicted twice: {answers}"
-            assert refused or answers == [201], f"{pod}: {answers}"
+            # Who was killed right after it leaves a next one that may ask for what is gone by then: no harm in that.
+            killed = self.site.patience > 1
+            assert refused or answers == [201] or (killed and answers.count(201) == 1), f"{pod}: {answers}"
 
     def end(self) -> None:
         for host in self.plan.hosts:
