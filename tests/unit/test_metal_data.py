@@ -263,3 +263,44 @@ def test_addresses_by_the_name_of_the_host_before_go_back_to_its_next_machine(by
     claims(room, going=True)
     room.look()
     assert [name for name, _ in pen.patches] == (["h0-p"] if by_host_name else [])
+
+
+@pytest.mark.parametrize("of_metal3", [True, False], ids=["IPClaim", "IPAddressClaim"])
+@pytest.mark.parametrize(
+    ("case", "dropped"),
+    [
+        ({"data": "gone"}, True),
+        ({"data": "another"}, True),  # an index is given again, so its name is too
+        ({"data": "its own"}, False),
+        ({"data": "unreadable"}, False),
+        ({"data": "unread"}, False),
+        ({"data": "gone", "going": False}, False),
+        ({"data": "gone", "paused": True}, False),
+    ],
+)
+def test_an_address_claim_is_let_go_when_its_data_is_known_to_be_gone(
+    case: Any, dropped: bool, of_metal3: bool
+) -> None:
+    told = {"going": True, "paused": False, **case}
+    uid = "another" if told["data"] == "another" else "du"
+    room = Desk(data={"metadata": {"uid": uid}}, pen=(pen := Pen()))
+    datas = room.data.datas.store
+    if told["data"] in ("gone", "unread"):
+        datas.forget("n/t-0", 2)
+    elif told["data"] == "unreadable":
+        datas.unread("n/t-0", 2, "its index is a string")
+    spec = {"paused": told["paused"]}
+    room.put(msgspec.convert({"metadata": {"name": "c", "namespace": "n"}, "spec": spec}, Cluster))
+    meta = {
+        "name": "t-0-p", "namespace": "n", "resourceVersion": "7", "labels": {names.CLUSTER_NAME: "c"},
+        "ownerReferences": [{"kind": "Metal3Data", "name": "t-0", "uid": "du"}],
+        "finalizers": ["another's", names.DATA_FINALIZER], "deletionTimestamp": "now" if told["going"] else "",
+    }  # fmt: skip
+    claims = room.data.ip_claims if of_metal3 else room.data.capi_claims
+    claims.store.put(msgspec.convert({"metadata": meta}, IpClaim))
+    for watch in (*room.caches.all(), *room.data.all()):
+        watch.store.synced = True
+    datas.synced = told["data"] != "unread"
+    assert bool(asyncio.run(room.desk.reconcile("data:n/t-0"))) == (told["data"] == "unread")
+    change = {"metadata": {"finalizers": ["another's"], "resourceVersion": "7"}}
+    assert pen.patches == ([("t-0-p", change)] if dropped else [])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hostler.kube.errors import AlreadyExists
+from hostler.kube.kinds import Kind
 from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.data_caches import DataCaches, owner_datas
 from hostler.metal.data_model import Data, DataTemplate, IpAddressSpec, IpClaim, PoolRef
-from hostler.metal.model import Host
+from hostler.metal.model import Host, OwnedMetadata
 from hostler.metal.render import Context, pools_of
 from hostler.metal.writes import delete, drop_finalizer, owner_reference
 
@@ -101,15 +103,30 @@ class Addresses:
     async def give_back(self, data: Data) -> bool:
         """Let go of every address of a data that goes; True: none is left."""
         left = False
-        for kind, watch in (
-            (names.METAL3_IP_CLAIM, self._data.ip_claims),
-            (names.IP_ADDRESS_CLAIM, self._data.capi_claims),
-        ):
-            for claim in watch.store.by("data", key_of(data.metadata)):
-                left = True
-                # One after the other: the deletion changes the version, and the watch brings the new one.
-                if claim.metadata.deletion_timestamp:
-                    await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER)
-                else:
-                    await delete(self._writer, kind, claim.metadata, f"Metal3Data {data.metadata.name} goes")
+        for kind, claim in self._of(key_of(data.metadata)):
+            left = True
+            # One after the other: the deletion changes the version, and the watch brings the new one.
+            if claim.metadata.deletion_timestamp:
+                await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER)
+            else:
+                await delete(self._writer, kind, claim.metadata, f"Metal3Data {data.metadata.name} goes")
         return not left
+
+    async def forsaken(self, key: str, data: Data | None, paused: Callable[[OwnedMetadata], bool]) -> None:
+        """Let claims go that are being deleted and whose Metal3Data is gone, whoever removed it: nobody else would.
+
+        `data` is what has the name `key` now; one made since is not the one they were for.
+        """
+        for kind, claim in self._of(key):
+            meta = claim.metadata
+            alive = data is not None and any(one.uid == data.metadata.uid for one in meta.owner_references)
+            if meta.deletion_timestamp and not alive and not paused(meta):
+                why = f"the Metal3Data {key} it was for is gone"
+                await drop_finalizer(self._writer, kind, meta, names.DATA_FINALIZER, why)
+
+    def _of(self, key: str) -> list[tuple[Kind, IpClaim]]:
+        """Every claim that was made for the Metal3Data of this name."""
+        return [
+            *((names.METAL3_IP_CLAIM, one) for one in self._data.ip_claims.store.by("data", key)),
+            *((names.IP_ADDRESS_CLAIM, one) for one in self._data.capi_claims.store.by("data", key)),
+        ]

@@ -28,7 +28,7 @@ from hostler.metal.data_model import (
     unfit,
 )
 from hostler.metal.decide import Facts, Rendered
-from hostler.metal.model import Host, Metal3Machine
+from hostler.metal.model import Host, Metal3Machine, OwnedMetadata
 from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
 from hostler.metal.secrets import InTheWay, put
 from hostler.metal.writes import delete, drop_finalizer, owner_reference
@@ -139,14 +139,16 @@ class DataDesk:
         kind, _, name = key.partition(":")
         if kind == "claim" and (claim := self._data.claims.store.get(name)) is not None:
             return await self._look_at_claim(claim)
-        if kind == "data" and (data := self._data.datas.store.get(name)) is not None:
-            return await self._look_at_data(data)
+        if kind == "data" and name not in self._data.datas.store.unreadable:
+            data = self._data.datas.store.get(name)
+            await self._addresses.forsaken(name, data, self._paused)
+            return await self._look_at_data(data) if data is not None else None
         template = self._data.templates.store.get(name) if kind == "template" else None
         if template is not None and not self._paused(template.metadata, template.spec.cluster_name):
             await self._keep_template(template)
         return None
 
-    def _paused(self, meta: Metadata, cluster: str = "") -> bool:
+    def _paused(self, meta: Metadata | OwnedMetadata, cluster: str = "") -> bool:
         cluster = cluster or meta.labels.get(names.CLUSTER_NAME, "")
         return names.OBJECT_PAUSED in meta.annotations or self._caches.paused(meta.namespace, cluster)
 
