@@ -14,7 +14,7 @@ from hostler.kube.records import Metadata
 from hostler.kube.writer import Writer
 from hostler.metal.caches import Caches
 from hostler.metal.choose import Policy, Selection
-from hostler.metal.claims import DEBOUNCE_SECONDS, Claims
+from hostler.metal.claims import DEBOUNCE_SECONDS, OLD_WORDS_SECONDS, Claims
 from hostler.metal.data_caches import Indexes
 from hostler.metal.data_model import Data, DataSpec
 from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, SecretRef
@@ -120,6 +120,28 @@ def test_quick_and_slow_say_the_same_when_nothing_is_free() -> None:
     assert chosen.metadata.name == "free"
     room.claims.free.reservations["n/free"] = "n/other"
     assert room.claims.quickly(wish).host is None, "somebody is taking it"
+
+
+def test_who_is_told_words_that_hosts_have_overtaken_looks_again_and_nobody_else_does() -> None:
+    room = Room()
+    room.machine("m1")
+    machine = room.caches.machines.store.get("n/m1")
+    assert machine is not None
+    room.put(host("h", "provisioning"))
+    wish = room.caches.wish(room.caches.facts(machine))
+    first = room.claims.quickly(wish)
+    assert "not available yet" in first.why
+    assert room.claims.quickly(wish) == first, "kept, and as true as it was"
+    assert first.again is None
+    room.put(host("x", "provisioning", namespace="another"))
+    assert room.claims.quickly(wish) == first, "hosts of others say nothing about it"
+    room.put(host("h", status={"errorType": "power error"}))
+    old = room.claims.quickly(wish)
+    assert (old.why, old.again) == (first.why, OLD_WORDS_SECONDS)
+    room.pass_time(OLD_WORDS_SECONDS)
+    new = room.claims.quickly(wish)
+    assert new.why != old.why
+    assert new.again is None, "and then it rests"
 
 
 def test_spread_counts_what_is_used_and_what_is_being_taken() -> None:
