@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from hostler.kube.client import Client
+from hostler.kube.errors import AlreadyExists
 from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.data import DATA, DataDesk
 from hostler.metal.data_caches import DataCaches
-from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpClaim
+from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpClaim, RenderedSecret
 from hostler.metal.decide import Rendered
 from hostler.metal.model import Cluster, Host, Machine, Metal3Machine
 from tests.unit.test_metal_claims import Room
@@ -146,6 +147,7 @@ def test_data_that_is_not_done_is_looked_at_when_its_machine_or_host_changes() -
     assert Desk(data=elsewhere).desk.unfinished("n/m") == [f"{DATA}n/t-0"]
 
 
+GOOD = {"metaData": {"strings": [{"key": "a", "value": "b"}]}}
 GOES = {"deletionTimestamp": "now", "finalizers": [names.DATA_FINALIZER]}
 
 
@@ -207,7 +209,7 @@ ELSEWHERE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("template", [{}, {"metaData": {"strings": [{"key": "a", "value": "b"}]}}])
+@pytest.mark.parametrize("template", [{}, GOOD])
 def test_what_a_new_rendering_lacks_is_taken_out_of_the_data(template: Any) -> None:
     pen = Pen()
     Desk(data=ELSEWHERE, pen=pen).look(**template)
@@ -304,3 +306,35 @@ def test_an_address_claim_is_let_go_when_its_data_is_known_to_be_gone(
     assert bool(asyncio.run(room.desk.reconcile("data:n/t-0"))) == (told["data"] == "unread")
     change = {"metadata": {"finalizers": ["another's"], "resourceVersion": "7"}}
     assert pen.patches == ([("t-0-p", change)] if dropped else [])
+
+
+def test_somebody_elses_secret_in_the_way_is_looked_for_soon_at_first_and_then_rarely() -> None:
+    class Taken(Pen):
+        free = False
+
+        async def create(self, *_: Any, **__: Any) -> None:
+            if not self.free:
+                raise AlreadyExists(409, "AlreadyExists", "m-metadata exists")
+
+        async def get(self, *_: Any, **__: Any) -> RenderedSecret:
+            return RenderedSecret(type="Opaque")
+
+    pen = Taken()
+    room = Desk(data={"status": {"ready": False}}, pen=pen)
+    room.desk._client = cast(Client, pen)
+    room.data.templates.store.put(
+        msgspec.convert(
+            {"metadata": {"name": "t", "namespace": "n", "resourceVersion": "1"}, "spec": GOOD}, DataTemplate
+        )
+    )
+    for watch in (*room.caches.all(), *room.data.all()):
+        watch.store.synced = True
+
+    def look() -> float | None:
+        return asyncio.run(room.desk.reconcile("data:n/t-0"))
+
+    assert [look() for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+    pen.free = True
+    assert look() is None
+    pen.free = False
+    assert look() == 1.0, "another time is another beginning"

@@ -37,9 +37,8 @@ log = structlog.get_logger("hostler.metal")
 
 CLAIM, DATA, TEMPLATE = "claim:", "data:", "template:"
 LONGEST = 512  # of an error message, by the CRD
-# Secrets of others are not watched: so often it is seen whether one that is in the way has gone.
-IN_THE_WAY_SECONDS = 15.0
-
+# Secrets of others are not watched: whether one that is in the way has gone is seen soon at first, then so often.
+IN_THE_WAY_FIRST, IN_THE_WAY_SECONDS = 1.0, 15.0
 
 # Refused by the API server's schema, say a name that becomes too long: who mends it changes an object that wakes it.
 REFUSED_SECONDS = 300.0
@@ -54,6 +53,7 @@ class DataDesk:
         self._caches, self._data, self._client, self._writer = caches, data, client, writer
         self._addresses = Addresses(data, writer, by_host_name=by_host_name)
         self._indexes = Indexes()
+        self._in_the_way: dict[str, float] = {}  # data -> how long its last pause was
         data.datas.store.listen(self._indexes.changed)
 
     # -- for machines
@@ -165,11 +165,13 @@ class DataDesk:
     async def _look_at_data(self, data: Data) -> float | None:
         if self._paused(data.metadata):
             return None
+        pause = self._in_the_way.pop(data.metadata.uid, IN_THE_WAY_FIRST / 2)
         try:
             await (self._end_data(data) if data.metadata.deletion_timestamp else self._render(data))
         except InTheWay as why:
             await self._data_says(data, f"{why}.")
-            return IN_THE_WAY_SECONDS
+            self._in_the_way[data.metadata.uid] = pause = min(pause * 2, IN_THE_WAY_SECONDS)
+            return pause
         except Invalid as why:
             await self._data_says(data, f"The API server refuses it: {why}")
             return REFUSED_SECONDS
