@@ -21,10 +21,10 @@ PAUSED = "baremetalhost.metal3.io/paused"
 
 
 @pytest.fixture(scope="module")
-def running(sandbox: Sandbox, definitions: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(sandbox: Sandbox, account: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One operator and one host driver for the whole file."""
     folder = tmp_path_factory.mktemp("metal")
-    with metal_operator(sandbox, folder, "--enable-bmh-name-based-preallocation") as started:
+    with metal_operator(sandbox, folder, account, "--enable-bmh-name-based-preallocation") as started:
         yield started
 
 

@@ -22,8 +22,8 @@ MakeNode = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def running(sandbox: Sandbox, definitions: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with metal_operator(sandbox, tmp_path_factory.mktemp("metal")) as started:
+def running(sandbox: Sandbox, account: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with metal_operator(sandbox, tmp_path_factory.mktemp("metal"), account) as started:
         yield started
 
 
@@ -86,6 +86,7 @@ def test_an_unhealthy_node_is_rebooted_again_and_then_given_up(
     assert (world.phase("m1"), held_off(world, "h1")) == ("Waiting", False)
     # It does not help after all, and the retry does not either.
     falls_ill(world, eventually, node)
+    over_time(world, "m1")
     eventually(lambda: world.remediation("m1")["status"].get("retryCount") == 1, 60, "once more")
     eventually(lambda: world.phase("m1") == "Waiting" and not held_off(world, "h1"), 60, "rebooted again")
     over_time(world, "m1")
