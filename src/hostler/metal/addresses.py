@@ -16,6 +16,8 @@ from hostler.metal.model import Host, OwnedMetadata
 from hostler.metal.render import Context, pools_of
 from hostler.metal.writes import delete, drop_finalizer, owner_reference
 
+GONE = "the Metal3Data it was for is gone"
+
 
 class Addresses:
     """Claims addresses for a Metal3Data and gives them back."""
@@ -52,6 +54,9 @@ class Addresses:
             await self._claim_address(data, pool, name)
             return f"It waits for an address from {pool}."
         if claim.metadata.deletion_timestamp or owner_datas(claim) != [key_of(data.metadata)]:
+            if claim.metadata.deletion_timestamp and _of_namesake(claim, data) and not context.host.imaged:
+                kind = names.METAL3_IP_CLAIM if pool.metal3 else names.IP_ADDRESS_CLAIM
+                await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER, GONE)
             return f"It waits until the claim {name} of the machine before is gone."
         if claim.status.error_message:
             return f"{pool} gives no address: {claim.status.error_message}."
@@ -112,17 +117,11 @@ class Addresses:
                 await delete(self._writer, kind, claim.metadata, f"Metal3Data {data.metadata.name} goes")
         return not left
 
-    async def forsaken(self, key: str, data: Data | None, paused: Callable[[OwnedMetadata], bool]) -> None:
-        """Let claims go that are being deleted and whose Metal3Data is gone, whoever removed it: nobody else would.
-
-        `data` is what has the name `key` now; one made since is not the one they were for.
-        """
+    async def forsaken(self, key: str, paused: Callable[[OwnedMetadata], bool]) -> None:
+        """Let claims go that are being deleted and whose Metal3Data is gone, whoever removed it: nobody else would."""
         for kind, claim in self._of(key):
-            meta = claim.metadata
-            alive = data is not None and any(one.uid == data.metadata.uid for one in meta.owner_references)
-            if meta.deletion_timestamp and not alive and not paused(meta):
-                why = f"the Metal3Data {key} it was for is gone"
-                await drop_finalizer(self._writer, kind, meta, names.DATA_FINALIZER, why)
+            if claim.metadata.deletion_timestamp and not paused(claim.metadata):
+                await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER, GONE)
 
     def _of(self, key: str) -> list[tuple[Kind, IpClaim]]:
         """Every claim that was made for the Metal3Data of this name."""
@@ -130,3 +129,9 @@ class Addresses:
             *((names.METAL3_IP_CLAIM, one) for one in self._data.ip_claims.store.by("data", key)),
             *((names.IP_ADDRESS_CLAIM, one) for one in self._data.capi_claims.store.by("data", key)),
         ]
+
+
+def _of_namesake(claim: IpClaim, data: Data) -> bool:
+    """Whether it was for a Metal3Data that had this one's name, and so is gone: an index is given again."""
+    owners = [one for one in claim.metadata.owner_references if one.kind == names.METAL3_DATA.kind]
+    return [one.name for one in owners] == [data.metadata.name] and owners[0].uid != data.metadata.uid

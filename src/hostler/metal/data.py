@@ -141,8 +141,9 @@ class DataDesk:
             return await self._look_at_claim(claim)
         if kind == "data" and name not in self._data.datas.store.unreadable:
             data = self._data.datas.store.get(name)
-            await self._addresses.forsaken(name, data, self._paused)
-            return await self._look_at_data(data) if data is not None else None
+            if data is not None:
+                return await self._look_at_data(data)
+            await self._addresses.forsaken(name, self._paused)
         template = self._data.templates.store.get(name) if kind == "template" else None
         if template is not None and not self._paused(template.metadata, template.spec.cluster_name):
             await self._keep_template(template)

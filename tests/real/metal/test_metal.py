@@ -54,6 +54,8 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
     assert secret["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"] == "c1"
     eventually(lambda: "has come up" in world.condition("m1", "Ready").get("message", ""), 60, "no node yet")
     node = make_node(labels={"metal3.io/uuid": host["metadata"]["uid"]})  # type: ignore[operator]
+    # It would be seen within ten seconds. Any change of the machine has it looked for at once.
+    world.api.patch(world.metal("metal3machines", "m1"), {"metadata": {"annotations": {"example.org/look": "now"}}})
     eventually(lambda: world.condition("m1", "Ready").get("status") == "True", 60, "ready")
     provider = f"metal3://{world.namespace}/{name}/m1"
     assert sandbox.get("node", node)["spec"]["providerID"] == provider

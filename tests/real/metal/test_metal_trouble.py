@@ -15,7 +15,7 @@ from hostler.sandbox.fleet import Fleet, MetalCluster, MetalHost, MetalMachine
 from hostler.sandbox.load import create, load_fleet
 from tests.real.conftest import Eventually
 from tests.real.metal_remedies import OUT_OF_SERVICE, UNHEALTHY, falls_ill, held_off, over_time, taints
-from tests.real.metal_world import CAPI_IPAM, World, available, consumer, history, metal_operator
+from tests.real.metal_world import CAPI_IPAM, INFRA, World, available, consumer, history, metal_operator
 from tests.real.operating import Running, hostler
 
 MakeNode = Callable[..., str]
@@ -351,3 +351,12 @@ def test_addresses_of_other_pools_come_by_cluster_apis_own_claims(world: World, 
     world.api.delete(world.metal("metal3machines", "m1"))
     eventually(lambda: not world.machine("m1"), 60, "gone")
     eventually(lambda: not world.api.items(claims), 60, "and the claim with it")
+    # One that is left over from a Metal3Data that somebody removed by force does not stay for ever.
+    owner = {"apiVersion": INFRA, "kind": "Metal3Data", "name": "dt-7", "uid": os.urandom(16).hex()}
+    ours = ["metal3data.infrastructure.cluster.x-k8s.io"]
+    left = world._object(
+        "ipam.cluster.x-k8s.io/v1beta2", "IPAddressClaim", "left", {"poolRef": POOL}, owner, finalizers=ours
+    )
+    create(world.box, [left])
+    world.api.delete(f"{claims}/left")
+    eventually(lambda: not world.api.items(claims), 60, "let go")
