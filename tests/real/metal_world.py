@@ -72,8 +72,10 @@ def allow_there(box: Sandbox) -> None:
     reference = {"apiGroup": group, "kind": "ClusterRole", "name": THERE}
     subjects = [{"apiGroup": group, "kind": "User", "name": THERE}]
     bound = {"roleRef": reference, "subjects": subjects}
-    for kind, more in (("ClusterRole", {"rules": rules}), ("ClusterRoleBinding", bound)):
-        box.apply({"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": THERE}, **more})
+    create(box, [
+        {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": THERE}, **more}
+        for kind, more in (("ClusterRole", {"rules": rules}), ("ClusterRoleBinding", bound))
+    ])  # fmt: skip
 
 
 def _established(definition: Json) -> bool:
