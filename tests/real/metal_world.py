@@ -19,7 +19,7 @@ import yaml
 from hostler.sandbox import Sandbox
 from hostler.sandbox import http as sandbox_http
 from hostler.sandbox.build import Silent
-from hostler.sandbox.crds import definitions_of, install_crds
+from hostler.sandbox.crds import definitions_of
 from hostler.sandbox.load import create
 from tests.real.conftest import Eventually
 from tests.real.operating import Running, operator, refused
@@ -40,26 +40,47 @@ READY_STATUS = {
 }  # fmt: skip
 
 
-def install(box: Sandbox) -> None:
+# What the operator watches, and what the tests make besides. All that is published would keep the API server busy for
+# twice as long.
+KINDS = frozenset((
+    *("clusters", "machines", "machinesets", "machinedeployments", "ipaddresses", "ipaddressclaims", "ipclaims"),
+    *("ippools", "baremetalhosts", "metal3clusters", "metal3machines", "metal3machinetemplates", "metal3datas"),
+    *("metal3dataclaims", "metal3datatemplates", "metal3remediations", "metal3remediationtemplates"),
+))  # fmt: skip
+
+
+def of_metal3() -> list[Json]:
     """The published definitions where they are here, so that we are measured against the real schemas."""
-    install_crds(box, ("capi",), Silent())
-    allow_there(box)
     if PUBLISHED.exists():
-        loaded = [yaml.load(file.read_text(), Loader=yaml.CSafeLoader) for file in sorted(PUBLISHED.glob("*.yaml"))]
-        create(box, loaded)
-        waiting, end = {str(one["metadata"]["name"]) for one in loaded}, time.monotonic() + 60
-        while waiting:
-            listed = box.read("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
-            waiting -= {one["metadata"]["name"] for one in listed if _established(one)}
-            assert time.monotonic() < end, waiting
-        # Established is said a moment before it is served.
-        api = Api(box)
-        while not all(api.get(path) for path in (f"{HOSTS}/baremetalhosts", f"{METAL}/metal3machines")):
-            assert time.monotonic() < end, "the kinds are not served"
-            time.sleep(0.1)
-        api.close()
+        found = [yaml.load(file.read_text(), Loader=yaml.CSafeLoader) for file in sorted(PUBLISHED.glob("*.yaml"))]
     else:
-        install_crds(box, ("metal3",), Silent())
+        found = definitions_of("metal3", Silent())
+    return [one for one in found if plural_of(one) in KINDS]
+
+
+def plural_of(definition: Json) -> str:
+    return str(definition["spec"]["names"]["plural"])
+
+
+def install(box: Sandbox) -> None:
+    allow_there(box)
+    wanted = [one for one in definitions_of("capi", Silent()) if plural_of(one) in KINDS] + of_metal3()
+    create(box, wanted)
+    waiting = {(f"/apis/{one['spec']['group']}/{_stored(one)}", plural_of(one)) for one in wanted}
+    api, end = Api(box), time.monotonic() + 120
+
+    def served(group: str, plural: str) -> bool:
+        listed = {one["name"] for one in api.get(group).get("resources", [])}
+        return plural in listed and bool(api.get(f"{group}/{plural}"))
+
+    while waiting := {one for one in waiting if not served(*one)}:
+        assert time.monotonic() < end, f"not served: {waiting}"
+        time.sleep(0.1)
+    api.close()
+
+
+def _stored(definition: Json) -> str:
+    return next(str(one["name"]) for one in definition["spec"]["versions"] if one["storage"])
 
 
 def allow_there(box: Sandbox) -> None:
@@ -78,21 +99,12 @@ def allow_there(box: Sandbox) -> None:
     ])  # fmt: skip
 
 
-def _established(definition: Json) -> bool:
-    conditions = definition.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
-
-
 def uninstall(box: Sandbox) -> None:
     """Take the definitions out. One that still has an object with a finalizer would never go: none has."""
-    found = definitions_of("metal3", Silent())
-    if PUBLISHED.exists():
-        found = [yaml.load(file.read_text(), Loader=yaml.CSafeLoader) for file in PUBLISHED.glob("*.yaml")]
+    found, api = of_metal3(), Api(box)
     box.kubectl("delete", "clusterrole,clusterrolebinding", THERE, "--ignore-not-found")
-    api = Api(box)
     for one in found:
-        served = next(each["name"] for each in one["spec"]["versions"] if each["storage"])
-        api.clear(f"/apis/{one['spec']['group']}/{served}", one["spec"]["names"]["plural"])
+        api.clear(f"/apis/{one['spec']['group']}/{_stored(one)}", plural_of(one))
     api.close()
     names = [one["metadata"]["name"] for one in found]
     box.kubectl("delete", "crd", *names, "--ignore-not-found", "--wait=true", "--timeout=240s")
