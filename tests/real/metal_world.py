@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +67,16 @@ def install(box: Sandbox) -> None:
     wanted = [one for one in definitions_of("capi", Silent()) if plural_of(one) in KINDS] + of_metal3()
     create(box, wanted)
     waiting = {(f"/apis/{one['spec']['group']}/{_stored(one)}", plural_of(one)) for one in wanted}
-    api, end = Api(box), time.monotonic() + 120
+    api, end = Api(box), time.monotonic() + 120  # each kind is listed a moment before or after it is served
 
     def served(group: str, plural: str) -> bool:
         listed = {one["name"] for one in api.get(group).get("resources", [])}
         return plural in listed and bool(api.get(f"{group}/{plural}"))
 
-    while waiting := {one for one in waiting if not served(*one)}:
-        assert time.monotonic() < end, f"not served: {waiting}"
-        time.sleep(0.1)
-    api.close()
+    with closing(api):
+        while waiting := {one for one in waiting if not served(*one)}:
+            assert time.monotonic() < end, f"not served: {waiting}"
+            time.sleep(0.1)
 
 
 def _stored(definition: Json) -> str:
@@ -133,7 +133,8 @@ class Api:
                 data = None if body is None else json.dumps(body)
                 self._connection.request(method, path, data, {"Content-Type": content})
                 answer = self._connection.getresponse()
-                return answer.status, json.loads(answer.read() or b"{}")
+                text = answer.read() or b"{}"  # plain words for a group that nobody serves
+                return answer.status, json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
             except (OSError, http.client.HTTPException):
                 self.close()
                 if attempt == 2:
