@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -91,6 +92,7 @@ def test_an_operator_carries_no_library_of_the_command_line(tmp_path: Any) -> No
         "except SystemExit as end:\n    print(end.code, sorted({'typer', 'click', 'pydantic'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "none")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
     assert "none does not exist" in done.stderr
     assert done.stdout.split(" ", 1)[1] == "[]\n", done.stdout
