@@ -1,5 +1,5 @@
 """`python -m hostler` is `hostler`."""
 
-from hostler.cli.main import main
+from hostler.cli.start import main
 
 main()

@@ -29,7 +29,7 @@ from hostler.fleet.serve import Reads
 from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
 from hostler.host.keeper import Keeper
-from hostler.kube import collector, kinds
+from hostler.kube import collector, kinds, tls
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.config import load
@@ -69,6 +69,7 @@ HANDOVER_SECONDS = 60.0
 def run(settings: Settings) -> None:
     """Run until told to stop. A Complaint is something the person who started us can mend."""
     collector.calm()
+    tls.small_buffers()
     asyncio.run(_run(settings))
 
 

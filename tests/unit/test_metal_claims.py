@@ -13,8 +13,8 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata
 from hostler.kube.writer import Writer
 from hostler.metal.caches import Caches
-from hostler.metal.choose import Policy, Selection
-from hostler.metal.claims import DEBOUNCE_SECONDS, Claims
+from hostler.metal.choose import Policy, Selection, Wish
+from hostler.metal.claims import DEBOUNCE_SECONDS, OLD_WORDS_SECONDS, Claims
 from hostler.metal.data_caches import Indexes
 from hostler.metal.data_model import Data, DataSpec
 from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, SecretRef
@@ -54,6 +54,11 @@ class Room:
         self.put(msgspec.convert(owner, Machine))
         meta = {"name": name, "namespace": "n", "ownerReferences": [{"kind": "Machine", "name": name}]}
         self.put(msgspec.convert({"metadata": meta, "spec": spec}, Metal3Machine))
+
+    def wish(self, name: str) -> Wish:
+        machine = self.caches.machines.store.get(f"n/{name}")
+        assert machine is not None
+        return self.caches.wish(self.caches.facts(machine))
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -109,10 +114,8 @@ def test_a_host_that_gets_the_right_label_wakes_who_waits_for_it() -> None:
 def test_quick_and_slow_say_the_same_when_nothing_is_free() -> None:
     room = Room()
     room.machine("m1")
-    machine = room.caches.machines.store.get("n/m1")
-    assert machine is not None
     room.put(host("h", "provisioning"))
-    wish = room.caches.wish(room.caches.facts(machine))
+    wish = room.wish("m1")
     assert room.claims.quickly(wish).why == room.claims.choose(wish).why
     room.put(host("free"))
     chosen = room.claims.quickly(wish).host
@@ -122,16 +125,34 @@ def test_quick_and_slow_say_the_same_when_nothing_is_free() -> None:
     assert room.claims.quickly(wish).host is None, "somebody is taking it"
 
 
+def test_who_is_told_words_that_hosts_have_overtaken_looks_again_and_nobody_else_does() -> None:
+    room = Room()
+    room.machine("m1")
+    room.put(host("h", "provisioning"))
+    wish = room.wish("m1")
+    first = room.claims.quickly(wish)
+    assert "not available yet" in first.why
+    assert room.claims.quickly(wish) == first, "kept, and as true as it was"
+    assert first.again is None
+    room.put(host("x", "provisioning", namespace="another"))
+    assert room.claims.quickly(wish) == first, "hosts of others say nothing about it"
+    room.put(host("h", status={"errorType": "power error"}))
+    old = room.claims.quickly(wish)
+    assert (old.why, old.again) == (first.why, OLD_WORDS_SECONDS)
+    room.pass_time(OLD_WORDS_SECONDS)
+    new = room.claims.quickly(wish)
+    assert new.why != old.why
+    assert new.again is None, "and then it rests"
+
+
 def test_spread_counts_what_is_used_and_what_is_being_taken() -> None:
     room = Room(Policy(Selection.SPREAD))
     room.machine("m1")
-    machine = room.caches.machines.store.get("n/m1")
-    assert machine is not None
     label = "infrastructure.cluster.x-k8s.io/failure-domain"
     for name, domain in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")):
         room.put(host(name, labels={label: domain}))
     room.claims.free.reservations["n/a1"] = "n/other"
-    chosen = room.claims.choose(room.caches.wish(room.caches.facts(machine))).host
+    chosen = room.claims.choose(room.wish("m1")).host
     assert chosen is not None
     assert chosen.metadata.name == "b1"
 

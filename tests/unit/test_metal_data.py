@@ -9,12 +9,14 @@ import msgspec
 import pytest
 
 from hostler.kube.client import Client
+from hostler.kube.errors import AlreadyExists
 from hostler.kube.metrics import Metrics
+from hostler.kube.records import Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.data import DATA, DataDesk
 from hostler.metal.data_caches import DataCaches
-from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpClaim
+from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpClaim, RenderedSecret
 from hostler.metal.decide import Rendered
 from hostler.metal.model import Cluster, Host, Machine, Metal3Machine
 from tests.unit.test_metal_claims import Room
@@ -146,6 +148,7 @@ def test_data_that_is_not_done_is_looked_at_when_its_machine_or_host_changes() -
     assert Desk(data=elsewhere).desk.unfinished("n/m") == [f"{DATA}n/t-0"]
 
 
+GOOD = {"metaData": {"strings": [{"key": "a", "value": "b"}]}}
 GOES = {"deletionTimestamp": "now", "finalizers": [names.DATA_FINALIZER]}
 
 
@@ -207,7 +210,7 @@ ELSEWHERE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("template", [{}, {"metaData": {"strings": [{"key": "a", "value": "b"}]}}])
+@pytest.mark.parametrize("template", [{}, GOOD])
 def test_what_a_new_rendering_lacks_is_taken_out_of_the_data(template: Any) -> None:
     pen = Pen()
     Desk(data=ELSEWHERE, pen=pen).look(**template)
@@ -263,3 +266,91 @@ def test_addresses_by_the_name_of_the_host_before_go_back_to_its_next_machine(by
     claims(room, going=True)
     room.look()
     assert [name for name, _ in pen.patches] == (["h0-p"] if by_host_name else [])
+
+
+WAITS = "It waits until the claim t-0-p of the machine before is gone."
+
+
+@pytest.mark.parametrize("of_metal3", [True, False], ids=["IPClaim", "IPAddressClaim"])
+@pytest.mark.parametrize(
+    ("case", "dropped"),
+    [
+        ({"data": "gone"}, True),
+        # An index is given again, so its name is too. What is installed may have the address.
+        ({"data": "another"}, True),
+        ({"data": "another", "imaged": True}, False),
+        ({"data": "its own"}, False),
+        ({"data": "unreadable"}, False),
+        ({"data": "unread"}, False),
+        ({"data": "gone", "going": False}, False),
+        ({"data": "gone", "paused": True}, False),
+    ],
+)
+def test_an_address_claim_is_let_go_when_its_data_is_known_to_be_gone(
+    case: Any, dropped: bool, of_metal3: bool
+) -> None:
+    told = {"going": True, "paused": False, "imaged": False, **case}
+    uid = "another" if told["data"] == "another" else "du"
+    room = Desk(
+        data={"metadata": {"uid": uid}, "status": {"ready": False, "errorMessage": WAITS}}, pen=(pen := Pen()),
+        host={"spec": {"image": IMAGE}} if told["imaged"] else None,
+    )  # fmt: skip
+    pools = {"kind": "OtherPool", "apiGroup": "ipam.example.org"} if not of_metal3 else {}
+    source = {"metaData": {"ipAddressesFromPool": [{"key": "ip", "name": "p", **pools}]}}
+    body = {"metadata": {"name": "t", "namespace": "n", "resourceVersion": "1"}, "spec": source}
+    room.data.templates.store.put(msgspec.convert(body, DataTemplate))
+    room.data.pools.store.put(
+        msgspec.convert({"metadata": {"name": "p", "namespace": "n", "resourceVersion": "1"}}, Object)
+    )
+    datas = room.data.datas.store
+    if told["data"] in ("gone", "unread"):
+        datas.forget("n/t-0", 2)
+    elif told["data"] == "unreadable":
+        datas.unread("n/t-0", 2, "its index is a string")
+    spec = {"paused": told["paused"]}
+    room.put(msgspec.convert({"metadata": {"name": "c", "namespace": "n"}, "spec": spec}, Cluster))
+    meta = {
+        "name": "t-0-p", "namespace": "n", "resourceVersion": "7", "labels": {names.CLUSTER_NAME: "c"},
+        "ownerReferences": [{"kind": "Metal3Data", "name": "t-0", "uid": "du"}],
+        "finalizers": ["another's", names.DATA_FINALIZER], "deletionTimestamp": "now" if told["going"] else "",
+    }  # fmt: skip
+    claims = room.data.ip_claims if of_metal3 else room.data.capi_claims
+    claims.store.put(msgspec.convert({"metadata": meta}, IpClaim))
+    for watch in (*room.caches.all(), *room.data.all()):
+        watch.store.synced = True
+    datas.synced = told["data"] != "unread"
+    assert bool(asyncio.run(room.desk.reconcile("data:n/t-0"))) == (told["data"] == "unread")
+    change = {"metadata": {"finalizers": ["another's"], "resourceVersion": "7"}}
+    assert [one for one in pen.patches if one[0] == "t-0-p"] == ([("t-0-p", change)] if dropped else [])
+
+
+def test_somebody_elses_secret_in_the_way_is_looked_for_soon_at_first_and_then_rarely() -> None:
+    class Taken(Pen):
+        free = False
+
+        async def create(self, *_: Any, **__: Any) -> None:
+            if not self.free:
+                raise AlreadyExists(409, "AlreadyExists", "m-metadata exists")
+
+        async def get(self, *_: Any, **__: Any) -> RenderedSecret:
+            return RenderedSecret(type="Opaque")
+
+    pen = Taken()
+    room = Desk(data={"status": {"ready": False}}, pen=pen)
+    room.desk._client = cast(Client, pen)
+    room.data.templates.store.put(
+        msgspec.convert(
+            {"metadata": {"name": "t", "namespace": "n", "resourceVersion": "1"}, "spec": GOOD}, DataTemplate
+        )
+    )
+    for watch in (*room.caches.all(), *room.data.all()):
+        watch.store.synced = True
+
+    def look() -> float | None:
+        return asyncio.run(room.desk.reconcile("data:n/t-0"))
+
+    assert [look() for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+    pen.free = True
+    assert look() is None
+    pen.free = False
+    assert look() == 1.0, "another time is another beginning"

@@ -13,7 +13,7 @@ from hostler.instant import iso
 from hostler.kube.records import Node
 from hostler.metal import names
 from hostler.metal.labels import label_change, prefixes_of, synced_labels
-from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, Write
+from hostler.metal.model import Cluster, Host, Machine, Metal3Cluster, Metal3Machine, Said, Write
 from hostler.metal.remediation import LOOK_SECONDS, decide_remediation, is_off, taint_patch
 from hostler.metal.remediation_model import (
     FAILED,
@@ -25,6 +25,7 @@ from hostler.metal.remediation_model import (
     RemediationFacts,
     Step,
 )
+from hostler.metal.upkeep import cluster_change
 from hostler.ship.machines import NEW, REMEDIATION
 
 API = "infrastructure.cluster.x-k8s.io/v1beta2"
@@ -519,3 +520,24 @@ def test_only_differences_of_the_named_prefixes_are_written() -> None:
     assert label_change(prefixes, wanted, {**wanted, "o.org/y": "1"}) == {}
     with pytest.raises(ValueError, match="no prefix of a label"):
         prefixes_of("Not_A_Prefix")
+
+
+def test_a_wrong_prefix_is_said_on_the_cluster_until_it_is_mended_and_a_right_one_is_not() -> None:
+    def change(asked: str, said: Any = ()) -> dict[str, Any]:
+        meta = {"name": "c", "namespace": "n", "annotations": {names.LABEL_PREFIXES: asked} if asked else {}}
+        cluster = msgspec.convert({"metadata": meta, "status": {"conditions": said}}, Metal3Cluster)
+        return dict(cluster_change(cluster, Said(names.READY, True, "Ready"), NOW).get("status", {}))
+
+    def synced(status: dict[str, Any]) -> list[dict[str, Any]]:
+        return [one for one in status["conditions"] if one["type"] == names.LABELS_SYNCED]
+
+    for fine in ("", "rack.example.org"):
+        assert synced(change(fine)) == []
+    wrong = change("rack.example.org,Not_A_Prefix")
+    (said,) = synced(wrong)
+    assert (said["status"], said["reason"]) == ("False", "WrongPrefix")
+    assert "names 'Not_A_Prefix', which is no prefix of a label" in said["message"]
+    assert "conditions" not in change("rack.example.org,Not_A_Prefix", wrong["conditions"]), "a second look"
+    for mended in ("", "rack.example.org"):
+        (after,) = synced(change(mended, wrong["conditions"]))
+        assert (after["status"], after["message"]) == ("True", "")

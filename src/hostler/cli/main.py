@@ -1,8 +1,7 @@
-"""`hostler`: the root of the command line, and the one place where an error becomes words and an exit code."""
+"""`hostler`: the root of the command line."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -33,7 +32,8 @@ from hostler.cli import (
     say,
     stop,
 )
-from hostler.errors import Complaint, Exit
+from hostler.cli.edge import guarded
+from hostler.errors import Exit
 
 app = typer.Typer(
     name="hostler",
@@ -83,21 +83,18 @@ def main() -> None:
 
 
 def execute(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; nothing gets past here as a traceback, unless asked for."""
+    """Run one command line and return its exit code."""
+    return guarded(lambda: _command(arguments), arguments)
+
+
+def _command(arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments), standalone_mode=False, prog_name="hostler")
         return code if isinstance(code, int) else Exit.OK
-    except Complaint as complaint:
-        say.note(f"hostler: {complaint.sentence}")
-        if complaint.hint:
-            say.note(complaint.hint)
-        return complaint.code
     except TyperException as error:
         return _usage(error)
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         return Exit.INTERRUPTED
-    except Exception as error:  # noqa: BLE001  # the outermost edge of the program
-        return _bug(error, arguments)
 
 
 def _usage(error: TyperException) -> int:
@@ -109,13 +106,3 @@ def _usage(error: TyperException) -> int:
     say.note(f"hostler: {message if message.endswith(('.', '?')) else message + '.'}")
     say.note(f"See: {context.command_path if context is not None else 'hostler'} --help")
     return error.exit_code
-
-
-def _bug(error: Exception, arguments: Sequence[str]) -> int:
-    if "--debug" in arguments or os.environ.get("HOSTLER_DEBUG", "").lower() in ("true", "yes", "on", "1"):
-        import traceback
-
-        traceback.print_exception(error)
-    say.note(f"hostler: This is a bug in Hostler {__version__}: {type(error).__name__}: {error}")
-    say.note("Please report it, with what the same command prints when HOSTLER_DEBUG=true is set.")
-    return Exit.FAILED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from hostler.cli import flags
+from hostler.cli.start import operate
 from hostler.settings.model import Settings
 from hostler.settings.table import SETTINGS
 
@@ -22,9 +23,4 @@ def run(settings: Settings) -> None:
     Every setting is a flag here, a variable in the environment (env ...) and a key in the file named by --config;
     a flag wins over the environment, the environment over the file. A switch --x is turned off by --no-x.
     """
-    from hostler import log
-    from hostler.operator import run as run_operator
-    from hostler.settings.foundation import LOG_FORMAT, LOG_LEVEL
-
-    log.set_up(settings[LOG_FORMAT], settings[LOG_LEVEL])
-    run_operator(settings)
+    operate(settings)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hostler.cli.edge import note as note
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -20,11 +22,6 @@ class Output(StrEnum):
 
 
 OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="How to print.", case_sensitive=False)]
-
-
-def note(sentence: str) -> None:
-    """A message for the person at the terminal; never part of the data."""
-    print(sentence, file=sys.stderr, flush=True)
 
 
 def text(data: str) -> None:

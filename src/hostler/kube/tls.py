@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import binascii
 import os
+import re
 import ssl
 import tempfile
+from asyncio import sslproto
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,6 +19,17 @@ from hostler.errors import Complaint
 from hostler.kube.kubeconfig import Material, wrong
 
 log = structlog.get_logger("hostler.tls")
+
+# asyncio fills a buffer for every TLS connection with zeros, a quarter of a megabyte by default, and each watched kind
+# has a connection of its own. A TLS record holds 16 KiB; reading goes on as long as there is more.
+BUFFER = 64 * 1024
+_CERTIFICATE = re.compile(rb"-----BEGIN (X509 |TRUSTED |)CERTIFICATE-----(.+?)-----END", re.DOTALL)
+_VERSION, _UTC_TIME = 0xA0, 0x17  # tags of ASN.1
+
+
+def small_buffers() -> None:
+    """Once per process that keeps many connections."""
+    sslproto.SSLProtocol.max_size = BUFFER
 
 
 class Tls:
@@ -74,17 +88,19 @@ def load_authority(context: ssl.SSLContext, authority: Material) -> None:
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, *, about: str) -> None:
-    """Check first, so that each mistake has its own sentence; OpenSSL has one word for most of them."""
-    check_pair(certificate, key, about, datetime.now(UTC))
+    """Each mistake has its own sentence; OpenSSL has one word for most of them, so what it refuses is looked into."""
     with _as_file(certificate + b"\n" + key) as path:
         try:
-            context.load_cert_chain(path)
-        except (ssl.SSLError, OSError) as error:
+            context.load_cert_chain(path, password=lambda: "")  # else OpenSSL asks on the terminal for one
+        except (ssl.SSLError, OSError, ValueError) as error:
+            look_into(certificate, key, about)
             raise wrong(f"{about}: OpenSSL does not accept the certificate and key ({error})") from error
+    check_validity(certificate, about, datetime.now(UTC))
 
 
-def check_pair(certificate: bytes, key: bytes, about: str, now: datetime) -> None:
-    # Imported here: in a cluster we show a token and no certificate, and need not carry ten megabytes for it.
+def look_into(certificate: bytes, key: bytes, about: str) -> None:
+    """What is wrong with a pair that OpenSSL refused."""
+    # Imported here: a pair that is right, and a token, need not carry ten megabytes for it.
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
@@ -101,16 +117,53 @@ def check_pair(certificate: bytes, key: bytes, about: str, now: datetime) -> Non
     public = read.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) != public:
         raise wrong(f"{about}: the client certificate and the client key do not belong together", "Copy both again.")
-    if now > read.not_valid_after_utc:
+
+
+def check_validity(certificate: bytes, about: str, now: datetime) -> None:
+    begin, end = validity(certificate)
+    if now > end:
         raise wrong(
-            f"{about}: the client certificate expired on {read.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+            f"{about}: the client certificate expired on {end:%Y-%m-%d %H:%M} UTC",
             "Get a new kubeconfig or renew the certificate.",
         )
-    if now < read.not_valid_before_utc:
+    if now < begin:
         raise wrong(
-            f"{about}: the client certificate is not valid before {read.not_valid_before_utc:%Y-%m-%d %H:%M} UTC",
+            f"{about}: the client certificate is not valid before {begin:%Y-%m-%d %H:%M} UTC",
             "Is this machine's clock right?",
         )
+
+
+def validity(certificate: bytes) -> tuple[datetime, datetime]:
+    """From when until when the first certificate of a PEM that OpenSSL has accepted is valid (RFC 5280, 4.1)."""
+    armoured = _CERTIFICATE.search(certificate)
+    assert armoured is not None  # OpenSSL found it, under one of these names
+    (_, whole), *_ = _elements(binascii.a2b_base64(armoured[2]))
+    (_, signed), *_ = _elements(whole)
+    # Its version, which may be left out, has a tag of its own; then number, algorithm and issuer come before.
+    fields = [content for tag, content in _elements(signed) if tag != _VERSION]
+    (first, begin), (last, end) = _elements(fields[3])
+    return _time(first, begin), _time(last, end)
+
+
+def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The elements of a DER sequence: tag and content."""
+    place = 0
+    while place < len(data):
+        tag, size = data[place], data[place + 1]
+        place += 2
+        if size > 0x7F:  # then it says how many bytes the size has
+            start, place = place, place + (size & 0x7F)
+            size = int.from_bytes(data[start:place], "big")
+        yield tag, data[place : place + size]
+        place += size
+
+
+def _time(tag: int, text: bytes) -> datetime:
+    """UTCTime has two digits for the year, from 1950 to 2049."""
+    digits = text.decode("ascii")
+    if tag == _UTC_TIME:
+        digits = f"{'19' if digits >= '50' else '20'}{digits}"
+    return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
 @contextmanager

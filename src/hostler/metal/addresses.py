@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hostler.kube.errors import AlreadyExists
+from hostler.kube.kinds import Kind
 from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.data_caches import DataCaches, owner_datas
 from hostler.metal.data_model import Data, DataTemplate, IpAddressSpec, IpClaim, PoolRef
-from hostler.metal.model import Host
+from hostler.metal.model import Host, OwnedMetadata
 from hostler.metal.render import Context, pools_of
 from hostler.metal.writes import delete, drop_finalizer, owner_reference
+
+GONE = "the Metal3Data it was for is gone"
 
 
 class Addresses:
@@ -50,6 +54,9 @@ class Addresses:
             await self._claim_address(data, pool, name)
             return f"It waits for an address from {pool}."
         if claim.metadata.deletion_timestamp or owner_datas(claim) != [key_of(data.metadata)]:
+            if claim.metadata.deletion_timestamp and _of_namesake(claim, data) and not context.host.imaged:
+                kind = names.METAL3_IP_CLAIM if pool.metal3 else names.IP_ADDRESS_CLAIM
+                await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER, GONE)
             return f"It waits until the claim {name} of the machine before is gone."
         if claim.status.error_message:
             return f"{pool} gives no address: {claim.status.error_message}."
@@ -101,15 +108,30 @@ class Addresses:
     async def give_back(self, data: Data) -> bool:
         """Let go of every address of a data that goes; True: none is left."""
         left = False
-        for kind, watch in (
-            (names.METAL3_IP_CLAIM, self._data.ip_claims),
-            (names.IP_ADDRESS_CLAIM, self._data.capi_claims),
-        ):
-            for claim in watch.store.by("data", key_of(data.metadata)):
-                left = True
-                # One after the other: the deletion changes the version, and the watch brings the new one.
-                if claim.metadata.deletion_timestamp:
-                    await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER)
-                else:
-                    await delete(self._writer, kind, claim.metadata, f"Metal3Data {data.metadata.name} goes")
+        for kind, claim in self._of(key_of(data.metadata)):
+            left = True
+            # One after the other: the deletion changes the version, and the watch brings the new one.
+            if claim.metadata.deletion_timestamp:
+                await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER)
+            else:
+                await delete(self._writer, kind, claim.metadata, f"Metal3Data {data.metadata.name} goes")
         return not left
+
+    async def forsaken(self, key: str, paused: Callable[[OwnedMetadata], bool]) -> None:
+        """Let claims go that are being deleted and whose Metal3Data is gone, whoever removed it: nobody else would."""
+        for kind, claim in self._of(key):
+            if claim.metadata.deletion_timestamp and not paused(claim.metadata):
+                await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER, GONE)
+
+    def _of(self, key: str) -> list[tuple[Kind, IpClaim]]:
+        """Every claim that was made for the Metal3Data of this name."""
+        return [
+            *((names.METAL3_IP_CLAIM, one) for one in self._data.ip_claims.store.by("data", key)),
+            *((names.IP_ADDRESS_CLAIM, one) for one in self._data.capi_claims.store.by("data", key)),
+        ]
+
+
+def _of_namesake(claim: IpClaim, data: Data) -> bool:
+    """Whether it was for a Metal3Data that had this one's name, and so is gone: an index is given again."""
+    owners = [one for one in claim.metadata.owner_references if one.kind == names.METAL3_DATA.kind]
+    return [one.name for one in owners] == [data.metadata.name] and owners[0].uid != data.metadata.uid

@@ -63,6 +63,7 @@ class Choice:
     why: str
     refused: Mapping[str, str] = field(default_factory=dict)
     on_its_way: bool = False
+    again: float | None = None  # the sentence may be out of date by now: find it anew after so many seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -42,6 +43,8 @@ log = structlog.get_logger("hostler.metal")
 DEBOUNCE_SECONDS = 10.0
 # For so long the words for "nothing fits" are kept for machines of one kind; only words, never a choice.
 WORDS_SECONDS = 2.0
+# Who was told kept words though hosts had changed since looks again after so long: not sooner, for a thousand may.
+OLD_WORDS_SECONDS = 10.0
 
 
 class Claims:
@@ -65,11 +68,13 @@ class Claims:
         self.free = FreeHosts(self._dice, self._freed)
         self._steady: dict[str, float] = {}  # host -> when it will have been without an error for long enough
         self._written: dict[str, str] = {}  # machine -> the intent this process wrote
-        self._words: dict[tuple[object, ...], tuple[float, str]] = {}
+        self._words: dict[tuple[object, ...], tuple[float, int, str]] = {}  # when, after how many changes, what
+        self._changes: Counter[str] = Counter()  # of hosts, by namespace
 
     # -- following the hosts
 
     def host_changed(self, key: str, before: Host | None, after: Host | None) -> None:
+        self._changes[key.partition("/")[0]] += 1
         if after is None or after.failing:
             self._steady.pop(key, None)
         elif after.status.error_count and (before is None or before.failing) and key not in self._steady:
@@ -151,23 +156,29 @@ class Claims:
         if self.free.count(namespace):
             choice = self.choose(wish)
             if choice.host is None and not choice.on_its_way:
-                self._words[wish.same_kind()] = (self._clock(), choice.why)  # newer than what is kept there
+                self._keep(wish, choice.why)  # newer than what is kept there
             return choice
-        return Choice(None, self._nothing(wish))
+        return self._nothing(wish)
 
     def _takes(self, wish: Wish, key: str, around: Around) -> bool:
         host = self._caches.hosts.store.get(key)
         return host is not None and not refusal(wish, host, self.policy, around)
 
-    def _nothing(self, wish: Wish) -> str:
+    def _nothing(self, wish: Wish) -> Choice:
         """Why no host fits, kept for a moment: a thousand waiting machines of one kind get one answer."""
-        kind, now = wish.same_kind(), self._clock()
-        known = self._words.get(kind)
-        if known is None or now - known[0] > WORDS_SECONDS:
-            if len(self._words) > 1000:
-                self._words.clear()
-            known = self._words[kind] = (now, self._refusals(wish))
-        return known[1]
+        when, changes, why = self._words.get(wish.same_kind(), (float("-inf"), 0, ""))
+        if self._clock() - when > WORDS_SECONDS:
+            return Choice(None, self._keep(wish, self._refusals(wish)))
+        return Choice(None, why, again=None if changes == self._so_far(wish) else OLD_WORDS_SECONDS)
+
+    def _keep(self, wish: Wish, why: str) -> str:
+        if len(self._words) > 1000:
+            self._words.clear()
+        self._words[wish.same_kind()] = (self._clock(), self._so_far(wish), why)
+        return why
+
+    def _so_far(self, wish: Wish) -> int:
+        return self._changes[wish.machine.metadata.namespace]
 
     def _refusals(self, wish: Wish) -> str:
         around = self.around(wish)

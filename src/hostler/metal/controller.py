@@ -121,10 +121,16 @@ class MachineKeeper:
                 self.claims.waiting.remove(key_of(machine.metadata))
                 await self._say(facts, waits)
                 return ELSEWHERE_SECONDS if facts.elsewhere else None
-            taken = await self._take(facts)
-            if isinstance(taken, Said):
-                return await self._say(facts, taken)
-            facts = taken
+            try:
+                facts, choice = await self.claims.take(facts, self.caches.wish(facts))
+            except WrongSelector as wrong:
+                return await self._say(facts, Said(names.ASSOCIATED, False, "InvalidHostSelector", f"{wrong}."))
+            if choice.host is None:
+                await self._say(facts, Said(names.ASSOCIATED, False, FAILED, _sentence(choice.why)))
+                return choice.again
+            if facts.associated:
+                self._claimed.inc()
+                self._tell(facts, choice)
         return await self._live(facts)
 
     # -- a machine without a host
@@ -145,19 +151,6 @@ class MachineKeeper:
             now = "has another consumer" if facts.host.spec.consumer_ref is not None else "is a new one of that name"
             message = f"Host {named} {now} now; delete the Machine to have it replaced."
         return Said(names.ASSOCIATED, False, "HostLost", message)
-
-    async def _take(self, facts: Facts) -> Facts | Said:
-        try:
-            wish = self.caches.wish(facts)
-        except WrongSelector as wrong:
-            return Said(names.ASSOCIATED, False, "InvalidHostSelector", f"{wrong}.")
-        facts, choice = await self.claims.take(facts, wish)
-        if choice.host is None:
-            return Said(names.ASSOCIATED, False, FAILED, _sentence(choice.why))
-        if facts.associated:
-            self._claimed.inc()
-            self._tell(facts, choice)
-        return facts
 
     def _tell(self, facts: Facts, choice: Choice) -> None:
         note = _sentence(choice.why)

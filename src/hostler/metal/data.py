@@ -28,7 +28,7 @@ from hostler.metal.data_model import (
     unfit,
 )
 from hostler.metal.decide import Facts, Rendered
-from hostler.metal.model import Host, Metal3Machine
+from hostler.metal.model import Host, Metal3Machine, OwnedMetadata
 from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
 from hostler.metal.secrets import InTheWay, put
 from hostler.metal.writes import delete, drop_finalizer, owner_reference
@@ -37,9 +37,8 @@ log = structlog.get_logger("hostler.metal")
 
 CLAIM, DATA, TEMPLATE = "claim:", "data:", "template:"
 LONGEST = 512  # of an error message, by the CRD
-# Secrets of others are not watched: so often it is seen whether one that is in the way has gone.
-IN_THE_WAY_SECONDS = 15.0
-
+# Secrets of others are not watched: whether one that is in the way has gone is seen soon at first, then so often.
+IN_THE_WAY_FIRST, IN_THE_WAY_SECONDS = 1.0, 15.0
 
 # Refused by the API server's schema, say a name that becomes too long: who mends it changes an object that wakes it.
 REFUSED_SECONDS = 300.0
@@ -54,6 +53,7 @@ class DataDesk:
         self._caches, self._data, self._client, self._writer = caches, data, client, writer
         self._addresses = Addresses(data, writer, by_host_name=by_host_name)
         self._indexes = Indexes()
+        self._in_the_way: dict[str, float] = {}  # data -> how long its last pause was
         data.datas.store.listen(self._indexes.changed)
 
     # -- for machines
@@ -139,14 +139,17 @@ class DataDesk:
         kind, _, name = key.partition(":")
         if kind == "claim" and (claim := self._data.claims.store.get(name)) is not None:
             return await self._look_at_claim(claim)
-        if kind == "data" and (data := self._data.datas.store.get(name)) is not None:
-            return await self._look_at_data(data)
+        if kind == "data" and name not in self._data.datas.store.unreadable:
+            data = self._data.datas.store.get(name)
+            if data is not None:
+                return await self._look_at_data(data)
+            await self._addresses.forsaken(name, self._paused)
         template = self._data.templates.store.get(name) if kind == "template" else None
         if template is not None and not self._paused(template.metadata, template.spec.cluster_name):
             await self._keep_template(template)
         return None
 
-    def _paused(self, meta: Metadata, cluster: str = "") -> bool:
+    def _paused(self, meta: Metadata | OwnedMetadata, cluster: str = "") -> bool:
         cluster = cluster or meta.labels.get(names.CLUSTER_NAME, "")
         return names.OBJECT_PAUSED in meta.annotations or self._caches.paused(meta.namespace, cluster)
 
@@ -163,11 +166,13 @@ class DataDesk:
     async def _look_at_data(self, data: Data) -> float | None:
         if self._paused(data.metadata):
             return None
+        pause = self._in_the_way.pop(data.metadata.uid, IN_THE_WAY_FIRST / 2)
         try:
             await (self._end_data(data) if data.metadata.deletion_timestamp else self._render(data))
         except InTheWay as why:
             await self._data_says(data, f"{why}.")
-            return IN_THE_WAY_SECONDS
+            self._in_the_way[data.metadata.uid] = pause = min(pause * 2, IN_THE_WAY_SECONDS)
+            return pause
         except Invalid as why:
             await self._data_says(data, f"The API server refuses it: {why}")
             return REFUSED_SECONDS

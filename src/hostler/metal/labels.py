@@ -119,8 +119,7 @@ class LabelKeeper:
             return None
         try:
             prefixes = prefixes_of(asked)
-        except ValueError as wrong:
-            log.warning("labels are not synced", cluster=names.key(namespace, cluster.metadata.name), why=str(wrong))
-            return None
+        except ValueError:
+            return None  # the Metal3Cluster says so in its condition
         labels = tuple(sorted(synced_labels(prefixes, host.metadata.labels).items()))
         return Sync(namespace, cluster.metadata.name, owner.status.node_ref.name, prefixes, labels)

@@ -64,6 +64,7 @@ ASSOCIATED = "AssociateBareMetalHost"
 METADATA = "AssociateMetal3MachineMetaData"
 DATA_READY = "Metal3DataReady"
 PAUSED_CONDITION = "Paused"
+LABELS_SYNCED = "LabelsSynced"  # on a Metal3Cluster, only where its prefixes are or were wrong
 
 
 def key(namespace: str, name: str) -> str:

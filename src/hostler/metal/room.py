@@ -123,6 +123,7 @@ class MetalRoom:
         for prefix, watch in ((CLAIM, self._data.claims), (DATA, self._data.datas), (TEMPLATE, self._data.templates)):
             for key in list(watch.store.keys()):
                 self._datas.queue.add(f"{prefix}{key}", priority=2)
+        self._ip_claims_that_go()
 
     def listen(self) -> None:
         caches = self.caches
@@ -218,6 +219,13 @@ class MetalRoom:
         if after is None:
             self._unready_data(key)  # another data may wait for a claim of this name to go
 
+    def _ip_claims_that_go(self) -> None:
+        """Their data may be gone already, and then nothing else would wake whoever lets them go."""
+        for claims in (self._data.ip_claims, self._data.capi_claims):
+            for claim in claims.store:
+                for data in owner_datas(claim) if claim.metadata.deletion_timestamp else ():
+                    self._datas.queue.add(f"{DATA}{data}", priority=2)
+
     def _address_changed(self, claims: Watch[IpClaim], before: IpAddress | None, after: IpAddress | None) -> None:
         if before is not None or after is None:
             return
@@ -238,6 +246,7 @@ class MetalRoom:
             for one in watch.store:
                 if one.metadata.namespace == namespace:
                     self._datas.queue.add(f"{prefix}{key_of(one.metadata)}")
+        self._ip_claims_that_go()
         for template in self.caches.templates.store:
             if template.metadata.namespace == namespace:
                 self._templates.queue.add(key_of(template.metadata))

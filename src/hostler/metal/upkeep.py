@@ -16,6 +16,7 @@ from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, owner_key
+from hostler.metal.labels import prefixes_of
 from hostler.metal.model import Cluster, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Said, cluster_of
 from hostler.metal.release import abandoned
 from hostler.metal.writes import drop_finalizer
@@ -39,12 +40,23 @@ def cluster_said(cluster: Metal3Cluster, owner: Cluster | None) -> Said:
     return Said(names.READY, True, "Ready")
 
 
+def labels_said(cluster: Metal3Cluster) -> tuple[Said, ...]:
+    """What is wrong with the prefixes of labels to sync, and then that it is mended; else nothing needs to be said."""
+    try:
+        prefixes_of(cluster.metadata.annotations.get(names.LABEL_PREFIXES, ""))
+    except ValueError as wrong:
+        message = f"No labels go from hosts to nodes: {wrong}. Write DNS names there, separated by commas."
+        return (Said(names.LABELS_SYNCED, False, "WrongPrefix", message),)
+    known = any(one.type == names.LABELS_SYNCED for one in cluster.status.conditions)
+    return (Said(names.LABELS_SYNCED, True, "PrefixesRead"),) if known else ()
+
+
 def cluster_change(cluster: Metal3Cluster, said: Said, now: Instant) -> dict[str, Any]:
     """The patch of its status; empty: nothing is to change."""
     before: Sequence[Condition] = cluster.status.conditions
     after = before
     ready = [said, Said("InfrastructureReady", said.true, said.reason, said.message)]
-    for one in (*ready, Said(names.PAUSED_CONDITION, False, "NotPaused")):
+    for one in (*ready, Said(names.PAUSED_CONDITION, False, "NotPaused"), *labels_said(cluster)):
         status = Status.TRUE if one.true else Status.FALSE
         condition = Condition(
             type=one.type, status=status, reason=one.reason, message=one.message,

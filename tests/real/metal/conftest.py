@@ -1,13 +1,15 @@
-"""The definitions of Metal3 and Cluster API, installed once for all files of this folder."""
+"""The definitions of Metal3 and Cluster API, and who the operators are: made once for all files of this folder."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from hostler.sandbox import Sandbox
-from tests.real.metal_world import install, uninstall
+from tests.real.metal_world import THERE, install, uninstall
+from tests.real.operating import account_for, denied, take_rights_back
 
 
 @pytest.fixture(scope="package")
@@ -15,3 +17,16 @@ def definitions(sandbox: Sandbox) -> Iterator[None]:
     install(sandbox)
     yield
     uninstall(sandbox)
+
+
+@pytest.fixture(scope="package")
+def account(sandbox: Sandbox, definitions: None) -> Iterator[str]:
+    """A service account with the documented rights and no other; nothing was refused to it, here or there."""
+    name = f"metal-{os.urandom(4).hex()}"
+    sandbox.kubectl("create", "namespace", name)
+    user = account_for(sandbox, name, "metal")
+    yield user
+    lacked = [*denied(sandbox, user), *denied(sandbox, THERE)]
+    take_rights_back(sandbox, name)
+    sandbox.kubectl("delete", "namespace", name, "--wait=false")
+    assert lacked == []

@@ -15,15 +15,15 @@ from hostler.sandbox.fleet import Fleet, MetalCluster, MetalHost, MetalMachine
 from hostler.sandbox.load import create, load_fleet
 from tests.real.conftest import Eventually
 from tests.real.metal_remedies import OUT_OF_SERVICE, UNHEALTHY, falls_ill, held_off, over_time, taints
-from tests.real.metal_world import CAPI_IPAM, World, available, consumer, history, metal_operator
+from tests.real.metal_world import CAPI_IPAM, INFRA, World, available, consumer, history, metal_operator
 from tests.real.operating import Running, hostler
 
 MakeNode = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def running(sandbox: Sandbox, definitions: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with metal_operator(sandbox, tmp_path_factory.mktemp("metal")) as started:
+def running(sandbox: Sandbox, account: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with metal_operator(sandbox, tmp_path_factory.mktemp("metal"), account) as started:
         yield started
 
 
@@ -86,6 +86,7 @@ def test_an_unhealthy_node_is_rebooted_again_and_then_given_up(
     assert (world.phase("m1"), held_off(world, "h1")) == ("Waiting", False)
     # It does not help after all, and the retry does not either.
     falls_ill(world, eventually, node)
+    over_time(world, "m1")
     eventually(lambda: world.remediation("m1")["status"].get("retryCount") == 1, 60, "once more")
     eventually(lambda: world.phase("m1") == "Waiting" and not held_off(world, "h1"), 60, "rebooted again")
     over_time(world, "m1")
@@ -350,3 +351,12 @@ def test_addresses_of_other_pools_come_by_cluster_apis_own_claims(world: World, 
     world.api.delete(world.metal("metal3machines", "m1"))
     eventually(lambda: not world.machine("m1"), 60, "gone")
     eventually(lambda: not world.api.items(claims), 60, "and the claim with it")
+    # One that is left over from a Metal3Data that somebody removed by force does not stay for ever.
+    owner = {"apiVersion": INFRA, "kind": "Metal3Data", "name": "dt-7", "uid": os.urandom(16).hex()}
+    ours = ["metal3data.infrastructure.cluster.x-k8s.io"]
+    left = world._object(
+        "ipam.cluster.x-k8s.io/v1beta2", "IPAddressClaim", "left", {"poolRef": POOL}, owner, finalizers=ours
+    )
+    create(world.box, [left])
+    world.api.delete(f"{claims}/left")
+    eventually(lambda: not world.api.items(claims), 60, "let go")

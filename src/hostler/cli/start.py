@@ -1,0 +1,61 @@
+"""The entry point. `hostler run` with plain flags is read here: an operator would carry the libraries of the command
+line, a fifth of its memory, for as long as it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from hostler.cli.edge import guarded
+from hostler.errors import Exit
+from hostler.settings.foundation import LOG_FORMAT, LOG_LEVEL
+from hostler.settings.model import Settings
+from hostler.settings.resolve import resolve
+from hostler.settings.table import SETTINGS
+
+
+def main() -> None:
+    """The entry point of the `hostler` program."""
+    arguments = sys.argv[1:]
+    flags = plain_flags(arguments)
+    if flags is not None:
+        sys.exit(guarded(lambda: operate(resolve(flags, os.environ)), arguments))
+    from hostler.cli.main import execute
+
+    sys.exit(execute(arguments))
+
+
+def plain_flags(words: Sequence[str]) -> dict[str, str] | None:
+    """What is given after each flag of `hostler run`, by the setting's key. None: not plainly so, or another command.
+
+    Whoever asks for help or makes a mistake gets the words of the command line's library.
+    """
+    if words[:1] != ["run"]:
+        return None
+    known = {one.flag: one for one in SETTINGS if one.has_flag}
+    off = {f"--no-{flag[2:]}": one for flag, one in known.items() if one.reader.switch}
+    found: dict[str, str] = {}
+    rest = iter(words[1:])
+    for word in rest:
+        flag, given, text = word.partition("=")
+        setting = known.get(flag) or off.get(flag)
+        if setting is None or setting.key in found or (given and setting.reader.switch):
+            return None
+        if setting.reader.switch:
+            text = "false" if flag in off else "true"
+        elif not given:
+            text = next(rest, "-")
+            if text.startswith("-"):  # the next flag perhaps: this one lacks its value
+                return None
+        found[setting.key] = text
+    return found
+
+
+def operate(settings: Settings) -> int:
+    from hostler import log
+    from hostler.operator import run
+
+    log.set_up(settings[LOG_FORMAT], settings[LOG_LEVEL])
+    run(settings)
+    return Exit.OK

@@ -1,0 +1,98 @@
+"""`hostler run` without the libraries of the command line: what is read is what they would have read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
+
+from hostler.cli import flags
+from hostler.cli.start import plain_flags
+from hostler.settings.model import AnySetting
+from hostler.settings.table import SETTINGS
+
+FLAGS = [one for one in SETTINGS if one.has_flag]
+VALUES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=12).filter(
+    lambda one: one[:1] != "-"
+)
+
+
+@st.composite
+def plain_words(draw: st.DrawFn) -> list[str]:
+    def spelled(setting: AnySetting) -> list[str]:
+        if setting.reader.switch:
+            return [draw(st.sampled_from([setting.flag, f"--no-{setting.flag[2:]}"]))]
+        value = draw(VALUES)
+        return [f"{setting.flag}={value}"] if draw(st.booleans()) else [setting.flag, value]
+
+    chosen = draw(st.lists(st.sampled_from(FLAGS), unique_by=lambda one: one.name, max_size=6))
+    return ["run", *(word for setting in chosen for word in spelled(setting))]
+
+
+@pytest.fixture(scope="module")
+def read_by_typer() -> Callable[[list[str]], dict[str, str]]:
+    app, read = typer.Typer(), list[dict[str, str]]()
+
+    def keep(given: Mapping[str, str], _: Any, *, table: Any) -> None:
+        read.append(dict(given))
+
+    @app.command()
+    @flags.takes(*SETTINGS, read=keep)
+    def run(_: Any) -> None: ...
+
+    @app.command()
+    def another() -> None: ...
+
+    command = typer.main.get_command(app)
+
+    def answer(words: list[str]) -> dict[str, str]:
+        command.main(args=words, standalone_mode=False)
+        return read.pop()
+
+    return answer
+
+
+@effort(max_examples=40, deadline=None)
+@given(words=plain_words())
+def test_plain_flags_are_read_as_the_library_reads_them(
+    words: list[str], read_by_typer: Callable[[list[str]], dict[str, str]]
+) -> None:
+    assert plain_flags(words) == read_by_typer(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([], ["version"], ["--debug", "run"], ["run", "--help"], ["run", "-h"], ["run", "extra"], ["run", "--"]),
+        *(["run", "--onyl", "metal"], ["run", "--only"], ["run", "--only", "--dry-run"], ["run", "--dry-run=true"]),
+        *(
+            ["run", "--only", "metal", "--only", "join"],
+            ["run", "--dry-run", "--no-dry-run"],
+            ["run", "--no-only", "x"],
+        ),
+    ],
+)
+def test_anything_else_is_left_to_the_library(words: list[str]) -> None:
+    assert plain_flags(words) is None
+
+
+def test_an_operator_carries_no_library_of_the_command_line(tmp_path: Any) -> None:
+    code = (
+        "import runpy, sys\n"
+        "sys.argv = ['hostler', 'run', '--only', 'metal', '--kubeconfig', sys.argv[1]]\n"
+        "try:\n    runpy.run_module('hostler', run_name='__main__')\n"
+        "except SystemExit as end:\n    print(end.code, sorted({'typer', 'click', 'pydantic'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "none")]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    assert "none does not exist" in done.stderr
+    assert done.stdout.split(" ", 1)[1] == "[]\n", done.stdout
