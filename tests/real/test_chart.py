@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
@@ -179,6 +180,24 @@ def test_every_file_it_is_told_of_is_mounted(charts: dict[str, str], name: str) 
         assert any(f"{value}/".startswith(f"{place}/") for place in mounts.values()), key
     used = {place for place in mounts.values() for value in paths.values() if f"{value}/".startswith(f"{place}/")}
     assert used == set(mounts.values()), "nothing is mounted for nobody"
+
+
+@pytest.mark.parametrize("name", ON)
+def test_it_is_valid_by_the_published_schemas(charts: dict[str, str], name: str) -> None:
+    """Offline, with every field known: by the oldest Kubernetes the chart admits and by the newest there is."""
+    oldest = yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"].removeprefix(">=").removesuffix("-0")
+    for one in rendered(charts[name]):
+        for version in (oldest, kubernetes_validate.latest_version()) if one["kind"] not in FOREIGN else ():
+            by = kubernetes_validate.validate(one, version, strict=True)
+            assert version.startswith(by), "by this version, and not by another"
+
+
+def test_an_unknown_field_is_not_valid_by_them(charts: dict[str, str]) -> None:
+    """That the test above can fail."""
+    wrong = only(rendered(charts["default"]), "Deployment")
+    wrong["spec"]["template"]["spec"]["containers"][0]["imagePolicy"] = "Always"
+    with pytest.raises(kubernetes_validate.ValidationError, match="imagePolicy"):
+        kubernetes_validate.validate(wrong, kubernetes_validate.latest_version(), strict=True)
 
 
 @pytest.mark.parametrize("name", ON)

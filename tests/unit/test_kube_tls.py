@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from asyncio import sslproto
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
-from hostler.kube.tls import BUFFER, small_buffers, validity
+from hostler.kube.tls import BUFFER, check_validity, small_buffers, validity
 from tests.unit.kube_pki import Authority
 
 AUTHORITY = Authority()
@@ -26,6 +27,13 @@ def test_the_validity_read_is_the_one_that_was_signed(days: tuple[float, float])
     assert validity(b"some words before\n" + pem) == (signed.not_valid_before_utc, signed.not_valid_after_utc)
     trusted = pem.replace(b" CERTIFICATE-", b" TRUSTED CERTIFICATE-")
     assert validity(trusted) == (signed.not_valid_before_utc, signed.not_valid_after_utc)
+
+
+@pytest.mark.parametrize(
+    "form", [b"", b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END", b"-----BEGIN CERTIFICATE-----\nMA\n-----END"]
+)
+def test_a_form_that_only_openssl_reads_is_left_to_the_server(form: bytes) -> None:
+    check_validity(form, "it", datetime.now(UTC))
 
 
 def test_a_right_pair_needs_no_library_of_ten_megabytes(tmp_path: Path) -> None:
