@@ -14,6 +14,7 @@ import pytest
 
 from hostler.errors import Exit
 from hostler.sandbox import Options, Sandbox
+from tests.real.conftest import Eventually
 
 
 def hostler(*words: str) -> subprocess.CompletedProcess[str]:
@@ -58,6 +59,27 @@ def test_a_demo_leaves_somebody_s_sandbox_alone(sandbox: Sandbox) -> None:
     assert done.returncode == Exit.REFUSED, done.stderr
     assert "A sandbox runs already" in done.stderr
     assert sandbox.alive("kube-apiserver")
+
+
+def test_a_demo_plays_its_story_and_leaves_nothing_behind_when_it_is_ended(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    folder, log = tmp_path / "demo", tmp_path / "demo.log"
+    env = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+    with log.open("w") as out:
+        words = [sys.executable, "-m", "hostler", "demo", "--dir", str(folder)]
+        demo = subprocess.Popen(words, env=env, stdout=out, stderr=out, cwd=tmp_path)
+    try:
+        told = "Ctrl-C ends the operator and the sandbox."
+        eventually(lambda: told in log.read_text() or demo.poll() is not None, 300, "it has told its story")
+        demo.send_signal(signal.SIGHUP)  # the terminal is closed
+        assert demo.wait(timeout=120) == Exit.OK, log.read_text()[-2000:]
+        assert "BackInService" in log.read_text()
+        assert hostler("status", "--dir", str(folder)).returncode == Exit.UNREACHABLE
+    finally:
+        demo.kill()
+        demo.wait()
+        hostler("down", "--dir", str(folder))
 
 
 def test_no_sandbox_here(tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ def demo(
 
     dir = dir or HERE
     _nobody_there(dir)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a terminal that is closed leaves no sandbox behind
+        signal.signal(number, signal.default_int_handler)
     say.note("Starting a sandbox. The first time on a machine it is built, which takes about ten minutes.")
     box = Sandbox.up(dir, Options(fleet="mixed"), Lines(say.note))
     say.note(box.news)
