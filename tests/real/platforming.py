@@ -103,6 +103,10 @@ def clean(box: Sandbox) -> None:
 
 def prepare(box: Sandbox) -> None:
     """The driver's namespace and a Fleet."""
+    end = time.monotonic() + 120
+    while "Terminating" in box.kubectl("get", "namespace", SPACE, "--ignore-not-found"):  # of the file before
+        assert time.monotonic() < end, "the namespace of the tests before does not go"
+        time.sleep(0.2)
     box.kubectl("create", "namespace", SPACE, check=False)
     box.kubectl("wait", "-n", SPACE, "serviceaccount/default", "--for=create", "--timeout=60s")
     clean(box)
