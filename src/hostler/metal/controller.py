@@ -37,6 +37,7 @@ log = structlog.get_logger("hostler.metal")
 NOT_READY_SECONDS = 15.0
 # A missing BMC secret shows on the host sooner or later; this is for the case that it does not.
 SECRET_LOOK_SECONDS = 60.0
+WAITING_SECONDS = 30.0  # a host that comes free wakes it; that the reason why none is there became another does not
 UNREADABLE_SECONDS = 60.0  # that a host can be read again may wake nobody
 # What the API server's schema refuses is tried again by itself only rarely: who mends it changes the machine.
 REFUSED_SECONDS = 300.0
@@ -127,7 +128,7 @@ class MachineKeeper:
                 return await self._say(facts, Said(names.ASSOCIATED, False, "InvalidHostSelector", f"{wrong}."))
             if choice.host is None:
                 await self._say(facts, Said(names.ASSOCIATED, False, FAILED, _sentence(choice.why)))
-                return choice.again
+                return WAITING_SECONDS if choice.again is None else choice.again
             if facts.associated:
                 self._claimed.inc()
                 self._tell(facts, choice)
