@@ -100,9 +100,13 @@ def allow_there(box: Sandbox) -> None:
 
 
 def uninstall(box: Sandbox) -> None:
-    """Take the definitions out. One that still has an object with a finalizer would never go: none has."""
-    found, api = of_metal3(), Api(box)
     box.kubectl("delete", "clusterrole,clusterrolebinding", THERE, "--ignore-not-found")
+    take_out(box, of_metal3())
+
+
+def take_out(box: Sandbox, found: list[Json]) -> None:
+    """Definitions, and all that is of them: one that still has an object with a finalizer would never go."""
+    api = Api(box)
     for one in found:
         api.clear(f"/apis/{one['spec']['group']}/{_stored(one)}", plural_of(one))
     api.close()

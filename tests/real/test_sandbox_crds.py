@@ -13,6 +13,7 @@ from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import MODULES, OWN, definitions_of, install_crds
 from tests.real.conftest import Eventually
+from tests.real.metal_world import take_out
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "crds"
 
@@ -55,9 +56,7 @@ def test_the_published_ones_take_their_place(sandbox: Sandbox, namespace: str, e
         eventually(lambda: "patched" not in sandbox.kubectl(*words, check=False), what="the published schema counts")
         assert sandbox.get("bmh", "host-0", "-n", namespace)["spec"]["online"] is True
     finally:
-        sandbox.kubectl("delete", "bmh", "host-0", "-n", namespace)
-        ours = [one["metadata"]["name"] for name in OWN for one in definitions_of(name, Silent())]
-        sandbox.kubectl("delete", "crd", *ours, "--wait=true", "--timeout=120s")
+        take_out(sandbox, [one for name in OWN for one in definitions_of(name, Silent())])
 
 
 @pytest.mark.parametrize("name", MODULES)
