@@ -122,7 +122,7 @@ def look_into(certificate: bytes, key: bytes, about: str) -> None:
 def check_validity(certificate: bytes, about: str, now: datetime) -> None:
     try:
         begin, end = validity(certificate)
-    except (AssertionError, IndexError, ValueError):
+    except (IndexError, ValueError):
         return  # OpenSSL reads more forms than we do: then the server says whether it is valid
     if now > end:
         raise wrong(
@@ -139,7 +139,8 @@ def check_validity(certificate: bytes, about: str, now: datetime) -> None:
 def validity(certificate: bytes) -> tuple[datetime, datetime]:
     """From when until when the first certificate of a PEM that OpenSSL has accepted is valid (RFC 5280, 4.1)."""
     armoured = _CERTIFICATE.search(certificate)
-    assert armoured is not None  # OpenSSL found it, under one of these names
+    if armoured is None:
+        raise ValueError("no certificate under the names that OpenSSL reads")
     (_, whole), *_ = _elements(binascii.a2b_base64(armoured[2]))
     (_, signed), *_ = _elements(whole)
     # Its version, which may be left out, has a tag of its own; then number, algorithm and issuer come before.
