@@ -51,7 +51,7 @@ bench: env ## benchmarks; writes bench/RESULTS.md
 	$(BIN)/python -m bench.runtime
 	$(BIN)/python -m bench.maintenance
 	$(BIN)/python -m bench.metal
-	$(BIN)/python -m bench.reclaim --keep
+	$(BIN)/python -m bench.reclaim
 	$(BIN)/python -m bench.join
 
 chart: env ## what of chart/ and docs/ is made from tables in the code

@@ -163,12 +163,12 @@ async def run(hosts: int) -> list[str]:
 def main() -> None:
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("--hosts", type=int, default=1000)
-    args.add_argument("--keep", action="store_true", help="write the section into bench/RESULTS.md")
+    args.add_argument("--dry", action="store_true", help="print only, write no results")
     chosen = args.parse_args()
     head = ["## join", "", machine() + ".", ""]
     text = "\n".join([*head, *asyncio.run(run(chosen.hosts))])
     print(text)
-    if chosen.keep:
+    if not chosen.dry:
         write_section("join", text)
 
 

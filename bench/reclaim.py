@@ -202,12 +202,12 @@ def main() -> None:
     args.add_argument("--rounds", type=int, default=5)
     args.add_argument("--copies", type=int, default=50)
     args.add_argument("--megabytes", type=int, default=1024)
-    args.add_argument("--keep", action="store_true", help="write the section into bench/RESULTS.md")
+    args.add_argument("--dry", action="store_true", help="print only, write no results")
     chosen = args.parse_args()
     head = ["## reclaim", "", machine() + ".", ""]
     text = "\n".join([*head, *asyncio.run(run(chosen.agents, chosen.rounds, chosen.copies, chosen.megabytes << 20))])
     print(text)
-    if chosen.keep:
+    if not chosen.dry:
         write_section("reclaim", text)
 
 
