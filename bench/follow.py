@@ -13,7 +13,7 @@ import resource
 import sys
 import time
 
-from hostler.kube import collector
+from hostler.kube import collector, tls
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.kinds import NODE, POD
@@ -29,7 +29,8 @@ def resident_kib() -> int:
 
 
 async def main() -> None:
-    collector.calm()
+    collector.calm()  # both as the operator does
+    tls.small_buffers()
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("--kubeconfig", required=True)
     args.add_argument("--kinds", default="nodes,pods")

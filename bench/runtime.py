@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -160,16 +160,20 @@ def as_in_cluster(sandbox: Sandbox, folder: Path) -> str:
 async def contest(peer: Path, kubeconfig: str, client: Client, nodes: int, pods: int, rounds: int) -> list[str]:
     text: list[str] = []
     for kinds, updates in (("pods", pods), ("nodes,pods", 0)):
-        rows: list[Figures] = []
-        for name, command in commands(peer, kubeconfig, kinds):
-            tries = [
-                await measure(name, command, client, updates if not number else 0, nodes) for number in range(rounds)
-            ]
-            best = sorted(tries, key=lambda figures: figures.sync_cpu)[len(tries) // 2]
-            rows.append(Figures(name, best.sync_cpu, best.sync_seconds, best.rss_mib, tries[0].event_us))
-            say(f"{kinds}: {rows[-1]}")
+        asked = commands(peer, kubeconfig, kinds)
+        tries: dict[str, list[Figures]] = {name: [] for name, _ in asked}
+        for number in range(rounds):  # in turns: a machine that slows down for a while does so for all
+            for name, command in asked:
+                tries[name].append(await measure(name, command, client, 0 if number else updates, nodes))
+                say(f"{kinds}: {tries[name][-1]}")
+        rows = [median(figures) for figures in tries.values()]
         text += table(f"{kinds} ({nodes} nodes, {pods} pods in the cluster)", rows)
     return text
+
+
+def median(tries: list[Figures]) -> Figures:
+    """The try in the middle by CPU to sync; what an event costs was measured in the first."""
+    return replace(sorted(tries, key=lambda one: one.sync_cpu)[len(tries) // 2], event_us=tries[0].event_us)
 
 
 def machine() -> str:
