@@ -191,7 +191,7 @@ class MaintenanceKeeper:
         finally:
             self._memory.busy.pop(name, None)
             if again:
-                self.wake()
+                self.wake(after=self.seconds)  # where a hundred are at work, not a pass for the end of each
 
     def _rest(self, name: str) -> None:
         self._failures[name] += 1
