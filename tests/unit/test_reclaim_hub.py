@@ -9,7 +9,6 @@ import hashlib
 import json
 import string
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,9 +28,8 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.watch import Watch
 from hostler.reclaim import hub as hub_module
 from hostler.reclaim import shelf as shelf_module
-from hostler.reclaim.board import Board
 from hostler.reclaim.controller import ReclaimKeeper, Terms
-from hostler.reclaim.hub import BURST, Hub, Listener, Rates, read
+from hostler.reclaim.hub import BURST, Rates, read
 from hostler.reclaim.instructions import (
     DOWNLOAD,
     MESSAGE_LIMIT,
@@ -58,11 +56,7 @@ from hostler.reclaim.objects import (
 )
 from hostler.reclaim.shelf import Shelf, Unreadable
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
-
-NOW = 1_000_000.0
-KEYS = Keys(Keys.make())
-HOST_TOKEN = KEYS.for_host("ns", "ie-1", "env", "host-1", now=NOW, seconds=60)
-ENV_TOKEN = KEYS.for_infra_env("ns", "ie-1", "env", now=NOW, seconds=60)
+from tests.unit.hub_world import ENV_TOKEN, HOST_TOKEN, INSTRUCTIONS, KEYS, NOW, hub_with, listening
 
 
 def test_a_token_opens_its_own_host_and_nothing_else() -> None:
@@ -330,11 +324,6 @@ def test_a_host_that_asks_too_often_waits_and_others_do_not() -> None:
     assert rates.take("a")
 
 
-def hub_with(artifacts: Path | None) -> Hub:
-    """A hub without an API server: for what it refuses, and for artifacts."""
-    return Hub(cast(Board, None), lambda: KEYS, url="http://hub", artifacts=artifacts, clock=lambda: NOW)
-
-
 def test_every_artifact_of_ours_has_a_hash_and_the_owners_word_counts(tmp_path: Path) -> None:
     place = tmp_path / "ie-1"
     place.mkdir()
@@ -364,108 +353,19 @@ def test_every_artifact_of_ours_has_a_hash_and_the_owners_word_counts(tmp_path: 
     asyncio.run(run())
 
 
-async def listening(hub: Hub) -> Listener:
-    listener = Listener(hub, "127.0.0.1", 0)
-    await listener.start()
-    return listener
-
-
-INSTRUCTIONS = f"{hub_module.BASE.format(infra_env='ie-1')}/hosts/host-1/instructions"
-
-
-async def ended(reader: asyncio.StreamReader) -> bool:
-    """Whether the other side lets go; what it says before is read."""
-    async with asyncio.timeout(60):
-        with suppress(ConnectionError):
-            while await reader.read(1 << 16):
-                pass
-    return True
-
-
-def test_who_says_no_whole_request_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However it goes on with its half of one."""
-    monkeypatch.setattr(hub_module, "SILENT", 0.2)
-
-    async def run() -> None:
-        listener = await listening(hub_with(None))
-        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-        gone = asyncio.create_task(ended(reader))
-        try:
-            writer.write(f"GET {INSTRUCTIONS} HTTP/1.1\r\n".encode())
-            for _ in range(1200):
-                with suppress(ConnectionError):
-                    writer.write(b"x: y\r\n")
-                    await writer.drain()
-                await asyncio.sleep(0.05)
-                if gone.done():
-                    break
-            assert gone.done(), "it may go on for ever"
-        finally:
-            gone.cancel()
-            writer.close()
-            await listener.stop()
-
-    asyncio.run(run())
-
-
 def test_a_body_is_never_unpacked_and_never_deep() -> None:
     answer = b'{"step_type": "progress", "step_id": "x"}'
     deep = b'{"step_type": "progress", "step_id": "x", "more": ' + b"[" * 30_000 + b"]" * 30_000 + b"}"
 
     async def run() -> None:
-        listener = await listening(hub_with(None))
-        try:
-            async with aiohttp.ClientSession(f"http://127.0.0.1:{listener.port}") as session:
-                for body, headers in ((gzip.compress(answer), {"Content-Encoding": "gzip"}), (deep, {})):
-                    told = {"X-Secret-Key": HOST_TOKEN, **headers}
-                    async with session.post(INSTRUCTIONS, data=body, headers=told) as found:
-                        assert found.status == 400, await found.text()
-        finally:
-            await listener.stop()
-
-    asyncio.run(run())
-
-
-def test_who_takes_nothing_is_let_go_and_strangers_keep_no_host_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hub_module, "DOWNLOADS_AT_ONCE", 1)
-    (tmp_path / "ie-1").mkdir()
-    with (tmp_path / "ie-1" / "kernel").open("wb") as file:
-        file.truncate(256 << 20)  # more than buffers take
-    path = f"{hub_module.BASE.format(infra_env='ie-1')}/boot-artifacts/kernel"
-
-    async def run() -> None:
-        listener = await listening(hub_with(tmp_path))
-
-        async def held() -> asyncio.StreamWriter:
-            """A download that has begun, and of which nothing more is taken."""
-            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1024)
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: hub\r\n\r\n".encode())
-            assert b"200" in await reader.readline()
-            return writer
-
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{listener.port}") as session:
-
-            async def asked(**headers: str) -> int:
-                async with session.head(path, headers=headers) as found:
-                    return found.status
-
-            async def room() -> None:
-                async with asyncio.timeout(90):
-                    while await asked() != 200:
-                        await asyncio.sleep(0.05)
-
-            one = await held()
-            assert await asked() == 503
-            assert await asked(**{"X-Secret-Key": HOST_TOKEN}) == 200
-            one.close()
-            await room()
-            monkeypatch.setattr(shelf_module, "STALLED", 1.0)
-            one = await held()
-            await room()
-            one.close()
-        await listener.stop()
+        async with (
+            listening(hub_with(None)) as port,
+            aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+        ):
+            for body, headers in ((gzip.compress(answer), {"Content-Encoding": "gzip"}), (deep, {})):
+                told = {"X-Secret-Key": HOST_TOKEN, **headers}
+                async with session.post(INSTRUCTIONS, data=body, headers=told) as found:
+                    assert found.status == 400, await found.text()
 
     asyncio.run(run())
 

@@ -1,15 +1,18 @@
 """The step API over HTTP(S): instructions and answers, registration, boot artifacts. It holds nothing.
 
-A token is checked before anything is read. Requests are bounded in size, in number at once and in rate per host; what
-is refused changes nothing. Bodies are never unpacked: a small one could become a large one.
+A token is checked before anything is read. Connections are bounded in number (`door.py`), requests in size, in number
+at once and in rate per host; what is refused changes nothing. Bodies are never unpacked: a small one could become a
+large one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import ssl
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -17,9 +20,11 @@ from typing import TypeVar
 import msgspec
 import structlog
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from hostler.errors import Complaint, Exit
 from hostler.reclaim.board import Board, Trouble
+from hostler.reclaim.door import CONNECTIONS, Door, Visit, at_work
 from hostler.reclaim.instructions import Registration, Reply
 from hostler.reclaim.shelf import ARTIFACTS, Download, Shelf, Unreadable
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
@@ -28,17 +33,25 @@ log = structlog.get_logger("hostler.hub")
 
 BASE = "/api/assisted-install/v2/infra-envs/{infra_env}"
 LARGEST_BODY = 64 * 1024
-# So many requests may be here at once, and so many of them may ask the API server: the others wait their turn.
-AT_ONCE, ASKING_AT_ONCE = 2000, 64
+# This part of the connections may be requests being answered; who has one of the others is told to ask again. So many
+# of them may ask the API server: the others wait their turn.
+ANSWERED, ASKING_AT_ONCE = 0.75, 64
 # So many with a token, and as many without: kernel and rootfs are open to strangers, who must not keep hosts waiting.
-DOWNLOADS_AT_ONCE = 64
-# Who has not said a whole request in so many seconds is let go.
+# So many of them may be one host's: it takes one after the other, and may have lost the one before.
+DOWNLOADS_AT_ONCE, DOWNLOADS_PER_HOST = 64, 4
+# Who has not said a whole request in so many seconds is let go; who has not said its body, or waits for an answer for
+# so long, is told to ask again.
 SILENT = 75
 PATIENCE = 30.0
+LINGERS = 5.0  # so long the rest of a body that is not wanted is waited for, lest its sender miss our answer
+BACKLOG = 128
 # Per host: so many requests at once after a silence, then so many per second. A polling agent needs far fewer.
 BURST, RATE = 20.0, 2.0
 HOSTS_REMEMBERED = 10_000
+# A refusal is said in the log once in so many seconds per reason: strangers do not fill our disk.
+SAID_AGAIN = 10.0
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_KNOWN, _STRANGERS = "hosts", "strangers"
 _NO_KEY = "This hub has no signing key yet; ask again."
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -72,16 +85,19 @@ class Hub:
         url: str = "",
         artifacts: Path | None = None,
         clock: Callable[[], float] = time.time,
+        connections: int = CONNECTIONS,
         answered: Callable[[str, int], None] = lambda call, status: None,
     ) -> None:
         """`url` is how hosts reach us: HUB_URL. `answered` is told of each answer: the call and the status."""
         self._board, self._keys, self._clock = board, keys, clock
         self._tell = answered
         self.shelf = Shelf(artifacts, f"{url.rstrip('/')}{BASE}/boot-artifacts")
+        self.door = Door(connections)
         self._rates = Rates()
-        self._at_once = 0
+        self._at_once, self._at_most = 0, max(1, int(connections * ANSWERED))
         self._asking = asyncio.Semaphore(ASKING_AT_ONCE)
-        self._downloads = {True: 0, False: 0}  # with a token, without
+        self._downloads = Counter[str]()  # by `_KNOWN`, `_STRANGERS` and the host whose token it is
+        self._said: dict[str, float] = {}
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._counted, self._limited])
@@ -91,6 +107,23 @@ class Hub:
         app.router.add_post(f"{BASE}/hosts", self._registered)
         app.router.add_get(f"{BASE}/boot-artifacts/{{artifact}}", self._artifact)
         return app
+
+    def unreadable(self) -> logging.Logger:
+        """Where the HTTP server says what went wrong. What it cannot read is counted like any other answer instead.
+
+        Else every stranger could have a traceback of it written, as often as he likes.
+        """
+
+        def worth_saying(record: logging.LogRecord) -> bool:
+            if not isinstance(record.exc_info and record.exc_info[1], HttpProcessingError):
+                return True
+            self._tell("other", 400)
+            return False
+
+        found = logging.Logger("hostler.hub")
+        found.parent = logging.getLogger("aiohttp.server")
+        found.addFilter(worth_saying)
+        return found
 
     @web.middleware
     async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -105,16 +138,17 @@ class Hub:
 
     @web.middleware
     async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._at_once >= AT_ONCE:
+        if self._at_once >= self._at_most:
             return _no(503, "Too many requests at once; ask again.", retry=5)
         self._at_once += 1
         try:
-            if request.match_info.get("artifact"):
-                return await handler(request)  # a download takes as long as it takes; it has its own limit
-            async with asyncio.timeout(PATIENCE):
-                return await handler(request)
+            with at_work(request):
+                async with asyncio.timeout(PATIENCE):  # a download is sent after this; it has its own limit
+                    return await handler(request)
         except TimeoutError:
             return _no(503, "It took too long; ask again.", retry=5)
+        except (web.RequestPayloadError, ConnectionError):  # or it is gone, and hears nothing any more
+            return _no(400, "The body is not as its headers say.")
         except Unreadable:
             return _no(503, "The directory of artifacts cannot be read; ask again.", retry=10)
         finally:
@@ -172,18 +206,27 @@ class Hub:
             return _no(claims.status, claims.why)
         found = await self.shelf.find(infra_env, name)
         if found is None:
-            elsewhere = await self._board.artifact(claims, name) if isinstance(claims, Claims) else ""
-            if not elsewhere:
-                return _no(404, f"This hub has no {name} of that InfraEnv.")
-            return web.Response(status=307, headers={"Location": elsewhere})
-        known = isinstance(claims, Claims)
-        if self._downloads[known] >= DOWNLOADS_AT_ONCE:
+            return await self._elsewhere(claims, name)
+        host = claims.host if isinstance(claims, Claims) else ""
+        limits = {_STRANGERS if isinstance(claims, Denied) else _KNOWN: DOWNLOADS_AT_ONCE}
+        limits |= {f"{infra_env}/{host}": DOWNLOADS_PER_HOST} if host else {}
+        if any(self._downloads[who] >= most for who, most in limits.items()):
             return _no(503, "Too many downloads at once; ask again.", retry=10)
 
         def downloading(more: int) -> None:
-            self._downloads[known] += more
+            self._downloads.update(dict.fromkeys(limits, more))
+            self._downloads = +self._downloads  # without those who have none
 
         return Download(found, downloading)
+
+    async def _elsewhere(self, claims: Claims | Denied, name: str) -> web.StreamResponse:
+        elsewhere = ""
+        if isinstance(claims, Claims):
+            async with self._asking:
+                elsewhere = await self._board.artifact(claims, name)
+        if not elsewhere:
+            return _no(404, f"This hub has no {name} of that InfraEnv.")
+        return web.Response(status=307, headers={"Location": elsewhere})
 
     def _allowed(self, request: web.Request, opens: Opens, host: str) -> Claims | web.Response:
         """Whoever holds the right token for this very path, and does not ask too often."""
@@ -193,7 +236,9 @@ class Hub:
             return _no(503, _NO_KEY, retry=10)
         claims = keys.check(token, opens, request.match_info["infra_env"], host, self._clock())
         if isinstance(claims, Denied):
-            log.info("refused", why=claims.why, path=request.path, remote=request.remote)
+            if self._clock() - self._said.get(claims.why, 0.0) >= SAID_AGAIN:
+                self._said[claims.why] = self._clock()
+                log.info("refused", why=claims.why, path=request.path, remote=request.remote)
             return _no(claims.status, claims.why)
         if not self._rates.take(f"{claims.opens}/{claims.infra_env}/{claims.host}/{claims.id}"):
             return _no(429, "This host asks too often.", retry=5)
@@ -207,13 +252,14 @@ class Listener:
         self._hub, self._host, self._port = hub, host, port
         self._certificate, self._key = certificate, key
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
         self._context: ssl.SSLContext | None = None
         self._seen = (0.0, 0.0)
 
     @property
     def port(self) -> int:
-        assert self._runner is not None
-        return int(self._runner.addresses[0][1])
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
 
     async def start(self) -> None:
         if self._certificate:
@@ -224,13 +270,19 @@ class Listener:
             self._hub.application(),
             access_log=None,
             keepalive_timeout=SILENT,
+            lingering_time=LINGERS,
+            logger=self._hub.unreadable(),
             auto_decompress=False,
             shutdown_timeout=5,
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._context)
+        server, door, context = self._runner.server, self._hub.door, self._context
+        assert server is not None
+        loop = asyncio.get_running_loop()
         try:
-            await site.start()
+            self._server = await loop.create_server(
+                lambda: Visit(door, server, context), self._host or None, self._port, backlog=BACKLOG
+            )
         except OSError as error:
             raise Complaint(
                 f"The hub cannot listen on {self._host or '*'}:{self._port}: {error.strerror or error}.",
@@ -259,8 +311,11 @@ class Listener:
         self._seen = seen
 
     async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        self._hub.door.end()  # whoever has not even agreed on TLS
 
 
 def read(kind: type[T], body: bytes) -> T | str:

@@ -27,6 +27,7 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.reclaim.board import Board
 from hostler.reclaim.controller import KEY, ReclaimKeeper, Terms
+from hostler.reclaim.door import room_for
 from hostler.reclaim.explain import ReclaimExplainers
 from hostler.reclaim.hub import Hub, Listener
 from hostler.reclaim.keyring import Keyring
@@ -98,8 +99,15 @@ class ReclaimRoom:
         self._hub = Hub(
             Board(client, facts), self._keyring.keys, url=settings[say.HUB_URL],
             artifacts=Path(settings[say.HUB_ARTIFACTS]) if settings[say.HUB_ARTIFACTS] else None,
+            connections=room_for(settings[say.HUB_CONNECTIONS]),
             answered=lambda call, status: answers.of(call, str(status)).inc(),
         )  # fmt: skip
+        connected = Gauge("hostler_hub_connections", "Connections of hosts to the hub.", registry=metrics.registry)
+        connected.set_function(lambda: len(self._hub.door))
+        dropped = Counter(
+            "hostler_hub_connections_dropped", "Connections that had to make room.", registry=metrics.registry
+        )
+        self._hub.door.dropped = dropped.inc
         self._keeper = ReclaimKeeper(
             client, writer, recorder, agents=self._agents, infra_envs=self._infra_envs, spokes=self._spokes,
             keyring=self._keyring, policy=lambda: self._policy, metrics=metrics,

@@ -17,6 +17,8 @@ import structlog
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
+from hostler.reclaim.door import at_work
+
 log = structlog.get_logger("hostler.hub")
 
 ARTIFACTS = ("kernel", "initrd", "rootfs")
@@ -141,8 +143,9 @@ class Download(web.FileResponse):
         self._told(1)
         try:
             _end_if_stalled(request)
-            async with asyncio.timeout(self._seconds):
-                return await super().prepare(request)  # this sends it
+            with at_work(request):
+                async with asyncio.timeout(self._seconds):
+                    return await super().prepare(request)  # this sends it
         except TimeoutError:
             if request.transport is not None:
                 request.transport.abort()

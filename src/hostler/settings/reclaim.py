@@ -20,6 +20,13 @@ HUB_CERTIFICATE = Setting(
     "HOSTLER_HUB_CERTIFICATE", PATH, "", "PEM file with the hub's certificate; read again when it changes.", ROOM
 )
 HUB_KEY = Setting("HOSTLER_HUB_KEY", PATH, "", "PEM file with the key of the hub's certificate.", ROOM)
+HUB_CONNECTIONS = Setting(
+    "HOSTLER_HUB_CONNECTIONS",
+    whole(64, 100_000),
+    2000,
+    "Connections of hosts at once. Who has been without a request for longest makes room for a new one.",
+    ROOM,
+)
 HUB_ARTIFACTS = Setting(
     "HOSTLER_HUB_ARTIFACTS",
     PATH,
@@ -54,8 +61,9 @@ RECLAIM_REMOVE_NODE = Setting(
 RECLAIM_WORKERS = Setting("HOSTLER_RECLAIM_WORKERS", whole(1, 100), 8, "Hosts looked at side by side.", ROOM)
 
 SETTINGS: tuple[AnySetting, ...] = (
-    HUB_URL, HUB_CA, HUB_ADDRESS, HUB_CERTIFICATE, HUB_KEY, HUB_ARTIFACTS, AGENT_IMAGE, RECLAIM_TIMEOUT_SECONDS,
-    RECLAIM_REBOOT_TIMEOUT_SECONDS, RECLAIM_PATIENCE_SECONDS, RECLAIM_DRAIN, RECLAIM_REMOVE_NODE, RECLAIM_WORKERS,
+    HUB_URL, HUB_CA, HUB_ADDRESS, HUB_CERTIFICATE, HUB_KEY, HUB_CONNECTIONS, HUB_ARTIFACTS, AGENT_IMAGE,
+    RECLAIM_TIMEOUT_SECONDS, RECLAIM_REBOOT_TIMEOUT_SECONDS, RECLAIM_PATIENCE_SECONDS, RECLAIM_DRAIN,
+    RECLAIM_REMOVE_NODE, RECLAIM_WORKERS,
 )  # fmt: skip
 
 

@@ -1,0 +1,166 @@
+"""Who is connected to the hub: so many and no more, counted from the first packet on, before TLS is spoken.
+
+A connection without a request costs its owner nothing. So whoever has been here for longest without one goes when
+somebody new comes and there is no room: strangers who hold connections keep no host away, and take no files from us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import structlog
+from aiohttp import web
+
+log = structlog.get_logger("hostler.hub")
+
+CONNECTIONS = 2000
+# Open files that are not for hosts: the API servers, the artifacts being sent, everything else of the operator.
+KEPT_FILES = 384
+GREETING = 15.0  # seconds in which TLS is agreed on
+
+
+def room_for(wished: int, files: int | None = None) -> int:
+    """So many connections as are wished for, or as the system's limit of open files leaves."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if files is None else files
+    if soft == resource.RLIM_INFINITY or wished <= soft - KEPT_FILES:
+        return wished
+    log.warning("fewer connections than wished for: open files are limited", wished=wished, files=soft)
+    return max(1, soft - KEPT_FILES)
+
+
+class Door:
+    """Counts connections. Those at work are kept; of the others the one that waits for longest goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.dropped: Callable[[], None] = lambda: None  # told of each that had to go
+        self._waiting: dict[Visit, None] = {}  # in the order they began to wait
+        self._working: dict[Visit, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._working)
+
+    def enter(self, visit: Visit) -> bool:
+        """Whether there is room; if need be, room is made."""
+        if len(self) >= self.limit:
+            self.dropped()
+            longest = next(iter(self._waiting), None)
+            if longest is None:
+                return False
+            del self._waiting[longest]
+            longest.end()
+        self._waiting[visit] = None
+        return True
+
+    def begin(self, visit: Visit) -> None:
+        if visit in self._working:
+            self._working[visit] += 1
+        elif visit in self._waiting:
+            del self._waiting[visit]
+            self._working[visit] = 1
+
+    def finish(self, visit: Visit) -> None:
+        if visit not in self._working:
+            return
+        self._working[visit] -= 1
+        if not self._working[visit]:
+            del self._working[visit]
+            self._waiting[visit] = None
+
+    def leave(self, visit: Visit) -> None:
+        self._waiting.pop(visit, None)
+        self._working.pop(visit, None)
+
+    def end(self) -> None:
+        """Nobody is connected after this."""
+        for visit in (*self._waiting, *self._working):
+            visit.end()
+
+
+class Visit(asyncio.Protocol):
+    """One connection, from its first packet to its last; what it says is for the HTTP server."""
+
+    def __init__(self, door: Door, server: web.Server, tls: ssl.SSLContext | None) -> None:
+        self.door = door
+        self._server, self._tls = server, tls
+        self._connection: asyncio.Transport | None = None
+        self._greeting: asyncio.Task[None] | None = None
+        self._http: web.RequestHandler | None = None
+        self._early = b""  # what came with the end of the greeting
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._connection = transport
+        if not self.door.enter(self):
+            transport.abort()
+        elif self._tls is None:
+            self._serve(transport)
+        else:
+            transport.pause_reading()  # its first packet is not for us
+            self._greeting = asyncio.get_running_loop().create_task(self._greet(transport, self._tls))
+
+    async def _greet(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            secure = await loop.start_tls(transport, self, tls, server_side=True, ssl_handshake_timeout=GREETING)
+        except OSError:  # it speaks something else, does not trust us, says nothing, or is gone
+            secure = None
+        finally:
+            self._greeting = None
+        if secure is None or transport.is_closing():
+            transport.abort()
+            self.door.leave(self)
+            return
+        self._serve(secure)
+
+    def _serve(self, transport: asyncio.Transport) -> None:
+        self._http = self._server()
+        self._http.connection_made(transport)
+        if self._early:
+            self._http.data_received(self._early)
+            self._early = b""
+
+    def end(self) -> None:
+        if self._connection is not None:
+            self._connection.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._http is not None:
+            self._http.data_received(data)
+        else:
+            self._early += data
+
+    def eof_received(self) -> None:
+        if self._http is not None:
+            self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        if self._http is not None:
+            self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._http is not None:
+            self._http.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.door.leave(self)
+        if self._http is not None:
+            self._http.connection_lost(exc)
+
+
+@contextmanager
+def at_work(request: web.BaseRequest) -> Iterator[None]:
+    """Whoever asks this has not to go meanwhile."""
+    visit = request.transport.get_protocol() if request.transport is not None else None
+    if not isinstance(visit, Visit):  # served without a door, or gone
+        yield
+        return
+    visit.door.begin(visit)
+    try:
+        yield
+    finally:
+        visit.door.finish(visit)
