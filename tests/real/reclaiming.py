@@ -243,6 +243,11 @@ class Case:
         found = [{"operation": "append", "value": word} for word in words]
         self._patch("infraenvs", "env", {"spec": {"kernelArguments": found}}, "")
 
+    def hashes(self, **values: str) -> None:
+        """What the InfraEnv's owner says its artifacts hash to."""
+        notes = {f"{OURS}/{name}-sha256": value for name, value in values.items()}
+        self._patch("infraenvs", "env", {"metadata": {"annotations": notes}}, "")
+
     def annotate(self, **notes: str) -> None:
         self.patch({"metadata": {"annotations": {f"{OURS}/{name}": value for name, value in notes.items()}}})
 

@@ -313,6 +313,7 @@ def test_hashes_are_checked_where_given(server: Server, scratch: Scratch, zipapp
     server.world.answers = [answer(step), answer(reboot_step(scratch), ends=True)]
     run_agent(server, scratch, zipapp)
     assert [one["exit_code"] for one in server.world.results] == [0, 0]
+    assert json.loads(server.world.results[0]["output"])["unverified"] == ["kernel"]
 
 
 def test_a_certificate_of_another_authority_is_refused(tmp_path: Path, scratch: Scratch, zipapp: Path) -> None:

@@ -85,6 +85,7 @@ def test_a_host_returns_to_discovery_and_into_a_second_cluster(
     assert base64.b64decode(copied["data"][".dockerconfigjson"]).decode() == PULL_SECRET
     case.start_agent()
     case.reach("reclaiming-rebooting", "Rebooting")
+    assert "Not verified" not in case.message()
     entry = case.scratch.text("boot/loader/entries/00-assisted-discovery.conf")
     assert "ignition.firstboot" in entry
     assert f"{clusters.url}/api/assisted-install/v2/infra-envs/{case.infra_env}/boot-artifacts/rootfs" in entry
@@ -217,12 +218,6 @@ def test_cancelled_bound_again_and_tried_again(
 # -- failures of the download, each with the words a user sees
 
 
-def served(case: Case, **hashes: str) -> None:
-    place = case.site.folder / "artifacts" / case.infra_env
-    for name, value in hashes.items():
-        (place / f"{name}.sha256").write_text(f"{value}  {name}\n")
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[Server]:
     """Where the InfraEnv says its artifacts are, with faults."""
@@ -275,11 +270,13 @@ def test_a_broken_connection_is_gone_on_with(
     case = make(artifacts=at(files))
     case.to_rebooting()
     assert any(ranged for _, path, ranged, _ in files.world.requests if path == "/initrd"), "it was begun anew"
+    assert "Not verified: kernel and initrd" in case.message()
 
 
-def test_a_wrong_hash(running: Running, their_namespace: None, make: Make) -> None:
-    case = make()
-    served(case, initrd=hashlib.sha256(b"something else").hexdigest())
+def test_a_wrong_hash(running: Running, their_namespace: None, make: Make, files: Server) -> None:
+    """As the InfraEnv's owner wrote it down, for what comes from its own addresses."""
+    case = make(artifacts=at(files))
+    case.hashes(initrd=hashlib.sha256(b"something else").hexdigest())
     failing(case, "WrongHash")
 
 

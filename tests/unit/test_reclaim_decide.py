@@ -583,6 +583,15 @@ def test_a_retry_begins_without_what_the_last_attempt_left() -> None:
     assert decide(left, POLICY, NOW).actions == (Withdraw(),)
 
 
+def test_what_was_not_verified_is_on_the_condition() -> None:
+    done = replace(report(State.RECLAIMING, 0), message="Not verified: kernel.")
+    assert decide(host(State.RECLAIMING, report=done), POLICY, NOW).why.endswith(
+        "restarted into it. Not verified: kernel."
+    )
+    done = replace(done, message="")
+    assert decide(host(State.RECLAIMING, report=done), POLICY, NOW).why.endswith("restarted into it.")
+
+
 def test_a_failed_reclaim_is_tried_again_once_per_request() -> None:
     world = World(host(State.PENDING, reason="NoSpace", retry="first"))
     settle(world, POLICY)

@@ -45,6 +45,7 @@ from hostler.reclaim.model import Report, State, Withdraw, stage_key, step_id
 from hostler.reclaim.objects import (
     AGENT,
     CANCEL,
+    HASHES,
     INFRA_ENV,
     INFRA_ENV_LABEL,
     PROGRESS,
@@ -52,6 +53,7 @@ from hostler.reclaim.objects import (
     REPORT,
     Agent,
     InfraEnv,
+    hashes_of,
     host_of,
 )
 from hostler.reclaim.shelf import Shelf, Unreadable
@@ -236,6 +238,28 @@ def test_artifacts_this_hub_has_are_given_by_its_own_address() -> None:
     told = instructions(agent(), environment(), {"initrd": "https://hub/initrd"})
     arguments = json.loads(told["instructions"][0]["args"][0])
     assert (arguments["kernel_url"], arguments["initrd_url"]) == ("http://k", "https://hub/initrd")
+
+
+def test_hashes_are_the_hubs_own_or_the_owners_word() -> None:
+    """Of what is served here, the owner of other addresses has said nothing."""
+    notes = {HASHES["kernel"]: " aa\n", HASHES["initrd"]: "bb"}
+    noted_down = msgspec.convert({"metadata": {"annotations": notes}}, InfraEnv)
+    assert hashes_of(noted_down) == {"kernel_sha256": "aa", "initrd_sha256": "bb"}
+    assert hashes_of(noted_down, {"kernel": "https://hub/kernel"}) == {"initrd_sha256": "bb"}
+    served = {"kernel": "https://hub/kernel", "kernel_sha256": "cc"}
+    assert hashes_of(noted_down, served) == {"kernel_sha256": "cc", "initrd_sha256": "bb"}
+    assert hashes_of(environment()) == {}
+
+
+@pytest.mark.parametrize(
+    ("unverified", "said"),
+    [(["kernel", "initrd"], "Not verified: kernel and initrd"), (["initrd", "x"], "Not verified: initrd,"), ([], "")],
+)
+def test_what_was_not_verified_is_said_before_the_host_restarts(unverified: list[str], said: str) -> None:
+    reply = Reply(DOWNLOAD, step(State.RECLAIMING), 0, json.dumps({"unverified": unverified}), "whatever it says")
+    report = host_of(agent(**noted(agent(), reply))).report
+    assert report is not None
+    assert (report.message.startswith(said), bool(report.message)) == (True, bool(said))
 
 
 def test_an_answer_becomes_a_report_once() -> None:

@@ -76,6 +76,7 @@ def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapp
             "secure_boot": trust,
             "kernel": {"bytes": got_kernel.size, "sha256": got_kernel.sha256},
             "initrd": {"bytes": got_initrd.size, "sha256": got_initrd.sha256},
+            "unverified": [name for name, one in (("kernel", kernel), ("initrd", initrd)) if not one.sha256],
         },
         sort_keys=True,
     )

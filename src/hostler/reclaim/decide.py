@@ -142,7 +142,8 @@ def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
     if (ended := _report(host)) is not None:
         if ended.exit_code != 0:
             return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, ended.message)
-        return _enter(model.REBOOT, Reason.REBOOTING, "The discovery image is on the host; it is restarted into it.")
+        message = f"The discovery image is on the host; it is restarted into it. {ended.message}".rstrip()
+        return _enter(model.REBOOT, Reason.REBOOTING, message)
     if (late := _late(host, policy.reclaiming, now)) is not None:
         return late
     # A request for another attempt is answered by there being one.

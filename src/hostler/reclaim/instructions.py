@@ -12,6 +12,7 @@ from hostler.reclaim.model import UNDER_WAY, Reason, State, restarts, stage_key,
 from hostler.reclaim.objects import (
     CANCEL,
     GROUP,
+    HASHED,
     INFRA_ENV_LABEL,
     PROGRESS,
     REGISTRATION,
@@ -21,6 +22,7 @@ from hostler.reclaim.objects import (
     ReportNote,
     artifacts_of,
     dump,
+    hashes_of,
     host_of,
 )
 
@@ -54,6 +56,7 @@ class _Output(msgspec.Struct, frozen=True):
     reason: str = ""
     stage: str = ""
     percent: int = 0
+    unverified: tuple[str, ...] = ()  # artifacts of which nobody said what they hash to
 
 
 def instructions(
@@ -61,8 +64,8 @@ def instructions(
 ) -> dict[str, Any]:
     """The answer to an agent that asks what to do: one step of its stage, or nothing and the end.
 
-    `served` are the artifacts this hub has itself, by name; for others the InfraEnv's own addresses are given. Beside
-    them may stand their hashes, as `kernel_sha256` and `initrd_sha256`.
+    `served` are the artifacts this hub has itself, by name, and beside them their hashes, as `kernel_sha256` and
+    `initrd_sha256`; for others the InfraEnv's own addresses are given, and hashes where its owner wrote them down.
     """
     state = agent.status.debug_info.state
     if state == State.RECLAIMING:
@@ -75,7 +78,7 @@ def instructions(
             "rootfs_url": found.rootfs,
             "host_fs_mount_dir": mount,
         }
-        arguments |= {name: value for name, value in (served or {}).items() if name.endswith("_sha256")}
+        arguments |= hashes_of(infra_env, served)
         kernel_arguments = infra_env.spec.kernel_arguments
         if kernel_arguments:
             arguments["kernel_arguments"] = [
@@ -126,7 +129,14 @@ def noted(agent: Agent, reply: Reply) -> dict[str, str]:
         return {}
     # That a host restarts is no end, only too late to call it off: a registration, a failure or the time ends it.
     reason = output.reason if _WORD.fullmatch(output.reason) and output.reason not in _OURS else ""
-    return _new(agent, {REPORT: dump(ReportNote(expected, reply.exit_code, reason, plain(reply.error)))})
+    message = plain(reply.error) if reply.exit_code else _unverified(output)
+    return _new(agent, {REPORT: dump(ReportNote(expected, reply.exit_code, reason, message))})
+
+
+def _unverified(output: _Output) -> str:
+    """What there is to say of a step that went well."""
+    names = " and ".join(name for name in HASHED if name in output.unverified)
+    return f"Not verified: {names}, for nobody said what to hash to (docs/reclaim.md)." if names else ""
 
 
 def registered(agent: Agent) -> dict[str, str]:

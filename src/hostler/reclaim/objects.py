@@ -30,6 +30,9 @@ CONFIRM, CONFIRMED = f"{OURS}/confirm", "last-control-plane"
 CANCEL = f"{OURS}/cancel"
 PINNED = f"{OURS}/node"  # which node a stage is about
 RETRY, RETRIED = f"{OURS}/retry", f"{OURS}/retried"
+# On an InfraEnv: what the artifacts at its own addresses hash to, as its owner says.
+HASHED = ("kernel", "initrd")  # the rootfs is fetched by the discovery system itself
+HASHES = {name: f"{OURS}/{name}-sha256" for name in HASHED}
 RECLAIMED = "Reclaimed"
 FINALIZER = f"{OURS}/old-cluster"
 
@@ -147,6 +150,16 @@ def artifacts_of(infra_env: InfraEnv, served: Mapping[str, str] | None = None) -
         here.get("kernel", there.kernel), here.get("initrd", there.initrd), here.get("rootfs", there.rootfs)
     )
     return found if found.kernel and found.initrd and found.rootfs else None
+
+
+def hashes_of(infra_env: InfraEnv, served: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What the artifacts must hash to, where that is known: of those `served` by this hub, and as the InfraEnv says."""
+    here, notes = served or {}, infra_env.metadata.annotations
+    found = {
+        f"{name}_sha256": here.get(f"{name}_sha256", "") if name in here else notes.get(HASHES[name], "")
+        for name in HASHED
+    }
+    return {name: value.strip() for name, value in found.items() if value.strip()}
 
 
 def host_of(agent: Agent, *, started: Instant | None = None) -> Host:

@@ -18,11 +18,11 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from hostler.reclaim.door import at_work
+from hostler.reclaim.objects import HASHED
 
 log = structlog.get_logger("hostler.hub")
 
 ARTIFACTS = ("kernel", "initrd", "rootfs")
-HASHED = ("kernel", "initrd")  # the rootfs is fetched by the discovery system itself
 # So many look at once, and so long each is waited for: a network's disk may hang.
 LOOKERS, LOOK_SECONDS = 4, 10.0
 # Who takes nothing for so many seconds, or less than so many bytes per second in all, is let go; hosts go on later.
