@@ -28,6 +28,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.watch import Watch
 from hostler.reclaim import hub as hub_module
 from hostler.reclaim import shelf as shelf_module
+from hostler.reclaim import tokens as tokens_module
 from hostler.reclaim.controller import ReclaimKeeper, Terms
 from hostler.reclaim.hub import BURST, Rates, read
 from hostler.reclaim.instructions import (
@@ -112,6 +113,25 @@ def test_any_replica_checks_with_the_key_from_the_secret() -> None:
     pem = Keys.make()
     token = Keys(pem).for_host("ns", "ie-1", "env", "host-1", now=NOW, seconds=60)
     assert isinstance(Keys(pem).check(token, Opens.HOST, "ie-1", "host-1", NOW), Claims)
+
+
+def test_a_token_that_was_good_once_opens_no_more_than_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That its signature is good is remembered, of so many tokens; nothing else is."""
+    monkeypatch.setattr(tokens_module, "REMEMBERED", 2)
+    keys = Keys(Keys.make())
+    several = [keys.for_host("ns", "ie-1", "env", f"host-{one}", now=NOW, seconds=60) for one in range(5)]
+    for _ in range(2):
+        for number, token in enumerate(several):
+            assert isinstance(keys.check(token, Opens.HOST, "ie-1", f"host-{number}", NOW), Claims)
+            for opens, infra_env, host, now, status in (
+                (Opens.HOST, "ie-1", "host-9", NOW, 403), (Opens.HOST, "ie-2", f"host-{number}", NOW, 403),
+                (Opens.INFRA_ENV, "ie-1", "", NOW, 403), (Opens.HOST, "ie-1", f"host-{number}", NOW + 60, 401),
+            ):  # fmt: skip
+                denied = keys.check(token, opens, infra_env, host, now)
+                assert isinstance(denied, Denied)
+                assert denied.status == status
+    assert len(keys._good) == 2
+    assert isinstance(Keys(Keys.make()).check(several[4], Opens.HOST, "ie-1", "host-4", NOW), Denied)
 
 
 @given(st.data())
@@ -348,7 +368,35 @@ def test_a_host_that_asks_too_often_waits_and_others_do_not() -> None:
     assert rates.take("a")
 
 
-def test_every_artifact_of_ours_has_a_hash_and_the_owners_word_counts(tmp_path: Path) -> None:
+def test_hosts_that_ask_at_once_are_told_what_one_look_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "ie-1"
+    place.mkdir()
+    (place / "kernel").write_bytes(b"kernel")
+    looks: list[str] = []
+
+    class Counting(Shelf):
+        def _served(self, infra_env: str) -> dict[str, str]:
+            looks.append(infra_env)
+            return super()._served(infra_env)
+
+    async def run() -> None:
+        shelf = Counting(tmp_path, "http://hub/{infra_env}")
+        monkeypatch.setattr(shelf_module, "FRESH", 600.0)
+        every = await asyncio.gather(*(shelf.with_hashes("ie-1") for _ in range(100)))
+        assert all(one == every[0] for one in every)
+        assert 1 <= len(looks) <= shelf_module.LOOKERS
+        (place / "initrd").write_bytes(b"initrd")
+        assert await shelf.with_hashes("ie-1") == every[0]
+        monkeypatch.setattr(shelf_module, "FRESH", 0.0)
+        assert "initrd_sha256" in await shelf.with_hashes("ie-1")
+
+    asyncio.run(run())
+
+
+def test_every_artifact_of_ours_has_a_hash_and_the_owners_word_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf_module, "FRESH", 0.0)
     place = tmp_path / "ie-1"
     place.mkdir()
     for name in ("kernel", "initrd", "rootfs"):

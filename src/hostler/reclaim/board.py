@@ -1,8 +1,11 @@
-"""Where the hub keeps everything: on the Agent objects. Read afresh for each request, written with a precondition."""
+"""Where the hub keeps everything: on the Agent objects. Read afresh for each request, written with a precondition.
+
+An InfraEnv is taken as it is watched, where the watch is in step: it says where artifacts are, and decides nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hostler.kube.client import Client
@@ -26,8 +29,11 @@ class Trouble:
 class Board:
     """Reads and writes Agents for the step API. Any replica may do it: facts are recorded here, nothing is decided."""
 
-    def __init__(self, client: Client, writer: Writer) -> None:
-        self._client, self._writer = client, writer
+    def __init__(
+        self, client: Client, writer: Writer, watched: Callable[[str], InfraEnv | None] = lambda key: None
+    ) -> None:
+        """`watched` is the InfraEnv of that key, if it is known as it is now."""
+        self._client, self._writer, self._watched = client, writer, watched
 
     async def ask(self, claims: Claims, served: Mapping[str, str]) -> dict[str, object] | Trouble:
         """The instructions of the host a token opens; `served` are the artifacts this hub has itself."""
@@ -35,7 +41,9 @@ class Board:
             agent = await self._agent(claims)
             if isinstance(agent, Trouble):
                 return agent
-            infra_env = await self._infra_env(claims)
+            infra_env: InfraEnv | Trouble | None = self._watched(f"{claims.namespace}/{claims.infra_env_name}")
+            if infra_env is None or infra_env.metadata.uid != claims.infra_env:
+                infra_env = await self._infra_env(claims)
             if isinstance(infra_env, Trouble):
                 return infra_env
             await self._annotate(agent, withheld(agent), "its restart was called off")

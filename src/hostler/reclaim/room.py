@@ -97,7 +97,7 @@ class ReclaimRoom:
             Gauge("hostler_reclaim_hosts", "Hosts by state.", ("state",), registry=metrics.registry), 1
         )
         self._hub = Hub(
-            Board(client, facts), self._keyring.keys, url=settings[say.HUB_URL],
+            Board(client, facts, self._infra_env), self._keyring.keys, url=settings[say.HUB_URL],
             artifacts=Path(settings[say.HUB_ARTIFACTS]) if settings[say.HUB_ARTIFACTS] else None,
             connections=room_for(settings[say.HUB_CONNECTIONS]),
             answered=lambda call, status: answers.of(call, str(status)).inc(),
@@ -144,6 +144,10 @@ class ReclaimRoom:
     def _agent_changed(self, key: str, before: Agent | None, after: Agent | None) -> None:
         if before is None or after is None or _matters(before) != _matters(after):
             self.controller.queue.add(key)
+
+    def _infra_env(self, key: str) -> InfraEnv | None:
+        """As it is watched; None where the watch cannot be relied upon just now."""
+        return self._infra_envs.store.get(key) if self._infra_envs.not_in_step() is None else None
 
     def _infra_env_changed(self, key: str, before: InfraEnv | None, after: InfraEnv | None) -> None:
         if before is not None and after is not None and before.status == after.status:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -25,6 +26,8 @@ log = structlog.get_logger("hostler.hub")
 ARTIFACTS = ("kernel", "initrd", "rootfs")
 # So many look at once, and so long each is waited for: a network's disk may hang.
 LOOKERS, LOOK_SECONDS = 4, 10.0
+# What was seen so many seconds ago is told to whoever asks: many hosts of one InfraEnv do so at once.
+FRESH = 1.0
 # Who takes nothing for so many seconds, or less than so many bytes per second in all, is let go; hosts go on later.
 STALLED, SLOWEST = 60.0, 256 * 1024
 T = TypeVar("T")
@@ -41,6 +44,7 @@ class Shelf:
         """`url` is where hosts get the artifacts of an `{infra_env}`."""
         self._directory, self._url = directory, url
         self._hashes: dict[Path, tuple[tuple[int, ...], str]] = {}
+        self._seen: dict[str, tuple[float, dict[str, str]]] = {}
         self._hashing = threading.Lock()
         self._threads = ThreadPoolExecutor(LOOKERS, "artifacts")  # its own: who hangs here keeps nobody else
         self._lookers, self._hangs = asyncio.Semaphore(LOOKERS), False
@@ -71,9 +75,21 @@ class Shelf:
         """The same, and what their bytes must hash to (`kernel_sha256`): a host is not to start what got damaged."""
         if self._directory is None:
             return {}
-        return await self._look(lambda: {**self._served(infra_env), **self._sums(infra_env)})
 
-    async def _look(self, call: Callable[[], T]) -> T:
+        def seen() -> dict[str, str] | None:
+            at, found = self._seen.get(infra_env, (float("-inf"), {}))
+            return found if time.monotonic() - at < FRESH else None
+
+        def look() -> dict[str, str]:
+            at = time.monotonic()
+            found = {**self._served(infra_env), **self._sums(infra_env)}
+            self._seen[infra_env] = (at, found)
+            return found
+
+        known = seen()
+        return known if known is not None else await self._look(look, seen)
+
+    async def _look(self, call: Callable[[], T], seen: Callable[[], T | None] = lambda: None) -> T:
         """In a thread: the directory may be on a network's disk, and whoever asks meanwhile is answered.
 
         A thread that hangs keeps its place until it ends; while all of them do, nobody waits for them.
@@ -89,6 +105,9 @@ class Shelf:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 await self._lookers.acquire()
+                if (known := seen()) is not None:  # meanwhile somebody else looked
+                    self._lookers.release()
+                    return known
                 found = self._threads.submit(call)
                 found.add_done_callback(ended)
                 answer = await asyncio.wrap_future(found)

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hostler.instant import Instant
 
 LONGEST = 4096
+REMEMBERED = 4096  # tokens whose signature was good: a host asks with the same one for hours
 _HEADER = base64.urlsafe_b64encode(b'{"alg":"EdDSA","typ":"JWT"}').rstrip(b"=").decode()
 
 
@@ -57,6 +58,7 @@ class Keys:
             raise ValueError("the signing key is no Ed25519 key")
         self._key = key
         self._public: Ed25519PublicKey = key.public_key()
+        self._good: dict[str, Claims] = {}
 
     @staticmethod
     def make() -> bytes:
@@ -102,6 +104,19 @@ class Keys:
         return claims
 
     def _read(self, token: str, now: Instant) -> Claims | Denied:
+        claims = self._good.get(token) or self._verified(token)
+        if isinstance(claims, Denied):
+            return claims
+        if token not in self._good:
+            if len(self._good) >= REMEMBERED:
+                del self._good[next(iter(self._good))]
+            self._good[token] = claims
+        if now >= claims.exp:
+            return Denied(401, "The token has expired.")
+        return claims
+
+    def _verified(self, token: str) -> Claims | Denied:
+        """What a token of ours says, whether or not that is still so. It depends on the token and our key alone."""
         if not token:
             return Denied(401, "There is no token; the header is X-Secret-Key.")
         header, _, rest = token.partition(".")
@@ -111,12 +126,9 @@ class Keys:
             return Denied(401, "This is no token of this hub.")
         try:
             self._public.verify(_decode(signature), f"{header}.{body}".encode())
-            claims = msgspec.json.decode(_decode(body), type=Claims)
+            return msgspec.json.decode(_decode(body), type=Claims)
         except (InvalidSignature, binascii.Error, ValueError, msgspec.DecodeError):
             return Denied(401, "This is no token of this hub.")
-        if now >= claims.exp:
-            return Denied(401, "The token has expired.")
-        return claims
 
 
 def _encode(data: bytes) -> str:
