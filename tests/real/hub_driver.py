@@ -15,6 +15,8 @@ from hostler.reclaim.board import Board
 from hostler.reclaim.hub import Hub, Listener
 from hostler.reclaim.tokens import Keys
 
+CONNECTIONS = 200
+
 
 async def main(kubeconfig: str, folder: str, port: str) -> None:
     place = Path(folder)
@@ -28,7 +30,7 @@ async def main(kubeconfig: str, folder: str, port: str) -> None:
         )
         url = f"https://127.0.0.1:{port}"
         keys = Keys((place / "key.pem").read_bytes())
-        hub = Hub(Board(client, writer), lambda: keys, url=url, artifacts=place / "artifacts")
+        hub = Hub(Board(client, writer), lambda: keys, url=url, artifacts=place / "artifacts", connections=CONNECTIONS)
         listener = Listener(hub, "127.0.0.1", int(port), str(place / "tls.crt"), str(place / "tls.key"))
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

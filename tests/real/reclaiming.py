@@ -333,11 +333,11 @@ class Case:
             process.wait(timeout=60)
         self.processes.clear()
 
-    def register(self, token: str = "") -> int:
+    def register(self, token: str = "", port: int = 0) -> int:
         """The discovery system is up: it calls the hub, with its InfraEnv's token."""
         token = token or self.site.token(self)
         context = ssl.create_default_context(cafile=str(self.site.folder / "ca.pem"))
-        connection = http.client.HTTPSConnection("127.0.0.1", self.site.port, context=context, timeout=60)
+        connection = http.client.HTTPSConnection("127.0.0.1", port or self.site.port, context=context, timeout=60)
         with contextlib.closing(connection):
             where = f"/api/assisted-install/v2/infra-envs/{self.infra_env}/hosts"
             connection.request("POST", where, json.dumps({"host_id": self.name}), {"X-Secret-Key": token})

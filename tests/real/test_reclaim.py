@@ -115,6 +115,7 @@ def test_a_host_returns_to_discovery_and_into_a_second_cluster(
         metrics = answer.read().decode()
     assert 'hostler_reclaim_transitions_total{reason="Registered",transition="RegisterHost"}' in metrics
     assert 'hostler_hub_requests_total{call="registration",status="201"}' in metrics
+    assert "hostler_hub_connections_dropped_total 0.0" in metrics
 
     # Whoever installs it next binds it, and the same Agent is known to be there.
     case.second_cluster("second", clusters.spoke.kubeconfig.read_bytes())
@@ -144,14 +145,21 @@ def test_every_refusal_has_its_reason_and_nothing_is_begun(
     metal = make(**{"agent-install.openshift.io/bmh": "bmh-1"})
     another = make()
     another.patch({"status": {"inventory": {"systemVendor": {"serialNumber": f"VMware-{'42 ' * 16}"}}}}, status=True)
-    gone = make()
-    for case in (last, machine, provider, metal, another, gone):
+    gone, edited, early = make(), make(), make()
+    for case in (last, machine, provider, metal, another, gone, edited, early):
         until(lambda case=case: case.agent()["status"].get("deprovision_info"), "noted")  # type: ignore[misc]
     stranger = make(bound=False)  # unbound before anybody noted where it was
     clusters.there.call("DELETE", f"/api/v1/nodes/{gone.node}")
+    # Whoever may edit an Agent's spec does not choose with it which machine is restarted.
+    edited.patch({"spec": {"hostname": last.node}})
+    until(lambda: edited.condition()[1] == "PreviousClusterNotConfirmed", "it is said while it is bound")
+    # Unbound and cancelled at once: of a host that is bound, a wish to cancel says nothing.
+    cancelled = {"metadata": {"annotations": {"reclaim.hostler.dev/cancel": "yes"}}}
+    early.patch({**cancelled, "spec": {"clusterDeploymentName": None}})
     expected = {
         "LastControlPlane": last, "ManagedByMachineProvider": machine, "BMCManaged": metal, "AnotherMachine": another,
-        "NodeNotFound": gone, "PreviousClusterUnknown": stranger,
+        "NodeNotFound": gone, "PreviousClusterUnknown": stranger, "PreviousClusterNotConfirmed": edited,
+        "Cancelled": early,
     }  # fmt: skip
     for case in (*expected.values(), provider):
         case.bind(None)
@@ -350,9 +358,9 @@ def test_restarts_that_fail(clusters: Site, running: Running, their_namespace: N
 
     waiting = stuck.start_agent(STAY="true", RESTART_SECONDS="3600")
     until(lambda: "systemctl reboot" in stuck.scratch.commands, "the restart, which never comes")
+    assert stuck.armed()
     stuck.later(1900)
     stuck.reach("unbinding-pending-user-action", "TimedOut")
-    assert stuck.armed()
     waiting.terminate()  # its DaemonSet is withdrawn
     assert (waiting.wait(timeout=60), stuck.armed()) == (0, False), stuck.said()
 

@@ -15,7 +15,7 @@ from hostler.sandbox import http as sandbox_http
 from hostler.sandbox.load import create
 from tests.real.doors import Doors
 from tests.real.nursery import nursery
-from tests.real.reclaiming import Case, Make, Site, making, site, until
+from tests.real.reclaiming import Case, Make, Site, free_port, making, site, until
 from tests.real.test_maintenance_kill import Chain, _through
 
 
@@ -118,6 +118,34 @@ def test_the_operator_is_killed_after_every_stage(clusters: Site, make: Make, na
         until(lambda: not clusters.left(), "nothing is left")
     assert case.scratch.commands.count("systemctl reboot") == 1
     assert name_for(case.node) not in str(clusters.there.get(f"/apis/apps/v1/namespaces/{NAMESPACE_NAME}/daemonsets"))
+
+
+@pytest.mark.full
+def test_two_operators_and_the_one_that_leads_is_killed(clusters: Site, make: Make, namespace: str) -> None:
+    """Hosts only ever talk to the other one: it writes down what they say, and leads when the first one is gone."""
+    case, beside = make(), free_port()
+    with (
+        clusters.running(name="first", HOSTLER_HUB_ADDRESS=f"127.0.0.1:{beside}") as first,
+        clusters.running(name="second") as second,
+    ):
+        first.said("leading")
+        case.unbind()
+        case.reach("reclaiming")
+        case.start_agent()
+        case.reach("reclaiming-rebooting", "Rebooting")
+        first.process.kill()
+        first.process.wait()
+        second.said("leading")
+        with clusters.running(name="third", HOSTLER_HUB_ADDRESS=f"127.0.0.1:{beside}"):
+            case.end_agents()
+            case.start_agent(HUB_URL=f"https://127.0.0.1:{beside}")
+            until(lambda: "systemctl reboot" in case.scratch.commands, "the restart")
+            second.process.kill()
+            second.process.wait()
+            assert case.register(port=beside) == 201
+            case.reach("discovering-unbound", "Registered")
+            until(lambda: not clusters.left(), "nothing is left")
+    assert case.scratch.commands.count("systemctl reboot") == 1
 
 
 @pytest.mark.full

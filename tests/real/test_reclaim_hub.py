@@ -5,12 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds
 from tests.real.agent_world import INITRD, KERNEL, Scratch
 from tests.real.conftest import Eventually
+from tests.real.hub_driver import CONNECTIONS
 from tests.real.operating import environment
 from tests.real.reclaiming import free_port
 from tests.unit.kube_pki import Authority
@@ -325,7 +327,7 @@ def asked_too_often(world: World, path: str) -> tuple[int, str | None]:
     return 0, None
 
 
-def test_who_asks_too_often_waits_and_so_does_the_sixty_fifth_download(world: World, eventually: Eventually) -> None:
+def test_who_asks_too_often_waits_and_no_crowd_keeps_hosts_away(world: World, eventually: Eventually) -> None:
     path = f"/hosts/{HOST}/instructions"
     place = world.folder / "artifacts" / world.infra_env / "rootfs"
     with place.open("wb") as file:
@@ -345,6 +347,15 @@ def test_who_asks_too_often_waits_and_so_does_the_sixty_fifth_download(world: Wo
             # Downloads keep nobody from being told what to do.
             assert world.call("GET", path, world.token())[0] == 200
         eventually(lambda: world.call("HEAD", "/boot-artifacts/rootfs", "")[0] == 200, 90, "there is room again")
+        # Nor do strangers who hold more connections than there may be, and do not even greet.
+        with ExitStack() as held:
+            silent = [
+                held.enter_context(socket.create_connection(("127.0.0.1", world.port), timeout=120))
+                for _ in range(CONNECTIONS + 50)
+            ]
+            assert world.call("GET", path, world.token())[0] == 200
+            with suppress(ConnectionError):
+                assert silent[0].recv(1) == b"", "the first had to make room"
 
 
 METHODS = st.sampled_from(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
@@ -362,7 +373,8 @@ BODIES = st.one_of(
 )  # fmt: skip
 
 
-def test_nothing_that_is_sent_crashes_the_hub_writes_or_gets_in(world: World) -> None:
+@pytest.mark.parametrize("many", [100, pytest.param(3000, marks=pytest.mark.full)])
+def test_nothing_that_is_sent_crashes_the_hub_writes_or_gets_in(world: World, many: int) -> None:
     """Strangers are refused, whatever they send; and who has a host's token changes nothing with an answer to no step.
 
     With a token of discovery there are at most more hosts, which nobody approved.
@@ -370,7 +382,7 @@ def test_nothing_that_is_sent_crashes_the_hub_writes_or_gets_in(world: World) ->
     base = f"/api/assisted-install/v2/infra-envs/{world.infra_env}"
     before = world.agents()
 
-    @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=many, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(METHODS, st.lists(SEGMENTS, max_size=4), HEADERS, BODIES, st.sampled_from(["nobody", "host", "discovery"]))
     def sent(method: str, segments: list[str], token: str, body: bytes, who: str) -> None:
         # A new token each time: this is not about how often one may ask.
