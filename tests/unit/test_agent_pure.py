@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from email.message import Message
@@ -20,20 +21,22 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs7
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hostler.agent
 from hostler.agent import bls, bootentry, entry, grubenv, options, pe, steps
+from hostler.agent.executor import Executor
 from hostler.agent.fetch import _remote, check_url
 from hostler.agent.host import Host
 from hostler.agent.hub import NoAnswer, Step
-from hostler.agent.loaders import Kind
+from hostler.agent.loaders import LOADER_VENDOR, Kind
 from hostler.agent.problem import Reason, Refusal
 from hostler.agent.runner import Runner
 from hostler.agent.secureboot import check
 from hostler.agent.selection import GrubState
 from hostler.agent.versions import compare_files, compare_rpm, compare_systemd
+from tests.sizes import examples
 from tests.tools import tool
 from tests.unit.kube_pki import Authority
 
@@ -136,11 +139,71 @@ def test_no_bytes_crash_the_parsers(junk: bytes) -> None:
         with suppress(Refusal):
             grubenv.parse(block)
     text = junk.decode("utf-8", "replace")
-    bls.order_systemd([bls.parse("a.conf", text), bls.parse("b.conf", text)])
+    entries = [bls.parse("a.conf", text), bls.parse("b.conf", f"version {text}\n{text}"), bls.parse("c+9.conf", text)]
+    for order in (bls.order_systemd, bls.order_rhel, bls.order_grub):
+        assert sorted(one.file for one in order(entries)) == [one.file for one in entries]
     for word in ("menuentry ", "linux", "initrd ", "menuentry --id "):
         entry.parse_menuentry(f"{entry.BEGIN}\n{word}\n{text}\n{entry.END}")
     with suppress(Refusal):
         options.parse_arguments(text)
+
+
+# Whatever is on a host's disk where boot loaders keep their things, and where we keep ours.
+FILES = (
+    "boot/grub2/grub.cfg", "boot/grub/grub.cfg", "boot/grub2/grubenv", "boot/grub/grubenv", "boot/grub/custom.cfg",
+    "boot/loader/entries/a.conf", "boot/loader/entries/b+1-9.conf", "boot/loader/entries/00-assisted-discovery.conf",
+    "boot/loader/loader.conf", "boot/EFI/systemd/systemd-bootx64.efi", "etc/zipl.conf", "proc/1/mountinfo",
+    "boot/discovery/vmlinuz", f"sys/firmware/efi/efivars/LoaderInfo-{LOADER_VENDOR}",
+    f"sys/firmware/efi/efivars/LoaderEntryDefault-{LOADER_VENDOR}",
+)  # fmt: skip
+CONTENTS = st.one_of(
+    st.binary(max_size=60),
+    st.lists(
+        st.sampled_from([
+            b"blscfg\n", b"load_env\nnext_entry saved_entry custom.cfg\n", grubenv.HEADER, b"#" * 900, b"version 999\n",
+            b"saved_entry=7\n", b"next_entry=00-assisted-discovery\n", b"next_entry=\\", b"linux /x\n", b"default *\n",
+            b"sort-key \xff\n", b"36 1 8:1 / /boot rw - ext4 /dev/sda1 rw\n", b"1 2 3 - \n", b"s\x00y\x00s\x00",
+        ]),
+        max_size=4,
+    ).map(b"".join),
+)  # fmt: skip
+NOTES = st.sampled_from([
+    b'{"grubenv": {"next_entry": 1}}', b'{"grubenv": []}', b'{"grubenv": {"a": "b"}}', b'{"entry": 5, "custom": {}}',
+    b'{"custom": "/../../x", "oneshot": []}', b"[]", b'"x"', b"{", b'{"entry": "x"}', b"\xff", b"null",
+])  # fmt: skip
+GRUB = {
+    "boot/grub2/grub.cfg": b"blscfg\nload_env\nnext_entry saved_entry\n", "boot/loader/entries/a.conf": b"version 1\n",
+    "boot/grub2/grubenv": grubenv.render({"saved_entry": "a"}),
+}  # fmt: skip
+PLAIN = {"boot/grub/grub.cfg": b"load_env\nnext_entry custom.cfg\n", "boot/grub/grubenv": grubenv.render({})}
+SYSTEMD = {"boot/EFI/systemd/systemd-bootx64.efi": b"", "boot/loader/entries/a.conf": b"version 1\n"}
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.sampled_from([GRUB, PLAIN, SYSTEMD, {}]),
+    st.dictionaries(st.sampled_from(FILES), CONTENTS, max_size=5),
+    st.one_of(st.none(), NOTES),
+)
+def test_no_host_crashes_the_look_at_it_and_looking_changes_nothing(
+    base: dict[str, bytes], junk: dict[str, bytes], note: bytes | None
+) -> None:
+    files = {**base, **junk, **({"boot/discovery/hostler.json": note} if note is not None else {})}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "host"
+        for name, data in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(data)
+        host = Host(root)
+        bootentry.armed(host)
+        with suppress(Refusal):
+            bootentry.check_chosen(host)
+        there = {str(one.relative_to(root)): one.read_bytes() for one in root.rglob("*") if one.is_file()}
+        assert there == files
+        # Taking back what is no note of ours neither crashes nor leaves the host's root.
+        with suppress(Refusal):
+            bootentry.undo(host, Executor(("true",)))
+        assert [one.name for one in Path(folder).iterdir()] in (["host"], [])
 
 
 @given(

@@ -152,11 +152,17 @@ def note(host: Host, loader: Loader, more: dict[str, Any]) -> None:
 
 
 def noted(host: Host, loader: Loader) -> dict[str, Any]:
+    """What was written down; what cannot be of ours is left out."""
     try:
         found = json.loads(host.text(f"{loader.discovery}/{NOTE}") or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    grub = found.get("grubenv")
+    words = {key: value for key, value in found.items() if key != "grubenv" and isinstance(value, str)}
+    ours = isinstance(grub, dict) and all(isinstance(value, str) for value in grub.values())
+    return {**words, "grubenv": grub} if ours else words
 
 
 def restore_grub(host: Host, loader: Loader, before: dict[str, str]) -> None:

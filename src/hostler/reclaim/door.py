@@ -76,9 +76,10 @@ class Door:
         self._working.pop(visit, None)
 
     def end(self) -> None:
-        """Nobody is connected after this."""
-        for visit in (*self._waiting, *self._working):
-            visit.end()
+        """Whoever has not even agreed on TLS goes; the others are the HTTP server's to end."""
+        for visit in tuple(self._waiting):
+            if not visit.served:
+                visit.end()
 
 
 class Visit(asyncio.Protocol):
@@ -123,6 +124,10 @@ class Visit(asyncio.Protocol):
         if self._early:
             self._http.data_received(self._early)
             self._early = b""
+
+    @property
+    def served(self) -> bool:
+        return self._http is not None
 
     def end(self) -> None:
         if self._connection is not None:

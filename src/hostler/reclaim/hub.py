@@ -315,7 +315,7 @@ class Listener:
             self._server.close()
         if self._runner is not None:
             await self._runner.cleanup()
-        self._hub.door.end()  # whoever has not even agreed on TLS
+        self._hub.door.end()
 
 
 def read(kind: type[T], body: bytes) -> T | str:
