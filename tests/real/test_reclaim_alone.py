@@ -54,8 +54,14 @@ def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: 
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept", "namespace": namespace},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": kept.node}}},
     }  # fmt: skip
-    create(clusters.spoke, [budget])
-    with clusters.running("--reclaim-drain", "--reclaim-remove-node", name="draining"):
+    # Without AGENT_IMAGE agents have the operator's own, which its pod says; nobody runs this one.
+    own = {"nodeSelector": {"nobody": "has-this"}, "containers": [{"name": "c", "image": "operator:7"}]}
+    create(clusters.hub, [
+        budget,
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "own", "namespace": namespace}, "spec": own},
+    ])  # fmt: skip
+    told = {"AGENT_IMAGE": "", "HOSTLER_POD_NAME": "own"}
+    with clusters.running("--reclaim-drain", "--reclaim-remove-node", name="draining", **told):
         kept.annotate(retry="1")
         for one in (case, silent):
             one.unbind()
@@ -63,7 +69,10 @@ def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: 
         silent.waited(700)
         until(lambda: api.get(f"/api/v1/nodes/{kept.node}")["spec"].get("unschedulable"), "it is to be emptied")
         kept.later(700)  # longer than a drain may take
-        until(case.daemon_set, "the agent comes when the node is empty")
+        (container,) = until(case.daemon_set, "the agent comes when the node is empty")["spec"]["template"]["spec"][
+            "containers"
+        ]
+        assert container["image"] == "operator:7"
         assert api.get(f"{pods}/{case.node}") == {}
         assert api.get(f"/api/v1/nodes/{case.node}")["spec"]["unschedulable"] is True
         case.start_agent()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -11,11 +12,12 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from hostler.errors import Complaint
 from hostler.reclaim import door as door_module
 from hostler.reclaim import hub as hub_module
 from hostler.reclaim import shelf as shelf_module
 from hostler.reclaim.door import KEPT_FILES, room_for
-from hostler.reclaim.hub import Hub
+from hostler.reclaim.hub import Hub, Listener
 from tests.unit.hub_world import (
     HERE,
     HOST_TOKEN,
@@ -32,7 +34,7 @@ from tests.unit.hub_world import (
 )
 
 KERNEL = f"{HERE}/boot-artifacts/kernel"
-LARGE = 256 << 20  # more than buffers take
+LARGE = 128 << 20  # more than buffers take
 
 
 async def asked(port: int, path: str = KERNEL, *, token: str = "", tls: ssl.SSLContext | None = None) -> int:
@@ -135,6 +137,52 @@ def test_who_does_not_agree_on_tls_is_let_go(tmp_path: Path, monkeypatch: pytest
             await until(lambda: len(hub.door) == 0, "nobody is counted any more")
 
     asyncio.run(run())
+
+
+def test_a_new_certificate_is_used_from_the_next_call_on(tmp_path: Path) -> None:
+    first = pair(tmp_path)
+
+    async def trusted(port: int, tls: ssl.SSLContext) -> bool:
+        try:
+            async with connected(port, tls):
+                return True
+        except OSError:
+            return False
+
+    async def run() -> None:
+        listener = Listener(hub_with(None), "127.0.0.1", 0, first.certificate, first.key)
+        await listener.start()
+        try:
+            assert await trusted(listener.port, first.trusting)
+            second = pair(tmp_path)
+            written_later(second.certificate, 10)
+            listener.renew()
+            assert [await trusted(listener.port, one.trusting) for one in (first, second)] == [False, True]
+            # Half of a new pair is left for the next time, and spoils nothing.
+            (tmp_path / "another").mkdir()
+            third = pair(tmp_path / "another")
+            for file, new in ((second.certificate, third.certificate), (second.key, third.key)):
+                assert await trusted(listener.port, second.trusting)
+                Path(file).write_bytes(Path(new).read_bytes())
+                written_later(file, 20)
+                listener.renew()
+            assert [await trusted(listener.port, one.trusting) for one in (second, third)] == [False, True]
+        finally:
+            await listener.stop()
+
+    asyncio.run(run())
+
+
+def test_a_certificate_that_cannot_be_used_is_said_before_anything_is_served(tmp_path: Path) -> None:
+    given = pair(tmp_path)
+    Path(given.key).write_text("none")
+    with pytest.raises(Complaint, match="cannot be used with key"):
+        asyncio.run(Listener(hub_with(None), "127.0.0.1", 0, given.certificate, given.key).start())
+
+
+def written_later(place: str, seconds: float) -> None:
+    now = Path(place).stat().st_mtime
+    os.utime(place, (now + seconds, now + seconds))
 
 
 def test_who_says_no_whole_request_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,10 +262,7 @@ class Listener:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def start(self) -> None:
-        if self._certificate:
-            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._context.minimum_version = ssl.TLSVersion.TLSv1_2
-            self.renew()
+        self.renew()
         self._runner = web.AppRunner(
             self._hub.application(),
             access_log=None,
@@ -276,12 +273,12 @@ class Listener:
             shutdown_timeout=5,
         )
         await self._runner.setup()
-        server, door, context = self._runner.server, self._hub.door, self._context
+        server, door = self._runner.server, self._hub.door
         assert server is not None
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Visit(door, server, context), self._host or None, self._port, backlog=BACKLOG
+                lambda: Visit(door, server, self._context), self._host or None, self._port, backlog=BACKLOG
             )
         except OSError as error:
             raise Complaint(
@@ -292,15 +289,18 @@ class Listener:
 
     def renew(self) -> None:
         """Read the certificate again if its files changed; a pair that does not fit is left for the next time."""
-        if self._context is None:
+        if not self._certificate:
             return
+        # One of its own each time: half of a pair would spoil the one in use.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             seen = (Path(self._certificate).stat().st_mtime, Path(self._key).stat().st_mtime)
             if seen == self._seen:
                 return
-            self._context.load_cert_chain(self._certificate, self._key)
-        except (OSError, ssl.SSLError) as error:
-            if self._seen == (0.0, 0.0):
+            context.load_cert_chain(self._certificate, self._key)
+        except OSError as error:
+            if self._context is None:
                 raise Complaint(
                     f"The hub's certificate {self._certificate} cannot be used with key {self._key}: {error}.",
                     hint="Set HOSTLER_HUB_CERTIFICATE and HOSTLER_HUB_KEY to PEM files that belong together.",
@@ -308,7 +308,7 @@ class Listener:
                 ) from error
             log.warning("the new certificate is not used", error=str(error))
             return
-        self._seen = seen
+        self._context, self._seen = context, seen
 
     async def stop(self) -> None:
         if self._server is not None:
