@@ -291,14 +291,14 @@ class Listener:
         """Read the certificate again if its files changed; a pair that does not fit is left for the next time."""
         if not self._certificate:
             return
-        # One of its own each time: half of a pair would spoil the one in use.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             seen = (Path(self._certificate).stat().st_mtime, Path(self._key).stat().st_mtime)
             if seen == self._seen:
                 return
-            context.load_cert_chain(self._certificate, self._key)
+            # A context of its own each time: half of a pair would spoil the one in use.
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.load_cert_chain(self._certificate, self._key, password=lambda: "")  # nobody is asked for one
         except OSError as error:
             if self._context is None:
                 raise Complaint(
