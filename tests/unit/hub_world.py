@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,9 +90,8 @@ async def all_said(reader: asyncio.StreamReader) -> bytes:
     return said
 
 
-async def until(look: object, what: str) -> None:
+async def until(look: Callable[[], object], what: str) -> None:
     """Until it is true; on a busy machine that may take a while."""
-    assert callable(look)
     for _ in range(9000):
         if look():
             return

@@ -106,6 +106,7 @@ class Visit(asyncio.Protocol):
 
     async def _greet(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
         loop = asyncio.get_running_loop()
+        secure: asyncio.Transport | None
         try:
             secure = await loop.start_tls(transport, self, tls, server_side=True, ssl_handshake_timeout=GREETING)
         except OSError:  # it speaks something else, does not trust us, says nothing, or is gone
