@@ -15,7 +15,7 @@ from hostler.reclaim.board import Board
 from hostler.reclaim.hub import Hub, Listener
 from hostler.reclaim.tokens import Keys
 
-CONNECTIONS = 200
+CONNECTIONS = 512
 
 
 async def main(kubeconfig: str, folder: str, port: str) -> None:

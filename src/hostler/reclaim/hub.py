@@ -208,9 +208,10 @@ class Hub:
         if found is None:
             return await self._elsewhere(claims, name)
         host = claims.host if isinstance(claims, Claims) else ""
-        limits = {_STRANGERS if isinstance(claims, Denied) else _KNOWN: DOWNLOADS_AT_ONCE}
+        most = max(1, min(DOWNLOADS_AT_ONCE, self.door.limit // 8))  # with the answers never all connections
+        limits = {_STRANGERS if isinstance(claims, Denied) else _KNOWN: most}
         limits |= {f"{infra_env}/{host}": DOWNLOADS_PER_HOST} if host else {}
-        if any(self._downloads[who] >= most for who, most in limits.items()):
+        if any(self._downloads[who] >= limit for who, limit in limits.items()):
             return _no(503, "Too many downloads at once; ask again.", retry=10)
 
         def downloading(more: int) -> None:
