@@ -41,9 +41,9 @@ class Board:
             agent = await self._agent(claims)
             if isinstance(agent, Trouble):
                 return agent
-            infra_env: InfraEnv | Trouble | None = self._watched(f"{claims.namespace}/{claims.infra_env_name}")
-            if infra_env is None or infra_env.metadata.uid != claims.infra_env:
-                infra_env = await self._infra_env(claims)
+            watched = self._watched(f"{claims.namespace}/{claims.infra_env_name}")
+            fits = watched is not None and watched.metadata.uid == claims.infra_env
+            infra_env = watched if watched is not None and fits else await self._infra_env(claims)
             if isinstance(infra_env, Trouble):
                 return infra_env
             await self._annotate(agent, withheld(agent), "its restart was called off")
