@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostler.drain.observe import claims_of
 from hostler.host.conditions import Status
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.platform import classify
 from hostler.instant import iso
-from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus
+from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Pod
 from hostler.platform.checks import (
     Machine,
     hardware_of,
@@ -25,7 +27,8 @@ from hostler.platform.checks import (
     version_of,
 )
 from hostler.platform.conditions import PATIENCE_SECONDS, Seen, decide_conditions
-from hostler.platform.model import NodeCheck, PlacedNode, Result, Round, Scope, State
+from hostler.platform.model import NOWHERE, News, NodeCheck, PlacedNode, Result, Round, Scope, State
+from hostler.platform.stranded import stuck
 from tests.unit.test_platform_scope import GRACE, NOW, TARGET, daemon_set
 
 UUID = "42100fe1-0a04-9eb7-1b73-9a3d4578b557"
@@ -175,6 +178,10 @@ ALL_WELL = {
             {"Degraded": (Status.TRUE, "PlatformNodeWithoutLabel")},
         ),
         (
+            {"scopes": [(Scope(TARGET, State.IN_PLACE, "x", news=(News("Warning", NOWHERE, "x"),)), READY)]},
+            {"Degraded": (Status.TRUE, "NoEligibleNode")},
+        ),
+        (
             {"scopes": [(Scope(TARGET, State.HELD_BACK, "x", young=("vm-1",)), READY)]},
             {"Progressing": (Status.TRUE, "WaitingForLabels")},
         ),
@@ -221,3 +228,13 @@ def test_all_failing_nodes_are_named_and_the_message_is_bounded_and_stable() -> 
 def test_patience_is_waited_for() -> None:
     _, wake = decide_conditions(Seen([(IN_PLACE, STUCK)], Round(), 0, "x", since={KEY: NOW - 100}), NOW)
     assert wake == PATIENCE_SECONDS - 100
+
+
+def test_a_claim_that_lives_with_its_pod_counts_too() -> None:
+    pod = msgspec.convert(
+        {"metadata": {"name": "db-0", "namespace": "web"}, "spec": {"volumes": [
+            {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b", "ephemeral": {}},
+            {"name": "c", "emptyDir": {}}]}}, Pod,
+    )  # fmt: skip
+    assert list(claims_of(pod)) == ["data", "db-0-b"]
+    assert stuck(pod), "it is not ready"

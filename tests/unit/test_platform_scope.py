@@ -11,12 +11,22 @@ from hypothesis import strategies as st
 
 from hostler.fleet.model import PlatformPolicy, ScopedDaemonSet
 from hostler.host.facts import Known, Unknown
-from hostler.host.platform import INSTANCE_TYPE, UNINITIALIZED, classify
+from hostler.host.platform import INSTANCE_TYPE, UNINITIALIZED, Class, classify
 from hostler.instant import iso
 from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
 from hostler.platform.decide import Limits, ScopeFacts, culprit, decide_scope, decide_taint, lags, other_clouds
 from hostler.platform.driver import BEFORE, decide_driver
-from hostler.platform.model import MANAGER, CsiDriver, DaemonSet, Management, PlacedNode, Scope, State, Template
+from hostler.platform.model import (
+    MANAGER,
+    CsiDriver,
+    DaemonSet,
+    DaemonSetSpec,
+    Management,
+    PlacedNode,
+    Scope,
+    State,
+    Template,
+)
 from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
 from hostler.platform.scope import REQUIRED, fits, in_place, required, ruled, unruled, unsound
 from hostler.platform.targets import DEFAULT_TARGETS, key_of_target, resolve, targets_of
@@ -266,10 +276,22 @@ def test_a_new_vm_may_have_its_provider_id_before_its_label() -> None:
     assert unknown.losing == ("vm-9",), "of unknown age is not new"
 
 
-def test_a_rule_that_leaves_no_node_is_warned_of() -> None:
-    assert [one.reason for one in decided(None, METAL).news] == ["NoEligibleNode"]
-    assert decided(None, METAL).state is State.WRITE
-    assert decided(affinity({"matchExpressions": [RULE]}), METAL).news[0].reason == "NoEligibleNode"
+def test_a_rule_that_leaves_no_node_is_held_back_and_warned_of() -> None:
+    """Where no cloud provider labels nodes the driver may work all the same; it must not lose every node to us."""
+    scope = decided(None, METAL, placed("metal-2"))
+    assert (scope.state, scope.body, scope.nowhere) == (State.HELD_BACK, None, True)
+    assert "from every node (metal-1 and metal-2): none is known to be of platform vsphere" in scope.why
+    there = decided(affinity({"matchExpressions": [RULE]}), METAL)
+    assert (there.state, there.nowhere) == (State.IN_PLACE, True), "what is there is not taken away, but said"
+    assert decided(None, METAL, LABELLED_VM).state is State.WRITE
+    coming = placed("new", taint=True, age=10)
+    assert coming.found.kind is Class.UNINITIALISED
+    for rule in (None, affinity({"matchExpressions": [RULE]})):
+        assert decided(rule, METAL, coming).news == (), "its label may yet come"
+    elsewhere = msgspec.structs.replace(daemon_set(), spec=msgspec.convert(
+        {"template": {"spec": {"nodeSelector": {"no": "where"}}}}, DaemonSetSpec))  # fmt: skip
+    nobody = decide_scope(ScopeFacts(TARGET, elsewhere, [METAL]), LIMITS, NOW)
+    assert (nobody.state, nobody.nowhere) == (State.WRITE, False), "it is not the rule that leaves it none"
 
 
 def test_after_the_limit_a_fight_is_named_and_ends() -> None:
@@ -303,7 +325,8 @@ def test_a_rule_kubernetes_would_refuse_is_never_put_anywhere(rule: dict[str, An
     target = msgspec.structs.replace(TARGET, **rule)
     assert why in unsound(target)
     scope = decide_scope(ScopeFacts(target, daemon_set(), [METAL]), LIMITS, NOW)
-    assert scope.state is (State.HELD_BACK if why else State.WRITE)
+    assert ("the API server would refuse every write" in scope.why) is bool(why)
+    assert scope.body is None or not why
     assert len(manifests([target])) == (0 if why else 1)
 
 

@@ -5,7 +5,7 @@ Only the claims of pods that stay are asked of the API server, and only when not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -117,7 +117,7 @@ async def volumes_of_staying(client: Client, verdicts: Iterable[Verdict]) -> fro
     """
     found = set()
     for verdict in verdicts:
-        for claim in _claims(verdict.pod) if verdict.act is Act.SKIP else ():
+        for claim in claims_of(verdict.pod) if verdict.act is Act.SKIP else ():
             try:
                 read = await client.get(PERSISTENTVOLUME_CLAIM, claim, verdict.pod.metadata.namespace, type=Claim)
             except (ApiError, Unreachable) as error:
@@ -127,7 +127,8 @@ async def volumes_of_staying(client: Client, verdicts: Iterable[Verdict]) -> fro
     return frozenset(found - {""})
 
 
-def _claims(pod: Pod) -> Iterable[str]:
+def claims_of(pod: Pod) -> Iterator[str]:
+    """The names of its claims, those that live and die with it among them."""
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:
             yield volume.persistent_volume_claim.claim_name

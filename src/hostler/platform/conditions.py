@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hostler.host.conditions import Condition, Status, count, cut, names
 from hostler.instant import Instant, iso
 from hostler.platform.decide import lags
-from hostler.platform.model import DaemonSet, NodeCheck, Result, Round, Scope, State
+from hostler.platform.model import NOWHERE, DaemonSet, NodeCheck, Result, Round, Scope, State
 from hostler.platform.targets import key_of_target
 
 AVAILABLE, PROGRESSING, DEGRADED, UPGRADEABLE = TYPES = ("Available", "Progressing", "Degraded", "Upgradeable")
@@ -111,6 +111,9 @@ def _causes(seen: Seen, now: Instant) -> Iterator[tuple[str, str]]:
         if scope.state is State.IN_PLACE and scope.losing:
             why = f"its rule keeps it from {names(scope.losing)}, which it belongs on: the label is missing there"
             yield "PlatformNodeWithoutLabel", f"{key}: {why}"
+        elif scope.state is State.IN_PLACE and scope.nowhere:
+            why = f"its rule leaves it no node; without the rule it would run on {names(scope.kept_off)}"
+            yield NOWHERE, f"{key}: {why}"
     for key, why in sorted(_lagging(seen)):
         if now - seen.since.get(key, now) >= PATIENCE_SECONDS:
             minutes = PATIENCE_SECONDS / 60

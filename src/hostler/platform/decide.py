@@ -1,7 +1,7 @@
 """What is done about one scoped DaemonSet, and about one node's stale taint. Pure.
 
-Invariant: the rule is never written where it would take the DaemonSet from a node of its own platform; and after a few
-reverts within some minutes we stop and say who does it, instead of fighting.
+Invariant: the rule is never written where it would take the DaemonSet from a node of its own platform, or from every
+node it has; and after a few reverts within some minutes we stop and say who does it, instead of fighting.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hostler.host.conditions import count, names
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.platform import UNINITIALIZED, Class
 from hostler.instant import Instant, parse
-from hostler.platform.model import MANAGER, DaemonSet, News, PlacedNode, Scope, State
+from hostler.platform.model import MANAGER, NOWHERE, DaemonSet, News, PlacedNode, Scope, State
 from hostler.platform.policy import MOST_TERMS
 from hostler.platform.scope import REQUIRED, Term, fits, in_place, ruled, unruled, unsound, words
 
@@ -54,8 +54,11 @@ def decide_scope(facts: ScopeFacts, limits: Limits, now: Instant) -> Scope:
     terms = ruled(affinity, target)
     eligible = _fitting(facts, terms)
     kept_off = tuple(sorted(set(_fitting(facts, unruled(affinity, target))) - set(eligible)))
-    losing, young, wake = _losing([one for one in facts.nodes if one.name in kept_off], facts, now)
-    news = _warnings(target, eligible, kept_off, losing, young)
+    lacking = [one for one in facts.nodes if one.name in kept_off]
+    losing, young, wake = _losing(lacking, facts, now)
+    nowhere = bool(lacking) and not eligible
+    soon = bool(young) or any(one.found.kind is Class.UNINITIALISED for one in lacking)  # a label may yet come
+    news = _warnings(target, kept_off if nowhere and not soon else (), losing)
     if in_place(affinity, target):
         why = f"{words(target)} is required; it may run on {count(len(eligible), 'node')}"
         return Scope(target, State.IN_PLACE, why, None, eligible, kept_off, losing, young, news, wake)
@@ -63,6 +66,11 @@ def decide_scope(facts: ScopeFacts, limits: Limits, now: Instant) -> Scope:
         why = f"{words(target)} would take it from {names((*losing, *young))}, which it belongs on: "
         why += "those nodes lack the label" if losing else "their labels have not come yet"
         return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, losing, young, news, wake)
+    if nowhere:
+        # Perhaps no cloud provider labels nodes here, and the driver works all the same.
+        why = f"{words(target)} would take it from every node ({names(kept_off)}): none is known to be of platform "
+        why += target.platform
+        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, news=news)
     recent = [at for at in facts.reverts if now - at < limits.seconds]
     if len(recent) >= limits.reverts:
         who = culprit(current) or "somebody"
@@ -102,14 +110,11 @@ def _fitting(facts: ScopeFacts, terms: Sequence[Term] | None) -> tuple[str, ...]
     return tuple(sorted(one.name for one in facts.nodes if fits(one.name, one.node.metadata.labels, selector, terms)))
 
 
-def _warnings(
-    target: ScopedDaemonSet, eligible: Sequence[str], kept_off: Sequence[str], losing: Sequence[str],
-    young: Sequence[str],
-) -> tuple[News, ...]:  # fmt: skip
+def _warnings(target: ScopedDaemonSet, nowhere: Sequence[str], losing: Sequence[str]) -> tuple[News, ...]:
     news = []
-    if not eligible and kept_off and not young:
-        note = f"{words(target)} leaves no node it may run on; without the rule: {names(kept_off)}."
-        news.append(News("Warning", "NoEligibleNode", note))
+    if nowhere:
+        note = f"{words(target)} leaves no node it may run on; without the rule: {names(nowhere)}."
+        news.append(News("Warning", NOWHERE, note))
     if losing:
         note = f"{names(losing)} is of platform {target.platform} and lacks what the rule asks for ({words(target)})."
         news.append(News("Warning", "PlatformNodeWithoutLabel", note))

@@ -25,6 +25,7 @@ CLAIM = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
 VOLUME = Kind("", "v1", "persistentvolumes", "PersistentVolume", False)
 MANAGER = "hostler-platform"  # the field manager of our server-side apply
 CSI_DRIVER = "csi.vsphere.vmware.com"
+NOWHERE = "NoEligibleNode"  # the rule leaves no node
 NO_POLICIES = "this API server has no MutatingAdmissionPolicy of v1 (Kubernetes 1.36 and newer have it)"
 
 
@@ -187,6 +188,11 @@ class Scope:
     young: tuple[str, ...] = ()  # such nodes too, but new ones: their label may yet come
     news: tuple[News, ...] = ()
     wake: float | None = None
+
+    @property
+    def nowhere(self) -> bool:
+        """The rule leaves it no node, and no label is on its way."""
+        return any(one.reason == NOWHERE for one in self.news)
 
     @property
     def waits(self) -> bool:

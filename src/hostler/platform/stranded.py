@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
+from hostler.drain.observe import claims_of
 from hostler.instant import Instant
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Unreachable
@@ -82,7 +83,7 @@ class Stranded:
             if any(owner.uid in drivers for owner in pod.metadata.owner_references):
                 found.append(pod)
                 continue
-            for claim in _claims(pod):
+            for claim in (f"{pod.metadata.namespace}/{name}" for name in claims_of(pod)):
                 if claim not in self._drivers and lookups <= 0:
                     soon = True
                     continue
@@ -109,11 +110,3 @@ class Stranded:
         volume = await self._client.get(VOLUME, bound.spec.volume_name, type=_Volume)
         csi = volume.spec.csi
         return (csi is not None and csi.driver == CSI_DRIVER) or volume.spec.vsphere_volume is not None
-
-
-def _claims(pod: Pod) -> list[str]:
-    return [
-        f"{pod.metadata.namespace}/{one.persistent_volume_claim.claim_name}"
-        for one in pod.spec.volumes
-        if one.persistent_volume_claim is not None
-    ]

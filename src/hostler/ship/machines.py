@@ -101,9 +101,10 @@ PLATFORM: Machine = (
     Arrow("calm", (Scoped.FIGHT,), Scoped.WRITE, "it was not taken away for some minutes"),
     Arrow(
         "would be lost", (Scoped.ABSENT, Scoped.WRITE, Scoped.IN_PLACE, Scoped.FIGHT), Scoped.HELD_BACK,
-        "the rule is not there and would take it from nodes it belongs on, or is none the API server would take",
+        "the rule is not there and would take it from nodes it belongs on, or from every node, or is none the API "
+        "server would take",
     ),
-    Arrow("mended", (Scoped.HELD_BACK,), Scoped.WRITE, "those nodes have the label, or the rule is a sound one"),
+    Arrow("mended", (Scoped.HELD_BACK,), Scoped.WRITE, "nodes have the label, or the rule is a sound one"),
     Arrow("deleted", _THERE, Scoped.ABSENT, "there is no such DaemonSet any more"),
     Arrow("unreadable", (Scoped.ABSENT, *_THERE), Scoped.UNREADABLE, "its object cannot be read; nothing is done"),
     Arrow("readable", (Scoped.UNREADABLE,), Scoped.WRITE, "it can be read again"),
