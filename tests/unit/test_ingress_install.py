@@ -223,6 +223,13 @@ def test_the_plan_is_a_table_with_reasons(tmp_path: Path, capsys: pytest.Capture
     assert decided["infrastructureTopology"] == "HighlyAvailable"
 
 
+def test_two_control_plane_nodes_without_an_arbiter_are_said_to_be_at_risk() -> None:
+    """A layout that is taken (DualReplica); but neither node can hold etcd's majority alone."""
+    for nodes, arbiters, said in ((1, 0, False), (2, 0, True), (3, 0, False), (2, 1, False)):
+        config = read(given(controlPlane={"replicas": nodes}, **({"arbiter": {"replicas": 1}} if arbiters else {})))
+        assert ("etcd stands still" in install.plan(config)[0].why) is said
+
+
 def test_a_second_run_does_not_rename_the_cluster() -> None:
     names = {install.manifests(read(given()))[1].body["status"]["infrastructureName"] for _ in range(3)}
     assert len(names) == 1

@@ -258,6 +258,8 @@ def plan(config: Config) -> tuple[Step, ...]:
     )  # fmt: skip
     nodes = f"{config.control_plane} control-plane nodes" if config.control_plane != 1 else "one control-plane node"
     with_arbiter = f" and {config.arbiters} arbiter" if config.arbiters else ""
+    if control_plane == DUAL:
+        with_arbiter = " and no arbiter: etcd stands still once either fails, unless the other fences it"
     workers = {0: "no workers, so it is as the control plane", 1: "one worker"}.get(
         config.workers, f"{config.workers} workers"
     )
