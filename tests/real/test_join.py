@@ -152,6 +152,9 @@ def test_a_host_comes_in_once(
     eventually(lambda: early in {one["regarding"]["name"] for one in sandbox.read(events)["items"]}, 60, "an event")
     forget(sandbox, [early])
     expect(sandbox, name, "--address", "10.99.0.1")
+    (mine,) = [one for one in json.loads(hostler(sandbox.kubeconfig, "join", "expect", "-o", "json").stdout)
+               if one["name"] == name]  # fmt: skip
+    assert (mine["addresses"], mine["until"] > mine["since"]) == (["10.99.0.1"], True)
     csr = ask_client(boot, name)
     certificate = x509.load_pem_x509_certificate(eventually(lambda: signed(sandbox, csr), 60, "the signer's word"))
     (common,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -224,8 +227,14 @@ def test_every_other_shape_is_ignored_with_its_reason(
     assert "is not approved" in done.stderr
 
 
+def write_down(box: Sandbox, space: str, lines: Mapping[str, str]) -> None:
+    """Into the operator's memory of whom it let in."""
+    about = {"name": "hostler-join", "namespace": space}
+    box.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": dict(lines)})
+
+
 def test_windows_inventory_and_the_stop_button(
-    sandbox: Sandbox, running: Running, boot: Path, name: str, eventually: Eventually
+    sandbox: Sandbox, running: Running, boot: Path, name: str, space: str, eventually: Eventually
 ) -> None:
     now = time.time()
     # And the slack is ten seconds.
@@ -247,6 +256,9 @@ def test_windows_inventory_and_the_stop_button(
     says(running, idle, "Every rule", eventually)
     says(running, idle, "heldBack", eventually)
     assert not approved(sandbox, idle), "nothing while paused"
+    # As an operator leaves it that was killed between its two writes: written down, and not approved.
+    line = json.dumps({"csr": idle, "uid": request(sandbox, idle)["metadata"]["uid"], "at": time.time()})
+    write_down(sandbox, space, {name: line})
     assert hostler(sandbox.kubeconfig, "resume").returncode == 0
     eventually(lambda: signed(sandbox, idle), 60, "let in once it goes on")
     assert not approved(sandbox, late)
@@ -293,10 +305,12 @@ def test_hosts_of_every_inventory_are_let_in(
     taken, stranger, spoke = (ask_client(boot, f"{name}-{word}") for word in ("taken", "stranger", "spoke"))
     for host, csr in asked.items():
         eventually(lambda csr=csr: signed(sandbox, csr), 60, f"{host}: {why(running, csr)}")  # type: ignore[misc]
+    twice = ask_client(boot, f"{name}-mapi")
+    says(running, twice, f"{name}.internal was let in by {asked[f'{name}.internal']}", eventually)  # the same machine
     says(running, taken, "is node somebody already", eventually)
     says(running, stranger, "nobody expects", eventually)  # an Agent that nobody approved invites nobody
     says(running, spoke, "is for cluster default/another, and this one is default/c", eventually)
-    assert not any(approved(sandbox, one) for one in (taken, stranger, spoke))
+    assert not any(approved(sandbox, one) for one in (taken, stranger, spoke, twice))
     kinds = ("machines.machine.openshift.io", "machines.cluster.x-k8s.io", "metal3machines", "agents")
     for kind in kinds:
         sandbox.kubectl("delete", kind, "--all", "-n", "default", "--wait=false")
@@ -383,9 +397,8 @@ def test_a_bootstrap_token_of_cloud_init(
 ) -> None:
     """The token in the file is real, is enough to ask, and ends."""
     out = tmp_path / "user-data"
-    done = hostler(
-        sandbox.kubeconfig, "join", "cloud-init", name, "--for", "30m", "--label", "rack=a1", "--out", str(out)
-    )
+    words = ("join", "cloud-init", name, "--for", "30m", "--label", "rack=a1", "--server", "api.example.org:6443")
+    done = hostler(sandbox.kubeconfig, *words, "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert out.stat().st_mode & 0o77 == 0
     read = yaml.safe_load(out.read_text())
@@ -406,20 +419,24 @@ def test_a_bootstrap_token_of_cloud_init(
 def test_rivals_for_one_name_are_left_to_a_person(
     sandbox: Sandbox, running: Running, boot: Path, name: str, space: str, eventually: Eventually
 ) -> None:
-    began = time.time()
-    one, other = ask(boot, body(pem(name)), body(pem(name, key=key(1))))
-    for csr in (one, other):
-        says(running, csr, "nobody expects", eventually)  # both are there before the name is expected
-    expect_only(sandbox, {name: (began - 60, began + 3600)})
-    for csr in (one, other):
+    """Once one of them is approved, with our command or with kubectl, the other does not follow by itself."""
+    began, two = time.time(), (name, f"{name}-2")
+    one, other, third, fourth = asked = ask(boot, *(body(pem(at, key=key(one))) for at in two for one in (0, 1)))
+    for csr in asked:
+        says(running, csr, "nobody expects", eventually)  # all are there before their names are expected
+    expect_only(sandbox, dict.fromkeys(two, (began - 60, began + 3600)))
+    for csr in asked:
         says(running, csr, "only one can be that host", eventually)
-    assert not approved(sandbox, one)
-    assert not approved(sandbox, other)
+    assert not any(approved(sandbox, csr) for csr in asked)
     done = hostler(sandbox.kubeconfig, "join", "approve", one, "--yes", "--namespace", space)
     assert done.returncode == 0, done.stderr
     assert "contested" in done.stderr
-    eventually(lambda: signed(sandbox, one), 60, "by hand")
-    says(running, other, "was let in by", eventually)
+    sandbox.kubectl("certificate", "approve", third)
+    for csr in (one, third):
+        eventually(lambda csr=csr: signed(sandbox, csr), 60, "by hand")  # type: ignore[misc]
+    says(running, other, f"{name} was let in by {one}", eventually)
+    says(running, fourth, f"{name}-2 was let in by {third}", eventually)
+    assert not any(approved(sandbox, csr) for csr in (other, fourth))
 
 
 @pytest.mark.parametrize("more", [5, pytest.param(5000, marks=pytest.mark.full)])

@@ -6,18 +6,29 @@ import asyncio
 import base64
 import hashlib
 import json
+import shlex
+from pathlib import Path
 from socket import create_connection
 from typing import Any
 
+import aiohttp
 import pytest
 import typer
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.cli.join_boot import seconds_of
+from hostler.cli.join_boot import _endpoint, _label, seconds_of
+from hostler.cli.main import execute
+from hostler.errors import Complaint, Exit
 from hostler.host.facts import Known, Unknown
 from hostler.join import ignition, kubeadm, kubelet
 from hostler.join.model import Policy, Use
@@ -74,9 +85,126 @@ def test_plain_http_needs_the_hash() -> None:
     assert "--ignition-file=w.ign" in ignition.installer_line("/dev/sda", file="w.ign")
 
 
+def test_the_installer_line_can_be_pasted_into_a_shell() -> None:
+    line = ignition.installer_line("/dev/sda", file="my worker.ign")
+    assert shlex.split(line) == [
+        "coreos-installer", "install", "/dev/sda", "--ignition-file=my worker.ign", "--platform=metal",
+    ]  # fmt: skip
+
+
 def test_a_pointer_is_read_back() -> None:
     made = json.loads(ignition.written(ignition.pointer("[fd00::1]:22623", CA)))
     assert ignition.read_pointer(made) == ("[fd00::1]:22623", CA)
+    other = Authority("next")
+    listed = made["ignition"]["security"]["tls"]["certificateAuthorities"]
+    listed += ignition.pointer("x:1", other.certificate)["ignition"]["security"]["tls"]["certificateAuthorities"]
+    _, both = ignition.read_pointer(made)
+    assert len(x509.load_pem_x509_certificates(both)) == 2, "a CA that is being rotated"
+    for wrong, why in (
+        (b"garbage", "no certificate"), (other.issue("leaf").certificate, "is not a CA"),
+        (CA + other.issue("leaf").key, "a private key"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"its root CA holds .*{why}"):
+            ignition.read_pointer(ignition.pointer("x:1", wrong))
+
+
+def run_ignition(folder: Path, ca: bytes, server: str) -> int:
+    (folder / "ca.pem").write_bytes(ca)
+    return execute(["join", "ignition", "--root-ca", str(folder / "ca.pem"), "--server", server, "--no-check"])
+
+
+def test_what_must_not_get_into_a_config_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leaf = Authority("root").issue("leaf")
+    for wrong, why in ((b"", "no certificate"), (CA + leaf.key, "a private key"), (leaf.certificate, "not a CA")):
+        assert run_ignition(tmp_path, wrong, "mcs:22623") == Exit.SETTING
+        shown = capsys.readouterr()
+        assert (shown.out, why in shown.err) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("server", "taken"),
+    [
+        ("mcs.example.org:22623", "mcs.example.org:22623"), ("192.0.2.1:1", "192.0.2.1:1"),
+        ("[fd00::1]:22623", "[fd00::1]:22623"), ("mcs", ""), ("mcs:", ""), ("mcs:0", ""), ("mcs:70000", ""),
+        (":22623", ""), ("a b:22623", ""), ("user:pw@mcs:22623", ""), ("mcs:22623/x", ""), ("mcs:22623?x", ""),
+        ("fd00::1:22623", ""), ("[fe80::1%eth0]:22623", ""), ("https://mcs:22623", ""), ('m"cs:22623', ""),
+    ],
+)  # fmt: skip
+def test_a_server_is_a_host_and_a_port(
+    server: str, taken: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_ignition(tmp_path, CA, server) == (Exit.OK if taken else Exit.USAGE)
+    shown = capsys.readouterr()
+    if taken:
+        source = json.loads(shown.out)["ignition"]["config"]["merge"][0]["source"]
+        assert source == f"https://{taken}/config/worker"
+    else:
+        assert "is not HOST:PORT" in shown.err
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = Authority("root").issue("here", "127.0.0.1")
+    key = load_pem_private_key(pair.key, None)
+    hidden = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    for name, content in (("ca.pem", CA), ("tls.crt", pair.certificate), ("tls.key", hidden)):
+        (tmp_path / name).write_bytes(content)
+    words = ["join", "serve", "--root-ca", str(tmp_path / "ca.pem"), "--server", "mcs:22623", "--no-check", "--listen"]
+    tls = ["--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key")]
+    assert execute([*words, "127.0.0.1:0", *tls]) == Exit.SETTING
+    assert "cannot be used" in capsys.readouterr().err
+    for name in ("gw:8080", "gw/path", "a b", "[gw]"):
+        assert execute([*words, "127.0.0.1:0", "--name", name]) == Exit.USAGE
+        assert "is neither a name nor an address" in capsys.readouterr().err
+
+
+def test_what_belongs_together_is_given_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ca.pem").write_bytes(CA)
+    ca, server = ["--root-ca", str(tmp_path / "ca.pem")], ["--server", "mcs:22623"]
+    for words, why in (
+        (["ignition", *ca], "--root-ca needs --server"), (["ignition", *server], "--server needs --root-ca"),
+        (["serve", *ca, *server, "--no-check"], "--name ADDRESS"),  # nobody fetches from 0.0.0.0
+        (["serve", *ca, *server, "--no-check", "--name", "x", "--tls-key", "y"], "belong together"),
+    ):  # fmt: skip
+        assert execute(["join", *words]) == Exit.USAGE
+        assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("label", "why"),
+    [
+        ("rack=a1", ""), ("example.org/rack=", ""), ("node.kubernetes.io/rack=a", ""),
+        ("x.kubelet.kubernetes.io/rack=a", ""), ("topology.kubernetes.io/zone=a", ""), ("notkubernetes.io/x=y", ""),
+        ("node-role.kubernetes.io/worker=", "No kubelet may"), ("k8s.io/x=y", "No kubelet may"),
+        ("kubernetes.io/x=y", "No kubelet may"), ("node-restriction.kubernetes.io/x=y", "No kubelet may"),
+        ("rack", "is no label"), ("a/b/c=d", "is no label"), ("a=b=c", "is no label"), ("a=b,c=d", "is no label"),
+        ("=x", "is no label"),
+    ],
+)  # fmt: skip
+def test_labels_a_kubelet_would_not_start_with_are_refused(label: str, why: str) -> None:
+    if not why:
+        assert "=".join(_label(label)) == label
+        return
+    with pytest.raises((Complaint, typer.BadParameter), match=why):
+        _label(label)
+
+
+def test_where_a_new_machine_reaches_the_api_server() -> None:
+    for url, at in (
+        ("https://api.example.org", "api.example.org:443"), ("https://192.0.2.1:6443", "192.0.2.1:6443"),
+        ("https://[fd00::1]:6443/", "[fd00::1]:6443"),
+    ):  # fmt: skip
+        assert _endpoint(url) == at
+    for url in ("https://127.0.0.1:6443", "https://localhost:6443", "https://[::1]:6443", "https://127.9.9.9"):
+        with pytest.raises(Complaint, match="--server HOST:PORT"):
+            _endpoint(url)
+
+
+def test_a_name_no_node_can_have_is_refused_before_anything_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, name in (("cloud-init", "Worker-1"), ("expect", "a_b"), ("expect", "a..b")):
+        assert execute(["join", command, name]) == Exit.USAGE
+        assert "can be no node's name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -166,6 +294,38 @@ def test_a_unit_that_is_not_understood_is_not_replaced(unit: str, others: tuple[
         return
     with pytest.raises(ValueError, match=word):
         kubelet.drop_in(unit, others)
+
+
+def test_a_look_at_the_head_or_at_another_path_is_no_fetch() -> None:
+    """Only the whole path gives the config, and only a GET of it counts."""
+    content, told = b"{}", list[str]()
+
+    async def ask(method: str, url: str) -> int:
+        async with aiohttp.ClientSession() as session, session.request(method, url) as answer:
+            assert (await answer.read() == content) is (answer.status == 200)
+            return answer.status
+
+    async def story() -> int:
+        ready = asyncio.Event()
+
+        def at(path: str) -> None:
+            told.append(path)
+            ready.set()
+
+        serving = asyncio.create_task(serve(content, "127.0.0.1", 0, Terms(300, 1), None, at, told.append))
+        await ready.wait()
+        url = f"http://127.0.0.1{told[0]}"
+        folder, root = url.rpartition("/")[0], f"http://127.0.0.1{told[0].split('/')[0]}/"
+        tricks = [url[:-1], f"{url}/", f"{url}x", f"{folder}//worker.ign", folder, root, f"{folder}/%2e%2e/worker.ign"]
+        for one in tricks:
+            assert await ask("GET", one) == 404, one
+        for method in ("HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
+            assert await ask(method, url) == 405, method
+        assert await ask("GET", url) == 200
+        return await serving
+
+    assert asyncio.run(story()) == 1
+    assert len(told) == 2, "told of one fetch"
 
 
 def test_what_is_served_ends_by_itself() -> None:

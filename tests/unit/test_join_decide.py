@@ -17,6 +17,7 @@ from hostler.host.facts import Known, Unknown
 from hostler.join.controller import LIVE_MOST, kubelets_to_ask
 from hostler.join.decide import decide, judge
 from hostler.join.model import CLIENT, SERVING, Act, Crowd, Facts, Live, Outcome, SigningRequest, Use, Verdict
+from hostler.join.observe import admitted_by
 from hostler.join.shape import Misshapen, Shape, shape_of
 from hostler.kube.records import Condition, Metadata, Node, NodeStatus
 from tests.unit.joining import (
@@ -109,6 +110,7 @@ def test_a_serving_request_of_another_shape_is_ignored(name: str) -> None:
         {**TOKEN, "username": "system:bootstrap:abc12\u0663"},
         {**TOKEN, "username": "mallory"},
         {"username": "system:node:worker-1", "groups": NODE_GROUPS},
+        {"username": "system:node:worker-2", "groups": NODE_GROUPS},
         {"username": "", "groups": ()},
     ],
 )
@@ -188,12 +190,67 @@ def test_two_requests_for_one_host_are_left_to_a_person() -> None:
     assert {one.csr: one.act for one in decide([client(), late], facts(), POLICY, NOW)}["csr-1"] is Act.APPROVE
 
 
+def decided(request: SigningRequest, *types: str) -> SigningRequest:
+    said = tuple(Condition(type=one, status="True") for one in types)
+    return msgspec.structs.replace(request, status=msgspec.structs.replace(request.status, conditions=said))
+
+
 def test_what_is_decided_stays_so() -> None:
     for type in ("Approved", "Denied", "Failed"):
-        done = msgspec.structs.replace(
-            client(), status=msgspec.structs.replace(client().status, conditions=(Condition(type=type, status="True"),))
-        )
-        assert judged(done).act is Act.DONE
+        assert judged(decided(client(), type)).act is Act.DONE
+
+
+@pytest.mark.parametrize(
+    ("rival", "act"),
+    [
+        (decided(client(csr="csr-0", made=NOW - 90), "Approved"), Act.LEAVE),
+        (decided(client(csr="csr-0", made=NOW - 90, **TOKEN), "Approved"), Act.LEAVE),
+        (decided(client(csr="csr-0", made=NOW - 90), "Denied"), Act.APPROVE),
+        (decided(client(csr="csr-0", made=NOW - 90), "Approved", "Failed"), Act.APPROVE),
+        (decided(client("worker-2", csr="csr-0", made=NOW - 90), "Approved"), Act.APPROVE),
+        (decided(client(csr="csr-0", made=NOW - 700), "Approved"), Act.APPROVE),  # before it was expected anew
+        (decided(client(csr="csr-0", username="system:node:worker-1", groups=NODE_GROUPS), "Approved"), Act.APPROVE),
+        (decided(serving(csr="csr-0"), "Approved"), Act.APPROVE),
+    ],
+)
+def test_whoever_was_let_in_by_somebody_else_counts_too(rival: SigningRequest, act: Act) -> None:
+    """Of two rivals a person approved one with kubectl: the other must not follow as if it were alone now."""
+    verdict = judged(client(), facts(admitted=admitted_by([rival, client()])))
+    assert verdict.act is act, verdict.why
+    if act is Act.LEAVE:
+        assert failed(verdict) == {"single use"}
+        assert "worker-1 was let in by csr-0 already" in verdict.why
+
+
+def test_an_approval_that_was_not_sent_does_not_outweigh_somebody_else_s() -> None:
+    ours = Known({"worker-1": Use("csr-1", "uid-csr-1", NOW - 60)}, NOW)
+    theirs = admitted_by([decided(client(csr="csr-0", made=NOW - 90), "Approved")])
+    assert failed(judged(client(), facts(used=ours, admitted=theirs))) == {"single use"}
+
+
+def test_a_host_with_two_names_comes_in_under_one_of_them() -> None:
+    """A machine's own name and the name its cloud gave it; a BareMetalHost's and that of the Machine it is for."""
+    both = [invited("worker-1", also=frozenset({"m-1"})), invited("m-1", also=frozenset({"worker-1"}), source="M m-1")]
+    one, other = client(), client("m-1", csr="csr-9")
+    assert judged(one, facts(invitations=both)).act is Act.APPROVE
+    verdicts = decide([one, other], facts(invitations=both), POLICY, NOW)
+    assert [failed(verdict) for verdict in verdicts] == [{"contested"}, {"contested"}]
+    for known, rule in (
+        (facts(invitations=both, used=Known({"m-1": Use("csr-0", "u", NOW - 300)}, NOW)), {"single use"}),
+        (facts(invitations=both, used=Known({"m-1": Use("csr-0", "u", NOW - 700)}, NOW)), set()),
+        (facts(node("m-1", "10.0.0.9"), invitations=both), {"host is free"}),
+        (facts(invitations=[both[0], dataclasses.replace(both[1], node="worker-x")]), {"host is free"}),
+        (facts(node("m-1", "10.0.0.9"), invitations=[invited("worker-1")]), set()),
+    ):
+        assert failed(judged(one, known)) == rule
+
+
+def test_what_a_person_can_do_is_said() -> None:
+    """Expecting a host is for requests to come: the one that is pending already needs another word."""
+    for those in ([], [invited(since=NOW)], [invited(since=0)]):
+        why = judged(client(), facts(invitations=those)).why
+        assert "`hostler join approve csr-1`" in why
+        assert "`hostler join expect worker-1` before it asks once more" in why
 
 
 @pytest.mark.parametrize(

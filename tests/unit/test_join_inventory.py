@@ -145,6 +145,40 @@ def test_one_name_in_two_inventories() -> None:
         assert failed(judged(client(), known)) == rules
 
 
+def test_all_names_of_one_host_are_known_as_such() -> None:
+    """A BareMetalHost, the Metal3Machine that consumes it and the Machine that owns that are one host."""
+    host, metal, machine = (
+        dict[str, Any](metadata={"name": name, "namespace": "m", "creationTimestamp": iso(NOW)})
+        for name in ("bmh", "m3", "capi")
+    )
+    host["spec"] = {"consumerRef": {"kind": "Metal3Machine", "name": "m3"}}
+    metal["metadata"]["ownerReferences"] = [{"kind": "Machine", "name": "capi"}]
+    machine["status"] = {"addresses": [{"type": "Hostname", "address": "Blade-7"}]}
+    alone = {"metadata": {"name": "bmh-2", "namespace": "m"}}
+    mapi = {"metadata": {"name": "bmh-3", "namespace": "m"}, "spec": {"consumerRef": {
+        "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "name": "o", "namespace": "o"}}}  # fmt: skip
+    theirs = {"metadata": {"name": "o", "namespace": "o"}}
+    found = invitations(
+        [made(BARE_METAL_HOST, host), made(METAL3_MACHINE, metal), made(CAPI_MACHINE, machine),
+         made(BARE_METAL_HOST, alone), made(BARE_METAL_HOST, mapi), made(MACHINE, theirs)], [],
+    )  # fmt: skip
+    one = {"bmh", "m3", "capi", "blade-7"}
+    assert {name: {name, *those[0].also} for name, those in found.items()} == {
+        **dict.fromkeys(one, one), "bmh-2": {"bmh-2"}, "bmh-3": {"bmh-3", "o"}, "o": {"bmh-3", "o"},
+    }  # fmt: skip
+
+
+def test_a_name_that_many_hosts_have_tells_none_from_another() -> None:
+    def machine(name: str) -> Any:
+        at = [{"type": "Hostname", "address": "localhost"}, {"type": "InternalDNS", "address": f"{name}.internal"}]
+        return made(MACHINE, {"metadata": {"name": name, "namespace": "m"}, "status": {"addresses": at}})
+
+    found = invitations([machine("a"), machine("b")], [])
+    assert {name: found[name][0].also for name in ("a", "b")} == {"a": {"a.internal"}, "b": {"b.internal"}}
+    known = facts(node("localhost", "10.0.0.9"), invitations=[one for those in found.values() for one in those])
+    assert "host is free" not in failed(judged(client("a"), known))
+
+
 def test_another_cluster_s_host_lends_no_addresses() -> None:
     for cluster, act in (("", Act.APPROVE), ("hub/other", Act.LEAVE), (None, Act.LEAVE)):
         known = facts(node(), invitations=[invited(addresses=frozenset({"10.0.0.9"}), cluster=cluster)])

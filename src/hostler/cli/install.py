@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -94,34 +94,15 @@ def _read(path: Path, problems: list[str]) -> Config | None:
 
 def _certificates(path: Path, problems: list[str]) -> bytes:
     """The PEM of the root CA as it is. Never made up: a wrong one would keep every new worker from joining."""
-    from cryptography import x509
+    from hostler.join import ignition
 
     try:
         pem = path.read_bytes()
-        found = x509.load_pem_x509_certificates(pem)
     except OSError as error:
         problems.append(f"The root CA {path} cannot be read: {error.strerror}.")
         return b""
-    except ValueError:
-        problems.append(f"The root CA {path} holds no certificate in PEM.")
-        return b""
-    if b"PRIVATE KEY" in pem:
-        problems.append(f"The root CA {path} holds a private key, which must not get into an ignition file.")
-    for number, one in enumerate(found):
-        if not _is_ca(one):
-            problems.append(
-                f"Certificate {number + 1} of the root CA {path} is not a CA ({one.subject.rfc4514_string()})."
-            )
+    problems.extend(f"The root CA {path} {one}." for one in ignition.unfit(pem))
     return pem
-
-
-def _is_ca(certificate: Any) -> bool:
-    from cryptography import x509
-
-    try:
-        return bool(certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
-    except x509.ExtensionNotFound:
-        return False
 
 
 def _refuse(problems: list[str], path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,8 +27,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Let new nodes in: what they boot with, and their certificates.")
 RULES = (JOIN_BOOTSTRAPPERS, JOIN_CLUSTERS, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK, JOIN_KUBELET_CA)
-Host = Annotated[str, typer.Argument(metavar="NAME", help="The name its node will have.", show_default=False)]
-_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+Host = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="The name its node will have. Unset: show who is expected.", show_default=False
+    ),
+]
 
 
 @app.callback()
@@ -58,13 +61,15 @@ def csrs(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
         ("request", "kind", "node", "verdict", "why"),
         [(one.csr, "serving" if one.serving else "client", one.node or "-", str(one.act), one.why) for one in found],
     )
+    if any(one.act == "approve" for one in found):
+        say.note("Those to approve are approved by an operator with --only join; by hand: `hostler join approve CSR`.")
 
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
 def expect(
     settings: Settings,
-    name: Host,
+    name: Host = "",
     address: Annotated[
         list[str] | None, typer.Option("--address", metavar="IP", help="An address it will have; may be repeated.")
     ] = None,
@@ -72,12 +77,17 @@ def expect(
     remove: Annotated[bool, typer.Option("--remove", help="Expect it no longer.")] = False,
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
-    """Expect a host: its first certificate request within that time is approved by the operator, once."""
+    """Expect a host: its first certificate request within that time is approved by the operator, once.
+
+    Requests it has made before stay pending: see `hostler join csrs` and `hostler join approve`.
+    """
     from hostler.cli.cluster import ask_cluster
     from hostler.join import look
 
-    if not _NAME.fullmatch(name):
-        raise typer.BadParameter(f'"{name}" can be no node\'s name: lower-case letters, digits, dashes and dots')
+    if not name and not address and not remove:
+        _show_expected(settings, output)
+        return
+    join_boot.node_name(name)
     if remove:
         there = ask_cluster(settings, lambda client: look.unexpect(client, name))
         if output is say.Output.JSON:
@@ -92,6 +102,20 @@ def expect(
         say.json(made)
     else:
         say.note(f"{name} is expected until {made.until}. Its requests are approved by an operator with --only join.")
+
+
+def _show_expected(settings: Settings, output: say.Output) -> None:
+    from hostler.cli.cluster import ask_cluster
+    from hostler.join.look import expected
+
+    found = ask_cluster(settings, expected)
+    if output is say.Output.JSON:
+        say.json(found)
+    elif found:
+        rows = [(one.name, one.since, one.until, ", ".join(one.addresses) or "-", one.by or "-") for one in found]
+        say.table(("host", "since", "until", "addresses", "by"), rows)
+    else:
+        say.note("No host is expected by name. Hosts of an inventory (docs/join.md) are expected without being named.")
 
 
 @app.command()
@@ -115,7 +139,9 @@ def approve(
         say.note(f"Whoever made this request becomes node {verdict.node}, with everything a node may do.")
         if not typer.confirm(f"Approve {request} all the same?", default=False, err=True):
             raise Complaint(f"{request} was not approved.", code=Exit.REFUSED)
-    ask_cluster(settings, lambda client: look.approve(client, found, verdict, settings[NAMESPACE]))
+    space = settings[NAMESPACE]
+    if not ask_cluster(settings, lambda client: look.approve(client, found, verdict, space)):
+        say.note(f"There is no namespace {space}, so no operator will remember it (--namespace is the operator's).")
     if output is say.Output.JSON:
         say.json({**look.listed(verdict), "approved": True})
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import ssl
@@ -14,6 +15,7 @@ import typer
 from hostler.cli import flags, say
 from hostler.errors import Complaint, Exit
 from hostler.settings.model import Settings
+from hostler.settings.readers import ADDRESS, LABEL, Address
 
 if TYPE_CHECKING:
     from hostler.join.boot import Pointer, Without
@@ -103,28 +105,27 @@ def serve(
     from hostler.join.serving import Terms
     from hostler.join.serving import serve as run
 
-    host, _, port = listen.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise typer.BadParameter(f'"{listen}" is not HOST:PORT')
-    if not name and host.strip("[]") in ("", "0.0.0.0", "::"):
+    try:
+        at = ADDRESS.read(listen)
+    except ValueError:
+        raise typer.BadParameter(f'"{listen}" is not HOST:PORT') from None
+    if not name and at.host in ("", "0.0.0.0", "::"):
         raise Complaint(
-            f"No machine can fetch anything from {host or 'an empty address'}.",
+            f"No machine can fetch anything from {at.host or 'an empty address'}.",
             hint="Say how the new one reaches this one: --name ADDRESS, or --listen ADDRESS:PORT.",
             code=Exit.USAGE,
         )
+    shown = _in_url(name or at.host)
     terms = Terms(seconds_of(span), times)
     tls = _tls(cert, key)
     content, note = _content(settings, root_ca, server, check, integrated)
-    shown = name or host.strip("[]")
 
     def ready(path: str) -> None:
-        url = f"{'https' if tls else 'http'}://{f'[{shown}]' if ':' in shown else shown}{path}"
+        url = f"{'https' if tls else 'http'}://{shown}{path}"
         say.text(made.installer_line(device, url=url, hash=made.digest(content)))
         say.note(f"Serving for {span}{f', {times} times at most' if times else ''}. {note}")
 
-    served = asyncio.run(
-        run(content, host.strip("[]"), int(port), terms, tls, ready, lambda who: say.note(f"Fetched by {who}."))
-    )
+    served = asyncio.run(run(content, at.host, at.port, terms, tls, ready, lambda who: say.note(f"Fetched by {who}.")))
     say.note(f"Ended; it was fetched {served} times.")
 
 
@@ -145,8 +146,12 @@ def cloud_init(
     from hostler.cli.cluster import ask_cluster
     from hostler.join import boot, kubeadm, look
 
+    node_name(name)
     labels = dict(_label(one) for one in label or ())
     seconds = seconds_of(span)
+    at = _host_port(server) if server else ""
+    if out is not None and out.exists():
+        raise _there_already(out)  # before a token is made for nobody
     given = ca.read_bytes() if ca is not None and ca.is_file() else None
     if ca is not None and given is None:
         raise Complaint(f"--ca {ca} is no file.", code=Exit.SETTING)
@@ -157,7 +162,7 @@ def cloud_init(
             pin = kubeadm.ca_pin(pem)
         except ValueError as error:
             raise Complaint(f"The CA cannot be used: {error}.", hint="Give one CA with --ca.") from error
-        address = server or urlsplit(client.connection.server).netloc
+        address = at or _endpoint(client.connection.server)
         if expected:
             await look.expect(client, name, (), seconds)
         return await boot.make_token(client, name, seconds), pin, address
@@ -207,6 +212,8 @@ def _plain(name: str) -> list[str]:
         "6. Nothing else is to be installed by hand.",
         "7. Its certificate requests are approved by `hostler run --only join`; by hand: `hostler join csrs`,",
         "   `hostler join approve CSR`.",
+        "Where kubeadm made the ClusterRoleBinding kubeadm:node-autoapprove-bootstrap, the cluster itself approves",
+        "whoever has a token, expected or not. Delete it to have only expected hosts let in.",
     ]
 
 
@@ -240,27 +247,36 @@ def _content(settings: Settings, root_ca: Path | None, server: str, check: bool,
 
 
 def _host_port(text: str) -> str:
+    """As a URL takes it: an address of IPv6 in brackets."""
     try:
-        parts = urlsplit(f"https://{text}")
-        port = parts.port
+        read = ADDRESS.read(text)
     except ValueError:
-        port = None
-        parts = urlsplit("")
-    if not parts.hostname or port is None or parts.netloc != text:
+        read = Address("", 0)
+    if not read.host or not read.port or "%" in read.host:
         raise typer.BadParameter(f'"{text}" is not HOST:PORT')
+    return f"[{read.host}]:{read.port}" if ":" in read.host else f"{read.host}:{read.port}"
+
+
+def _in_url(text: str) -> str:
+    """A name or an address as a URL takes it, without a port."""
+    bare = text.removeprefix("[").removesuffix("]")
+    try:
+        return f"[{bare}]" if ipaddress.ip_address(bare).version == 6 else bare
+    except ValueError:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", text):
+            raise typer.BadParameter(f'"{text}" is neither a name nor an address') from None
     return text
 
 
 def _pem(path: Path) -> bytes:
-    from cryptography import x509
+    from hostler.join.ignition import unfit
 
     try:
         content = path.read_bytes()
-        x509.load_pem_x509_certificates(content)
     except OSError as error:
         raise Complaint(f"--root-ca {path} cannot be read: {error.strerror}.", code=Exit.SETTING) from error
-    except ValueError as error:
-        raise Complaint(f"--root-ca {path} holds no certificate in PEM form.", code=Exit.SETTING) from error
+    if wrong := unfit(content):
+        raise Complaint(f"--root-ca {path} {wrong[0]}.", code=Exit.SETTING)
     return content
 
 
@@ -271,21 +287,54 @@ def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
         raise Complaint("--tls-cert and --tls-key belong together.", code=Exit.USAGE)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(cert, key)
+        context.load_cert_chain(cert, key, password=lambda: "")  # else OpenSSL asks on the terminal for one
     except (OSError, ssl.SSLError) as error:
         raise Complaint(f"The certificate {cert} with {key} cannot be used: {error}.", code=Exit.SETTING) from error
     return context
 
 
 def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if (
-        not equals
-        or not re.fullmatch(r"[A-Za-z0-9./_-]{1,317}", key)
-        or not re.fullmatch(r"[A-Za-z0-9._-]{0,63}", value)
-    ):
+    from hostler.join.kubeadm import reserved
+
+    try:
+        key, equals, value = LABEL.read(text).partition("=")
+    except ValueError:
+        key = equals = value = ""
+    if not equals:
         raise typer.BadParameter(f'"{text}" is no label: KEY=VALUE')
+    if reserved(key):
+        raise Complaint(
+            f"No kubelet may give itself the label {key}; with it, it would not start.",
+            hint=f"Once the node is there: `kubectl label node NAME {text}`.",
+            code=Exit.USAGE,
+        )
     return key, value
+
+
+def _endpoint(url: str) -> str:
+    """HOST:PORT at which a new machine reaches the API server, from how we reach it."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host == "localhost" or host.startswith("127.") or host == "::1":
+        raise Complaint(
+            f"The kubeconfig reaches the API server at {parts.netloc}: on the new machine that is the machine itself.",
+            hint="Say where the API server is: --server HOST:PORT.",
+            code=Exit.USAGE,
+        )
+    return _host_port(f"[{host}]:{parts.port or 443}" if ":" in host else f"{host}:{parts.port or 443}")
+
+
+def node_name(text: str) -> str:
+    """A name a node can have; anything else is a mistake on the command line."""
+    from hostler.join.shape import NODE_NAME
+
+    if not NODE_NAME.fullmatch(text):
+        raise typer.BadParameter(f'"{text}" can be no node\'s name: lower-case letters, digits, dashes and dots')
+    return text
+
+
+def _there_already(path: Path) -> Complaint:
+    return Complaint(f"{path} is there already; nothing was written.", code=Exit.REFUSED)
 
 
 def write_secret(path: Path, content: bytes) -> None:
@@ -293,7 +342,7 @@ def write_secret(path: Path, content: bytes) -> None:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise Complaint(f"{path} is there already; nothing was written.", code=Exit.REFUSED) from None
+        raise _there_already(path) from None
     except OSError as error:
         raise Complaint(f"{path} cannot be written: {error.strerror}.", code=Exit.REFUSED) from error
     with os.fdopen(handle, "wb") as file:

@@ -31,7 +31,7 @@ from hostler.join.model import (
     Use,
     Verdict,
 )
-from hostler.join.observe import Caches, Memory, facts_of, line_of, pending_of
+from hostler.join.observe import Caches, Memory, approved_of, facts_of, line_of, pending_of
 from hostler.join.shape import Misshapen, Shape, shape_of
 from hostler.kube.client import Client
 from hostler.kube.errors import Conflict, NotFound
@@ -92,7 +92,7 @@ class JoinKeeper:
         if not self.caches.requests.store.synced:
             return NOT_READY_SECONDS
         requests = pending_of(self.caches.requests.store)
-        await self._parse(requests)
+        await self._parse([*requests, *approved_of(self.caches.requests.store)])
         verdicts, facts = await self._judge(requests)
         self.verdicts = {one.csr: one for one in verdicts}
         self._say(verdicts, facts)
@@ -113,13 +113,13 @@ class JoinKeeper:
                 if number % PARSE_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
-    def facts(self) -> Facts:
+    def _facts(self, requests: Sequence[SigningRequest]) -> Facts:
         live = {uid: fact for uid, (_, fact) in self._live.items()}
-        return facts_of(self.caches, live, self.policy, self._clock())
+        return facts_of(self.caches, live, self._shapes, self.policy, self._clock(), asked=bool(requests))
 
     async def _judge(self, requests: Sequence[SigningRequest]) -> tuple[list[Verdict], Facts]:
         """Judge, and once more if a kubelet had to be asked for what it serves now."""
-        now, facts = self._clock(), self.facts()
+        now, facts = self._clock(), self._facts(requests)
         verdicts = decide(requests, facts, self.policy, now, self._shapes)
         due = [one for one in verdicts if may_be_renewal(one) and self._ask_again(one.uid, now)]
         if not due:
@@ -129,7 +129,7 @@ class JoinKeeper:
         told = await asyncio.gather(*(kubelets.served_by(self._client, one, ca, now) for one in nodes))
         said = dict(zip(nodes, told, strict=True))
         self._live |= {one.uid: (now, said[one.node]) for one in due if one.node in said}
-        facts = self.facts()
+        facts = self._facts(requests)
         return decide(requests, facts, self.policy, now, self._shapes), facts
 
     def _ask_again(self, uid: str, now: Instant) -> bool:

@@ -30,7 +30,6 @@ from hostler.join.model import (
     Policy,
     Rule,
     SigningRequest,
-    Use,
     Verdict,
 )
 from hostler.join.shape import GROUP, PREFIX, Misshapen, Shape, shape_of, spelled
@@ -57,7 +56,7 @@ def decide(
         judge(one, facts, policy, now, known.get(one.metadata.uid)) for one in requests if one.spec.signer_name in OURS
     ]
     made.sort(key=lambda one: (one.created, one.csr))
-    return _contested(made)
+    return _contested(made, facts)
 
 
 def judge(
@@ -99,17 +98,19 @@ def _concluded(verdict: Verdict, rules: Sequence[Rule]) -> Verdict:
     return replace(done, act=Act.APPROVE, why=f"Every rule for a {what} certificate of {verdict.node} holds.")
 
 
-def _contested(made: Sequence[Verdict]) -> list[Verdict]:
-    """Two that would be approved for one node: one of them is not that host, and which cannot be told from here."""
+def _contested(made: Sequence[Verdict], facts: Facts) -> list[Verdict]:
+    """Two that would be approved for one host: one of them is not that host, and which cannot be told from here."""
     rivals: dict[str, list[str]] = {}
     for one in made:
         if one.act is Act.APPROVE and not one.serving:
             rivals.setdefault(one.node, []).append(one.csr)
+    invited = facts.invited.value if isinstance(facts.invited, Known) else {}
     out = []
     for one in made:
-        others = [csr for csr in rivals.get(one.node, ()) if csr != one.csr]
+        called = {one.node, *(name for host in invited.get(one.node, ()) for name in host.also)}
+        others = [csr for name in sorted(called) for csr in rivals.get(name, ()) if csr != one.csr]
         if one.act is Act.APPROVE and not one.serving and others:
-            why = f"{names(others)} asks for node {one.node} too; only one can be that host"
+            why = f"{names(others)} asks for node {names(sorted(called))} too; only one can be that host"
             rules = (*one.rules, Rule("contested", Outcome.FAILS, why))
             one = replace(one, act=Act.LEAVE, why=f"Pending: {why}.", rules=rules)
         out.append(one)
@@ -179,19 +180,28 @@ def _client(
             known = invited.get(shape.node, ())
     found = [one for one in known if one.here(facts.clusters)]
     if not found:
-        return [*rules, _not_invited(shape.node, known, facts)]
+        return [*rules, _not_invited(request, shape.node, known, facts)]
     rules.append(_holds("invited", f"expected by {names(one.source for one in found)}"))
+    same = _same_host(shape.node, found, invited)
     rules.append(_unambiguous(shape.node, found))
-    rules.append(_no_node_yet(found))
+    rules.append(_no_node_yet(found, same, facts))
     timely = [one for one in found if _in_window(one, created, now, policy)]
-    rules.append(_window(found, timely, created, now, policy))
-    rules.append(_single_use(request, shape.node, timely or found, facts))
+    rules.append(_window(request, found, timely, created, now, policy))
+    rules.append(_single_use(request, shape.node, timely or found, same, facts))
     return rules
 
 
-def _not_invited(name: str, elsewhere: Sequence[Invitation], facts: Facts) -> Rule:
+def _same_host(
+    name: str, found: Sequence[Invitation], invited: Mapping[str, tuple[Invitation, ...]]
+) -> list[Invitation]:
+    """The invitations of the same host under its other names."""
+    others = sorted({other for one in found for other in one.also})
+    return [one for other in others for one in invited.get(other, ()) if name in one.also]
+
+
+def _not_invited(request: SigningRequest, name: str, elsewhere: Sequence[Invitation], facts: Facts) -> Rule:
     if not elsewhere:
-        return _fails("invited", f"nobody expects a node named {name} (see `hostler join expect`)")
+        return _fails("invited", f"nobody expects a node named {name}; {_by_hand(request, name)}")
     if isinstance(facts.nodes, Unknown):
         return _unknown("invited", f"which cluster this is is not known: {facts.nodes.why}")
     one = elsewhere[0]
@@ -217,10 +227,13 @@ def _unambiguous(name: str, found: Sequence[Invitation]) -> Rule:
     return _holds("one host", "one host has this name")
 
 
-def _no_node_yet(found: Sequence[Invitation]) -> Rule:
-    taken = [one for one in found if one.node]
+def _no_node_yet(found: Sequence[Invitation], same: Sequence[Invitation], facts: Facts) -> Rule:
+    """By the word of its inventory, or because a node has another name of this very host."""
+    taken = [(one.source, one.node) for one in (*found, *same) if one.node]
+    nodes = facts.nodes.value if isinstance(facts.nodes, Known) else {}
+    taken += [(one.source, one.name) for one in same if one.name in nodes]
     if taken:
-        return _fails("host is free", f"{taken[0].source} is node {taken[0].node} already")
+        return _fails("host is free", f"{taken[0][0]} is node {taken[0][1]} already")
     return _holds("host is free", "the host has no node yet")
 
 
@@ -239,7 +252,12 @@ def _in_window(one: Invitation, created: Instant | None, now: Instant, policy: P
 
 
 def _window(
-    found: Sequence[Invitation], timely: Sequence[Invitation], created: Instant | None, now: Instant, policy: Policy
+    request: SigningRequest,
+    found: Sequence[Invitation],
+    timely: Sequence[Invitation],
+    created: Instant | None,
+    now: Instant,
+    policy: Policy,
 ) -> Rule:
     if created is None:
         return _unknown("window", "when the request was made is not known")
@@ -251,24 +269,39 @@ def _window(
     one = max(begun, key=lambda invitation: invitation.since or 0.0)
     ends = _ends(one, policy) or 0.0
     if created < (one.since or 0.0) - policy.early:
-        return _fails("window", f"it came {(one.since or 0.0) - created:.0f} s before {one.source} was expected")
+        why = f"it came {(one.since or 0.0) - created:.0f} s before {one.source} was expected"
+        return _fails("window", f"{why}; {_by_hand(request, one.name)}")
     late = max(created, now) - ends
-    return _fails("window", f"{one.source} was expected until {late:.0f} s ago")
+    return _fails("window", f"{one.source} was expected until {late:.0f} s ago; {_by_hand(request, one.name)}")
 
 
-def _single_use(request: SigningRequest, name: str, found: Sequence[Invitation], facts: Facts) -> Rule:
+def _single_use(
+    request: SigningRequest, name: str, found: Sequence[Invitation], same: Sequence[Invitation], facts: Facts
+) -> Rule:
+    """Under none of its names was this host let in since it was last expected: by us, or by anybody else.
+
+    Somebody else: of two rivals a person may approve one with kubectl, and the other must not follow by itself.
+    """
     match facts.used:
         case Unknown(why):
             return _unknown("single use", f"whom we let in already is not known: {why}")
         case Known(used):
-            use: Use | None = used.get(name)
-    if use is None or use.uid == request.metadata.uid:
+            known = [(at, by.get(at)) for at in (name, *(one.name for one in same)) for by in (used, facts.admitted)]
+    uses = [(at, use) for at, use in known if use is not None and use.uid != request.metadata.uid]
+    if not uses:
         return _holds("single use", "this host was not let in yet")
-    if any(one.renewed is not None and one.renewed > use.at for one in found):
-        return _holds("single use", f"it was let in by {use.csr} before, and is expected anew since")
-    again = f"`hostler join approve {request.metadata.name}`, or `hostler join expect {name}` before it asks once more"
-    why = f"{name} was let in by {use.csr} already, and nobody expects it anew; if it was installed again, {again}"
-    return _fails("single use", why)
+    anew = max((one.renewed for one in (*found, *same) if one.renewed is not None), default=0.0)
+    standing = [(at, use) for at, use in uses if use.at >= anew]
+    if not standing:
+        return _holds("single use", f"it was let in by {uses[0][1].csr} before, and is expected anew since")
+    at, use = standing[0]
+    why = f"{at} was let in by {use.csr} already, and nobody expects it anew; if it was installed again, "
+    return _fails("single use", f"{why}{_by_hand(request, name)}")
+
+
+def _by_hand(request: SigningRequest, name: str) -> str:
+    """What a person can do; expecting a host is for the requests it makes from then on."""
+    return f"`hostler join approve {request.metadata.name}`, or `hostler join expect {name}` before it asks once more"
 
 
 # -- a serving certificate: a node proves its addresses

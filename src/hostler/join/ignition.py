@@ -9,8 +9,11 @@ import base64
 import hashlib
 import ipaddress
 import json
+import shlex
 from typing import Any
 from urllib.parse import urlsplit
+
+from cryptography import x509
 
 from hostler.join import kubelet
 
@@ -69,19 +72,44 @@ def installer_line(device: str, *, url: str = "", file: str = "", hash: str = ""
             words.append(f"--ignition-hash={hash}")
     else:
         words.append(f"--ignition-file={file}")
-    return " ".join([*words, "--platform=metal"])
+    return shlex.join([*words, "--platform=metal"])
+
+
+def unfit(pem: bytes) -> list[str]:
+    """Why these bytes are no root CA for a config, each as the rest of a sentence; none: they are one, or several.
+
+    A wrong one would keep every new worker from joining, and what is in a config is seen by whoever can fetch it.
+    """
+    try:
+        found = x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        return ["holds no certificate in PEM"]
+    wrong = ["holds a private key, which must not get into an ignition file"] if b"PRIVATE KEY" in pem else []
+    leaves = (one.subject.rfc4514_string() for one in found if not _is_ca(one))
+    return [*wrong, *(f"holds a certificate that is not a CA ({name})" for name in leaves)]
+
+
+def _is_ca(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False
 
 
 def read_pointer(config: Any) -> tuple[str, bytes]:
-    """The server (HOST:PORT) and the root CA of a cluster's pointer config. Raises ValueError, saying what is odd."""
+    """The server (HOST:PORT) and the root CAs of a cluster's pointer config. Raises ValueError, saying what is odd."""
     try:
         ignition = config["ignition"]
         source = ignition["config"]["merge"][0]["source"]
-        data = ignition["security"]["tls"]["certificateAuthorities"][0]["source"]
+        listed = [str(one["source"]) for one in ignition["security"]["tls"]["certificateAuthorities"]]
     except (KeyError, IndexError, TypeError):
         raise ValueError("it is no pointer config with a root CA") from None
     parts = urlsplit(str(source))
-    head, comma, encoded = str(data).partition(",")
-    if parts.scheme != "https" or not parts.netloc or not comma or not head.endswith(";base64"):
+    datas = [one.partition(",") for one in listed]
+    carried = all(comma and head.endswith(";base64") for head, comma, _ in datas)
+    if parts.scheme != "https" or not parts.netloc or not carried:
         raise ValueError("it does not point at a machine config server over https with its CA as data")
-    return parts.netloc, base64.b64decode(encoded, validate=True)
+    root_ca = b"\n".join(base64.b64decode(encoded, validate=True) for _, _, encoded in datas)
+    if wrong := unfit(root_ca):
+        raise ValueError(f"its root CA {wrong[0]}")
+    return parts.netloc, root_ca

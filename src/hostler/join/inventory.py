@@ -7,6 +7,7 @@ machine under inspection says of itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from hostler.fleet.model import ExpectedHost
@@ -149,12 +150,53 @@ def invitations(
     made: dict[str, list[Invitation]] = {}
     there = list(found)
     metal = {key_of(one.metadata): _cluster(kind, one, {}) for kind, one in there if kind == METAL3_MACHINE}
+    hosts: dict[str, list[Invitation]] = {}
+    owners = _owners(there)
     for kind, one in there:
-        for invitation in _of(kind, one, _cluster(kind, one, metal)):
-            made.setdefault(invitation.name, []).append(invitation)
+        hosts.setdefault(_host(kind, one, owners), []).extend(_of(kind, one, _cluster(kind, one, metal)))
+    shared = _shared(invitation for those in hosts.values() for invitation in those)
+    for those in hosts.values():
+        called = {invitation.name for invitation in those} - shared
+        for invitation in those:
+            also = frozenset(called - {invitation.name})
+            made.setdefault(invitation.name, []).append(replace(invitation, also=also))
     for entry in expected:
         made.setdefault(entry.name, []).append(_expected(entry))
     return {name: tuple(those) for name, those in made.items()}
+
+
+def _owners(there: Iterable[tuple[Kind, AnySource]]) -> dict[str, str]:
+    """Which Machine of Cluster API a Metal3Machine belongs to."""
+    return {
+        key_of(one.metadata): f"{CAPI_MACHINE.resource} {one.metadata.namespace}/{owner.name}"
+        for kind, one in there
+        if kind == METAL3_MACHINE
+        for owner in one.metadata.owner_references
+        if owner.kind == CAPI_MACHINE.kind
+    }
+
+
+def _host(kind: Kind, one: AnySource, owners: Mapping[str, str]) -> str:
+    """What stands for the host of this object: a BareMetalHost, its Metal3Machine and its Machine are one host."""
+    at = key_of(one.metadata)
+    match one:
+        case BareMetalHost(spec=HostSpec(consumer_ref=Consumer() as consumer)):
+            by = f"{consumer.namespace or one.metadata.namespace}/{consumer.name}"
+            if consumer.kind == METAL3_MACHINE.kind:
+                return owners.get(by, f"{METAL3_MACHINE.resource} {by}")
+            if consumer.api_version.partition("/")[0] == MACHINE.group:
+                return f"{MACHINE.resource} {by}"
+        case Machine() if kind == METAL3_MACHINE:
+            return owners.get(at, f"{kind.resource} {at}")
+    return f"{kind.resource} {at}"
+
+
+def _shared(made: Iterable[Invitation]) -> set[str]:
+    """Names that hosts of one kind have in common, such as localhost: they tell no host from another."""
+    sources: dict[tuple[str, str], set[str]] = {}
+    for one in made:
+        sources.setdefault((one.name, one.kind), set()).add(one.source)
+    return {name for (name, _), those in sources.items() if len(those) > 1}
 
 
 def _expected(entry: ExpectedHost) -> Invitation:

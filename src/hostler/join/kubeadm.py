@@ -22,6 +22,15 @@ from hostler.instant import Instant, iso
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 GROUP = "system:bootstrappers:kubeadm:default-node-token"
 NAMESPACE = "kube-system"
+# Labels of Kubernetes that a kubelet may give itself beside those below kubelet. and node.kubernetes.io.
+_ITS_OWN = frozenset(
+    (
+        "kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch", "beta.kubernetes.io/instance-type", "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+    )
+)  # fmt: skip
 JOIN_FILE = "/etc/kubernetes/kubeadm-join.yaml"
 
 
@@ -86,6 +95,13 @@ def join_configuration(
         "discovery": {"bootstrapToken": {"apiServerEndpoint": server, "token": str(token), "caCertHashes": list(pins)}},
         "nodeRegistration": registration,
     }
+
+
+def reserved(label: str) -> bool:
+    """Whether this label's key is one of Kubernetes that a kubelet may not give itself: it refuses to start with it."""
+    space = f".{label.rpartition('/')[0]}"
+    theirs = space.endswith((".kubernetes.io", ".k8s.io"))
+    return theirs and not space.endswith((".kubelet.kubernetes.io", ".node.kubernetes.io")) and label not in _ITS_OWN
 
 
 def cloud_init(host: str, configuration: Mapping[str, Any]) -> str:

@@ -48,12 +48,11 @@ async def verdicts(client: Client, asked: Asked) -> list[Verdict]:
     requests = await client.list(SIGNING_REQUEST, type=SigningRequest)
     nodes = await client.list(NODE, type=Node)
     found = [(kind, one) for kind in SOURCES for one in await _all(client, kind)]
-    fleet = await _one(client, FLEET, NAME, None, Fleet)
-    expected = fleet.spec.join.expected if fleet is not None else ()
+    those = await expected(client)
     memory = await _one(client, CONFIG_MAP, USED, asked.namespace, Memory)
     live: dict[str, Fact[Live]] = {}
     for _ in range(2):
-        facts = look(requests, nodes, found, expected, memory, asked.policy, now, live)
+        facts = look(requests, nodes, found, those, memory, asked.policy, now, live)
         made = decide(pending_of(requests), facts, asked.policy, now)
         doubtful = [one for one in made if may_be_renewal(one) and one.uid not in live]
         if not doubtful:
@@ -83,11 +82,13 @@ async def request_of(client: Client, name: str) -> SigningRequest:
     return found
 
 
-async def approve(client: Client, request: SigningRequest, verdict: Verdict, namespace: str) -> None:
-    """By hand: written down like any other, then approved with the version that was shown."""
+async def approve(client: Client, request: SigningRequest, verdict: Verdict, namespace: str) -> bool:
+    """By hand: written down like any other, then approved with the version that was shown.
+
+    False: the operator's namespace is not there, so it could not be written down.
+    """
     who = cut(await who_am_i(client), WHO_LIMIT)
-    if not verdict.serving:
-        await _write_down(client, namespace, verdict)
+    noted = verdict.serving or await _write_down(client, namespace, verdict)
     failed = [one.why for one in verdict.rules if one.outcome != "holds"]
     why = f"Approved by hand by {who}." + (f" Not held: {'; '.join(failed)}." if failed else "")
     try:
@@ -96,9 +97,10 @@ async def approve(client: Client, request: SigningRequest, verdict: Verdict, nam
         )
     except Conflict:
         raise Complaint(f"{verdict.csr} changed in this moment.", hint="Look again.", code=Exit.REFUSED) from None
+    return noted
 
 
-async def _write_down(client: Client, namespace: str, verdict: Verdict) -> None:
+async def _write_down(client: Client, namespace: str, verdict: Verdict) -> bool:
     line = {verdict.node: line_of(Use(verdict.csr, verdict.uid, verdict.created))}
     try:
         await client.patch(CONFIG_MAP, USED, {"data": line}, namespace, type=Object)
@@ -107,6 +109,15 @@ async def _write_down(client: Client, namespace: str, verdict: Verdict) -> None:
             await client.create(CONFIG_MAP, {"metadata": {"name": USED}, "data": line}, namespace, type=Object)
         except AlreadyExists:
             await client.patch(CONFIG_MAP, USED, {"data": line}, namespace, type=Object)
+        except NotFound:
+            return False
+    return True
+
+
+async def expected(client: Client) -> tuple[ExpectedHost, ...]:
+    """The hosts that are expected by name, by the Fleet; those whose time is over are among them for a while."""
+    fleet = await _one(client, FLEET, NAME, None, Fleet)
+    return fleet.spec.join.expected if fleet is not None else ()
 
 
 async def expect(client: Client, name: str, addresses: tuple[str, ...], seconds: float) -> ExpectedHost:

@@ -70,6 +70,7 @@ class Invitation:
     node: str = ""  # the node it has already
     anew: Instant | None = None  # since when it may come once more, where that is not `since`
     cluster: str | None = ""  # NAMESPACE/NAME of the cluster it is for; "": it names none; None: that cannot be told
+    also: frozenset[str] = frozenset()  # further names of the very same host, which gets one node under one of them
 
     @property
     def renewed(self) -> Instant | None:
@@ -118,6 +119,7 @@ class Facts:
     crowd: Fact[Crowd]
     live: Mapping[str, Fact[Live]] = field(default_factory=dict)  # by uid of the request
     clusters: frozenset[str] = frozenset()  # the names this cluster goes by
+    admitted: Mapping[str, Use] = field(default_factory=dict)  # the last request anybody approved, while it is there
 
 
 class Outcome(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -14,12 +14,14 @@ from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant, parse
 from hostler.join.decide import canonical
 from hostler.join.inventory import AnySource, cluster_of, invitations, machines_of
-from hostler.join.model import OURS, USED, Crowd, Facts, Invitation, Live, Policy, SigningRequest, Use
+from hostler.join.model import CLIENT, OURS, USED, Crowd, Facts, Invitation, Live, Policy, SigningRequest, Use
+from hostler.join.shape import PREFIX, Misshapen, Shape, shape_of
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Node, Record
 from hostler.kube.watch import Watch
 
 HOUR = 3600.0
+Shapes: TypeAlias = Mapping[str, Shape | Misshapen]  # by uid of the request
 
 
 class Memory(Record, frozen=True):
@@ -52,9 +54,17 @@ class Caches:
         yield self.memory
 
 
-def facts_of(caches: Caches, live: Mapping[str, Fact[Live]], policy: Policy, now: Instant) -> Facts:
-    """Everything that is known now."""
-    invited = invited_of(caches, now)
+def facts_of(
+    caches: Caches,
+    live: Mapping[str, Fact[Live]],
+    shapes: Shapes,
+    policy: Policy,
+    now: Instant,
+    *,
+    asked: bool,
+) -> Facts:
+    """Everything that is known now. `shapes`: of requests that are read already; `asked`: some are pending."""
+    invited = invited_of(caches, now, asked)
     nodes = nodes_of(caches, now)
     clusters = clusters_of(caches.nodes.store.values(), policy)
     return Facts(
@@ -65,6 +75,7 @@ def facts_of(caches: Caches, live: Mapping[str, Fact[Live]], policy: Policy, now
         crowd=_crowd(caches, nodes, invited, clusters, policy, now),
         live=live,
         clusters=clusters,
+        admitted=admitted_by(caches.requests.store, shapes),
     )
 
 
@@ -82,7 +93,8 @@ def nodes_of(caches: Caches, now: Instant) -> Fact[Mapping[str, Node]]:
     return Known({node.metadata.name: node for node in watch.store}, now)
 
 
-def invited_of(caches: Caches, now: Instant) -> Fact[Mapping[str, tuple[Invitation, ...]]]:
+def invited_of(caches: Caches, now: Instant, asked: bool) -> Fact[Mapping[str, tuple[Invitation, ...]]]:
+    """Who is expected. While nobody asks, nobody is looked for: of thousands of hosts that would take a while."""
     for kind, watch in caches.sources.items():
         if not watch.absent and (not watch.store.synced or watch.problem):
             return Unknown(watch.problem or f"{kind.resource} are still being read")
@@ -91,6 +103,8 @@ def invited_of(caches: Caches, now: Instant) -> Fact[Mapping[str, tuple[Invitati
         return Unknown(fleet.problem or "the Fleet is still being read")
     if NAME in fleet.store.unreadable:
         return Unknown(f"the Fleet cannot be read: {fleet.store.unreadable[NAME]}")
+    if not asked:
+        return Known({}, now)
     one = fleet.store.get(NAME)
     found = ((kind, host) for kind, watch in caches.sources.items() for host in watch.store)
     return Known(invitations(found, one.spec.join.expected if one is not None else ()), now)
@@ -141,6 +155,28 @@ def pending_of(requests: Iterable[SigningRequest]) -> list[SigningRequest]:
         and not one.status.certificate
         and not any(said.type in ("Approved", "Denied", "Failed") for said in one.status.conditions)
     ]
+
+
+def approved_of(requests: Iterable[SigningRequest]) -> list[SigningRequest]:
+    """Requests for a new node's certificate that somebody approved, whoever it was."""
+    return [one for one in requests if one.spec.signer_name == CLIENT and _let_in(one)]
+
+
+def _let_in(one: SigningRequest) -> bool:
+    said = {condition.type for condition in one.status.conditions}
+    # A renewal lets nobody in: the node was in.
+    return "Approved" in said and "Failed" not in said and not one.spec.username.startswith(PREFIX)
+
+
+def admitted_by(requests: Iterable[SigningRequest], shapes: Shapes | None = None) -> dict[str, Use]:
+    """The last request by which each node was let in, by us or by anybody; the API server keeps them for an hour."""
+    found: dict[str, Use] = {}
+    for one in approved_of(requests):
+        shape = (shapes or {}).get(one.metadata.uid) or shape_of(one.spec)
+        at = parse(one.metadata.creation_timestamp) or 0.0
+        if isinstance(shape, Shape) and (shape.node not in found or found[shape.node].at <= at):
+            found[shape.node] = Use(one.metadata.name, one.metadata.uid, at)
+    return found
 
 
 def _crowd(
@@ -194,4 +230,5 @@ def look(
         crowd=Known(crowd_of(requests, len(nodes), machines_of(invited, clusters), policy, now), now),
         live=live or {},
         clusters=clusters,
+        admitted=admitted_by(requests),
     )

@@ -46,7 +46,7 @@ async def serve(
         return web.Response(body=content, content_type="application/vnd.coreos.ignition+json")
 
     application = web.Application()
-    application.router.add_get(path, answer)
+    application.router.add_get(path, answer, allow_head=False)  # a look at the head is no fetch
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:

@@ -20,7 +20,7 @@ from hostler.join.model import CLIENT, SERVING, RequestSpec
 
 PREFIX, GROUP = "system:node:", "system:nodes"
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-_NODE_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+NODE_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 # ASCII: else the Kelvin sign would be a k.
 _DNS = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*\.?", re.IGNORECASE | re.ASCII)
 _LIKE_AN_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}\.?")
@@ -113,7 +113,7 @@ def _subject(subject: x509.Name) -> str | Misshapen:
     if not isinstance(common, str) or not common.startswith(PREFIX):
         return Misshapen(f"its common name does not start with {PREFIX}")
     name = common.removeprefix(PREFIX)
-    if not _NODE_NAME.fullmatch(name):
+    if not NODE_NAME.fullmatch(name):
         return Misshapen("its common name does not end in a name a node can have")
     return name
 
