@@ -4,24 +4,175 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 from hostler.instant import parse
 from hostler.sandbox import Sandbox
-from tests.real.maintaining import SEED, Site, site, until
-from tests.real.maintenance_stories import ALONE, PAIR, TOLD, blocked, unblock
+from tests.real.maintaining import SEED, Plan, Site, site, until
+from tests.real.maintenance_stories import ALONE, PAIR, TOLD, blocked, ends, unblock
 from tests.real.operating import Running, hostler, operator
 from tests.real.story import Story, outage, telling
+from tests.real.together import own_namespace
 
 DRAIN_SECONDS = 300
+# Nothing runs out in an outage but where it is looked for.
+PATIENT = {
+    "DRAIN_TIMEOUT_SECONDS": str(DRAIN_SECONDS),
+    "GUEST_SHUTDOWN_TIMEOUT_SECONDS": "300",
+    "RELOCATE_TIMEOUT_SECONDS": "300",
+    "POWER_ON_TIMEOUT_SECONDS": "300",
+}
+# A moment of a maintenance: up to the first `yield` it comes to that, up to the second vCenter is away, then back.
+Moment = Callable[[Story, Running], Iterator[None]]
+MOMENTS: dict[str, tuple[Plan, Moment]] = {}
+TAKES_SECONDS = 12.0  # so long a task runs that is under way when vCenter goes
+FLEETING = ("moving", "starting")  # those are begun last
+
+
+def moment(plan: Plan) -> Callable[[Moment], Moment]:
+    def keep(script: Moment) -> Moment:
+        MOMENTS[script.__name__] = plan, script
+        return script
+
+    return keep
+
+
+@moment(PAIR)
+def in_service(story: Story, running: Running) -> Iterator[None]:
+    """The host enters while nobody can see it."""
+    story.nodes(pods=0)
+    yield
+    story.enter("esx1")
+    time.sleep(1)
+    assert (story.state("a"), story.cordoned("a")) == ("", False)
+    yield
+    story.comes_back("a", "esx2")
+    assert story.switched("a") == (1, 1)
+
+
+@moment(PAIR)
+def draining(story: Story, running: Running) -> Iterator[None]:
+    """Its pods may go, and nobody asks them to before vCenter is back: the task may be cancelled by now."""
+    story.nodes()
+    blocked(story, "a")
+    story.enter("esx1")
+    story.reaches("a", "draining")
+    yield
+    unblock(story, "a")
+    time.sleep(1)
+    assert story.cordoned("a")
+    assert len(story.pods("a")) == 2
+    yield
+    story.comes_back("a", "esx2")
+    assert story.switched("a") == (1, 1)
+    story.evicted_once(refused=True)
+
+
+@moment(PAIR)
+def cancelled(story: Story, running: Running) -> Iterator[None]:
+    """The task is cancelled while nobody can see it."""
+    story.nodes()
+    blocked(story, "a")
+    story.enter("esx1")
+    story.reaches("a", "draining")
+    yield
+    story.cancel("esx1")
+    time.sleep(1)
+    assert story.cordoned("a")
+    yield
+    story.comes_back("a", "esx1", rebooted=False)
+    assert story.switched("a") == (0, 0)
+
+
+@moment(Plan({"esx1": 1, "esx2": 1}, {"a": "esx1"}, tuned={"a": {"guestShutdownSeconds": -1}}))
+def stopping(story: Story, running: Running) -> Iterator[None]:
+    """The guest was asked, and goes off while nobody can see it."""
+    story.nodes(pods=0)
+    story.enter("esx1")
+    story.wait("a", lambda: any(one.startswith("GuestShutdown") for one in story.events("a")), "its guest was asked")
+    yield
+    story.switch("a", "off")
+    time.sleep(1)
+    assert story.state("a") == "draining", "vCenter has not said that it is off"
+    yield
+    story.comes_back("a", "esx2")
+    assert story.switched("a") == (1, 1)
+
+
+@moment(ALONE)
+def off(story: Story, running: Running) -> Iterator[None]:
+    """The host comes back while nobody can see it; the node says what it waits for."""
+    story.nodes()
+    story.enter("esx1")
+    story.reaches("a", "powered-off")
+    story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
+    yield
+    story.exit("esx1")
+    kubeconfig = story.site.sandbox.kubeconfig
+    explain = ("explain", f"node/{story.full('a')}", "--operator", running.url)
+    until(lambda: "cannot be reached" in hostler(kubeconfig, *explain).stdout, "it says so", 60)
+    status = hostler(kubeconfig, "maintenance", "status", "--operator", running.url)
+    assert "Whether a host is entering maintenance is not known" in status.stderr, status
+    assert story.state("a") == "powered-off"
+    yield
+    story.comes_back("a", "esx1")
+    assert story.switched("a") == (1, 1)
+
+
+@moment(PAIR)
+def moving(story: Story, running: Running) -> Iterator[None]:
+    """Its move goes on without us, and is not asked for a second time."""
+    story.nodes(pods=0)
+    story.tune("a", migrateSeconds=TAKES_SECONDS)
+    story.enter("esx1")
+    story.wait("a", lambda: ("relocate", "running", "") in story.tasks("a"), "it is being moved")
+    yield
+    yield
+    story.comes_back("a", "esx2")
+    assert ends(story, "a") == {("relocate", "success"): 1, ("powerOn", "success"): 1}
+
+
+@moment(PAIR)
+def starting(story: Story, running: Running) -> Iterator[None]:
+    """Its start is under way, and fails while nobody can see it: it is tried again."""
+    story.nodes(pods=0)
+    story.fault("PowerOnVM_Task", "InsufficientResourcesFault", "a", delaySeconds=TAKES_SECONDS)
+    story.enter("esx1")
+    story.wait("a", lambda: ("powerOn", "running", "") in story.tasks("a"), "it is being started")
+    yield
+    yield
+    story.comes_back("a", "esx2")
+    assert ends(story, "a") == {("relocate", "success"): 1, ("powerOn", "error"): 1, ("powerOn", "success"): 1}
+
+
+@moment(PAIR)
+def migrated(story: Story, running: Running) -> Iterator[None]:
+    """The node is Ready anew, but whether its VM really runs elsewhere is not known: it stays cordoned."""
+    story.nodes()
+    story.kubelet("a", comes_up=False)
+    story.enter("esx1")
+    story.reaches("a", "migrated")
+    yield
+    time.sleep(0.5)
+    story.kubelet("a", comes_up=True)
+    story.wait("a", lambda: story.ready("a") and story.rebooted("a"), "its node is alive")
+    time.sleep(1)
+    assert story.cordoned("a")
+    yield
+    story.comes_back("a", "esx2")
+    assert story.switched("a") == (1, 1)
+
+
+LENGTHS = {"short": 3.0, "minute": 60.0}
 PLANS = {
-    **{f"{state}-{length}": plan for length in ("short", "minute") for state, plan in (
-        ("draining", PAIR), ("off", ALONE), ("migrated", PAIR))},
+    **{f"{name}-{length}": plan for length in LENGTHS for name, (plan, _) in MOMENTS.items()},
     "expired": ALONE,
     "paused": ALONE,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,72 +183,33 @@ def yard(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def running(sandbox: Sandbox, yard: Site, home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    told = yard.environment(**{**TOLD, "DRAIN_TIMEOUT_SECONDS": str(DRAIN_SECONDS)})
+    told = yard.environment(**TOLD | PATIENT)
     with operator(sandbox, tmp_path_factory.mktemp("operator"), home, told=told) as one:
         one.said("leading")
         yield one
 
 
-LENGTHS = [
-    pytest.param(("short", 3.0), id="short"),
-    pytest.param(("minute", 60.0), id="minute", marks=pytest.mark.full),
-]
+@pytest.mark.parametrize("length", ["short", pytest.param("minute", marks=pytest.mark.full)])
+def test_vcenter_goes_away_at_every_moment_of_a_maintenance(length: str, yard: Site, running: Running) -> None:
+    """One outage, and a worker at each moment: none is touched meanwhile, and all come to their end."""
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(len(MOMENTS)))
+        scripts: dict[str, Iterator[None]] = {}
+        for name, (_, script) in MOMENTS.items():
+            story = stack.enter_context(
+                telling(yard, f"{name}-{length}", stack.enter_context(own_namespace(yard.kube)))
+            )
+            scripts[name] = script(story, running)
 
+        def go_on(*names: str) -> None:
+            for done in [pool.submit(next, scripts[name], None) for name in names]:
+                done.result()
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_away_while_draining(length: tuple[str, float], yard: Site, running: Running, namespace: str) -> None:
-    """The pods go on leaving; the VM is not touched before vCenter is back."""
-    with telling(yard, f"draining-{length[0]}", namespace) as story:
-        story.nodes()
-        blocked(story, "a")
-        story.enter("esx1")
-        story.reaches("a", "draining")
-        with outage(story, length[1]):
-            unblock(story, "a")
-            time.sleep(1)
-            assert story.cordoned("a")
-        story.comes_back("a", "esx2")
-        assert story.switched("a") == (1, 1)
-        story.evicted_once(refused=True)
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-def test_away_while_powered_off(
-    length: tuple[str, float], yard: Site, running: Running, namespace: str, sandbox: Sandbox
-) -> None:
-    """The host comes back while nobody can see it; the node says what it waits for."""
-    with telling(yard, f"off-{length[0]}", namespace) as story:
-        story.nodes()
-        story.enter("esx1")
-        story.reaches("a", "powered-off")
-        story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
-        with outage(story, length[1]):
-            story.exit("esx1")
-            explain = ("explain", f"node/{story.full('a')}", "--operator", running.url)
-            until(lambda: "cannot be reached" in hostler(sandbox.kubeconfig, *explain).stdout, "it says so", 60)
-            status = hostler(sandbox.kubeconfig, "maintenance", "status", "--operator", running.url)
-            assert "Whether a host is entering maintenance is not known" in status.stderr, status
-            assert story.state("a") == "powered-off"
-        story.comes_back("a", "esx1")
-        assert story.switched("a") == (1, 1)
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-def test_away_while_migrated(length: tuple[str, float], yard: Site, running: Running, namespace: str) -> None:
-    """The node is Ready anew, but whether its VM really runs elsewhere is not known: it stays cordoned."""
-    with telling(yard, f"migrated-{length[0]}", namespace) as story:
-        story.nodes()
-        story.kubelet("a", comes_up=False)
-        story.enter("esx1")
-        story.reaches("a", "migrated")
-        with outage(story, length[1]):
-            time.sleep(0.5)
-            story.kubelet("a", comes_up=True)
-            story.wait("a", lambda: story.ready("a") and story.rebooted("a"), "its node is alive")
-            time.sleep(1)
-            assert story.cordoned("a")
-        story.comes_back("a", "esx2")
-        assert story.switched("a") == (1, 1)
+        go_on(*(name for name in MOMENTS if name not in FLEETING))
+        go_on(*FLEETING)
+        with outage(story, LENGTHS[length]):
+            go_on(*MOMENTS)
+        go_on(*MOMENTS)
 
 
 def test_the_session_expires(yard: Site, running: Running, namespace: str) -> None:

@@ -263,6 +263,9 @@ class Play:
         """Somebody presses the stop button for so long; with `restart` the operator starts anew meanwhile."""
         self.paused = True
         self.run(seconds, interrupt={seconds // 2} if restart else ())
+        self.resume()
+
+    def resume(self) -> None:
         self.paused, self.resumed = False, self.now
 
     def forget(self) -> None:

@@ -8,17 +8,21 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 from pyVmomi import vim
 
 from hostler.host.facts import Known, Unknown
+from hostler.kube.events import Recorder
 from hostler.maintenance.hands import Changed, Hands
-from hostler.maintenance.memory import Memory
-from hostler.maintenance.model import HOST, STATE, ShutDown
+from hostler.maintenance.memory import BACKOFF_FIRST, BACKOFF_OVERDUE, Memory
+from hostler.maintenance.metrics import MaintenanceMetrics
+from hostler.maintenance.model import HOST, POWER_ON_SINCE, STATE, ShutDown, stamp
 from hostler.maintenance.privileges import Privileges, look_at
 from hostler.maintenance.rights import ON_VM, POOL, STOP, needs_of
 from hostler.vsphere.bulk import NEEDED, lacking_on
 from hostler.vsphere.inventory import Inventory
-from hostler.vsphere.records import Cluster, Host
+from hostler.vsphere.outcomes import Kind
+from hostler.vsphere.records import POWER_ON, Cluster, Host, Task
 from hostler.vsphere.vcenter import VCenter
 from tests.unit.maintenance_world import NOW, Play, pair
 from tests.unit.maintenance_yard import UUIDS, Yard
@@ -52,17 +56,22 @@ class Asked:
         return answer
 
 
+def hands_of(vcenter: Asked, resumed: float = 0.0) -> Hands:
+    """Hands that write nowhere: what Kubernetes is told goes to nobody."""
+    nobody, measured = cast(Any, None), MaintenanceMetrics(CollectorRegistry())
+    recorder = cast(Recorder, SimpleNamespace(event=lambda *words: None))
+    return Hands(
+        nobody, nobody, nobody, {vcenter.name: cast(VCenter, vcenter)}, nobody, recorder, Memory(), measured,
+        lambda: None, lambda: NOW, nobody, 60.0, lambda now: resumed, set(),
+    )  # fmt: skip
+
+
 def last_look(vcenter: Asked) -> str:
     """Why the stop is not asked for; "" where it is."""
-    nothing = cast(Any, None)
-    hands = Hands(
-        nothing, nothing, nothing, {}, nothing, nothing, Memory(), nothing, lambda: None, lambda: NOW, nothing, 0.0,
-        set(),
-    )  # fmt: skip
     vm = vcenter.play.vm("a")
     stop = ShutDown(vm.moref, vm.host, "", "it is stopped", needs_of(vm, moves=False))
     try:
-        asyncio.run(hands._look(cast(VCenter, vcenter), stop))
+        asyncio.run(hands_of(vcenter)._look(cast(VCenter, vcenter), stop))
     except Changed as changed:
         return str(changed)
     return ""
@@ -97,6 +106,30 @@ def test_a_host_that_is_away_has_not_left_maintenance() -> None:
     vcenter = entering()
     vcenter.then = lambda _: vcenter.play.put(Host, "host-esx1", connection="notResponding")
     assert last_look(vcenter) == ("how esx1 stands is not known: vCenter has no connection to it (notResponding)")
+
+
+@pytest.mark.parametrize("what", ["", "runs", "starts"])
+def test_nothing_is_called_out_of_service_that_is_not_plainly_off(what: str) -> None:
+    vcenter = Asked(pair())
+    if what != "runs":
+        vcenter.play.off("a")
+    if what == "starts":
+        vcenter.play.put(Task, "task-on", kind=POWER_ON, state="running", entity="vm-a")
+    said = ""
+    try:
+        asyncio.run(hands_of(vcenter)._must_be_off(cast(VCenter, vcenter), "vm-a"))
+    except Changed as changed:
+        said = str(changed)
+    assert said == {"": "", "runs": "it is poweredOn", "starts": "it is being powered on"}[what]
+
+
+@pytest.mark.parametrize(("paused", "delay"), [(False, BACKOFF_OVERDUE), (True, BACKOFF_FIRST)])
+def test_a_start_that_failed_after_a_pause_is_not_late_for_it(paused: bool, delay: float) -> None:
+    """Asked for long ago, and everything stood still since: the next try does not wait as if it were late."""
+    play = pair(annotations={POWER_ON_SINCE: stamp(NOW - 500)})
+    hands = hands_of(Asked(play), resumed=NOW - 1 if paused else 0.0)
+    hands.ended(play.world().subjects[0], POWER_ON, Kind.NO_RESOURCES, "no device is free")
+    assert hands.memory.of("a").power.not_before == NOW + delay
 
 
 # -- what our user may do

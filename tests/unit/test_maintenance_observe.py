@@ -99,6 +99,21 @@ def test_not_found_while_a_vcenter_is_away_is_not_knowing() -> None:
     assert yard.observer.found(yard.nodes.store.get("a") or Node()) == Found("vc2", "vm-a-0", "its UUID is that of a")
 
 
+def test_a_name_alone_is_not_enough_while_another_vcenter_is_away() -> None:
+    """The machine with the node's UUID may be there; by UUID it is found whoever is away."""
+    yard = Yard("vc", "vc2")
+    yard.host()
+    yard.vm("a")
+    yard.node("a", UUIDS[0])
+    assert isinstance(yard.observer.found(yard.nodes.store.get("a") or Node()), Found)
+    yard.observer._same.clear()
+    yard.vcenters["vc2"].link = Link(Standing.UNREACHABLE, "vc2 cannot be reached.", NOW)
+    found = yard.observer.found(yard.nodes.store.get("a") or Node())
+    assert isinstance(found, Unknown)
+    assert "has only the name of node a" in found.why
+    assert "vc2 cannot be reached" in found.why
+
+
 def test_one_vcenter_away_does_not_touch_the_other() -> None:
     yard = Yard("vc", "vc2")
     yard.vcenters["vc2"].link = Link(Standing.UNREACHABLE, "vc2 is away", NOW)
@@ -121,6 +136,53 @@ def test_a_marked_vm_without_a_node_is_a_subject() -> None:
     world = yard.observer.world(NOW)
     assert [(one.name, one.node, one.mark) for one in world.subjects] == [("vm/a", None, mark)]
     assert world.room.out == ("vm/a",), "and it counts against the ceiling"
+
+
+def marked(yard: Yard, *vms: str) -> None:
+    """These VMs are off and carry our mark for node a; the first of them has its UUID."""
+    mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED, cluster="c1")
+    yard.host()
+    yard.observer.cluster = "c1"
+    yard.put(Fields, "CustomFieldsManager", names=((7, "hostler"),))
+    for number, name in enumerate(vms):
+        yard.vm(name, UUIDS[number], power="poweredOff", attributes=((7, mark.text()),))
+
+
+def doubts(yard: Yard) -> dict[str, str]:
+    return {one.name: one.vm.why for one in yard.observer.world(NOW).subjects if isinstance(one.vm, Unknown)}
+
+
+def test_a_copy_of_a_vm_that_we_stopped_is_not_started() -> None:
+    """Its attributes were copied with it, our mark among them. Without the node, which one is the copy nobody knows."""
+    yard = Yard()
+    marked(yard, "a", "a-copy")
+    assert sorted(doubts(yard)) == ["vm/a", "vm/a-copy"]
+    assert "none is started on a guess" in doubts(yard)["vm/a"]
+    yard.node("a", UUIDS[0], annotations={STATE: "powered-off", HOST: "h1"})
+    assert list(doubts(yard)) == ["vm/a-copy"], "the node says which one it is"
+    assert "which is another VM" in doubts(yard)["vm/a-copy"]
+    one = decide(yard.observer.world(NOW), Policy(), NOW).of("vm/a-copy")
+    assert one is not None
+    assert (one.action, one.unknown) == (None, True)
+
+
+def test_a_vm_that_we_stopped_for_a_node_that_was_built_anew_is_not_started() -> None:
+    yard = Yard()
+    marked(yard, "a")
+    yard.vm("a-new", UUIDS[5])
+    yard.node("a", UUIDS[5])
+    assert "which is another VM" in doubts(yard)["vm/a"]
+    yard.node("a", UUIDS[0], labelled=False)
+    assert doubts(yard) == {}, "its own node, whether or not it has the label"
+    assert yard.seen() == ["vm/a"]
+
+
+def test_a_vm_that_two_nodes_are_is_not_started_for_its_mark() -> None:
+    yard = Yard()
+    marked(yard, "a")
+    for name in ("a", "b"):
+        yard.node(name, UUIDS[0])
+    assert "it is not started on a guess" in doubts(yard)["vm/a"]
 
 
 @pytest.mark.parametrize("theirs", ["c2", "-"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,19 +16,25 @@ from hypothesis import strategies as st
 from hostler.drain import model as drain
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.holds import HOLDS
+from hostler.kube.records import Taint
+from hostler.maintenance.allowed import drs_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hosts import Is, stands, vm_doubt
 from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
+    OUT_OF_SERVICE,
     POLICY,
+    POWER_ON_SINCE,
+    RELOCATE_SINCE,
     SETTLE_SECONDS,
     SHUTDOWN_SINCE,
     SINCE,
     STATE,
     TARGET,
     Attempts,
+    CancelTask,
     Evictions,
     PatchNode,
     PowerOff,
@@ -42,43 +49,61 @@ from hostler.maintenance.model import (
     stamp,
 )
 from hostler.maintenance.rights import MOVE, STOP
-from hostler.vsphere.records import NOT_SAID, Host, Vm
+from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Cluster, Host, Task, Vm
 from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed, pair
 
 ANY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 QUICK = settings(ANY, derandomize=True)  # the same examples each time; the search for others is the full run's
 OURS = '[{"holder":"maintenance","why":"w","since":"","cordonedBefore":false}]'
+BYTES = 64  # choices of a world, and some to spare
 ASKED = (stamp(NOW - 1), stamp(NOW - 300))
 
 # -- no harm
 
 
 class Facts:
-    """Facts as they should be, but for a few: where everything is odd at once, nothing is ever about to be done."""
+    """Facts as they should be, but for a few: where everything is odd at once, nothing is ever about to be done.
 
-    def __init__(self, draw: st.DrawFn) -> None:
-        self._draw = draw
-        self._odd = draw(st.sets(st.integers(0, 20), max_size=2))
+    Each choice is one byte of a single draw: drawn one by one, they take ten times as long as what is tried on them.
+    """
+
+    FACTS = 23  # how often it is called for a world
+
+    def __init__(self, choices: bytes) -> None:
+        self._choices = iter(choices)
+        self._odd = {next(self._choices) % (self.FACTS * 3) for _ in range(2)}  # none, one or two of them
         self._number = -1
 
     def __call__(self, well: Any, *odd: Any) -> Any:
         """The next fact."""
         self._number += 1
-        return self._draw(st.sampled_from(odd)) if self._number in self._odd else well
+        return self.any(*odd) if self._number in self._odd else well
 
     def any(self, *values: Any) -> Any:
         """None of these is odder than the others."""
-        return self._draw(st.sampled_from(values))
+        return values[next(self._choices) % len(values)]
+
+    def mostly(self, well: Any, *others: Any) -> Any:
+        """Whatever would keep most worlds from ever coming to an act."""
+        return self.any(*[well] * 5 * len(others), *others)
+
+    def all_asked(self) -> None:
+        """Every fact has had its chance to be odd."""
+        assert self._number == self.FACTS - 1, self._number
 
 
-@st.composite
-def any_world(draw: st.DrawFn) -> World:
+def any_world() -> st.SearchStrategy[World]:
     """One worker in any state, with any fact as it may be, unknown and stale ones among them."""
-    fact = Facts(draw)
+    return st.binary(min_size=BYTES, max_size=BYTES).map(lambda choices: some_world(Facts(choices)))
+
+
+def some_world(fact: Facts) -> World:
     state = fact.any("draining", "draining", "draining", "powered-off", "powered-off", "migrated", "")
     power = fact.any("poweredOff", "poweredOn") if state == "powered-off" else "poweredOn"
     play = Play()
     play.cluster(fact.any("off", "fullyAutomated", "partiallyAutomated"))
+    if fact(False, True):
+        play.put(Cluster, "domain-1", drs_enabled=NOT_SAID)
     for host in ("esx1", "esx2"):
         play.host(
             host,
@@ -86,14 +111,16 @@ def any_world(draw: st.DrawFn) -> World:
             in_maintenance=fact(False, True, NOT_SAID),
             unread=fact((), ("runtime.inMaintenanceMode: no",)),
         )
-    entering = fact.any(("esx1",), ("esx1",), ("esx2",), ("esx1", "esx2"), ())
+    entering = fact.any(*[("esx1",)] * 4, ("esx2",), ("esx1", "esx2"), (), ())
     for host in entering:
         play.enter(host)
     annotations = {
         STATE: fact(state, "odd"),
         HOST: fact("esx1", "esx2", "", "gone"),
         SINCE: fact(fact.any(stamp(NOW - 500), stamp(NOW - 5)), "", "soon"),
-        SHUTDOWN_SINCE: fact.any("", *ASKED) if state == "draining" else fact.any("", "", *ASKED),
+        SHUTDOWN_SINCE: fact(fact.any("", *ASKED) if state == "draining" else fact.any("", "", *ASKED), "soon"),
+        POWER_ON_SINCE: fact.any("", ASKED[0]) if state == "powered-off" else "",
+        RELOCATE_SINCE: fact.any("", *ASKED, stamp(NOW - 700)) if state == "powered-off" else "",
         BOOT_BEFORE: fact.any("boot-0-a", "boot-0-a", "boot-x", ""),
         POLICY: fact("", "migrate", "wait", "stay-off", "ignore", "odd"),
         TARGET: fact("esx2", "", "gone"),
@@ -101,7 +128,7 @@ def any_world(draw: st.DrawFn) -> World:
     }
     play.worker(
         "a",
-        fact.any("esx1", "esx1", "esx2"),
+        fact.mostly(*(("esx2", "esx1") if state == "migrated" else ("esx1", "esx2"))),
         devices=fact((DYNAMIC,), (fixed(),), (), Unknown("not read")),
         pods=fact.any(0, 2),
         power=fact(power, "poweredOff", "suspended", ""),
@@ -111,14 +138,18 @@ def any_world(draw: st.DrawFn) -> World:
         annotations={key: value for key, value in annotations.items() if value},
     )
     node = play.nodes["a"]
-    spec = msgspec.structs.replace(node.spec, unschedulable=bool(state))
+    taints = (Taint(key=OUT_OF_SERVICE, effect="NoExecute"),) if fact.mostly(False, True) else ()
+    spec = msgspec.structs.replace(node.spec, unschedulable=bool(state), taints=taints)
     play.nodes["a"] = msgspec.structs.replace(node, spec=spec)
     play.report("a", fact.any("True", "True", "Unknown"))
-    what = {"draining": Marked.DRAINING, "powered-off": Marked.STOPPED}.get(state) if draw(st.booleans()) else None
-    what = Marked.STOPPED if annotations[SHUTDOWN_SINCE] and draw(st.booleans()) else what
+    what = {"draining": Marked.DRAINING, "powered-off": Marked.STOPPED}.get(state) if fact.any(False, True) else None
+    what = Marked.STOPPED if annotations[SHUTDOWN_SINCE] and fact.any(False, True) else what
     if what is not None:
         play.marks["a"] = Mark("a", "esx1", "", fact.any(what, what, Marked.ASKED))
-    seen, kept = fact.any(NOW, NOW, NOW - 30, NOW - 61, NOW - 500), Unknown("no answer")
+    task = fact.mostly("", POWER_ON, RELOCATE)
+    if task:
+        play.put(Task, "task-a", kind=task, state="running", entity="vm-a")
+    seen, kept = fact.mostly(NOW, NOW - 30, NOW - 61, NOW - 500), Unknown("no answer")
     lacks = fact((), None, kept, (MOVE,), STOP)
     play.rights["vm-a"] = Known(lacks, seen) if isinstance(lacks, tuple) else lacks
     play.now = NOW
@@ -126,14 +157,14 @@ def any_world(draw: st.DrawFn) -> World:
     since = annotations[SHUTDOWN_SINCE]
     remembered = replace(
         world.subjects[0].remembered,
-        alive=draw(st.booleans()),
-        reported=draw(st.booleans()),
+        alive=fact.any(False, True),
+        reported=fact.any(False, True),
         stop_noted=fact.any("", since, *ASKED),
         shutdown_asked=fact.any("", since, *ASKED),
         shutdown_at=fact.any(NOW - 1, NOW - 300),
         shutdown_refused=fact.any("", "", "no Tools"),
         running_since=fact.any(NOW, NOW - 300),
-        mark=fact.any(Attempts(3, NOW + 60, "no attributes here"), Attempts()),  # or nothing goes on before it
+        mark=fact.mostly(Attempts(3, NOW + 60, "no attributes here"), Attempts()),
     )
     known: Site = play.inventory
     site: Fact[Site] = fact(Known(known, NOW), Known(known, NOW - 1e4), Unknown("away"))
@@ -142,12 +173,15 @@ def any_world(draw: st.DrawFn) -> World:
     if subject.drain is not None and pods is not None:
         subject = replace(subject, drain=replace(subject.drain, pods=pods))
     subject = replace(subject, vm=fact(subject.vm, Unknown("two VMs have its UUID")))
+    unread = fact("", "nodes are still being read")
+    fact.all_asked()
     return replace(
         world,
         subjects=(subject,),
         sites={VC: site},
-        unknown=fact("", "nodes are still being read"),
+        unknown=unread,
         out_since=dict.fromkeys(world.out_since, fact.any(NOW - 60, NOW - 60, NOW - 1)),
+        resumed=fact.mostly(0.0, NOW - 1, NOW),
     )
 
 
@@ -159,13 +193,21 @@ def uncordons(action: Any) -> bool:
     )
 
 
+def lets_go(action: Any) -> bool:
+    """Kubernetes is told that nothing runs there."""
+    return isinstance(action, PatchNode) and action.event == "OutOfService"
+
+
 def drastic(action: Any) -> bool:
-    return isinstance(action, (ShutDown, PowerOff, Relocate, PowerOn, Evictions)) or uncordons(action)
+    acts = isinstance(action, (ShutDown, PowerOff, Relocate, PowerOn, CancelTask, Evictions))
+    return acts or uncordons(action) or lets_go(action)
 
 
 def begins_to_stop(action: Any) -> bool:
-    """It is written down that the VM is stopped."""
-    return isinstance(action, PatchNode) and bool(action.body["metadata"].get("annotations", {}).get(SHUTDOWN_SINCE))
+    """It is written down that the VM is stopped. That a note of before is made readable is something else."""
+    if not isinstance(action, PatchNode) or action.event == "TakenOver":
+        return False
+    return bool(action.body["metadata"].get("annotations", {}).get(SHUTDOWN_SINCE))
 
 
 def turns(drs: str, stubborn: bool, cancel: bool) -> list[tuple[Play, Any]]:
@@ -293,6 +335,25 @@ def test_pods_that_are_not_known_are_not_evicted_and_their_machine_is_not_stoppe
     assert looked > 3
 
 
+def test_the_worlds_come_to_every_act() -> None:
+    """What is tried on them would hold of worlds in which nothing ever happens, too."""
+    chance, seen = random.Random(4), set[str]()
+    wanted = {one.__name__ for one in (Evictions, ShutDown, PowerOff, Relocate, PowerOn, CancelTask)}
+    wanted |= {"uncordons draining", "uncordons powered-off", "uncordons migrated", "lets go", "begins to stop"}
+    for _ in range(5000):
+        world = some_world(Facts(chance.randbytes(BYTES)))
+        action = decide(world, Play().policy, NOW).decisions[0].action
+        words = {
+            uncordons: f"uncordons {world.subjects[0].state}",
+            lets_go: "lets go",
+            begins_to_stop: "begins to stop",
+        }
+        seen |= {type(action).__name__} | {word for is_so, word in words.items() if is_so(action)}
+        if wanted <= seen:
+            return
+    raise AssertionError(f"never seen: {wanted - seen}")
+
+
 @settings(QUICK, max_examples=400)
 @given(any_world())
 def test_no_harm_on_an_unknown_fact(world: World) -> None:
@@ -325,8 +386,9 @@ def no_harm(world: World) -> None:
     vm = subject.vm.value
     assert vm_doubt(site.value, vm) == ""
     here = stands(site.value, site.value.host(vm.host))
-    if isinstance(action, (ShutDown, PowerOff)) or begins_to_stop(action):
+    if isinstance(action, (ShutDown, PowerOff, Evictions)) or begins_to_stop(action):
         assert here.leaving, "only on a host that goes into maintenance"
+        assert not isinstance(vm.devices, Unknown), "and only what can be started again"
     if isinstance(action, (ShutDown, PowerOff)):
         assert vm.power == "poweredOn"
         assert subject.state is State.DRAINING
@@ -340,23 +402,36 @@ def no_harm(world: World) -> None:
     if isinstance(action, PowerOff):
         known, since = subject.remembered, subject.annotations[SHUTDOWN_SINCE]
         time = NOW - play_policy.guest_shutdown
-        in_time = known.shutdown_asked == since and known.shutdown_at <= time
+        in_time = known.shutdown_asked == since and max(known.shutdown_at, world.resumed) <= time
         nobody_asked = known.stop_noted == since and (known.shutdown_asked != since or known.shutdown_refused)
-        assert in_time or nobody_asked or (known.running_since or NOW) <= time, "a guest in its shutdown has its time"
+        passed = max(known.running_since or NOW, world.resumed) <= time
+        assert in_time or nobody_asked or passed, "a guest in its shutdown has its time, and none of it in a pause"
     if isinstance(action, Relocate):
         rights = world.rights.get((VC, vm.moref), Unknown("not looked at"))
         assert isinstance(rights, Unknown) or MOVE not in rights.value
+        assert not isinstance(drs_of(site.value, vm), Unknown), "whose choice it is, is known"
+    if isinstance(action, CancelTask):
+        since = max(subject.at(RELOCATE_SINCE) or NOW, world.resumed)
+        assert site.value.tasks_of(vm.moref)[0].kind == RELOCATE
+        assert since + play_policy.relocate <= NOW, "it has had its time"
     if isinstance(action, Evictions):
-        assert here.leaving
         rights = world.rights[(VC, vm.moref)]
         assert isinstance(rights, Known)
         assert rights.at >= NOW - 60
         assert not set(rights.value) & set(STOP)
         assert subject.drain is not None
         assert isinstance(subject.drain.pods, Known)
+    if lets_go(action):
+        assert (vm.power, subject.state) == ("poweredOff", State.POWERED_OFF)
+        assert isinstance(action, PatchNode)
+        assert action.off == vm.moref, "and it is looked at once more"
+        assert not [one for one in site.value.tasks_of(vm.moref) if one.kind == POWER_ON], "nobody starts it"
+        assert subject.drain is not None
+        assert isinstance(subject.drain.pods, Known)
     if isinstance(action, (Relocate, PowerOn)):
         assert vm.power == "poweredOff"
         assert not isinstance(vm.devices, Unknown)
+        assert not site.value.tasks_of(vm.moref), "nobody else is at it"
         target = site.value.host(action.host if isinstance(action, Relocate) else (one.target or ("", ""))[1])
         assert stands(site.value, target).what is Is.OUT
     if uncordons(action) and subject.state is State.DRAINING:
@@ -391,6 +466,9 @@ def test_every_decision_is_a_sentence_and_repeats_itself(world: World) -> None:
 # -- a good end
 
 
+HAPPENS = ("enter", "enter", "cancel", "leave", "away", "back", "off", "delete", "crash", "pause", "resume")
+
+
 @st.composite
 def any_story(draw: st.DrawFn) -> tuple[Play, list[tuple[int, str, str]], set[int], bool]:
     play = Play()
@@ -419,7 +497,7 @@ def any_story(draw: st.DrawFn) -> tuple[Play, list[tuple[int, str, str]], set[in
         st.lists(
             st.tuples(
                 st.integers(0, 40),
-                st.sampled_from(["enter", "enter", "cancel", "leave", "away", "back", "off", "delete", "crash"]),
+                st.sampled_from(HAPPENS),
                 st.sampled_from(hosts),
             ),
             max_size=6,
@@ -459,6 +537,10 @@ def happen(play: Play, what: str, host: str) -> None:
                     play.off(name)
         case "crash":
             play.crash(host)
+        case "pause":
+            play.paused = True
+        case "resume" if play.paused:
+            play.resume()
         case "delete":
             for name in [one for one in play.nodes if play.state(one) == "powered-off"][:1]:
                 del play.nodes[name]
@@ -493,6 +575,8 @@ def ends_well(story: Told) -> None:
         play.tick(interrupt=second in killed)
         assert sum(play.state(one) == "draining" for one in play.nodes) <= 3
     play.unknown_site = ""
+    if play.paused:
+        play.resume()
     play.mute.clear()
     for host in ("esx1", "esx2", "esx3"):
         play.recover(host)

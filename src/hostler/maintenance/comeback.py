@@ -228,6 +228,8 @@ def _clear(view: View, late: bool = False) -> Decision | None:
     until = view.counted(subject.at(SINCE) or view.now) + RELEASE_SECONDS
     if left and view.now >= until and (subject.tainted or not late):
         return None
+    if left and not subject.tainted and view.under_way(POWER_ON):
+        return None  # off for a moment only: it would come up as a machine on which nothing is said to run
     if left and not subject.tainted:
         why = f"VM {view.vm.name} is off, so what is left on {subject.name} is let go: {held}"
         patch = replace(tainted(view.node, True, why), warning=True, off=view.vm.moref)
@@ -271,6 +273,8 @@ def start(view: View) -> Decision:
     best = (placement if chooses else view.permitted(placement)).best
     if best is None:
         return _nowhere(view, state, placement)
+    if best.moref != vm.host and isinstance(view.drs, Unknown):
+        return frozen(subject, state, f"whether DRS places VM {vm.name} is not known: {view.drs.why}")
     if not chooses and best.moref != vm.host:
         one = _may_not_move(view, state, best) or _relocate(view, state, best, placement)
     else:

@@ -22,7 +22,10 @@ from hostler.maintenance.leftover import leftover_of
 from hostler.maintenance.mark import Marked
 from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
+    DRAIN_HELD,
     HOST,
+    POWER_ON_SINCE,
+    RELOCATE_SINCE,
     SHUTDOWN_SINCE,
     SINCE,
     STATE,
@@ -46,6 +49,7 @@ from hostler.maintenance.view import View, frozen, wait
 
 # So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
 EVICTIONS_MOST = 10
+_TIMES = (SHUTDOWN_SINCE, POWER_ON_SINCE, RELOCATE_SINCE, DRAIN_HELD)
 
 
 def decide(world: World, policy: Policy, now: Instant) -> Pass:
@@ -101,7 +105,7 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
 
 
 def _adopt(view: View, state: State) -> Decision | None:
-    """What a state must have before anything else: a hold of ours, a host, a time. The seed's may lack some."""
+    """What a state must have before anything else: a hold of ours, a host, times. The seed's may lack some."""
     subject, node = view.subject, view.node
     hold = held_by(node, MAINTENANCE)
     if isinstance(hold, Unknown):
@@ -109,6 +113,8 @@ def _adopt(view: View, state: State) -> Decision | None:
     lacking: dict[str, str | None] = {}
     if not subject.annotations.get(HOST):
         lacking[HOST] = view.host_name
+    # A time that nobody can read begins now: what it bounds neither ends at once nor never.
+    lacking |= {one: stamp(view.now) for one in _TIMES if subject.annotations.get(one) and subject.at(one) is None}
     if subject.at(SINCE) is None:
         lacking[SINCE] = stamp(view.now)
     if hold is not None and not hold.implied and not lacking:

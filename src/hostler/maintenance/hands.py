@@ -73,6 +73,7 @@ class Hands:
     clock: Callable[[], Instant]
     drain: DrainPolicy
     power_on_timeout: float
+    resumed: Callable[[Instant], Instant]  # when the last pause of all writes ended
     said: set[str]
 
     async def perform(self, subject: Subject, decision: Decision) -> None:
@@ -208,6 +209,8 @@ class Hands:
         seen = await _now(vcenter, vm)
         if seen is None or seen.unread or seen.power != "poweredOff":
             raise Changed("the VM is gone" if seen is None else f"it is {seen.power or 'not to be read'}")
+        if any(one.kind == POWER_ON and one.under_way for one in vcenter.inventory.tasks_of(vm)):
+            raise Changed("it is being powered on")
 
     async def _not_allowed(self, vcenter: VCenter, needs: Collection[Need]) -> str:
         """What we may do was looked at a while ago: nothing is stopped that could not be started again by now."""
@@ -243,10 +246,11 @@ class Hands:
     def ended(self, subject: Subject, what: str, kind: Kind | None, why: str, host: str = "") -> None:
         """A task, or the call for one, has failed: later again, on another host first if there is one."""
         self.metrics.task(_verb(what), str(kind) if kind is not None else "failed")
-        since = subject.at(POWER_ON_SINCE)
-        overdue = since is not None and self.clock() >= since + self.power_on_timeout
+        since, now = subject.at(POWER_ON_SINCE), self.clock()
+        # As `View.counted` has it: what passed in a pause makes nobody late.
+        overdue = since is not None and now >= max(since, self.resumed(now)) + self.power_on_timeout
         book = "relocate" if what == RELOCATE else "power"
-        self.memory.failed(subject.name, book, why, self.clock(), kind=kind, host=host, overdue=overdue)
+        self.memory.failed(subject.name, book, why, now, kind=kind, host=host, overdue=overdue)
         log.warning(f"{_verb(what)} of the VM of {subject.name} failed: {why}", vcenter=subject.vcenter)
         self._event(subject, "Warning", f"{_verb(what)}Failed", why)
 

@@ -124,7 +124,9 @@ class Ledger:
         return self.drained(subject, policy, now).state in (drain.State.UNKNOWN, drain.State.REFUSED)
 
     def _barred(self, subject: Subject, vm: Vm, site: Site, world: World, policy: Policy, now: Instant) -> bool:
-        """Our user may not do what it takes, or vCenter would not tell. Not looked at yet is neither."""
+        """Our user may not do what it takes, or vCenter would not tell. Rights not looked at yet are neither."""
+        if isinstance(vm.devices, Unknown):
+            return True
         found = judged(subject, vm, site, world, policy, self.promised(subject.vcenter), now)
         return bool(found.lacking or found.unknown)
 

@@ -6,7 +6,7 @@ A node in service costs a few lookups and makes no subject: a pass over 5,000 no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hostler.drain.model import Facts as DrainFacts
@@ -14,7 +14,7 @@ from hostler.drain.observe import Sources
 from hostler.drain.observe import observe as observe_drain
 from hostler.host.ceiling import Room
 from hostler.host.facts import Fact, Known, Unknown
-from hostler.host.identity import Doubt, Machine, Same, identify, node_uuids
+from hostler.host.identity import Doubt, Machine, Same, identify, node_uuids, same_machine
 from hostler.host.label import Label
 from hostler.instant import Instant
 from hostler.kube.records import Node
@@ -117,6 +117,9 @@ class Observer:
                 machines[key] = Machine(key, vm.name, (vm.uuid, vm.instance_uuid))
                 found[key] = Found(name, vm.moref, "")
         match identify(node, machines.values()):
+            case Same(machine) if unknown and not same_machine(node, machine):
+                why = f"{machine.key} has only the name of node {node.metadata.name}, and another may have its UUID"
+                return Unknown(f"{why}: {'; '.join(sorted(unknown))}"), False
             case Same(machine, why):
                 # A vCenter that is away may hold a second one: when it is back, its VMs make us look again.
                 return replace(found[machine.key], why=why), True
@@ -160,12 +163,15 @@ class Observer:
         for vcenter, by_vm in marks.items():
             fact = sites[vcenter]
             assert isinstance(fact, Known)
+            marked = Counter(mark.node for moref, mark in by_vm.items() if fact.value.vm(moref) is not None)
             for moref, mark in by_vm.items():
                 nameless = mark.cluster == NO_CLUSTER and not self._marks.in_config_map(vcenter, moref)
                 if (vcenter, moref) in claimed or nameless:
                     continue  # without a name it may be another cluster's
-                if fact.value.vm(moref) is not None:
-                    subjects.append(self._orphan(vcenter, fact, moref, mark))
+                if (vm := fact.value.vm(moref)) is not None:
+                    doubt = self._not_the_marked(Found(vcenter, moref, ""), vm, mark, who, marked[mark.node])
+                    known: Fact[Vm] = InDoubt(doubt) if doubt else Known(vm, fact.at)
+                    subjects.append(Subject(f"vm/{vm.name or moref}", None, vcenter, known, mark))
         chosen = sorted_by_name(self._remember(one, sites, now) for one in subjects)
         self._settle(chosen, sites, now)
         orphans = [one.name for one in chosen if one.node is None]
@@ -228,10 +234,24 @@ class Observer:
         known: Fact[Vm] = Known(vm, fact.at) if vm is not None else Unknown(f"vCenter does not show VM {found.moref}")
         return Subject(name, node, found.vcenter, known, marks.get(found.vcenter, {}).get(found.moref))
 
-    def _orphan(self, vcenter: str, fact: Known[Site], moref: str, mark: Mark) -> Subject:
-        vm = fact.value.vm(moref)
-        assert vm is not None
-        return Subject(f"vm/{vm.name or moref}", None, vcenter, Known(vm, fact.at), mark)
+    def _not_the_marked(self, this: Found, vm: Vm, mark: Mark, who: Mapping[str, Found | Unknown], marked: int) -> str:
+        """Why a VM that is off and carries our mark may not be the one we stopped; "" where nothing speaks against it.
+
+        Whoever copies a VM copies its attributes, and a node may have been built anew under its old name: started, two
+        machines would be one node.
+        """
+        if vm.power != "poweredOff":
+            return ""
+        said = f"VM {vm.name} carries our mark for node {mark.node}"
+        node = self.nodes.store.get(mark.node)
+        its = (who.get(mark.node) or self.found(node)) if node is not None else None
+        if isinstance(its, Unknown):
+            return f"{said}, but which VM that is, is not known: {its.why}; it is not started on a guess"
+        if its is not None and (its.vcenter, its.moref) != (this.vcenter, this.moref):
+            return f"{said}, which is another VM; start it by hand, or take its attribute hostler away"
+        if its is None and marked > 1:
+            return f"{said}, as another VM does; none is started on a guess: take the attribute hostler from the copy"
+        return ""
 
     # -- what this process adds
 

@@ -87,7 +87,7 @@ class MaintenanceRoom:
         observer = Observer(nodes, sources, self.vcenters, marks, memory, settings[say.GPU_NODE_LABEL], room, resumed)
         hands = Hands(
             writer, nodes.store, Executor(writer, time.time), {one.name: one for one in self.vcenters}, marks, recorder,
-            memory, measured, gate, time.time, drain, settings[say.POWER_ON_TIMEOUT_SECONDS], set(),
+            memory, measured, gate, time.time, drain, settings[say.POWER_ON_TIMEOUT_SECONDS], resumed, set(),
         )  # fmt: skip
         self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=acting)
         self.controller = Controller("maintenance", as_leader(self.keeper.reconcile), metrics=metrics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hostler.drain import model as drain
+from hostler.host.facts import Unknown
 from hostler.instant import Instant, iso
 from hostler.maintenance.mark import Marked
 from hostler.maintenance.marking import marked
@@ -45,7 +46,11 @@ def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> 
     if found.unknown:
         return frozen(subject, state, f"{goes}, but {found.unknown}")
     if not found.lacking:
-        return None
+        if state is None or not isinstance(view.vm.devices, Unknown):
+            return None  # cordoned without knowing what it holds, which hurts nobody
+        # Off, it could be started nowhere, not even where it is.
+        why = f"{goes}, but what VM {view.vm.name} holds is not known: {view.vm.devices.why}; it is not stopped"
+        return frozen(subject, state, why)
     why, release = f"{goes}, but our vCenter user lacks {found}", f"grant {found}"
     if not judge(needs_of(view.vm, moves=False), view.world.rights, subject.vcenter, view.now).lacking:
         placement = view.placement()
