@@ -347,11 +347,11 @@ def moved_by_hand(story: Story) -> None:
 
 @story(OCCUPIED)
 def powered_on_by_hand(story: Story) -> None:
-    """Somebody moves the VM and starts it: that is seen, and the node goes back into service."""
+    """vCenter evacuates the VM, which is off, and somebody starts it: that is seen, and the node goes into service."""
     story.nodes()
-    story.enter("esx1")
+    story.enter("esx1", evacuatePoweredOffVms=True)
     story.reaches("a", "powered-off")
-    story.move("a", "esx2")
+    story.wait("a", lambda: story.vm("a")["host"] == story.full("esx2"), "vCenter has moved it")
     story.switch("x", "off")
     story.by_hand("a", "on")
     story.comes_back("a", "esx2")

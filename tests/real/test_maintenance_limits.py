@@ -6,19 +6,25 @@ They run side by side (`together.py`): every one has its own vCenter, its own no
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from hostler.errors import Exit
+from hostler.maintenance.model import State
 from hostler.maintenance.rights import ON_VM, POOL
 from hostler.sandbox import Sandbox
 from tests.real.maintaining import POLICY, Kube, Plan, Site, site, until
 from tests.real.maintenance_stories import ALONE, PAIR, blocked, unblock
-from tests.real.operating import Running, hostler, operator
+from tests.real.operating import Running, environment, hostler, operator
 from tests.real.story import Story, on_its_own, telling
 from tests.real.together import Told, own_namespace, selected, side_by_side
 from tests.real.vsphere_world import certificate
@@ -58,6 +64,37 @@ def says(running: Running, words: str, seconds: float = 60) -> None:
 
 def lacking(*privileges: str) -> Callable[[Site], object]:
     return lambda made: made.control("POST", "/privileges", {"missing": list(privileges)})
+
+
+def measures(running: Running, wanted: dict[str, int]) -> None:
+    """Its metrics of maintenance come to say this."""
+
+    def measured() -> dict[str, float]:
+        with urllib.request.urlopen(f"{running.url}/metrics", timeout=30) as answer:
+            lines = [line.rpartition(" ") for line in answer.read().decode().splitlines() if line[:1] != "#"]
+        return {name.removeprefix("hostler_maintenance_"): float(value) for name, _, value in lines}
+
+    until(lambda: wanted.items() <= measured().items(), f"its metrics say {wanted}", seen=measured)
+
+
+@contextmanager
+def watched(sandbox: Sandbox, running: Running, folder: Path) -> Iterator[Callable[[], str]]:
+    """`hostler maintenance status --watch` from here on, ended by Ctrl-C: all that it has shown so far."""
+    shown = folder / "watched.txt"
+    words = ("maintenance", "status", "--watch", "--operator", running.url)
+    with shown.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hostler", *words],
+            stdout=out, stderr=out, env=environment(sandbox.kubeconfig), cwd=folder,
+        )  # fmt: skip
+    try:
+        yield shown.read_text
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == Exit.INTERRUPTED, shown.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 def leases(story: Story, running: Running) -> int:
@@ -265,7 +302,10 @@ def a_dry_run_writes_nothing_and_says_each_decision_once(sandbox: Sandbox, names
 def no_more_drains_at_a_time_than_allowed(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
     """Two workers leave one host, one at a time; one that is parked off does not count."""
     both = Plan({"esx1": 2, "esx2": 1}, {"a": "esx1", "b": "esx1"})
-    with on_its_own(sandbox, tmp_path, namespace, both, told={"MAX_CONCURRENT_DRAINS": "1"}) as (running, story):
+    with (
+        on_its_own(sandbox, tmp_path, namespace, both, told={"MAX_CONCURRENT_DRAINS": "1"}) as (running, story),
+        watched(sandbox, running, tmp_path) as shown,
+    ):
         story.nodes()
         running.said("leading")
         blocked(story, "a")
@@ -275,6 +315,8 @@ def no_more_drains_at_a_time_than_allowed(sandbox: Sandbox, namespace: str, tmp_
         assert (story.state("b"), story.cordoned("b")) == ("", False)
         explain = ("explain", f"node/{story.full('b')}", "--operator", running.url)
         until(lambda: "MAX_CONCURRENT_DRAINS" in hostler(sandbox.kubeconfig, *explain).stdout, "explain says why")
+        until(lambda: f"{namespace}/keep-a" in shown(), "the status shows what blocks it", seen=shown)
+        measures(running, {'blocked{reason="budget"}': 1, 'blocked{reason="slot"}': 1, 'nodes{state="draining"}': 1})
         unblock(story, "a")
 
         def one_parked() -> bool:
@@ -282,10 +324,16 @@ def no_more_drains_at_a_time_than_allowed(sandbox: Sandbox, namespace: str, tmp_
             return stopped and sorted(story.state(vm) for vm in "ab") == ["", "powered-off"]
 
         story.wait("b", one_parked, "one parked, one back")
+        until(lambda: "leaves maintenance, or another host can take it" in shown(), "the status shows who waits for a host", seen=shown)
         story.exit("esx1")
         for vm in "ab":
             story.wait(vm, lambda vm=vm: not story.leftovers(vm), "in service")  # type: ignore[misc]
             assert story.switched(vm) == (1, 1)
+        ended = {f'nodes{{state="{state}"}}': 0 for state in State} | {'blocked{reason="budget"}': 0}
+        done = {'power_tasks_total{result="started",what="shutdown"}': 2, "detection_seconds_count": 2}
+        done |= {'power_tasks_total{result="success",what="PowerOn"}': 2, "drain_seconds_count": 2}
+        measures(running, ended | done)
+        until(lambda: "No node that is looked after is in maintenance" in shown(), "and that it is over", seen=shown)
 
 
 @pytest.mark.parametrize("name", TALES)
