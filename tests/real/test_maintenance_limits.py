@@ -324,7 +324,7 @@ def no_more_drains_at_a_time_than_allowed(sandbox: Sandbox, namespace: str, tmp_
             return stopped and sorted(story.state(vm) for vm in "ab") == ["", "powered-off"]
 
         story.wait("b", one_parked, "one parked, one back")
-        until(lambda: "leaves maintenance, or another host can take it" in shown(), "the status shows who waits for a host", seen=shown)
+        until(lambda: "or another host can take it" in shown(), "the status shows who waits for a host", seen=shown)
         story.exit("esx1")
         for vm in "ab":
             story.wait(vm, lambda vm=vm: not story.leftovers(vm), "in service")  # type: ignore[misc]

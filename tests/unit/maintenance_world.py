@@ -100,6 +100,7 @@ class Play:
     rights: dict[str, Any] = field(default_factory=dict)  # by id: what our user lacks; None: nobody has looked
     out_since: dict[tuple[str, str], float] = field(default_factory=dict)
     unknown_site: str = ""
+    hidden: dict[str, Any] = field(default_factory=dict)  # VM: the devices that vCenter does not tell of
     paused: bool = False  # nothing that is decided is done
     resumed: float = 0.0  # when the last pause ended
     done: list[tuple[str, Any]] = field(default_factory=list)
@@ -184,6 +185,17 @@ class Play:
             if vm.connection == "disconnected":
                 self.put(Vm, vm.moref, connection="connected")
                 self.off(vm.name)
+
+    def hide(self, host: str) -> None:
+        """vCenter does not tell any more what the VMs on it hold."""
+        for vm in self.inventory.vms_on(f"host-{host}"):
+            self.hidden.setdefault(vm.moref, vm.devices)
+            self.put(Vm, vm.moref, devices=Unknown("vCenter would not tell"))
+
+    def show(self) -> None:
+        for moref, devices in self.hidden.items():
+            self.put(Vm, moref, devices=devices)
+        self.hidden.clear()
 
     def free(self, host: Host) -> bool:
         """It takes VMs, and has a device that nobody runs on."""
@@ -337,6 +349,7 @@ class Play:
 
     def act(self, one: Decision) -> None:
         name = one.subject.removeprefix("vm/")
+        self.must_be_known(one.action, name)
         match one.action:
             case PatchNode(body):
                 if body.get("spec", {}).get("unschedulable", True) is not True:
@@ -366,6 +379,18 @@ class Play:
                 self.power_on(one, name, drs)
             case CancelTask(_, task):
                 self.put(Task, task, state="error", cancelled=True)
+
+    def must_be_known(self, action: Any, name: str) -> None:
+        """What nobody may do without knowing, and where."""
+        if isinstance(action, (Evictions, ShutDown, PowerOff, Relocate, PowerOn, CancelTask)):
+            assert not self.unknown_site, "vCenter is away"
+        if isinstance(action, (Evictions, ShutDown, PowerOff, Relocate, PowerOn)):
+            assert not isinstance(self.vm(name).devices, Unknown), f"what {name} holds is not known"
+        if isinstance(action, (Evictions, ShutDown, PowerOff)):
+            host = self.inventory.host(self.vm(name).host)
+            assert stands(self.inventory, host).leaving, "on a host that goes into maintenance"
+        if isinstance(action, PatchNode) and action.event == "OutOfService":
+            assert self.vm(name).power == "poweredOff", "only what is off is out of service"
 
     def off(self, name: str) -> None:
         self.put(Vm, f"vm-{name}", power="poweredOff", tools="guestToolsNotRunning")

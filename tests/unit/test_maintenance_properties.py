@@ -361,6 +361,7 @@ def test_no_harm_on_an_unknown_fact(world: World) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(3600)
 @settings(ANY, max_examples=10_000)
 @given(any_world())
 def test_no_harm_on_an_unknown_fact_ten_thousand_times(world: World) -> None:
@@ -466,7 +467,9 @@ def test_every_decision_is_a_sentence_and_repeats_itself(world: World) -> None:
 # -- a good end
 
 
-HAPPENS = ("enter", "enter", "cancel", "leave", "away", "back", "off", "delete", "crash", "pause", "resume")
+HAPPENS = (
+    "enter", "enter", "cancel", "leave", "away", "back", "off", "delete", "crash", "pause", "resume", "hide", "show",
+)  # fmt: skip
 
 
 @st.composite
@@ -537,6 +540,10 @@ def happen(play: Play, what: str, host: str) -> None:
                     play.off(name)
         case "crash":
             play.crash(host)
+        case "hide":
+            play.hide(host)
+        case "show":
+            play.show()
         case "pause":
             play.paused = True
         case "resume" if play.paused:
@@ -556,6 +563,7 @@ def test_every_story_ends_well(story: Told) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(3600)
 @settings(ANY, max_examples=1000)
 @given(any_story())
 def test_every_story_ends_well_a_thousand_times(story: Told) -> None:
@@ -575,6 +583,7 @@ def ends_well(story: Told) -> None:
         play.tick(interrupt=second in killed)
         assert sum(play.state(one) == "draining" for one in play.nodes) <= 3
     play.unknown_site = ""
+    play.show()
     if play.paused:
         play.resume()
     play.mute.clear()
