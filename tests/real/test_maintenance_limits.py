@@ -265,6 +265,7 @@ def ha_starts_a_worker_elsewhere_and_its_kubelet_does_not_come_up(
         story.site.control("POST", f"/hosts/{story.full('esx1')}/crash", {"ha": True, "haSeconds": 1})
         story.reaches("a", "migrated")
         story.wait("a", lambda: any(one.startswith("PowerOnTimeout") for one in story.events("a")), "an Event says it")
+        measures(running, {"power_on_timeouts_total": 1, 'nodes{state="migrated"}': 1})
         explain = ("explain", f"node/{story.full('a')}", "--operator", running.url)
         until(lambda: "is not back yet" in hostler(sandbox.kubeconfig, *explain).stdout, "explain says it too")
         assert (story.state("a"), story.cordoned("a"), story.vm("a")["power"]) == ("migrated", True, "poweredOn")

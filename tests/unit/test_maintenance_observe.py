@@ -17,7 +17,7 @@ from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.marks import ConfigMap, key_of
 from hostler.maintenance.memory import BACKOFF_MOST, BACKOFF_OVERDUE, Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import HOST, SHUTDOWN_SINCE, STATE, Decision, InDoubt, Policy, State
+from hostler.maintenance.model import DRAIN_ENDED, HOST, SHUTDOWN_SINCE, STATE, Decision, InDoubt, Policy, State
 from hostler.maintenance.observe import Found
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
@@ -229,19 +229,23 @@ def test_a_host_is_back_only_from_when_we_saw_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "stopping", "wanted"),
+    ("state", "ended", "drains", "drained"),
     [
-        ("draining", False, {"DrainInProgress": "True", "Drained": "False", "MaintenanceInProgress": "True"}),
-        ("draining", True, {"DrainInProgress": "False", "Drained": "True", "MaintenanceInProgress": "True"}),
-        ("powered-off", False, {"DrainInProgress": "False", "Drained": "True", "MaintenanceInProgress": "True"}),
-        ("migrated", False, {"DrainInProgress": "False", "Drained": "True", "MaintenanceInProgress": "True"}),
-        ("", False, {}),
+        ("draining", "", "True", "False"),
+        ("draining", "empty", "False", "True"),
+        ("powered-off", "empty", "False", "True"),
+        ("powered-off", "late", "False", "False"),
+        ("powered-off", "", "False", "Unknown"),  # by hand, by HA, or by the controller before us
+        ("migrated", "empty", "False", "True"),
+        ("migrated", "", "False", "Unknown"),
     ],
 )
-def test_what_the_node_says(state: str, stopping: bool, wanted: dict[str, str]) -> None:
-    annotations = {STATE: state, HOST: "esx1", SHUTDOWN_SINCE: "now" if stopping else ""}
-    node = Node(metadata=Metadata(name="a", annotations={key: value for key, value in annotations.items() if value}))
-    assert {one.type: str(one.status) for one in conditions_of(node, None)} == wanted
+def test_what_the_node_says(state: str, ended: str, drains: str, drained: str) -> None:
+    stopping = {SHUTDOWN_SINCE: "now", DRAIN_ENDED: ended} if ended else {}
+    node = Node(metadata=Metadata(name="a", annotations={STATE: state, HOST: "esx1", **stopping}))
+    said = {"DrainInProgress": drains, "Drained": drained, "MaintenanceInProgress": "True"}
+    assert {one.type: str(one.status) for one in conditions_of(node, None)} == said
+    assert list(conditions_of(Node(metadata=Metadata(name="a")), None)) == []
 
 
 def test_conditions_end_with_the_maintenance_and_then_rest() -> None:

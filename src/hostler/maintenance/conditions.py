@@ -8,10 +8,11 @@ from typing import Any
 from hostler.host.conditions import Condition, Status, node_condition_patch
 from hostler.instant import Instant
 from hostler.kube.records import Node
-from hostler.maintenance.model import DRAIN_ENDED, HOST, LATE, SHUTDOWN_SINCE, STATE, Decision, State
+from hostler.maintenance.model import DRAIN_ENDED, EMPTY, HOST, LATE, SHUTDOWN_SINCE, STATE, Decision, State
 
 DRAIN, DRAINED, MAINTENANCE = "DrainInProgress", "Drained", "MaintenanceInProgress"
 OURS = "ESXi host "  # how our messages begin
+NOT_SAID = "not said"
 _REASONS: dict[str, str] = {State.DRAINING: "Draining", State.POWERED_OFF: "PoweredOff", State.MIGRATED: "Migrated"}
 
 
@@ -34,16 +35,20 @@ def conditions_of(node: Node, decision: Decision | None) -> Iterator[Condition]:
         reason=("Blocked" if blocked else "Evicting") if draining else "Ended",
         message=said if draining else because,
     )
-    late = not draining and node.metadata.annotations.get(DRAIN_ENDED) == LATE
-    yield Condition(
-        type=DRAINED,
-        status=Status.FALSE if draining or late else Status.TRUE,
-        reason="Evicting" if draining else "DeadlinePassed" if late else "Ended",
-        message=f"{because} Not every pod had left when the time was up." if late else because,
-    )
+    yield _drained(because, "" if draining else node.metadata.annotations.get(DRAIN_ENDED, NOT_SAID))
     reason = _REASONS.get(state, "Unknown")
     waiting = f" {decision.why}." if decision is not None and decision.unknown else ""
     yield Condition(type=MAINTENANCE, status=Status.TRUE, reason=reason, message=f"{because}{waiting}")
+
+
+def _drained(because: str, ended: str) -> Condition:
+    """It may have been moved, stopped or taken over before anybody said how its drain ended: that is not known."""
+    status, reason, more = {
+        "": (Status.FALSE, "Evicting", ""),
+        EMPTY: (Status.TRUE, "Ended", ""),
+        LATE: (Status.FALSE, "DeadlinePassed", " Not every pod had left when the time was up."),
+    }.get(ended, (Status.UNKNOWN, "NotKnown", " Whether every pod had left is not known."))
+    return Condition(type=DRAINED, status=status, reason=reason, message=f"{because}{more}")
 
 
 def left_behind(node: Node) -> bool:
