@@ -106,9 +106,12 @@ def stubborn_guest(story: Story) -> None:
     assert ends(story, "a") == {("powerOff", "success"): 1, ("relocate", "success"): 1, ("powerOn", "success"): 1}
 
 
-@story(Plan({"esx1": 1, "esx2": 1}, {"a": "esx1"}, tuned={"a": {"tools": "notRunning"}}))
+PLAIN = {"tools": "notRunning", "devices": [], "movable": False}
+
+
+@story(Plan({"esx1": 0, "esx2": 0}, {"a": "esx1"}, tuned={"a": PLAIN}))
 def no_tools(story: Story) -> None:
-    """Nobody in the guest to ask: powered off at once."""
+    """Nobody in the guest to ask: powered off at once. No GPU here: what it holds is read only when it is at hand."""
     story.nodes()
     story.enter("esx1")
     story.comes_back("a", "esx2")

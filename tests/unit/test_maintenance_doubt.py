@@ -9,6 +9,7 @@ from hostler.host.facts import Unknown
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
     DRAIN_HELD,
+    POLICY,
     POWER_ON_SINCE,
     RELOCATE_SINCE,
     SHUTDOWN_SINCE,
@@ -132,6 +133,24 @@ def test_a_start_that_nobody_knows_the_time_of_goes_on(name: str) -> None:
     play.run(25)
     assert play.in_service("a")
     assert len(play.did(Relocate)) == 1
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_stop_that_is_only_written_down_does_not_overrule_the_owner_who_says_ignore(restart: bool) -> None:
+    """Nobody was asked, or that is not known: it is not asked now, and given back when it surely goes on running."""
+    play = pair()
+    play.stubborn.add("a")
+    entered(play, "draining")
+    while not play.nodes["a"].metadata.annotations.get(SHUTDOWN_SINCE):
+        play.tick()
+    annotate(play, **{POLICY: "ignore"})
+    if restart:
+        play.forget()
+    play.run(int(play.policy.guest_shutdown))
+    assert play.state("a") == "draining"
+    play.run(20)
+    assert (play.did(ShutDown), play.did(PowerOff)) == ([], [])
+    assert (play.state("a"), play.nodes["a"].spec.unschedulable) == ("", False)
 
 
 # -- nothing is called out of service that somebody starts

@@ -210,8 +210,8 @@ def _draining(view: View) -> Decision:
     since = subject.annotations.get(SHUTDOWN_SINCE)
     if since and subject.remembered.shutdown_asked == since:
         return stopping(view)
-    if wish is Wish.IGNORE and not since:
-        return _release(view, f"the policy of {subject.name} says now to ignore the maintenance")
+    if wish is Wish.IGNORE:
+        return _called_off(view, f"the policy of {subject.name} says now to ignore the maintenance")
     hold = held_by(view.node, MAINTENANCE)
     if hold is not None and not isinstance(hold, Unknown) and hold.yielded:
         why = f"{subject.name} was uncordoned by hand twice, so it is not emptied"
@@ -236,28 +236,33 @@ def _elsewhere(view: View) -> Decision:
 
 
 def _cancelled(view: View) -> Decision:
-    """The host stays in service. Before the guest was asked to stop that ends it; after it the guest is waited for."""
+    """The host stays in service."""
     subject = view.subject
     settled = view.settled()
     if settled is not None:
         why = f"{subject.origin} seems to stay in service"
         return wait(subject, State.DRAINING, "settling", why, "if that lasts, the node is released", wake=settled)
-    began = subject.at(SHUTDOWN_SINCE)
+    return _called_off(view, f"the maintenance of {subject.origin} was cancelled")
+
+
+def _called_off(view: View, because: str) -> Decision:
+    """Before the guest was asked to stop that ends it; after it, or where that is not sure, the guest is waited for."""
+    subject, began = view.subject, view.subject.at(SHUTDOWN_SINCE)
     if not subject.annotations.get(SHUTDOWN_SINCE) or began is None:
-        return _release(view, f"the maintenance of {subject.origin} was cancelled before VM {view.vm.name} was stopped")
+        return _release(view, f"{because} before VM {view.vm.name} was stopped")
     sure = max(began, subject.remembered.shutdown_at) + view.policy.guest_shutdown + SHUTDOWN_GRACE
     if view.now < sure:
-        why = f"the maintenance of {subject.origin} was cancelled, but the guest was asked to shut down and may do so"
-        return wait(subject, State.DRAINING, "waiting", why, "if it goes off it is started again", wake=sure)
+        why = f"{because}, but the guest of VM {view.vm.name} may have been asked to shut down, and may do so"
+        return wait(subject, State.DRAINING, "waiting", why, "it is given back if it still runs then", wake=sure)
     if not (subject.ready and subject.remembered.alive):
-        why = f"the maintenance of {subject.origin} was cancelled and VM {view.vm.name} still runs"
+        why = f"{because}, and VM {view.vm.name} still runs"
         return replace(
             wait(subject, State.DRAINING, "waiting", why, "its kubelet shows that it is alive"), pulse=subject.ready
         )
     late = marked(view, Marked.ASKED)  # it may still go off: then the mark says that we start it again
     if late is not None:
         return late
-    return _release(view, f"the maintenance of {subject.origin} was cancelled, and VM {view.vm.name} did not stop")
+    return _release(view, f"{because}, and VM {view.vm.name} did not stop")
 
 
 def _release(view: View, why: str) -> Decision:
