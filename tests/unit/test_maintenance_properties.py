@@ -412,9 +412,9 @@ def no_harm(world: World) -> None:
         assert isinstance(rights, Unknown) or MOVE not in rights.value
         assert not isinstance(drs_of(site.value, vm), Unknown), "whose choice it is, is known"
     if isinstance(action, CancelTask):
-        since = max(subject.at(RELOCATE_SINCE) or NOW, world.resumed)
+        began = max(subject.at(RELOCATE_SINCE) or NOW, world.resumed)
         assert site.value.tasks_of(vm.moref)[0].kind == RELOCATE
-        assert since + play_policy.relocate <= NOW, "it has had its time"
+        assert began + play_policy.relocate <= NOW, "it has had its time"
     if isinstance(action, Evictions):
         rights = world.rights[(VC, vm.moref)]
         assert isinstance(rights, Known)
