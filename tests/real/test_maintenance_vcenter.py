@@ -35,7 +35,7 @@ FLEETING = ("moving", "starting")  # those are begun last
 
 def moment(plan: Plan) -> Callable[[Moment], Moment]:
     def keep(script: Moment) -> Moment:
-        MOMENTS[script.__name__] = plan, script
+        MOMENTS[script.__name__.replace("_", "-")] = plan, script
         return script
 
     return keep
