@@ -67,26 +67,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{- /* Off the nodes it may empty, so that it never drains itself; and the replicas on different nodes. */}}
-{{- define "hostler.affinity" -}}
-{{- if has "maintenance" .on }}
-{{- $parts := splitn "=" 2 .label }}
-nodeAffinity:
-  requiredDuringSchedulingIgnoredDuringExecution:
-    nodeSelectorTerms:
-      - matchExpressions:
-          {{- if contains "=" .label }}
-          - {key: {{ $parts._0 | quote }}, operator: NotIn, values: [{{ $parts._1 | quote }}]}
-          {{- else }}
-          - {key: {{ .label | quote }}, operator: DoesNotExist}
-          {{- end }}
+{{- /* Not empty: something that is on asks a vCenter. */}}
+{{- define "hostler.asks" -}}
+{{- $on := include "hostler.named" . | fromJsonArray }}
+{{- if and (include "hostler.vcenter" .) (or (has "maintenance" $on) (has "platform" $on)) }}yes{{ end }}
 {{- end }}
-podAntiAffinity:
-  preferredDuringSchedulingIgnoredDuringExecution:
-    - weight: 100
-      podAffinityTerm:
-        topologyKey: kubernetes.io/hostname
-        labelSelector:
-          matchLabels:
-            {{- include "hostler.selector" .root | nindent 12 }}
+
+{{- /* As JSON writes a number: 2592000, and not 2.592e+06. */}}
+{{- define "hostler.settings" -}}
+{{- range $name, $value := .Values.settings }}
+{{ $name }}: {{ ternary (toJson $value) (toString $value) (kindIs "float64" $value) | quote }}
+{{- end }}
 {{- end }}

@@ -24,14 +24,14 @@ def manifests(
     ca: Annotated[str, typer.Option("--vcenter-ca", help="ConfigMap with the vCenter's CA as ca.pem.")] = "",
     openshift: Annotated[bool, typer.Option("--openshift", help="With what matters only there.")] = False,
 ) -> None:
-    """Print CRD, namespace, account, roles, settings and Deployment of an operator, as the chart makes them.
+    """Print everything an operator needs, as the chart makes it by default: CRD, account, roles, Deployment and more.
 
     Asks no cluster: `hostler manifests --image REGISTRY/hostler:TAG --only maintenance --vcenter-secret NAME |
     kubectl apply -f -`. Further settings go into the ConfigMap it makes.
     """
     import yaml
 
-    from hostler.fleet.manifests import Wanted
+    from hostler.fleet.blueprint import Wanted
     from hostler.fleet.manifests import manifests as made
     from hostler.fleet.roles import Account
 

@@ -1,154 +1,348 @@
-"""Everything an operator needs in a cluster, as manifests: what the chart makes, for those without Helm.
+"""What an operator needs in a cluster, with Helm or without it: the one place where its objects are described.
 
-Rights and CRD come from the tables the chart is made from too; the Deployment is compared with the chart's by a test.
+`hostler manifests` prints them; `make chart` writes the chart's templates from them (hostler.ship.templates). Rights
+and CRD have tables of their own. What is optional in the chart, and off, is the chart's alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any
 
+from hostler import __version__
+from hostler.fleet.blueprint import FromValues, Value, Wanted, When, filled
 from hostler.fleet.crd import fleet_definition
 from hostler.fleet.rights import rights_for
-from hostler.fleet.roles import Account, roles
+from hostler.fleet.roles import roles
+from hostler.settings.maintenance import GPU_NODE_LABEL
 
 Json = dict[str, Any]
-USER = 65532
-ON_VCENTER = {"maintenance", "platform"}
-_LOGIN, _CA = "/etc/hostler/vcenter", "/etc/ssl/vcenter-ca"
-_FIELDS = {
-    "HOSTLER_NAMESPACE": "metadata.namespace",
-    "HOSTLER_POD_NAME": "metadata.name",
-    "HOSTLER_NODE_NAME": "spec.nodeName",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to run. `vcenter`: a Secret with VCENTER_HOST, VCENTER_USER and VCENTER_PASSWORD."""
-
-    account: Account
-    image: str
-    on: tuple[str, ...] = ()
-    label: str = ""  # of the nodes that maintenance may empty
-    settings: Mapping[str, str] = field(default_factory=dict)  # further ones, by their environment names
-    vcenter: str = ""
-    ca: str = ""  # a ConfigMap with the vCenter's CA, ca.pem
-    replicas: int = 2
-    openshift: bool = False
-
-    @property
-    def selector(self) -> dict[str, str]:
-        return {"app.kubernetes.io/name": "hostler", "app.kubernetes.io/instance": self.account.name}
-
-    @property
-    def volumes(self) -> dict[str, tuple[str, Json]]:
-        """Where each is mounted, and what it is."""
-        found: dict[str, tuple[str, Json]] = {}
-        if self.vcenter and ON_VCENTER & {*self.on}:
-            found["vcenter"] = _LOGIN, {"secret": {"secretName": self.vcenter, "defaultMode": 0o440}}
-            if self.ca:
-                found["vcenter-ca"] = _CA, {"configMap": {"name": self.ca}}
-        return found
+Blueprint = dict[Any, Any]
 
 
 def manifests(wanted: Wanted) -> Iterator[Json]:
     """In the order in which they can be applied."""
-    account = wanted.account
-    own = {"name": account.name, "namespace": account.namespace, "labels": wanted.selector}
     yield fleet_definition()
-    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": account.namespace}}
-    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": own}
-    yield from roles(rights_for(wanted.on), account, openshift=wanted.openshift)
-    yield {
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {**own, "name": f"{account.name}-settings"},
-        "data": settings(wanted),
-    }  # fmt: skip
-    yield {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": own, "spec": deployment(wanted)}
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": wanted.account.namespace}}
+    yield from roles(rights_for(wanted.on), wanted.account, openshift=wanted.openshift)
+    for described in TEMPLATES.values():
+        yield from filter(None, (filled(one, wanted) for one in described))
 
 
-def settings(wanted: Wanted) -> dict[str, str]:
-    told = {"DRY_RUN": "false", "HOSTLER_LOG_FORMAT": "json", "HOSTLER_LOG_LEVEL": "info"}
-    told["HOSTLER_HTTP_ADDRESS"] = ":8080"
-    if wanted.on:
-        told["HOSTLER_ONLY"] = ",".join(sorted(wanted.on))
-    if "reclaim" in wanted.on:
-        told["HOSTLER_HUB_ADDRESS"] = ":8090"
-    return told | dict(wanted.settings)
+# -- values: what Helm puts there, and what is there without it
 
 
-def deployment(wanted: Wanted) -> Json:
-    pod: Json = {
-        "serviceAccountName": wanted.account.name,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 30,
-        "securityContext": _identity(wanted.openshift),
-        "containers": [_container(wanted)],
-        "affinity": _affinity(wanted),
-    }
-    if wanted.volumes:
-        pod["volumes"] = [{"name": name, **source} for name, (_, source) in wanted.volumes.items()]
+def _by_default(name: str, value: Any, *, lines: bool = False) -> Value:
+    """A value of the chart; without Helm it is as in values.yaml."""
+    return Value(f"{'toYaml ' if lines else ''}.Values.{name}", lambda _: value, lines)
+
+
+def _named(ending: str = "") -> Value:
+    helm = f'printf "%s{ending}" (include "hostler.name" .)' if ending else 'include "hostler.name" .'
+    return Value(helm, lambda wanted: f"{wanted.account.name}{ending}")
+
+
+def _selector(wanted: Wanted) -> Json:
+    return {"app.kubernetes.io/name": "hostler", "app.kubernetes.io/instance": wanted.account.name}
+
+
+def _labels(wanted: Wanted) -> Json:
     return {
-        "replicas": wanted.replicas,
-        "selector": {"matchLabels": wanted.selector},
-        "template": {"metadata": {"labels": wanted.selector}, "spec": pod},
+        **_selector(wanted), "app.kubernetes.io/version": __version__, "app.kubernetes.io/part-of": "hostler",
+    }  # fmt: skip
+
+
+NAMESPACE = Value(".Release.Namespace", lambda wanted: wanted.account.namespace)
+ACCOUNT = Value('include "hostler.serviceAccount" .', lambda wanted: wanted.account.name)
+LABELS = Value('include "hostler.labels" .', _labels, lines=True)
+SELECTOR = Value('include "hostler.selector" .', _selector, lines=True)
+IMAGE = Value('include "hostler.image" . | quote', lambda wanted: wanted.image)
+SETTINGS = Value('include "hostler.settings" .', lambda wanted: wanted.settings, lines=True)
+LOGIN = Value('include "hostler.vcenterSecret" .', lambda wanted: wanted.vcenter)
+CA = Value(".Values.vcenter.caBundle.configMapName", lambda wanted: wanted.ca)
+CA_FILE = Value('printf "/etc/ssl/vcenter-ca/%s" .Values.vcenter.caBundle.key', lambda _: "/etc/ssl/vcenter-ca/ca.pem")
+
+
+def _only_chart(helm: str) -> Value:
+    """Stands under a condition that only the chart has."""
+    return Value(helm, lambda _: "")
+
+
+# -- conditions
+
+_ON = '(include "hostler.named" . | fromJsonArray)'
+NAMES = Value(f'join "," {_ON} | quote', lambda wanted: ",".join(sorted(wanted.on)))
+SOMETHING = When(_ON, lambda wanted: wanted.on)
+MAINTENANCE = When(f'has "maintenance" {_ON}', lambda wanted: "maintenance" in wanted.on)
+RECLAIM = When(f'has "reclaim" {_ON}', lambda wanted: "reclaim" in wanted.on)
+NOT_OPENSHIFT = When("not .Values.openshift", lambda wanted: not wanted.openshift)
+
+
+def _asks(wanted: Wanted) -> bool:
+    return bool(wanted.vcenter and {"maintenance", "platform"} & {*wanted.on})
+
+
+_ASKS = '(include "hostler.asks" .)'
+ONE_VCENTER = When(f'and {_ASKS} (include "hostler.vcenterSecret" .)', _asks)
+MANY_VCENTERS = When(f"and {_ASKS} .Values.vcenter.vcentersSecret")
+OWN_CA = When(f"and {_ASKS} .Values.vcenter.caBundle.configMapName", lambda wanted: _asks(wanted) and wanted.ca)
+PUBLIC_CA = When(f"and {_ASKS} .Values.vcenter.tlsVerify (not .Values.vcenter.caBundle.configMapName)")
+HUB_TLS = When(f"and ({RECLAIM.helm}) .Values.hub.tlsSecret")
+HUB_CA = When(f"and ({RECLAIM.helm}) .Values.hub.caBundle.configMapName")
+
+# The nodes that maintenance may empty.
+LABEL = f'get .Values.settings "GPU_NODE_LABEL" | default "{GPU_NODE_LABEL.default}"'
+_LABEL = '(include "hostler.label" .)'
+LABEL_WITH_VALUE = When(f'contains "=" {_LABEL}', lambda wanted: "=" in wanted.label)
+LABEL_WITHOUT = When(f'not (contains "=" {_LABEL})', lambda wanted: "=" not in wanted.label)
+
+
+def _label(part: int) -> Value:
+    return Value(f'(splitn "=" 2 {_LABEL})._{part} | quote', lambda wanted: wanted.label.split("=", 1)[part])
+
+
+# -- the objects
+
+
+def _object(version: str, kind: str, ending: str = "", **metadata: Any) -> Blueprint:
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": _named(ending), "namespace": NAMESPACE, "labels": LABELS, **metadata},
     }
 
 
-def _identity(openshift: bool) -> Json:
-    numbers = {} if openshift else {"runAsUser": USER, "runAsGroup": USER, "fsGroup": USER}
-    return {"runAsNonRoot": True, **numbers, "seccompProfile": {"type": "RuntimeDefault"}}
+SERVICE_ACCOUNT = {
+    When(".Values.serviceAccount.create", lambda _: True): _object(
+        "v1", "ServiceAccount", name=ACCOUNT, annotations=FromValues("serviceAccount.annotations")
+    )
+}
 
-
-def _container(wanted: Wanted) -> Json:
-    made: Json = {
-        "name": "hostler",
-        "image": wanted.image,
-        "imagePullPolicy": "IfNotPresent",
-        "args": ["run"],
-        "envFrom": [{"configMapRef": {"name": f"{wanted.account.name}-settings"}}],
-        "env": list(_environment(wanted)),
-        "ports": [{"name": "http", "containerPort": 8080}],
-        "livenessProbe": {**_probe("/healthz", 20), "failureThreshold": 6},
-        "readinessProbe": _probe("/readyz", 5),
-        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+CONFIG_MAP = {
+    **_object("v1", "ConfigMap", "-settings"),
+    "data": {
+        "DRY_RUN": Value(".Values.dryRun | quote", lambda _: "false"),
+        "HOSTLER_LOG_FORMAT": "json",
+        "HOSTLER_LOG_LEVEL": _by_default("logLevel", "info"),
+        "HOSTLER_HTTP_ADDRESS": ":8080",
+        SOMETHING: {"HOSTLER_ONLY": NAMES},
+        RECLAIM: {
+            "HOSTLER_HUB_ADDRESS": ":8090",
+            When('include "hostler.hubURL" .'): {"HUB_URL": _only_chart('include "hostler.hubURL" . | quote')},
+            When(".Values.hub.caBundle.configMapName"): {
+                "HUB_CA": _only_chart('printf "/etc/ssl/hub-ca/%s" .Values.hub.caBundle.key')
+            },
+            When(".Values.hub.tlsSecret"): {
+                "HOSTLER_HUB_CERTIFICATE": "/etc/hostler/hub/tls.crt",
+                "HOSTLER_HUB_KEY": "/etc/hostler/hub/tls.key",
+            },
         },
-    }  # fmt: skip
-    if "reclaim" in wanted.on:
-        made["ports"].append({"name": "hub", "containerPort": 8090})
-    if wanted.volumes:
-        made["volumeMounts"] = [
-            {"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in wanted.volumes.items()
+        SETTINGS: ...,
+    },
+}
+
+CHECKSUM = Value(
+    'include (print .Template.BasePath "/settings.yaml") . | sha256sum',
+    lambda wanted: sha256(json.dumps(filled(CONFIG_MAP, wanted)["data"]).encode()).hexdigest(),
+)
+
+SERVICE = {
+    **_object("v1", "Service"),
+    "spec": {
+        "clusterIP": "None",  # each replica has metrics of its own, so nobody wants one of them at random
+        "selector": SELECTOR,
+        "ports": [{"name": "http", "port": 8080, "targetPort": "http"}],
+    },
+}
+
+HUB_SERVICE = {
+    RECLAIM: {
+        **_object(
+            "v1", "Service", "-hub", labels={LABELS: ..., "app.kubernetes.io/component": "hub"},
+            annotations=FromValues("hub.service.annotations"),
+        ),
+        "spec": {
+            "type": _by_default("hub.service.type", "ClusterIP"),
+            "selector": SELECTOR,
+            "ports": [{
+                "name": "hub", "port": _by_default("hub.service.port", 8090), "targetPort": "hub",
+                "appProtocol": Value('ternary "https" "http" (ne .Values.hub.tlsSecret "")', lambda _: "http"),
+            }],
+        },
+    }
+}  # fmt: skip
+
+BUDGET = {
+    When(".Values.podDisruptionBudget.enabled", lambda _: True): {
+        **_object("policy/v1", "PodDisruptionBudget"),
+        "spec": {
+            "maxUnavailable": _by_default("podDisruptionBudget.maxUnavailable", 1),
+            # A replica that is not ready keeps nobody from draining its node.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": SELECTOR},
+        },
+    }
+}
+
+
+def _from_field(name: str, path: str) -> Json:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+ENVIRONMENT = [
+    _from_field("HOSTLER_NAMESPACE", "metadata.namespace"),
+    _from_field("HOSTLER_POD_NAME", "metadata.name"),
+    _from_field("HOSTLER_NODE_NAME", "spec.nodeName"),
+    (
+        ONE_VCENTER,
+        {
+            "name": "VCENTER_HOST",
+            When(".Values.vcenter.host"): {"value": _only_chart(".Values.vcenter.host | quote")},
+            When("not .Values.vcenter.host", lambda _: True): {
+                "valueFrom": {"secretKeyRef": {"name": LOGIN, "key": "VCENTER_HOST"}}
+            },
+        },
+        {"name": "VCENTER_USER_FILE", "value": "/etc/hostler/vcenter/VCENTER_USER"},
+        {"name": "VCENTER_PASSWORD_FILE", "value": "/etc/hostler/vcenter/VCENTER_PASSWORD"},
+    ),
+    (MANY_VCENTERS, {"name": "VCENTERS_FILE", "value": "/etc/hostler/vcenters/vcenters.yaml"}),
+    (OWN_CA, {"name": "VCENTER_CA_BUNDLE", "value": CA_FILE}),
+    (PUBLIC_CA, {"name": "VCENTER_TLS_VERIFY", "value": "true"}),
+    FromValues("extraEnv"),
+]
+
+
+def _secret(name: Value) -> Blueprint:
+    return {"secret": {"secretName": name, "defaultMode": 0o440}}
+
+
+def _config_map(name: Value) -> Blueprint:
+    return {"configMap": {"name": name}}
+
+
+# When there is one, its name, where it is mounted, what it is.
+VOLUMES = (
+    (ONE_VCENTER, "vcenter", "/etc/hostler/vcenter", _secret(LOGIN)),
+    (MANY_VCENTERS, "vcenters", "/etc/hostler/vcenters", _secret(_only_chart(".Values.vcenter.vcentersSecret"))),
+    (OWN_CA, "vcenter-ca", "/etc/ssl/vcenter-ca", _config_map(CA)),
+    (HUB_TLS, "hub", "/etc/hostler/hub", _secret(_only_chart(".Values.hub.tlsSecret"))),
+    (HUB_CA, "hub-ca", "/etc/ssl/hub-ca", _config_map(_only_chart(".Values.hub.caBundle.configMapName"))),
+)
+
+
+def _any_or(name: str) -> When:
+    """Whether there is a volume, of ours or of the values file."""
+    return When(f"or {_ASKS} ({HUB_TLS.helm}) ({HUB_CA.helm}) .Values.{name}", _asks)
+
+
+CONTAINER = {
+    "name": "hostler",
+    "image": IMAGE,
+    "imagePullPolicy": _by_default("image.pullPolicy", "IfNotPresent"),
+    "args": ["run"],
+    "envFrom": [{"configMapRef": {"name": _named("-settings")}}],
+    "env": ENVIRONMENT,
+    "ports": [{"name": "http", "containerPort": 8080}, (RECLAIM, {"name": "hub", "containerPort": 8090})],
+    # Only a loop that stands still is a reason for a restart; an unreachable API server is not.
+    "livenessProbe": {
+        "httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 20, "timeoutSeconds": 5,
+        "failureThreshold": 6,
+    },
+    "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5, "timeoutSeconds": 5},
+    "resources": _by_default(
+        "resources", {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}, lines=True
+    ),
+    "securityContext": {
+        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+    },
+    _any_or("extraVolumeMounts"): {
+        "volumeMounts": [
+            *((when, {"name": name, "mountPath": path, "readOnly": True}) for when, name, path, _ in VOLUMES),
+            FromValues("extraVolumeMounts"),
         ]
-    return made
+    },
+}  # fmt: skip
 
+# Off the nodes it may empty, so that it never drains itself; and the replicas on different nodes.
+OWN_AFFINITY = {
+    MAINTENANCE: {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{
+                    "matchExpressions": [{
+                        "key": _label(0),
+                        LABEL_WITH_VALUE: {"operator": "NotIn", "values": [_label(1)]},
+                        LABEL_WITHOUT: {"operator": "DoesNotExist"},
+                    }]
+                }]
+            }
+        }
+    },
+    "podAntiAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 100,
+            "podAffinityTerm": {
+                "topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": SELECTOR},
+            },
+        }]
+    },
+}  # fmt: skip
+AFFINITY = Value(
+    'toYaml (mustMergeOverwrite (include "hostler.affinity" . | fromYaml) (deepCopy .Values.affinity))',
+    lambda wanted: filled(OWN_AFFINITY, wanted),
+    lines=True,
+)
 
-def _probe(path: str, seconds: int) -> Json:
-    return {"httpGet": {"path": path, "port": "http"}, "periodSeconds": seconds, "timeoutSeconds": 5}
+POD = {
+    "serviceAccountName": ACCOUNT,
+    # A Service called hostler would put HOSTLER_SERVICE_HOST into the pod, which is no setting of ours.
+    "enableServiceLinks": False,
+    "terminationGracePeriodSeconds": 30,
+    "priorityClassName": FromValues("priorityClassName"),
+    "imagePullSecrets": FromValues("imagePullSecrets"),
+    "securityContext": {
+        "runAsNonRoot": True,
+        # On OpenShift the SCC restricted-v2 gives them, from the namespace's range.
+        NOT_OPENSHIFT: {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+    "containers": [CONTAINER],
+    _any_or("extraVolumes"): {
+        "volumes": [
+            *((when, {"name": name, **source}) for when, name, _, source in VOLUMES),
+            FromValues("extraVolumes"),
+        ]
+    },
+    "nodeSelector": FromValues("nodeSelector"),
+    "tolerations": FromValues("tolerations"),
+    "topologySpreadConstraints": FromValues("topologySpreadConstraints"),
+    "affinity": AFFINITY,
+}
 
+DEPLOYMENT = {
+    **_object("apps/v1", "Deployment"),
+    "spec": {
+        "replicas": _by_default("replicas", 2),
+        # No lease keeps the new pod waiting until the old one is gone.
+        When('include "hostler.alone" .'): {"strategy": {"type": "Recreate"}},
+        "selector": {"matchLabels": SELECTOR},
+        "template": {
+            "metadata": {
+                "labels": {LABELS: ..., FromValues("podLabels"): ...},
+                # Settings are read at the start: a change of them is a new pod. Of the ConfigMap alone: a hash of the
+                # password would let whoever reads pods guess it, and a changed one needs no new pod.
+                "annotations": {"checksum/settings": CHECKSUM, FromValues("podAnnotations"): ...},
+            },
+            "spec": POD,
+        },
+    },
+}
 
-def _environment(wanted: Wanted) -> Iterator[Json]:
-    for name, path in _FIELDS.items():
-        yield {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-    if "vcenter" in wanted.volumes:
-        host = {"secretKeyRef": {"name": wanted.vcenter, "key": "VCENTER_HOST"}}
-        yield {"name": "VCENTER_HOST", "valueFrom": host}
-        for name in ("VCENTER_USER", "VCENTER_PASSWORD"):
-            yield {"name": f"{name}_FILE", "value": f"{_LOGIN}/{name}"}
-    if "vcenter-ca" in wanted.volumes:
-        yield {"name": "VCENTER_CA_BUNDLE", "value": f"{_CA}/ca.pem"}
-
-
-def _affinity(wanted: Wanted) -> Json:
-    """Off the nodes it may empty, so that it never drains itself; and the replicas on different nodes."""
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": wanted.selector}}
-    prefer = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
-    if "maintenance" not in wanted.on:
-        return {"podAntiAffinity": prefer}
-    key, given, value = wanted.label.partition("=")
-    rule = {"key": key, "operator": "NotIn", "values": [value]} if given else {"key": key, "operator": "DoesNotExist"}
-    off = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}}
-    return {"nodeAffinity": off, "podAntiAffinity": prefer}
+TEMPLATES: dict[str, tuple[Blueprint, ...]] = {
+    "serviceaccount.yaml": (SERVICE_ACCOUNT,),
+    "settings.yaml": (CONFIG_MAP,),
+    "services.yaml": (SERVICE, HUB_SERVICE, BUDGET),
+    "deployment.yaml": (DEPLOYMENT,),
+}

@@ -1,7 +1,7 @@
-"""What of the Helm chart is made from our own tables: rights, the CRD and the schema of the values.
+"""What of the Helm chart is made from our own tables: its objects, rights, the CRD and the schema of the values.
 
-`make chart` writes it, and a test compares it with what is in the repository. The templates are written by hand and
-only lay out what stands here, so that chart, docs and `hostler doctor` cannot say different things.
+`make chart` writes it, and a test compares it with what is in the repository. Templates written by hand only lay out
+what stands here, so that chart, docs, `hostler manifests` and `hostler doctor` cannot say different things.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hostler.fleet.rights import Right, rights_of
 from hostler.settings import foundation, maintenance, reclaim
 from hostler.settings.model import AnySetting
 from hostler.settings.table import SETTINGS
-from hostler.ship import alerts, diagrams, document
+from hostler.ship import alerts, diagrams, document, templates
 from hostler.ship.dashboard import dashboard
 
 Json = dict[str, Any]
@@ -37,6 +37,8 @@ BY_CHART: frozenset[AnySetting] = frozenset({
 
 def files(root: Path) -> Iterator[tuple[Path, str]]:
     """Every generated file below the root of the repository, with what it should hold."""
+    for name, text in templates.files():
+        yield root / "chart/templates" / name, text
     yield root / "chart/files/rights.yaml", rights_file()
     yield root / "chart/files/fleet-crd.yaml", crd_file()
     yield root / "chart/values.schema.json", json.dumps(schema(), indent=2) + "\n"

@@ -1,0 +1,27 @@
+{{- /* Made from src/hostler/fleet/manifests.py by `make chart`: edit that. */}}
+{{- define "hostler.label" }}{{ get .Values.settings "GPU_NODE_LABEL" | default "intel.feature.node.kubernetes.io/gpu=true" }}{{ end }}
+{{- define "hostler.affinity" }}
+{{- if has "maintenance" (include "hostler.named" . | fromJsonArray) }}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      - matchExpressions:
+          - key: {{ (splitn "=" 2 (include "hostler.label" .))._0 | quote }}
+            {{- if contains "=" (include "hostler.label" .) }}
+            operator: NotIn
+            values:
+              - {{ (splitn "=" 2 (include "hostler.label" .))._1 | quote }}
+            {{- end }}
+            {{- if not (contains "=" (include "hostler.label" .)) }}
+            operator: DoesNotExist
+            {{- end }}
+{{- end }}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            {{- include "hostler.selector" . | nindent 12 }}
+{{- end }}

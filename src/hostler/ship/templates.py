@@ -1,0 +1,93 @@
+"""The chart's templates, written from the blueprints of `hostler.fleet.manifests`: edit those, then `make chart`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import yaml
+
+from hostler.fleet.blueprint import FromValues, Value, When
+from hostler.fleet.manifests import LABEL, OWN_AFFINITY, TEMPLATES
+
+HEAD = "{{- /* Made from src/hostler/fleet/manifests.py by `make chart`: edit that. */}}"
+
+
+def files() -> Iterator[tuple[str, str]]:
+    """Each template's name and text."""
+    label = f'{{{{- define "hostler.label" }}}}{{{{ {LABEL} }}}}{{{{ end }}}}'
+    affinity = ('{{- define "hostler.affinity" }}', *_fields(OWN_AFFINITY, 0), "{{- end }}")
+    yield "_affinity.tpl", _text(label, *affinity)
+    for name, objects in TEMPLATES.items():
+        yield name, _text(*(line for one in objects for line in ("---", *_fields(one, 0))))
+
+
+def _text(*lines: str) -> str:
+    return "\n".join((HEAD, *lines, ""))
+
+
+def _fields(blueprint: dict[Any, Any], depth: int) -> Iterator[str]:
+    for key, value in blueprint.items():
+        match key, value:
+            case When(), _:
+                yield from _inside(f"if {key.helm}", _fields(value, depth), depth)
+            case ((Value() | FromValues()), _):
+                yield from _block(key, depth)
+            case _, FromValues():
+                lines = (_line(depth, f"{key}:"), _spliced("toYaml .", depth + 1))
+                yield from _inside(f"with .Values.{value.name}", lines, depth)
+            case (_, dict() | list()) | (_, Value(lines=True)):
+                yield _line(depth, f"{key}:")
+                yield from _block(value, depth + 1)
+            case _:
+                yield _line(depth, f"{key}: {_scalar(value)}")
+
+
+def _entries(blueprint: Iterable[Any], depth: int) -> Iterator[str]:
+    for entry in blueprint:
+        match entry:
+            case (When() as when, *more):
+                yield from _inside(f"if {when.helm}", _entries(more, depth), depth)
+            case FromValues():
+                yield from _block(entry, depth)
+            case dict():
+                first, *rest = _fields(entry, depth + 1)
+                yield _line(depth, f"- {first.lstrip()}")
+                yield from rest
+            case _:
+                yield _line(depth, f"- {_scalar(entry)}")
+
+
+def _block(blueprint: Any, depth: int) -> Iterator[str]:
+    """What takes lines of its own."""
+    match blueprint:
+        case dict():
+            yield from _fields(blueprint, depth)
+        case list():
+            yield from _entries(blueprint, depth)
+        case Value():
+            yield _spliced(blueprint.helm, depth)
+        case FromValues():
+            yield from _inside(f"with .Values.{blueprint.name}", [_spliced("toYaml .", depth)], depth)
+
+
+def _inside(condition: str, lines: Iterable[str], depth: int) -> Iterator[str]:
+    yield _line(depth, f"{{{{- {condition} }}}}")
+    yield from lines
+    yield _line(depth, "{{- end }}")
+
+
+def _spliced(helm: str, depth: int) -> str:
+    return _line(depth, f"{{{{- {helm} | nindent {2 * depth} }}}}")
+
+
+def _line(depth: int, text: str) -> str:
+    return "  " * depth + text
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, Value):
+        return f"{{{{ {value.helm} }}}}"
+    plain = yaml.safe_dump(value).splitlines()[0]
+    return plain if plain[0].isalnum() or plain[0] == "/" else json.dumps(value)
