@@ -15,6 +15,7 @@ from hostler.errors import Exit
 from hostler.fleet.reviews import missing_rights
 from hostler.fleet.rights import rights_for
 from hostler.fleet.roles import Account
+from hostler.host.maintenance import STATE
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.sandbox import Sandbox
@@ -47,6 +48,8 @@ def test_what_is_left_behind_is_found_and_a_vcenter_is_asked(
     }  # fmt: skip
     sandbox.kubectl("taint", "node", left, TAINT)
     sandbox.kubectl("annotate", "node", left, "hostler.dev/holds=not json")
+    begun = make_node()
+    sandbox.kubectl("annotate", "node", begun, f"{STATE}=powered-off")
     with operator(sandbox, tmp_path, namespace) as running:
         running.said("leading")
         code, found = doctor(sandbox, "--operator", running.url, **login)
@@ -58,6 +61,8 @@ def test_what_is_left_behind_is_found_and_a_vcenter_is_asked(
 
     _, found = doctor(sandbox, "--operator", "http://127.0.0.1:9", **{**login, "VCENTER_PASSWORD": "wrong"})
     assert "No operator answers" in about(found, "operator")[0][1]
+    ((level, why),) = about(found, "maintenance")
+    assert (level, f"node/{begun} (powered-off)" in why) == ("problem", True)
     level, why = about(found, f"vCenter {login['VCENTER_HOST']}")[0]
     assert (level, "refuses our user or password" in why) == ("problem", True)
 

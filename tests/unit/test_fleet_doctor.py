@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hostler.fleet.doctor import Facts, Finding, Level, VCenterSeen, examine
+from hostler.fleet.doctor import Facts, Finding, Level, VCenterSeen, begun, examine, left_behind
 from hostler.fleet.model import FleetStatus
 from hostler.fleet.wire import StatusAnswer
 from hostler.host.conditions import Condition, Status
@@ -121,6 +121,21 @@ def test_what_is_amiss_is_found(
 def test_a_maintenance_under_way_is_no_finding() -> None:
     fresh = node({STATE: "draining", SINCE: iso(NOW - 60)}, (Taint(OUT_OF_SERVICE, "", "NoExecute"),))
     assert all(one.level is Level.FINE for one in found(fresh))
+
+
+def test_what_nobody_goes_on_with_is_named() -> None:
+    nodes = Known((node({STATE: "powered-off", SINCE: iso(NOW)}), node({STATE: "asleep"})), NOW)
+    left = begun(nodes)
+    (seen,) = left_behind("maintenance", left, on=Known(False, NOW))
+    assert (seen.level, seen.what) == (Level.PROBLEM, "maintenance")
+    assert "nobody goes on with node/w1 (powered-off)." in seen.why
+    assert "docs/install.md" in seen.fix
+    assert list(left_behind("maintenance", left, on=Known(True, NOW))) == []
+    assert list(left_behind("maintenance", begun(Unknown("forbidden")), on=Known(False, NOW))) == []
+    (unsure,) = left_behind("maintenance", left, on=Unknown("No operator answers."))
+    assert (unsure.level, "is not known: No operator answers." in unsure.why) == (Level.WARNING, True)
+    (unseen,) = left_behind("reclaim", Unknown("may not list agents"), on=Known(False, NOW))
+    assert (unseen.level, "could not be looked at" in unseen.why) == (Level.WARNING, True)
 
 
 def test_rights_that_are_missing_are_named() -> None:

@@ -7,6 +7,7 @@ broken upgrade. `python -m tests.unit.test_upgrade` writes that of today's versi
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,20 @@ import pytest
 
 from hostler import __version__
 from hostler.fleet.crd import fleet_definition
+from hostler.fleet.model import (
+    CapabilityStatus,
+    ExpectedHost,
+    FleetCounts,
+    FleetSpec,
+    FleetStatus,
+    IngressPolicy,
+    IngressWorkload,
+    JoinPolicy,
+    PlatformPolicy,
+    ScopedDaemonSet,
+)
+from hostler.host.conditions import Condition, Status
+from hostler.instant import iso
 from hostler.kube.records import NodeSpec, Taint
 from hostler.vsphere.records import Host, Task, Vm
 from tests.unit.maintenance_world import NOW, Play, pair
@@ -109,6 +124,12 @@ def narrowed(old: Any, new: Any, where: str) -> list[str]:
                          ("minimum", int.__gt__), ("minLength", int.__gt__), ("minItems", int.__gt__)):  # fmt: skip
         if key in new and (key not in old or tighter(new[key], old[key])):
             found.append(f"{where}: {key} is {new[key]} now")
+    for key in ("pattern", "format", "x-kubernetes-list-map-keys"):
+        if key in new and new[key] != old.get(key):
+            found.append(f"{where}: {key} is {new[key]} now")
+    kept = {one["rule"] for one in old.get("x-kubernetes-validations", ())}
+    rules = [one["rule"] for one in new.get("x-kubernetes-validations", ())]
+    found += [f"{where} must keep to {rule} now" for rule in rules if rule not in kept]
     return found
 
 
@@ -123,8 +144,69 @@ def test_a_fleet_that_was_valid_stays_valid(path: Path) -> None:
 
 def test_a_narrower_schema_is_noticed() -> None:
     old = {"type": "object", "properties": {"a": {"type": "string", "enum": ["x", "y"]}, "b": {"type": "integer"}}}
-    new = {"type": "object", "properties": {"a": {"type": "string", "enum": ["x"], "maxLength": 3}}, "required": ["a"]}
-    assert len(narrowed(old, new, "F")) == 4
+    tighter = {"type": "string", "enum": ["x"], "maxLength": 3, "pattern": "x+",
+               "x-kubernetes-validations": [{"rule": "self > ''"}]}  # fmt: skip
+    new = {"type": "object", "properties": {"a": tighter}, "required": ["a"]}
+    assert len(narrowed(old, new, "F")) == 6
+
+
+# -- Fleet objects
+
+
+def a_fleet() -> dict[str, Any]:
+    """One with every field in it."""
+    nginx = IngressWorkload(
+        "Deployment", "ingress", "nginx", placement="Workers", node_selector={"edge": "true"}, replicas=2
+    )
+    csi = ScopedDaemonSet("csi", "driver", {"app": "csi"}, "nutanix", "platform", "In", ("a", "b"))
+    host = ExpectedHost("w1", iso(NOW), iso(NOW + 60), ("192.0.2.1",), "ada")
+    spec = FleetSpec(
+        paused=True, paused_reason="fire", paused_by="ada", max_unavailable="10%",
+        ingress=IngressPolicy("edge", {"spec": {"containers": []}}, ("192.0.2.2",), (nginx,)),
+        join=JoinPolicy((host,)), platform=PlatformPolicy((csi,)),
+    )  # fmt: skip
+    said = Condition(type="Ready", status=Status.TRUE, reason="Well", message="All is well.",
+                     last_transition_time=iso(NOW), observed_generation=3)  # fmt: skip
+    status = FleetStatus(
+        3, "pod-1", "0.1.0", FleetCounts(5, 4, 3, 2), (CapabilityStatus("metal", True, True, "why", "capm3"),), (said,)
+    )
+    return {"spec": plain(spec), "status": plain(status)}
+
+
+def plain(record: Any) -> Any:
+    return json.loads(msgspec.json.encode(record))
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("object-*.json")), ids=lambda path: path.stem)
+def test_a_fleet_that_was_written_is_read_as_it_was_meant(path: Path) -> None:
+    kept = json.loads(path.read_text())
+    assert plain(msgspec.convert(kept["spec"], FleetSpec)) == kept["spec"]
+    assert plain(msgspec.convert(kept["status"], FleetStatus)) == kept["status"]
+
+
+def test_today_s_fleet_is_kept_with_every_field() -> None:
+    kept = json.loads((FOLDER / f"object-{__version__}.json").read_text())
+    assert kept == a_fleet()
+    schema = fleet_definition()["spec"]["versions"][-1]["schema"]["openAPIV3Schema"]["properties"]
+    for part in ("spec", "status"):
+        assert set(paths(schema[part])) == set(named(kept[part], schema[part]))
+
+
+def paths(schema: dict[str, Any], where: str = "") -> Iterator[str]:
+    for name, inner in schema.get("properties", {}).items():
+        yield f"{where}.{name}"
+        yield from paths(inner, f"{where}.{name}")
+    yield from paths(schema["items"], f"{where}[]") if "items" in schema else ()
+
+
+def named(value: Any, schema: dict[str, Any], where: str = "") -> Iterator[str]:
+    """The fields of the schema that an object has."""
+    for name, inner in schema.get("properties", {}).items():
+        if isinstance(value, dict) and name in value:
+            yield f"{where}.{name}"
+            yield from named(value[name], inner, f"{where}.{name}")
+    for one in value if isinstance(value, list | tuple) else ():
+        yield from named(one, schema["items"], f"{where}[]")
 
 
 if __name__ == "__main__":
@@ -132,3 +214,4 @@ if __name__ == "__main__":
     (FOLDER / f"nodes-{__version__}.json").write_text(json.dumps(record(), indent=1) + "\n")
     versions = fleet_definition()["spec"]["versions"]
     (FOLDER / f"fleet-{__version__}.json").write_text(json.dumps(versions, indent=1) + "\n")
+    (FOLDER / f"object-{__version__}.json").write_text(json.dumps(a_fleet(), indent=1) + "\n")

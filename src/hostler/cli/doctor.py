@@ -32,8 +32,8 @@ T = TypeVar("T")
 def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Look at everything Hostler depends on and say what to mend. Changes nothing; exit code 1 with a problem.
 
-    Looks at the cluster, the operator and its rights, every node, what platform may have left behind, and each vCenter
-    that is configured here (VCENTER_HOST or VCENTERS_FILE), from this machine.
+    Looks at the cluster, the operator and its rights, every node, what was begun and nobody goes on with, and each
+    vCenter that is configured here (VCENTER_HOST or VCENTERS_FILE), from this machine.
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.fleet.doctor import Level, examine
@@ -48,11 +48,12 @@ def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
 
 
 async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterSeen]) -> Facts:
-    from hostler.fleet.doctor import Facts
+    from hostler.fleet.doctor import Facts, begun, left_behind
     from hostler.host.facts import Known
     from hostler.kube.kinds import NODE
     from hostler.kube.records import Node
     from hostler.platform import leftovers
+    from hostler.reclaim.leftovers import find as reclaimed
 
     async def nodes() -> tuple[Node, ...]:
         return tuple(await client.list(NODE, type=Node))
@@ -60,18 +61,25 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
     async def server() -> str:
         return str((await client.version())["gitVersion"])
 
-    asked = await _known(lambda: _ask(client, settings))
-    left = await _known(lambda: leftovers.find(client))
+    asked, seen = await _known(lambda: _ask(client, settings)), await _known(nodes)
+    left, agents = await _known(lambda: leftovers.find(client)), await _known(lambda: reclaimed(client))
+    maintenance_on, platform_on, reclaim_on = (
+        _has_on(name, asked, settings) for name in ("maintenance", "platform", "reclaim")
+    )
     return Facts(
         version=__version__,
         server=await _known(server),
         fleet_kind=await _known(lambda: _fleet_kind(client)),
         operator=asked,
         rights=await _known(lambda: _rights(client, settings, asked.value)) if isinstance(asked, Known) else None,
-        nodes=await _known(nodes),
+        nodes=seen,
         label=settings[maintenance.GPU_NODE_LABEL],
         vcenters=vcenters,
-        rooms=tuple(leftovers.findings(left, on=_has_on("platform", asked, settings))),
+        rooms=(
+            *left_behind("maintenance", begun(seen), on=maintenance_on),
+            *leftovers.findings(left, on=platform_on),
+            *left_behind("reclaim", agents, on=reclaim_on),
+        ),
     )
 
 

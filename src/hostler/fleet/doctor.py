@@ -188,6 +188,35 @@ def _node(node: Node, now: Instant) -> Iterator[Finding]:
         yield Finding(Level.WARNING, what, why, "Release the hold, or cordon the node again.")
 
 
+# -- what was begun, and nobody goes on with
+
+FINISH = {
+    "maintenance": "If there is none, start one that has it on: it goes on from there. By hand: docs/install.md, "
+    "Finish a node by hand.",
+    "reclaim": "If there is none, start one that has it on: it goes on, or `hostler reclaim cancel`. By hand: "
+    "docs/install.md, Uninstall.",
+}
+
+
+def begun(nodes: Fact[tuple[Node, ...]]) -> Fact[tuple[str, ...]]:
+    """Nodes in mid-maintenance. That nodes cannot be listed is a finding of its own."""
+    seen = nodes.value if isinstance(nodes, Known) else ()
+    states = [(one.metadata.name, one.metadata.annotations.get(STATE)) for one in seen]
+    return Known(tuple(f"node/{name} ({state})" for name, state in states if state in tuple(State)), 0.0)
+
+
+def left_behind(capability: str, left: Fact[tuple[str, ...]], *, on: Fact[bool]) -> Iterator[Finding]:
+    """`on`: whether the operator has this capability switched on."""
+    if isinstance(left, Unknown):
+        yield Finding(Level.WARNING, capability, f"What it may have left behind could not be looked at: {left.why}")
+    elif left.value and isinstance(on, Unknown):
+        why = f"Whether an operator still works on {names(left.value)} is not known: {on.why}"
+        yield Finding(Level.WARNING, capability, why, FINISH[capability])
+    elif left.value and not on.value:
+        why = f"No operator that has it on was found, and nobody goes on with {names(left.value)}."
+        yield Finding(Level.PROBLEM, capability, why, FINISH[capability])
+
+
 def _vcenter(seen: VCenterSeen) -> Finding:
     what = f"vCenter {seen.name}"
     if seen.trouble:
