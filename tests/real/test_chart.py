@@ -320,6 +320,24 @@ def test_the_documented_first_minutes_are_a_dry_run_of_something(helm: Helm, com
     assert (shown["DRY_RUN"], shown["HOSTLER_ONLY"]) == ("true", "maintenance")
 
 
+def test_the_documented_objects_of_flux_fit_the_chart(helm: Helm, tmp_path: Path) -> None:
+    """The projects are not tried; that their values are the chart's, and the Secret has what it reads, is."""
+    page = (CHART.parent / "docs/install.md").read_text()
+    (block,) = re.findall(r"^```yaml\n(apiVersion: source.toolkit.+?)^```", page, re.MULTILINE | re.DOTALL)
+    found = rendered(block)
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(only(found, "HelmRelease")["spec"]["values"]))
+    made = rendered(helm("template", "hostler", str(CHART), "-f", str(values)))
+    assert told(made)["HOSTLER_ONLY"] == "maintenance"
+    target = only(found, "ExternalSecret")["spec"]["target"]
+    pod = only(made, "Deployment")["spec"]["template"]["spec"]
+    (login,) = [one["secret"]["secretName"] for one in pod["volumes"] if one["name"] == "vcenter"]
+    assert (target["name"], set(target["template"]["data"])) == (login, {f"VCENTER_{it}" for it in READ})
+
+
+READ = ("HOST", "USER", "PASSWORD")
+
+
 def test_the_notes_say_what_each_capability_leaves_behind(helm: Helm) -> None:
     def notes(name: str) -> str:
         return helm("install", "hostler", str(CHART), "-n", "there", "--dry-run=client", "-f", str(SETS[name]))

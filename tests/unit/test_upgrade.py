@@ -120,10 +120,10 @@ def narrowed(old: Any, new: Any, where: str) -> list[str]:
     was = {str(word) for word in old.get("enum") or ()}
     less = was - {str(word) for word in new.get("enum") or was}
     found += [f"{where} may not be {word} any more" for word in sorted(less)]
-    for key, tighter in (("maximum", int.__lt__), ("maxLength", int.__lt__), ("maxItems", int.__lt__),
-                         ("minimum", int.__gt__), ("minLength", int.__gt__), ("minItems", int.__gt__)):  # fmt: skip
-        if key in new and (key not in old or tighter(new[key], old[key])):
-            found.append(f"{where}: {key} is {new[key]} now")
+    for limit in ("imum", "Length", "Items", "Properties"):
+        for key, tighter in ((f"max{limit}", int.__lt__), (f"min{limit}", int.__gt__)):
+            if key in new and (key not in old or tighter(new[key], old[key])):
+                found.append(f"{where}: {key} is {new[key]} now")
     for key in ("pattern", "format", "x-kubernetes-list-map-keys"):
         if key in new and new[key] != old.get(key):
             found.append(f"{where}: {key} is {new[key]} now")
