@@ -36,11 +36,11 @@ def markdown() -> str:
     parts = [HEAD]
     for room, settings in groupby(SETTINGS, key=lambda setting: setting.room):
         parts.append(f"\n## {room.capitalize()}\n\n| variable | flag | default | what it is |\n|---|---|---|---|\n")
-        parts += [_row(setting) for setting in settings]
+        parts += [row(setting) for setting in settings]
     return "".join(parts)
 
 
-def _row(setting: AnySetting) -> str:
+def row(setting: AnySetting) -> str:
     default = setting.show(setting.default)
     flag = f"`{setting.flag}`" if setting.has_flag else "none: a secret"
     allowed = "" if setting.reader.allowed == "any text" else f" Must be {setting.reader.allowed}."

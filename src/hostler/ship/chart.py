@@ -44,8 +44,10 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
     yield root / "chart/values.schema.json", json.dumps(schema(), indent=2) + "\n"
     yield root / "chart/files/dashboard.json", json.dumps(dashboard(), indent=1) + "\n"
     yield root / "docs/rights.md", document.rights()
-    yield root / "docs/alerts.md", document.runbook(alerts.read(root / "chart/alerts"))
-    yield from diagrams.files(root)
+    rules = alerts.read(root / "chart/alerts")
+    yield root / "docs/alerts.md", document.runbook(rules)
+    for path, text in diagrams.files(root):
+        yield path, document.ended(text, path.stem, rules[path.stem]) if path.stem in rules else text
 
 
 def rights_file() -> str:

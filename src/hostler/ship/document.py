@@ -1,11 +1,14 @@
-"""Pages of docs/ that are made from tables: docs/rights.md and docs/alerts.md."""
+"""Pages of docs/ that are made from tables: docs/rights.md, docs/alerts.md, and the end of each capability's page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.rights import LEASE_NAME, OWN, Right, rights_of
+from hostler.settings.document import row
+from hostler.settings.table import SETTINGS
 from hostler.ship.alerts import Alert
 from hostler.ship.untried import LISTS, UNTRIED
 
@@ -36,6 +39,20 @@ ALERTS = """\
 Made from `chart/alerts/` by `make chart`; a test compares the two. The chart makes a PrometheusRule of those whose
 capability is on (`--set prometheusRule.enabled=true`). Each alert fires and resolves in a test of its own expression.
 """
+END = "<!-- made by `make chart`, down to the end -->"
+
+
+def ended(page: str, capability: str, alerts: Sequence[Alert]) -> str:
+    """The page of a capability, with its settings and its alerts at the end as they are now."""
+    parts = [f"{page.partition(END)[0].rstrip()}\n\n{END}\n\n## Every setting\n\n"]
+    parts.append("| variable | flag | default | what it is |\n|---|---|---|---|\n")
+    parts += [row(setting) for setting in SETTINGS if setting.room == capability]
+    parts.append("\n## Alerts\n\n| alert | what is the case | what to do |\n|---|---|---|\n")
+    for one in alerts:
+        link = f"[{one.alert}](alerts.md#{one.alert.lower()})"
+        case = re.sub(r"{{.+?}}", "N", one.annotations["summary"])
+        parts.append(f"| {link} | {case} | {one.annotations['runbook']} |\n")
+    return "".join(parts)
 
 
 def rights() -> str:
