@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hostler import __version__
 from hostler.ship import lock, oci, release
@@ -136,3 +139,40 @@ def test_the_dockerfile_asks_pip_for_hashes_or_for_our_wheel_alone() -> None:
     assert len(calls) == 4
     for call in calls:
         assert ("--require-hashes" in call and ".whl" not in call) or ("--no-deps" in call and "lock" not in call), call
+
+
+STEPS = [
+    (path.name, step)
+    for path in sorted((ROOT / ".github/workflows").glob("*.yaml"))
+    for job in yaml.safe_load(path.read_text())["jobs"].values()
+    for step in job["steps"]
+]
+
+
+def test_the_workflows_use_what_is_there() -> None:
+    """They run nowhere but where they are hosted; what of ours they call can be looked at here."""
+    told = "\n".join(step.get("run", "") for _, step in STEPS)
+    targets = {word for words in re.findall(r"\bmake ((?:[a-z-]+ ?)+)", told) for word in words.split()}
+    made = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {"env", "release-check"} <= targets <= set(made)
+    modules = re.findall(r"-m (hostler[.\w]+)", told)
+    assert modules
+    assert all(find_spec(one) for one in modules)
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+    # What a step reads of another, that one has said.
+    for name, outcome in re.findall(r"steps\.(\w+)\.outputs\.(\w+)", json.dumps(STEPS)):
+        (run,) = [step["run"] for _, step in STEPS if step.get("id") == name]
+        assert f'echo "{outcome}=' in run
+
+
+def test_image_and_chart_are_signed_and_attested() -> None:
+    told = json.dumps([step for name, step in STEPS if name == "release.yaml"])
+    for what in ("image", "chart"):
+        assert re.search(rf"cosign sign --yes[^$]*\$\{{REGISTRY}}/[\w/]+@\${{{{ steps.{what}.outputs.digest", told), (
+            what
+        )
+    attested = [
+        step["with"]["subject-digest"] for _, step in STEPS if "attest-build-provenance" in step.get("uses", "")
+    ]
+    assert attested == ["${{ steps.image.outputs.digest }}", "${{ steps.chart.outputs.digest }}"]
+    assert "cosign attest --yes --type spdxjson" in told
