@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Iterator
@@ -367,12 +368,12 @@ ALIKE = {
 
 def alike(found: list[Object]) -> Iterator[tuple[tuple[str, str], Object]]:
     """Each object by kind and name, but for what is on it for Helm alone; roles are compared right by right."""
-    for one in found:
+    for one in copy.deepcopy(found):
+        about = one.pop("metadata")
+        if one["kind"] == "Deployment":
+            one["spec"]["template"].pop("metadata")
         if one["kind"] not in ("Namespace", "Role", "ClusterRole"):
-            rest = {key: value for key, value in one.items() if key != "metadata"}
-            if one["kind"] == "Deployment":
-                rest["spec"]["template"].pop("metadata")
-            yield (one["kind"], one["metadata"]["name"]), rest
+            yield (one["kind"], about["name"]), one
 
 
 def labels(found: list[Object]) -> list[dict[str, str]]:

@@ -124,8 +124,8 @@ def test_a_maintenance_under_way_is_no_finding() -> None:
 
 
 def test_what_nobody_goes_on_with_is_named() -> None:
-    nodes = Known((node({STATE: "powered-off", SINCE: iso(NOW)}), node({STATE: "asleep"})), NOW)
-    left = begun(nodes)
+    nodes: tuple[Node, ...] = (node({STATE: "powered-off", SINCE: iso(NOW)}), node({STATE: "asleep"}))
+    left = begun(Known(nodes, NOW))
     (seen,) = left_behind("maintenance", left, on=Known(False, NOW))
     assert (seen.level, seen.what) == (Level.PROBLEM, "maintenance")
     assert "nobody goes on with node/w1 (powered-off)." in seen.why

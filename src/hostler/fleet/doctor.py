@@ -207,14 +207,17 @@ def begun(nodes: Fact[tuple[Node, ...]]) -> Fact[tuple[str, ...]]:
 
 def left_behind(capability: str, left: Fact[tuple[str, ...]], *, on: Fact[bool]) -> Iterator[Finding]:
     """`on`: whether the operator has this capability switched on."""
-    if isinstance(left, Unknown):
-        yield Finding(Level.WARNING, capability, f"What it may have left behind could not be looked at: {left.why}")
-    elif left.value and isinstance(on, Unknown):
-        why = f"Whether an operator still works on {names(left.value)} is not known: {on.why}"
-        yield Finding(Level.WARNING, capability, why, FINISH[capability])
-    elif left.value and not on.value:
-        why = f"No operator that has it on was found, and nobody goes on with {names(left.value)}."
-        yield Finding(Level.PROBLEM, capability, why, FINISH[capability])
+    match left, on:
+        case Unknown(why=why), _:
+            yield Finding(Level.WARNING, capability, f"What it may have left behind could not be looked at: {why}")
+        case Known(()), _:
+            pass
+        case Known(them), Unknown(why=why):
+            why = f"Whether an operator still works on {names(them)} is not known: {why}"
+            yield Finding(Level.WARNING, capability, why, FINISH[capability])
+        case Known(them), Known(False):
+            why = f"No operator that has it on was found, and nobody goes on with {names(them)}."
+            yield Finding(Level.PROBLEM, capability, why, FINISH[capability])
 
 
 def _vcenter(seen: VCenterSeen) -> Finding:
