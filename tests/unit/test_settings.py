@@ -34,6 +34,7 @@ def texts(setting: AnySetting) -> tuple[str, str]:
         return setting.reader.words[0], setting.reader.words[-1]
     for pair in (
         ("60", "90"),
+        ("100", "200"),
         ("25%", "3"),
         ("h:1", "h:2"),
         ("http://a", "http://b"),
