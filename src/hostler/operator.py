@@ -135,6 +135,8 @@ class Operator:
 
     async def _start(self) -> None:
         version = await check(self._client)
+        if self._stopping.is_set():
+            return  # told so while the API server let us wait
         if self._settings[say.LEADER_ELECTION] and not self._dry_run:
             await holds_lease(self._client, self._settings[say.NAMESPACE])
         self._wire()

@@ -1,4 +1,5 @@
-"""One sandbox for the whole run: a real control plane with seconds where a cluster has minutes, and a vCenter.
+"""One sandbox for the whole run (the folder `runtime` has another): a real control plane with seconds where a cluster
+has minutes, and a vCenter.
 
 Whoever stops a part starts it again and calls `sandbox.wait_ready()` before the test ends.
 With HOSTLER_TEST_SANDBOX=DIR the sandbox is kept there and used again by the next run: the quick inner loop.
@@ -6,6 +7,7 @@ With HOSTLER_TEST_SANDBOX=DIR the sandbox is kept there and used again by the ne
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import time
@@ -39,10 +41,19 @@ class Eventually(Protocol):
 
 @pytest.fixture(scope="session")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """The shared sandbox, with the built-in fleet `mixed` in it."""
+    """The shared sandbox."""
+    with a_sandbox(tmp_path_factory) as box:
+        yield box
+
+
+@contextmanager
+def a_sandbox(folders: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """A sandbox with the built-in fleet `mixed` in it: a new one, or the one that is kept."""
     kept = os.environ.get("HOSTLER_TEST_SANDBOX")
-    folder = Path(kept) if kept else tmp_path_factory.mktemp("sandbox")
-    box = Sandbox.up(folder, Options(**OPTIONS))  # type: ignore[arg-type]
+    folder = Path(kept) if kept else folders.mktemp("sandbox")
+    with (folders.getbasetemp().parent / "ports").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a worker that chooses its ports while another does might choose the same
+        box = Sandbox.up(folder, Options(**OPTIONS))  # type: ignore[arg-type]
     yield box
     if not kept:
         box.down()

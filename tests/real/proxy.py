@@ -51,9 +51,11 @@ class Proxy:
         self.stalled = False  # accept and read, but pass nothing on
         self.refusing = False
         self.spoilt: tuple[bytes, bytes] | None = None  # in every answer, this into that, of the same length
+        self.instead: bytes | None = None  # the answer to everything: as a load balancer does without a backend
+        self.once: dict[str, bytes] = {}  # the answer to the next request with this word in its path
         self.delay = 0.0  # seconds added before each piece of an answer
         self.cuts: Counter[str] = Counter()  # by the path that was being watched
-        self.connections = 0
+        self.connections = self.requests = 0
         self.port = 0
 
     @property
@@ -87,10 +89,19 @@ class Proxy:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
-            if not self.refusing:
+            if self.instead is not None:
+                await self._answer(reader, writer, self.instead)
+            elif not self.refusing:
                 await self._pass_on(reader, writer)
         finally:
             writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: bytes) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            writer.write_eof()
+            await reader.read()  # until the client has read it and hangs up
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -103,7 +114,7 @@ class Proxy:
         watching: list[str] = []  # the path of the watch on this connection, once there is one
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._requests(reader, up_writer, watching))
+                group.create_task(self._requests(reader, writer, up_writer, watching))
                 group.create_task(self._answers(up_reader, writer, up_writer, watching))
         except* OSError:
             pass  # a cut connection is what this proxy is for
@@ -111,9 +122,16 @@ class Proxy:
             self._live.pop(writer, None)
             up_writer.transport.abort()
 
-    async def _requests(self, reader: asyncio.StreamReader, up: asyncio.StreamWriter, watching: list[str]) -> None:
+    async def _requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up: asyncio.StreamWriter, watching: list[str]
+    ) -> None:
         while data := await reader.read(65536):
             request = data.split(b"\r\n", 1)[0].decode()
+            self.requests += 1
+            if (word := next((word for word in self.once if word in request), None)) is not None:
+                writer.write(self.once.pop(word))
+                await writer.drain()
+                continue
             if "watch=true" in request:
                 watching.append(request.split("?")[0])
             up.write(data)

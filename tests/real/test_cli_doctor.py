@@ -19,6 +19,7 @@ from hostler.host.maintenance import STATE
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.sandbox import Sandbox
+from tests.real.conftest import Eventually
 from tests.real.operating import account_for, environment, operator, take_rights_back
 
 MakeNode = Callable[..., str]
@@ -68,7 +69,12 @@ def test_what_is_left_behind_is_found_and_a_vcenter_is_asked(
 
 
 def test_a_bundle_has_everything_but_the_secrets(
-    sandbox: Sandbox, make_node: MakeNode, vcenter: dict[str, Any], namespace: str, tmp_path: Path
+    sandbox: Sandbox,
+    make_node: MakeNode,
+    vcenter: dict[str, Any],
+    namespace: str,
+    tmp_path: Path,
+    eventually: Eventually,
 ) -> None:
     node = make_node()
     sandbox.kubectl("annotate", "node", node, f"example.com/note=the password is {vcenter['password']}")
@@ -81,6 +87,11 @@ def test_a_bundle_has_everything_but_the_secrets(
     }
     with operator(sandbox, tmp_path, namespace) as running:
         running.said("leading")
+        held = [sys.executable, "-m", "hostler", "hold", node, "--why", "to tell of it"]
+        assert subprocess.run(held, env=env, capture_output=True).returncode == 0
+        sandbox.kubectl("uncordon", node)
+        told = f"/apis/events.k8s.io/v1/events?fieldSelector=regarding.name%3D{node},reason%3DCordonedAgain"
+        eventually(lambda: sandbox.read(told)["items"], what="an Event of the operator")
         words = ["bundle", "--file", str(file), "--operator", running.url, "--namespace", namespace]
         done = subprocess.run([sys.executable, "-m", "hostler", *words], env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -90,6 +101,7 @@ def test_a_bundle_has_everything_but_the_secrets(
     with tarfile.open(file) as archive:
         parts = {one.name.partition("/")[2]: archive.extractfile(one).read().decode() for one in archive}  # type: ignore[union-attr]
     assert node in parts["kubernetes/nodes.json"]
+    assert node in {one["regarding"]["name"] for one in json.loads(parts["kubernetes/events.json"])["items"]}
     assert json.loads(parts["operator/status.json"])["leads"] is True
     assert "maintenance is off" in parts["operator/maintenance.json.missing"], "what could not be had says why"
     assert not any(vcenter["password"] in text for text in parts.values())

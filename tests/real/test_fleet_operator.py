@@ -19,21 +19,31 @@ from tests.real.operating import Running, hostler, kubeconfig_as, operator
 MakeNode = Callable[..., str]
 
 
-@pytest.fixture
-def fleet(sandbox: Sandbox) -> Iterator[None]:
-    """The CRD and an empty Fleet; no Fleet afterwards."""
+@pytest.fixture(scope="module")
+def crd(sandbox: Sandbox) -> None:
     assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
+
+
+@pytest.fixture
+def fleet(sandbox: Sandbox, crd: None) -> Iterator[None]:
+    """An empty Fleet; none afterwards."""
     sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
     sandbox.apply({"apiVersion": "hostler.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "cluster"}, "spec": {}})
     yield
     sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
 
 
-@pytest.fixture
-def running(sandbox: Sandbox, fleet: None, namespace: str, tmp_path: Path) -> Iterator[Running]:
-    with operator(sandbox, tmp_path, namespace) as started:
+@pytest.fixture(scope="module")
+def at_work(sandbox: Sandbox, crd: None, home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with operator(sandbox, tmp_path_factory.mktemp("operator"), home) as started:
         started.said("leading")
         yield started
+
+
+@pytest.fixture
+def running(at_work: Running, fleet: None) -> Running:
+    """One operator for all tests of this file, each with a Fleet of its own."""
+    return at_work
 
 
 def conditions(sandbox: Sandbox) -> dict[str, str]:
@@ -83,9 +93,14 @@ def running_host() -> str:
 
 def test_the_ceiling_of_the_fleet_wins_and_is_shown(sandbox: Sandbox, running: Running, eventually: Eventually) -> None:
     sandbox.kubectl("patch", "fleet", "cluster", "--type=merge", "-p", '{"spec":{"maxUnavailable":1}}')
-    eventually(lambda: sandbox.get("fleet", "cluster")["status"]["counts"]["ceiling"] == 1, 60, "the Fleet's ceiling")
-    generation = sandbox.get("fleet", "cluster")["metadata"]["generation"]
-    assert sandbox.get("fleet", "cluster")["status"]["observedGeneration"] == generation
+
+    def shown() -> bool:
+        fleet = sandbox.get("fleet", "cluster")
+        status = fleet.get("status", {})
+        same = status.get("observedGeneration") == fleet["metadata"]["generation"]
+        return bool(same and status.get("counts", {}).get("ceiling") == 1)
+
+    eventually(shown, 60, "the Fleet's ceiling")
 
 
 def test_pause_is_confirmed_by_the_operator_and_said_everywhere(
@@ -137,8 +152,8 @@ def test_status_config_explain_and_plan_by_url(
     assert "What can be explained: node" in unknown.stderr
 
 
-def test_an_operator_outside_the_cluster_says_where_it_is(sandbox: Sandbox, running: Running, namespace: str) -> None:
-    done = hostler(sandbox.kubeconfig, "status", "--namespace", namespace)
+def test_an_operator_outside_the_cluster_says_where_it_is(sandbox: Sandbox, running: Running, home: str) -> None:
+    done = hostler(sandbox.kubeconfig, "status", "--namespace", home)
     assert done.returncode == Exit.UNREACHABLE
     assert "The operator runs outside the cluster, as a process on" in done.stderr
     assert "It listens only on its own machine" in done.stderr

@@ -57,7 +57,7 @@ from tests.real.operating import (
     refused,
     take_rights_back,
 )
-from tests.real.test_watch import following
+from tests.real.runtime.test_watch import following
 from tests.real.tls_port import tls_port
 from tests.unit.joining import WRONG_CLIENTS, WRONG_SERVING, client, key, pem, serving
 

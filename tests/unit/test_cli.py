@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
@@ -145,6 +147,49 @@ def test_an_api_server_that_is_not_there(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+STRANGERS = {
+    "portal": (200, b"<html>Please log in</html>"),
+    "balancer": (404, b"default backend - 404"),
+    "service": (200, b'{"status": "ok"}'),
+}
+
+
+@pytest.mark.parametrize(
+    ("stranger", "words"),
+    [
+        *((stranger, ("hold", "n", "--why", "x")) for stranger in STRANGERS),
+        ("balancer", ("resume",)),
+        ("service", ("version", "--server")),
+    ],
+)
+def test_something_else_at_the_api_server_s_address(tmp_path: Path, stranger: str, words: tuple[str, ...]) -> None:
+    """Neither a bug of ours, nor a cluster in which there is nothing."""
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, body = STRANGERS[stranger]
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_PATCH = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
+        done = hostler(*words, "--kubeconfig", path, home=tmp_path)
+        server.shutdown()
+        thread.join()
+    assert (done.returncode, done.stdout) == (Exit.UNREACHABLE, ""), done.stderr
+    assert "is not a Kubernetes API server" in done.stderr
+
+
 def test_the_stop_button_works_whatever_else_is_wrong(tmp_path: Path) -> None:
     """A broken variable of the operator must not keep a person from pausing: it fails only for want of a cluster."""
     env = {"DRY_RUN": "perhaps", "HOSTLER_NONSENSE": "1", "POLL_INTERVAL_SECONDS": "often"}
@@ -159,14 +204,14 @@ def test_crds_is_yaml_that_kubectl_can_apply(tmp_path: Path) -> None:
     assert json.loads(hostler("crds", "-o", "json", home=tmp_path).stdout) == yaml.safe_load(done.stdout)
 
 
-def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", ["crds", "run --help"])
+def test_a_closed_pipe_is_no_error(tmp_path: Path, words: str) -> None:
     line = " ".join(HOSTLER)
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {line} crds | head -n 1"], capture_output=True, text=True, env=env, timeout=60
+        ["bash", "-c", f"set -o pipefail; {line} {words} | :"], capture_output=True, text=True, env=env, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "apiVersion: apiextensions.k8s.io/v1\n"
 
 
 def test_nothing_is_coloured_in_a_pipe_or_with_no_color(tmp_path: Path) -> None:

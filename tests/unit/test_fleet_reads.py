@@ -124,7 +124,8 @@ def test_plan_names_the_actions() -> None:
         ("/v1/explain/cow/bella", 'Nothing here explains a "cow". What can be explained: agent, node.'),
         ("/v1/plan/agent/a/b", "Nothing plans anything for agent"),
         ("/v9/other", "is not an operator, or one too old"),
-        ("/healthz", "cannot be read; it may be of another version"),
+        ("/healthz", "is not an operator, or one too old"),
+        ("/v1/config", "cannot be read; it may be of another version"),
     ],
 )
 def test_what_cannot_be_answered_is_a_sentence(path: str, words: str) -> None:
@@ -157,9 +158,14 @@ def test_nobody_there() -> None:
     assert caught.value.code is Exit.UNREACHABLE
 
 
-def test_something_else_there() -> None:
+@pytest.mark.parametrize(("status", "body"), [(404, "no"), (200, "<html>Hello</html>"), (200, "{}")])
+def test_something_else_there(status: int, body: str) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, text=body)
+
     async def run() -> None:
         app = web.Application()
+        app.router.add_get("/v1/status", answer)
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -7,7 +7,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.kube.budget import LONGEST, LOWEST, WriteBudget
+from hostler.kube.budget import LOWEST, WriteBudget
+from hostler.kube.errors import LONGEST_WAIT
 
 
 class Time:
@@ -75,7 +76,7 @@ def test_it_never_stops_writing_for_good() -> None:
         it.throttled(None)
     assert it.rate == LOWEST
     it.throttled(10**9)
-    assert seconds_for(time, it, 1) <= LONGEST + 1 / LOWEST
+    assert seconds_for(time, it, 1) <= LONGEST_WAIT + 1 / LOWEST
 
 
 def test_it_recovers_slowly_while_writes_succeed() -> None:
@@ -159,7 +160,7 @@ def test_whatever_happens_the_rate_stays_in_its_bounds_and_writes_go_on(story: l
                 case "take":
                     before = time.now
                     await it.take()
-                    assert time.now - before <= LONGEST + 2 / LOWEST
+                    assert time.now - before <= LONGEST_WAIT + 2 / LOWEST
             assert LOWEST <= it.rate <= it.full
 
     asyncio.run(go())

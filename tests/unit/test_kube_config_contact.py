@@ -249,7 +249,8 @@ def test_no_credentials_at_all(tmp_path: Path) -> None:
         (200, "<html>Welcome</html>", "is not a Kubernetes API server", Exit.UNREACHABLE),
         (200, "{}", "names no version", Exit.UNREACHABLE),
         (302, "", "it redirects (HTTP 302)", Exit.UNREACHABLE),
-        (404, "page not found", "it has no /version", Exit.UNREACHABLE),
+        (404, "404 page not found\n", "it has no /version", Exit.UNREACHABLE),
+        (404, "default backend - 404", "it has no /version", Exit.UNREACHABLE),
         (503, "starting", "is in trouble: HTTP 503 starting", Exit.UNREACHABLE),
         (400, "Client sent an HTTP request to an HTTPS server.", "wants TLS", Exit.UNREACHABLE),
         (403, '{"message": "no entry"}', "refuses: no entry", Exit.REFUSED),
@@ -264,6 +265,8 @@ def test_something_else_answers(tmp_path: Path, status: int, body: str, words: s
 
 def test_an_older_server_that_cannot_say_who_we_are(tmp_path: Path) -> None:
     async def old(request: web.Request) -> web.StreamResponse:
-        return await friendly(request) if request.path == "/version" else web.Response(status=404)
+        if request.path == "/version":
+            return await friendly(request)
+        return web.json_response({"kind": "Status", "reason": "NotFound"}, status=404)
 
     assert meet(tmp_path, answer=old) == "v1.37.1 as "

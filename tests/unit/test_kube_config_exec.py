@@ -191,6 +191,7 @@ FAILURES = [
     (saying({}), "neither a token nor a certificate"),
     (saying({"status": {}}), "neither a token nor a certificate"),
     (saying({"status": {"clientCertificateData": "x"}}), "only one of certificate and key"),
+    (saying({"status": {"token": "a\nHost: elsewhere"}}), "its token holds characters no token has"),
     ("print('x' * 5_000_000)", "its answer is not an ExecCredential"),
 ]
 
@@ -233,6 +234,17 @@ def test_one_that_wants_a_person_says_so_where_there_is_none(plugin: Plugin, mon
     with Path("/dev/null").open() as nobody:
         monkeypatch.setattr(sys, "stdin", nobody)
         assert "but there is no terminal" in complaint(plugin.load(interactiveMode="Always"))
+
+
+def test_an_authority_that_is_gone_for_a_moment_is_tried_again(plugin: Plugin) -> None:
+    authority = plugin.folder / "ca.crt"
+    authority.write_bytes(Authority().certificate)
+    connection = plugin.load({"certificate-authority": "ca.crt"}, provideClusterInfo=True)
+    kept = authority.read_bytes()
+    authority.unlink()
+    assert f"cannot read {authority}" in complaint(connection)
+    authority.write_bytes(kept)
+    assert token(connection) == "Bearer t1"
 
 
 def test_after_a_failure_it_is_tried_again(plugin: Plugin) -> None:

@@ -277,7 +277,7 @@ def test_an_outage_costs_bounded_memory_and_the_newest_survive() -> None:
 )
 def test_what_the_server_will_never_take_is_dropped(status: int, why: str) -> None:
     async def story(world: World) -> None:
-        world.answer = (status, {"message": "no"})
+        world.answer = (status, {"reason": "Because", "message": "no"})
         async with world.recorder() as recorder:
             recorder.event(NODE, NODE_1, "Normal", "R", "A", "note")
             await recorder.stop()
@@ -305,7 +305,7 @@ def test_a_series_whose_event_has_expired_begins_anew() -> None:
             task = asyncio.create_task(recorder.run())
             recorder.event(NODE, NODE_1, "Normal", "R", "A", "note")
             await world.written(1)
-            world.answer, world.answer_to = (404, {"message": "gone"}), ("PATCH",)
+            world.answer, world.answer_to = (404, {"reason": "NotFound", "message": "gone"}), ("PATCH",)
             recorder.event(NODE, NODE_1, "Normal", "R", "A", "note")
             world.later(recorder, 60)
             await world.written(2)

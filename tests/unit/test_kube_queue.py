@@ -94,6 +94,21 @@ def test_closing_lets_every_waiting_worker_go() -> None:
     assert asyncio.run(story()) == [None, None, None]
 
 
+def test_deadlines_that_were_overtaken_do_not_pile_up() -> None:
+    """A key that changes every second and each time asks to be looked at in an hour."""
+    clock = Clock()
+    queue = Queue(clock=clock)
+    queue.add("quiet", after=7200)
+    for _ in range(5000):
+        clock.now += 1
+        queue.add("busy")
+        assert ready(queue) == ["busy"]
+        queue.add("busy", after=3600)
+    assert len(queue._later) < 1100
+    clock.now += 3600
+    assert sorted(ready(queue)) == ["busy", "quiet"]
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(0, 2)), min_size=1, max_size=30))
 def test_nothing_added_is_ever_lost(adds: list[tuple[str, int, int]]) -> None:
     clock = Clock()

@@ -27,6 +27,10 @@ def synced(*pods: Pod, version: int) -> Store[Pod]:
     return store
 
 
+def held(store: Store[Pod]) -> dict[str, int]:
+    return {f"a/{one.metadata.name}": int(one.metadata.resource_version) for one in store}
+
+
 def test_a_moved_pod_is_found_only_on_its_new_node() -> None:
     store = synced(pod("p", 1), version=1)
     store.put(pod("p", 2, "n2"))
@@ -81,6 +85,66 @@ def test_a_restored_etcd_is_noticed_and_its_listing_wins_whatever_its_versions()
     assert store.end_sync(50)
     assert list(store.keys()) == ["a/p"]
     assert store.by("node", "n4")
+
+
+def test_a_restored_etcd_that_has_grown_past_us_is_believed_too() -> None:
+    """Its version says nothing, but it shows older what it should show newer. Our own late write stays."""
+    store = synced(pod("p", 90, "n9"), pod("q", 95), version=100)
+    store.overlay(pod("r", 130, "n3"))
+    store.begin_sync()
+    store.put(pod("p", 40, "n4"))
+    store.put(pod("q", 95))
+    store.put(pod("r", 101, "n1"))
+    assert store.end_sync(120)
+    assert held(store) == {"a/p": 40, "a/q": 95, "a/r": 130}
+    assert store.by("node", "n4")
+    assert not store.by("node", "n9")
+
+
+def test_what_is_deleted_while_it_is_being_listed_is_gone() -> None:
+    store = synced(pod("p", 90, "n9"), pod("q", 95), version=100)
+    for rewound in (True, False):
+        store.begin_sync()
+        store.put(pod("p", 40, "n4"))
+        store.remove(pod("p", 45))
+        assert store.end_sync(50) is not rewound
+    assert len(store) == 0
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("pqr"), st.sampled_from(["put", "late", "remove", "unread"])), max_size=12),
+    st.lists(st.tuples(st.sampled_from("pqr"), st.sampled_from(["put", "remove", "unread"])), max_size=12),
+)
+def test_a_listing_always_ends_with_what_it_showed_last(
+    before: list[tuple[str, str]], listed: list[tuple[str, str]]
+) -> None:
+    """Whatever was there before; the listing itself is one history, in order, and later than all of it."""
+    store, version = by_node(), 100
+    for name, what in before:
+        version += 1
+        _take(store, name, what, version)
+    version += 1
+    store.begin_sync()
+    last: dict[str, int | None] = {}
+    for name, what in listed:
+        version += 1
+        _take(store, name, what, version)
+        last[f"a/{name}"] = version if what == "put" else None
+    assert store.end_sync(version)
+    assert held(store) == {key: version for key, version in last.items() if version is not None}
+
+
+def _take(store: Store[Pod], name: str, what: str, version: int) -> None:
+    match what:
+        case "put":
+            store.put(pod(name, version))
+        case "late":
+            store.overlay(pod(name, version - 3))
+        case "remove":
+            store.remove(pod(name, version))
+        case "unread":
+            store.saw(f"a/{name}")
+            store.unread(f"a/{name}", version, "no")
 
 
 def test_an_object_that_cannot_be_read_is_neither_present_nor_forgotten() -> None:

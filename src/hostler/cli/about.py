@@ -27,9 +27,9 @@ def version(
     found = {"hostler": __version__, "python": platform.python_version()}
     if server:
         from hostler.cli.cluster import ask_cluster
+        from hostler.kube.contact import check
 
-        answer = ask_cluster(settings, lambda client: client.version())
-        found["kubernetes"] = str(answer.get("gitVersion", "unknown"))
+        found["kubernetes"] = ask_cluster(settings, check).git
     if output is say.Output.JSON:
         say.json(found)
     else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -76,6 +78,7 @@ def _looks(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[
     import msgspec
 
     from hostler.fleet import remote
+    from hostler.kube.events import CONTROLLER
 
     namespace, lease = settings[NAMESPACE], settings[LEASE_NAME]
 
@@ -98,8 +101,8 @@ def _looks(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[
     yield "kubernetes/fleet.json", read("/apis/hostler.dev/v1alpha1/fleets")
     yield "kubernetes/lease.json", read(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}")
     yield "kubernetes/pods.json", read(f"/api/v1/namespaces/{namespace}/pods")
-    events = "/apis/events.k8s.io/v1/events?fieldSelector=reportingController%3Dhostler"
-    yield "kubernetes/events.json", read(events)
+    selector = quote(f"reportingController={CONTROLLER}", safe="")
+    yield "kubernetes/events.json", read(f"/apis/events.k8s.io/v1/events?fieldSelector={selector}")
     yield "kubernetes/stopped-vms.json", read(f"/api/v1/namespaces/{namespace}/configmaps/hostler-stopped-vms")
     yield "logs.txt", lambda: _logs(client, namespace)
     for word in READ_API:
@@ -121,11 +124,14 @@ async def _logs(client: Client, namespace: str) -> str:
 
 def _write(file: Path, parts: dict[str, bytes]) -> None:
     try:
-        with tarfile.open(file, "x:gz") as archive:
+        with open(file, "xb", opener=_private) as out, tarfile.open(fileobj=out, mode="w:gz") as archive:
             for name, data in parts.items():
                 entry = tarfile.TarInfo(f"hostler-bundle/{name}")
                 entry.size, entry.mode, entry.mtime = len(data), 0o600, int(time.time())
                 archive.addfile(entry, io.BytesIO(data))
-        file.chmod(0o600)
     except OSError as error:
         raise Complaint(f"{file} cannot be written: {error.strerror}.", code=Exit.SETTING) from error
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import msgspec
+
 from hostler import log
 from hostler.errors import Complaint, Exit
 from hostler.fleet import remote
@@ -37,8 +39,11 @@ async def _ask(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
     async with Client(load(kubeconfig_path(settings), settings[CONTEXT])) as client:
         try:
             return await work(client)
-        except (Unreachable, Unauthorized):
-            await check(client)  # says more exactly what is wrong: name, certificate, token
+        except (Unreachable, Unauthorized, msgspec.MsgspecError) as error:
+            await check(client)  # says more exactly what is wrong: name, certificate, token, or no API server at all
+            if isinstance(error, msgspec.MsgspecError):
+                sentence = f"An answer of the API server at {client.connection.server} cannot be read: {error}."
+                raise Complaint(sentence, hint="Is Hostler older than this cluster?", code=Exit.FAILED) from error
             raise
 
 

@@ -50,6 +50,7 @@ def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
 async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterSeen]) -> Facts:
     from hostler.fleet.doctor import Facts, begun, left_behind
     from hostler.host.facts import Known
+    from hostler.kube.contact import check
     from hostler.kube.kinds import NODE
     from hostler.kube.records import Node
     from hostler.platform import leftovers
@@ -59,7 +60,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
         return tuple(await client.list(NODE, type=Node))
 
     async def server() -> str:
-        return str((await client.version())["gitVersion"])
+        return (await check(client)).git
 
     asked, seen = await _known(lambda: _ask(client, settings)), await _known(nodes)
     left, agents = await _known(lambda: leftovers.find(client)), await _known(lambda: reclaimed(client))
@@ -94,6 +95,8 @@ def _has_on(name: str, asked: Fact[StatusAnswer], settings: Settings) -> Fact[bo
 
 async def _known(look: Callable[[], Awaitable[T]]) -> Fact[T]:
     """What the look found, or in words why it found nothing: one look that fails must not hide the others."""
+    from msgspec import MsgspecError
+
     from hostler.host.facts import Known, Unknown
     from hostler.kube.errors import ApiError, Unreachable
 
@@ -103,6 +106,8 @@ async def _known(look: Callable[[], Awaitable[T]]) -> Fact[T]:
         return Unknown(complaint.sentence)
     except (ApiError, Unreachable) as error:
         return Unknown(str(error))
+    except MsgspecError as error:
+        return Unknown(f"the answer cannot be read: {error}")
 
 
 async def _rights(client: Client, settings: Settings, answer: StatusAnswer) -> tuple[str, ...]:

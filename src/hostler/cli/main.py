@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -95,10 +96,15 @@ def _command(arguments: Sequence[str]) -> int:
         return _usage(error)
     except typer.Abort:
         return Exit.INTERRUPTED
+    except SystemExit as end:
+        # How the libraries end when the reader of a help page has gone; completion has a right to its own code.
+        if end.code == 1 and "_HOSTLER_COMPLETE" not in os.environ:
+            return Exit.OK
+        raise
 
 
 def _usage(error: TyperException) -> int:
-    message = error.format_message()
+    message = error.format_message().replace("Value error, ", "")  # a word of the library's own library
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         say.text(message)

@@ -73,8 +73,10 @@ async def ask_url(url: str, path: str, type: type[T]) -> T:
             aiohttp.ClientSession(timeout=timeout) as http,
             http.get(url + path, allow_redirects=False) as answer,
         ):
-            body = await answer.read()
-            return _decode(answer.status, answer.headers.get(VERSION_HEADER, ""), body, type)
+            body, version = await answer.read(), answer.headers.get(VERSION_HEADER, "")
+            if answer.status == 200 and not version:
+                raise _no_operator("operator unknown")  # a page, or JSON that is not ours
+            return _decode(answer.status, version, body, type)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise Complaint(
             f"No operator answers at {url}: {str(error) or 'no answer in time'}.",
@@ -183,6 +185,14 @@ def _loopback(url: str) -> bool:
         return host == "localhost"
 
 
+def _no_operator(said: str) -> Complaint:
+    return Complaint(
+        f"What answers there is not an operator, or one too old for this question ({said}).",
+        hint="Check --operator; upgrade the operator if it is older than the CLI.",
+        code=Exit.REFUSED,
+    )
+
+
 def _refusal(text: str) -> Refused | None:
     try:
         return msgspec.json.decode(text, type=Refused)
@@ -203,10 +213,6 @@ def _decode(status: int, version: str, body: bytes, type: type[T]) -> T:
     if refused is not None:
         raise Complaint(refused.message, code=Exit.REFUSED)
     if status == 404:
-        raise Complaint(
-            f"What answers there is not an operator, or one too old for this question ({said}).",
-            hint="Check --operator; upgrade the operator if it is older than the CLI.",
-            code=Exit.REFUSED,
-        )
+        raise _no_operator(said)
     text = body[:200].decode(errors="replace").strip()
     raise Complaint(f"The operator could not answer (HTTP {status}): {text}", hint="See its log.", code=Exit.FAILED)

@@ -7,9 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 
 from hostler.kube.clock import Clock
+from hostler.kube.errors import LONGEST_WAIT
 
 LOWEST = 0.5  # writes per second, however loaded the server is: one that never writes never learns that it may
-LONGEST = 300.0  # seconds; a Retry-After beyond this is a mistake, and we ask again
 
 
 class WriteBudget:
@@ -59,7 +59,7 @@ class WriteBudget:
         """The server answered 429: slow down, and stay silent for as long as it asked."""
         now = self._clock()
         if retry_after is not None and retry_after > 0:
-            self._blocked_until = max(self._blocked_until, now + min(retry_after, LONGEST))
+            self._blocked_until = max(self._blocked_until, now + min(retry_after, LONGEST_WAIT))
         self._grown = now
         if now - self._halved < 1.0:
             return

@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from hostler import __version__
-from hostler.kube.errors import Unauthorized, Unreachable, WriteRefused, from_response
+from hostler.kube.errors import SomethingElse, Unauthorized, Unreachable, WriteRefused, from_response, is_foreign
 from hostler.kube.gate import Gate as Gate
 from hostler.kube.gate import GatedBody, Sockets
 from hostler.kube.kinds import POD, Kind
@@ -288,6 +288,8 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return Unreachable(f"{self.connection.server} stopped in the middle of an answer: {_say(error)}")
         error_ = from_response(response.status, body, response.headers.get("Retry-After"))
+        if is_foreign(error_, body) and "/proxy/" not in response.url.path:  # there it is for the pod to say no
+            return SomethingElse(f"what answers at {self.connection.server} is not the API server: {error_}")
         if isinstance(error_, Unauthorized):
             self.connection.rejected()
         return error_

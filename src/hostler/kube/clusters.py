@@ -25,6 +25,7 @@ log = structlog.get_logger("hostler.clusters")
 
 KEYS = ("value", "kubeconfig")  # Cluster API's name for it, and everybody else's
 LARGEST = 64 * 1024
+REFUSED = 60.0  # seconds for which a kubeconfig found wrong is not looked at again: a certificate may be valid by then
 FRESH = 10.0  # seconds for which a Secret need not be read again
 Name: TypeAlias = tuple[str, str]
 
@@ -59,7 +60,9 @@ class Clusters:
         self._hub = hub
         self._most, self._idle, self._clock, self._timeout = most, idle, clock, timeout
         self._entries: dict[Name, Entry] = {}
-        self._refused: dict[Name, tuple[str, Unavailable]] = {}  # what was wrong with which content
+        self._refused: dict[
+            Name, tuple[str, float, Unavailable]
+        ] = {}  # which content, when, and what was wrong with it
         self._turns = tuple(asyncio.Lock() for _ in range(32))
 
     def __len__(self) -> int:
@@ -115,8 +118,8 @@ class Clusters:
             entry.read, entry.rejections = self._clock(), entry.connection.rejections
             return entry
         refused = self._refused.get(name)
-        if refused is not None and refused[0] == content:
-            return refused[1]
+        if refused is not None and refused[0] == content and now - refused[1] < REFUSED:
+            return refused[2]
         return await self._make(name, data, content)
 
     async def _read(self, name: Name) -> Secret | Unavailable:
@@ -148,10 +151,10 @@ class Clusters:
         return entry
 
     def _refuse(self, name: Name, content: str, why: Unavailable) -> Unavailable:
-        """Remember what is wrong with this content: reading it again would cost time and change nothing."""
+        """Remember what is wrong with this content: reading it again at once would cost time and change nothing."""
         if len(self._refused) >= self._most:
             self._refused.pop(next(iter(self._refused)))
-        self._refused[name] = (content, why)
+        self._refused[name] = (content, self._clock(), why)
         return why
 
     async def _make_room(self) -> bool:

@@ -16,7 +16,7 @@ import structlog
 
 from hostler.errors import Complaint, Exit
 from hostler.kube.client import Client
-from hostler.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
+from hostler.kube.errors import ApiError, Forbidden, NotFound, SomethingElse, Unauthorized, Unreachable
 from hostler.kube.kinds import NAMESPACE, Kind
 from hostler.kube.records import Object
 
@@ -59,7 +59,9 @@ async def holds_lease(client: Client, namespace: str) -> None:
 async def check(client: Client) -> ServerVersion:
     """Ask the server for its version and for our name; anything in the way becomes a Complaint."""
     try:
-        version = await client.version()
+        git = (await client.version()).get("gitVersion")
+        if not isinstance(git, str) or not git:
+            raise _stranger(client, "its answer to /version names no version")
         user = await _whoami(client)
     except Complaint:
         raise
@@ -69,9 +71,6 @@ async def check(client: Client) -> ServerVersion:
         raise await _refused(client, error) from error
     except msgspec.MsgspecError as error:
         raise _stranger(client, "its answer to /version is not JSON") from error
-    git = version.get("gitVersion")
-    if not isinstance(git, str) or not git:
-        raise _stranger(client, "its answer to /version names no version")
     if user == ANONYMOUS:
         raise Complaint(
             f"{_at(client)} answers, but takes us for anonymous: {_source(client)} holds no credentials.",
@@ -99,6 +98,8 @@ async def _whoami(client: Client) -> str:
 
 def _unreachable(client: Client, error: Unreachable) -> Complaint:
     at = _at(client)
+    if isinstance(error, SomethingElse):
+        return _stranger(client, "it has no /version")
     for cause in _causes(error):
         if isinstance(cause, aiohttp.ClientSSLError):
             continue  # aiohttp's own also call themselves SSLError, but the real one is behind them

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
+
+# Seconds. Who asks us to stay away for longer (or for no number at all) has made a mistake, and is asked again then.
+LONGEST_WAIT = 300.0
 
 
 class ApiError(Exception):
@@ -71,6 +75,10 @@ class Unreachable(Exception):
     """No answer at all: refused, cut, timed out, wrong certificate. Whether a write arrived is unknown."""
 
 
+class SomethingElse(Unreachable):
+    """What answered is no API server: a load balancer without a backend, a proxy's page, a login portal."""
+
+
 class WriteRefused(Exception):
     """A write was not sent because we must not write now. `why` is a sentence for people."""
 
@@ -104,8 +112,19 @@ def from_status(status: Status, *, retry_after: float | None = None) -> ApiError
         cls = AlreadyExists
     if retry_after is None and isinstance(status.details, dict):
         seconds = status.details.get("retryAfterSeconds")
-        retry_after = float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None
+        retry_after = float(min(seconds, LONGEST_WAIT)) if isinstance(seconds, (int, float)) else None
+    if retry_after is not None:
+        retry_after = min(retry_after, LONGEST_WAIT) if math.isfinite(retry_after) and retry_after > 0 else None
     return cls(status.code, status.reason, status.message, retry_after=retry_after, details=status.details)
+
+
+def is_foreign(error: ApiError, body: bytes) -> bool:
+    """Whether a 404 is nobody's of Kubernetes: who believed it would find an empty cluster.
+
+    An API server gives its reason for an object that is not there, and these very words for a kind it does not serve.
+    (Others written in Go have the same words; whether a kind is served is for `kube.discovery` to find out.)
+    """
+    return error.code == 404 and not error.reason and body.strip() != b"404 page not found"
 
 
 def from_response(code: int, body: bytes, retry_after: str | None) -> ApiError:

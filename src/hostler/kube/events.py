@@ -36,6 +36,7 @@ log = structlog.get_logger("hostler.events")
 EventType: TypeAlias = Literal["Normal", "Warning"]
 Key: TypeAlias = tuple[str, ...]
 
+CONTROLLER = "hostler.dev/operator"  # by this name our Events are found again
 LONGEST_NOTE = 1024  # bytes; the API's own bound
 LONGEST_WORD = 128
 SERIES_ENDS = 1800.0  # seconds without a repeat; the server forgets an Event after an hour
@@ -82,7 +83,7 @@ class Recorder:
         instance: str,
         metrics: Metrics,
         *,
-        controller: str = "hostler.dev/operator",
+        controller: str = CONTROLLER,
         bounds: Bounds | None = None,
         clock: Clock = time.monotonic,
         wall: Clock = time.time,

@@ -91,7 +91,10 @@ class ExecLogin:
     async def _run(self) -> Login:
         interactive = self._interactive()
         environment = {**os.environ, **{one.name: one.value for one in self._exec.env}}
-        environment["KUBERNETES_EXEC_INFO"] = json.dumps(self._info(interactive))
+        try:
+            environment["KUBERNETES_EXEC_INFO"] = json.dumps(self._info(interactive))
+        except Complaint as complaint:  # a CA file that is being replaced
+            raise NoCredentials(complaint.sentence, hint=complaint.hint, code=complaint.code) from complaint
         answer = await self._call(environment, interactive)
         login, self._expires = self._read(answer)
         self._ran, self._refused = self._clock(), False
@@ -137,6 +140,8 @@ class ExecLogin:
         status = found.status
         if status is None or not (status.token or status.client_certificate_data):
             raise _no(f"{self._about}: its answer holds neither a token nor a certificate")
+        if not status.token.isascii() or not status.token.isprintable():
+            raise _no(f"{self._about}: its token holds characters no token has")
         if bool(status.client_certificate_data) != bool(status.client_key_data):
             raise _no(f"{self._about}: its answer holds only one of certificate and key")
         pair = None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 BACKOFF_FIRST = 0.1
 BACKOFF_MOST = 60.0
+LEFTOVERS = 1000  # overtaken deadlines kept before they are swept out
 
 
 class Queue:
@@ -57,6 +58,8 @@ class Queue:
             heapq.heappush(self._ready, (want[1], self._order, key))
         else:
             heapq.heappush(self._later, (want[0], self._order, key))
+            if len(self._later) > 2 * len(self._waiting) + LEFTOVERS:
+                self._sweep()
         self._bell.set()
 
     async def get(self) -> str | None:
@@ -132,6 +135,11 @@ class Queue:
             if entry is not None and entry[0] == due:
                 self._waiting[key] = (None, entry[1])
                 heapq.heappush(self._ready, (entry[1], order, key))
+
+    def _sweep(self) -> None:
+        """Drop entries that a sooner one has overtaken: a key woken often that asks for `in an hour` leaves many."""
+        self._later = [one for one in self._later if self._waiting.get(one[2], (None, 0))[0] == one[0]]
+        heapq.heapify(self._later)
 
     def _next_deadline(self) -> float | None:
         """Seconds until the next key comes due; None while there is none."""

@@ -35,6 +35,7 @@ class Store(Generic[R]):
             self._named[name] = buckets
         self._listeners: list[Listener[R]] = []
         self._seen: set[str] | None = None  # keys met since begin_sync
+        self._older: dict[str, R] = {}  # what a listing shows in a lower version than ours
         self._rewound = False  # the server's history was replaced: take whatever the next listing says
 
     # -- reading
@@ -74,6 +75,11 @@ class Store(Generic[R]):
         version = int(metadata.resource_version)
         if self._seen is not None:
             self._seen.add(key)  # in a listing objects come in any order; its version comes at the end
+            old = self._records.get(key)
+            if old is not None and version < int(old.metadata.resource_version):
+                self._older[key] = record
+                return
+            self._older.pop(key, None)
         elif version > self.version:
             self.version = version
         self._replace(key, record, version)
@@ -83,7 +89,7 @@ class Store(Generic[R]):
         key = key_of(record.metadata)
         version = int(record.metadata.resource_version)
         self.version = max(self.version, version)
-        self.unreadable.pop(key, None)
+        self._unsee(key)
         old = self._records.get(key)
         if old is not None and int(old.metadata.resource_version) <= version:
             self._drop(key, old)
@@ -100,6 +106,7 @@ class Store(Generic[R]):
     def unread(self, key: str, version: int, why: str) -> None:
         """An object came that does not decode. The old record is no longer true, so it goes; the key is remembered."""
         self.version = max(self.version, version)
+        self._older.pop(key, None)
         self.unreadable[key] = why
         old = self._records.get(key)
         if old is not None:
@@ -108,7 +115,7 @@ class Store(Generic[R]):
     def forget(self, key: str, version: int) -> None:
         """An object that could not be read was deleted."""
         self.version = max(self.version, version)
-        self.unreadable.pop(key, None)
+        self._unsee(key)
         old = self._records.get(key)
         if old is not None:
             self._drop(key, old)
@@ -116,6 +123,7 @@ class Store(Generic[R]):
     def begin_sync(self) -> None:
         """A complete listing starts. Reads go on seeing what is here."""
         self._seen = set()
+        self._older = {}
 
     def end_sync(self, version: int) -> bool:
         """The listing is complete as of `version`: what it did not name is gone.
@@ -124,6 +132,7 @@ class Store(Generic[R]):
         that never happened; the caller must list again, and that listing wins whatever its versions are.
         """
         seen, self._seen = self._seen or set(), None
+        older, self._older = self._older, {}
         if version < self.version:
             self._rewound = True
             self.version = 0
@@ -132,6 +141,11 @@ class Store(Generic[R]):
             # An overlay newer than the listing is an object made after it; its event is on the way.
             if self._rewound or int(self._records[key].metadata.resource_version) <= version:
                 self._drop(key, self._records[key])
+        for key, record in older.items():
+            # One of ours that the listing is past and yet shows older is of a history that was replaced meanwhile. A
+            # newer one is our own write, whose event is on the way.
+            if self._rewound or int(self._records[key].metadata.resource_version) <= version:
+                self._replace(key, record, int(record.metadata.resource_version), anyway=True)
         self._rewound = False
         for key in [key for key in self.unreadable if key not in seen]:
             del self.unreadable[key]
@@ -146,9 +160,16 @@ class Store(Generic[R]):
 
     # -- inside
 
-    def _replace(self, key: str, record: R, version: int) -> None:
+    def _unsee(self, key: str) -> None:
+        """It was deleted, perhaps while a listing that had named it was still under way."""
+        self.unreadable.pop(key, None)
+        self._older.pop(key, None)
+        if self._seen is not None:
+            self._seen.discard(key)
+
+    def _replace(self, key: str, record: R, version: int, *, anyway: bool = False) -> None:
         old = self._records.get(key)
-        if old is not None and version <= int(old.metadata.resource_version) and not self._rewound:
+        if old is not None and version <= int(old.metadata.resource_version) and not (anyway or self._rewound):
             return
         self._records[key] = record
         if self.unreadable:

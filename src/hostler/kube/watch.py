@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 import aiohttp
 import msgspec
 import structlog
 
-from hostler.kube.client import PAGE, Client, Page
+from hostler.kube import lines
+from hostler.kube.client import PAGE, Client
+from hostler.kube.clock import Clock, boottime
+from hostler.kube.discovery import serves
 from hostler.kube.errors import (
     ApiError,
     BadRequest,
@@ -27,7 +29,6 @@ from hostler.kube.errors import (
     Invalid,
     NotFound,
     ServerError,
-    Status,
     TooManyRequests,
     Unauthorized,
     Unreachable,
@@ -35,7 +36,7 @@ from hostler.kube.errors import (
 )
 from hostler.kube.kinds import Kind
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import HasMetadata, Metadata, key_of
+from hostler.kube.records import HasMetadata, key_of
 from hostler.kube.store import Index, Store
 from hostler.kube.valve import Valve
 
@@ -46,56 +47,19 @@ log = structlog.get_logger("hostler.watch")
 STALL_SECONDS = 90.0
 # The server ends a watch after this long; spread so that many watches do not end together.
 LIFETIME_SECONDS = (290.0, 580.0)
+# One that ends sooner was not ended by its lifetime: coming straight back would be a storm.
+SHORT_SECONDS = 1.0
 BACKOFF_FIRST, BACKOFF_MOST = 0.1, 15.0
 # A kind that is not there (no CRD), or that we may not read, is asked for at this pace.
 ABSENT_SECONDS = 10.0
 
-_PREFIX = b'{"type":"'
-_ADDED, _MODIFIED, _DELETED, _BOOKMARK, _ERROR = b"AMDBE"
-_CHANGES = frozenset(("ADDED", "MODIFIED", "DELETED"))
-
-
-class _Event(msgspec.Struct, Generic[R], gc=False):
-    object: R
-
-
-class _Change(msgspec.Struct, Generic[R], gc=False):
-    type: str
-    object: R
-
-
-class _Line(msgspec.Struct, gc=False):
-    type: str
-    object: msgspec.Raw
-
-
-class _Bookmark(msgspec.Struct, gc=False):
-    class Meta(msgspec.Struct, rename="camel", gc=False):
-        resource_version: str = ""
-        annotations: dict[str, str] = {}
-
-    metadata: Meta = msgspec.field(default_factory=Meta)
-
-
-class _Named(msgspec.Struct, gc=False):
-    """The little that can be read of an object whose rest does not decode."""
-
-    metadata: Metadata
-
-
-_LINE = msgspec.json.Decoder(_Line)
-_BOOKMARKS = msgspec.json.Decoder(_Event[_Bookmark])  # type: ignore[type-var]
-_ERRORS = msgspec.json.Decoder(_Event[Status])  # type: ignore[type-var]
-_NAMED = msgspec.json.Decoder(_Event[_Named])
-_PAGES = msgspec.json.Decoder(Page)
-
 
 class _Ended(Exception):
-    """The stream ended and is to be resumed; the word is for the metric."""
+    """The stream ended and is to be resumed, after `delay` or the next back-off; the word is for the metric."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, delay: float | None = None) -> None:
         super().__init__(why)
-        self.why = why
+        self.why, self.delay = why, delay
 
 
 class Watch(Generic[R]):
@@ -117,7 +81,7 @@ class Watch(Generic[R]):
         page: int = PAGE,
         absent: float = ABSENT_SECONDS,
         versions: Sequence[str] = (),
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = boottime,
     ) -> None:
         """`versions`: others of the kind, with the same fields of ours, to follow where its own is not served."""
         self.kind = kind
@@ -129,14 +93,15 @@ class Watch(Generic[R]):
         self._client = client
         self._metrics = metrics
         metrics.follows(kind.resource, self.store)
-        self._paths = [replace(kind, version=one).path(namespace) for one in (kind.version, *versions)]
+        self._versions = (kind.version, *versions)
+        self._paths = [replace(kind, version=one).path(namespace) for one in self._versions]
         self._not_served = 0  # how many of them in a row
         self._select = {
             **({"labelSelector": labels} if labels else {}),
             **({"fieldSelector": fields} if fields else {}),
         }
-        self._decoder: msgspec.json.Decoder[_Event[R]] = msgspec.json.Decoder(_Event[type])  # type: ignore[valid-type]
-        self._changes: msgspec.json.Decoder[_Change[R]] = msgspec.json.Decoder(_Change[type])  # type: ignore[valid-type]
+        self._decoder: msgspec.json.Decoder[lines.Event[R]] = msgspec.json.Decoder(lines.Event[type])  # type: ignore[valid-type]
+        self._changes: msgspec.json.Decoder[lines.Change[R]] = msgspec.json.Decoder(lines.Change[type])  # type: ignore[valid-type]
         self._items = msgspec.json.Decoder(type)
         self._stall = stall
         self._streaming = streaming
@@ -160,29 +125,22 @@ class Watch(Generic[R]):
         """Follow the kind until cancelled. Never raises for anything a server or a network can do."""
         while True:
             try:
-                if self._version or self._streaming:
-                    await self._stream()
-                else:
-                    await self._list()
+                await self._follow()
                 continue
             except _Ended as end:
-                # The server ends every watch after a while; only then is coming straight back polite.
-                why, delay = end.why, 0.0 if end.why == "ended" and self._version else self._pause()
+                why, delay = end.why, self._pause() if end.delay is None else end.delay
             except Gone:
                 self._version = ""
-                why, delay = "gone", random.random() * 0.2
-            except TooManyRequests as error:
-                why, delay = "throttled", max(error.retry_after or 0.0, self._pause()) * (1 + random.random() / 4)
-            except NotFound:
-                why, delay = "absent", self._another_version()
+                why, delay = "gone", self._pause()
+            except (TooManyRequests, Unreachable, ServerError) as error:
+                throttled = isinstance(error, TooManyRequests)
+                why, delay = "throttled" if throttled else "unreachable", self._not_before(error)
+                self._say(str(error))
             except (Invalid, BadRequest) as error:
                 why, delay = "refused", self._fall_back(error)
             except (Forbidden, Unauthorized) as error:
                 why, delay = "forbidden", ABSENT_SECONDS / 2
                 self._say(f"may not watch {self.kind.resource}: {error}")
-            except (Unreachable, ServerError) as error:
-                why, delay = "unreachable", self._pause()
-                self._say(str(error))
             except ApiError as error:
                 why, delay = "refused", self._pause()
                 self._say(str(error))
@@ -196,11 +154,18 @@ class Watch(Generic[R]):
             if delay:
                 await asyncio.sleep(delay)
 
+    async def _follow(self) -> None:
+        """One request, or one listing; a 404 is looked into."""
+        try:
+            await (self._stream() if self._version or self._streaming else self._list())
+        except NotFound as error:
+            await self._not_found(error)
+
     # -- streaming
 
     async def _stream(self) -> None:
         """One watch request, until it ends. Raises _Ended or the error that ended it."""
-        initial = not self._version
+        initial, began = not self._version, self._clock()
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -230,8 +195,10 @@ class Watch(Generic[R]):
                 raise _Ended("stalled") from None
             except (aiohttp.ClientError, OSError):
                 raise _Ended("cut") from None
-        # An orderly end. A half line left over is dropped: its event comes again, from the version before it.
-        raise _Ended("cut" if tail else "ended")
+        if tail:
+            raise _Ended("cut")  # a half line left over is dropped: its event comes again, from the version before it
+        # An orderly end: the server ends every watch after a while, and only then is coming straight back polite.
+        raise _Ended("ended", 0.0 if self._version and self._clock() - began >= SHORT_SECONDS else None)
 
     def _take(self, piece: memoryview) -> int:
         """Take complete lines; how many they were. The hot path: no awaits, one call decodes them all.
@@ -240,18 +207,19 @@ class Watch(Generic[R]):
         takes no version twice.
         """
         self._heard()
+        known = lines.CHANGES
         try:
             changes = self._changes.decode_lines(piece)
-            if all(change.type in _CHANGES for change in changes):
-                self._apply(changes)
-                return len(changes)
         except (msgspec.MsgspecError, ValueError):
-            pass  # one of them cannot be read; which one, the slow way finds out
-        lines = bytes(piece).split(b"\n")
-        self._lines(lines)
-        return len(lines)
+            changes = []  # one of them cannot be read; which one, the slow way finds out
+        if changes and all(change.type in known for change in changes):
+            self._apply(changes)
+            return len(changes)
+        pieces = bytes(piece).split(b"\n")
+        self._lines(pieces)
+        return len(pieces)
 
-    def _apply(self, changes: list[_Change[R]]) -> None:
+    def _apply(self, changes: list[lines.Change[R]]) -> None:
         put = self.store.put
         for change in changes:
             record = change.object
@@ -263,36 +231,33 @@ class Watch(Generic[R]):
                 self._version = record.metadata.resource_version
                 self._failures = 0
 
-    def _lines(self, lines: list[bytes]) -> None:
+    def _lines(self, pieces: list[bytes]) -> None:
         """The same line by line: bookmarks, errors, and objects that do not decode."""
         decode = self._decoder.decode
         put = self.store.put
-        for line in lines:
-            kind = line[9] if line.startswith(_PREFIX) else self._kind_of(line)
-            if kind in (_ADDED, _MODIFIED, _DELETED):
+        for line in pieces:
+            kind = lines.kind_of(line)
+            if kind in (lines.ADDED, lines.MODIFIED, lines.DELETED):
                 try:
                     record = decode(line).object
+                except (msgspec.MsgspecError, ValueError) as error:
+                    version = self._unread(line, kind == lines.DELETED, error)
+                else:
                     version = record.metadata.resource_version
-                    if kind == _DELETED:
+                    if kind == lines.DELETED:
                         self.store.remove(record)
                     else:
                         put(record)
-                except (msgspec.MsgspecError, ValueError) as error:
-                    version = self._unread(line, kind == _DELETED, error)
                 if self._version:
                     self._version = version
                     self._failures = 0
-            elif kind == _BOOKMARK:
+            elif kind == lines.BOOKMARK:
                 self._bookmark(line)
-            elif kind == _ERROR:
-                raise from_status(_ERRORS.decode(line).object)
-
-    def _kind_of(self, line: bytes) -> int:
-        """The slow way, for a line spelled differently; one that is no JSON is an error."""
-        return (_LINE.decode(line).type or "?").encode()[0] if line else 0
+            elif kind == lines.ERROR:
+                raise from_status(lines.ERRORS.decode(line).object)
 
     def _bookmark(self, line: bytes) -> None:
-        meta = _BOOKMARKS.decode(line).object.metadata
+        meta = lines.BOOKMARKS.decode(line).object.metadata
         if meta.annotations.get("k8s.io/initial-events-end") == "true":
             self._complete(meta.resource_version)
         elif self._version:
@@ -320,13 +285,13 @@ class Watch(Generic[R]):
 
     def _unread(self, line: bytes, deleted: bool, error: Exception) -> str:
         """An object that does not decode: count it, name it, go on. Returns its version, to resume after it."""
-        metadata = _NAMED.decode(line).object.metadata
+        metadata = lines.NAMED.decode(line).object.metadata
         version = int(metadata.resource_version)
         key = key_of(metadata)
-        self.store.saw(key)
         if deleted:
             self.store.forget(key, version)
         else:
+            self.store.saw(key)
             self.store.unread(key, version, str(error))
             self._metrics.unreadable(self.kind.resource)
             log.error("cannot read an object; it is left out", kind=self.kind.resource, name=key, error=str(error))
@@ -339,12 +304,14 @@ class Watch(Generic[R]):
         params = {"limit": str(self._page), **self._select}
         self.store.begin_sync()
         while True:
-            page = _PAGES.decode(await self._client.request("GET", self._paths[0], params=params, timeout=60))
+            page = lines.PAGES.decode(await self._client.request("GET", self._paths[0], params=params, timeout=60))
             for item in page.items or ():
                 try:
-                    self.store.put(self._items.decode(item))
+                    record = self._items.decode(item)
                 except (msgspec.MsgspecError, ValueError) as error:
                     self._unread(b'{"object":' + bytes(item) + b"}", False, error)
+                else:
+                    self.store.put(record)
             if not page.metadata.continue_:
                 return self._complete(page.metadata.resource_version)
             params["continue"] = page.metadata.continue_
@@ -357,16 +324,18 @@ class Watch(Generic[R]):
         self._say(str(error))
         return self._pause()
 
-    def _another_version(self) -> float:
-        """404 on the collection: another version may be served; if none is, the kind is known not to be there."""
+    async def _not_found(self, error: NotFound) -> NoReturn:
+        """404 on the collection: another version may be served; if none is, the kind may be known not to be there."""
         self._version = ""
         self._paths.append(self._paths.pop(0))
         self._not_served += 1
         if self._not_served < len(self._paths):
-            return 0.0
+            raise _Ended("absent", 0.0)
         self._not_served = 0
+        if not self.absent and await serves(self._client, self.kind, self._versions):
+            raise Unreachable(f"{self.kind.resource} are not found, though an API server serves them: {error}")
         self._is_absent()
-        return self._absent_pace
+        raise _Ended("absent", self._absent_pace)
 
     # -- small change
 
@@ -388,6 +357,11 @@ class Watch(Generic[R]):
         """The next delay: doubling, with full jitter, so that a thousand clients do not come back together."""
         self._failures += 1
         return random.random() * min(BACKOFF_FIRST * 2.0 ** min(self._failures, 20), BACKOFF_MOST)
+
+    def _not_before(self, error: ApiError | Unreachable) -> float:
+        """The next delay, and no sooner than the server asks for."""
+        asked = error.retry_after if isinstance(error, ApiError) else None
+        return max(asked or 0.0, self._pause()) * (1 + random.random() / 4)
 
     def _say(self, problem: str) -> None:
         if problem != self.problem:

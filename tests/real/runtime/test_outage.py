@@ -15,8 +15,8 @@ from hostler.kube.lease import Leadership
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
 from tests.real.operating import Running, hostler, operator
-from tests.real.test_lease import QUICK
-from tests.real.test_watch import NAMESPACE, churn, following, namespace, settles, two_kinds, untroubled
+from tests.real.runtime.test_lease import QUICK
+from tests.real.runtime.test_watch import NAMESPACE, churn, following, namespace, settles, two_kinds, untroubled
 
 
 def test_an_api_server_dead_for_thirty_seconds_is_survived(

@@ -12,7 +12,7 @@ from hostler.errors import Exit
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
 from tests.real.operating import environment, hostler
-from tests.real.test_cli_nodes import MakeNode, cordoned, keep_all, pods_on, running_on
+from tests.real.runtime.test_cli_nodes import MakeNode, cordoned, keep_all, pods_on, running_on
 
 
 @contextmanager
@@ -27,14 +27,19 @@ def blocked_drain(
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(sandbox.kubeconfig),
     )  # fmt: skip
     try:
-        assert process.stderr is not None
-        while "keep" not in process.stderr.readline():
-            assert process.poll() is None
+        says(process, "keep")
         yield process
     finally:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+def says(process: subprocess.Popen[str], words: str) -> None:
+    """Wait until it has said so."""
+    assert process.stderr is not None
+    while words not in process.stderr.readline():
+        assert process.poll() is None
 
 
 def evictions(sandbox: Sandbox, namespace: str) -> int:
@@ -83,9 +88,9 @@ def test_the_stop_button_stops_a_drain_that_runs(
     with blocked_drain(sandbox, name, namespace, eventually) as drain:
         try:
             assert hostler(sandbox.kubeconfig, "pause", "--why", "a test", "--wait", "0").returncode == 0
-            time.sleep(4)  # it follows the Fleet; a second is what it needs on a machine with nothing else to do
+            says(drain, "Nothing is evicted now: The Fleet is paused")  # when it would have asked again
             sandbox.kubectl("delete", "pdb", "keep", "-n", namespace)
-            time.sleep(4)
+            time.sleep(2)
             assert drain.poll() is None
             assert evictions(sandbox, namespace) == 0
         finally:

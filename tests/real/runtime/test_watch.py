@@ -18,7 +18,7 @@ from hostler.kube import kinds
 from hostler.kube.client import Client, How
 from hostler.kube.config import load
 from hostler.kube.errors import AlreadyExists, ApiError, Unreachable
-from hostler.kube.kinds import CONFIG_MAP, NODE, POD, SECRET, Kind
+from hostler.kube.kinds import CONFIG_MAP, LEASE, NODE, POD, SECRET, Kind
 from hostler.kube.lease import Leadership
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Object, key_of
@@ -28,6 +28,21 @@ from hostler.sandbox.life import Sandbox
 from tests.real.proxy import Proxy
 
 NAMESPACE = "watch-faults"
+THING = Kind("nowhere.example.com", "v1", "things", "Thing", True)
+
+
+def answer(status: bytes, body: bytes, more: bytes = b"") -> bytes:
+    """What somebody between us and the API server says in its place."""
+    return b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%b\r\n%b" % (
+        status, len(body), more, body,
+    )  # fmt: skip
+
+
+GONE = answer(b"410 Gone", b'{"kind":"Status","reason":"Expired","message":"the token is too old","code":410}')
+EMPTY = answer(b"200 OK", b"")
+NO_BACKEND = answer(b"404 Not Found", b"default backend - 404")
+NO_ROUTE = answer(b"404 Not Found", b"404 page not found\n")  # to the letter what an API server says of no such kind
+BUSY = answer(b"429 Too Many Requests", b"busy", b"Retry-After: nan\r\n")
 
 
 @asynccontextmanager
@@ -168,11 +183,18 @@ def test_paged_lists_with_delays_and_cuts_end_equal_too(sandbox: Sandbox) -> Non
         async with proxied(sandbox) as (direct, proxy, through):
             dice = random.Random(2)
             proxy.delay = 0.01
+            metrics = Metrics()
             watches = [
-                Watch(through, kind, Object, metrics=Metrics(), namespace=NAMESPACE, streaming=False, page=7)
+                Watch(through, kind, Object, metrics=metrics, namespace=NAMESPACE, streaming=False, page=7)
                 for kind in (CONFIG_MAP, SECRET)
             ]
+            for number in range(10):
+                await apply(direct, f"page{number}", {"metadata": {"name": f"page{number}"}})
+            proxy.once["configmaps?limit=7&continue="] = GONE  # between two pages: what was listed begins anew
             async with following(*watches):
+                await asyncio.wait_for(watches[0].synced.wait(), 90)
+                assert not proxy.once
+                assert told_gone(metrics) == {"configmaps"}
                 proxy.watch_budget = lambda: dice.randrange(200, 3000)
                 await churn(direct, 300, 30)
                 proxy.watch_budget = lambda: None
@@ -195,7 +217,7 @@ def test_answers_nobody_can_read_are_survived(sandbox: Sandbox, streaming: bool,
             proxy.spoilt = spoilt
             watches = two_kinds(through, streaming=streaming)
             async with following(*watches) as tasks:
-                await asyncio.sleep(1.5)
+                await troubled(*watches)
                 assert not any(task.done() for task in tasks), "a broken answer must not end the following"
                 assert not any(watch.synced.is_set() for watch in watches), "nothing of it is believed"
                 proxy.spoilt = None
@@ -208,8 +230,10 @@ def test_answers_nobody_can_read_are_survived(sandbox: Sandbox, streaming: bool,
                 proxy.cut_all()
                 await apply(direct, "whole", {"metadata": {"name": "whole", "labels": {"seen": "not-yet"}}})
                 await troubled(watches[0])
-                heard = watches[0].heard
-                await asyncio.sleep(1.5)
+                heard, asked = watches[0].heard, proxy.requests
+                async with asyncio.timeout(60):
+                    while proxy.requests < asked + 3:  # it goes on trying
+                        await asyncio.sleep(0.02)
                 assert watches[0].heard == heard, "an answer nobody can read confirms nothing"
                 proxy.spoilt = None
                 for watch in watches:
@@ -218,9 +242,9 @@ def test_answers_nobody_can_read_are_survived(sandbox: Sandbox, streaming: bool,
     asyncio.run(story())
 
 
-async def troubled(watch: Watch[Any]) -> None:
+async def troubled(*watches: Watch[Any], by: str = "") -> None:
     async with asyncio.timeout(60):
-        while not watch.problem:
+        while not all(watch.problem and by in watch.problem for watch in watches):
             await asyncio.sleep(0.02)
 
 
@@ -228,6 +252,48 @@ async def untroubled(watch: Watch[Any]) -> None:
     async with asyncio.timeout(60):
         while watch.problem:
             await asyncio.sleep(0.02)
+
+
+def test_what_stands_before_the_api_server_is_not_taken_for_it(sandbox: Sandbox) -> None:
+    """A load balancer without a backend says that there is nothing, or says nothing at all; neither empties a cache."""
+
+    async def story() -> None:
+        async with proxied(sandbox) as (direct, proxy, through):
+            await apply(direct, "whole", {"metadata": {"name": "whole"}})
+            core, grouped, absent = watches = [
+                Watch(through, kind, Object, metrics=Metrics(), namespace=None) for kind in (CONFIG_MAP, LEASE, THING)
+            ]
+            async with following(*watches) as tasks:
+                for watch in watches:
+                    await asyncio.wait_for(watch.synced.wait(), 90)
+                assert (core.absent, grouped.absent, absent.absent) == (False, False, True)
+                assert absent.not_in_step() is None, "a kind that is not installed is knowledge"
+                for instead, core_says, grouped_says in (
+                    (NO_BACKEND, "is not the API server: default", "is not the API server: default"),
+                    (NO_ROUTE, "configmaps are not found, though an API server", "not a whole API server"),
+                    (BUSY, "busy", "busy"),
+                ):
+                    proxy.instead = instead
+                    proxy.cut_all()
+                    await troubled(core, by=core_says)
+                    await troubled(grouped, by=grouped_says)
+                    assert core.store.get(f"{NAMESPACE}/whole") is not None
+                    assert len(grouped.store)
+                    assert (core.absent, grouped.absent) == (False, False)
+                proxy.instead = None
+                for watch in (core, grouped):
+                    await untroubled(watch)
+                # A watch that ends at once, in good order, is no reason to come straight back for ever.
+                proxy.instead = EMPTY
+                proxy.cut_all()
+                before = proxy.connections
+                await asyncio.sleep(1.5)
+                assert proxy.connections - before < 100
+                proxy.instead = None
+                assert not any(task.done() for task in tasks)
+                await settles(core, direct, None)
+
+    asyncio.run(story())
 
 
 def told_gone(metrics: Metrics) -> set[str]:

@@ -1,0 +1,59 @@
+"""Whether an API server serves a kind at all, by its own list of what it serves.
+
+A 404 alone does not say so: whatever stands before the API server (a load balancer without a backend, a proxy) answers
+404 too, and who believed it would find a cluster without a single pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from hostler.kube.client import Client
+from hostler.kube.errors import Forbidden, NotFound, Unreachable
+from hostler.kube.kinds import Kind
+
+
+class _Version(msgspec.Struct):
+    version: str = ""
+
+
+class _Group(msgspec.Struct):
+    name: str = ""
+    versions: tuple[_Version, ...] = ()
+
+
+class _Groups(msgspec.Struct):
+    kind: str = ""
+    groups: tuple[_Group, ...] = ()
+
+
+class _Resource(msgspec.Struct):
+    name: str = ""
+
+
+class _Resources(msgspec.Struct):
+    kind: str = ""
+    resources: tuple[_Resource, ...] | None = ()
+
+
+async def serves(client: Client, kind: Kind, versions: Iterable[str]) -> bool:
+    """Whether `kind` is served in one of `versions`. Raises what a request raises; Unreachable: it cannot be told."""
+    if not kind.group:
+        return True  # the core group is never missing
+    try:
+        found = msgspec.json.decode(await client.request("GET", "/apis"), type=_Groups)
+        if found.kind != "APIGroupList":
+            raise NotFound(404, "", "its list of groups is none")
+        offered = {one.version for group in found.groups if group.name == kind.group for one in group.versions}
+        for version in offered.intersection(versions):
+            path = f"/apis/{kind.group}/{version}"
+            listed = msgspec.json.decode(await client.request("GET", path), type=_Resources)
+            if any(one.name == kind.plural for one in listed.resources or ()):
+                return True
+    except Forbidden:
+        return False  # an API server that does not let us read its list; then its 404 is all there is
+    except NotFound as error:
+        raise Unreachable(f"what answers at {client.connection.server} is not a whole API server: {error}") from error
+    return False
