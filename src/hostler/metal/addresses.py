@@ -17,6 +17,7 @@ from hostler.metal.render import Context, pools_of
 from hostler.metal.writes import delete, drop_finalizer, owner_reference
 
 GONE = "the Metal3Data it was for is gone"
+UNUSED = "no host is installed with its address"
 
 
 class Addresses:
@@ -48,20 +49,31 @@ class Addresses:
             else (self._data.capi_claims, self._data.capi_addresses)
         )
         claim = claims.store.get(names.key(namespace, name))
+        if claim is not None and (why := await self._unfit(claim, data, pool, context.host)):
+            return why
         if pool.metal3 and self._data.pools.store.get(names.key(namespace, pool.name)) is None:
             return f"IPPool {pool.name} does not exist."
         if claim is None:
             await self._claim_address(data, pool, name)
             return f"It waits for an address from {pool}."
-        if claim.metadata.deletion_timestamp or owner_datas(claim) != [key_of(data.metadata)]:
-            if claim.metadata.deletion_timestamp and _of_namesake(claim, data) and not context.host.imaged:
-                kind = names.METAL3_IP_CLAIM if pool.metal3 else names.IP_ADDRESS_CLAIM
-                await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER, GONE)
-            return f"It waits until the claim {name} of the machine before is gone."
         if claim.status.error_message:
             return f"{pool} gives no address: {claim.status.error_message}."
         address = addresses.store.get(names.key(namespace, claim.address)) if claim.address else None
         return address.spec if address is not None else f"It waits for an address from {pool}."
+
+    async def _unfit(self, claim: IpClaim, data: Data, pool: PoolRef, host: Host) -> str:
+        """Why a claim of the right name gives this data no address; empty: it may. One that goes unused is let go."""
+        name = claim.metadata.name
+        if owner_datas(claim) != [key_of(data.metadata)]:
+            return f"It waits until the claim {name} of the machine before is gone."
+        if not claim.metadata.deletion_timestamp:
+            return ""
+        # Its own, or of one that had its name, for an index is given again: what is installed may have the address.
+        if host.imaged:
+            return f"The claim {name} is being deleted, and host {host.metadata.name} may have its address."
+        kind = names.METAL3_IP_CLAIM if pool.metal3 else names.IP_ADDRESS_CLAIM
+        await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER, UNUSED)
+        return f"It claims an address from {pool} anew: the claim {name} is being deleted."
 
     async def _claim_address(self, data: Data, pool: PoolRef, name: str) -> None:
         meta = data.metadata
@@ -129,9 +141,3 @@ class Addresses:
             *((names.METAL3_IP_CLAIM, one) for one in self._data.ip_claims.store.by("data", key)),
             *((names.IP_ADDRESS_CLAIM, one) for one in self._data.capi_claims.store.by("data", key)),
         ]
-
-
-def _of_namesake(claim: IpClaim, data: Data) -> bool:
-    """Whether it was for a Metal3Data that had this one's name, and so is gone: an index is given again."""
-    owners = [one for one in claim.metadata.owner_references if one.kind == names.METAL3_DATA.kind]
-    return [one.name for one in owners] == [data.metadata.name] and owners[0].uid != data.metadata.uid
