@@ -268,8 +268,6 @@ def test_addresses_by_the_name_of_the_host_before_go_back_to_its_next_machine(by
     assert [name for name, _ in pen.patches] == (["h0-p"] if by_host_name else [])
 
 
-
-
 @pytest.mark.parametrize("of_metal3", [True, False], ids=["IPClaim", "IPAddressClaim"])
 @pytest.mark.parametrize(
     ("case", "dropped"),

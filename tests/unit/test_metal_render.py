@@ -193,6 +193,16 @@ def test_network_data(source: str) -> None:
     assert render_network_data(asked, CONTEXT) == (EXPECTED / f"network-{source}.yaml").read_bytes()
 
 
+@pytest.mark.parametrize(
+    "text", ["08", "1e3", "0.5E-2", ".5", "5.", "-7", "0o17", "y", "N", "no", "null", "~", "0x1f", "1_0"]
+)
+def test_a_text_that_some_reader_takes_for_something_else_is_quoted(text: str) -> None:
+    """Go's YAML, which Baremetal Operator reads with, knows numbers and truths that Python's takes for texts."""
+    asked = template(metaData={"strings": [{"key": "a", "value": text}]}).spec.meta_data
+    assert asked is not None
+    assert render_meta_data(asked, CONTEXT) == f"a: '{text}'\nproviderid: n/host-1/m3m-1\n".encode()
+
+
 def test_every_expected_file_is_compared() -> None:
     files = {file.name for file in EXPECTED.iterdir()}
     assert files == {f"meta-{one}.yaml" for one in META} | {f"network-{one}.yaml" for one in NETWORK}

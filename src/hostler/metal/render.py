@@ -283,5 +283,17 @@ def netmask(prefix: int, six: bool) -> str:
     return str(ipaddress.IPv4Network(f"0.0.0.0/{prefix}").netmask)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that a reader takes for something else: Go's, Baremetal Operator's, so reads 08, 1e3 and y."""
+
+
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?$|0[oO][0-7_]+$"),
+    list("-+.0123456789"),
+)
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]$"), list("yYnN"))
+
+
 def _yaml(content: Any) -> bytes:
-    return yaml.safe_dump(content, default_flow_style=False, sort_keys=True, width=10_000).encode()
+    return yaml.dump(content, Dumper=_Dumper, default_flow_style=False, sort_keys=True, width=10_000).encode()
