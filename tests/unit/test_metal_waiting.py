@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+import pytest
 from aiohttp import web
 
 from hostler.kube.budget import WriteBudget
@@ -27,30 +28,36 @@ from tests.unit.test_metal_decide import IMAGE, cluster, owner
 from tests.unit.test_metal_remediation import merged
 
 PATH = "/apis/infrastructure.cluster.x-k8s.io/v1beta2/namespaces/n/metal3machines/m"
-MACHINE = {
-    "metadata": {
-        "name": "m", "namespace": "n", "uid": "u", "resourceVersion": "100", "generation": 1,
-        "ownerReferences": [{"kind": "Machine", "name": "m"}],
-    },
-    "spec": {"image": IMAGE},
+HOST = "/apis/metal3.io/v1alpha1/namespaces/n/baremetalhosts/h"
+SAID = ("PATCH", f"{PATH}/status")
+META = {
+    "name": "m", "namespace": "n", "uid": "u", "resourceVersion": "1", "generation": 1,
+    "ownerReferences": [{"kind": "Machine", "name": "m"}],
 }  # fmt: skip
 
 
 class Waiting:
-    """The whole room with caches filled by hand, a clock of its own, and a server that has one machine."""
+    """The whole room with caches filled by hand, a clock of its own, and a server that has one machine and one host."""
 
     def __init__(self) -> None:
         self.now, self.version = 100.0, 1
-        self.machine: dict[str, Any] = MACHINE
+        self.objects: dict[str, dict[str, Any]] = {}
         self.asked: list[tuple[str, str]] = []  # every request, whatever it is
         self.looks: list[str] = []
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         self.asked.append((request.method, request.path))
+        path, patch = request.path.removesuffix("/status"), await request.json()
+        known = self.objects[path]["metadata"]["resourceVersion"]
+        if patch.get("metadata", {}).get("resourceVersion", known) != known:
+            return web.json_response({"kind": "Status", "reason": "Conflict"}, status=409)
+        self.objects[path] = merged(self.objects[path], patch)
+        return web.json_response(self._versioned(path))
+
+    def _versioned(self, path: str) -> dict[str, Any]:
         self.version += 1
-        self.machine = merged(self.machine, await request.json())
-        self.machine["metadata"]["resourceVersion"] = str(100 + self.version)
-        return web.json_response(self.machine)
+        self.objects[path]["metadata"]["resourceVersion"] = str(self.version)
+        return self.objects[path]
 
     @asynccontextmanager
     async def room(self) -> AsyncIterator[MetalRoom]:
@@ -99,16 +106,25 @@ class Waiting:
                 await asyncio.sleep(0.005)
         return self.looks.count("n/m")
 
-    def put(self, room: MetalRoom, record: Host | Machine | Cluster) -> None:
-        self.version += 1
-        meta = msgspec.structs.replace(record.metadata, resource_version=str(self.version))
-        store: Any = {
-            Host: room.caches.hosts, Machine: room.caches.capi_machines, Cluster: room.caches.capi_clusters,
-        }[type(record)].store  # fmt: skip
-        store.put(msgspec.structs.replace(record, metadata=meta))
+    def put(self, room: MetalRoom, record: Host | Machine | Cluster | Metal3Machine) -> None:
+        """The watch has brought it."""
+        caches, paths = room.caches, {Host: HOST, Metal3Machine: PATH}
+        watches: dict[Any, Any] = {
+            Host: caches.hosts, Machine: caches.capi_machines, Cluster: caches.capi_clusters,
+            Metal3Machine: caches.machines,
+        }  # fmt: skip
+        path = paths.get(type(record), "nobody asks for it")
+        self.objects[path] = msgspec.to_builtins(record)
+        watches[type(record)].store.put(msgspec.convert(self._versioned(path), type(record)))
+
+    def machine(self, room: MetalRoom, **spec: Any) -> None:
+        for record in (owner(), cluster()):
+            self.put(room, record)
+        self.put(room, msgspec.convert({"metadata": META, "spec": {"image": IMAGE, **spec}}, Metal3Machine))
 
     def says(self) -> str:
-        (condition,) = [one for one in self.machine["status"]["conditions"] if one["type"] == "AssociateBareMetalHost"]
+        told = self.objects[PATH]["status"]["conditions"]
+        (condition,) = [one for one in told if one["type"] == "AssociateBareMetalHost"]
         return str(condition["message"])
 
 
@@ -116,25 +132,67 @@ def test_a_waiting_machine_looks_again_writes_only_other_words_and_asks_the_api_
     async def story() -> None:
         world = Waiting()
         async with world.room() as room:
-            for record in (owner(), cluster(), host("h", "provisioning")):
-                world.put(room, record)
-            room.caches.machines.store.put(msgspec.convert(MACHINE, Metal3Machine))
+            world.put(room, host("h", "provisioning"))
+            world.machine(room)
             first = await world.passes(room, 0)
             assert "not available yet" in world.says()
-            written = [("PATCH", f"{PATH}/status")]
-            assert world.asked == written
+            assert world.asked == [SAID]
             for number in range(1, 11):
                 assert await world.passes(room, WAITING_SECONDS - 1) == first + number - 1, "not sooner"
                 assert await world.passes(room, 1) == first + number
-            assert world.asked == written, "nothing was new, so nothing was written; and what is read is the caches"
+            assert world.asked == [SAID], "nothing was new, so nothing was written; and what is read is the caches"
             world.put(room, host("h", status={"operationalStatus": "error", "errorType": "power error"}))
             assert await world.passes(room, 0) == first + 10, "a host that is not free wakes nobody"
             assert "not available yet" in world.says()
             await world.passes(room, WAITING_SECONDS)
             assert "some report an error" in world.says(), "the reason of today"
-            assert world.asked == written * 2
+            assert world.asked == [SAID] * 2
             await world.passes(room, WAITING_SECONDS)
             await world.passes(room, WAITING_SECONDS)
-            assert world.asked == written * 2, "and no more"
+            assert world.asked == [SAID] * 2, "and no more"
+
+    asyncio.run(story())
+
+
+def test_a_host_that_becomes_available_is_claimed_with_no_time_passing() -> None:
+    async def story() -> None:
+        world = Waiting()
+        async with world.room() as room:
+            world.put(room, host("h", "provisioning"))
+            world.machine(room)
+            before = await world.passes(room, 0)
+            world.put(room, host("h"))
+            assert await world.passes(room, 0) > before, "woken, and not by a timer"
+            assert world.objects[HOST]["spec"]["consumerRef"]["name"] == "m"
+            assert world.objects[HOST]["spec"]["image"] == IMAGE
+            assert world.objects[PATH]["metadata"]["annotations"] == {"metal3.io/BareMetalHost": "n/h"}
+            assert world.asked[:3] == [SAID, ("PATCH", PATH), ("PATCH", HOST)], "the intent before the claim"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"image": {"url": "http://x/os.raw"}}, "no checksum"),
+        ({"image": {}}, "nothing to provision"),
+        ({"userData": {"name": "x", "namespace": "other"}}, "in namespace other"),
+        ({"dataTemplate": {"name": "x", "namespace": "other"}}, "in namespace other"),
+        ({"hostSelector": {"matchExpressions": [{"key": "k", "operator": "near"}]}}, "operator 'near'"),
+        ({"hostSelector": {"matchLabels": {"rack": "9"}}}, "do not meet the selector"),
+    ],
+)
+def test_what_is_wrong_is_said_once_and_no_reason_to_look_all_the_time(spec: dict[str, Any], says: str) -> None:
+    async def story() -> None:
+        world = Waiting()
+        async with world.room() as room:
+            world.put(room, host("h"))
+            world.machine(room, **spec)
+            looks = await world.passes(room, 0)
+            assert says in world.says()
+            for _ in range(10):
+                assert await world.passes(room, (WAITING_SECONDS - 1) / 10) == looks
+            await world.passes(room, 10 * WAITING_SECONDS)
+            assert world.asked == [SAID], "once; and the free host was left alone"
 
     asyncio.run(story())
