@@ -121,6 +121,13 @@ class Api:
         self.box = box
         self._connection: http.client.HTTPSConnection | None = None
 
+    def _connect(self) -> http.client.HTTPSConnection:
+        if self._connection is None:
+            tls = sandbox_http.trust(self.box.layout, "admin")
+            port = self.box.state.ports["kube-apiserver"]
+            self._connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=90, context=tls)
+        return self._connection
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -129,14 +136,10 @@ class Api:
     def call(self, method: str, path: str, body: object = None) -> tuple[int, Json]:
         content = "application/merge-patch+json" if method == "PATCH" else "application/json"
         for attempt in (1, 2):
-            if self._connection is None:
-                tls = sandbox_http.trust(self.box.layout, "admin")
-                port = self.box.state.ports["kube-apiserver"]
-                self._connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=tls)
             try:
                 data = None if body is None else json.dumps(body)
-                self._connection.request(method, path, data, {"Content-Type": content})
-                answer = self._connection.getresponse()
+                self._connect().request(method, path, data, {"Content-Type": content})
+                answer = self._connect().getresponse()
                 text = answer.read() or b"{}"  # plain words for a group that nobody serves
                 return answer.status, json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
             except (OSError, http.client.HTTPException):
@@ -145,12 +148,13 @@ class Api:
                     raise
         raise AssertionError("unreachable")
 
-    def raw(self, path: str) -> str:
-        """The whole text of an answer that may be a stream."""
-        tls = sandbox_http.trust(self.box.layout, "admin")
-        code, body = sandbox_http.call(self.box.state.ports["kube-apiserver"], "GET", path, tls=tls, timeout=30)
-        assert code == 200, body
-        return body.decode()
+    def changes(self, path: str, since: str) -> Iterator[Json]:
+        """The events of a watch, for a minute at most; the connection is of no other use meanwhile."""
+        self._connect().request("GET", f"{path}?watch=1&resourceVersion={since}&timeoutSeconds=60")
+        answer = self._connect().getresponse()
+        assert answer.status == 200, answer.read()
+        while line := answer.readline():
+            yield json.loads(line)
 
     def get(self, path: str) -> Json:
         code, body = self.call("GET", path)
@@ -428,16 +432,18 @@ def one_to_one(world: World, machines: Callable[[], list[Json]] | None = None) -
 
 
 def history(api: Api, path: str, since: str) -> list[Json]:
-    """Every change of these objects since then, in order, as the API server kept it."""
-    _, listed = api.call("GET", path)
+    """Every change of these objects from then until now, in order, as the API server kept it."""
+    listed = [one["metadata"] for one in api.items(path)]
+    left = {one["uid"]: one["resourceVersion"] for one in listed if int(one["resourceVersion"]) > int(since)}
     found: list[Json] = []
-    tls_path = f"{path}?watch=1&resourceVersion={since}&timeoutSeconds=2"
-    connection = Api(api.box)
-    text = connection.raw(tls_path)
-    connection.close()
-    for line in text.splitlines():
-        event = json.loads(line)
-        if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
+    with closing(Api(api.box)) as stream:
+        for event in stream.changes(path, since) if left else ():
+            assert event["type"] != "ERROR", f"the API server no longer knows what was after {since}: {event}"
             found.append(event["object"])
-    assert int(listed["metadata"]["resourceVersion"]) >= int(since)
+            meta = event["object"]["metadata"]
+            if left.get(meta["uid"]) == meta["resourceVersion"]:
+                del left[meta["uid"]]
+            if not left:
+                break
+    assert not left, f"not all that is there was told: {left}"
     return found
