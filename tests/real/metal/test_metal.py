@@ -12,7 +12,7 @@ from hostler.metal.claims import WORDS_SECONDS
 from hostler.sandbox import Sandbox
 from tests.real.auditing import READS, who
 from tests.real.conftest import Eventually
-from tests.real.metal_world import World, available, metal_operator, one_to_one
+from tests.real.metal_world import IPAM, World, available, history, metal_operator, one_to_one
 from tests.real.operating import Running, hostler
 
 DEPLOYMENT = "cluster.x-k8s.io/deployment-name"
@@ -43,6 +43,7 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
     eventually(lambda: [world.state(name) for name in ("h1", "h2")] == ["available"] * 2, 60, "hosts are available")
     world.make_machines("m1")
     name = eventually(lambda: world.host_of("m1"), 60, "a host is claimed")
+    eventually(lambda: "HostChosen" in world.events("Metal3Machine", "m1"), 60, "told as an Event")
     eventually(lambda: world.state(name) == "provisioned", 60, "it is provisioned")
     host = world.host(name)
     assert host["spec"]["image"]["url"] == "http://images.invalid/os.qcow2"
@@ -75,27 +76,18 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
     assert "cluster.x-k8s.io/cluster-name" not in labels
 
 
-def test_a_waiting_machine_is_woken_by_a_freed_host(world: World, eventually: Eventually, running: Running) -> None:
-    world.make_hosts("h1")
-    eventually(lambda: world.state("h1") == "available", 60, "available")
-    world.make_machines("m1", "m2")
-    eventually(lambda: len(one_to_one(world)) == 1, 60, "one has it")
-    (first,) = one_to_one(world)
-    second = "m2" if first == "m1" else "m1"
-    says = "another consumer"
-    eventually(lambda: says in world.condition(second).get("message", ""), 60, "the other says why it waits")
-    assert world.condition(second)["status"] == "False"
-    world.api.delete(world.metal("metal3machines", first))
-    eventually(lambda: world.host_of(second) == "h1", 60, "the other has it now")
-
-
-def test_a_second_look_writes_nothing(world: World, sandbox: Sandbox, running: Running, eventually: Eventually) -> None:
+def test_a_waiting_machine_says_why_writes_nothing_more_and_is_woken_by_a_freed_host(
+    world: World, sandbox: Sandbox, running: Running, eventually: Eventually
+) -> None:
     world.make_hosts("h1")
     available(world, eventually, "h1")
     world.make_machines("m1", "m2")
-    eventually(lambda: len(one_to_one(world)) == 1 and world.condition("m1") and world.condition("m2"), 60, "settled")
-    (has,) = one_to_one(world)
+    (has,) = eventually(lambda: one_to_one(world), 60, "one has it")
     eventually(lambda: "provisioned;" in world.condition(has, "Ready").get("message", ""), 60, "provisioned")
+    (waits,) = {"m1", "m2"} - {has}
+    says = "another consumer"
+    eventually(lambda: says in world.condition(waits).get("message", ""), 60, "the other says why it waits")
+    assert world.condition(waits)["status"] == "False"
 
     def count() -> int:
         ours = (one for one in sandbox.audit(running.user) if who(one) == running.user and one["verb"] not in READS)
@@ -120,6 +112,8 @@ def test_a_second_look_writes_nothing(world: World, sandbox: Sandbox, running: R
     beat(2)
     time.sleep(1.5)
     assert count() == before
+    world.api.delete(world.metal("metal3machines", has))
+    eventually(lambda: world.host_of(waits) == "h1", 60, "the other has it now")
 
 
 def test_a_replaced_machine_gets_the_same_host_again(world: World, eventually: Eventually) -> None:
@@ -131,12 +125,15 @@ def test_a_replaced_machine_gets_the_same_host_again(world: World, eventually: E
     world.make_machines("old", labels=labels, annotations=cloned)
     host = eventually(lambda: world.host_of("old"), 60, "claimed")
     eventually(lambda: world.state(host) == "provisioned", 60, "provisioned")
+    world.make_machines("new", labels=labels, annotations=cloned, bootstrap=False)
     # To empty it takes a while; the new machine comes meanwhile and waits, though two other hosts are free.
+    since = world.api.get(world.metal("metal3machines"))["metadata"]["resourceVersion"]
     world.api.delete(world.metal("metal3machines", "old"))
     eventually(lambda: world.host(host)["metadata"].get("labels", {}).get(REUSE) == "md-md", 60, "promised")
-    world.make_machines("new", labels=labels, annotations=cloned)
-    eventually(lambda: "reserved for md-md" in world.condition("new").get("message", ""), 60, "it says why it waits")
+    world.api.patch(world.capi("machines", "new"), {"spec": {"bootstrap": {"dataSecretName": "new-bootstrap"}}})
     eventually(lambda: world.host_of("new") == host, 60, "the same host again")
+    told = json.dumps([one.get("status") for one in history(world.api, world.metal("metal3machines"), since)])
+    assert f"reserved for md-md: {host}" in told, "it said why it waited"
     assert REUSE not in world.host(host)["metadata"]["labels"]
     assert "old" not in one_to_one(world)
 
@@ -234,29 +231,134 @@ POOL = {
     "pools": [{"start": "10.9.0.10", "end": "10.9.0.11"}],
     "prefix": 24,
     "gateway": "10.9.0.1",
-    "dnsServers": ["10.9.0.2"],
+    "dnsServers": ["10.9.0.2", "10.9.0.3"],
 }
+SIX = {"pools": [{"start": "2001:db8::10", "end": "2001:db8::20"}], "prefix": 64, "gateway": "2001:db8::1"}
+MAC = "02:00:00:00:00:00"
+FIXED = {"macAddress": {"string": "02:00:00:00:00:aa"}}
+POOLED = {"network": "0.0.0.0", "prefix": 0, "gateway": {"fromIPPool": "pool"}, "services": {"dnsFromIPPool": "pool"}}
 DATA = {
     "metaData": {
-        "indexes": [{"key": "index"}],
-        "objectNames": [{"key": "name", "object": "machine"}],
+        "strings": [{"key": "text", "value": "yes"}],
+        "objectNames": [{"key": name, "object": name} for name in ("machine", "metal3machine", "baremetalhost")],
+        "indexes": [{"key": "index"}, {"key": "stepped", "offset": 7, "step": 2, "prefix": "0"}],
+        "namespaces": [{"key": "ns"}],
+        "fromHostInterfaces": [{"key": "mac", "interface": "eth0"}, {"key": "boot", "fromBootMAC": True}],
+        "fromLabels": [{"key": "rack", "object": "baremetalhost", "label": "rack"}],
+        "fromAnnotations": [{"key": "note", "object": "metal3machine", "annotation": "example.org/note"}],
         "ipAddressesFromPool": [{"key": "ip", "name": "pool"}],
+        "prefixesFromPool": [{"key": "prefix", "name": "pool"}],
+        "gatewaysFromPool": [{"key": "gateway", "name": "pool"}],
         "dnsServersFromPool": [{"key": "dns", "name": "pool"}],
-        "fromHostInterfaces": [{"key": "mac", "interface": "eth0"}],
     },
     "networkData": {
-        "links": {"ethernets": [{"id": "eth0", "type": "phy", "macAddress": {"fromHostInterface": "eth0"}}]},
-        "networks": {"ipv4": [{"id": "n", "link": "eth0", "ipAddressFromIPPool": "pool"}]},
+        "links": {
+            "ethernets": [{"id": "eth0", "type": "phy", "macAddress": {"fromHostInterface": "eth0"}}],
+            "bonds": [{
+                "id": "bond0", "bondMode": "802.3ad", "bondXmitHashPolicy": "layer3+4", "bondLinks": ["eth0"],
+                "parameters": [{"name": "miimon", "value": 100}], **FIXED,
+            }],
+            "vlans": [{"id": "vlan5", "vlanID": 5, "vlanLink": "bond0", **FIXED}],
+        },
+        "networks": {
+            "ipv4": [{"id": "four", "link": "eth0", "ipAddressFromIPPool": "pool", "routes": [POOLED]}],
+            "ipv6": [{"id": "six", "link": "vlan5", "ipAddressFromIPPool": "six"}],
+            "ipv4DHCP": [{"id": "dhcp", "link": "bond0"}],
+            "ipv6DHCP": [{"id": "dhcp6", "link": "bond0"}],
+            "ipv6SLAAC": [{"id": "slaac", "link": "bond0"}],
+        },
+        "services": {"dns": ["9.9.9.9"], "dnsFromIPPool": "pool"},
     },
-}
+}  # fmt: skip
+META_DATA = f"""\
+baremetalhost: h1
+boot: {MAC}
+dns: 10.9.0.2,10.9.0.3
+gateway: 10.9.0.1
+index: '0'
+ip: 10.9.0.11
+mac: {MAC}
+machine: m1
+metal3machine: m1
+note: from the machine
+ns: NAMESPACE
+prefix: '24'
+providerid: NAMESPACE/h1/m1
+rack: r7
+stepped: '07'
+text: 'yes'
+"""
+NETWORK_DATA = f"""\
+links:
+- bond_links:
+  - eth0
+  bond_miimon: 100
+  bond_mode: 802.3ad
+  bond_xmit_hash_policy: layer3+4
+  ethernet_mac_address: 02:00:00:00:00:aa
+  id: bond0
+  mtu: 1500
+  type: bond
+- ethernet_mac_address: {MAC}
+  id: eth0
+  mtu: 1500
+  type: phy
+- id: vlan5
+  mtu: 1500
+  type: vlan
+  vlan_id: 5
+  vlan_link: bond0
+  vlan_mac_address: 02:00:00:00:00:aa
+networks:
+- id: four
+  ip_address: 10.9.0.11
+  link: eth0
+  netmask: 255.255.255.0
+  routes:
+  - gateway: 10.9.0.1
+    netmask: 0.0.0.0
+    network: 0.0.0.0
+    services:
+    - address: 10.9.0.2
+      type: dns
+    - address: 10.9.0.3
+      type: dns
+  type: ipv4
+- id: six
+  ip_address: 2001:db8::10
+  link: vlan5
+  netmask: 'ffff:ffff:ffff:ffff::'
+  routes: []
+  type: ipv6
+- id: dhcp
+  link: bond0
+  routes: []
+  type: ipv4_dhcp
+- id: dhcp6
+  link: bond0
+  routes: []
+  type: ipv6_dhcp
+- id: slaac
+  link: bond0
+  routes: []
+  type: ipv6_slaac
+services:
+- address: 9.9.9.9
+  type: dns
+- address: 10.9.0.2
+  type: dns
+- address: 10.9.0.3
+  type: dns
+"""
 
 
 def test_data_is_rendered_and_a_preallocated_address_stays_with_its_host(world: World, eventually: Eventually) -> None:
     world.make_data_template("dt", DATA)
-    world.make_hosts("h1")
+    world.make_pool("six", SIX)
+    world.make_hosts("h1", labels={"rack": "r7"})
     available(world, eventually, "h1")
     asked = {"dataTemplate": {"name": "dt"}}
-    world.make_machines("m1", spec=asked)
+    world.make_machines("m1", spec=asked, annotations={"example.org/note": "from the machine"})
     message = "IPPool pool does not exist"
     eventually(lambda: message in world.condition("m1", "Metal3DataReady").get("message", ""), 60, "an unknown pool")
     assert "image" not in world.host("h1")["spec"], "no host is provisioned without its data"
@@ -264,11 +366,9 @@ def test_data_is_rendered_and_a_preallocated_address_stays_with_its_host(world: 
     eventually(lambda: world.state("h1") == "provisioned", 60, "provisioned with its data")
     host = world.host("h1")
     assert host["spec"]["metaData"]["name"] == "m1-metadata"
-    mac = host["spec"]["bootMACAddress"]
-    assert world.secret_text("m1-metadata", "metaData") == (
-        f"dns: 10.9.0.2\nindex: '0'\nip: 10.9.0.11\nmac: {mac}\nname: m1\nproviderid: {world.namespace}/h1/m1\n"
-    )
-    assert "ip_address: 10.9.0.11" in world.secret_text("m1-networkdata", "networkData")
+    assert host["spec"]["networkData"]["name"] == "m1-networkdata"
+    assert world.secret_text("m1-metadata", "metaData") == META_DATA.replace("NAMESPACE", world.namespace)
+    assert world.secret_text("m1-networkdata", "networkData") == NETWORK_DATA
     template, listed = world.metal("metal3datatemplates", "dt"), [{"index": 0, "name": "m1"}]
     eventually(lambda: world.api.get(template).get("status", {}).get("indexes") == listed, 60, "who has which index")
     world.api.delete(world.metal("metal3machines", "m1"))
@@ -278,22 +378,38 @@ def test_data_is_rendered_and_a_preallocated_address_stays_with_its_host(world: 
     eventually(lambda: "ip: 10.9.0.11" in world.secret_text("m2-metadata", "metaData"), 60, "the same address again")
 
 
-def test_an_exhausted_pool_is_said_and_recovers(world: World, eventually: Eventually) -> None:
+def test_an_exhausted_pool_is_said_what_waits_for_it_can_be_deleted_and_it_recovers(
+    world: World, eventually: Eventually
+) -> None:
     world.make_data_template("dt", {"metaData": {"ipAddressesFromPool": [{"key": "ip", "name": "pool"}]}})
     world.make_pool("pool", {"pools": [{"start": "10.9.0.10", "end": "10.9.0.10"}]})
     world.make_hosts("h1", "h2")
     available(world, eventually, "h1", "h2")
-    world.make_machines("m1", "m2", spec={"dataTemplate": {"name": "dt"}})
-    both = ("m1", "m2")
+    asked = {"dataTemplate": {"name": "dt"}}
+    world.make_machines("m1", "m2", spec=asked)
 
-    def short() -> str:
-        said = {name: world.condition(name, "Metal3DataReady").get("message", "") for name in both}
-        return next((name for name in both if "Exhausted" in said[name]), "")
+    def short(*names: str) -> str:
+        said = {name: world.condition(name, "Metal3DataReady").get("message", "") for name in names}
+        return next((name for name in names if "Exhausted" in said[name]), "")
 
-    waits = eventually(short, 60, "one gets no address")
-    (other,) = set(both) - {waits}
+    waits = eventually(lambda: short("m1", "m2"), 60, "one gets no address")
+    (other,) = {"m1", "m2"} - {waits}
+    # What is waited for may be deleted by hand, the claim of the address and that of the data: they are made anew.
+    addresses = f"{IPAM}/namespaces/{world.namespace}/ipclaims"
+    for path in (f"{addresses}/{world.host_of(waits)}-pool", world.metal("metal3dataclaims", waits)):
+        before = world.api.get(path)["metadata"]["uid"]
+        world.api.delete(path)
+        eventually(lambda: world.api.get(path).get("metadata", {"uid": before})["uid"] != before, 60, "made anew")  # noqa: B023
+    eventually(lambda: short(waits), 60, "and gets no address either")
+    # So may the machine itself, and nothing of it stays.
+    world.api.delete(world.metal("metal3machines", waits))
+    eventually(lambda: not world.machine(waits), 60, "gone")
+    for path in (world.metal("metal3dataclaims"), world.metal("metal3datas"), addresses):
+        eventually(lambda: len(world.api.items(path)) == 1, 60, f"only that of {other} is left: {path}")  # noqa: B023
+    world.make_machines("m3", spec=asked)
+    eventually(lambda: short("m3"), 60, "the next gets no address")
     world.api.delete(world.metal("metal3machines", other))
-    eventually(lambda: world.secret_text(f"{waits}-metadata", "metaData").startswith("ip: 10.9.0.10"), 60, "freed")
+    eventually(lambda: world.secret_text("m3-metadata", "metaData").startswith("ip: 10.9.0.10"), 60, "freed")
 
 
 def test_a_cluster_goes_after_its_machines_and_keeps_no_host(world: World, eventually: Eventually) -> None:
