@@ -247,3 +247,26 @@ def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
 def test_only_a_secret_that_we_have_made_is_written_anew(type: str, owners: list[dict[str, str]], says: str) -> None:
     secret = {"metadata": {"name": "m-metadata", "ownerReferences": owners}, "type": type}
     assert whose(msgspec.convert(secret, RenderedSecret)) == says
+
+
+def test_words_that_thousands_of_records_have_in_common_are_kept_once() -> None:
+    """At 3,000 machines and hosts that is 6 MiB less; times and names, of which there is no end, are not kept so."""
+    owner = {"apiVersion": "x/v1", "kind": "Owner", "name": "o", "uid": "u"}
+    meta = {"name": "a", "namespace": "many-hosts", "finalizers": ["example.org/one"], "ownerReferences": [owner]}
+    image = {"url": "http://images.invalid/os.raw", "checksum": "0123456789abcdef"}
+    told = {"type": "SomeType", "status": "True", "reason": "SomeReason", "lastTransitionTime": "2026-11-16T14:00:00Z"}
+    host = {"metadata": meta, "spec": {"image": image, "consumerRef": CONSUMER}}
+    machine = {"metadata": meta, "spec": {"image": image}, "status": {"conditions": [told]}}
+    one, two = (msgspec.json.decode(msgspec.json.encode(host), type=Host) for _ in range(2))
+    assert one.metadata.namespace is two.metadata.namespace
+    assert one.metadata.finalizers[0] is two.metadata.finalizers[0]
+    assert one.metadata.owner_references[0].kind is two.metadata.owner_references[0].kind
+    assert one.spec.image is not None
+    assert two.spec.image is not None
+    assert one.spec.image.url is two.spec.image.url
+    assert one == two
+    his, hers = (msgspec.json.decode(msgspec.json.encode(machine), type=Metal3Machine) for _ in range(2))
+    assert his.metadata.namespace is one.metadata.namespace
+    assert his.spec.image.url is one.spec.image.url
+    assert his.status.conditions[0].reason is hers.status.conditions[0].reason
+    assert his.status.conditions[0].last_transition_time is not hers.status.conditions[0].last_transition_time

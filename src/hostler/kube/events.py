@@ -8,7 +8,7 @@ import re
 import time
 import uuid
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -56,18 +56,18 @@ class Bounds:
 
 @dataclass(slots=True)
 class Series:
-    """One Event and its repeats."""
+    """One Event and its repeats. There may be thousands: what its key says is not said here once more."""
 
-    body: dict[str, Any]
-    namespace: str
-    last: float  # wall clock, for the object
+    kind: Kind
+    began: float  # wall clock, as `last`
+    last: float  # for the object
     seen: float  # our clock, for us
     count: int = 1
     sent: int = 0
     due: float = 0.0
     gap: float = FIRST_GAP
     created: bool = False
-    name: str = field(default="")
+    name: str = ""  # given when it is first written
 
 
 class Recorder:
@@ -119,32 +119,32 @@ class Recorder:
             self._metrics.event_dropped("rate")
             return
         else:
-            series = self._known[key] = self._series(kind, metadata, type, reason, action, note)
+            wall = self._wall()
+            series = self._known[key] = Series(kind, began=wall, last=wall, seen=now)
             self._known.move_to_end(key)
         if self._writer.dry_run:
-            self._only_say(series, kind, metadata, note)
+            self._only_say(series, kind, metadata, reason, note)
         elif key not in self._waiting:
             self._waiting[key] = series
             self._wake.set()
         self._keep_bounds()
 
-    def _series(self, kind: Kind, metadata: Identity, type: str, reason: str, action: str, note: str) -> Series:
-        regarding = {"apiVersion": kind.api_version, "kind": kind.kind, "name": metadata.name, "uid": metadata.uid}
-        if metadata.namespace:
-            regarding["namespace"] = metadata.namespace
-        wall = self._wall()
-        body = {
-            "eventTime": iso_micro(wall),
+    def _body(self, key: Key, series: Series) -> dict[str, Any]:
+        _, namespace, name, uid, type, reason, action, note = key
+        kind = series.kind
+        regarding = {"apiVersion": kind.api_version, "kind": kind.kind, "name": name, "uid": uid}
+        if namespace:
+            regarding["namespace"] = namespace
+        return {
+            "eventTime": iso_micro(series.began),
             "reportingController": self._controller,
             "reportingInstance": self._instance,
             "type": type if type in ("Normal", "Warning") else "Normal",
-            "reason": cut(reason, LONGEST_WORD) or "Unknown",
-            "action": cut(action, LONGEST_WORD) or "Unknown",
+            "reason": _word(reason),
+            "action": _word(action),
             "regarding": {name: value for name, value in regarding.items() if value},
             "note": note,
         }
-        # The API wants Events about cluster-scoped objects in `default`.
-        return Series(body, metadata.namespace or "default", last=wall, seen=self._clock(), name=_name(metadata.name))
 
     def _allowed(self, subject: Key, now: float) -> bool:
         """A token bucket per object: one that flaps must not drown the others."""
@@ -165,10 +165,10 @@ class Recorder:
         while len(self._allowance) > self._bounds.known:
             self._allowance.popitem(last=False)
 
-    def _only_say(self, series: Series, kind: Kind, metadata: Identity, note: str) -> None:
+    def _only_say(self, series: Series, kind: Kind, metadata: Identity, reason: str, note: str) -> None:
         if series.count == 1:
             about = f"{kind.kind} {key_of(metadata)}"
-            log.info("would record an event", about=about, reason=series.body["reason"], note=note)
+            log.info("would record an event", about=about, reason=_word(reason), note=note)
 
     # -- writing
 
@@ -216,7 +216,7 @@ class Recorder:
     async def _write(self, key: Key, series: Series) -> float:
         count = series.count
         try:
-            await self._send(series, count)
+            await self._send(key, series, count)
         except WriteRefused:
             self._drop(key, "gate")
         except AlreadyExists:
@@ -226,24 +226,26 @@ class Recorder:
         except NotFound as error:
             if not series.created:
                 return self._refuse(key, error)  # its namespace is gone
-            series.created, series.name = False, _name(series.body["regarding"]["name"])  # it has expired
+            series.created, series.name = False, ""  # it has expired
         except (ApiError, msgspec.MsgspecError) as error:
             return self._refuse(key, error)
         else:
             self._done(key, series, count)
         return 0.0
 
-    async def _send(self, series: Series, count: int) -> None:
+    async def _send(self, key: Key, series: Series, count: int) -> None:
         repeats = {"count": count, "lastObservedTime": iso_micro(series.last)}
+        namespace = key[1] or "default"  # the API wants Events about cluster-scoped objects there
         if series.created:
             await self._writer.patch(
-                EVENT, series.name, {"series": repeats}, series.namespace, type=Object, why="happened again"
+                EVENT, series.name, {"series": repeats}, namespace, type=Object, why="happened again"
             )
             return
-        body = {"metadata": {"name": series.name, "namespace": series.namespace}, **series.body}
+        series.name = series.name or _name(key[2])  # tried again under the same: then it is written once
+        body = {"metadata": {"name": series.name, "namespace": namespace}, **self._body(key, series)}
         if count > 1:
             body["series"] = repeats
-        await self._writer.create(EVENT, body, series.namespace, type=Object, why=series.body["reason"])
+        await self._writer.create(EVENT, body, namespace, type=Object, why=body["reason"])
 
     def _done(self, key: Key, series: Series, count: int) -> None:
         self._metrics.event_recorded("repeat" if series.created else "new")
@@ -294,6 +296,10 @@ def cut(text: str, most: int) -> str:
     if len(data) <= most:
         return data.decode()
     return data[: most - 3].decode(errors="ignore") + "…"
+
+
+def _word(given: str) -> str:
+    return cut(given, LONGEST_WORD) or "Unknown"
 
 
 def _name(about: str) -> str:

@@ -15,6 +15,7 @@ from hostler.metal import names
 from hostler.metal.choose import Wish
 from hostler.metal.decide import Facts
 from hostler.metal.model import (
+    BmcSecret,
     Cluster,
     Host,
     Machine,
@@ -80,7 +81,7 @@ class Caches:
     machine_sets: Watch[Object]
     deployments: Watch[Object]
     remediations: Watch[Remediation]
-    secrets: Watch[Object]  # BMC secrets, without their content; Baremetal Operator labels them
+    secrets: Watch[BmcSecret]  # by the label that Baremetal Operator gives them
 
     @classmethod
     def make(cls, client: Client, metrics: Metrics) -> Caches:
@@ -103,7 +104,7 @@ class Caches:
             remediations=watch(
                 names.METAL3_REMEDIATION, Remediation, owner=_owner_machine, power=lambda one: (one.power_off,)
             ),
-            secrets=Watch(client, SECRET, Object, metrics=metrics, labels=names.BMC_SECRETS),
+            secrets=Watch(client, SECRET, BmcSecret, metrics=metrics, labels=names.BMC_SECRETS),
         )
 
     def all(self) -> Iterator[Watch[Any]]:

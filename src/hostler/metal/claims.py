@@ -2,7 +2,7 @@
 
 One host never goes to two machines: the claim is a patch that holds only for the version of the host that was chosen.
 One machine never takes two hosts: the intent is a patch that holds only for the version of the machine that was read,
-and an intent that this process did not write itself is read afresh before it is acted on.
+and an intent from an earlier look, whoever wrote it, is read afresh before it is acted on.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ class Claims:
         self.waiting = Waiting(wake, self._suits)
         self.free = FreeHosts(self._dice, self._freed)
         self._steady: dict[str, float] = {}  # host -> when it will have been without an error for long enough
-        self._written: dict[str, str] = {}  # machine -> the intent this process wrote
         self._words: dict[tuple[object, ...], tuple[float, int, str]] = {}  # when, after how many changes, what
         self._changes: Counter[str] = Counter()  # of hosts, by namespace
 
@@ -116,7 +115,6 @@ class Claims:
     def forget(self, key: str) -> None:
         """The machine is gone."""
         self.waiting.remove(key)
-        self._written.pop(key, None)
 
     # -- choosing
 
@@ -204,10 +202,6 @@ class Claims:
             machine = await self._intend(facts.machine, host_key)
             facts = replace(facts, machine=machine, host=host)
             return await self._claim(facts, host), choice
-        except Exception:
-            # Whether a write arrived may not be known: from here on the intent counts as somebody else's.
-            self._written.pop(key, None)
-            raise
         finally:
             self.free.reservations.pop(host_key, None)
 
@@ -220,18 +214,17 @@ class Claims:
 
     async def _intend(self, machine: Metal3Machine, host_key: str) -> Metal3Machine:
         """Write on the machine which host it is going to take; its version decides between two who want to."""
-        meta, key = machine.metadata, key_of(machine.metadata)
+        meta = machine.metadata
         named = meta.annotations.get(names.HOST_ANNOTATION, "")
         change: dict[str, object] = {}
         if named != host_key:
-            if named and not self._written.get(key):
+            if named:
                 await self._still_out(named, machine)
             change["annotations"] = {names.HOST_ANNOTATION: host_key}
         if names.MACHINE_FINALIZER not in meta.finalizers:
             change["finalizers"] = [*meta.finalizers, names.MACHINE_FINALIZER]
         if not change:
-            if self._written.get(key) != host_key:
-                await self._confirm(machine, host_key)
+            await self._confirm(machine, host_key)
             return machine
         body = {"metadata": {**change, "resourceVersion": meta.resource_version}}
         written = await self._writer.patch(
@@ -245,11 +238,10 @@ class Claims:
         if written is None:
             return machine
         self._caches.machines.store.overlay(written)
-        self._written[key] = host_key
         return written
 
     async def _confirm(self, machine: Metal3Machine, host_key: str) -> None:
-        """An intent from before our time, or of another process: it may have been changed since we read it."""
+        """An intent from an earlier look or of another process: it may have been changed since we read it."""
         meta = machine.metadata
         fresh = await self._client.get(names.METAL3_MACHINE, meta.name, meta.namespace, type=Metal3Machine)
         if fresh.metadata.annotations.get(names.HOST_ANNOTATION) != host_key or fresh.metadata.deletion_timestamp:

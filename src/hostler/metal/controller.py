@@ -25,7 +25,8 @@ from hostler.metal.choose import Choice
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
 from hostler.metal.decide import FAILED, Facts, decide, not_yet, settled, status_change
-from hostler.metal.model import Decision, Host, Metal3Machine, Said, Write
+from hostler.metal.decision import Decision, Said, Write
+from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.nodes import Nodes
 from hostler.metal.release import ELSEWHERE_SECONDS, decide_release, pauses, unpause_change
 from hostler.metal.selector import WrongSelector

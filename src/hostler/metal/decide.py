@@ -12,18 +12,16 @@ from hostler.host.conditions import Condition, Status, cut, set_condition
 from hostler.instant import Instant
 from hostler.kube.records import Metadata
 from hostler.metal import names
+from hostler.metal.decision import Decision, Said, Write
 from hostler.metal.model import (
     Cluster,
-    Decision,
     Host,
     Image,
     Machine,
     Metal3Machine,
     Metal3MachineTemplate,
     Owner,
-    Said,
     SecretRef,
-    Write,
     cluster_of,
 )
 

@@ -14,8 +14,9 @@ from hostler.kube.store import Store
 from hostler.metal import names
 from hostler.metal.controller import MachineKeeper
 from hostler.metal.decide import Facts, decide, not_yet
+from hostler.metal.decision import Write
 from hostler.metal.look import line_of
-from hostler.metal.model import Metal3Machine, Write
+from hostler.metal.model import Metal3Machine
 from hostler.metal.release import decide_release, pauses
 from hostler.metal.remediation import decide_remediation
 from hostler.metal.remediator import Remediator

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from sys import intern
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from hostler.host.conditions import Condition
-from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Record
 from hostler.metal.names import (
     CLUSTER_NAME,
@@ -22,11 +21,21 @@ from hostler.metal.names import (
 )
 
 
+def share(record: msgspec.Struct, *fields: str) -> None:
+    """Keep words once that thousands of records have in common. Only such of which there are few: never a time."""
+    for field in fields:
+        value = getattr(record, field)
+        force_setattr(record, field, tuple(map(intern, value)) if value.__class__ is tuple else intern(value))
+
+
 class Reference(Record, frozen=True, omit_defaults=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
     namespace: str = ""
+
+    def __post_init__(self) -> None:
+        share(self, "api_version", "kind", "namespace")
 
     def is_machine(self, machine: Metal3Machine) -> bool:
         """Group, kind, namespace and name count; the version does not."""
@@ -49,19 +58,23 @@ class Owner(Record, frozen=True, omit_defaults=True):
     controller: bool | None = None
     block_owner_deletion: bool | None = None
 
+    def __post_init__(self) -> None:
+        share(self, "api_version", "kind")
+
 
 class OwnedMetadata(Record, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str = ""
     deletion_timestamp: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
     owner_references: tuple[Owner, ...] = ()
     finalizers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        share(self, "namespace", "finalizers")
 
 
 # -- the host
@@ -73,6 +86,9 @@ class Image(Record, frozen=True, omit_defaults=True):
     checksum_type: str = ""
     format: str = ""
 
+    def __post_init__(self) -> None:
+        share(self, "url", "checksum", "checksum_type", "format")
+
 
 class Deploy(Record, frozen=True):
     method: str = ""
@@ -81,6 +97,25 @@ class Deploy(Record, frozen=True):
 class SecretRef(Record, frozen=True, omit_defaults=True):
     name: str = ""
     namespace: str = ""
+
+    def __post_init__(self) -> None:
+        share(self, "namespace")
+
+
+class BmcSecret(Record, frozen=True):
+    """Never its content, nor the annotation in which kubectl keeps that too."""
+
+    class Meta(Record, frozen=True):
+        name: str = ""
+        namespace: str = ""
+        uid: str = ""
+        resource_version: str = ""
+        labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+        def __post_init__(self) -> None:
+            share(self, "namespace")
+
+    metadata: Meta = Meta()
 
 
 class Bmc(Record, frozen=True):
@@ -116,6 +151,9 @@ class Hardware(Record, frozen=True):
 
 class Provisioning(Record, frozen=True):
     state: str = ""
+
+    def __post_init__(self) -> None:
+        share(self, "state")
 
 
 class Span(Record, frozen=True):
@@ -209,6 +247,9 @@ class MachineImage(Record, frozen=True):
     checksum_type: str = ""
     disk_format: str = ""
 
+    def __post_init__(self) -> None:
+        share(self, "url", "checksum", "checksum_type", "disk_format")
+
 
 class HostSelector(Record, frozen=True):
     class Expression(Record, frozen=True):
@@ -251,11 +292,18 @@ class MachineStatus(Record, frozen=True):
     network_data: SecretRef | None = None
     rendered_data: SecretRef | None = None
 
+    def __post_init__(self) -> None:
+        for one in self.conditions:
+            share(one, "type", "reason")
+
 
 class Metal3Machine(Record, frozen=True):
     metadata: Metadata = Metadata()
     spec: MachineSpec = MachineSpec()
     status: MachineStatus = MachineStatus()
+
+    def __post_init__(self) -> None:
+        share(self.metadata, "namespace", "finalizers")
 
 
 class TemplateInner(Record, frozen=True):
@@ -329,6 +377,9 @@ class Machine(Record, frozen=True):
     spec: CapiMachineSpec = CapiMachineSpec()
     status: CapiMachineStatus = CapiMachineStatus()
 
+    def __post_init__(self) -> None:
+        share(self.metadata, "namespace", "finalizers")
+
 
 class ClusterSpec(Record, frozen=True):
     paused: bool = False
@@ -348,45 +399,6 @@ class Cluster(Record, frozen=True):
     metadata: Metadata = Metadata()
     spec: ClusterSpec = ClusterSpec()
     status: ClusterStatus = ClusterStatus()
-
-
-# -- what is decided
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """One change, as data. `version`: only if the object still is that version."""
-
-    kind: Kind
-    name: str
-    namespace: str
-    body: dict[str, Any]
-    why: str
-    version: str = ""
-    subresource: str | None = None
-    verb: str = "patch"
-    uid: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One condition to be said, before it is compared with what is already said."""
-
-    type: str
-    true: bool
-    reason: str
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What comes next for a machine: writes in their order, what its conditions say, and a sentence."""
-
-    why: str
-    writes: tuple[Write, ...] = ()
-    said: tuple[Said, ...] = ()
-    status: dict[str, Any] = field(default_factory=dict)  # further fields of its status
-    wake: float | None = None
 
 
 def cluster_of(machine: Metal3Machine, owner: Machine | None) -> str:

@@ -9,7 +9,8 @@ import msgspec
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
 from hostler.metal.decide import Facts, is_owner
-from hostler.metal.model import Cluster, Decision, Host, Reference, Said, Write
+from hostler.metal.decision import Decision, Said, Write
+from hostler.metal.model import Cluster, Host, Reference
 
 # In these states nothing of a machine is left on the host.
 EMPTY = ("", "unmanaged", "registering", "match profile", "inspecting", "ready", "available")

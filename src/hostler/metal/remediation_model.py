@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from hostler.kube.records import Metadata, Node, PodMetadata, Record
 from hostler.metal import names
-from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, Write
+from hostler.metal.decision import Write
+from hostler.metal.model import Cluster, Host, Machine, Metal3Machine
 
 REBOOT = "Reboot"
 # Phases, as the API has them.

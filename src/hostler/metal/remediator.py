@@ -22,7 +22,8 @@ from hostler.kube.records import Node, Object, VolumeAttachment, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, held_by, owner_key
-from hostler.metal.model import Host, Write, cluster_of
+from hostler.metal.decision import Write
+from hostler.metal.model import Host, cluster_of
 from hostler.metal.power import Power
 from hostler.metal.remediation import LOOK_SECONDS, decide_remediation, taint_patch
 from hostler.metal.remediation_model import (

@@ -13,7 +13,7 @@ from hostler.kube.clusters import Clusters
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Object, key_of
+from hostler.kube.records import key_of
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal import names
@@ -26,7 +26,7 @@ from hostler.metal.data_caches import DataCaches, owner_datas
 from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.labels import LabelKeeper
-from hostler.metal.model import Cluster, Host, Machine, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
+from hostler.metal.model import BmcSecret, Cluster, Host, Machine, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.nodes import Nodes
 from hostler.metal.remediation_model import Remediation
 from hostler.metal.remediator import Remediator
@@ -168,7 +168,7 @@ class MetalRoom:
         if before is not None and after is not None and before.metadata.labels != after.metadata.labels:
             self._labels.queue.add(key)
 
-    def _secret_changed(self, key: str, before: Object | None, _: Object | None) -> None:
+    def _secret_changed(self, key: str, before: BmcSecret | None, _: BmcSecret | None) -> None:
         if before is None and (machine := self.keeper.secretless.pop(key, "")):
             self._machines.queue.add(machine)
 

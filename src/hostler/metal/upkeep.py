@@ -16,8 +16,9 @@ from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, owner_key
+from hostler.metal.decision import Said
 from hostler.metal.labels import prefixes_of
-from hostler.metal.model import Cluster, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Said, cluster_of
+from hostler.metal.model import Cluster, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, cluster_of
 from hostler.metal.release import abandoned
 from hostler.metal.writes import drop_finalizer
 

@@ -9,7 +9,8 @@ from hostler.kube.errors import NotFound
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Object
 from hostler.kube.writer import Writer
-from hostler.metal.model import OwnedMetadata, Write
+from hostler.metal.decision import Write
+from hostler.metal.model import OwnedMetadata
 
 
 async def send(writer: Writer, write: Write, record: type[Any]) -> Any:
