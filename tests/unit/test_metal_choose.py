@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hostler.kube.records import key_of
 from hostler.metal.choose import Around, Choice, Policy, Selection, Wish, choose, counted, refusal, summary
 from hostler.metal.free import Bag, FreeHosts, Waiting, free
-from hostler.metal.model import Host, HostSelector, Metal3Machine
+from hostler.metal.look import Capacity, capacity
+from hostler.metal.model import Host, HostSelector, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.selector import WrongSelector, compile_selector, unmet
 
 REUSE = "infrastructure.cluster.x-k8s.io/node-reuse"
@@ -214,6 +215,27 @@ def test_a_failure_domain_is_preferred_or_required() -> None:
     strict = chosen([far], wish(domain="d1"), Policy(strict_domains=True))
     assert strict.host is None
     assert strict.refused == {"n/a": "it is in failure domain d2, not d1"}
+
+
+def test_how_many_machines_of_a_template_fit_and_what_limits() -> None:
+    def fits(policy: Policy = Policy(), **spec: Any) -> Capacity:
+        image = {"url": "http://x/os.raw", "checksum": "abc"}
+        body = {"metadata": {"name": "t", "namespace": "n"}, "spec": {"template": {"spec": {"image": image, **spec}}}}
+        return capacity("n/t", msgspec.convert(body, Metal3MachineTemplate), hosts, policy)
+
+    taken = host("c", consumer=consumer("x"), labels={"rack": "1"})
+    hosts = [host("a", labels={"rack": "1", DOMAIN: "one"}), host("b", labels={"rack": "2"}), taken]
+    assert (fits().fit, fits().hosts, fits().limits) == (2, 3, {"some have another consumer": 1})
+    assert fits(hostSelector={"matchLabels": {"rack": "1"}}).fit == 1
+    assert fits(failureDomain="one").fit == 2, "preferred"
+    strict = fits(Policy(strict_domains=True), failureDomain="one")
+    assert (strict.fit, strict.limits) == (1, {"some are in another failure domain": 2})
+    with pytest.raises(
+        ValueError, match=r"^spec.image has no checksum; .* go without one\.$"
+    ):
+        fits(image={"url": "http://x/os.raw"})
+    with pytest.raises(ValueError, match=r"rack has the operator 'near'.*Lt\.$"):
+        fits(hostSelector={"matchExpressions": [{"key": "rack", "operator": "near"}]})
 
 
 def test_policies() -> None:

@@ -22,6 +22,8 @@ from hostler.metal.claims import DEBOUNCE_SECONDS
 from hostler.metal.controller import MachineKeeper
 from hostler.metal.data import DataDesk
 from hostler.metal.data_model import RenderedSecret
+from hostler.metal.decide import why_none
+from hostler.metal.explain import MetalExplainers
 from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.nodes import Nodes
 from hostler.metal.release import decide_release
@@ -31,6 +33,7 @@ from hostler.metal.remediator import Remediator
 from hostler.metal.secrets import whose
 from tests.unit.test_kube_events import Here
 from tests.unit.test_metal_claims import Room
+from tests.unit.test_metal_decide import IMAGE, cluster, owner
 from tests.unit.test_metal_remediation import CONSUMER, NOW, OFF
 
 FAILING: dict[str, Any] = {"operationalStatus": "error", "errorType": "power management error", "errorCount": 1}
@@ -204,7 +207,10 @@ def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
                 "name": "m", "namespace": "n", "annotations": {names.HOST_ANNOTATION: "other/h"},
                 "ownerReferences": [{"kind": "Machine", "name": "m"}], "finalizers": [names.MACHINE_FINALIZER],
             }  # fmt: skip
-            room.put(msgspec.convert({"metadata": meta, **status}, Metal3Machine))
+            spec = {"image": IMAGE, **status.get("spec", {})}
+            room.put(msgspec.convert({"metadata": meta, **status, "spec": spec}, Metal3Machine))
+            for record in (owner(), cluster()):
+                room.put(record)
             nobody = cast(Client, None)  # would fail if it were asked
             keeper = MachineKeeper(
                 room.caches, room.claims, cast(Nodes, None), nobody, room.writer, room.recorder,
@@ -226,9 +232,12 @@ def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
         machine = room.caches.machines.store.get("n/m")
         assert machine is not None
         facts = keeper.facts(machine)
-        lost = keeper._lost(facts)
+        lost = why_none(facts)
         assert says in (lost.message if lost is not None else "")
         assert (lost is None) == (not says)
+        explained = MetalExplainers(keeper, room.remediator, lambda: None, lambda: NOW).machine("n/m")
+        assert explained is not None
+        assert (says or "no host") in explained.outcome, "and not that it is given another"
         release = decide_release(facts)
         assert bool(release.writes) == (not taken), "it is let go only when no host is left behind"
         assert bool(release.wake) == taken

@@ -24,7 +24,7 @@ from hostler.metal.caches import Caches
 from hostler.metal.choose import Choice
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
-from hostler.metal.decide import FAILED, Facts, decide, not_yet, settled, status_change
+from hostler.metal.decide import FAILED, Facts, decide, settled, status_change, why_none
 from hostler.metal.decision import Decision, Said, Write
 from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.nodes import Nodes
@@ -118,7 +118,7 @@ class MachineKeeper:
             self.claims.waiting.remove(key_of(machine.metadata))
             return await self._release(facts)
         if not facts.associated:
-            waits = not_yet(facts) or self._lost(facts)
+            waits = why_none(facts)
             if waits is not None:
                 self.claims.waiting.remove(key_of(machine.metadata))
                 await self._say(facts, waits)
@@ -136,23 +136,6 @@ class MachineKeeper:
         return await self._live(facts)
 
     # -- a machine without a host
-
-    def _lost(self, facts: Facts) -> Said | None:
-        """A machine whose host is gone is not given another: its node, its data and its address were that host's."""
-        machine, named = facts.machine, facts.named_host
-        if facts.elsewhere:
-            message = f"{facts.elsewhere}; delete the Machine to have it replaced."
-            return Said(names.ASSOCIATED, False, "HostLost", message)
-        if not settled(machine) or not named:
-            return None
-        if facts.host is None and named.partition("/")[0] != machine.metadata.namespace:
-            message = f"Host {named} is in another namespace, so it is not touched; delete the Machine to replace it."
-        elif facts.host is None:
-            message = f"Host {named} does not exist any more; delete the Machine to have it replaced."
-        else:
-            now = "has another consumer" if facts.host.spec.consumer_ref is not None else "is a new one of that name"
-            message = f"Host {named} {now} now; delete the Machine to have it replaced."
-        return Said(names.ASSOCIATED, False, "HostLost", message)
 
     def _tell(self, facts: Facts, choice: Choice) -> None:
         note = _sentence(choice.why)

@@ -102,6 +102,29 @@ def not_yet(facts: Facts) -> Said | None:
     return None
 
 
+def why_none(facts: Facts) -> Said | None:
+    """Why no host is chosen for a machine that has none: it may not have one yet, or lost its own; None: it may."""
+    return not_yet(facts) or _lost(facts)
+
+
+def _lost(facts: Facts) -> Said | None:
+    """A machine whose host is gone is not given another: its node, its data and its address were that host's."""
+    machine, named = facts.machine, facts.named_host
+    if facts.elsewhere:
+        message = f"{facts.elsewhere}; delete the Machine to have it replaced."
+        return Said(names.ASSOCIATED, False, "HostLost", message)
+    if not settled(machine) or not named:
+        return None
+    if facts.host is None and named.partition("/")[0] != machine.metadata.namespace:
+        message = f"Host {named} is in another namespace, so it is not touched; delete the Machine to replace it."
+    elif facts.host is None:
+        message = f"Host {named} does not exist any more; delete the Machine to have it replaced."
+    else:
+        now = "has another consumer" if facts.host.spec.consumer_ref is not None else "is a new one of that name"
+        message = f"Host {named} {now} now; delete the Machine to have it replaced."
+    return Said(names.ASSOCIATED, False, "HostLost", message)
+
+
 def _waits(reason: str, message: str) -> Said:
     return Said(names.ASSOCIATED, False, reason, message)
 

@@ -13,7 +13,7 @@ from hostler.kube.records import HasMetadata, key_of
 from hostler.kube.store import Store
 from hostler.metal import names
 from hostler.metal.controller import MachineKeeper
-from hostler.metal.decide import Facts, decide, not_yet
+from hostler.metal.decide import Facts, decide, why_none
 from hostler.metal.decision import Write
 from hostler.metal.look import line_of
 from hostler.metal.model import Metal3Machine
@@ -58,7 +58,7 @@ class MetalExplainers:
         if facts.associated:
             decision = decide(facts)
             return Explanation("metal", decision.why, facts=seen, actions=self._actions(decision.writes))
-        waits = not_yet(facts)
+        waits = why_none(facts)
         if waits is not None:
             return Explanation("metal", waits.message, facts=seen)
         return self._choosing(facts, seen)

@@ -10,6 +10,7 @@ from hostler.kube.errors import NotFound
 from hostler.kube.records import key_of
 from hostler.metal import names
 from hostler.metal.choose import Policy, Wish, counted, domain_of, refusal
+from hostler.metal.decide import wrong_spec
 from hostler.metal.model import Host, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.selector import WrongSelector
 
@@ -77,13 +78,19 @@ async def capacity_of(client: Client, template: str, *, strict: bool = False) ->
     hosts = await client.list(names.HOST, namespace, type=Host)
     try:
         return capacity(template, found, hosts, Policy(strict_domains=strict))
-    except WrongSelector as wrong:
-        raise Complaint(f"No machine of {template} could ever get a host: {wrong}.", code=Exit.REFUSED) from wrong
+    except ValueError as wrong:
+        raise Complaint(f"No machine of {template} could ever get a host: {wrong}", code=Exit.REFUSED) from wrong
 
 
 def capacity(name: str, template: Metal3MachineTemplate, hosts: list[Host], policy: Policy) -> Capacity:
+    """Raises ValueError with a sentence where no machine of it would ever be given a host."""
     spec = template.spec.template.spec
     machine = Metal3Machine(metadata=template.metadata, spec=spec)
-    wish = Wish.of(machine, domain=spec.failure_domain)
+    if why := wrong_spec(machine):
+        raise ValueError(why)
+    try:
+        wish = Wish.of(machine, domain=spec.failure_domain)
+    except WrongSelector as wrong:
+        raise ValueError(f"{wrong}.") from wrong
     reasons = [refusal(wish, one, policy) for one in hosts]
     return Capacity(name, reasons.count(""), len(hosts), dict(counted(one for one in reasons if one)))
