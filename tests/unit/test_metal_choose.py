@@ -230,9 +230,7 @@ def test_how_many_machines_of_a_template_fit_and_what_limits() -> None:
     assert fits(failureDomain="one").fit == 2, "preferred"
     strict = fits(Policy(strict_domains=True), failureDomain="one")
     assert (strict.fit, strict.limits) == (1, {"some are in another failure domain": 2})
-    with pytest.raises(
-        ValueError, match=r"^spec.image has no checksum; .* go without one\.$"
-    ):
+    with pytest.raises(ValueError, match=r"^spec.image has no checksum; .* go without one\.$"):
         fits(image={"url": "http://x/os.raw"})
     with pytest.raises(ValueError, match=r"rack has the operator 'near'.*Lt\.$"):
         fits(hostSelector={"matchExpressions": [{"key": "rack", "operator": "near"}]})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from hostler.kube.client import Client
+from hostler.kube.errors import Conflict
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata
 from hostler.kube.writer import Writer
@@ -17,6 +20,7 @@ from hostler.metal.choose import Policy, Selection, Wish
 from hostler.metal.claims import DEBOUNCE_SECONDS, OLD_WORDS_SECONDS, Claims
 from hostler.metal.data_caches import Indexes
 from hostler.metal.data_model import Data, DataSpec
+from hostler.metal.free import DRAWS
 from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, SecretRef
 from tests.unit.test_metal_choose import host
 
@@ -169,3 +173,38 @@ def test_the_smallest_free_index_is_taken_and_given_back() -> None:
     indexes.give_back("n/t", 4)
     assert [indexes.take("n/t") for _ in range(3)] == [1, 4, 6]
     assert indexes.take("n/other") == 0
+
+
+def test_a_host_that_can_be_had_again_is_found_though_others_were_just_told_that_there_is_none() -> None:
+    """Among more hosts than are drawn, so that words which are kept would hide it."""
+    room = Room()
+    for name in ("m1", "m2"):
+        room.machine(name, hostSelector={"matchLabels": {"rack": "1"}})
+    for number in range(20 * DRAWS):
+        room.put(host(f"other-{number}"))
+    room.put(host("h", labels={"rack": "1"}, status={"errorType": "power error", "errorCount": 1}))
+    room.put(host("h", labels={"rack": "1"}, status={"errorCount": 1}))
+
+    def found() -> str:
+        chosen = room.claims.quickly(room.wish("m1")).host
+        return chosen.metadata.name if chosen is not None else ""
+
+    def waits_a_little() -> None:
+        assert [found() for _ in range(5)] == [""] * 5
+
+    waits_a_little()
+    room.pass_time(DEBOUNCE_SECONDS - 1)
+    waits_a_little()
+    room.pass_time(1.1)
+    assert found() == "h", "it has calmed down, and nothing else changed"
+
+    class Slow:
+        async def patch(self, *_: Any, **__: Any) -> None:
+            waits_a_little()
+            raise Conflict(409, "Conflict", "somebody was faster")
+
+    room.claims._writer = cast(Writer, Slow())
+    wish = room.wish("m2")
+    with pytest.raises(Conflict):
+        asyncio.run(room.claims.take(room.caches.facts(wish.machine), wish))
+    assert found() == "h", "the other did not get it after all"

@@ -73,13 +73,17 @@ class Claims:
     # -- following the hosts
 
     def host_changed(self, key: str, before: Host | None, after: Host | None) -> None:
-        self._changes[key.partition("/")[0]] += 1
+        self._changed(key)
         if after is None or after.failing:
             self._steady.pop(key, None)
         elif after.status.error_count and (before is None or before.failing) and key not in self._steady:
             self._steady[key] = self._clock() + DEBOUNCE_SECONDS
             self._later(DEBOUNCE_SECONDS + 0.01, lambda: self._calmed(key))
         self.free.changed(key, before, after)
+
+    def _changed(self, key: str) -> None:
+        """Whether this host can be had may be another answer now."""
+        self._changes[key.partition("/")[0]] += 1
 
     def shaky(self, key: str) -> bool:
         """Whether this host had an error a moment ago."""
@@ -88,6 +92,7 @@ class Claims:
     def _calmed(self, key: str) -> None:
         if self._clock() >= self._steady.get(key, float("inf")):
             del self._steady[key]
+            self._changed(key)
             if (host := self._caches.hosts.store.get(key)) is not None:
                 self._freed(host)
 
@@ -151,23 +156,27 @@ class Claims:
         )
         if drawn is not None and (host := hosts.get(drawn)) is not None:
             return Choice(host, f"host {host.metadata.name} was chosen ({self.policy.selection})")
-        if self.free.count(namespace):
+        kept, current, why = self._kept(wish)
+        if self.free.count(namespace) and not (kept and current):  # else every host was just looked at for its like
             choice = self.choose(wish)
             if choice.host is None and not choice.on_its_way:
-                self._keep(wish, choice.why)  # newer than what is kept there
+                self._keep(wish, choice.why)
             return choice
-        return self._nothing(wish)
+        if not kept:
+            return Choice(None, self._keep(wish, self._refusals(wish)))
+        return Choice(None, why, again=None if current else OLD_WORDS_SECONDS)
 
     def _takes(self, wish: Wish, key: str, around: Around) -> bool:
         host = self._caches.hosts.store.get(key)
         return host is not None and not refusal(wish, host, self.policy, around)
 
-    def _nothing(self, wish: Wish) -> Choice:
-        """Why no host fits, kept for a moment: a thousand waiting machines of one kind get one answer."""
+    def _kept(self, wish: Wish) -> tuple[bool, bool, str]:
+        """Why no host fits, kept for a moment: a thousand waiting machines of one kind get one answer.
+
+        Whether there is one, whether nothing has changed since, and the words.
+        """
         when, changes, why = self._words.get(wish.same_kind(), (float("-inf"), 0, ""))
-        if self._clock() - when > WORDS_SECONDS:
-            return Choice(None, self._keep(wish, self._refusals(wish)))
-        return Choice(None, why, again=None if changes == self._so_far(wish) else OLD_WORDS_SECONDS)
+        return self._clock() - when <= WORDS_SECONDS, changes == self._so_far(wish), why
 
     def _keep(self, wish: Wish, why: str) -> str:
         if len(self._words) > 1000:
@@ -204,6 +213,7 @@ class Claims:
             return await self._claim(facts, host), choice
         finally:
             self.free.reservations.pop(host_key, None)
+            self._changed(host_key)
 
     def _intended(self, facts: Facts, wish: Wish) -> Choice | None:
         """The host the machine already names, if it can still be had."""
