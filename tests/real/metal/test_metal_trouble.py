@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -268,6 +269,13 @@ WRONG_DATA: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def looks(running: Running) -> float:
+    """How often anything was looked at so far."""
+    with urllib.request.urlopen(f"{running.url}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("hostler_reconciles_total{"))
+
+
 def test_wrong_input_is_named_leaves_nothing_half_done_and_goes_on_when_mended(
     world: World, eventually: Eventually, running: Running
 ) -> None:
@@ -289,6 +297,9 @@ def test_wrong_input_is_named_leaves_nothing_half_done_and_goes_on_when_mended(
     assert not [one for one in world.api.items(world.core("secrets")) if one["type"].endswith("x-k8s.io/secret")]
     log = [one for one in running.lines() if world.namespace in str(one)]
     assert not [one for one in log if one["event"] in ("bug in reconcile", "will try again")]
+    before = looks(running)
+    time.sleep(1)
+    assert looks(running) - before < 50, "no hot loop: what is wrong is not looked at all the time"
     # Each is mended where it is wrong: a template or a pool comes, a template or an annotation is changed; the machine
     # named `unknown` gets another template under its claim.
     world.api.patch(world.metal("metal3machines", "unknown"), {"spec": {"dataTemplate": {"name": "good"}}})
