@@ -11,8 +11,10 @@ import pytest
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
 from hostler.metal.decide import Facts, NodeSeen, Rendered, decide, host_change, not_yet, status_change, wrong_spec
-from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, Metal3MachineTemplate, SecretRef
+from hostler.metal.decision import Said
+from hostler.metal.model import Cluster, Host, Machine, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, SecretRef
 from hostler.metal.release import abandoned, decide_release, pauses, unpause_change
+from hostler.metal.upkeep import cluster_change, pause_change
 
 IMAGE = {"url": "http://x/os.raw", "checksum": "abc", "checksumType": "sha256"}
 API = "infrastructure.cluster.x-k8s.io/v1beta2"
@@ -353,3 +355,18 @@ def test_a_cluster_of_somebody_else_keeps_its_host_and_so_does_one_that_is_pause
     assert abandoned(kept("md-a", namespace="other"), set(), {}) == ""
     # It may be on its way to another management cluster: its deployments are gone from here before it is.
     assert abandoned(kept("md-a"), set(), {"c": cluster(paused=True)}) == ""
+
+
+def test_a_paused_cluster_says_so_once_and_what_it_said_before_stays() -> None:
+    def metal(conditions: Any) -> Metal3Cluster:
+        status = {"conditions": conditions}
+        return msgspec.convert({"metadata": {"name": "c", "namespace": "n"}, "status": status}, Metal3Cluster)
+
+    ready = cluster_change(metal([]), Said(names.READY, True, "Ready"), 1.0)["status"]["conditions"]
+    paused = pause_change(metal(ready), 2.0)["status"]["conditions"]
+    assert {one["type"]: one["status"] for one in paused} == {
+        "Ready": "True", "InfrastructureReady": "True", "Paused": "True",
+    }  # fmt: skip
+    assert pause_change(metal(paused), 3.0) == {}, "a second look"
+    again = cluster_change(metal(paused), Said(names.READY, True, "Ready"), 4.0)["status"]["conditions"]
+    assert [one["status"] for one in again if one["type"] == "Paused"] == ["False"]

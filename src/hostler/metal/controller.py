@@ -28,7 +28,7 @@ from hostler.metal.decide import FAILED, Facts, decide, settled, status_change, 
 from hostler.metal.decision import Decision, Said, Write
 from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.nodes import Nodes
-from hostler.metal.release import ELSEWHERE_SECONDS, decide_release, pauses, unpause_change
+from hostler.metal.release import ELSEWHERE_SECONDS, PAUSED, decide_release, pauses, unpause_change
 from hostler.metal.selector import WrongSelector
 from hostler.metal.writes import send
 
@@ -235,8 +235,7 @@ class MachineKeeper:
         machine, host = facts.machine, facts.host
         if host is not None and facts.associated and names.PAUSED not in host.metadata.annotations:
             await self._pause_host(host, f"Cluster {facts.cluster_name} is paused")
-        said = Said(names.PAUSED_CONDITION, True, "Paused", "Its Cluster or it itself is paused.")
-        await self._status(machine, (said,), {})
+        await self._status(machine, (PAUSED,), {})
         return None
 
     async def _pause_host(self, host: Host, why: str) -> None:

@@ -15,6 +15,8 @@ from hostler.metal.model import Cluster, Host, Reference
 # In these states nothing of a machine is left on the host.
 EMPTY = ("", "unmanaged", "registering", "match profile", "inspecting", "ready", "available")
 
+PAUSED = Said(names.PAUSED_CONDITION, True, "Paused", "Its Cluster or it itself is paused.")
+
 ELSEWHERE_SECONDS = 60.0  # a host of another namespace wakes no machine of this one
 
 

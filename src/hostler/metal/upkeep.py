@@ -19,7 +19,7 @@ from hostler.metal.caches import Caches, owner_key
 from hostler.metal.decision import Said
 from hostler.metal.labels import prefixes_of
 from hostler.metal.model import Cluster, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, cluster_of
-from hostler.metal.release import abandoned
+from hostler.metal.release import PAUSED, abandoned
 from hostler.metal.writes import drop_finalizer
 
 # The room wakes everything once all is read; this is only in case a cache was complete and is no more.
@@ -52,25 +52,34 @@ def labels_said(cluster: Metal3Cluster) -> tuple[Said, ...]:
     return (Said(names.LABELS_SYNCED, True, "PrefixesRead"),) if known else ()
 
 
-def cluster_change(cluster: Metal3Cluster, said: Said, now: Instant) -> dict[str, Any]:
-    """The patch of its status; empty: nothing is to change."""
+def _told(cluster: Metal3Cluster, said: Sequence[Said], now: Instant) -> dict[str, Any]:
+    """Its conditions with these among them; empty: it says so already."""
     before: Sequence[Condition] = cluster.status.conditions
     after = before
-    ready = [said, Said("InfrastructureReady", said.true, said.reason, said.message)]
-    for one in (*ready, Said(names.PAUSED_CONDITION, False, "NotPaused"), *labels_said(cluster)):
+    for one in said:
         status = Status.TRUE if one.true else Status.FALSE
         condition = Condition(
             type=one.type, status=status, reason=one.reason, message=one.message,
             observed_generation=cluster.metadata.generation,
         )  # fmt: skip
         after = set_condition(after, condition, now)
-    change: dict[str, Any] = {}
-    if after is not before:
-        change["conditions"] = msgspec.to_builtins(list(after))
+    return {"conditions": msgspec.to_builtins(list(after))} if after is not before else {}
+
+
+def cluster_change(cluster: Metal3Cluster, said: Said, now: Instant) -> dict[str, Any]:
+    """The patch of its status; empty: nothing is to change."""
+    ready = [said, Said("InfrastructureReady", said.true, said.reason, said.message)]
+    change = _told(cluster, (*ready, Said(names.PAUSED_CONDITION, False, "NotPaused"), *labels_said(cluster)), now)
     if said.true and not cluster.status.initialization.provisioned:
         change["initialization"] = {"provisioned": True}
     if cluster.spec.failure_domains and cluster.spec.failure_domains != cluster.status.failure_domains:
         change["failureDomains"] = msgspec.to_builtins(list(cluster.spec.failure_domains))
+    return {"status": change} if change else {}
+
+
+def pause_change(cluster: Metal3Cluster, now: Instant) -> dict[str, Any]:
+    """The patch of the status of one that is paused: only that it is."""
+    change = _told(cluster, (PAUSED,), now)
     return {"status": change} if change else {}
 
 
@@ -102,6 +111,8 @@ class ClusterKeeper:
             await self._let_go(cluster)
             return None
         if names.OBJECT_PAUSED in cluster.metadata.annotations or (owner is not None and owner.spec.paused):
+            if change := pause_change(cluster, self._clock()):
+                await self._patch(cluster, change, PAUSED.message, subresource="status")
             return None
         meta = cluster.metadata
         if owner is not None and names.CLUSTER_FINALIZER not in meta.finalizers:

@@ -167,7 +167,12 @@ def test_pause_keeps_a_users_own_pause(world: World, eventually: Eventually) -> 
         found = world.host(name)["metadata"].get("annotations", {}).get(PAUSED)
         return None if found is None else str(found)
 
+    def cluster_says() -> dict[str, str]:
+        told = world.api.get(world.metal("metal3clusters", "c1")).get("status", {}).get("conditions", [])
+        return {one["type"]: one["status"] for one in told}
+
     eventually(lambda: pause_of(ours) == "metal3.io/capm3", 60, "paused by us")
+    eventually(lambda: cluster_says().get("Paused") == "True", 60, "the Metal3Cluster says so")
     kept = json.loads(world.host(ours)["metadata"]["annotations"]["baremetalhost.metal3.io/status"])
     assert kept["provisioning"]["state"] == "provisioned"
     assert "hardware" not in kept
@@ -176,6 +181,8 @@ def test_pause_keeps_a_users_own_pause(world: World, eventually: Eventually) -> 
     world.api.patch(world.capi("clusters", "c1"), {"spec": {"paused": False}})
     eventually(lambda: pause_of(ours) is None, 60, "unpaused")
     eventually(lambda: world.condition(machine, "Paused").get("status") == "False", 60, "it says so")
+    eventually(lambda: cluster_says().get("Paused") == "False", 60, "and so does the Metal3Cluster")
+    assert cluster_says()["Ready"] == "True", "as before"
     assert pause_of(theirs) == "me"
     world.api.patch(world.hosts_path(theirs), {"metadata": {"annotations": {PAUSED: None}}})
 
