@@ -73,7 +73,9 @@ async def live(kubeconfig: str, die_after: int, stay: bool) -> None:
 
 
 def _busy(room: MetalRoom) -> bool:
-    return bool(room.caches.unread()) or any(len(one.queue) or one.queue.active for one in room.controllers())
+    """What is read or worked on. Until all is read, that of addresses too, nothing is begun."""
+    unread = not all(watch.synced.is_set() for watch in room.watches())
+    return unread or any(len(one.queue) or one.queue.active for one in room.controllers())
 
 
 def main(kubeconfig: str, deaths: list[int], stay: bool) -> None:

@@ -67,7 +67,7 @@ class Waiting:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         metrics = Metrics()
-        async with Client(Here(f"http://127.0.0.1:{runner.addresses[0][1]}"), timeout=5) as client:
+        async with Client(Here(f"http://127.0.0.1:{runner.addresses[0][1]}"), timeout=60) as client:
             writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(10_000))
             room = MetalRoom(
                 client, lambda _: writer, Recorder(writer, "me", metrics), resolve({}, {}, table=SETTINGS),
