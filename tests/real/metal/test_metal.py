@@ -255,7 +255,7 @@ DATA = {
             "ethernets": [{"id": "eth0", "type": "phy", "macAddress": {"fromHostInterface": "eth0"}}],
             "bonds": [{
                 "id": "bond0", "bondMode": "802.3ad", "bondXmitHashPolicy": "layer3+4", "bondLinks": ["eth0"],
-                "parameters": [{"name": "miimon", "value": 100}], **FIXED,
+                "parameters": [{"name": "options", "value": {"miimon": 100}}], **FIXED,
             }],
             "vlans": [{"id": "vlan5", "vlanID": 5, "vlanLink": "bond0", **FIXED}],
         },
@@ -291,8 +291,9 @@ NETWORK_DATA = f"""\
 links:
 - bond_links:
   - eth0
-  bond_miimon: 100
   bond_mode: 802.3ad
+  bond_options:
+    miimon: 100
   bond_xmit_hash_policy: layer3+4
   ethernet_mac_address: 02:00:00:00:00:aa
   id: bond0
