@@ -436,14 +436,17 @@ def history(api: Api, path: str, since: str) -> list[Json]:
     listed = [one["metadata"] for one in api.items(path)]
     left = {one["uid"]: one["resourceVersion"] for one in listed if int(one["resourceVersion"]) > int(since)}
     found: list[Json] = []
-    with closing(Api(api.box)) as stream:
-        for event in stream.changes(path, since) if left else ():
-            assert event["type"] != "ERROR", f"the API server no longer knows what was after {since}: {event}"
-            found.append(event["object"])
-            meta = event["object"]["metadata"]
-            if left.get(meta["uid"]) == meta["resourceVersion"]:
-                del left[meta["uid"]]
-            if not left:
-                break
-    assert not left, f"not all that is there was told: {left}"
+    end = time.monotonic() + 90
+    while left:  # the API server may end a watch at any time, and does so with one that reads too slowly for it
+        assert time.monotonic() < end, f"not all that is there was told: {left}"
+        with closing(Api(api.box)) as stream:
+            for event in stream.changes(path, since):
+                assert event["type"] != "ERROR", f"the API server no longer knows what was after {since}: {event}"
+                found.append(event["object"])
+                meta = event["object"]["metadata"]
+                since = meta["resourceVersion"]
+                if left.get(meta["uid"]) == since:
+                    del left[meta["uid"]]
+                if not left:
+                    break
     return found

@@ -183,7 +183,7 @@ OPERATORS = ("lt", "In", "notIn", "Exists", "!", "DoesNotExist", "=", "==", "!="
 
 
 def labels_of(number: int) -> dict[str, str]:
-    others = {f"not-{other}": "" for other in range(len(OPERATORS)) if other != number}
+    others = {f"not-{other}": "so" for other in range(len(OPERATORS)) if other != number}
     return {"number": str(number), f"only-{number}": "", **others}
 
 
@@ -195,18 +195,18 @@ def finds(number: int) -> dict[str, list[dict[str, object]]]:
 
     match operator.lower():
         case "lt" | "gt":
-            found = [is_so("number", "1" if operator == "lt" else others[-1])]
+            found = is_so("number", "1" if operator == "lt" else others[-1])
         case "notin":
-            found = [is_so("number", *others)]
+            found = is_so("number", *others)
         case "!=":
-            found = [is_so("number", other) for other in others]
+            found = is_so(f"not-{number}", "so")
         case "exists":
-            found = [is_so(f"only-{number}")]
+            found = is_so(f"only-{number}")
         case "!" | "doesnotexist":
-            found = [is_so(f"not-{number}")]
+            found = is_so(f"not-{number}")
         case _:
-            found = [is_so("number", str(number))]
-    return {"matchExpressions": found}
+            found = is_so("number", str(number))
+    return {"matchExpressions": [found]}
 
 
 def test_every_operator_of_a_selector_deletion_from_every_state_of_the_host_and_a_secret_that_is_missing(
