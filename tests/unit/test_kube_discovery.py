@@ -58,6 +58,7 @@ def test_what_is_listed_is_served() -> None:
     [
         {"/apis": (200, {"kind": "APIGroupList", "groups": []})},
         {"/apis": (200, GROUPS), "/apis/hostler.dev/v1alpha1": (200, {"kind": "APIResourceList", "resources": None})},
+        {"/apis": (200, GROUPS)},  # a moment after its definition was deleted
         # It may be kept from us; a 403 is an API server's word all the same.
         {"/apis": (403, {"kind": "Status", "reason": "Forbidden"})},
     ],

@@ -46,14 +46,16 @@ async def serves(client: Client, kind: Kind, versions: Iterable[str]) -> bool:
         found = msgspec.json.decode(await client.request("GET", "/apis"), type=_Groups)
         if found.kind != "APIGroupList":
             raise NotFound(404, "", "its list of groups is none")
-        offered = {one.version for group in found.groups if group.name == kind.group for one in group.versions}
-        for version in offered.intersection(versions):
-            path = f"/apis/{kind.group}/{version}"
-            listed = msgspec.json.decode(await client.request("GET", path), type=_Resources)
-            if any(one.name == kind.plural for one in listed.resources or ()):
-                return True
     except Forbidden:
         return False  # an API server that does not let us read its list; then its 404 is all there is
     except NotFound as error:
         raise Unreachable(f"what answers at {client.connection.server} is not a whole API server: {error}") from error
+    offered = {one.version for group in found.groups if group.name == kind.group for one in group.versions}
+    for version in offered.intersection(versions):
+        try:
+            answer = await client.request("GET", f"/apis/{kind.group}/{version}")
+        except (NotFound, Forbidden):
+            continue  # a definition that was just deleted is in the list of groups for a moment longer
+        if any(one.name == kind.plural for one in msgspec.json.decode(answer, type=_Resources).resources or ()):
+            return True
     return False
