@@ -16,6 +16,7 @@ from hostler.instant import iso
 from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
 from hostler.platform.decide import Limits, ScopeFacts, culprit, decide_scope, decide_taint, lags, other_clouds
 from hostler.platform.driver import BEFORE, decide_driver
+from hostler.platform.look import ScopeLine
 from hostler.platform.model import (
     MANAGER,
     CsiDriver,
@@ -328,6 +329,12 @@ def test_a_rule_kubernetes_would_refuse_is_never_put_anywhere(rule: dict[str, An
     assert ("the API server would refuse every write" in scope.why) is bool(why)
     assert scope.body is None or not why
     assert len(manifests([target])) == (0 if why else 1)
+
+
+def test_where_nothing_is_known_of_a_daemon_set_nothing_is_said() -> None:
+    for state, said in ((State.ABSENT, "-"), (State.UNREADABLE, "-"), (State.HELD_BACK, "no node")):
+        line = ScopeLine("a/b", "vsphere", "x Exists", str(state), "why", "none yet")
+        assert (line.may_run_words, line.kept_off_words) == (said, said)
 
 
 def test_absent_and_unreadable() -> None:

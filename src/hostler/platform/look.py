@@ -60,11 +60,16 @@ class ScopeLine(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def may_run_words(self) -> str:
-        return names(self.may_run_on) or "no node"
+        return names(self.may_run_on) or self._none
 
     @property
     def kept_off_words(self) -> str:
-        return names(self.kept_off) or "no node"
+        return names(self.kept_off) or self._none
+
+    @property
+    def _none(self) -> str:
+        """Of one that is not there, or cannot be read, nothing is said."""
+        return "-" if self.state in (State.ABSENT, State.UNREADABLE) else "no node"
 
 
 class Status(msgspec.Struct, rename="camel", frozen=True):
