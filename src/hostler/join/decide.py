@@ -107,9 +107,12 @@ def _contested(made: Sequence[Verdict], facts: Facts) -> list[Verdict]:
     invited = facts.invited.value if isinstance(facts.invited, Known) else {}
     out = []
     for one in made:
+        if one.act is not Act.APPROVE or one.serving:
+            out.append(one)
+            continue
         called = {one.node, *(name for host in invited.get(one.node, ()) for name in host.also)}
         others = [csr for name in sorted(called) for csr in rivals.get(name, ()) if csr != one.csr]
-        if one.act is Act.APPROVE and not one.serving and others:
+        if others:
             why = f"{names(others)} asks for node {names(sorted(called))} too; only one can be that host"
             rules = (*one.rules, Rule("contested", Outcome.FAILS, why))
             one = replace(one, act=Act.LEAVE, why=f"Pending: {why}.", rules=rules)
