@@ -94,7 +94,7 @@ class House:
     nodes: Watch[Node]
     sources: Sources
     drain: Policy
-    ceiling: Callable[[Iterable[str]], ceiling.Room]
+    ceiling: Callable[[Iterable[str], Iterable[Node]], ceiling.Room]
     vcenters: Callable[[], tuple[VCenter, ...]]
     as_leader: Callable[[Reconcile], Reconcile]
     acting: Callable[[], AbstractContextManager[None]]

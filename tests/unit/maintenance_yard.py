@@ -62,7 +62,7 @@ class Yard:
         self.memory = Memory()
         self.observer = Observer(
             self.nodes, sources, self.vcenters.values(), Marks(self.config, writer, "hostler"), self.memory, LABEL,
-            lambda also: room(self.nodes.store.values(), DEFAULT, also),
+            lambda also, touched: room(self.nodes.store.values(), DEFAULT, also, touched),
         )  # fmt: skip
         for watch in (self.nodes, self.config):
             watch.store.begin_sync()

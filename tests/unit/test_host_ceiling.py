@@ -57,6 +57,22 @@ def test_every_cause_counts_and_a_foreign_cordon_does_not() -> None:
     )
 
 
+def test_half_of_a_big_cluster_is_not_all_of_its_few_special_nodes() -> None:
+    special = [node("a", held=True), node("b", held=True), node("c"), node("d")]
+    found = room([*special, *(node(f"n{i}") for i in range(96))], DEFAULT, touched=special)
+    assert not found.admits("c")
+    assert found.why_not("c") == (
+        "c waits: MAX_UNAVAILABLE (50%, at least 2) allows 2 of 4 nodes like it out of service at a time, and 2 are "
+        "out: a and b."
+    )
+
+
+def test_what_others_took_counts_too() -> None:
+    others = [node(f"n{i}", held=True) for i in range(3)]
+    assert not room([node("a"), node("b"), *others], parse_limit("3"), touched=[node("a"), node("b")]).admits("a")
+    assert room([node("a"), node("b"), *others], parse_limit("4"), touched=[node("a"), node("b")]).left == 1
+
+
 def test_nothing_allowed_says_so() -> None:
     assert room([node("a")], parse_limit("0")).why_not("a") == (
         "a stays in service: MAX_UNAVAILABLE (0) allows none of 1 node out."

@@ -48,6 +48,15 @@ def test_without_the_label_it_is_not_looked_after_unless_it_has_a_state_and_its_
     assert yard.seen() == ["a"], "somebody else's vCenter"
 
 
+def test_the_ceiling_counts_the_nodes_it_looks_after() -> None:
+    yard = Yard()
+    for name in "abcd":
+        yard.node(name)
+    for number in range(20):
+        yard.node(f"n{number}", labelled=False)
+    assert (yard.observer.world(NOW).room.total, yard.observer.world(NOW).room.left) == (4, 2)
+
+
 def test_two_vms_with_one_uuid_are_refused_by_name() -> None:
     yard = Yard()
     yard.host()

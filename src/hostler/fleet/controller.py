@@ -94,10 +94,10 @@ class FleetController:
             return True
         return before.metadata.annotations.get(HOLDS) != after.metadata.annotations.get(HOLDS)
 
-    def room(self, also_out: Iterable[str] = ()) -> Room:
-        """What the ceiling leaves now, over all nodes; `also_out` is out without a Node to show it."""
+    def room(self, also_out: Iterable[str] = (), touched: Iterable[Node] | None = None) -> Room:
+        """What the ceiling leaves now; as `host.ceiling.room` has it."""
         limit, _ = effective_limit(self._spec(), self._limit)
-        return room(self._nodes.store.values(), limit, also_out)
+        return room(self._nodes.store.values(), limit, also_out, touched)
 
     def status(self) -> FleetStatus:
         """The status as of now, whether or not there is a Fleet to write it to."""

@@ -1,7 +1,7 @@
 """MAX_UNAVAILABLE: how many nodes may be out of service by us at a time, over all causes.
 
-The limit is a number (`3`) or a percentage (`25%`) of the nodes a capability may touch. A percentage is rounded down,
-fewer nodes out being the careful side, but to no less than 1, or a small fleet could never be maintained at all.
+The limit is a number (`3`) or a percentage (`25%`), of all nodes and of those a capability may touch. A percentage is
+rounded down, fewer nodes out being the careful side, but to no less than 1, or a small fleet could never be maintained.
 `0` and `0%` mean what they say: nothing goes. Unset means 50 percent, but at least 2.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostler.errors import Complaint, Exit
 from hostler.host.conditions import count, names
@@ -60,13 +60,17 @@ def parse_limit(text: str) -> Limit:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the ceiling leaves: `left` more nodes may go. `out` are those that are gone already."""
+    """What the ceiling leaves: `left` more nodes may go. `out` are those that are gone already.
+
+    `few`: counted over the nodes a capability may touch, not over all.
+    """
 
     left: int
     allowed: int
     total: int
     out: tuple[str, ...]
     limit: Limit
+    few: bool = False
 
     def admits(self, node: str) -> bool:
         """Whether this node may be taken out. One that is out already may stay out."""
@@ -76,29 +80,41 @@ class Room:
         """The room once this node is taken too, so that one pass over many nodes counts each once."""
         if node in self.out:
             return self
-        return Room(max(0, self.left - 1), self.allowed, self.total, tuple(sorted((*self.out, node))), self.limit)
+        return replace(self, left=max(0, self.left - 1), out=tuple(sorted((*self.out, node))))
 
     def why_not(self, node: str) -> str:
         """The sentence for a node that is held back."""
+        of = count(self.total, "node") + (" like it" if self.few else "")
         if self.allowed == 0:
-            return f"{node} stays in service: {SETTING} ({self.limit}) allows none of {count(self.total, 'node')} out."
+            return f"{node} stays in service: {SETTING} ({self.limit}) allows none of {of} out."
         return (
-            f"{node} waits: {SETTING} ({self.limit}) allows {self.allowed} of {count(self.total, 'node')} out of "
+            f"{node} waits: {SETTING} ({self.limit}) allows {self.allowed} of {of} out of "
             f"service at a time, and {len(self.out)} {'is' if len(self.out) == 1 else 'are'} out: {names(self.out)}."
         )
 
 
-def room(nodes: Iterable[Node], limit: Limit, also_out: Iterable[str] = ()) -> Room:
-    """How many more of these nodes may go out of service.
+def room(
+    nodes: Iterable[Node], limit: Limit, also_out: Iterable[str] = (), touched: Iterable[Node] | None = None
+) -> Room:
+    """How many more nodes may go out of service: over all `nodes`, and over those a capability may touch, whichever
+    leaves less. Else half of a big cluster could be all of its few special nodes.
 
-    `nodes` are those the capability may touch. A node is out if anybody holds it through us, whatever the cause, or
-    if its holds cannot be read; `also_out` names what is out without a Node to show it (a stopped VM whose Node is
-    deleted): it counts against the limit and into the total.
+    A node is out if anybody holds it through us, whatever the cause, or if its holds cannot be read; `also_out` names
+    what is out without a Node to show it (a stopped VM whose Node is deleted): it counts against the limit and into
+    the total.
     """
-    touched = list(nodes)
-    out = {node.metadata.name for node in touched if is_out(node)}
-    beyond = set(also_out) - {node.metadata.name for node in touched}
-    total = len(touched) + len(beyond)
+    unseen = tuple(also_out)
+    everywhere = _counted(nodes, limit, unseen)
+    if touched is None:
+        return everywhere
+    return min(everywhere, replace(_counted(touched, limit, unseen), few=True), key=lambda one: one.left)
+
+
+def _counted(nodes: Iterable[Node], limit: Limit, also_out: tuple[str, ...]) -> Room:
+    known = list(nodes)
+    out = {node.metadata.name for node in known if is_out(node)}
+    beyond = set(also_out) - {node.metadata.name for node in known}
+    total = len(known) + len(beyond)
     out |= set(also_out)
     allowed = limit.of(total)
     return Room(max(0, allowed - len(out)), allowed, total, tuple(sorted(out)), limit)

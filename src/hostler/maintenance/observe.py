@@ -59,7 +59,7 @@ class Observer:
         marks: Marks,
         memory: Memory,
         label: str,
-        room: Callable[[Iterable[str]], Room],
+        room: Callable[[Iterable[str], Iterable[Node]], Room],
         resumed: Callable[[Instant], Instant] = lambda now: 0.0,
     ) -> None:
         self.nodes = nodes
@@ -175,9 +175,10 @@ class Observer:
         chosen = sorted_by_name(self._remember(one, sites, now) for one in subjects)
         self._settle(chosen, sites, now)
         orphans = [one.name for one in chosen if one.node is None]
+        touched = [node for node in self.nodes.store.values() if self.looked_after(node)]
         unread = self._unread()
         return World(
-            chosen, sites, self._room(orphans), self.cluster, unread,
+            chosen, sites, self._room(orphans, touched), self.cluster, unread,
             self._label.nowhere() if found_none and not unread else "", dict(self._memory.out_since),
             dict(self._memory.rights), self._resumed(now),
         )  # fmt: skip

@@ -60,7 +60,7 @@ class MaintenanceRoom:
         nodes: Watch[Node],
         sources: Sources,
         drain: DrainPolicy,
-        room: Callable[[Iterable[str]], Room],
+        room: Callable[[Iterable[str], Iterable[Node]], Room],
         resumed: Callable[[Instant], Instant],
         metrics: Metrics,
         as_leader: Callable[[Reconcile], Reconcile],
