@@ -63,6 +63,19 @@ def test_something_that_makes_us_unhealthy() -> None:
     play(story, lambda server: server.alive_if("lag", lambda: "the loop is stuck"))
 
 
+def test_what_is_no_request_is_refused_and_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(server: Server, ask: Ask) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\x00: \r\n\r\n")
+        assert b" 400 " in await asyncio.wait_for(reader.readline(), 60)
+        writer.close()
+        await writer.wait_closed()
+        assert await ask("/healthz") == (200, "ok\n")
+
+    play(story)
+    assert [one.getMessage() for one in caplog.records] == []
+
+
 def test_routes_of_others_and_what_they_may_answer() -> None:
     async def explain(request: web.Request) -> web.StreamResponse:
         return web.json_response({"node": request.match_info["name"]})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from hostler.errors import Complaint, Exit
+from hostler.kube.http import without_strangers
 
 NAME = "worker.ign"
 
@@ -47,7 +48,7 @@ async def serve(
 
     application = web.Application()
     application.router.add_get(path, answer, allow_head=False)  # a look at the head is no fetch
-    runner = web.AppRunner(application, access_log=None)
+    runner = web.AppRunner(application, access_log=None, logger=without_strangers("hostler.join"))
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port, ssl_context=tls)

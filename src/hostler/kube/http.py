@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Awaitable, Callable
 
 import structlog
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from hostler.errors import Complaint, Exit
 from hostler.kube.metrics import Metrics
@@ -28,6 +30,24 @@ _PORT_TROUBLE = {
     errno.EADDRNOTAVAIL: "this machine has no such address",
     errno.EACCES: "this user may not listen on that port",
 }
+
+
+def without_strangers(name: str, refused: Callable[[], None] = lambda: None) -> logging.Logger:
+    """Where an HTTP server says what went wrong, but for what it cannot read: of that only `refused` is told.
+
+    Else every stranger could have a traceback of it written, as often as he likes.
+    """
+
+    def worth_saying(record: logging.LogRecord) -> bool:
+        if not isinstance(record.exc_info and record.exc_info[1], HttpProcessingError):
+            return True
+        refused()
+        return False
+
+    found = logging.Logger(name)
+    found.parent = logging.getLogger("aiohttp.server")
+    found.addFilter(worth_saying)
+    return found
 
 
 class Server:
@@ -78,7 +98,13 @@ class Server:
         return f"http://{host}:{self.port}"
 
     async def start(self) -> None:
-        self._runner = web.AppRunner(self._app, access_log=None, keepalive_timeout=30, shutdown_timeout=5)
+        self._runner = web.AppRunner(
+            self._app,
+            access_log=None,
+            keepalive_timeout=30,
+            shutdown_timeout=5,
+            logger=without_strangers("hostler.http"),
+        )
         await self._runner.setup()
         try:
             self._listening = await asyncio.get_running_loop().create_server(

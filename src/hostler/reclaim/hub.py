@@ -8,7 +8,6 @@ large one.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import ssl
 import time
@@ -20,9 +19,9 @@ from typing import TypeVar
 import msgspec
 import structlog
 from aiohttp import web
-from aiohttp.http import HttpProcessingError
 
 from hostler.errors import Complaint, Exit
+from hostler.kube.http import without_strangers
 from hostler.reclaim.board import Board, Trouble
 from hostler.reclaim.door import CONNECTIONS, Door, Visit, at_work
 from hostler.reclaim.instructions import Registration, Reply
@@ -108,22 +107,9 @@ class Hub:
         app.router.add_get(f"{BASE}/boot-artifacts/{{artifact}}", self._artifact)
         return app
 
-    def unreadable(self) -> logging.Logger:
-        """Where the HTTP server says what went wrong. What it cannot read is counted like any other answer instead.
-
-        Else every stranger could have a traceback of it written, as often as he likes.
-        """
-
-        def worth_saying(record: logging.LogRecord) -> bool:
-            if not isinstance(record.exc_info and record.exc_info[1], HttpProcessingError):
-                return True
-            self._tell("other", 400)
-            return False
-
-        found = logging.Logger("hostler.hub")
-        found.parent = logging.getLogger("aiohttp.server")
-        found.addFilter(worth_saying)
-        return found
+    def unreadable(self) -> None:
+        """What could not be read is counted like any other answer."""
+        self._tell("other", 400)
 
     @web.middleware
     async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -269,7 +255,7 @@ class Listener:
             access_log=None,
             keepalive_timeout=SILENT,
             lingering_time=LINGERS,
-            logger=self._hub.unreadable(),
+            logger=without_strangers("hostler.hub", self._hub.unreadable),
             auto_decompress=False,
             shutdown_timeout=5,
         )
