@@ -214,9 +214,15 @@ def test_vcenter_goes_away_at_every_moment_of_a_maintenance(length: str, yard: S
 
         go_on(*at_rest)
         go_on(*fleeting)
+        known = _losses(running)
         with outage(story, LENGTHS[length]):
+            until(lambda: _losses(running) > known, "the operator knows that vCenter is away", 60)
             go_on(*scripts)
         go_on(*scripts)
+
+
+def _losses(running: Running) -> int:
+    return sum("cannot be reached" in str(one.get("event")) for one in running.lines())
 
 
 def test_the_session_expires(yard: Site, running: Running, namespace: str) -> None:
