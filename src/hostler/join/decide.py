@@ -11,35 +11,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from ipaddress import ip_address
 
 from hostler.host.conditions import names
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant, parse
+from hostler.join.addresses import serving
 from hostler.join.model import (
     CLIENT,
-    CONTROL_PLANE,
     OURS,
     SERVING,
     Act,
     Crowd,
     Facts,
     Invitation,
-    Live,
     Outcome,
     Policy,
     Rule,
     SigningRequest,
     Verdict,
 )
-from hostler.join.shape import GROUP, PREFIX, Misshapen, Shape, shape_of, spelled
-from hostler.kube.records import Node
+from hostler.join.rules import fails, holds, unknown
+from hostler.join.shape import GROUP, PREFIX, Misshapen, Shape, shape_of
 
 AUTHENTICATED = "system:authenticated"
 ACCOUNT, TOKEN_USER, TOKEN_GROUP = "system:serviceaccount:", "system:bootstrap:", "system:bootstrappers"
-# Names that belong to the cluster itself and to no kubelet, whatever a node says of itself.
-CLUSTER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "openshift", "openshift.default")
-CLUSTER_ENDINGS = (".svc", ".cluster.local", ".localhost")
 _TOKEN = re.compile(rf"{TOKEN_USER}[a-z0-9]{{6}}")
 
 
@@ -81,7 +76,7 @@ def judge(
     if requester.outcome is not Outcome.HOLDS:
         return replace(verdict, node=shape.node, why=f"Ignored: {requester.why}.", rules=(well_made, requester))
     client = request.spec.signer_name == CLIENT
-    rules = _client(request, shape, facts, policy, created, now) if client else _serving(request, shape, facts, policy)
+    rules = _client(request, shape, facts, policy, created, now) if client else serving(request, shape, facts, policy)
     return _concluded(replace(verdict, node=shape.node), (well_made, requester, _crowd(facts), *rules))
 
 
@@ -128,22 +123,22 @@ def _requester(request: SigningRequest, shape: Shape, policy: Policy) -> Rule:
     node = f"{PREFIX}{shape.node}"
     if request.spec.signer_name == SERVING:
         if not policy.serving:
-            return _fails("requester", "serving certificates are not approved here (HOSTLER_JOIN_SERVING)")
+            return fails("requester", "serving certificates are not approved here (HOSTLER_JOIN_SERVING)")
         if user != node or groups != sorted((GROUP, AUTHENTICATED)):
-            return _fails("requester", f"{user} asks for a serving certificate of {node}; only that node itself may")
-        return _holds("requester", f"{user} asks for itself")
+            return fails("requester", f"{user} asks for a serving certificate of {node}; only that node itself may")
+        return holds("requester", f"{user} asks for itself")
     if user.startswith(PREFIX):
-        return _fails("requester", f"{user} renews its client certificate, which the cluster's own approver does")
+        return fails("requester", f"{user} renews its client certificate, which the cluster's own approver does")
     for one in policy.bootstrappers:
         if one.startswith(ACCOUNT) and user == one:
             space = one.removeprefix(ACCOUNT).partition(":")[0]
             wanted = sorted(("system:serviceaccounts", f"system:serviceaccounts:{space}", AUTHENTICATED))
             if groups == wanted:
-                return _holds("requester", f"{user} is a bootstrapper")
-            return _fails("requester", f"{user} comes with other groups than a service account has: {names(groups)}")
+                return holds("requester", f"{user} is a bootstrapper")
+            return fails("requester", f"{user} comes with other groups than a service account has: {names(groups)}")
         if one.startswith(TOKEN_GROUP) and _by_token(user, groups, one):
-            return _holds("requester", f"{user} has a bootstrap token of the group {one}")
-    return _fails("requester", f"{user or 'nobody'} is no bootstrapper that is configured here")
+            return holds("requester", f"{user} has a bootstrap token of the group {one}")
+    return fails("requester", f"{user or 'nobody'} is no bootstrapper that is configured here")
 
 
 def _by_token(user: str, groups: Sequence[str], wanted: str) -> bool:
@@ -161,11 +156,11 @@ def _by_token(user: str, groups: Sequence[str], wanted: str) -> bool:
 def _crowd(facts: Facts) -> Rule:
     match facts.crowd:
         case Known(Crowd(pending, allowed)) if pending <= allowed:
-            return _holds("no flood", f"{pending} pending in the last hour, {allowed} allowed")
+            return holds("no flood", f"{pending} pending in the last hour, {allowed} allowed")
         case Known(Crowd(pending, allowed)):
-            return _fails("no flood", f"{pending} requests of the last hour are pending, more than {allowed}: a flood")
+            return fails("no flood", f"{pending} requests of the last hour are pending, more than {allowed}: a flood")
         case Unknown(why):
-            return _unknown("no flood", f"how many requests are pending is not known: {why}")
+            return unknown("no flood", f"how many requests are pending is not known: {why}")
     raise AssertionError("a fact is Known or Unknown")
 
 
@@ -178,13 +173,13 @@ def _client(
     rules = [_not_there(shape.node, facts)]
     match facts.invited:
         case Unknown(why):
-            return [*rules, _unknown("invited", f"who is expected is not known: {why}")]
+            return [*rules, unknown("invited", f"who is expected is not known: {why}")]
         case Known(invited):
             known = invited.get(shape.node, ())
     found = [one for one in known if one.here(facts.clusters)]
     if not found:
         return [*rules, _not_invited(request, shape.node, known, facts)]
-    rules.append(_holds("invited", f"expected by {names(one.source for one in found)}"))
+    rules.append(holds("invited", f"expected by {names(one.source for one in found)}"))
     same = _same_host(shape.node, found, invited)
     rules.append(_unambiguous(shape.node, found))
     rules.append(_no_node_yet(found, same, facts))
@@ -204,30 +199,30 @@ def _same_host(
 
 def _not_invited(request: SigningRequest, name: str, elsewhere: Sequence[Invitation], facts: Facts) -> Rule:
     if not elsewhere:
-        return _fails("invited", f"nobody expects a node named {name}; {_by_hand(request, name)}")
+        return fails("invited", f"nobody expects a node named {name}; {_by_hand(request, name)}")
     if isinstance(facts.nodes, Unknown):
-        return _unknown("invited", f"which cluster this is is not known: {facts.nodes.why}")
+        return unknown("invited", f"which cluster this is is not known: {facts.nodes.why}")
     one = elsewhere[0]
     what = f"is for cluster {one.cluster}" if one.cluster else "does not say which cluster it is for"
     ours = f"this one is {names(sorted(facts.clusters))}" if facts.clusters else "nobody says which this one is"
-    return _fails("invited", f"{one.source} {what}, and {ours} (HOSTLER_JOIN_CLUSTERS)")
+    return fails("invited", f"{one.source} {what}, and {ours} (HOSTLER_JOIN_CLUSTERS)")
 
 
 def _not_there(name: str, facts: Facts) -> Rule:
     match facts.nodes:
         case Unknown(why):
-            return _unknown("new node", f"the nodes are not known: {why}")
+            return unknown("new node", f"the nodes are not known: {why}")
         case Known(nodes) if name in nodes:
-            return _fails("new node", f"there is a node {name} already")
-    return _holds("new node", f"there is no node {name} yet")
+            return fails("new node", f"there is a node {name} already")
+    return holds("new node", f"there is no node {name} yet")
 
 
 def _unambiguous(name: str, found: Sequence[Invitation]) -> Rule:
     kinds = [one.kind for one in found]
     twice = sorted({one.source for one in found if kinds.count(one.kind) > 1})
     if twice:
-        return _fails("one host", f"more than one host is to become {name}: {names(twice)}")
-    return _holds("one host", "one host has this name")
+        return fails("one host", f"more than one host is to become {name}: {names(twice)}")
+    return holds("one host", "one host has this name")
 
 
 def _no_node_yet(found: Sequence[Invitation], same: Sequence[Invitation], facts: Facts) -> Rule:
@@ -236,8 +231,8 @@ def _no_node_yet(found: Sequence[Invitation], same: Sequence[Invitation], facts:
     nodes = facts.nodes.value if isinstance(facts.nodes, Known) else {}
     taken += [(one.source, one.name) for one in same if one.name in nodes]
     if taken:
-        return _fails("host is free", f"{taken[0][0]} is node {taken[0][1]} already")
-    return _holds("host is free", "the host has no node yet")
+        return fails("host is free", f"{taken[0][0]} is node {taken[0][1]} already")
+    return holds("host is free", "the host has no node yet")
 
 
 def _ends(one: Invitation, policy: Policy) -> Instant | None:
@@ -263,19 +258,19 @@ def _window(
     policy: Policy,
 ) -> Rule:
     if created is None:
-        return _unknown("window", "when the request was made is not known")
+        return unknown("window", "when the request was made is not known")
     if timely:
-        return _holds("window", f"it came while {timely[0].source} was expected")
+        return holds("window", f"it came while {timely[0].source} was expected")
     begun = [one for one in found if one.since is not None]
     if not begun:
-        return _fails("window", f"{found[0].source} is not being provisioned")
+        return fails("window", f"{found[0].source} is not being provisioned")
     one = max(begun, key=lambda invitation: invitation.since or 0.0)
     ends = _ends(one, policy) or 0.0
     if created < (one.since or 0.0) - policy.early:
         why = f"it came {(one.since or 0.0) - created:.0f} s before {one.source} was expected"
-        return _fails("window", f"{why}; {_by_hand(request, one.name)}")
+        return fails("window", f"{why}; {_by_hand(request, one.name)}")
     late = max(created, now) - ends
-    return _fails("window", f"{one.source} was expected until {late:.0f} s ago; {_by_hand(request, one.name)}")
+    return fails("window", f"{one.source} was expected until {late:.0f} s ago; {_by_hand(request, one.name)}")
 
 
 def _single_use(
@@ -287,19 +282,19 @@ def _single_use(
     """
     match facts.used:
         case Unknown(why):
-            return _unknown("single use", f"whom we let in already is not known: {why}")
+            return unknown("single use", f"whom we let in already is not known: {why}")
         case Known(used):
             known = [(at, by.get(at)) for at in (name, *(one.name for one in same)) for by in (used, facts.admitted)]
     uses = [(at, use) for at, use in known if use is not None and use.uid != request.metadata.uid]
     if not uses:
-        return _holds("single use", "this host was not let in yet")
+        return holds("single use", "this host was not let in yet")
     anew = max((one.renewed for one in (*found, *same) if one.renewed is not None), default=0.0)
     standing = [(at, use) for at, use in uses if use.at >= anew]
     if not standing:
-        return _holds("single use", f"it was let in by {uses[0][1].csr} before, and is expected anew since")
+        return holds("single use", f"it was let in by {uses[0][1].csr} before, and is expected anew since")
     at, use = standing[0]
     why = f"{at} was let in by {use.csr} already, and nobody expects it anew; if it was installed again, "
-    return _fails("single use", f"{why}{_by_hand(request, name)}")
+    return fails("single use", f"{why}{_by_hand(request, name)}")
 
 
 def _by_hand(request: SigningRequest, name: str) -> str:
@@ -307,103 +302,9 @@ def _by_hand(request: SigningRequest, name: str) -> str:
     return f"`hostler join approve {request.metadata.name}`, or `hostler join expect {name}` before it asks once more"
 
 
-# -- a serving certificate: a node proves its addresses
-
-
-def _serving(request: SigningRequest, shape: Shape, facts: Facts, policy: Policy) -> list[Rule]:
-    match facts.nodes:
-        case Unknown(why):
-            return [_unknown("node", f"the nodes are not known: {why}")]
-        case Known(nodes):
-            node = nodes.get(shape.node)
-    if node is None:
-        return [_fails("node", f"there is no node {shape.node}")]
-    if node.metadata.deletion_timestamp:
-        return [_fails("node", f"node {shape.node} is being deleted")]
-    there = _holds("node", f"node {shape.node} is there")
-    its_own = _own_names(request, shape, node, facts)
-    return [there, its_own, _nobody_elses(shape, facts), _no_cluster_names(shape, node, policy)]
-
-
-def _own_names(request: SigningRequest, shape: Shape, node: Node, facts: Facts) -> Rule:
-    wanted = shape.dns | shape.ips
-    own = frozenset(canonical(one.address) for one in node.status.addresses)
-    match facts.invited:
-        case Known(invited):
-            hosts = [one for one in invited.get(shape.node, ()) if one.here(facts.clusters)]
-            own |= {canonical(one) for host in hosts for one in host.addresses}
-    strange = wanted - own
-    if not strange:
-        return _holds("its own names", "every name and address is the node's own")
-    match facts.live.get(request.metadata.uid):
-        case Known(Live(name, dns, ips)) if name == f"{PREFIX}{shape.node}" and (dns, ips) == (shape.dns, shape.ips):
-            return _holds("its own names", "a renewal: its kubelet serves a valid certificate with the same names")
-        case Known(Live()):
-            also = "; the certificate its kubelet serves has other names"
-        case Unknown(why):
-            also = f"; the certificate its kubelet serves cannot be told: {why}"
-        case _:
-            also = ""
-    if not node.status.addresses:
-        return _unknown("its own names", f"node {shape.node} has no addresses yet{also}")
-    return _fails("its own names", f"{names(strange)} is not among the addresses of node {shape.node}{also}")
-
-
-def _nobody_elses(shape: Shape, facts: Facts) -> Rule:
-    """A kubelet writes its own node's addresses: one that names another node's is not believed."""
-    taken = sorted(
-        f"{one} of {names(others)}"
-        for one in shape.dns | shape.ips
-        if (others := facts.owners.get(one, frozenset()) - {shape.node})
-    )
-    if taken:
-        return _fails("nobody else's names", f"it asks for what another node has: {names(taken)}")
-    return _holds("nobody else's names", "no other node has these names or addresses")
-
-
-def _no_cluster_names(shape: Shape, node: Node, policy: Policy) -> Rule:
-    """Names of the cluster, and where its API server is: a worker that is believed to be there could pose as it."""
-    wrong = [one for one in shape.dns if one in CLUSTER_NAMES or one.endswith(CLUSTER_ENDINGS) or _of_service(one)]
-    if not any(one in node.metadata.labels for one in CONTROL_PLANE):
-        wrong += [one for one in shape.dns | shape.ips if one == policy.api_server]
-    for one in shape.ips:
-        at = ip_address(one)
-        if at.is_loopback or at.is_unspecified or at.is_multicast or at.is_link_local:
-            wrong.append(one)
-    if wrong:
-        return _fails("names of nodes", f"{names(wrong)} can be no node's name or address")
-    return _holds("names of nodes", "these can be a node's names and addresses")
-
-
-def _of_service(name: str) -> bool:
-    """NAME.NAMESPACE.svc.DOMAIN, whatever the cluster's domain is."""
-    return name.split(".")[2:3] == ["svc"]
-
-
 # -- words
-
-
-def canonical(address: str) -> str:
-    """An address or a name in the one spelling that can be compared."""
-    try:
-        read = ip_address(address.strip())
-    except ValueError:
-        return spelled(address.strip())
-    return str(getattr(read, "ipv4_mapped", None) or read)
 
 
 def _both(rules: Sequence[Rule]) -> str:
     more = f" (and {len(rules) - 1} more)" if len(rules) > 1 else ""
     return f"{rules[0].why}{more}"
-
-
-def _holds(name: str, why: str) -> Rule:
-    return Rule(name, Outcome.HOLDS, why)
-
-
-def _fails(name: str, why: str) -> Rule:
-    return Rule(name, Outcome.FAILS, why)
-
-
-def _unknown(name: str, why: str) -> Rule:
-    return Rule(name, Outcome.UNKNOWN, why)

@@ -12,7 +12,7 @@ from hostler.fleet.guard import FleetWatch
 from hostler.fleet.model import NAME, ExpectedHost
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant, parse
-from hostler.join.decide import canonical
+from hostler.join.addresses import canonical
 from hostler.join.inventory import AnySource, cluster_of, invitations, machines_of
 from hostler.join.model import CLIENT, OURS, USED, Crowd, Facts, Invitation, Live, Policy, SigningRequest, Use
 from hostler.join.shape import PREFIX, Misshapen, Shape, shape_of

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from hostler.fleet.guard import FleetWatch
 from hostler.fleet.registry import Action, Explainer, Explanation, Registry, RuleSeen
 from hostler.host.conditions import Condition
+from hostler.join.addresses import canonical
 from hostler.join.controller import KEY, JoinKeeper
-from hostler.join.decide import canonical
 from hostler.join.inventory import OLDER, SOURCES, cluster_of
 from hostler.join.model import SIGNING_REQUEST, USED, Act, Outcome, Policy, SigningRequest, Verdict
 from hostler.join.observe import Caches, Memory
