@@ -1,4 +1,5 @@
 # The image from a public base, for those with a container runtime. `make image` makes one without; the tests run that.
+# `make dockerfile-check` builds this one, on a stand-in of the base.
 ARG PYTHON=3.13
 FROM python:${PYTHON}-slim AS build
 WORKDIR /src
@@ -12,14 +13,15 @@ RUN python -m venv /all \
  && /all/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
  && /all/bin/pip install --quiet --no-deps /wheels/*.whl \
  && /all/bin/python -m hostler.ship.lock requirements.lock > /runtime.lock \
- && pip install --quiet --no-deps --target /site --require-hashes --requirement /runtime.lock \
- && pip install --quiet --no-deps --target /site /wheels/*.whl \
- && rm -rf /site/hostler/sandbox /site/hostler/ship /site/hostler/cli/sandbox.py /site/hostler/cli/demo.py /site/bin \
- && python -m compileall -q --invalidation-mode unchecked-hash /site
+ && pip install --quiet --no-deps --target /opt/hostler/site --require-hashes --requirement /runtime.lock \
+ && pip install --quiet --no-deps --target /opt/hostler/site /wheels/*.whl \
+ && cd /opt/hostler/site && rm -rf hostler/sandbox hostler/ship hostler/cli/sandbox.py hostler/cli/demo.py bin \
+ && python -m compileall -q --invalidation-mode unchecked-hash /opt/hostler/site
 
 FROM python:${PYTHON}-slim
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
-COPY --from=build /site /opt/hostler/site
+COPY --from=build /opt/hostler/site /opt/hostler/site
+LABEL org.opencontainers.image.title=hostler org.opencontainers.image.licenses=Apache-2.0
 ENV PYTHONPATH=/opt/hostler/site PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 65532:65532
 ENTRYPOINT ["python3", "-m", "hostler"]

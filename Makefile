@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock run test test-full check lint types unit bench chart image release-check clean
+.PHONY: help env lock run test test-full check lint types unit bench chart image release-check wheels-check dockerfile-check clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,10 +61,21 @@ image: env ## dist/image: an OCI layout of this environment, without a container
 	rm -rf dist/image
 	$(BIN)/python -m hostler.ship.image dist/image
 
-release-check: env image ## what of a release needs no network: TAG=vX.Y.Z
+release-check: env ## what of a release needs no network: TAG=vX.Y.Z
 	$(BIN)/python -m hostler.ship.release "$(TAG)" dist
+	@$(MAKE) --no-print-directory image
 	helm=$$($(BIN)/python -c 'from hostler.sandbox.helmtool import find_helm; print(find_helm())') && \
 	$$helm lint --strict chart && $$helm package chart --destination dist
+
+wheels-check: env ## that everything the image needs exists for amd64 and arm64, by its hash (asks PyPI)
+	mkdir -p dist && $(BIN)/python -m hostler.ship.lock requirements.lock > dist/runtime.lock
+	for machine in x86_64 aarch64; do \
+	  $(BIN)/pip download --quiet --no-deps --only-binary=:all: --require-hashes --dest dist/wheels-$$machine \
+	    --platform manylinux2014_$$machine --platform manylinux_2_28_$$machine -r dist/runtime.lock || exit 1; \
+	done
+
+dockerfile-check: ## builds the Dockerfile without a daemon and starts the image (as root on Debian, with buildah and mmdebstrap)
+	.ci/dockerfile
 
 clean:
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,11 +1,12 @@
 """The measured side of bench/runtime.py: Hostler's watch caches over nodes and pods, and nothing else.
 
+    python -m bench.follow KUBECONFIG nodes,pods
+
 Speaks as the peers do: one JSON line when synced, then one for every line on stdin.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
@@ -13,14 +14,17 @@ import resource
 import sys
 import time
 
-from hostler.kube import collector, tls
-from hostler.kube.client import Client
-from hostler.kube.config import load
-from hostler.kube.kinds import NODE, POD
-from hostler.kube.metrics import Metrics
-from hostler.kube.queue import Queue
-from hostler.kube.records import Node, Pod
-from hostler.kube.watch import Watch
+from hostler import light
+
+light.imports()  # as the operator does
+
+from hostler.kube import tls  # noqa: E402
+from hostler.kube.client import Client  # noqa: E402
+from hostler.kube.config import load  # noqa: E402
+from hostler.kube.kinds import NODE, POD  # noqa: E402
+from hostler.kube.metrics import Metrics  # noqa: E402
+from hostler.kube.records import Node, Pod  # noqa: E402
+from hostler.kube.watch import Watch  # noqa: E402
 
 
 def resident_kib() -> int:
@@ -29,25 +33,13 @@ def resident_kib() -> int:
 
 
 async def main() -> None:
-    collector.calm()  # both as the operator does
-    tls.small_buffers()
-    args = argparse.ArgumentParser(description=__doc__)
-    args.add_argument("--kubeconfig", required=True)
-    args.add_argument("--kinds", default="nodes,pods")
-    args.add_argument("--queue", action="store_true", help="also put every change through the work queue")
-    chosen = args.parse_args()
+    tls.small_buffers()  # as the operator does
+    kubeconfig, kinds = sys.argv[1:]
     events = 0
-    queue = Queue()
 
-    def changed(key: str, _old: object, _new: object) -> None:
+    def changed(_key: str, _old: object, _new: object) -> None:
         nonlocal events
         events += 1
-        if chosen.queue:
-            queue.add(key)
-
-    async def work() -> None:
-        while (key := await queue.get()) is not None:
-            queue.done(key)
 
     def report(word: str) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -58,10 +50,10 @@ async def main() -> None:
         print(json.dumps(line), flush=True)
 
     started = time.monotonic()
-    async with Client(load(chosen.kubeconfig, None)) as client:
-        tasks = [asyncio.create_task(work())]
+    async with Client(load(kubeconfig, None)) as client:
+        tasks: list[asyncio.Task[None]] = []
         synced: list[asyncio.Event] = []
-        if "pods" in chosen.kinds:
+        if "pods" in kinds:
             pods = Watch(
                 client, POD, Pod, metrics=Metrics(),
                 indexes={
@@ -72,7 +64,7 @@ async def main() -> None:
             pods.store.listen(changed)
             tasks.append(asyncio.create_task(pods.run()))
             synced.append(pods.synced)
-        if "nodes" in chosen.kinds:
+        if "nodes" in kinds:
             nodes = Watch(client, NODE, Node, metrics=Metrics())
             nodes.store.listen(changed)
             tasks.append(asyncio.create_task(nodes.run()))

@@ -84,7 +84,7 @@ def build_peer(folder: Path) -> Path:
 
 def commands(peer: Path, kubeconfig: str, kinds: str) -> list[tuple[str, list[str]]]:
     go = [str(peer), "-kubeconfig", kubeconfig, "-kinds", kinds, "-content"]
-    ours = [sys.executable, "-m", "bench.follow", "--kubeconfig", kubeconfig, "--kinds", kinds]
+    ours = [sys.executable, "-m", "bench.follow", kubeconfig, kinds]
     return [("hostler", ours), ("client-go, JSON", [*go, "json"]), ("client-go, protobuf", [*go, "protobuf"])]
 
 

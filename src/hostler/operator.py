@@ -29,9 +29,10 @@ from hostler.fleet.serve import Reads
 from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
 from hostler.host.keeper import Keeper
-from hostler.kube import collector, kinds, tls
+from hostler.kube import kinds, tls
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
+from hostler.kube.clock import Steps
 from hostler.kube.config import load
 from hostler.kube.contact import check, holds_lease
 from hostler.kube.controller import Controller, Reconcile
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("hostler")
 
+AGENT = f"hostler/{__version__} (operator)"  # in an audit log: not a person who uses the commands
 # How long a stop waits for what was begun; Kubernetes sends SIGKILL after thirty.
 GRACE = 20.0
 # After handing over because our own node goes, we do not take the lease back for this long if somebody else wants it.
@@ -68,7 +70,6 @@ HANDOVER_SECONDS = 60.0
 
 def run(settings: Settings) -> None:
     """Run until told to stop. A Complaint is something the person who started us can mend."""
-    collector.calm()
     tls.small_buffers()
     asyncio.run(_run(settings))
 
@@ -91,7 +92,8 @@ class Operator:
         self._handing_over: asyncio.Task[bool] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics()
-        self._client = Client(load(say.kubeconfig_path(settings), settings[say.CONTEXT] or None))
+        self._steps = Steps(self._metrics.clock_stepped)
+        self._client = Client(load(say.kubeconfig_path(settings), settings[say.CONTEXT] or None), user_agent=AGENT)
         self._identity = new_identity(settings[say.POD_NAME])
         self._budget = WriteBudget(
             settings[say.WRITES_PER_SECOND], settings[say.WRITE_BURST], changed=self._metrics.write_rate
@@ -161,6 +163,7 @@ class Operator:
         self._begin(self._recorder.run(), "events")
         self._begin(self._resync(), "resync")
         self._begin(self._metrics.measure_loop(), "loop lag")
+        self._begin(self._steps.run(), "clock")
         if self._metal is not None:
             self._begin(self._metal.run(), "metal")
         if self._reclaim is not None:
@@ -195,6 +198,7 @@ class Operator:
             self._client, settings, writers, self._recorder, self._metrics, fleet=self._fleet, nodes=self._nodes,
             sources=self._sources, drain=drain_policy(settings), ceiling=self._status.room, vcenters=self._all_vcenters,
             as_leader=self._as_leader, acting=lambda: self._leader.acting(), changed=self._status_changed,
+            stepped=self._steps.last,
         )  # fmt: skip
         self._furnish(house)
         self._lookout = Lookout(self._client, self._guard, changed=self._wake_all)
@@ -387,7 +391,9 @@ class Operator:
             await self._leader.stop(within=2.0)
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for task, end in zip(self._tasks, await asyncio.gather(*self._tasks, return_exceptions=True), strict=True):
+            if isinstance(end, Exception):
+                log.error("a part of the operator failed", part=task.get_name(), exc_info=end)
         await asyncio.gather(*(vcenter.stop() for vcenter in self._vcenters))
         await self._server.stop()
         if self._tasks and self._metal is not None:

@@ -18,6 +18,7 @@ from hostler.fleet.pauses import Pauses
 from hostler.fleet.registry import Registry
 from hostler.host import ceiling
 from hostler.host.conditions import Condition
+from hostler.instant import Instant
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client, Gate
 from hostler.kube.controller import Controller, Reconcile
@@ -99,6 +100,7 @@ class House:
     as_leader: Callable[[Reconcile], Reconcile]
     acting: Callable[[], AbstractContextManager[None]]
     changed: Callable[[], None]  # the conditions of a room changed
+    stepped: Callable[[Instant], Instant]  # when the wall clock was last set forward
 
 
 def drain_policy(settings: Settings) -> Policy:
@@ -112,11 +114,12 @@ def drain_policy(settings: Settings) -> Policy:
 def make_maintenance(house: House) -> MaintenanceRoom:
     from hostler.maintenance.room import MaintenanceRoom
 
+    pauses = Pauses(house.fleet)
     return MaintenanceRoom(
         house.client, house.writers.of("maintenance"), house.recorder, house.settings,
         gate=house.writers.guard.gate_for("maintenance"), nodes=house.nodes, sources=house.sources, drain=house.drain,
-        room=house.ceiling, resumed=Pauses(house.fleet).ended, metrics=house.metrics, as_leader=house.as_leader,
-        acting=house.acting,
+        room=house.ceiling, resumed=lambda now: max(pauses.ended(now), house.stepped(now)), metrics=house.metrics,
+        as_leader=house.as_leader, acting=house.acting,
     )  # fmt: skip
 
 
@@ -138,7 +141,7 @@ def make_metal(house: House) -> MetalRoom:
     budget = WriteBudget(rate, max(1, int(rate)))
     return MetalRoom(
         house.client, lambda client: house.writers.of("metal", budget, client), house.recorder, house.settings,
-        metrics=house.metrics, as_leader=house.as_leader,
+        metrics=house.metrics, as_leader=house.as_leader, stepped=house.stepped,
     )  # fmt: skip
 
 

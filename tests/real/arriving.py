@@ -15,7 +15,8 @@ from hostler.kube.config import load
 from hostler.kube.errors import ServerError
 from hostler.kube.records import Object
 from hostler.sandbox import Sandbox
-from tests.real.operating import kubeconfig_as, kubeconfig_with
+from tests.real.accounts import kubeconfig_with
+from tests.real.operating import kubeconfig_as
 from tests.unit.joining import ACCOUNT, CLIENT_USAGES, SERVING_USAGES, names_of, pem
 
 
@@ -41,7 +42,7 @@ def allow_bootstrappers(box: Sandbox) -> None:
 
 def with_token(box: Sandbox, folder: Path, token: str) -> Path:
     """A kubeconfig with nothing but a bootstrap token."""
-    return kubeconfig_with(box, folder / f"token-{os.urandom(3).hex()}.kubeconfig", token)
+    return kubeconfig_with(box.kubeconfig, folder / f"token-{os.urandom(3).hex()}.kubeconfig", token)
 
 
 def bootstrapper(box: Sandbox, folder: Path) -> Path:

@@ -21,6 +21,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from hostler.sandbox import Sandbox
+from hostler.sandbox import http as sandbox_http
 from tests.real.endings import end_connections
 from tests.real.vsphere_world import certificate
 
@@ -38,8 +40,10 @@ _HOP = {"host", "connection", "transfer-encoding", "content-length", "keep-alive
 class Doors:
     """Serves both doors on a thread of its own. `stopped_at` are the crash points so far, in order."""
 
-    def __init__(self, api_server: str, api_tls: ssl.SSLContext, vcenter_port: int, folder: Path) -> None:
-        self._api_server, self._api_tls = api_server, api_tls
+    def __init__(self, sandbox: Sandbox, vcenter_port: int, folder: Path) -> None:
+        self._api_server = sandbox.server
+        # Whoever brings a login goes in with it and nothing else; whoever brings none is the administrator.
+        self._admin, self._trust = (sandbox_http.trust(sandbox.layout, who) for who in ("admin", None))
         self._vcenter = f"https://127.0.0.1:{vcenter_port}"
         self.cert, self._key = certificate(folder)
         self.api_port = self.vcenter_port = 0
@@ -85,22 +89,24 @@ class Doors:
         no_check.check_hostname, no_check.verify_mode = False, ssl.CERT_NONE
         front = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         front.load_cert_chain(self.cert, self._key)
-        timeout = aiohttp.ClientTimeout(total=None)
+
+        def session(tls: ssl.SSLContext) -> aiohttp.ClientSession:
+            return aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=tls, limit=0), timeout=aiohttp.ClientTimeout(total=None),
+                auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar(),
+            )  # fmt: skip
+
         async with (
-            aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=self._api_tls, limit=0), timeout=timeout, auto_decompress=False
-            ) as api,
-            aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=no_check, limit=0), timeout=timeout, auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-            ) as vcenter,
-        ):  # fmt: skip
+            session(self._admin) as admin,
+            session(self._trust) as anybody,
+            session(no_check) as vcenter,
+        ):
             runners = []
-            for session, upstream, tls, name in (
-                (api, self._api_server, None, "api_port"),
-                (vcenter, self._vcenter, front, "vcenter_port"),
+            for by_login, upstream, tls, name in (
+                ({True: anybody, False: admin}, self._api_server, None, "api_port"),
+                ({True: vcenter, False: vcenter}, self._vcenter, front, "vcenter_port"),
             ):
-                runner = web.AppRunner(self._door(session, upstream), handler_cancellation=True, shutdown_timeout=0.1)
+                runner = web.AppRunner(self._door(by_login, upstream), handler_cancellation=True, shutdown_timeout=0.1)
                 await runner.setup()
                 place = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
                 await place.start()
@@ -112,9 +118,9 @@ class Doors:
                 await runner.cleanup()
         await end_connections()
 
-    def _door(self, session: aiohttp.ClientSession, upstream: str) -> web.Application:
+    def _door(self, by_login: dict[bool, aiohttp.ClientSession], upstream: str) -> web.Application:
         async def handle(request: web.Request) -> web.StreamResponse:
-            body = await request.read()
+            session, body = by_login["Authorization" in request.headers], await request.read()
             name = write_of(request, body)
             if name is None:
                 return await self._pass(session, upstream, request, body)

@@ -20,7 +20,7 @@ CONNECTIONS = 512
 
 async def main(kubeconfig: str, folder: str, port: str) -> None:
     place = Path(folder)
-    async with Client(load(kubeconfig, None), user_agent="hub-driver") as client:
+    async with Client(load(kubeconfig, None)) as client:
         # The test closes the gate by this file, as a pause of the Fleet would.
         writer = Writer(
             client,

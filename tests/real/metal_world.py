@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ HOSTS, METAL = "/apis/metal3.io/v1alpha1", f"/apis/{INFRA}"
 IPAM, CAPI_IPAM = "/apis/ipam.metal3.io/v1alpha1", "/apis/ipam.cluster.x-k8s.io/v1beta2"
 Json = dict[str, Any]
 THERE = "hostler-in-workload-cluster"
-DRIVER = "hostler.sandbox.hosts.driver"
+DRIVER, READY = "hostler.sandbox.hosts.driver", "driver.ready"  # the file has its pid
 IMAGE = {"url": "http://images.invalid/os.qcow2", "checksum": "http://images.invalid/sum", "checksumType": "sha256"}
 READY_STATUS = {
     "errorCount": 0, "errorMessage": "", "operationalStatus": "OK", "poweredOn": False, "provisioningFailCount": 0,
@@ -382,7 +383,7 @@ def consumer(host: Json) -> str:
 def metal_operator(box: Sandbox, folder: Path, user: str, *flags: str) -> Iterator[Running]:
     """One host driver and one operator that leads, as this service account and in its namespace."""
     words = ("--only", "metal", *flags)
-    with driver(box, folder, deprovisioning=2), operator(box, folder, home(user), *words, user=user) as started:
+    with driver(box, folder), operator(box, folder, home(user), *words, user=user) as started:
         started.said("leading")
         yield started
         assert refused(started) == []
@@ -400,7 +401,7 @@ def available(world: World, eventually: Eventually, *names: str) -> None:
 @contextmanager
 def driver(box: Sandbox, folder: Path, **flags: float) -> Iterator[None]:
     """The sandbox's host driver as a process."""
-    ready, log = folder / "driver.ready", folder / "driver.log"
+    ready, log = folder / READY, folder / "driver.log"
     ready.unlink(missing_ok=True)
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     with log.open("wb") as out:
@@ -417,6 +418,17 @@ def driver(box: Sandbox, folder: Path, **flags: float) -> Iterator[None]:
         process.terminate()
         process.wait(timeout=20)
         assert "Traceback" not in log.read_text(), log.read_text()
+
+
+@contextmanager
+def hosts_stand_still(running: Running) -> Iterator[None]:
+    """Nobody drives the hosts meanwhile: each stays in its state, however long it takes to look at that."""
+    pid = int((running.log.parent / READY).read_text())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def one_to_one(world: World, machines: Callable[[], list[Json]] | None = None) -> dict[str, str]:

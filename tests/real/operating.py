@@ -1,8 +1,7 @@
-"""The real operator as a process on the sandbox, under a name of its own so that the audit log can tell its writes."""
+"""The real operator as a process on the sandbox, as a service account of its own with the chart's rights."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -11,20 +10,17 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from hostler.fleet.reviews import missing_rights
-from hostler.fleet.rights import Right, rights_for
-from hostler.fleet.roles import Account
-from hostler.kube.client import Client
-from hostler.kube.config import load
 from hostler.sandbox import Sandbox
+from tests.real.accounts import CHARTED, NOBODY, charted, kubeconfig_of, new_account, rights_here, switched_on
 from tests.real.auditing import forbidden, who
 
 QUICK = ("--lease-duration-seconds", "4", "--lease-renew-seconds", "2.5", "--lease-retry-seconds", "0.5")
@@ -97,23 +93,6 @@ def kubeconfig_as(sandbox: Sandbox, folder: Path, user: str, *groups: str) -> Pa
     return path
 
 
-def kubeconfig_of(sandbox: Sandbox, folder: Path, account: str) -> Path:
-    """The sandbox's kubeconfig with the login of a service account, and nothing else."""
-    _, _, namespace, name = account.split(":")
-    token = sandbox.kubectl("create", "token", name, "-n", namespace, "--duration=2h").strip()
-    return kubeconfig_with(sandbox, folder / f"{name}.kubeconfig", token)
-
-
-def kubeconfig_with(sandbox: Sandbox, path: Path, token: str) -> Path:
-    """The sandbox's kubeconfig with nothing but this token."""
-    read = yaml.safe_load(sandbox.kubeconfig.read_text())
-    for one in read["users"]:
-        one["user"] = {"token": token}
-    path.touch(0o600)
-    path.write_text(yaml.safe_dump(read))
-    return path
-
-
 def environment(kubeconfig: Path) -> dict[str, str]:
     """As empty as possible: nothing of this machine or of another test gets in."""
     return {"PATH": os.environ["PATH"], "HOME": str(kubeconfig.parent), "KUBECONFIG": str(kubeconfig), "COLUMNS": "200"}
@@ -127,67 +106,35 @@ def operator(
     *flags: str,
     name: str = "operator",
     user: str = "",
-    groups: tuple[str, ...] = ("system:masters",),
+    rights: bool = True,
+    at: Path | None = None,
     told: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
     """`hostler run` with a lease in `namespace` and any free port; stopped in good order at the end.
 
-    `user`: the service account it logs in as; unset, somebody of its own name with every right. `told`: further
-    environment variables.
+    It has the rights that the chart gives for what is switched on, or none with `rights=False`. `user`: a service
+    account that is there already. `at`: see `charted`. `told`: further environment variables.
     """
-    if user:
-        path = kubeconfig_of(sandbox, folder, user)
-    else:
-        user = f"{name}-{namespace}"
-        path = kubeconfig_as(sandbox, folder, user, *groups)
-    log = folder / f"{name}.log"
-    words = ("run", "--log-format", "json", "--namespace", namespace, "--http-address", "127.0.0.1:0", *QUICK, *flags)
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hostler", *words],
-            stdout=out, stderr=out, env=environment(path) | dict(told or {}), cwd=folder,
-        )  # fmt: skip
-    running = Running(process, log, user)
-    try:
-        yield running
-        running.stop()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
-def account_for(sandbox: Sandbox, namespace: str, only: str, *flags: str) -> str:
-    """A service account with the rights that `hostler rights` lists for these capabilities, and no other: its name."""
-    name = f"hostler-{namespace}"
-    words = ("--only", only, "--namespace", namespace, "--account", name, "-o", "yaml")
-    made = hostler(sandbox.kubeconfig, "rights", *words, *flags)
-    assert made.returncode == 0, made.stderr
-    sandbox.kubectl("create", "serviceaccount", name, "-n", namespace)
-    sandbox.kubectl("apply", "-f", "-", input=made.stdout)
-    account = Account(namespace, name)
-    wait_for_rights(sandbox, account, only.split(","), openshift="--openshift" in flags)
-    return account.user
-
-
-def wait_for_rights(sandbox: Sandbox, account: Account, only: Sequence[str], *, openshift: bool = False) -> None:
-    """The API server learns of roles by a watch of its own: what was applied is in force a moment later."""
-    rights = tuple(one for one in rights_for(only) if openshift or not one.openshift)
-    end = time.monotonic() + 60
-    while missing := asyncio.run(_missing(sandbox, account, rights)):
-        assert time.monotonic() < end, missing
-
-
-async def _missing(sandbox: Sandbox, account: Account, rights: tuple[Right, ...]) -> tuple[str, ...]:
-    async with Client(load(str(sandbox.kubeconfig))) as client:
-        return await missing_rights(client, account, rights)
-
-
-def take_rights_back(sandbox: Sandbox, namespace: str) -> None:
-    """What is not in its namespace; that goes with it."""
-    sandbox.kubectl("delete", "clusterrole,clusterrolebinding", f"hostler-{namespace}", "--ignore-not-found")
-    for place in ("kube-system", "kube-node-lease", "openshift-ingress"):
-        sandbox.kubectl("delete", "role,rolebinding", f"hostler-{namespace}", "-n", place, "--ignore-not-found")
+    told = told or {}
+    lease = dict(pairwise(flags)).get("--lease-name", "hostler")
+    it = new_account(namespace, name, lease, CHARTED if rights else NOBODY)
+    granted = rights_here(sandbox, switched_on(flags, told)) if rights else ()
+    with nullcontext(user) if user else charted(sandbox, it, granted, at) as user:
+        path, log = kubeconfig_of(sandbox, folder, user, at), folder / f"{name}.log"
+        words = ("--log-format", "json", "--namespace", namespace, "--http-address", "127.0.0.1:0", *QUICK, *flags)
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "hostler", "run", *words],
+                stdout=out, stderr=out, env=environment(path) | dict(told), cwd=folder,
+            )  # fmt: skip
+        running = Running(process, log, user)
+        try:
+            yield running
+            running.stop()
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
 
 def refused(running: Running) -> list[dict[str, Any]]:

@@ -53,6 +53,7 @@ class Proxy:
         self.spoilt: tuple[bytes, bytes] | None = None  # in every answer, this into that, of the same length
         self.instead: bytes | None = None  # the answer to everything: as a load balancer does without a backend
         self.once: dict[str, bytes] = {}  # the answer to the next request with this word in its path
+        self.always: dict[str, bytes] = {}  # the answer to every request with this word in its first line
         self.delay = 0.0  # seconds added before each piece of an answer
         self.cuts: Counter[str] = Counter()  # by the path that was being watched
         self.connections = self.requests = 0
@@ -130,6 +131,10 @@ class Proxy:
             self.requests += 1
             if (word := next((word for word in self.once if word in request), None)) is not None:
                 writer.write(self.once.pop(word))
+                await writer.drain()
+                continue
+            if (word := next((word for word in self.always if word in request), None)) is not None:
+                writer.write(self.always[word])
                 await writer.drain()
                 continue
             if "watch=true" in request:

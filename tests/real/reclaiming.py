@@ -83,10 +83,10 @@ class Site:
         }  # fmt: skip
 
     @contextmanager
-    def running(self, *more: str, name: str = "operator", user: str = "", **told: str) -> Iterator[Running]:
+    def running(self, *more: str, name: str = "operator", **told: str) -> Iterator[Running]:
         """`told`: settings that differ."""
         told = {**self.told, **told}
-        with operator(self.hub, self.folder, self.home, *more, name=name, user=user, told=told) as started:
+        with operator(self.hub, self.folder, self.home, *more, name=name, told=told) as started:
             started.said("serving the step API")
             yield started
 

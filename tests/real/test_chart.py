@@ -13,6 +13,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
+from hostler import __version__
 from hostler.errors import Complaint
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.remote import POD_LABEL, PORT_NAME
@@ -22,6 +23,7 @@ from hostler.reclaim.hub import BASE
 from hostler.sandbox import Sandbox
 from hostler.settings.resolve import resolve
 from tests.leftovers import LEFT_BEHIND
+from tests.real.conftest import Eventually
 from tests.real.helming import CHART, SETS, Helm, Object, granted, only, rendered
 from tests.real.operating import hostler
 
@@ -202,19 +204,77 @@ def test_an_unknown_field_is_not_valid_by_them(charts: dict[str, str]) -> None:
         kubernetes_validate.validate(wrong, kubernetes_validate.latest_version(), strict=True)
 
 
+APPLY = ("apply", "--server-side", "--force-conflicts", "--field-manager=chart", "--validate=strict", "-f", "-")
+STATUSED = {"Deployment", "PodDisruptionBudget", "CustomResourceDefinition"}  # controllers write to these too
+OF_EVERY_NAMESPACE = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
+
+
+def as_applied(sandbox: Sandbox, text: str) -> dict[str, Object]:
+    """Of each object what no controller changes: of most their version, of others what was asked of them."""
+    found = json.loads(sandbox.kubectl("get", "-f", "-", "-o", "json", input=text))["items"]
+    assert found
+    return {
+        f"{one['kind']} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}": {
+            key: one["metadata"].get(key)
+            for key in ("uid", "labels", "annotations", "generation" if one["kind"] in STATUSED else "resourceVersion")
+        }
+        for one in found
+    }
+
+
 @pytest.mark.parametrize("name", ON)
-def test_a_real_api_server_takes_it(sandbox: Sandbox, namespace: str, charts: dict[str, str], name: str) -> None:
-    """Every field known, every value valid. Roles for OpenShift's namespaces are tried in ours."""
-    found = [one for one in rendered(charts[name]) if one["kind"] not in FOREIGN]
-    for one in found:
-        if "namespace" in one["metadata"] and not one["metadata"]["namespace"].startswith("kube-"):
-            openshift = one["metadata"]["namespace"].startswith("openshift-")
-            one["metadata"]["namespace"] = namespace
-            one["metadata"]["name"] += "-openshift" if openshift else ""
-    text = "\n---\n".join(json.dumps(one) for one in found)
-    words = ("apply", "--server-side", "--force-conflicts", "--field-manager=chart", "--dry-run=server")
-    said = sandbox.kubectl(*words, "--validate=strict", "-f", "-", input=text)
-    assert said.count("serverside-applied") == len(found)
+def test_a_real_api_server_takes_it_once_and_gives_all_of_it_back(
+    sandbox: Sandbox, namespace: str, helm: Helm, eventually: Eventually, name: str
+) -> None:
+    """Every field known, every value valid, its pods let in; the second time nothing changes; deleted, it is gone.
+
+    Roles for OpenShift's namespaces are tried in ours; of the CRD of Fleet, which Helm keeps, only that it is taken.
+    """
+    made = rendered(helm("template", namespace, str(CHART), "-n", namespace, "-f", str(SETS[name])))
+    found = [one for one in made if one["kind"] not in FOREIGN]
+    for about in (one["metadata"] for one in found):
+        if about.get("namespace", "").startswith("openshift-"):
+            about |= {"name": f"{about['name']}-openshift", "namespace": namespace}
+    wanted = only(found, "Deployment")["spec"]
+    # Pods that nobody schedules are gone at once; others might be on a node that another test has switched off.
+    wanted["template"]["spec"]["schedulerName"] = "nobody"
+    account = wanted["template"]["spec"]["serviceAccountName"]
+    if account == "made-elsewhere":
+        sandbox.kubectl("create", "serviceaccount", account, "-n", namespace)
+    text = yaml.safe_dump_all(found)
+    ours = [one for one in found if "helm.sh/resource-policy" not in one["metadata"].get("annotations", {})]
+    try:
+        assert sandbox.kubectl(*APPLY, input=text).count("serverside-applied") == len(found)
+        here = (only(found, "Deployment")["metadata"]["name"], "-n", namespace)
+
+        def pods() -> int:
+            return int(sandbox.get("deployment", *here).get("status", {}).get("replicas", 0))
+
+        eventually(lambda: pods() == wanted["replicas"], 90, "no admission refuses its pods")
+        before = as_applied(sandbox, text)
+        sandbox.kubectl(*APPLY, input=text)
+        assert as_applied(sandbox, text) == before
+    finally:
+        sandbox.kubectl("delete", "--ignore-not-found", "--timeout=90s", "-f", "-", input=yaml.safe_dump_all(ours))
+    if account == "made-elsewhere":
+        sandbox.kubectl("delete", "serviceaccount", account, "-n", namespace)
+    assert sandbox.kubectl("get", "--ignore-not-found", "-f", "-", "-o", "name", input=yaml.safe_dump_all(ours)) == ""
+    assert (
+        named(sandbox, "clusterrole,clusterrolebinding,role,rolebinding", "-A", "-l", f"{INSTANCE}={namespace}")
+        == set()
+    )
+    kinds = "all,configmap,secret,serviceaccount,endpointslice,poddisruptionbudget,networkpolicy,ingress,lease"
+    eventually(
+        lambda: named(sandbox, kinds, "-n", namespace) == OF_EVERY_NAMESPACE,
+        90, f"nothing is left: {named(sandbox, kinds, '-n', namespace)}",
+    )  # fmt: skip
+
+
+INSTANCE = "app.kubernetes.io/instance"
+
+
+def named(sandbox: Sandbox, kinds: str, *words: str) -> set[str]:
+    return set(sandbox.kubectl("get", kinds, *words, "-o", "name").split())
 
 
 def test_a_strict_api_server_is_strict(sandbox: Sandbox, namespace: str) -> None:
@@ -317,8 +377,13 @@ DOCUMENTED = [
 @pytest.mark.parametrize("command", DOCUMENTED)
 def test_the_documented_first_minutes_are_a_dry_run_of_something(helm: Helm, command: str) -> None:
     given = [part for one in re.findall(r"--set (\S+)", command) for part in ("--set", one)]
-    shown = told(rendered(helm("template", "hostler", str(CHART), *given)))
-    assert (shown["DRY_RUN"], shown["HOSTLER_ONLY"]) == ("true", "maintenance")
+    made = rendered(helm("template", "hostler", str(CHART), *given))
+    assert (told(made)["DRY_RUN"], told(made)["HOSTLER_ONLY"]) == ("true", "maintenance")
+    assert image_of(made) == f"REGISTRY/hostler:{__version__}", "of a registry, and not of everybody's"
+
+
+def image_of(found: list[Object]) -> str:
+    return str(only(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
 def test_the_documented_objects_of_flux_fit_the_chart(helm: Helm, tmp_path: Path) -> None:
@@ -330,6 +395,7 @@ def test_the_documented_objects_of_flux_fit_the_chart(helm: Helm, tmp_path: Path
     values.write_text(yaml.safe_dump(only(found, "HelmRelease")["spec"]["values"]))
     made = rendered(helm("template", "hostler", str(CHART), "-f", str(values)))
     assert told(made)["HOSTLER_ONLY"] == "maintenance"
+    assert image_of(made) == f"REGISTRY/hostler:{__version__}"
     target = only(found, "ExternalSecret")["spec"]["target"]
     pod = only(made, "Deployment")["spec"]["template"]["spec"]
     (login,) = [one["secret"]["secretName"] for one in pod["volumes"] if one["name"] == "vcenter"]

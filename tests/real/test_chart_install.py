@@ -14,15 +14,17 @@ import yaml
 
 from hostler import __version__
 from hostler.fleet.capabilities import CAPABILITIES
+from hostler.fleet.rights import rights_for
 from hostler.fleet.roles import Account
 from hostler.sandbox import Sandbox
 from hostler.ship import alerts, oci
 from hostler.ship import image as images
+from tests.real.accounts import wait_for_rights
 from tests.real.auditing import who
 from tests.real.conftest import Eventually
 from tests.real.helming import CHART, Helm, granted
 from tests.real.maintaining import Plan, site, until
-from tests.real.operating import Running, denied, hostler, wait_for_rights
+from tests.real.operating import Running, denied, hostler
 from tests.real.podding import Image, running
 from tests.real.story import telling
 
@@ -63,6 +65,9 @@ def test_the_image_says_what_is_in_it(layout: images.Built, image: Image) -> Non
     parts = {one["name"] for one in sbom["packages"]}
     assert {"hostler", "python", "aiohttp", "msgspec", "pyvmomi", "cryptography"} <= parts
     assert not {"pytest", "mypy", "ruff"} & parts
+    urls = [ref["referenceLocator"] for one in sbom["packages"] for ref in one.get("externalRefs", ())]
+    assert len(urls) > 20
+    assert not [url for url in urls if not re.fullmatch(r"pkg:(pypi|deb/debian)/[\w.%-]+@[\w.%:~-]+", url)]
     index = json.loads((layout.layout / "index.json").read_text())
     manifest = json.loads(oci.read(layout.layout, index["manifests"][0]["digest"]))
     for one in (manifest["config"], *manifest["layers"]):
@@ -171,7 +176,8 @@ def test_installed_upgraded_and_uninstalled(
                 90, "a pod with the new settings",
             )  # fmt: skip
             account = Account(home, fresh[0]["spec"]["serviceAccountName"])
-            wait_for_rights(sandbox, account, [one.name for one in CAPABILITIES if one.built])
+            every = rights_for([one.name for one in CAPABILITIES if one.built])
+            wait_for_rights(sandbox.kubeconfig, account, (one for one in every if not one.openshift))
             with running(sandbox, image, fresh[0], tmp_path) as two:
                 assert set(two.said("started")["capabilities"]) == {one.name for one in CAPABILITIES if one.built}
                 two.ready()  # every cache is filled under the chart's rights

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from hostler.errors import Exit
 from hostler.fleet.reviews import missing_rights
 from hostler.fleet.rights import rights_for
@@ -18,9 +20,10 @@ from hostler.fleet.roles import Account
 from hostler.host.maintenance import STATE
 from hostler.kube.client import Client
 from hostler.kube.config import load
+from hostler.kube.events import CONTROLLER
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
-from tests.real.operating import account_for, environment, operator, take_rights_back
+from tests.real.operating import environment, hostler, operator
 
 MakeNode = Callable[..., str]
 TAINT = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
@@ -38,9 +41,20 @@ def about(found: list[dict[str, Any]], what: str) -> list[tuple[str, str]]:
     return [(one["level"], one["why"]) for one in found if one["what"] == what]
 
 
-def test_what_is_left_behind_is_found_and_a_vcenter_is_asked(
-    sandbox: Sandbox, make_node: MakeNode, vcenter: dict[str, Any], namespace: str, tmp_path: Path
+def mended(found: list[dict[str, Any]]) -> bool:
+    """Whatever is amiss says what mends it."""
+    return all(one["fix"] for one in found if one["level"] != "ok")
+
+
+def test_what_is_amiss_is_found_here_and_by_the_operator(
+    sandbox: Sandbox,
+    make_node: MakeNode,
+    vcenter: dict[str, Any],
+    namespace: str,
+    tmp_path: Path,
+    eventually: Eventually,
 ) -> None:
+    """The operator has a vCenter that is not there and a label that is nowhere; we have others."""
     left, login = make_node(), {
         "VCENTER_HOST": f"{vcenter['host']}:{vcenter['port']}",
         "VCENTER_USER": vcenter["user"],
@@ -51,21 +65,41 @@ def test_what_is_left_behind_is_found_and_a_vcenter_is_asked(
     sandbox.kubectl("annotate", "node", left, "hostler.dev/holds=not json")
     begun = make_node()
     sandbox.kubectl("annotate", "node", begun, f"{STATE}=powered-off")
-    with operator(sandbox, tmp_path, namespace) as running:
-        running.said("leading")
-        code, found = doctor(sandbox, "--operator", running.url, **login)
-    assert code == Exit.FAILED
-    assert [level for level, _ in about(found, f"node/{left}")] == ["problem", "problem"]
-    assert [level for level, _ in about(found, "operator")] == ["ok"]
-    assert about(found, f"vCenter {login['VCENTER_HOST']}") == [("ok", "Connected, with every privilege.")]
-    assert about(found, "GPU_NODE_LABEL")[0][0] == "ok", "the sandbox's fleet has GPU workers"
+    away = {"VCENTER_HOST": "127.0.0.1:9", "VCENTER_USER": "ada", "VCENTER_PASSWORD": "hunter22"}
 
-    _, found = doctor(sandbox, "--operator", "http://127.0.0.1:9", **{**login, "VCENTER_PASSWORD": "wrong"})
+    def settled() -> list[dict[str, Any]]:
+        code, found = doctor(sandbox, "--operator", running.url, **login)
+        return found if (code, [level for level, _ in about(found, "operator")]) == (Exit.FAILED, ["ok"]) else []
+
+    with operator(sandbox, tmp_path, namespace, told={**away, "GPU_NODE_LABEL": "nobody/has=it"}) as running:
+        running.said("leading")
+        found = eventually(settled, 90, "an operator that leads, and is well but for its vCenter")
+    assert [level for level, _ in about(found, f"node/{left}")] == ["problem", "problem"]
+    assert about(found, f"vCenter {login['VCENTER_HOST']}") == [("ok", "Connected, with every privilege.")]
+    ((level, why),) = about(found, "vCenter 127.0.0.1:9, for the operator")
+    assert (level, "127.0.0.1:9" in why) == ("problem", True)
+    ((level, why),) = about(found, "GPU_NODE_LABEL")
+    assert (level, "nobody/has=it" in why) == ("problem", True)
+    assert mended(found)
+
+    further = tmp_path / "vcenters.yaml"
+    further.write_text(yaml.safe_dump({"vcenters": [{"host": "127.0.0.1:9", "user": "ada", "password": "hunter22"}]}))
+    ours = {**login, "VCENTER_PASSWORD": "wrong", "VCENTERS_FILE": str(further)}
+    _, found = doctor(sandbox, "--operator", "http://127.0.0.1:9", **ours)
     assert "No operator answers" in about(found, "operator")[0][1]
     ((level, why),) = about(found, "maintenance")
     assert (level, f"node/{begun} (powered-off)" in why) == ("problem", True)
     level, why = about(found, f"vCenter {login['VCENTER_HOST']}")[0]
     assert (level, "refuses our user or password" in why) == ("problem", True)
+    level, why = about(found, "vCenter 127.0.0.1:9")[0]
+    assert (level, "cannot be reached" in why) == ("problem", True)
+    assert about(found, "GPU_NODE_LABEL")[0][0] == "ok", "the sandbox's fleet has GPU workers"
+    assert mended(found)
+
+    _, found = doctor(sandbox, "--operator", "http://127.0.0.1:9", **away, VCENTER_PASSWORD_FILE="/nowhere")
+    ((level, why),) = about(found, "vCenter settings of this machine")
+    assert (level, "/nowhere cannot be read" in why) == ("problem", True)
+    assert about(found, "Kubernetes")[0][0] == "ok", "wrong settings hide nothing else"
 
 
 def test_a_bundle_has_everything_but_the_secrets(
@@ -76,14 +110,23 @@ def test_a_bundle_has_everything_but_the_secrets(
     tmp_path: Path,
     eventually: Eventually,
 ) -> None:
-    node = make_node()
-    sandbox.kubectl("annotate", "node", node, f"example.com/note=the password is {vcenter['password']}")
-    file = tmp_path / "bundle.tar.gz"
+    node, secret = make_node(), vcenter["password"]
+    notes = {
+        "example.com/note": f"the password is {secret}",
+        "example.com/file": yaml.safe_dump(KUBECONFIG),
+        "example.com/told": json.dumps({"args": ["--token=t-secret-1"], "password": "t-secret-2 of more words"}),
+        "kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": [{"name": "A", "value": "t-secret-3"}]}),
+    }
+    patch = json.dumps({"metadata": {"annotations": notes}})
+    sandbox.kubectl("patch", "node", node, "--type=merge", "-p", patch)
+    sandbox.apply(event_of(node, f"vCenter was told {json.dumps(secret)} and token=t-secret-4"))
+    file, login = tmp_path / "bundle.tar.gz", tmp_path / "password"
+    login.write_text(secret + "\n")
     env = {
         **environment(sandbox.kubeconfig),
         "VCENTER_HOST": f"{vcenter['host']}:{vcenter['port']}",
         "VCENTER_USER": vcenter["user"],
-        "VCENTER_PASSWORD": vcenter["password"],
+        "VCENTER_PASSWORD_FILE": str(login),
     }
     with operator(sandbox, tmp_path, namespace) as running:
         running.said("leading")
@@ -97,6 +140,7 @@ def test_a_bundle_has_everything_but_the_secrets(
         assert done.returncode == 0, done.stderr
         again = subprocess.run([sys.executable, "-m", "hostler", *words], env=env, capture_output=True, text=True)
         assert again.returncode == Exit.REFUSED
+    sandbox.kubectl("delete", "event", f"{node}.told")
     assert file.stat().st_mode & 0o777 == 0o600
     with tarfile.open(file) as archive:
         parts = {one.name.partition("/")[2]: archive.extractfile(one).read().decode() for one in archive}  # type: ignore[union-attr]
@@ -104,18 +148,49 @@ def test_a_bundle_has_everything_but_the_secrets(
     assert node in {one["regarding"]["name"] for one in json.loads(parts["kubernetes/events.json"])["items"]}
     assert json.loads(parts["operator/status.json"])["leads"] is True
     assert "maintenance is off" in parts["operator/maintenance.json.missing"], "what could not be had says why"
-    assert not any(vcenter["password"] in text for text in parts.values())
+    assert "vCenter was told" in parts["kubernetes/events.json"]
+    assert not [name for name, text in parts.items() if secret in text or "t-secret-" in text]
 
 
-def test_what_only_openshift_wants_is_not_missed_elsewhere(sandbox: Sandbox, namespace: str) -> None:
-    """Among it the right to delete hosts, which is granted nowhere else."""
+KUBECONFIG = {
+    "users": [
+        {
+            "name": "ada",
+            "user": {
+                "client-key-data": "t-secret-5",
+                "exec": {"command": "login", "env": [{"name": "LOGIN_TOKEN", "value": "t-secret-6"}]},
+            },
+        }
+    ]
+}
+
+
+def event_of(node: str, message: str) -> dict[str, Any]:
+    """As an operator might have written it, had it known no better."""
+    return {
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": f"{node}.told", "namespace": "default"},
+        "regarding": {"kind": "Node", "name": node}, "reason": "Told", "note": message, "type": "Normal",
+        "action": "Tell", "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": CONTROLLER,
+        "reportingInstance": "test",
+    }  # fmt: skip
+
+
+def test_what_only_openshift_wants_is_not_missed_elsewhere(
+    sandbox: Sandbox, namespace: str, eventually: Eventually
+) -> None:
+    """Among it the right to delete hosts, which is granted nowhere else. The roles are those of `hostler rights`."""
+    who = Account(namespace, f"hostler-{namespace}")
 
     async def missing() -> tuple[str, ...]:
         async with Client(load(str(sandbox.kubeconfig))) as client:
-            return await missing_rights(client, Account(namespace, f"hostler-{namespace}"), rights_for(["metal"]))
+            return await missing_rights(client, who, rights_for(["metal"]))
 
-    account_for(sandbox, namespace, "metal")
+    words = ("--only", "metal", "--namespace", namespace, "--account", who.name, "-o", "yaml")
+    made = hostler(sandbox.kubeconfig, "rights", *words)
+    assert made.returncode == 0, made.stderr
+    assert asyncio.run(missing()) != ()
+    sandbox.kubectl("apply", "-f", "-", input=made.stdout)
     try:
-        assert asyncio.run(missing()) == ()
+        eventually(lambda: asyncio.run(missing()) == (), what="the roles are in force, and nothing is missed")
     finally:
-        take_rights_back(sandbox, namespace)
+        sandbox.kubectl("delete", "-f", "-", "--ignore-not-found", input=made.stdout)

@@ -25,6 +25,7 @@ from hostler.kube.records import Node, Object
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.sandbox import Sandbox
+from tests.real.draining import workload
 from tests.real.operating import kubeconfig_as
 
 IMAGE = "example.org/none:1"
@@ -75,17 +76,9 @@ def story(sandbox: Sandbox, namespace: str) -> Iterator[Story]:
 
 
 def deployment(namespace: str, name: str, replicas: int) -> dict[str, object]:
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": IMAGE}]}},
-        },
-    }
+    return workload(
+        "Deployment", namespace, name, replicas, nodeSelector={}, containers=[{"name": "c", "image": IMAGE}]
+    )
 
 
 def lease(namespace: str, renewed: str, holder: str = "old-pod") -> dict[str, object]:

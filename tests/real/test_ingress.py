@@ -14,7 +14,7 @@ import pytest
 from hostler.sandbox import Sandbox
 from hostler.sandbox.fleet import Taint
 from tests.real.conftest import Eventually
-from tests.real.operating import Running, account_for, hostler, operator, refused, take_rights_back
+from tests.real.operating import Running, hostler, operator, refused
 from tests.real.routing import (
     CONTROL_PLANE,
     CONTROLLERS,
@@ -43,12 +43,10 @@ def running(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
     undecide(sandbox)
     name = f"ingress-{os.urandom(4).hex()}"
     sandbox.kubectl("create", "namespace", name)
-    user = account_for(sandbox, name, "ingress", "--openshift")  # all of this file with the documented rights only
-    with operator(sandbox, tmp_path_factory.mktemp("ingress"), name, *IMAGE, user=user) as started:
+    with operator(sandbox, tmp_path_factory.mktemp("ingress"), name, *IMAGE) as started:
         started.said("leading")
         yield started
         assert refused(started) == []
-    take_rights_back(sandbox, name)
     sandbox.kubectl("delete", "namespace", name, "--wait=false")
 
 

@@ -15,6 +15,8 @@ from hostler.sandbox import Options, Sandbox
 from hostler.sandbox.expand import node_object
 from hostler.sandbox.fleet import Node
 from hostler.sandbox.load import create
+from tests.real.accounts import CHARTED
+from tests.real.auditing import forbidden
 from tests.real.conftest import Eventually
 from tests.real.operating import operator
 from tests.real.routing import decided, install_openshift, set_status, undecide, writes
@@ -32,6 +34,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         box, [node_object(Node(name="only", roles=["master", "worker"]), 1, None, "2026-01-01T00:00:00Z", off=False)]
     )
     yield box
+    assert [f"{one['verb']} {one['requestURI']}" for one in box.audit(f":{CHARTED}-") if forbidden(one)] == []
     box.down()
 
 

@@ -50,12 +50,10 @@ from tests.real.arriving import (
 from tests.real.conftest import Eventually
 from tests.real.operating import (
     Running,
-    account_for,
     hostler,
     kubeconfig_as,
     operator,
     refused,
-    take_rights_back,
 )
 from tests.real.runtime.test_watch import following
 from tests.real.tls_port import tls_port
@@ -84,13 +82,11 @@ def running(sandbox: Sandbox, space: str, tmp_path_factory: pytest.TempPathFacto
     sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
     forget(sandbox)
     folder = tmp_path_factory.mktemp("join")
-    user = account_for(sandbox, space, "join")  # all of this file with the documented rights only
     flags = ("--only", "join", "--join-pending-slack", str(SLACK), *CLUSTERS)
-    with operator(sandbox, folder, space, *flags, user=user) as started:
+    with operator(sandbox, folder, space, *flags) as started:
         started.said("leading")
         yield started
         assert refused(started) == []
-    take_rights_back(sandbox, space)
     sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
     sandbox.kubectl("delete", "clusterrolebinding", "test-node-bootstrapper", "--ignore-not-found")
 

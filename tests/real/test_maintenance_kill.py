@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from hostler.sandbox import Sandbox
-from hostler.sandbox import http as sandbox_http
+from tests.real.accounts import charted, kubeconfig_of, new_account, rights_here
 from tests.real.doors import Doors
 from tests.real.maintaining import Site, site
 from tests.real.maintenance_stories import PLANS, SCRIPTS
@@ -87,11 +87,14 @@ class Chain(threading.Thread):
 def killed_all_the_time(
     made: Site, nursery: Nursery, namespace: str, folder: Path, told: dict[str, str]
 ) -> Iterator[tuple[Doors, Chain]]:
-    tls = sandbox_http.trust(made.sandbox.layout, "admin")
-    with Doors(made.sandbox.server, tls, made.simulator.port, folder).open() as doors:
+    box = made.sandbox
+    with (
+        Doors(box, made.simulator.port, folder).open() as doors,
+        charted(box, new_account(namespace), rights_here(box, ["maintenance"])) as user,
+    ):
         doors.killing = True
         through = {"VCENTER_HOST": f"127.0.0.1:{doors.vcenter_port}", "VCENTER_CA_BUNDLE": str(doors.cert)}
-        kubeconfig = _through(made.sandbox, doors.api_port, folder)
+        kubeconfig = by_the_doors(doors, kubeconfig_of(box, folder, user), folder / "kubeconfig")
         chain = Chain(doors, nursery, kubeconfig, namespace, made.environment(**told) | through)
         try:
             yield doors, chain
@@ -99,13 +102,13 @@ def killed_all_the_time(
             chain.stop()
 
 
-def _through(sandbox: Sandbox, port: int, folder: Path) -> Path:
-    read = yaml.safe_load(sandbox.kubeconfig.read_text())
+def by_the_doors(doors: Doors, kubeconfig: Path, path: Path) -> Path:
+    """The same by the door: with its token, or as the administrator if it has none."""
+    read = yaml.safe_load(kubeconfig.read_text())
     for one in read["clusters"]:
-        one["cluster"] = {"server": f"http://127.0.0.1:{port}"}
+        one["cluster"] = {"server": f"http://127.0.0.1:{doors.api_port}"}
     for one in read["users"]:
-        one["user"] = {}
-    path = folder / "kubeconfig"
+        one["user"] = {key: value for key, value in one["user"].items() if key == "token"}
     path.touch(0o600)
     path.write_text(yaml.safe_dump(read))
     return path

@@ -19,9 +19,12 @@ from pathlib import Path
 import pytest
 
 from hostler.errors import Exit
+from hostler.fleet.roles import Account, roles
 from hostler.maintenance.model import State
 from hostler.maintenance.rights import ON_VM, POOL
 from hostler.sandbox import Sandbox
+from hostler.sandbox.load import create
+from tests.real.accounts import charted, new_account, rights_here
 from tests.real.maintaining import POLICY, Kube, Plan, Site, site, until
 from tests.real.maintenance_stories import ALONE, PAIR, blocked, unblock
 from tests.real.operating import Running, environment, hostler, operator
@@ -199,6 +202,35 @@ def missing_rights_are_named_with_their_object_and_granting_them_releases(
             story.comes_back("a", f"{spare}-esx9")
             assert story.switched("a") == (1, 1)
             story.evicted_once()
+
+
+@tale
+def a_right_that_comes_late_is_noticed(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    """Until it may read kube-system a mark cannot name the cluster; then it does, without a restart."""
+    rights, who = rights_here(sandbox, ["maintenance"]), new_account(namespace)
+    late = [one for one in rights if one.names == ("kube-system",)]
+    role, binding = roles(late, Account(namespace, f"{who.name}-late"), openshift=False)
+    binding["subjects"][0]["name"] = who.name
+    with (
+        site(sandbox, tmp_path, {"own": PAIR}) as made,
+        charted(sandbox, who, [one for one in rights if one not in late]) as user,
+        operator(sandbox, tmp_path, namespace, user=user, told=made.environment()) as running,
+        telling(made, "own", namespace) as story,
+    ):
+        story.nodes()
+        blocked(story, "a")
+        story.enter("esx1")
+        says(running, "The namespace kube-system cannot be read")
+        story.wait("a", lambda: "cluster=- " in story.mark("a"), "its mark names no cluster")
+        try:
+            create(sandbox, [role, binding])
+            story.wait(
+                "a", lambda: "cluster=" in (said := story.mark("a")) and "cluster=- " not in said, "it names it", 180
+            )
+        finally:
+            sandbox.kubectl("delete", "clusterrole,clusterrolebinding", role["metadata"]["name"])
+        unblock(story, "a")
+        story.comes_back("a", "esx2")
 
 
 @tale

@@ -41,6 +41,20 @@ def moment(plan: Plan) -> Callable[[Moment], Moment]:
     return keep
 
 
+def stuck(story: Story) -> None:
+    """Its node drains, and a budget keeps its pods."""
+    story.nodes()
+    blocked(story, "a")
+    story.enter("esx1")
+    story.reaches("a", "draining")
+
+
+def back(story: Story, host: str) -> None:
+    """It runs there, and was stopped and started once."""
+    story.comes_back("a", host)
+    assert story.switched("a") == (1, 1)
+
+
 @moment(PAIR)
 def in_service(story: Story, running: Running) -> Iterator[None]:
     """The host enters while nobody can see it."""
@@ -50,35 +64,27 @@ def in_service(story: Story, running: Running) -> Iterator[None]:
     time.sleep(1)
     assert (story.state("a"), story.cordoned("a")) == ("", False)
     yield
-    story.comes_back("a", "esx2")
-    assert story.switched("a") == (1, 1)
+    back(story, "esx2")
 
 
 @moment(PAIR)
 def draining(story: Story, running: Running) -> Iterator[None]:
     """Its pods may go, and nobody asks them to before vCenter is back: the task may be cancelled by now."""
-    story.nodes()
-    blocked(story, "a")
-    story.enter("esx1")
-    story.reaches("a", "draining")
+    stuck(story)
     yield
     unblock(story, "a")
     time.sleep(1)
     assert story.cordoned("a")
     assert len(story.pods("a")) == 2
     yield
-    story.comes_back("a", "esx2")
-    assert story.switched("a") == (1, 1)
+    back(story, "esx2")
     story.evicted_once(refused=True)
 
 
 @moment(PAIR)
 def cancelled(story: Story, running: Running) -> Iterator[None]:
     """The task is cancelled while nobody can see it."""
-    story.nodes()
-    blocked(story, "a")
-    story.enter("esx1")
-    story.reaches("a", "draining")
+    stuck(story)
     yield
     story.cancel("esx1")
     time.sleep(1)
@@ -99,8 +105,7 @@ def stopping(story: Story, running: Running) -> Iterator[None]:
     time.sleep(1)
     assert story.state("a") == "draining", "vCenter has not said that it is off"
     yield
-    story.comes_back("a", "esx2")
-    assert story.switched("a") == (1, 1)
+    back(story, "esx2")
 
 
 @moment(ALONE)
@@ -119,8 +124,7 @@ def off(story: Story, running: Running) -> Iterator[None]:
     assert "Whether a host is entering maintenance is not known" in status.stderr, status
     assert story.state("a") == "powered-off"
     yield
-    story.comes_back("a", "esx1")
-    assert story.switched("a") == (1, 1)
+    back(story, "esx1")
 
 
 @moment(PAIR)
@@ -163,8 +167,7 @@ def migrated(story: Story, running: Running) -> Iterator[None]:
     time.sleep(1)
     assert story.cordoned("a")
     yield
-    story.comes_back("a", "esx2")
-    assert story.switched("a") == (1, 1)
+    back(story, "esx2")
 
 
 ALWAYS = ("draining", "off", "migrated")
@@ -234,8 +237,7 @@ def test_the_session_expires(yard: Site, running: Running, namespace: str) -> No
         logins = story.site.control("GET", "/state")["logins"]["attempts"]
         story.site.control("POST", "/sessions/expire")
         story.exit("esx1")
-        story.comes_back("a", "esx1")
-        assert story.switched("a") == (1, 1)
+        back(story, "esx1")
         assert story.site.control("GET", "/state")["logins"]["attempts"] > logins
 
 
@@ -293,6 +295,5 @@ def test_a_pause_stops_it_wherever_it_is(
         time.sleep(5)
         assert story.vm("a")["power"] == "poweredOff", "vCenter is not told anything either"
         assert hostler(sandbox.kubeconfig, "resume").returncode == 0
-        story.comes_back("a", "esx1")
-        assert story.switched("a") == (1, 1)
+        back(story, "esx1")
         story.evicted_once(refused=True)

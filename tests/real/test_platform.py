@@ -19,7 +19,7 @@ from hostler.sandbox.crds import install_crds
 from hostler.sandbox.fleet import Taint
 from tests.real.conftest import Eventually
 from tests.real.filming import versions
-from tests.real.operating import Running, account_for, hostler, operator, refused, take_rights_back
+from tests.real.operating import Running, hostler, operator, refused
 from tests.real.platforming import (
     DRIVER,
     INSTANCE_TYPE,
@@ -112,12 +112,10 @@ def running(sandbox: Sandbox, simulator: Simulator, tmp_path_factory: pytest.Tem
     name = f"platform-{os.urandom(4).hex()}"
     sandbox.kubectl("create", "namespace", name)
     flags = ("--only", "platform", "--vcenters-file", str(folder / "vcenters.yaml"))
-    user = account_for(sandbox, name, "platform")  # all of this file with the documented rights only
-    with operator(sandbox, folder, name, *flags, "--uninitialised-grace-seconds", str(GRACE), user=user) as started:
+    with operator(sandbox, folder, name, *flags, "--uninitialised-grace-seconds", str(GRACE)) as started:
         started.said("leading")
         yield started
         assert refused(started) == []
-    take_rights_back(sandbox, name)
     clean(sandbox)
     sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
     sandbox.kubectl("delete", "namespace", name, SPACE, "--wait=false")

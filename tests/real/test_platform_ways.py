@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from hostler.platform.driver import BEFORE
 from hostler.sandbox import Sandbox
@@ -95,9 +94,8 @@ def test_an_older_api_server_and_somebody_who_overwrites_again_and_again(
     with older_api_server(sandbox, tmp_path, "1.35") as kubeconfig:
         shown = hostler(kubeconfig, "platform", "status")
         assert "has no MutatingAdmissionPolicy" in shown.stderr, shown.stderr + shown.stdout
-        told = {"KUBECONFIG": str(impersonating(kubeconfig, f"operator-{namespace}"))}
         flags = ("--only", "platform", "--platform-strict", "--platform-fight-reverts", "3")
-        with operator(sandbox, tmp_path, namespace, *flags, told=told) as running:
+        with operator(sandbox, tmp_path, namespace, *flags, at=kubeconfig) as running:
             running.said("leading")
             eventually(lambda: required(sandbox.read(path_of())) == RULED, 60, "the rule, by server-side apply")
             because = "server-side apply, because this API server has no MutatingAdmissionPolicy"
@@ -121,17 +119,6 @@ def test_an_older_api_server_and_somebody_who_overwrites_again_and_again(
 
 def available(box: Sandbox) -> str:
     return fleet_conditions(box).get("Available", {}).get("message", "")
-
-
-def impersonating(kubeconfig: Path, user: str) -> Path:
-    """The same API server as somebody with every right."""
-    read = yaml.safe_load(kubeconfig.read_text())
-    for one in read["users"]:
-        one["user"] |= {"as": user, "as-groups": ["system:masters"]}
-    path = kubeconfig.with_name(f"{user}-older.kubeconfig")
-    path.touch(0o600)
-    path.write_text(yaml.safe_dump(read))
-    return path
 
 
 def managed(kube: Kube) -> bool:

@@ -17,7 +17,7 @@ from hostler.reclaim.spoke import NAMESPACE_NAME
 from hostler.sandbox import Options, Sandbox
 from hostler.sandbox.load import create
 from tests.real.agent_world import Fault, Server
-from tests.real.operating import Running, account_for, denied, hostler, refused, take_rights_back
+from tests.real.operating import Running, denied, hostler, refused
 from tests.real.reclaiming import PULL_SECRET, Case, Make, Site, making, site, until
 
 
@@ -39,12 +39,10 @@ def clusters(
 
 @pytest.fixture(scope="module")
 def running(clusters: Site) -> Iterator[Running]:
-    user = account_for(clusters.hub, clusters.home, "reclaim")  # all of this file with the documented rights only
-    with clusters.running(user=user) as started:
+    with clusters.running() as started:
         yield started
         assert refused(started) == []
-        assert denied(clusters.hub, user) == []
-    take_rights_back(clusters.hub, clusters.home)
+        assert denied(clusters.hub, started.user) == []
 
 
 @pytest.fixture(scope="module")

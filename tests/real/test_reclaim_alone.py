@@ -11,12 +11,12 @@ import pytest
 
 from hostler.reclaim.spoke import NAMESPACE_NAME, name_for
 from hostler.sandbox import Sandbox
-from hostler.sandbox import http as sandbox_http
 from hostler.sandbox.load import create
+from tests.real.accounts import charted, kubeconfig_of, new_account, rights_here
 from tests.real.doors import Doors
 from tests.real.nursery import nursery
 from tests.real.reclaiming import Case, Make, Site, free_port, making, site, until
-from tests.real.test_maintenance_kill import Chain, _through
+from tests.real.test_maintenance_kill import Chain, by_the_doors
 
 
 @pytest.fixture
@@ -161,13 +161,16 @@ def test_two_operators_and_the_one_that_leads_is_killed(clusters: Site, make: Ma
 @pytest.mark.timeout(1800)
 def test_killed_after_every_write(clusters: Site, make: Make, namespace: str, tmp_path: Path) -> None:
     """Every write, to the hub, to the old cluster, and of what a host reports, is the last of its operator, once."""
-    tls = sandbox_http.trust(clusters.hub.layout, "admin")
-    folder = tmp_path / "doors"
+    hub, folder = clusters.hub, tmp_path / "doors"
     folder.mkdir()
-    with Doors(clusters.hub.server, tls, 1, folder).open() as doors, nursery() as born:
+    with (
+        Doors(hub, 1, folder).open() as doors,
+        nursery() as born,
+        charted(hub, new_account(namespace), rights_here(hub, ["reclaim"])) as user,
+    ):
         doors.killing = True
-        kubeconfig = _through(clusters.hub, doors.api_port, folder)
-        case = make(kubeconfig=kubeconfig.read_bytes())
+        kubeconfig = by_the_doors(doors, kubeconfig_of(hub, folder, user), folder / "kubeconfig")
+        case = make(kubeconfig=by_the_doors(doors, hub.kubeconfig, folder / "old-cluster").read_bytes())
         chain = Chain(doors, born, kubeconfig, namespace, clusters.told)
         try:
             case.unbind()

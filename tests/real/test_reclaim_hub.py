@@ -33,6 +33,7 @@ from hostler.reclaim.tokens import Keys
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds
+from tests.real.accounts import charted, kubeconfig_of, new_account, rights_here
 from tests.real.agent_world import INITRD, KERNEL, Scratch
 from tests.real.conftest import Eventually
 from tests.real.hub_driver import CONNECTIONS
@@ -48,6 +49,7 @@ class World:
     """One InfraEnv and one Agent in a namespace, a hub's files, and how to call it."""
 
     box: Sandbox
+    login: Path  # the hub's own
     namespace: str
     folder: Path
     port: int
@@ -61,12 +63,12 @@ class World:
         return self.keys.for_infra_env(self.namespace, self.infra_env, "env", now=time.time(), seconds=600)
 
     def start(self, port: int = 0) -> subprocess.Popen[bytes]:
-        words = [str(self.box.kubeconfig), str(self.folder), str(port or self.port)]
+        words = [str(self.login), str(self.folder), str(port or self.port)]
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.real.hub_driver", *words],
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[2],
-            env=environment(self.box.kubeconfig),
+            env=environment(self.login),
         )
         assert process.stdout is not None
         assert process.stdout.readline() == b"listening\n"
@@ -123,7 +125,7 @@ def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def world(sandbox: Sandbox, namespace: str, tmp_path: Path) -> World:
+def world(sandbox: Sandbox, namespace: str, tmp_path: Path) -> Iterator[World]:
     install_crds(sandbox, ["agents"], Silent())
     group = "agent-install.openshift.io/v1beta1"
     sandbox.apply(
@@ -153,9 +155,11 @@ def world(sandbox: Sandbox, namespace: str, tmp_path: Path) -> World:
     for name, data in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(data)
-    found = World(sandbox, namespace, tmp_path, free_port(), infra_env, Keys(pem))
-    found.enter("reclaiming")
-    return found
+    with charted(sandbox, new_account(namespace, "hub"), rights_here(sandbox, ["reclaim"])) as user:
+        login = kubeconfig_of(sandbox, tmp_path, user)
+        found = World(sandbox, login, namespace, tmp_path, free_port(), infra_env, Keys(pem))
+        found.enter("reclaiming")
+        yield found
 
 
 @contextmanager

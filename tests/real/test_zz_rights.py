@@ -1,27 +1,30 @@
 """Last of all, over the whole run: the API server's audit log against the table of rights.
 
-Most tests run operators with all rights, each under a name that ends with its namespace: what they wrote must be in the
-table. Others run them as a service account with the chart's rights and no other: nothing was refused to them, and what
-they read is in the log too. A right that nobody used is in `hostler.ship.untried`, with its reason.
+Every operator runs as a service account with the chart's rights and no other (`accounts.py`): none as somebody else,
+nothing was refused to them, and a right that nobody used is in `hostler.ship.untried`, with its reason.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostler.fleet.rights import Right
 from hostler.fleet.roles import Account
+from hostler.operator import AGENT
 from hostler.sandbox import Sandbox
 from hostler.ship.untried import phrases, reason
-from tests.real.auditing import READS, forbidden, who
+from tests.real.accounts import CHARTED, NOBODY, PERSON
+from tests.real.auditing import forbidden, who
+from tests.tools import not_here
 
-NAMED = re.compile(r"[a-z0-9-]+-([a-z]+-[0-9a-f]{8})")  # with every right: tests.real.operating
-ACCOUNT = re.compile(r"system:serviceaccount:([^:]+):([^:]*hostler[^:]*)")  # with those of the chart
+ACCOUNT = re.compile(rf"system:serviceaccount:([^:]+):([^:]*{CHARTED}[^:]*)")
+ON_PURPOSE = re.compile(rf"system:serviceaccount:[^:]+:{NOBODY}-[^:]+|{PERSON}")  # why: see there
 TABLE = list(phrases())
 
 
@@ -29,15 +32,14 @@ TABLE = list(phrases())
 class Asked:
     """What an operator asked of the API server, once however often."""
 
+    account: str
     namespace: str  # the operator's own
-    with_all_rights: bool
     verb: str
     group: str
     plural: str
     place: str
     name: str
     forbidden: bool
-    failed: bool
 
     def needs(self, right: Right) -> bool:
         """Whether the right is about this. Some tests give the lease another name, which the chart then grants."""
@@ -51,61 +53,71 @@ class Asked:
         )
 
 
+@dataclass(frozen=True)
+class Log:
+    asked: frozenset[Asked]
+    operators: frozenset[str]  # who ran one
+
+
 @pytest.fixture(scope="module")
-def asked(sandbox: Sandbox) -> frozenset[Asked]:
-    found = frozenset(_asked(sandbox))
-    if not found:
-        # Only where this file runs alone on a new sandbox.
-        pytest.skip("no operator has run on this sandbox yet")
+def log(sandbox: Sandbox) -> Log:
+    operators: set[str] = set()
+    found = Log(frozenset(_asked(sandbox, operators)), frozenset(operators))
+    if not found.asked:
+        not_here("no operator has run on this sandbox yet: this file is alone on a new one")
     return found
 
 
-def _asked(sandbox: Sandbox) -> Iterator[Asked]:
-    with sandbox.layout.audit_log.open() as lines:
-        for line in lines:
-            if '"hostler/' not in line or not line.endswith("\n"):
-                continue
-            entry = json.loads(line)
-            about = entry.get("objectRef", {})
-            named, account = NAMED.fullmatch(who(entry)), ACCOUNT.fullmatch(who(entry))
-            found = named or account
-            if found is None or about.get("resource") in (None, "selfsubjectreviews"):
-                continue
-            part = f"/{about['subresource']}" if "subresource" in about else ""
-            yield Asked(
-                found[1], named is not None, entry["verb"], about.get("apiGroup", ""), about["resource"] + part,
-                about.get("namespace", ""), about.get("name", ""), forbidden(entry),
-                entry["responseStatus"]["code"] >= 400,
-            )  # fmt: skip
+def _asked(sandbox: Sandbox, operators: set[str]) -> Iterator[Asked]:
+    for entry in sandbox.audit('"hostler/'):  # the beginning of our agent's name
+        user, about = who(entry), entry.get("objectRef", {})
+        if user and entry.get("userAgent") == AGENT:  # without a name: a login that was refused
+            operators.add(user)
+        if (account := ACCOUNT.fullmatch(user)) and about.get("resource") not in (None, "selfsubjectreviews"):
+            yield _one(account, entry, about)
 
 
-def test_every_write_of_every_operator_is_in_the_table(asked: frozenset[Asked]) -> None:
-    # Without what OpenShift's admission alone wants in the whole cluster: it is to be had there, and used nowhere.
-    rights = {right for _, right, _ in TABLE if right.namespace or not right.openshift}
-    missing = {
-        (one.verb, one.group, one.plural)
-        for one in asked
-        if one.with_all_rights and not one.failed and one.verb not in READS
-        if not any(one.needs(right) for right in rights)
-    }
-    assert missing == set(), "the chart's operator would be refused this"
+def _one(account: re.Match[str], entry: dict[str, Any], about: dict[str, Any]) -> Asked:
+    part = f"/{about['subresource']}" if "subresource" in about else ""
+    # What is made has any name: an Event's is new each time.
+    name = "" if entry["verb"] == "create" else about.get("name", "")
+    return Asked(
+        account[0], account[1], entry["verb"], about.get("apiGroup", ""), about["resource"] + part,
+        about.get("namespace", ""), name, forbidden(entry),
+    )  # fmt: skip
 
 
-def test_nothing_is_refused_to_an_operator_with_the_chart_s_rights(asked: frozenset[Asked]) -> None:
-    assert [one for one in asked if one.forbidden and not one.with_all_rights] == []
+def refused(asked: Collection[Asked]) -> list[Asked]:
+    """What was never allowed. An API server that was just started may not know of a role yet, and says no once."""
+    return [one for one in asked if one.forbidden and replace(one, forbidden=False) not in asked]
+
+
+def test_no_operator_runs_as_anybody_but_an_account_with_the_chart_s_rights(log: Log) -> None:
+    others = [one for one in log.operators if not ACCOUNT.fullmatch(one) and not ON_PURPOSE.fullmatch(one)]
+    assert others == [], "start it by tests.real.operating, or say in tests.real.accounts why not"
+    assert log.operators, "they are known by the name of their agent"
+
+
+def test_nothing_is_refused_to_an_operator_with_the_chart_s_rights(log: Log) -> None:
+    assert refused(log.asked) == []
 
 
 @pytest.mark.full
-def test_a_right_nobody_used_has_its_reason(asked: frozenset[Asked], request: pytest.FixtureRequest) -> None:
-    config = request.config
-    chosen = config.getoption("keyword") or config.getoption("markexpr")
-    whole = config.args_source is config.ArgsSource.TESTPATHS and not chosen
-    if not whole or config.getoption("deselect") or request.session.testsfailed:
+def test_a_right_nobody_used_has_its_reason(log: Log, request: pytest.FixtureRequest) -> None:
+    if not _whole(request) or request.session.testsfailed:
         pytest.skip("only where every other test was run, and passed")
-    assert unjustified(asked) == [], "not needed, or not tried"
+    assert unjustified(log.asked) == [], "not needed, or not tried"
 
 
-def unjustified(asked: frozenset[Asked]) -> list[str]:
+def _whole(request: pytest.FixtureRequest) -> bool:
+    """Whether this run has every file with real tests in it, and all of each."""
+    option = request.config.getoption
+    if option("keyword") or option("deselect") or option("markexpr"):
+        return False
+    return set(Path(__file__).parent.rglob("test_*.py")) <= {item.path for item in request.session.items}
+
+
+def unjustified(asked: Collection[Asked]) -> list[str]:
     had = [one for one in asked if not one.forbidden]
     return [
         name
@@ -114,10 +126,20 @@ def unjustified(asked: frozenset[Asked]) -> list[str]:
     ]
 
 
+# -- that those above can fail
+
+
+PATCHED = Asked("a", "n", "patch", "", "nodes", "", "node-1", forbidden=False)
+
+
 def test_a_right_is_missed_when_nobody_uses_it() -> None:
-    """That the test above can fail."""
-    missed = unjustified(frozenset())
+    missed = unjustified([])
     assert "patch nodes" in missed
     assert "list nodes" not in missed, "older API servers are listed"
-    used = Asked("n", True, "patch", "", "nodes", "", "node-1", forbidden=False, failed=False)
-    assert set(missed) - set(unjustified(frozenset([used]))) == {"patch nodes"}
+    assert set(missed) - set(unjustified([PATCHED])) == {"patch nodes"}
+
+
+def test_a_refusal_counts_unless_the_same_was_allowed_to_the_same_account() -> None:
+    denied = replace(PATCHED, forbidden=True)
+    assert refused([denied]) == refused([denied, replace(PATCHED, account="b")]) == [denied]
+    assert refused([denied, PATCHED]) == []

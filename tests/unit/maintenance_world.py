@@ -102,7 +102,7 @@ class Play:
     unknown_site: str = ""
     hidden: dict[str, Any] = field(default_factory=dict)  # VM: the devices that vCenter does not tell of
     paused: bool = False  # nothing that is decided is done
-    resumed: float = 0.0  # when the last pause ended
+    resumed: float = 0.0  # when the last pause ended, or the clock was set
     done: list[tuple[str, Any]] = field(default_factory=list)
     boots: int = 0
     slow: dict[str, float] = field(default_factory=dict)  # VM: seconds from its start to its kubelet's

@@ -22,6 +22,8 @@ from hostler.errors import Exit
 from hostler.settings.table import SETTINGS
 
 HOSTLER = [sys.executable, "-m", "hostler"]
+# Which shell this is, nobody knows in the background of one: then its name is taken from the command line.
+NAMED_SHELL = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
 
 
 def hostler(*words: str, home: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -84,7 +86,7 @@ def test_a_switch_can_be_turned_off_against_the_environment(tmp_path: Path) -> N
 def test_config_shows_what_is_wrong_and_where(tmp_path: Path) -> None:
     done = hostler("config", "--log-format", "xml", home=tmp_path, env={"MAX_UNAVAILABLE": "lots"})
     assert done.returncode == Exit.SETTING
-    assert "lots (wrong: must be a number of nodes (3) or a percentage (50%))" in done.stdout
+    assert "lots (wrong: must be a number of nodes (3) or a percentage from 0% to 100%)" in done.stdout
     assert 'HOSTLER_LOG_FORMAT (flag --log-format) is "xml"' in done.stderr
 
 
@@ -204,10 +206,10 @@ def test_crds_is_yaml_that_kubectl_can_apply(tmp_path: Path) -> None:
     assert json.loads(hostler("crds", "-o", "json", home=tmp_path).stdout) == yaml.safe_load(done.stdout)
 
 
-@pytest.mark.parametrize("words", ["crds", "run --help"])
+@pytest.mark.parametrize("words", ["crds", "run --help", "--show-completion bash"])
 def test_a_closed_pipe_is_no_error(tmp_path: Path, words: str) -> None:
     line = " ".join(HOSTLER)
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **NAMED_SHELL}
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line} {words} | :"], capture_output=True, text=True, env=env, timeout=60
     )
@@ -253,10 +255,16 @@ def test_a_bug_is_one_line_and_a_traceback_only_on_demand(tmp_path: Path) -> Non
         assert "Traceback" in loud.stderr
 
 
+@pytest.mark.parametrize(("says", "code"), [("1", 1), ("7", 7), ("'no yaml here'", 1), ("", 0)])
+def test_a_library_that_ends_the_program_keeps_its_code(tmp_path: Path, says: str, code: int) -> None:
+    """Only a reader of our words who has gone is no failure; a library may have others."""
+    (tmp_path / "yaml.py").write_text(f"raise SystemExit({says})\n")
+    done = hostler("crds", home=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (code, "")
+
+
 def test_completion_script_and_words(tmp_path: Path) -> None:
-    # Which shell this is, nobody knows in the background of one: then its name is taken from the command line.
-    named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    script = hostler("--show-completion", "bash", home=tmp_path, env=named)
+    script = hostler("--show-completion", "bash", home=tmp_path, env=NAMED_SHELL)
     assert script.returncode == 0
     assert "_HOSTLER_COMPLETE=complete_bash" in script.stdout
     env = {"_HOSTLER_COMPLETE": "complete_bash", "COMP_WORDS": "hostler run --log-format ", "COMP_CWORD": "3"}
@@ -274,3 +282,34 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+def test_manifests_carry_every_setting_that_was_given(tmp_path: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text("max_unavailable: 3\nmetal_selection: spread\nnamespace: elsewhere\n")
+    words = ("--image", "r/h:1", "--only", "metal", "--config", str(config), "--metal-workers", "7")
+    done = hostler("manifests", *words, home=tmp_path)
+    objects = list(yaml.safe_load_all(done.stdout))
+    (told,) = [one for one in objects if one["kind"] == "ConfigMap" and one["metadata"]["name"] == "hostler-settings"]
+    assert told["metadata"]["namespace"] == "elsewhere"
+    given = {"MAX_UNAVAILABLE": "3", "HOSTLER_METAL_SELECTION": "spread", "HOSTLER_METAL_WORKERS": "7"}
+    assert given.items() <= told["data"].items()
+    assert "HOSTLER_NAMESPACE" not in told["data"]
+
+
+def test_without_a_cluster_the_doctor_says_so_once_and_a_bundle_of_nothing_is_none(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
+    cluster = {"name": "a", "cluster": {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}}
+    users = [{"name": "a", "user": {"token": "x"}}]
+    config = {"current-context": "a", "contexts": [context], "clusters": [cluster], "users": users}
+    (tmp_path / "config").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **config}))
+    done = hostler("doctor", "--kubeconfig", "config", "-o", "json", home=tmp_path)
+    (finding,) = json.loads(done.stdout)
+    assert "refuses the connection" in finding["why"]
+    assert done.returncode == Exit.FAILED
+    done = hostler("bundle", "--kubeconfig", "config", home=tmp_path)
+    assert done.returncode == Exit.UNREACHABLE
+    assert "Nothing of the cluster can be read" in done.stderr
+    assert not (tmp_path / "hostler-bundle.tar.gz").exists()

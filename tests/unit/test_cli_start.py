@@ -89,10 +89,28 @@ def test_an_operator_carries_no_library_of_the_command_line(tmp_path: Any) -> No
         "import runpy, sys\n"
         "sys.argv = ['hostler', 'run', '--only', 'metal', '--kubeconfig', sys.argv[1]]\n"
         "try:\n    runpy.run_module('hostler', run_name='__main__')\n"
-        "except SystemExit as end:\n    print(end.code, sorted({'typer', 'click', 'pydantic'} & set(sys.modules)))"
+        "except SystemExit as end:\n"
+        "    print(end.code, sorted({'typer', 'click', 'pydantic', 'rich'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "none")]
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
     assert "none does not exist" in done.stderr
     assert done.stdout.split(" ", 1)[1] == "[]\n", done.stdout
+
+
+def test_imported_lightly_nothing_is_lost_but_what_nobody_uses(tmp_path: Any) -> None:
+    code = (
+        "import os, ssl\n"
+        "from hostler import light\n"
+        "before = dict(os.environ)\n"
+        "light.imports()\n"
+        "assert dict(os.environ) == before\n"
+        "import rich, structlog\n"  # hidden only from structlog
+        "from aiohttp import connector\n"
+        "trusted = connector._SSL_CONTEXT_VERIFIED\n"
+        "print(structlog.dev.rich, rich.__name__, trusted.cert_store_stats()['x509'], trusted.verify_mode.name)"
+    )
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SSL_CERT_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
+    assert done.stdout == "None rich 0 CERT_REQUIRED\n", done.stderr

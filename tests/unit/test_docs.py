@@ -8,6 +8,9 @@ from urllib.parse import unquote
 
 import pytest
 
+from hostler.host.holds import HOLDS
+from hostler.host.maintenance import HOST, MIGRATED_TO, OUT_OF_SERVICE, SINCE, STATE
+from hostler.maintenance import model
 from tests.leftovers import LEFT_BEHIND
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +66,14 @@ def test_every_page_of_docs_is_reached_from_the_readme() -> None:
             if not re.match(r"[a-z]+:", link) and (where := link.partition("#")[0]):
                 ahead.append((page.parent / where).resolve())
     assert sorted(path.name for path in ROOT.glob("docs/*.md") if path not in seen) == []
+
+
+def test_a_node_finished_by_hand_keeps_nothing_of_ours() -> None:
+    text = (ROOT / "docs/install.md").read_text(encoding="utf-8").partition("### Finish a node by hand")[2]
+    removed = set(re.findall(r"(\S+)- ?", text.partition("```")[2].partition("```")[0]))
+    notes = {value for value in vars(model).values() if isinstance(value, str) and value.startswith("hostler.dev/")}
+    assert len(notes) > 5
+    assert removed >= (notes - {model.POLICY}) | {HOLDS, OUT_OF_SERVICE, STATE, HOST, MIGRATED_TO, SINCE}
 
 
 @pytest.mark.parametrize("capability", LEFT_BEHIND)

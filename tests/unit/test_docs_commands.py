@@ -1,4 +1,5 @@
-"""Every command that the documentation shows exists, with the flags it is shown with; so do targets of make."""
+"""Every command that the documentation shows exists, with the flags it is shown with; so do targets of make, settings
+and values of the chart."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ import pytest
 import typer.main
 
 from hostler.cli.main import app
+from hostler.settings.table import SETTINGS
+from hostler.ship.chart import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -83,3 +86,42 @@ def test_there_are_many_and_a_wrong_one_is_found() -> None:
     assert wrong(["join", "expct", "x"]) == "hostler join has no expct"
     assert wrong(["run", "--metall"]) == "hostler run has no --metall"
     assert wrong(["drain", "NODE", "--timeout", "90"]) == ""
+
+
+# Variables of the sandbox, of the tests and of people are read where they are used.
+READ = "".join(path.read_text() for path in (*(ROOT / "src").rglob("*.py"), ROOT / "tests/real/conftest.py"))
+VARIABLE = re.compile(
+    r"\b(?:HOSTLER|VCENTERS?|HUB|CAPM3|ENABLE|GPU|DRAIN|POWER_ON|GUEST|MAX|POLL|AGENT)_[A-Z0-9_]*[A-Z0-9]\b"
+)
+
+
+def unknown_settings(text: str) -> list[str]:
+    known = {one.name for one in SETTINGS}
+    return [name for name in VARIABLE.findall(text) if name not in known and f'"{name}"' not in READ]
+
+
+def unknown_values(text: str) -> list[str]:
+    """Values of the chart that are set somewhere and that its schema does not know."""
+    return [path for path in re.findall(r"--set(?:-string)? ([\w.]+)=", text) if not _has(schema(), path.split("."))]
+
+
+def _has(part: dict[str, Any], path: list[str]) -> bool:
+    if not path:
+        return True
+    inner = part.get("properties", {}).get(path[0])
+    return (
+        _has(inner, path[1:]) if inner is not None else "additionalProperties" in part and part["additionalProperties"]
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_setting_and_value_that_is_named_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert unknown_settings(text.replace("HOSTLER_PLATFORM_FIGHT_", "")) == []
+    assert unknown_values(text) == []
+
+
+def test_wrong_ones_are_found() -> None:
+    assert unknown_settings("`DRAIN_TIMEOUT` and `DRAIN_TIMEOUT_SECONDS`") == ["DRAIN_TIMEOUT"]
+    text = "helm upgrade --set dryRun=true --set capabilities.metall=true --set vcenter.ca=x --set podLabels.a=b"
+    assert unknown_values(text) == ["capabilities.metall", "vcenter.ca"]

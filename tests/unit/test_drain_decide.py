@@ -350,6 +350,17 @@ policies = st.builds(
 )
 
 
+def test_a_daemon_set_is_not_gone_because_it_was_not_heard_of() -> None:
+    """Pods are known as of now, DaemonSets as of two minutes ago: one made since is not among them."""
+    own = pod("agent", owner="DaemonSet")
+    gone = facts([own], daemon_sets=Known(frozenset(), START))
+    assert asked(decide(gone, POLICY, START + POLICY.max_age)) == ["agent"]
+    old = replace(gone, pods=Known((own,), START + 121), attachments=Known((), START + 121))
+    decision = decide(old, POLICY, START + 121)
+    assert (decision.state, decision.actions) == (State.DRAINED, ())
+    assert "which cannot be looked up: last seen 121 s ago" in decision.verdicts[0].why
+
+
 @given(
     some_facts, policies, st.floats(0, 110), st.sampled_from(["none", "pods", "attachments", "budgets", "daemon_sets"])
 )

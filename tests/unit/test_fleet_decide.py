@@ -15,6 +15,7 @@ from hostler.fleet.decide import CONDITIONS, CapabilityFacts, FleetFacts, decide
 from hostler.fleet.model import FleetSpec, FleetStatus
 from hostler.host.conditions import Condition, Status
 from hostler.host.holds import HOLDS
+from hostler.host.taints import OUT_OF_SERVICE_BY
 from hostler.kube.records import Metadata, Node
 
 FACTS = FleetFacts(
@@ -134,7 +135,9 @@ def test_heartbeats_do_not_concern_the_status() -> None:
     node = Node(metadata=Metadata(name="n", resource_version="1"))
     beat = Node(metadata=Metadata(name="n", resource_version="2"))
     held = Node(metadata=Metadata(name="n", resource_version="3", annotations={HOLDS: "[]"}))
+    rebooted = Node(metadata=Metadata(name="n", resource_version="3", annotations={OUT_OF_SERVICE_BY: "u1"}))
     assert not FleetController.concerns(node, beat)
     assert FleetController.concerns(node, held)
+    assert FleetController.concerns(node, rebooted)
     assert FleetController.concerns(None, node)
     assert FleetController.concerns(node, None)

@@ -48,7 +48,7 @@ def found(*nodes: Node, **changes: Any) -> list[Finding]:
         "fleet_kind": Known(True, NOW),
         "operator": Known(answer(), NOW),
         "nodes": Known(nodes, NOW),
-        "label": LABEL,
+        "label": LABEL if "vcenters" in changes else "",
     }
     return examine(Facts(**{**facts, **changes}), NOW)
 
@@ -59,8 +59,19 @@ def test_a_fleet_in_order_is_said_to_be() -> None:
     assert [one.what for one in seen] == ["Kubernetes", "operator", "GPU_NODE_LABEL", "nodes", "vCenter vc"]
 
 
-def held(yielded: str = "") -> dict[str, str]:
-    return {HOLDS: str(write((Hold("ada", "disks", iso(NOW), cordoned_before=False, yielded=yielded),)))}
+def held(*holders: str, yielded: str = "") -> dict[str, str]:
+    holds = (Hold(one, "disks", iso(NOW), cordoned_before=False, yielded=yielded) for one in holders or ("ada",))
+    return {HOLDS: str(write(tuple(holds)))}
+
+
+def test_whose_hold_is_to_be_released_is_said() -> None:
+    def mend(*holders: str) -> str:
+        (seen,) = [one for one in found(node(held(*holders))) if one.what == "node/w1"]
+        return seen.fix
+
+    assert mend("ada") == "hostler release w1 --holder ada"
+    assert mend("ada of ops") == "hostler release w1 --holder 'ada of ops'"
+    assert mend("ada", "bob") == "hostler release w1 --holder NAME"
 
 
 @pytest.mark.parametrize(
@@ -69,6 +80,13 @@ def held(yielded: str = "") -> dict[str, str]:
         ({"server": Known("v1.25.3", NOW)}, (), Level.PROBLEM, "Kubernetes", "needs 1.26"),
         ({"server": Unknown("no answer")}, (), Level.PROBLEM, "Kubernetes", "no answer"),
         ({"fleet_kind": Known(False, NOW)}, (), Level.WARNING, "Fleet", "no stop button"),
+        ({"fleet_kind": Unknown("forbidden")}, (), Level.WARNING, "Fleet", "forbidden"),
+        ({"rights": Unknown("It is no pod.")}, (), Level.WARNING, "rights", "It is no pod."),
+        ({"rights": Known(("patch nodes",), NOW)}, (), Level.PROBLEM, "rights", "may not patch nodes"),
+        (
+            {"operator": Known(answer(status=condition("Paused", Status.UNKNOWN)), NOW)},
+            (), Level.PROBLEM, "stop button", "Paused says so.",
+        ),
         ({"operator": Unknown("No operator leads.")}, (), Level.PROBLEM, "operator", "No operator leads."),
         ({"operator": Known(answer(version="2"), NOW)}, (), Level.WARNING, "versions", "operator is 2"),
         ({"operator": Known(answer(dry_run=True), NOW)}, (), Level.WARNING, "operator", "dry run"),
@@ -116,6 +134,7 @@ def test_what_is_amiss_is_found(
     seen = found(*nodes, **changes)
     assert any(one.level is level and one.what == what and words in one.why for one in seen), seen
     assert [one.level for one in seen] == sorted((one.level for one in seen), key=["problem", "warning", "ok"].index)
+    assert [one for one in seen if bool(one.fix) is (one.level is Level.FINE)] == [], "what is amiss says what mends it"
 
 
 def test_a_maintenance_under_way_is_no_finding() -> None:
@@ -136,6 +155,7 @@ def test_what_nobody_goes_on_with_is_named() -> None:
     assert (unsure.level, "is not known: No operator answers." in unsure.why) == (Level.WARNING, True)
     (unseen,) = left_behind("reclaim", Unknown("may not list agents"), on=Known(False, NOW))
     assert (unseen.level, "could not be looked at" in unseen.why) == (Level.WARNING, True)
+    assert "`list` on agents.agent-install.openshift.io" in unseen.fix
 
 
 def test_rights_that_are_missing_are_named() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hostler.fleet.capabilities import BY_NAME, CAPABILITIES, Choice
 from hostler.fleet.decide import PAUSED
-from hostler.fleet.guard import FRESH_SECONDS, Guard, pause_of
+from hostler.fleet.guard import Guard, pause_of
 from hostler.fleet.incumbents import State, Verdict
 from hostler.fleet.model import NAME, Fleet, FleetSpec, FleetStatus
 from hostler.fleet.pauses import Pauses
@@ -19,6 +19,7 @@ from hostler.host.conditions import Condition, Status
 from hostler.instant import iso
 from hostler.kube.records import Metadata
 from hostler.kube.store import Store
+from hostler.kube.watch import FRESH_SECONDS
 
 _versions = itertools.count(1)
 

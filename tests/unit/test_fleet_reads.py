@@ -36,7 +36,7 @@ from hostler.kube.client import Client
 from hostler.kube.http import Server
 from hostler.kube.kinds import FLEET, NODE
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Node
+from hostler.kube.records import Metadata, Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.settings.resolve import resolve
@@ -81,6 +81,25 @@ async def operator() -> AsyncIterator[str]:
     finally:
         await server.stop()
         await client.close()
+
+
+def test_a_node_that_cannot_be_read_counts_as_out_of_service() -> None:
+    async def run() -> None:
+        metrics = Metrics()
+        async with Client(Nowhere()) as client:
+            fleet, nodes = Watch(client, FLEET, Fleet, metrics=metrics), Watch(client, NODE, Node, metrics=metrics)
+            guard = Guard(fleet, leader=lambda: None, choices=choose((), ()))
+            writer = Writer(client, "fleet", gate=guard.gate_for("fleet"), budget=WriteBudget())
+            status = FleetController(fleet, nodes, guard, writer, limit="2", leader=lambda: "", metrics=metrics)
+            for number in range(4):
+                nodes.store.put(Node(metadata=Metadata(name=f"n{number}", resource_version=str(number + 1))))
+            assert status.room().left == 2
+            nodes.store.unread("n0", 9, "it does not decode")
+            assert (status.room().out, status.room().left, status.room().total) == (("n0",), 1, 4)
+            assert status.room(["vm/x"], [node for node in nodes.store if node.metadata.name == "n1"]).left == 0
+            assert status.status().counts.unavailable == 1
+
+    asyncio.run(run())
 
 
 def ask(question: Callable[[str], Awaitable[Answer | StatusAnswer | Config]]) -> Answer | StatusAnswer | Config:

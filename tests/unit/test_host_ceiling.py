@@ -8,6 +8,7 @@ from hostler.errors import Complaint, Exit
 from hostler.host.ceiling import DEFAULT, overrun, parse_limit, room
 from hostler.host.holds import HOLDS, Patch, place
 from hostler.host.maintenance import STATE
+from hostler.host.taints import OUT_OF_SERVICE_BY
 from hostler.kube.records import Metadata, Node, NodeSpec
 
 
@@ -45,15 +46,17 @@ def test_every_cause_counts_and_a_foreign_cordon_does_not() -> None:
         node("b", annotations={STATE: "powered-off"}),
         node("c", annotations={HOLDS: "not json"}),
         node("d", cordoned=True),
+        node("e", annotations={OUT_OF_SERVICE_BY: "the uid of a remediation"}),
         *(node(f"n{i}") for i in range(6)),
     ]
-    found = room(nodes, parse_limit("4"), also_out=["a", "ghost"])
-    assert found.out == ("a", "b", "c", "ghost")
-    assert (found.left, found.total) == (0, 11)
+    found = room(nodes, parse_limit("5"), also_out=["a", "ghost"])
+    assert found.out == ("a", "b", "c", "e", "ghost")
+    assert (found.left, found.total) == (0, 12)
     assert found.admits("b")
     assert not found.admits("d")
     assert found.why_not("d") == (
-        "d waits: MAX_UNAVAILABLE (4) allows 4 of 11 nodes out of service at a time, and 4 are out: a, b, c and ghost."
+        "d waits: MAX_UNAVAILABLE (5) allows 5 of 12 nodes out of service at a time, and 5 are out: a, b, c, e and "
+        "ghost."
     )
 
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hostler.kube.client import Client
 from hostler.kube.discovery import serves
 from hostler.kube.errors import Unreachable
 from hostler.kube.kinds import FLEET, NODE, Kind
-from tests.real.proxy import PlainConnection
+from tests.unit.answering import answering
 
 GROUPS = {
     "kind": "APIGroupList",
@@ -31,16 +30,8 @@ def ask(answers: dict[str, tuple[int, Any]], kind: Kind) -> bool:
         )
 
     async def go() -> bool:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            async with Client(PlainConnection(f"http://127.0.0.1:{runner.addresses[0][1]}")) as client:
-                return await serves(client, kind, ("v1", "v1alpha1"))
-        finally:
-            await runner.cleanup()
+        async with answering(answer) as client:
+            return await serves(client, kind, ("v1", "v1alpha1"))
 
     return asyncio.run(go())
 

@@ -51,4 +51,19 @@ def test_a_page_of_something_else_is_quoted_and_cut_short() -> None:
     ],
 )
 def test_a_404_of_somebody_else_is_told_from_an_api_server_s(code: int, body: bytes, foreign: bool) -> None:
-    assert is_foreign(from_response(code, body, None), body) is foreign
+    assert is_foreign(from_response(code, body, None), body, "/apis/hostler.dev/v1alpha1/fleets") is foreign
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/namespaces/a/pods/b/eviction", "/api/v1/nodes/a", "/apis/apps/v1/namespaces/a/deployments/b",
+        "/apis/coordination.k8s.io/v1/namespaces/a/leases/b",
+    ],
+)  # fmt: skip
+def test_no_api_server_says_that_there_are_no_pods(path: str) -> None:
+    """A load balancer written in Go has its words. Believed, a pod that was not evicted would count as gone."""
+    body = b"404 page not found\n"
+    assert is_foreign(from_response(404, body, None), body, path)
+    named = b'{"kind":"Status","reason":"NotFound","message":"pods \\"b\\" not found","code":404}'
+    assert not is_foreign(from_response(404, named, None), named, path)

@@ -7,6 +7,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostler.kube.controller import Controller
+from hostler.kube.metrics import Metrics
 from hostler.kube.queue import Queue
 
 
@@ -120,3 +122,28 @@ def test_nothing_added_is_ever_lost(adds: list[tuple[str, int, int]]) -> None:
         met += ready(queue)
         clock.now += 1
     assert sorted(met) == sorted({key for key, _, _ in adds})
+
+
+def test_a_key_that_wakes_itself_for_ever_does_not_stop_everything_else() -> None:
+    """Its looks wait for nothing; the lease is to be renewed all the same."""
+    looks, many = 0, 500_000
+
+    async def again(key: str) -> float | None:
+        nonlocal looks
+        looks += 1
+        if looks < many:
+            controller.queue.add(key)
+        return None
+
+    controller = Controller("nodes", again, metrics=Metrics(), workers=2)
+
+    async def story() -> None:
+        controller.queue.add("a")
+        working = asyncio.create_task(controller.run())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        controller.stop()
+        await working
+
+    asyncio.run(story())
+    assert 1 < looks < many, "nobody else got a turn"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -373,14 +375,35 @@ def test_a_condition_that_outlived_its_maintenance_is_mended_where_it_is_ours(me
         assert [entry["status"] for entry in patch["status"]["conditions"]] == ["False"]
 
 
+def keeper_of(yard: Yard, bug: Callable[[], None] = lambda: None) -> Any:
+    return cast(Any, MaintenanceKeeper)(
+        yard.client, yard.observer, type("Looking", (), {"recorder": None}), yard.memory, Policy(),
+        MaintenanceMetrics(CollectorRegistry(), bug), acting=None, clock=lambda: NOW,
+    )  # fmt: skip
+
+
+def test_a_bug_beside_the_pass_is_counted() -> None:
+    bugs: list[str] = []
+    keeper = keeper_of(Yard(), lambda: bugs.append("one"))
+
+    async def go() -> None:
+        async def fine() -> None: ...
+
+        async def broken() -> None:
+            raise KeyError("nobody foresaw it")
+
+        for work in (fine(), broken(), asyncio.sleep(600)):
+            keeper._spawn(work)
+        await keeper.stop(within=0.1)
+
+    asyncio.run(go())
+    assert bugs == ["one"], "what is cut at the end is none"
+
+
 def test_who_leads_again_believes_nothing_it_saw_before() -> None:
     """Another replica led meanwhile: it may have stopped the VM and started it again."""
     yard = Yard()
-    keeper = cast(Any, MaintenanceKeeper)(
-        yard.client, yard.observer, type("Looking", (), {"recorder": None}), yard.memory, Policy(),
-        MaintenanceMetrics(CollectorRegistry()), acting=None, clock=lambda: NOW,
-    )  # fmt: skip
-    memory = yard.memory
+    keeper, memory = keeper_of(yard), yard.memory
     memory.runs("a", "esx1", "beat-1", NOW)
     memory.runs("a", "esx1", "beat-2", NOW + 1)
     for at in ("1", "2", "3"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hostler.kube.clock import Steps
 from hostler.maintenance.model import (
     RELEASE_SECONDS,
     SHUTDOWN_SINCE,
@@ -120,6 +121,34 @@ def test_a_guest_without_tools_that_may_have_been_asked_has_its_time() -> None:
     ticked(play, lambda: play.did(ShutDown))
     play.put(type(play.vm("a")), "vm-a", tools="guestToolsNotRunning")
     play.pause(LONG, restart=True)
+    play.run(4)
+    assert not play.did(PowerOff)
+    play.run(4)
+    assert play.did(PowerOff)
+
+
+def set_forward(play: Play, seconds: float) -> None:
+    """The clock of our machine is set by so much; nobody had that time."""
+    steps = Steps(wall=lambda: play.now, ticks=lambda: 0.0)
+    play.now += seconds
+    play.resumed = steps.last(play.now)
+
+
+def test_a_clock_set_forward_ends_no_drain_early() -> None:
+    play = entered(pods=50)
+    ticked(play, lambda: play.did(Evictions))
+    play.stuck.add("a")
+    set_forward(play, 3600.0)
+    play.run(29)
+    assert not play.did(ShutDown), "its pods had no hour to go"
+    play.run(5)
+    assert play.did(ShutDown)
+
+
+def test_a_clock_set_forward_switches_no_guest_off() -> None:
+    play = entered(stubborn=True)
+    ticked(play, lambda: play.did(ShutDown))
+    set_forward(play, 3600.0)
     play.run(4)
     assert not play.did(PowerOff)
     play.run(4)

@@ -9,6 +9,7 @@ import pytest
 
 from hostler.host.facts import Known, Unknown
 from hostler.maintenance.conditions import conditions_of
+from hostler.maintenance.decide import decide
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
     DRAIN_HELD,
@@ -17,11 +18,13 @@ from hostler.maintenance.model import (
     SINCE,
     TARGET,
     Attempts,
+    Busy,
     Evictions,
     PatchNode,
     PowerOff,
     Relocate,
     ShutDown,
+    State,
 )
 from hostler.maintenance.rights import MOVE, ON_VM, POOL, STOP, Judged, Lacks, judge, needs_of
 from hostler.vsphere.records import Cluster, Vm
@@ -352,6 +355,10 @@ def test_a_bug_that_shows_where_one_node_is_to_go_does_not_end_the_pass() -> Non
     assert isinstance(a.bug, TypeError)
     assert (b.bug, isinstance(b.action, Evictions)) == (None, True)
     assert Ledger(play.world(), play.policy, play.now).drains == ("b",)
+    world = play.world()
+    busy = tuple(replace(one, busy=Busy(State.DRAINING)) for one in world.subjects)
+    a, b = decide(replace(world, subjects=busy), play.policy, play.now).decisions
+    assert (a.phase, isinstance(a.bug, TypeError), b.bug) == ("at work", True, None), "also what only the count shows"
 
 
 def test_it_goes_to_the_first_host_where_it_may() -> None:

@@ -191,6 +191,18 @@ def test_it_waits_for_a_reserved_host_on_its_way() -> None:
     assert chosen([host("free"), broken], wish(reuse="md-a"), leaving=lambda _: True).host == host("free")
 
 
+def test_it_waits_for_a_reserved_host_that_only_our_own_pause_holds() -> None:
+    """The cluster's pause is over, and that of the host is taken back in a moment; somebody else's may last."""
+    for by, waits in (("metal3.io/capm3", True), ("somebody", False)):
+        paused = {"baremetalhost.metal3.io/paused": by}
+        kept = host("kept", "deprovisioning", labels={REUSE: "md-a"}, consumer=consumer("old"), annotations=paused)
+        choice = chosen([host("free"), kept], wish(reuse="md-a"), leaving=lambda _: True)
+        assert choice.on_its_way == waits
+        assert choice.host == (None if waits else host("free"))
+        nobodys = host("kept", labels={REUSE: "md-a"}, consumer=CLUSTER, annotations=paused)
+        assert chosen([host("free"), nobodys], wish(reuse="md-a")).host == host("free"), "no machine would unpause it"
+
+
 def test_an_available_reserved_host_wins_and_one_not_ready_does_not_block() -> None:
     hosts = [
         host("a-coming", "deprovisioning", labels={REUSE: "md-a", DOMAIN: "d2"}, consumer=CLUSTER),

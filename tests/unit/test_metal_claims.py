@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hostler.kube.client import Client
 from hostler.kube.errors import Conflict
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata
 from hostler.kube.writer import Writer
-from hostler.metal.caches import Caches
+from hostler.metal import names
+from hostler.metal.caches import Caches, consumer_key
+from hostler.metal.capi import Cluster, Machine
 from hostler.metal.choose import Policy, Selection, Wish
 from hostler.metal.claims import DEBOUNCE_SECONDS, OLD_WORDS_SECONDS, Claims
 from hostler.metal.data_caches import Indexes
 from hostler.metal.data_model import Data, DataSpec
 from hostler.metal.free import DRAWS
-from hostler.metal.model import Cluster, Host, Machine, Metal3Machine, SecretRef
-from tests.unit.test_metal_choose import host
+from hostler.metal.model import Host, Metal3Machine, SecretRef
+from tests.sizes import examples
+from tests.unit.test_metal_choose import CLUSTER, consumer, host
 
 
 class Room:
@@ -53,8 +58,9 @@ class Room:
         }  # fmt: skip
         watches[type(record)].store.put(known)
 
-    def machine(self, name: str, **spec: Any) -> None:
-        owner = {"metadata": {"name": name, "namespace": "n"}, "spec": {"clusterName": "c"}}
+    def machine(self, name: str, kind: str = "", **spec: Any) -> None:
+        labels = {names.DEPLOYMENT_NAME: kind} if kind else {}
+        owner = {"metadata": {"name": name, "namespace": "n", "labels": labels}, "spec": {"clusterName": "c"}}
         self.put(msgspec.convert(owner, Machine))
         meta = {"name": name, "namespace": "n", "ownerReferences": [{"kind": "Machine", "name": name}]}
         self.put(msgspec.convert({"metadata": meta, "spec": spec}, Metal3Machine))
@@ -100,6 +106,43 @@ def test_a_host_that_was_not_taken_is_offered_on() -> None:
     assert room.woken == ["n/m1"]
     room.claims.waiting.remove("n/m1")  # it went another way
     room.claims.looked("n/m1")
+    assert room.woken == ["n/m1", "n/m2"]
+
+
+@pytest.mark.parametrize("kept", [{}, {"labels": {names.NODE_REUSE: "md-a"}, "consumer": CLUSTER}])
+def test_what_a_machine_left_that_is_gone_is_offered_on(kept: Any) -> None:
+    room = Room()
+    for name in ("m1", "m2"):
+        room.machine(name, "a")
+        room.claims.waiting.add(f"n/{name}")
+    room.put(host("h", **kept))
+    assert room.woken == ["n/m1"]
+    room.claims.forget("n/m1")
+    assert room.woken == ["n/m1", "n/m2"]
+
+
+def test_who_goes_on_waiting_leaves_a_host_to_those_behind_it_and_none_is_asked_twice() -> None:
+    room = Room()
+    for name in ("m1", "m2", "m3"):
+        room.machine(name)
+        room.claims.waiting.add(f"n/{name}")
+    room.put(host("h"))
+    for name in ("m1", "m2", "m3", "m3"):
+        room.claims.looked(f"n/{name}")
+    assert room.woken == ["n/m1", "n/m2", "n/m3"]
+
+
+def test_who_waits_for_a_kept_host_looks_anew_when_none_is_kept_any_more() -> None:
+    room = Room()
+    for name, kind in (("m1", "a"), ("m2", "a"), ("other", "b")):
+        room.machine(name, kind)
+        room.claims.waiting.add(f"n/{name}")
+    kept = {"labels": {names.NODE_REUSE: "md-a"}, "consumer": CLUSTER}
+    for name in ("h1", "h2"):
+        room.put(host(name, "deprovisioning", **kept))
+    room.put(host("h1", consumer=consumer("m9")))
+    assert room.woken == [], "another one is still kept"
+    room.put(host("h2", consumer=consumer("m8")))
     assert room.woken == ["n/m1", "n/m2"]
 
 
@@ -208,3 +251,92 @@ def test_a_host_that_can_be_had_again_is_found_though_others_were_just_told_that
     with pytest.raises(Conflict):
         asyncio.run(room.claims.take(room.caches.facts(wish.machine), wish))
     assert found() == "h", "the other did not get it after all"
+
+
+class Crowd(Room):
+    """Machines that look when they are woken and take at once what they are given; nobody looks by a timer."""
+
+    STATES: ClassVar[dict[str, dict[str, Any]]] = {
+        "free": {}, "busy": {"state": "provisioning"}, "unhealthy": {"annotations": {"capm3.metal3.io/unhealthy": ""}},
+        "rack": {"labels": {"rack": "1"}}, "kept": {"labels": {names.NODE_REUSE: "md-a"}, "consumer": CLUSTER},
+        "coming": {"state": "deprovisioning", "labels": {names.NODE_REUSE: "md-a"}, "consumer": CLUSTER},
+        "others": {"consumer": consumer("x")},
+    }  # fmt: skip
+    KINDS: ClassVar[dict[str, dict[str, Any]]] = {
+        "any": {},
+        "a": {"kind": "a"},
+        "picky": {"hostSelector": {"matchLabels": {"rack": "1"}}},
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paused = False
+        self.caches.hosts.store.listen(self._host_changed)
+
+    def _host_changed(self, _: str, before: Host | None, after: Host | None) -> None:
+        self.woken += [key for one in (before, after) if one is not None and (key := consumer_key(one))]
+
+    def step(self, what: str, number: int, how: str) -> None:
+        match what:
+            case "host":
+                self.put(host(f"h{number}", **self.STATES[how]))
+            case "machine":
+                name = f"{how}-{number}"
+                self.machine(name, **self.KINDS[how])
+                self.woken.append(f"n/{name}")
+            case "vanish":
+                self.version += 1
+                self.caches.hosts.store.forget(f"n/h{number}", self.version)
+            case "delete":
+                self.version += 1
+                self.caches.machines.store.forget(f"n/{how}-{number}", self.version)
+                self.woken.append(f"n/{how}-{number}")
+            case "pause":
+                self.paused = not self.paused
+                self.woken += list(self.caches.machines.store.keys())
+
+    def look(self) -> None:
+        """As the keeper of machines does it."""
+        if not self.woken:
+            return
+        key = self.woken[0]
+        self.woken[:] = [one for one in self.woken if one != key]  # it is in the queue once
+        machine = self.caches.machines.store.get(key)
+        if machine is None:
+            self.claims.forget(key)
+            return
+        if self.paused or self.caches.own_host(machine) is not None:
+            self.claims.waiting.remove(key)
+        elif (found := self.claims.quickly(self.wish(machine.metadata.name)).host) is None:
+            self.claims.waiting.add(key)
+        else:
+            self.claims.waiting.remove(key)
+            self.put(host(found.metadata.name, "provisioning", consumer=consumer(machine.metadata.name)))
+        self.claims.looked(key)
+
+
+# What happens next, the more often the more can go wrong with it: hosts that are free beside kept ones.
+STEPS = (*["host"] * 6, *["machine"] * 4, "vanish", *["delete"] * 2, "pause")
+STATES = ("free", "free", "busy", "unhealthy", "rack", "kept", "kept", "coming", "coming", "coming", "others")
+MACHINES = ((1, "a"), (2, "a"), (3, "a"), (1, "any"), (1, "picky"))
+
+
+@settings(max_examples=examples(300))
+@given(st.randoms(use_true_random=True))
+def test_whoever_waits_is_woken_for_what_it_can_have_and_nobody_for_ever(dice: random.Random) -> None:
+    room = Crowd()
+    for _ in range(dice.randint(20, 40)):
+        what = dice.choice(STEPS)
+        of_machine = what in ("machine", "delete")
+        room.step(what, *(dice.choice(MACHINES) if of_machine else (dice.randint(1, 5), dice.choice(STATES))))
+        looks = dice.choice((0, 1, 100))
+        for _ in range(looks):
+            room.look()
+        if looks < 100:
+            continue  # the next thing happens before everybody has looked
+        assert room.woken == [], "they wake each other for ever"
+        for machine in room.caches.machines.store if not room.paused else ():
+            name, has = machine.metadata.name, room.caches.own_host(machine) is not None
+            assert (f"n/{name}" in room.claims.waiting.of("n")) == (not has)
+            found = room.claims.choose(room.wish(name)).host
+            assert has or found is None, f"{name} waits, and nobody tells it that it can have a host"

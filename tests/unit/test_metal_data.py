@@ -14,11 +14,12 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
+from hostler.metal.capi import Cluster, Machine
 from hostler.metal.data import DATA, DataDesk
 from hostler.metal.data_caches import DataCaches
-from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpClaim, RenderedSecret
+from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpClaim, RenderedSecret
 from hostler.metal.decide import Rendered
-from hostler.metal.model import Cluster, Host, Machine, Metal3Machine
+from hostler.metal.model import Host, Metal3Machine
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_decide import CONSUMER, IMAGE
 
@@ -314,13 +315,34 @@ def test_an_address_claim_is_let_go_when_its_data_is_known_to_be_gone_or_nothing
         "finalizers": ["another's", names.DATA_FINALIZER], "deletionTimestamp": "now" if told["going"] else "",
     }  # fmt: skip
     claims = room.data.ip_claims if of_metal3 else room.data.capi_claims
-    claims.store.put(msgspec.convert({"metadata": meta}, IpClaim))
+    asked = {"pool": {"name": "p"}} if of_metal3 else {"poolRef": {"name": "p", **pools}}
+    claims.store.put(msgspec.convert({"metadata": meta, "spec": asked}, IpClaim))
     for watch in (*room.caches.all(), *room.data.all()):
         watch.store.synced = True
     datas.synced = told["data"] != "unread"
     assert bool(asyncio.run(room.desk.reconcile("data:n/t-0"))) == (told["data"] == "unread")
     change = {"metadata": {"finalizers": ["another's"], "resourceVersion": "7"}}
     assert [one for one in pen.patches if one[0] == "t-0-p"] == ([("t-0-p", change)] if dropped else [])
+
+
+@pytest.mark.parametrize(("kind", "says"), [("OtherPool", ""), ("BigPool", "is for BigPool p and not for OtherPool p")])
+def test_the_address_of_another_pool_whose_claim_has_the_same_name_is_not_taken(kind: str, says: str) -> None:
+    room = Desk(data={"status": {"ready": False}}, pen=(pen := Pen()))
+    group = {"apiGroup": "ipam.example.org", "name": "p"}
+    meta = {"name": "t-0-p", "namespace": "n", "resourceVersion": "1"}
+    owned = {**meta, "ownerReferences": [{"kind": "Metal3Data", "name": "t-0"}]}
+    claim = {
+        "metadata": owned,
+        "spec": {"poolRef": {**group, "kind": kind}},
+        "status": {"addressRef": {"name": "t-0-p"}},
+    }
+    room.data.capi_claims.store.put(msgspec.convert(claim, IpClaim))
+    address = {"metadata": meta, "spec": {"address": "10.0.0.9", "prefix": 24}}
+    room.data.capi_addresses.store.put(msgspec.convert(address, IpAddress))
+    room.look(metaData={"ipAddressesFromPool": [{"key": "ip", **group, "kind": "OtherPool"}]})
+    told = [body["status"].get("errorMessage") or "" for _, body in pen.patches if "status" in body]
+    assert [says in one for one in told] == [True]
+    assert bool(told[0]) == bool(says)
 
 
 def test_somebody_elses_secret_in_the_way_is_looked_for_soon_at_first_and_then_rarely() -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
+from hostler.metal.capi import Cluster, Machine
 from hostler.metal.decide import Facts, NodeSeen, Rendered, decide, host_change, not_yet, status_change, wrong_spec
 from hostler.metal.decision import Said
-from hostler.metal.model import Cluster, Host, Machine, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, SecretRef
+from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, SecretRef
 from hostler.metal.release import abandoned, decide_release, pauses, unpause_change
 from hostler.metal.upkeep import cluster_change, pause_change
 
@@ -95,6 +96,8 @@ def test_a_machine_may_bring_its_own_user_data() -> None:
     ("spec", "says"),
     [
         ({"image": {"url": "http://x"}}, "has no checksum"),
+        ({"image": {"url": "not a url", "checksum": "a"}}, "is no URL"),
+        ({"image": {"url": "images/os.qcow2", "checksum": "a"}}, "is no URL"),
         ({"image": {"url": "http://x", "diskFormat": "live-iso"}}, ""),
         ({"image": {"url": "oci://x"}}, ""),
         ({"image": {}, "customDeploy": {"method": "install"}}, ""),
@@ -226,6 +229,23 @@ def test_a_host_of_somebody_else_is_never_touched() -> None:
     assert [write.kind.kind for write in decide_release(facts(host=theirs)).writes] == ["Metal3Machine"]
 
 
+def test_no_host_is_deleted_after_its_machine() -> None:
+    """Kubernetes deletes what has no owner left; another's reference stays."""
+    other = {**OWNED, "name": "other", "uid": "ou"}
+    lost = host("provisioned", spec={"consumerRef": None, "image": IMAGE}, meta={"ownerReferences": [OWNED, other]})
+    stray = host("provisioned", spec={"image": IMAGE}, meta={"name": "stray", "ownerReferences": [OWNED]})
+    first, second, last = decide_release(facts(host=lost, owned=(lost, stray))).writes
+    assert (first.name, first.version) == ("h", "9")
+    assert [one["name"] for one in first.body["metadata"]["ownerReferences"]] == ["other"]
+    assert (second.name, second.body) == ("stray", {"metadata": {"ownerReferences": None}})
+    assert last.kind == names.METAL3_MACHINE
+    empty = host(mine=True, spec={"online": False})
+    writes = decide_release(facts(host=empty, owned=(empty, stray))).writes
+    assert [(write.kind.kind, write.name) for write in writes[1:]] == [
+        ("BareMetalHost", "h"), ("BareMetalHost", "stray"), ("Metal3Machine", "m"),
+    ]  # fmt: skip
+
+
 def test_a_host_is_emptied_first() -> None:
     decision = decide_release(
         facts(host=host("provisioned", mine=True, spec={"image": IMAGE, "userData": {"name": "x"}}))
@@ -314,9 +334,17 @@ def test_a_host_to_be_used_again_is_promised_at_once_and_kept_by_the_cluster() -
     assert back.body["metadata"]["labels"] == {LABEL: None, names.NODE_REUSE: "md-a"}
 
 
-def test_nothing_is_kept_for_a_cluster_that_goes() -> None:
+NO_MORE = msgspec.convert({"metadata": {"name": "t"}, "spec": {"nodeReuse": False}}, Metal3MachineTemplate)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"cluster": cluster(deleted="now")}, {"cluster": None}, {"template": NO_MORE}, {"template": None}],
+    ids=["the cluster goes", "it is gone", "the template no longer says so", "the template is gone"],
+)
+def test_what_was_promised_is_not_kept_where_that_has_changed_meanwhile(other: dict[str, Any]) -> None:
     empty = host(mine=True, spec={"online": False}, meta={"labels": {LABEL: "c", names.NODE_REUSE: "md-a"}})
-    back = decide_release(facts(host=empty, **{**reusing(), "cluster": cluster(deleted="now")})).writes[1]
+    back = decide_release(facts(host=empty, **{**reusing(), **other})).writes[1]
     assert back.body["spec"] == {"consumerRef": None}
     assert back.body["metadata"]["labels"] == {LABEL: None, names.NODE_REUSE: None}
 
@@ -348,6 +376,19 @@ def test_a_host_kept_for_nobody_is_freed() -> None:
     assert abandoned(kept("md-a"), {"a"}, {}) == "Cluster c is gone"
     assert abandoned(kept("md-a", "Metal3Machine"), set(), {}) == "", "still on its way out of a machine"
     assert abandoned(host(), set(), {}) == ""
+
+
+def test_the_label_of_a_kept_host_is_one_that_the_api_server_takes() -> None:
+    """Else the host could not be promised, and its machine would never go."""
+    long, other = "a" * 61, "a" * 62
+    label = names.reuse_label("md", long)
+    assert len(label) <= 63
+    assert label != names.reuse_label("md", other)
+    assert names.reuse_label("md", "a" * 60) == "md-" + "a" * 60, "as the Go provider has it wherever that is possible"
+    clusters = {"c": cluster(controlPlaneRef={"name": long})}
+    assert abandoned(kept(label), {long}, clusters) == ""
+    assert abandoned(kept(names.reuse_label("cp", long)), set(), clusters) == ""
+    assert abandoned(kept(label), {other}, clusters).endswith(" is gone")
 
 
 def test_a_cluster_of_somebody_else_keeps_its_host_and_so_does_one_that_is_paused() -> None:

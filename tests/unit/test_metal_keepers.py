@@ -31,9 +31,10 @@ from hostler.metal.remediation import LOOK_SECONDS, decide_remediation
 from hostler.metal.remediation_model import RUNNING, Remediation
 from hostler.metal.remediator import Remediator
 from hostler.metal.secrets import whose
+from hostler.metal.upkeep import ReservedHostKeeper
 from tests.unit.test_kube_events import Here
 from tests.unit.test_metal_claims import Room
-from tests.unit.test_metal_decide import IMAGE, cluster, owner
+from tests.unit.test_metal_decide import IMAGE, cluster, kept, owner
 from tests.unit.test_metal_remediation import CONSUMER, NOW, OFF
 
 FAILING: dict[str, Any] = {"operationalStatus": "error", "errorType": "power management error", "errorCount": 1}
@@ -241,6 +242,49 @@ def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
         release = decide_release(facts)
         assert bool(release.writes) == (not taken), "it is let go only when no host is left behind"
         assert bool(release.wake) == taken
+
+
+def test_a_kept_host_is_not_freed_while_it_cannot_be_read_for_whom_it_is_kept() -> None:
+    async def run() -> None:
+        async with ward() as room:
+            keeper = ReservedHostKeeper(room.caches, room.writer, room.recorder)
+            room.put(cluster())
+            assert keeper.why(kept("md-a")) == "MachineDeployment a is gone"
+            room.caches.deployments.store.unread("other/a", 98, "its labels are a string")
+            assert keeper.why(kept("md-a")) == "MachineDeployment a is gone"
+            for store in (room.caches.deployments.store, room.caches.capi_clusters.store):
+                store.unread("n/x", 99, "spec.paused is a string")
+                assert keeper.why(kept("md-a")) == ""
+                store.forget("n/x", 100)
+            assert keeper.why(kept("md-a")) == "MachineDeployment a is gone"
+
+    asyncio.run(run())
+
+
+def test_a_kept_host_whose_machine_was_removed_by_force_waits_for_nobody() -> None:
+    """Else its successor would wait for it for ever, with other hosts free beside it."""
+
+    def why(room: Ward, state: str = "available", **spec: Any) -> str:
+        meta = {"name": "h", "namespace": "n", "labels": {names.NODE_REUSE: "md-a", names.CLUSTER_NAME: "c"}}
+        body = {"metadata": meta, "spec": {"consumerRef": {**CONSUMER, "name": "gone"}, **spec}}
+        found = msgspec.convert({**body, "status": {"provisioning": {"state": state}}}, Host)
+        return ReservedHostKeeper(room.caches, room.writer, room.recorder).why_left(found)
+
+    async def run() -> None:
+        async with ward() as room:
+            assert why(room) == "", "where its Cluster is not known it may be on its way from elsewhere"
+            room.put(cluster(paused=True))
+            assert why(room) == ""
+            room.put(cluster())
+            assert why(room) == "Metal3Machine n/gone is gone"
+            assert why(room, "deprovisioning") == "", "not before it is empty"
+            assert why(room, image={"url": "x"}) == ""
+            assert why(room, consumerRef=CONSUMER) == "", "that one is there"
+            assert why(room, consumerRef={**CONSUMER, "apiVersion": "example.org/v1"}) == "", "not ours to know"
+            room.caches.machines.store.unread("n/gone", 99, "spec.image is a string")
+            assert why(room) == "", "it may be there after all"
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(

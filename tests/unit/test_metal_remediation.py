@@ -12,10 +12,11 @@ from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.instant import iso
 from hostler.kube.records import Node
 from hostler.metal import names
+from hostler.metal.capi import Cluster, Machine
 from hostler.metal.decision import Said, Write
 from hostler.metal.labels import label_change, prefixes_of, synced_labels
-from hostler.metal.model import Cluster, Host, Machine, Metal3Cluster, Metal3Machine
-from hostler.metal.remediation import LOOK_SECONDS, decide_remediation, is_off, taint_patch
+from hostler.metal.model import Host, Metal3Cluster, Metal3Machine
+from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation, is_off, taint_patch
 from hostler.metal.remediation_model import (
     FAILED,
     GIVEN_UP,
@@ -414,6 +415,33 @@ def test_paused_before_it_was_powered_off_it_begins_anew_or_not_at_all(ready: bo
     rack.run()
     assert rack.reboots == 1
     assert "Retrying" not in rack.events, "nothing had been tried"
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_clock_set_forward_neither_reboots_a_host_again_nor_gives_it_up(limit: int) -> None:
+    rack = Rack(retry_limit=limit)
+    running(rack, WAITING, asked=False)
+    rack.ready("Unknown")
+    rack.now += 10_000
+    set_at = rack.now
+
+    def step() -> Step:
+        facts = replace(rack.facts(), node=rack.seen())
+        return decide_remediation(replace(facts, remediation=counted(facts.remediation, set_at)), rack.now)
+
+    assert step().event not in ("Retrying", "HostUnhealthy"), "the host had no time to come up"
+    rack.now += 590
+    assert step().event not in ("Retrying", "HostUnhealthy")
+    rack.now += 10
+    assert step().event == ("Retrying" if limit else "HostUnhealthy")
+
+
+def test_a_clock_set_before_an_attempt_does_not_touch_it() -> None:
+    rack = Rack()
+    running(rack, WAITING, asked=False)
+    facts = rack.facts()
+    assert counted(facts.remediation, rack.now - 700) == facts.remediation
+    assert counted(msgspec.convert(Rack().remediation, Remediation), rack.now).status.last_remediated == ""
 
 
 def test_a_host_that_is_powered_on_late_has_time_to_come_up() -> None:

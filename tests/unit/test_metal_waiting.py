@@ -17,22 +17,25 @@ from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.queue import Queue
 from hostler.kube.writer import Writer
+from hostler.metal import names
+from hostler.metal.capi import Cluster, Machine
 from hostler.metal.controller import WAITING_SECONDS
-from hostler.metal.model import Cluster, Host, Machine, Metal3Machine
+from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.room import MetalRoom
 from hostler.settings.metal import SETTINGS
 from hostler.settings.resolve import resolve
 from tests.unit.test_kube_events import Here
-from tests.unit.test_metal_choose import host
+from tests.unit.test_metal_choose import CLUSTER, host
 from tests.unit.test_metal_decide import IMAGE, cluster, owner
 from tests.unit.test_metal_remediation import merged
 
 PATH = "/apis/infrastructure.cluster.x-k8s.io/v1beta2/namespaces/n/metal3machines/m"
-HOST = "/apis/metal3.io/v1alpha1/namespaces/n/baremetalhosts/h"
+HOSTS = "/apis/metal3.io/v1alpha1/namespaces/n/baremetalhosts"
+HOST = f"{HOSTS}/h"
 SAID = ("PATCH", f"{PATH}/status")
 META = {
     "name": "m", "namespace": "n", "uid": "u", "resourceVersion": "1", "generation": 1,
-    "ownerReferences": [{"kind": "Machine", "name": "m"}],
+    "ownerReferences": [{"kind": "Machine", "name": "m"}], "labels": {names.CLUSTER_NAME: "c"},
 }  # fmt: skip
 
 
@@ -47,7 +50,12 @@ class Waiting:
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         self.asked.append((request.method, request.path))
-        path, patch = request.path.removesuffix("/status"), await request.json()
+        path = request.path.removesuffix("/status")
+        if path not in self.objects:
+            return web.json_response({"kind": "Status", "reason": "NotFound"}, status=404)
+        if request.method == "GET":
+            return web.json_response(self.objects[path])
+        patch = await request.json()
         known = self.objects[path]["metadata"]["resourceVersion"]
         if patch.get("metadata", {}).get("resourceVersion", known) != known:
             return web.json_response({"kind": "Status", "reason": "Conflict"}, status=409)
@@ -80,6 +88,7 @@ class Waiting:
 
             async def counted(key: str) -> float | None:
                 self.looks.append(key)
+                assert len(self.looks) < 500, "it is looked at all the time, and nothing else gets its turn"
                 return await look(key)
 
             machines._reconcile = counted
@@ -108,7 +117,7 @@ class Waiting:
 
     def put(self, room: MetalRoom, record: Host | Machine | Cluster | Metal3Machine) -> None:
         """The watch has brought it."""
-        caches, paths = room.caches, {Host: HOST, Metal3Machine: PATH}
+        caches, paths = room.caches, {Host: f"{HOSTS}/{record.metadata.name}", Metal3Machine: PATH}
         watches: dict[Any, Any] = {
             Host: caches.hosts, Machine: caches.capi_machines, Cluster: caches.capi_clusters,
             Metal3Machine: caches.machines,
@@ -118,9 +127,13 @@ class Waiting:
         watches[type(record)].store.put(msgspec.convert(self._versioned(path), type(record)))
 
     def machine(self, room: MetalRoom, **spec: Any) -> None:
-        for record in (owner(), cluster()):
+        theirs = msgspec.structs.replace(owner().metadata, labels={names.DEPLOYMENT_NAME: "a"})
+        for record in (msgspec.structs.replace(owner(), metadata=theirs), cluster()):
             self.put(room, record)
         self.put(room, msgspec.convert({"metadata": META, "spec": {"image": IMAGE, **spec}}, Metal3Machine))
+
+    def consumer(self, name: str = "h") -> str:
+        return ((self.objects[f"{HOSTS}/{name}"]["spec"].get("consumerRef") or {}).get("name")) or ""
 
     def says(self) -> str:
         told = self.objects[PATH]["status"]["conditions"]
@@ -163,10 +176,67 @@ def test_a_host_that_becomes_available_is_claimed_with_no_time_passing() -> None
             before = await world.passes(room, 0)
             world.put(room, host("h"))
             assert await world.passes(room, 0) > before, "woken, and not by a timer"
-            assert world.objects[HOST]["spec"]["consumerRef"]["name"] == "m"
+            assert world.consumer() == "m"
             assert world.objects[HOST]["spec"]["image"] == IMAGE
             assert world.objects[PATH]["metadata"]["annotations"] == {"metal3.io/BareMetalHost": "n/h"}
             assert world.asked[:3] == [SAID, ("PATCH", PATH), ("PATCH", HOST)], "the intent before the claim"
+
+    asyncio.run(story())
+
+
+def test_a_host_that_vanishes_between_the_choice_and_the_claim_is_forgotten_for_another() -> None:
+    async def story() -> None:
+        world = Waiting()
+        async with world.room() as room:
+            world.put(room, host("h"))
+            del world.objects[HOST]  # and the watch has not told it yet
+            world.machine(room)
+            await world.passes(room, 0)
+            assert world.asked[:2] == [("PATCH", PATH), ("PATCH", HOST)]
+            assert world.objects[PATH]["metadata"]["annotations"] == {"metal3.io/BareMetalHost": "n/h"}
+            room.caches.hosts.store.forget("n/h", 99)
+            world.put(room, host("h2"))
+            for _ in range(3):  # a look that is under way still fails, and comes back a little later
+                await world.passes(room, 1)
+            assert world.consumer("h2") == "m"
+            assert ("GET", HOST) in world.asked, "what was named before is known to be gone, and not only not seen"
+
+    asyncio.run(story())
+
+
+def test_a_machine_that_waits_for_its_kept_host_is_not_woken_again_and_again_by_another_that_is_free() -> None:
+    async def story() -> None:
+        world = Waiting()
+        async with world.room() as room:
+            world.put(room, host("kept", "deprovisioning", labels={names.NODE_REUSE: "md-a"}, consumer=CLUSTER))
+            world.machine(room)
+            first = await world.passes(room, 0)
+            assert "reserved for md-a: kept" in world.says()
+            world.put(room, host("h"))
+            assert await world.passes(room, 0) <= first + 1
+            assert world.consumer() == ""
+            world.put(room, host("kept", labels={names.NODE_REUSE: "md-a"}, consumer=CLUSTER))
+            await world.passes(room, 0)
+            assert world.consumer("kept") == "m"
+
+    asyncio.run(story())
+
+
+def test_a_machine_of_a_paused_cluster_is_not_woken_by_hosts_and_gets_one_when_that_ends() -> None:
+    async def story() -> None:
+        world = Waiting()
+        async with world.room() as room:
+            world.put(room, host("h", "provisioning"))
+            world.machine(room)
+            await world.passes(room, 0)
+            world.put(room, cluster(paused=True))
+            first = await world.passes(room, 0)
+            world.put(room, host("h"))
+            assert await world.passes(room, 0) == first
+            assert world.consumer() == ""
+            world.put(room, cluster())
+            await world.passes(room, 0)
+            assert world.consumer() == "m"
 
     asyncio.run(story())
 

@@ -42,6 +42,7 @@ def test_the_doctor_names_what_is_left_and_how_it_goes(left: Leftovers, on: bool
 def test_what_could_not_be_looked_at_is_said() -> None:
     (found,) = findings(Unknown("may not list clustercsidrivers"), on=Known(False, 0.0))
     assert (found.level, "may not list" in found.why) == (Level.WARNING, True)
+    assert "mutatingadmissionpolicies" in found.fix
 
 
 def test_an_operator_that_could_not_be_asked_is_not_one_that_has_it_off() -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from hostler import __version__
 from hostler.fleet.capabilities import CAPABILITIES
-from hostler.settings.table import SETTINGS
+from hostler.settings.table import BY_INSTALLATION, SETTINGS
 from hostler.ship import alerts, chart
 from hostler.ship.dashboard import PANELS, Panel, dashboard
 
@@ -49,7 +49,7 @@ def test_every_value_is_in_the_schema_and_every_capability_is_a_value() -> None:
 
 def test_every_setting_is_given_by_the_chart_or_can_be() -> None:
     offered = set(chart.schema()["properties"]["settings"]["properties"])
-    by_chart = {one.name for one in chart.BY_CHART}
+    by_chart = {one.name for one in BY_INSTALLATION}
     assert not offered & by_chart
     assert offered | by_chart == {one.name for one in SETTINGS}
     assert not [one.name for one in SETTINGS if one.secret and one.name in offered], "secrets are no ConfigMap"

@@ -36,12 +36,20 @@ def test_one_in_order_has_its_notes(tree: Path) -> None:
     assert release.notes(tree, "0.0.1") == "- Once."
 
 
+def test_the_notes_are_of_this_very_version(tree: Path) -> None:
+    log = tree / "CHANGELOG.md"
+    log.write_text(log.read_text().replace("## 0.0.1", "## 0.0.1-rc.1"))
+    assert release.notes(tree, "0.0.1") == ""
+    assert release.notes(tree, "0.0.1-rc.1") == "- Once."
+
+
 def test_every_reason_is_said_at_once(tree: Path) -> None:
     chart = tree / "chart/Chart.yaml"
     chart.write_text(chart.read_text().replace(f"version: {__version__}", "version: 9.9.9", 1))
     (tree / "chart/files/rights.yaml").write_text("capabilities: []\n")
     found = release.problems(tree, "v7.0.0")
-    assert len(found) == 5
+    assert len(found) == 6
+    assert [one for one in found if one == f"docs/install.md shows how to install {__version__}, not 7.0.0."]
     assert [one for one in found if "The tag is v7.0.0" in one]
     assert [one for one in found if "no section `## 7.0.0`" in one]
     assert [one for one in found if "rights.yaml is not as it would be made now" in one]
@@ -141,12 +149,9 @@ def test_the_dockerfile_asks_pip_for_hashes_or_for_our_wheel_alone() -> None:
         assert ("--require-hashes" in call and ".whl" not in call) or ("--no-deps" in call and "lock" not in call), call
 
 
-STEPS = [
-    (path.name, step)
-    for path in sorted((ROOT / ".github/workflows").glob("*.yaml"))
-    for job in yaml.safe_load(path.read_text())["jobs"].values()
-    for step in job["steps"]
-]
+WORKFLOWS = {path.name: path.read_text() for path in sorted((ROOT / ".github/workflows").glob("*.yaml"))}
+JOBS = {(name, job): told for name, text in WORKFLOWS.items() for job, told in yaml.safe_load(text)["jobs"].items()}
+STEPS = [(name, step) for (name, _), job in JOBS.items() for step in job.get("steps", ())]
 
 
 def test_the_workflows_use_what_is_there() -> None:
@@ -165,14 +170,48 @@ def test_the_workflows_use_what_is_there() -> None:
         assert f'echo "{outcome}=' in run
 
 
+def test_what_others_wrote_is_named_by_commit() -> None:
+    """A tag can be moved by whoever gets hold of it, and this job signs for us."""
+    used = re.findall(r"uses: (\S+)(.*)", "\n".join(WORKFLOWS.values()))
+    assert len(used) > 10
+    for name, comment in used:
+        if name.startswith("./"):
+            assert (ROOT / name).is_file()
+        else:
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", name), name
+            assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), "which version that is"
+
+
+def test_nothing_is_filled_into_a_script_and_rights_are_few() -> None:
+    for _, step in STEPS:
+        assert "${{" not in step.get("run", ""), "what GitHub fills in there would be run"
+        if "checkout" in step.get("uses", ""):
+            assert step["with"] == {"persist-credentials": False}
+    for text in WORKFLOWS.values():
+        assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+    assert [key for key, job in JOBS.items() if "permissions" in job] == [("release.yaml", "release")]
+
+
+def test_a_release_waits_for_the_tests_and_for_an_image_of_each_machine() -> None:
+    jobs = {job: told for (name, job), told in JOBS.items() if name == "release.yaml"}
+    assert set(jobs["release"]["needs"]) == {"test", "image"}
+    assert jobs["test"]["uses"] == "./.github/workflows/test.yaml"
+    assert "workflow_call:" in WORKFLOWS["test.yaml"]
+    machines = [one["machine"] for one in jobs["image"]["strategy"]["matrix"]["include"]]
+    assert machines == list(oci.MACHINES.values())
+    tried = next(step["run"] for step in jobs["image"]["steps"] if "pytest" in step.get("run", ""))
+    file, word = re.findall(r"(tests/\S+) -k (\w+)", tried)[0]
+    assert f"def test_{word}" in (ROOT / file).read_text()
+
+
 def test_image_and_chart_are_signed_and_attested() -> None:
-    told = json.dumps([step for name, step in STEPS if name == "release.yaml"])
-    for what in ("image", "chart"):
-        assert re.search(rf"cosign sign --yes[^$]*\$\{{REGISTRY}}/[\w/]+@\${{{{ steps.{what}.outputs.digest", told), (
-            what
-        )
+    signing = next(step for _, step in STEPS if "cosign sign" in step.get("run", ""))
+    signed = {name: f"${{{{ steps.{name.lower()}.outputs.digest }}}}" for name in ("IMAGE", "CHART")}
+    for name, digest in signed.items():
+        assert re.search(rf'cosign sign --yes( --recursive)? "\${name}"', signing["run"])
+        assert signing["env"][name].endswith(f"hostler@{digest}")
+    assert "cosign attest --yes --type spdxjson" in signing["run"]
     attested = [
         step["with"]["subject-digest"] for _, step in STEPS if "attest-build-provenance" in step.get("uses", "")
     ]
-    assert attested == ["${{ steps.image.outputs.digest }}", "${{ steps.chart.outputs.digest }}"]
-    assert "cosign attest --yes --type spdxjson" in told
+    assert attested == list(signed.values())

@@ -18,7 +18,7 @@ from hostler.cli import flags, say
 from hostler.cli.explain import ASKING
 from hostler.errors import Complaint, Exit
 from hostler.settings import maintenance
-from hostler.settings.foundation import LEASE_NAME, NAMESPACE, OPERATOR
+from hostler.settings.foundation import LEASE_NAME, NAMESPACE
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -44,15 +44,30 @@ def bundle(
 
     if file.exists():
         raise Complaint(f"{file} is there already.", hint="Name another with --file.", code=Exit.REFUSED)
-    known = [str(one.value) for one in settings if one.setting.secret and one.value]
+    known = _secrets(settings)
     gathered = ask_cluster(settings, lambda client: _gather(client, settings))
-    parts: dict[str, bytes] = {}
-    for name, found in gathered.items():
-        text = found if isinstance(found, str) else _json(redact(found, known))
-        parts[name] = redact_text(text, known).encode()
+    if not any(name.endswith(".json") for name in gathered if "/" in name):
+        why = next(iter(str(found) for name, found in gathered.items() if name.endswith(".missing")), "")
+        hint = "Nothing was written. Check --kubeconfig and --context."
+        raise Complaint(f"Nothing of the cluster can be read: {why}", hint=hint, code=Exit.UNREACHABLE)
+    parts = {
+        name: (redact_text(found, known) if isinstance(found, str) else _json(redact(found, known))).encode()
+        for name, found in gathered.items()
+    }
     _write(file, parts)
     size = f"{len(parts)} files, {file.stat().st_size / 1024:.0f} KiB"
     say.note(f"Wrote {file}: {size}. Secrets are removed; look through it before you send it.")
+
+
+def _secrets(settings: Settings) -> set[str]:
+    """Those we know: given as settings, or in the files that settings name."""
+    from hostler.vsphere.endpoints import endpoints
+
+    known = {str(one.value) for one in settings if one.setting.secret and one.value}
+    try:
+        return known | {one.login().password for one in endpoints(settings)}
+    except Complaint:
+        return known  # nobody could log in with files like these, and a bundle may be wanted because of them
 
 
 def _json(data: Any) -> str:
@@ -77,7 +92,7 @@ async def _gather(client: Client, settings: Settings) -> dict[str, Any]:
 def _looks(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[], Awaitable[Any]]]]:
     import msgspec
 
-    from hostler.fleet import remote
+    from hostler.cli.cluster import ask_operator_by
     from hostler.kube.events import CONTROLLER
 
     namespace, lease = settings[NAMESPACE], settings[LEASE_NAME]
@@ -89,37 +104,48 @@ def _looks(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[
         return look
 
     def ask(path: str) -> Callable[[], Awaitable[Any]]:
-        async def look() -> Any:
-            if settings[OPERATOR]:
-                return await remote.ask_url(settings[OPERATOR], path, dict[str, Any])
-            return await remote.ask_leader(client, namespace, lease, path, dict[str, Any])
-
-        return look
+        return lambda: ask_operator_by(client, settings, path, dict[str, Any])
 
     yield "kubernetes/version.json", read("/version")
     yield "kubernetes/nodes.json", read("/api/v1/nodes")
     yield "kubernetes/fleet.json", read("/apis/hostler.dev/v1alpha1/fleets")
     yield "kubernetes/lease.json", read(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}")
+    yield "kubernetes/deployments.json", read(f"/apis/apps/v1/namespaces/{namespace}/deployments")
     yield "kubernetes/pods.json", read(f"/api/v1/namespaces/{namespace}/pods")
+    yield "kubernetes/events-here.json", read(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
     selector = quote(f"reportingController={CONTROLLER}", safe="")
     yield "kubernetes/events.json", read(f"/apis/events.k8s.io/v1/events?fieldSelector={selector}")
     yield "kubernetes/stopped-vms.json", read(f"/api/v1/namespaces/{namespace}/configmaps/hostler-stopped-vms")
-    yield "logs.txt", lambda: _logs(client, namespace)
+    yield "logs.txt", lambda: logs_of(client, namespace)
     for word in READ_API:
         yield f"operator/{word}.json", ask(f"/v1/{word}")
 
 
-async def _logs(client: Client, namespace: str) -> str:
-    """The end of the log of every pod in the operator's namespace."""
+async def logs_of(client: Client, namespace: str) -> str:
+    """The end of the log of every container in the operator's namespace, and of what it was before it restarted."""
     from hostler.kube.kinds import POD
-    from hostler.kube.records import Pod
 
     said = []
-    for pod in await client.list(POD, namespace, type=Pod):
-        name = pod.metadata.name
-        log = await client.request("GET", POD.path(namespace, name, "log"), params={"tailLines": str(LOG_LINES)})
-        said.append(f"==> {name}\n{log.decode(errors='replace')}")
+    for pod in await client.list(POD, namespace, type=dict[str, Any]):
+        name = pod["metadata"]["name"]
+        restarted = {one["name"] for one in pod.get("status", {}).get("containerStatuses", ()) if one["restartCount"]}
+        for container in (one["name"] for one in pod["spec"]["containers"]):
+            path, asked = POD.path(namespace, name, "log"), {"container": container, "tailLines": str(LOG_LINES)}
+            if container in restarted:
+                before = await _log(client, path, {**asked, "previous": "true"})
+                said.append(f"==> {name}, {container}, before it restarted\n{before}")
+            said.append(f"==> {name}, {container}\n{await _log(client, path, asked)}")
     return "\n".join(said) or f"There is no pod in namespace {namespace}: the operator runs elsewhere."
+
+
+async def _log(client: Client, path: str, asked: dict[str, str]) -> str:
+    """One that has none yet, as where no node is found for a pod, must not cost the others."""
+    from hostler.kube.errors import ApiError
+
+    try:
+        return (await client.request("GET", path, params=asked)).decode(errors="replace")
+    except ApiError as error:
+        return f"(no log: {error})"
 
 
 def _write(file: Path, parts: dict[str, bytes]) -> None:

@@ -49,11 +49,16 @@ async def _ask(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
 
 def ask_operator(settings: Settings, path: str, type: type[T]) -> T:
     """Ask the running operator: at --operator URL, or the one that leads, through the API server."""
-    if settings[OPERATOR]:
+    if settings[OPERATOR]:  # then no cluster is needed
         return asyncio.run(remote.ask_url(settings[OPERATOR], path, type))
-    return ask_cluster(
-        settings, lambda client: remote.ask_leader(client, settings[NAMESPACE], settings[LEASE_NAME], path, type)
-    )
+    return ask_cluster(settings, lambda client: ask_operator_by(client, settings, path, type))
+
+
+async def ask_operator_by(client: Client, settings: Settings, path: str, type: type[T]) -> T:
+    """The same, for who talks with the cluster already."""
+    if settings[OPERATOR]:
+        return await remote.ask_url(settings[OPERATOR], path, type)
+    return await remote.ask_leader(client, settings[NAMESPACE], settings[LEASE_NAME], path, type)
 
 
 def _hint(error: ApiError) -> str:

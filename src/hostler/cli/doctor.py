@@ -32,14 +32,13 @@ T = TypeVar("T")
 def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Look at everything Hostler depends on and say what to mend. Changes nothing; exit code 1 with a problem.
 
-    Looks at the cluster, the operator and its rights, every node, what was begun and nobody goes on with, and each
-    vCenter that is configured here (VCENTER_HOST or VCENTERS_FILE), from this machine.
+    Looks at the cluster, the operator, its rights and its vCenters, every node, what was begun and nobody goes on
+    with, and each vCenter that is configured here (VCENTER_HOST or VCENTERS_FILE), from this machine.
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.fleet.doctor import Level, examine
-    from hostler.vsphere.endpoints import endpoints
 
-    vcenters = {one.name: _vcenter(one) for one in endpoints(settings)}
+    vcenters = _vcenters(settings)
     facts = ask_cluster(settings, lambda client: _look(client, settings, vcenters))
     found = examine(facts, time.time())
     _show(found, output)
@@ -48,7 +47,9 @@ def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
 
 
 async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterSeen]) -> Facts:
+    from hostler.cli.cluster import ask_operator_by
     from hostler.fleet.doctor import Facts, begun, left_behind
+    from hostler.fleet.wire import StatusAnswer
     from hostler.host.facts import Known
     from hostler.kube.contact import check
     from hostler.kube.kinds import NODE
@@ -62,11 +63,13 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
     async def server() -> str:
         return (await check(client)).git
 
-    asked, seen = await _known(lambda: _ask(client, settings)), await _known(nodes)
+    asked = await _known(lambda: ask_operator_by(client, settings, "/v1/status", StatusAnswer))
+    seen = await _known(nodes)
     left, agents = await _known(lambda: leftovers.find(client)), await _known(lambda: reclaimed(client))
     maintenance_on, platform_on, reclaim_on = (
         _has_on(name, asked, settings) for name in ("maintenance", "platform", "reclaim")
     )
+    working = isinstance(maintenance_on, Known) and maintenance_on.value
     return Facts(
         version=__version__,
         server=await _known(server),
@@ -74,9 +77,10 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
         operator=asked,
         rights=await _known(lambda: _rights(client, settings, asked.value)) if isinstance(asked, Known) else None,
         nodes=seen,
-        label=settings[maintenance.GPU_NODE_LABEL],
+        label=await _label(client, settings) if working else settings[maintenance.GPU_NODE_LABEL] if vcenters else "",
         vcenters=vcenters,
         rooms=(
+            *(await _followed(client, settings) if working else ()),
             *left_behind("maintenance", begun(seen), on=maintenance_on),
             *leftovers.findings(left, on=platform_on),
             *left_behind("reclaim", agents, on=reclaim_on),
@@ -103,7 +107,7 @@ async def _known(look: Callable[[], Awaitable[T]]) -> Fact[T]:
     try:
         return Known(await look(), time.time())
     except Complaint as complaint:
-        return Unknown(complaint.sentence)
+        return Unknown(str(complaint))
     except (ApiError, Unreachable) as error:
         return Unknown(str(error))
     except MsgspecError as error:
@@ -141,13 +145,38 @@ async def _fleet_kind(client: Client) -> bool:
     return True
 
 
-async def _ask(client: Client, settings: Settings) -> StatusAnswer:
-    from hostler.fleet import remote
-    from hostler.fleet.wire import StatusAnswer
+async def _label(client: Client, settings: Settings) -> str:
+    """The label of the nodes to look after: the operator's own, which it may have from elsewhere than we have ours."""
+    from hostler.cli.cluster import ask_operator_by
+    from hostler.fleet.wire import Config
+    from hostler.host.facts import Known
 
-    if settings[OPERATOR]:
-        return await remote.ask_url(settings[OPERATOR], "/v1/status", StatusAnswer)
-    return await remote.ask_leader(client, settings[NAMESPACE], settings[LEASE_NAME], "/v1/status", StatusAnswer)
+    setting = maintenance.GPU_NODE_LABEL
+    told = await _known(lambda: ask_operator_by(client, settings, "/v1/config", Config))
+    values = {one.name: one.value for one in told.value.settings} if isinstance(told, Known) else {}
+    return values.get(setting.name, settings[setting])
+
+
+async def _followed(client: Client, settings: Settings) -> tuple[Finding, ...]:
+    """How the operator itself stands with its vCenters."""
+    from hostler.cli.cluster import ask_operator_by
+    from hostler.maintenance.findings import findings
+    from hostler.maintenance.wire import MaintenanceStatus
+
+    return tuple(
+        findings(await _known(lambda: ask_operator_by(client, settings, "/v1/maintenance", MaintenanceStatus)))
+    )
+
+
+def _vcenters(settings: Settings) -> dict[str, VCenterSeen]:
+    """Each that is configured here. What is wrong with these settings hides nothing else."""
+    from hostler.fleet.doctor import VCenterSeen
+    from hostler.vsphere.endpoints import endpoints
+
+    try:
+        return {one.name: _vcenter(one) for one in endpoints(settings)}
+    except Complaint as complaint:
+        return {"": VCenterSeen("settings of this machine", trouble=complaint.sentence)}
 
 
 def _vcenter(endpoint: Endpoint) -> VCenterSeen:

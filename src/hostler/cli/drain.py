@@ -31,7 +31,7 @@ from hostler.kube.errors import NotFound
 from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, POD, POD_DISRUPTION_BUDGET, VOLUME_ATTACHMENT
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod, PodDisruptionBudget, VolumeAttachment, Workload
-from hostler.kube.watch import Watch
+from hostler.kube.watch import FRESH_SECONDS, Watch
 from hostler.kube.writer import Writer
 from hostler.settings.foundation import DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED, MAX_UNAVAILABLE
 from hostler.settings.model import Settings
@@ -68,6 +68,8 @@ class Standing:
         pause = pause_of(self.fleet)
         if pause.stopped and not asked.even_if_paused:
             return pause.why
+        if (age := self.node.age()) is None or age > FRESH_SECONDS:
+            return f"Whether {asked.node} is still held is not known: {self.node.problem or 'nothing was heard of it'}."
         return self.lost(asked, who)
 
     def lost(self, asked: Asked, who: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -97,8 +96,8 @@ def _command(arguments: Sequence[str]) -> int:
     except typer.Abort:
         return Exit.INTERRUPTED
     except SystemExit as end:
-        # How the libraries end when the reader of a help page has gone; completion has a right to its own code.
-        if end.code == 1 and "_HOSTLER_COMPLETE" not in os.environ:
+        # How the libraries end when the reader of a help page has gone. Whatever else ends us keeps its code.
+        if isinstance(end.__context__, BrokenPipeError):
             return Exit.OK
         raise
 

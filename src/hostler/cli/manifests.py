@@ -10,13 +10,13 @@ from hostler.cli import flags, say
 from hostler.settings.foundation import DRY_RUN, LEASE_NAME, NAMESPACE, ONLY
 from hostler.settings.maintenance import GPU_NODE_LABEL
 from hostler.settings.model import Settings
+from hostler.settings.table import TOLD
 
 app = typer.Typer()
-SHOWN = (DRY_RUN, LEASE_NAME, GPU_NODE_LABEL)
 
 
 @app.command()
-@flags.takes(ONLY, NAMESPACE, *SHOWN)
+@flags.takes(ONLY, NAMESPACE, DRY_RUN, *TOLD)
 def manifests(
     settings: Settings,
     image: Annotated[str, typer.Option("--image", help="The image, with its registry and tag or digest.")],
@@ -27,7 +27,7 @@ def manifests(
     """Print everything an operator needs, as the chart makes it by default: CRD, account, roles, Deployment and more.
 
     Asks no cluster: `hostler manifests --image REGISTRY/hostler:TAG --only maintenance --vcenter-secret NAME |
-    kubectl apply -f -`. Further settings go into the ConfigMap it makes.
+    kubectl apply -f -`. Settings given by flag, environment or `--config` go into the ConfigMap it makes.
     """
     import yaml
 
@@ -40,7 +40,8 @@ def manifests(
         raise typer.BadParameter(
             "maintenance needs a vCenter: name the Secret with its login", param_hint="--vcenter-secret"
         )
-    told = {one.setting.name: one.shown for one in settings if one.setting in SHOWN and settings.given(one.setting)}
+    given = (one for one in settings if one.setting in (DRY_RUN, *TOLD) and settings.given(one.setting))
+    told = {one.setting.name: one.shown for one in given if one.value != ""}
     wanted = Wanted(
         Account(settings[NAMESPACE], lease=settings[LEASE_NAME]), image, on, label=str(settings[GPU_NODE_LABEL]),
         settings=told, vcenter=vcenter, ca=ca, openshift=openshift,

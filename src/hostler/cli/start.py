@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from hostler import light
 from hostler.cli.edge import guarded
 from hostler.errors import Exit
 from hostler.settings.foundation import LOG_FORMAT, LOG_LEVEL
@@ -53,6 +54,7 @@ def plain_flags(words: Sequence[str]) -> dict[str, str] | None:
 
 
 def operate(settings: Settings) -> int:
+    light.imports()
     from hostler import log
     from hostler.operator import run
 

@@ -43,7 +43,8 @@ def decide(facts: Facts, policy: Policy, now: Instant) -> Decision:
     pods = fresh(facts.pods, now, policy.max_age)
     if isinstance(pods, Unknown):
         return Decision(State.UNKNOWN, (), f"The pods of {facts.node} are not known: {pods.why}.", None)
-    around = Around(policy, facts.daemon_sets, facts.memory, now)
+    # Of DaemonSets not heard of for long, one may be new: its pod is no pod that nobody puts back.
+    around = Around(policy, fresh(facts.daemon_sets, now, policy.max_age), facts.memory, now)
     verdicts = tuple(sorted((judge(pod, around) for pod in pods.value), key=lambda verdict: verdict.key))
     refused = [verdict for verdict in verdicts if verdict.act is Act.REFUSE]
     if refused:

@@ -13,9 +13,11 @@ from hostler.fleet.model import NAME, REASON_LIMIT, WHO_LIMIT, Fleet
 from hostler.host.conditions import Status, cut
 from hostler.kube.client import Client
 from hostler.kube.contact import SELF_REVIEW
-from hostler.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from hostler.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, Unreachable
 from hostler.kube.kinds import FLEET
 from hostler.kube.records import Record
+
+SOMEBODY = "somebody"  # a name for people to read
 
 
 class Pressed(msgspec.Struct, rename="camel", frozen=True):
@@ -29,7 +31,7 @@ class Pressed(msgspec.Struct, rename="camel", frozen=True):
 async def press(client: Client, *, why: str, wait: float) -> Pressed:
     """Pause. A merge patch, because it must win whoever else owns the field (GitOps, another person)."""
     # Cut to what the API server takes: a long reason must not keep anybody from the stop button.
-    why, by = cut(why, REASON_LIMIT), cut(await who_am_i(client), WHO_LIMIT)
+    why, by = cut(why, REASON_LIMIT), cut(await _presser(client), WHO_LIMIT)
     before = await _pressed_before(client)
     fleet = await _write(client, {"paused": True, "pausedReason": why, "pausedBy": by}, "Pausing")
     leader = await _confirmed(client, fleet, True, wait)
@@ -65,12 +67,22 @@ async def lift(client: Client, *, wait: float) -> Pressed:
 
 
 async def who_am_i(client: Client) -> str:
-    """The name the API server knows this person by; it is the same on every machine."""
+    """The name the API server knows this person by; it is the same on every machine.
+
+    Of an old server or a strict role it is not to be had. Any other trouble is one: by this name a hold is released.
+    """
     try:
         answer = await client.create(SELF_REVIEW, {}, type=_Review)
-    except ApiError:
-        return "somebody"  # only a name for people to read; an old server or a strict role must not stop the button
-    return answer.status.user_info.username or "somebody"
+    except (NotFound, Forbidden):
+        return SOMEBODY
+    return answer.status.user_info.username or SOMEBODY
+
+
+async def _presser(client: Client) -> str:
+    try:
+        return await who_am_i(client)
+    except (ApiError, Unreachable):
+        return SOMEBODY  # never a reason not to press
 
 
 class _User(Record, frozen=True):
@@ -111,7 +123,10 @@ async def _confirmed(client: Client, fleet: Fleet, paused: bool, wait: float) ->
                 if _says(fleet, wanted):
                     return fleet.status.leader or "at work"
                 await asyncio.sleep(0.1)
-                fleet = await client.get(FLEET, NAME, type=Fleet)
+                try:
+                    fleet = await client.get(FLEET, NAME, type=Fleet)
+                except (ApiError, Unreachable):
+                    continue  # it is pressed: that nobody can be asked for a moment must not look as if it were not
     except TimeoutError:
         return None
 

@@ -19,6 +19,7 @@ from hostler.fleet.model import NAME, Fleet, FleetSpec, FleetStatus
 from hostler.host.ceiling import Limit, Room, parse_limit, room
 from hostler.host.conditions import Condition
 from hostler.host.holds import HOLDS
+from hostler.host.taints import OUT_OF_SERVICE_BY
 from hostler.instant import Instant
 from hostler.kube.kinds import FLEET
 from hostler.kube.metrics import Metrics
@@ -27,6 +28,7 @@ from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 
 log = structlog.get_logger("hostler.fleet")
+OUT = (HOLDS, OUT_OF_SERVICE_BY)  # by these a node is out of service by us
 NOTHING_GOES = Limit(0, percent=False, at_least=0)
 
 
@@ -92,12 +94,12 @@ class FleetController:
         """Whether a change of a node can change the status; heartbeats cannot."""
         if before is None or after is None:
             return True
-        return before.metadata.annotations.get(HOLDS) != after.metadata.annotations.get(HOLDS)
+        return any(before.metadata.annotations.get(one) != after.metadata.annotations.get(one) for one in OUT)
 
     def room(self, also_out: Iterable[str] = (), touched: Iterable[Node] | None = None) -> Room:
-        """What the ceiling leaves now; as `host.ceiling.room` has it."""
+        """What the ceiling leaves now; as `host.ceiling.room` has it. A node that cannot be read counts as out."""
         limit, _ = effective_limit(self._spec(), self._limit)
-        return room(self._nodes.store.values(), limit, also_out, touched)
+        return room(self._nodes.store.values(), limit, (*also_out, *self._nodes.store.unreadable), touched)
 
     def status(self) -> FleetStatus:
         """The status as of now, whether or not there is a Fleet to write it to."""
@@ -132,7 +134,7 @@ class FleetController:
     def _facts(self, fleet: Fleet | None) -> FleetFacts:
         pause = self._guard.pause()
         limit, problem = effective_limit(self._spec(), self._limit)
-        left = room(self._nodes.store.values(), limit)
+        left = self.room()
         return FleetFacts(
             generation=fleet.metadata.generation if fleet is not None else 0,
             paused=pause.stopped,

@@ -7,6 +7,7 @@ looked at and found in order is said too, so that silence never means "not looke
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,6 +27,7 @@ from hostler.kube.records import Node
 LEAST_KUBERNETES = (1, 26)  # the eviction API and server-side apply as we use them
 # Clocks of two machines are compared here, so only for spans that dwarf any difference.
 STALE_SECONDS = 86_400.0
+_LOOK = "Check --kubeconfig and --context; to look at them you need `list` on {}."
 _ON_POOLS = "Resource.AssignVMToPool"  # the one privilege that is needed on resource pools, and not on VMs
 
 
@@ -62,7 +64,7 @@ class Facts:
     fleet_kind: Fact[bool]
     operator: Fact[StatusAnswer]
     nodes: Fact[tuple[Node, ...]]
-    label: str
+    label: str = ""  # of the nodes maintenance looks after; empty: nobody is to be looked after
     rights: Fact[tuple[str, ...]] | None = None  # what the operator's account lacks; None: there is nobody to ask about
     vcenters: Mapping[str, VCenterSeen] = field(default_factory=dict)
     rooms: tuple[Finding, ...] = ()  # what the rooms themselves found
@@ -70,10 +72,10 @@ class Facts:
 
 def examine(facts: Facts, now: Instant) -> list[Finding]:
     """Every finding, problems first."""
-    found = [
-        *_server(facts), *_operator(facts), *_rights(facts), *_nodes(facts, now),
-        *(_vcenter(one) for one in facts.vcenters.values()), *facts.rooms,
-    ]  # fmt: skip
+    vcenters = [_vcenter(one) for one in facts.vcenters.values()]
+    found = [*_server(facts), *_operator(facts), *_rights(facts), *_nodes(facts, now), *vcenters, *facts.rooms]
+    if all(isinstance(one, Unknown) for one in (facts.server, facts.fleet_kind, facts.nodes, facts.operator)):
+        found = [found[0], *vcenters]  # nobody answers there: one cause, said once
     order = [Level.PROBLEM, Level.WARNING, Level.FINE]
     return sorted(found, key=lambda one: order.index(one.level))
 
@@ -92,7 +94,7 @@ def _server(facts: Facts) -> Iterator[Finding]:
                 yield Finding(Level.FINE, what, f"It is {version}.")
     match facts.fleet_kind:
         case Unknown(why=why):
-            yield Finding(Level.WARNING, "Fleet", why)
+            yield Finding(Level.WARNING, "Fleet", why, _LOOK.format("fleets.hostler.dev"))
         case Known(False):
             yield Finding(
                 Level.WARNING, "Fleet", "The kind Fleet is not installed, so there is no stop button.",
@@ -120,13 +122,13 @@ def _operator(facts: Facts) -> Iterator[Finding]:
         if one.type == READY and one.status is not Status.TRUE and not answer.paused:
             yield Finding(Level.PROBLEM, what, one.message, "hostler status")
         if one.type == PAUSED and one.status is Status.UNKNOWN and not answer.paused:
-            yield Finding(Level.PROBLEM, "stop button", one.message)
+            yield Finding(Level.PROBLEM, "stop button", one.message, "Nothing is written until it is known: its log.")
 
 
 def _rights(facts: Facts) -> Iterator[Finding]:
     match facts.rights:
         case Unknown(why=why):
-            yield Finding(Level.WARNING, "rights", why)
+            yield Finding(Level.WARNING, "rights", why, "`hostler rights` lists what it needs, and why.")
         case Known(lacks) if lacks:
             why = f"The operator's ServiceAccount may not {names(lacks)}."
             yield Finding(
@@ -141,10 +143,10 @@ def _rights(facts: Facts) -> Iterator[Finding]:
 
 def _nodes(facts: Facts, now: Instant) -> Iterator[Finding]:
     if isinstance(facts.nodes, Unknown):
-        yield Finding(Level.PROBLEM, "nodes", facts.nodes.why)
+        yield Finding(Level.PROBLEM, "nodes", facts.nodes.why, _LOOK.format("nodes"))
         return
     nodes = facts.nodes.value
-    if facts.vcenters:
+    if facts.label:
         yield _label(nodes, Label(facts.label))
     troubles = [finding for node in nodes for finding in _node(node, now)]
     yield from troubles
@@ -179,9 +181,12 @@ def _node(node: Node, now: Instant) -> Iterator[Finding]:
         why = f"It has the taint {OUT_OF_SERVICE}, but no maintenance: pods cannot stay on it."
         yield Finding(Level.PROBLEM, what, why, f"If the machine runs: kubectl taint node {node.metadata.name} "
                       f"{OUT_OF_SERVICE}-")  # fmt: skip
-    held = [hold.said() for hold in holds if hold.holder != MAINTENANCE and not hold.implied]
-    if held:
-        yield Finding(Level.WARNING, what, f"It is held by {names(held)}.", f"hostler release {node.metadata.name}")
+    other = [hold for hold in holds if hold.holder != MAINTENANCE and not hold.implied]
+    if other:
+        held, holders = [hold.said() for hold in other], [hold.holder for hold in other]
+        whose = shlex.quote(holders[0]) if len(holders) == 1 else "NAME"
+        mend = f"hostler release {node.metadata.name} --holder {whose}"
+        yield Finding(Level.WARNING, what, f"It is held by {names(held)}.", mend)
     yielded = [hold.holder for hold in holds if hold.yielded]
     if yielded:
         why = f"It was uncordoned by hand although {names(yielded)} held it; the hold has given way."
@@ -198,6 +203,9 @@ FINISH = {
 }
 
 
+LOOKED_AT = {"maintenance": "nodes", "reclaim": "agents.agent-install.openshift.io"}
+
+
 def begun(nodes: Fact[tuple[Node, ...]]) -> Fact[tuple[str, ...]]:
     """Nodes in mid-maintenance. That nodes cannot be listed is a finding of its own."""
     seen = nodes.value if isinstance(nodes, Known) else ()
@@ -209,7 +217,8 @@ def left_behind(capability: str, left: Fact[tuple[str, ...]], *, on: Fact[bool])
     """`on`: whether the operator has this capability switched on."""
     match left, on:
         case Unknown(why=why), _:
-            yield Finding(Level.WARNING, capability, f"What it may have left behind could not be looked at: {why}")
+            unseen = f"What it may have left behind could not be looked at: {why}"
+            yield Finding(Level.WARNING, capability, unseen, _LOOK.format(LOOKED_AT[capability]))
         case Known(()), _:
             pass
         case Known(them), Unknown(why=why):
@@ -223,15 +232,22 @@ def left_behind(capability: str, left: Fact[tuple[str, ...]], *, on: Fact[bool])
 def _vcenter(seen: VCenterSeen) -> Finding:
     what = f"vCenter {seen.name}"
     if seen.trouble:
-        return Finding(Level.PROBLEM, what, seen.trouble)
+        fix = (
+            "The host, the login and the CA are settings (docs/vsphere.md); the operator's own may be others than here."
+        )
+        return Finding(Level.PROBLEM, what, seen.trouble, fix)
     if seen.lacks:
         fix = "Add it to the role, at the vCenter's root."
         if any(one.startswith(_ON_POOLS) for one in seen.lacks):
             fix += f" {_ON_POOLS} is needed only on the resource pools of HOSTLER_MAINTENANCE_CLUSTERS."
         return Finding(Level.PROBLEM, what, f"Our user lacks {names(seen.lacks)}.", fix)
-    notes = []
+    notes, fixes = [], []
     if seen.lacks_optional:
         notes.append(f"Our user lacks {names(seen.lacks_optional)}; the mark is kept in a ConfigMap instead.")
+        fixes.append("Add it to the role, if you want the mark on the VM.")
     if seen.unverified:
-        notes.append("Its certificate is not verified: set VCENTER_CA_BUNDLE or VCENTER_TLS_VERIFY.")
-    return Finding(Level.WARNING if notes else Level.FINE, what, " ".join(notes) or "Connected, with every privilege.")
+        notes.append("Its certificate is not verified.")
+        fixes.append("Set VCENTER_CA_BUNDLE or VCENTER_TLS_VERIFY.")
+    if not notes:
+        return Finding(Level.FINE, what, "Connected, with every privilege.")
+    return Finding(Level.WARNING, what, " ".join(notes), " ".join(fixes))

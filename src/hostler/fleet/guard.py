@@ -11,9 +11,7 @@ from hostler.fleet.incumbents import State, Verdict
 from hostler.fleet.model import NAME, Fleet
 from hostler.kube.client import Gate
 from hostler.kube.store import Store
-
-# The watch hears from the API server about every minute. Silent for longer, it may have missed the stop button.
-FRESH_SECONDS = 150.0
+from hostler.kube.watch import FRESH_SECONDS
 
 
 class FleetWatch(Protocol):
@@ -43,7 +41,7 @@ def pause_of(watch: FleetWatch) -> Pause:
     if age is None or not watch.store.synced:
         why = f": {watch.problem}" if watch.problem else ""
         return Pause(True, f"It is not known yet whether the Fleet is paused{why}.", known=False)
-    if age > FRESH_SECONDS:
+    if age > FRESH_SECONDS:  # it may have missed the stop button
         why = f": {watch.problem}" if watch.problem else ""
         return Pause(True, f"Whether the Fleet is paused has not been heard for {age:.0f} s{why}.", known=False)
     if watch.absent:

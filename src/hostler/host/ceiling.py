@@ -15,6 +15,7 @@ from hostler.errors import Complaint, Exit
 from hostler.host.conditions import count, names
 from hostler.host.facts import Unknown
 from hostler.host.holds import holds_of
+from hostler.host.taints import OUT_OF_SERVICE_BY
 from hostler.kube.records import Node
 
 SETTING = "MAX_UNAVAILABLE"
@@ -99,9 +100,9 @@ def room(
     """How many more nodes may go out of service: over all `nodes`, and over those a capability may touch, whichever
     leaves less. Else half of a big cluster could be all of its few special nodes.
 
-    A node is out if anybody holds it through us, whatever the cause, or if its holds cannot be read; `also_out` names
-    what is out without a Node to show it (a stopped VM whose Node is deleted): it counts against the limit and into
-    the total.
+    A node is out if anybody holds it through us, whatever the cause, if its holds cannot be read, or while a
+    remediation reboots it (which asks nobody: it was out of service before). `also_out` names what is out without a
+    Node to show it (a stopped VM whose Node is deleted): it counts against the limit and into the total.
     """
     unseen = tuple(also_out)
     everywhere = _counted(nodes, limit, unseen)
@@ -129,6 +130,6 @@ def overrun(nodes: Iterable[Node], limit: Limit, node: str) -> str | None:
 
 
 def is_out(node: Node) -> bool:
-    """Held by anybody through us; holds that cannot be read count as held."""
+    """Held by anybody through us, or rebooted by a remediation of ours; holds that cannot be read count as held."""
     holds = holds_of(node)
-    return isinstance(holds, Unknown) or bool(holds)
+    return isinstance(holds, Unknown) or bool(holds) or OUT_OF_SERVICE_BY in node.metadata.annotations

@@ -5,10 +5,13 @@ Only for a node whose machine is known to be off: on any other it lets one pod r
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.kube.records import Node, Taint
+
+# On a Node: the uid of the remediation whose taint it carries. A maintenance's has a hold beside it.
+OUT_OF_SERVICE_BY: Final = "hostler.dev/out-of-service-by"
 
 
 def out_of_service(node: Node) -> bool:

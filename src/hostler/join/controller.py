@@ -34,13 +34,14 @@ from hostler.join.model import (
 from hostler.join.observe import Caches, Memory, approved_of, facts_of, line_of, pending_of
 from hostler.join.shape import Misshapen, Shape, shape_of
 from hostler.kube.client import Client
-from hostler.kube.errors import Conflict, NotFound
+from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable, WriteRefused
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import CONFIG_MAP
 from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
 
 log = structlog.get_logger("hostler.join")
+_FORESEEN = (ApiError, Unreachable, WriteRefused)
 
 KEY = "requests"
 NOT_READY_SECONDS = 1.0
@@ -151,8 +152,8 @@ class JoinKeeper:
 
             done = await asyncio.gather(*(one_of(one) for one in batch), return_exceptions=True)
             failed = [one for one in done if isinstance(one, BaseException)]
-            if failed:
-                raise failed[0]
+            if failed:  # a bug before what is only tried again, which would hide it
+                raise next((one for one in failed if not isinstance(one, _FORESEEN)), failed[0])
 
     async def _write_down(self, verdicts: Sequence[Verdict], facts: Facts) -> bool:
         """Whom we let in, before we do. False: not written (a dry run), so nobody is let in."""

@@ -8,17 +8,27 @@ from __future__ import annotations
 import asyncio
 import copy
 import enum
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
 from hostler import __version__
-from hostler.kube.errors import SomethingElse, Unauthorized, Unreachable, WriteRefused, from_response, is_foreign
+from hostler.kube.errors import (
+    ApiError,
+    SomethingElse,
+    Unauthorized,
+    Unreachable,
+    WriteRefused,
+    from_response,
+    is_foreign,
+)
 from hostler.kube.gate import Gate as Gate
 from hostler.kube.gate import GatedBody, Sockets
 from hostler.kube.kinds import POD, Kind
@@ -86,7 +96,8 @@ class Client:
         self._gate: Gate | None = None
         self._timeout = timeout
         self._agent = user_agent
-        self._http: aiohttp.ClientSession | None = None
+        self._sessions: dict[aiohttp.HttpVersion, aiohttp.ClientSession] = {}  # shared with every gated twin
+        self._endless = aiohttp.HttpVersion10
         self._sockets = Sockets()
 
     async def __aenter__(self) -> Client:
@@ -96,9 +107,10 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        if self._http is not None:
-            await self._http.close()
-            self._http = None
+        if self._sessions:
+            for session in self._sessions.values():
+                await session.close()
+            self._sessions.clear()
             # A TLS connection takes some turns of the loop to close. Whoever ends the loop right after us would leave
             # its socket open.
             for _ in range(50):
@@ -108,7 +120,6 @@ class Client:
 
     def gated(self, gate: Gate) -> Client:
         """The same connections, but every write asks `gate` first. Close only the original."""
-        self._session()
         twin = copy.copy(self)
         twin._gate = gate
         return twin
@@ -244,8 +255,14 @@ class Client:
         body: bytes | None = None,
         content: str = "application/json",
         timeout: aiohttp.ClientTimeout,
+        endless: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An open response with a good status; refusals are raised as typed errors."""
+        """An open response with a good status; refusals are raised as typed errors.
+
+        An `endless` one is asked for in HTTP/1.0, whose answers come without chunks: each event of a watch is one, and
+        taking them apart costs a sixth of reading a large cache. Somebody between us and the API server may not speak
+        it (Envoy by default): after an answer that is not the API server's the other version is tried.
+        """
         credentials = await self.connection.credentials()
         headers = {
             "Accept": "application/json",
@@ -257,7 +274,7 @@ class Client:
         if body is not None and gated is None:
             headers["Content-Type"] = content
         try:
-            response = await self._session().request(
+            response = await self._session(self._endless if endless else aiohttp.HttpVersion11).request(
                 method, self.connection.server + path, params=params, data=gated or body, headers=headers,
                 timeout=limit_of(timeout),
                 ssl=credentials.ssl if credentials.ssl is not None else True, proxy=self.connection.proxy,
@@ -266,12 +283,17 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if gated is not None and gated.refused is not None:
                 raise WriteRefused(gated.refused) from error
+            if endless and isinstance(error, aiohttp.ServerDisconnectedError):
+                self._other_version()
             raise Unreachable(f"{self.connection.server} cannot be reached: {_say(error)}") from error
         if gated is not None:
             gated.answered()
         async with response:
             if response.status >= 300:
-                raise await self._refusal(response)
+                refusal = await self._refusal(response)
+                if endless and not (isinstance(refusal, ApiError) and refusal.reason):
+                    self._other_version()
+                raise refusal
             yield response
 
     def _gate_for(self, method: str, body: bytes, content: str) -> GatedBody | None:
@@ -288,19 +310,27 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return Unreachable(f"{self.connection.server} stopped in the middle of an answer: {_say(error)}")
         error_ = from_response(response.status, body, response.headers.get("Retry-After"))
-        if is_foreign(error_, body) and "/proxy/" not in response.url.path:  # there it is for the pod to say no
+        path = response.url.path.removeprefix(urlsplit(self.connection.server).path)
+        if is_foreign(error_, body, path) and "/proxy/" not in path:  # there it is for the pod to say no
             return SomethingElse(f"what answers at {self.connection.server} is not the API server: {error_}")
         if isinstance(error_, Unauthorized):
             self.connection.rejected()
         return error_
 
-    def _session(self) -> aiohttp.ClientSession:
-        if self._http is None:
+    def _other_version(self) -> None:
+        old = self._endless == aiohttp.HttpVersion10
+        self._endless = aiohttp.HttpVersion11 if old else aiohttp.HttpVersion10
+
+    def _session(self, version: aiohttp.HttpVersion) -> aiohttp.ClientSession:
+        found = self._sessions.get(version)
+        if found is None:
             # No limit on connections: every watch holds one for as long as it lives, and a bound below the
             # number of watched kinds would deadlock the writes. Writes are bounded by the budget instead.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, socket_factory=self._sockets.make)
-            self._http = aiohttp.ClientSession(connector=connector, auto_decompress=True, read_bufsize=1 << 20)
-        return self._http
+            found = self._sessions[version] = aiohttp.ClientSession(
+                connector=connector, auto_decompress=True, read_bufsize=1 << 20, version=version
+            )
+        return found
 
 
 def limit_of(timeout: aiohttp.ClientTimeout) -> aiohttp.ClientTimeout:
@@ -330,4 +360,7 @@ def _say(error: BaseException) -> str:
     """An error of the network in words; some have none of their own."""
     if isinstance(error, asyncio.TimeoutError):
         return "no answer in time"
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        cause, number = error.os_error, error.os_error.errno or 0  # its own words name an object in memory
+        return os.strerror(number) if number > 0 else cause.strerror or str(cause)
     return str(error) or type(error).__name__

@@ -21,6 +21,8 @@ Reconcile = Callable[[str], Awaitable[float | None]]
 REFUSED_REST = 30.0
 # How often the length of the queue is measured: counting thousands of keys for each of them would be quadratic.
 DEPTH_SECONDS = 0.5
+# Looks that find all they need in the caches wait for nothing. So long they may go on before the rest gets its turn.
+TURN_SECONDS = 0.05
 
 
 class Terminal(Exception):
@@ -39,6 +41,7 @@ class Controller:
         self._metrics = metrics
         self._workers = workers
         self._measured = 0.0
+        self._turned = 0.0
         metrics.expect_controller(name)
 
     async def run(self) -> None:
@@ -53,6 +56,9 @@ class Controller:
     async def _work(self) -> None:
         while (key := await self.queue.get()) is not None:
             started = time.perf_counter()
+            if started - self._turned > TURN_SECONDS:
+                await asyncio.sleep(0)
+                self._turned = started = time.perf_counter()
             if started - self._measured > DEPTH_SECONDS:
                 self._measured = started
                 self._metrics.queue_depth(self.name, len(self.queue))

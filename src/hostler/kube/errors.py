@@ -118,13 +118,21 @@ def from_status(status: Status, *, retry_after: float | None = None) -> ApiError
     return cls(status.code, status.reason, status.message, retry_after=retry_after, details=status.details)
 
 
-def is_foreign(error: ApiError, body: bytes) -> bool:
-    """Whether a 404 is nobody's of Kubernetes: who believed it would find an empty cluster.
+# What every API server serves: there, an object is missing or somebody else has answered.
+EVERYWHERE = (
+    "/api/v1/", "/apis/apps/v1/", "/apis/policy/v1/", "/apis/coordination.k8s.io/v1/", "/apis/apiextensions.k8s.io/v1/",
+)  # fmt: skip
+
+
+def is_foreign(error: ApiError, body: bytes, path: str) -> bool:
+    """Whether a 404 is nobody's of Kubernetes: who believed it would find an empty cluster, or a pod gone that is not.
 
     An API server gives its reason for an object that is not there, and these very words for a kind it does not serve.
     (Others written in Go have the same words; whether a kind is served is for `kube.discovery` to find out.)
     """
-    return error.code == 404 and not error.reason and body.strip() != b"404 page not found"
+    if error.code != 404 or error.reason:
+        return False
+    return body.strip() != b"404 page not found" or path.startswith(EVERYWHERE)
 
 
 def from_response(code: int, body: bytes, retry_after: str | None) -> ApiError:

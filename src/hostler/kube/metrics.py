@@ -31,7 +31,7 @@ from hostler.kube.clock import Clock
 
 MOST_SERIES = 400
 _SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 30, 120)
-LOOPS = ("events", "http")  # those with an edge at which errors are caught
+LOOPS = ("events", "http", "maintenance")  # those with an edge at which errors are caught
 _LAG = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 M = TypeVar("M", Counter, Gauge, Histogram)
 
@@ -140,6 +140,9 @@ class Metrics:
         self._failures = self._counter("hostler_loop_failures", "Errors caught at a loop's edge: bugs.", "loop")
         for loop in LOOPS:
             self._failures.of(loop)
+        self._steps = self._counter("hostler_clock_steps", "The machine's clock was set while we ran.", "way")
+        for way in ("forward", "back"):
+            self._steps.of(way)
         self._lag = Histogram("hostler_loop_lag_seconds", "How late a sleeper wakes.", buckets=_LAG, registry=registry)
         self._worst = Gauge("hostler_loop_lag_worst_seconds", "The worst lag of the last minute.", registry=registry)
 
@@ -166,6 +169,9 @@ class Metrics:
 
     def loop_failed(self, loop: str) -> None:
         self._failures.of(loop).inc()
+
+    def clock_stepped(self, seconds: float) -> None:
+        self._steps.of("forward" if seconds > 0 else "back").inc()
 
     async def measure_loop(self, every: float = 0.5, clock: Clock = time.monotonic) -> None:
         """Measure the event loop's lag for ever; run it as a task."""

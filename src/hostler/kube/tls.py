@@ -22,7 +22,7 @@ log = structlog.get_logger("hostler.tls")
 
 # asyncio fills a buffer for every TLS connection with zeros, a quarter of a megabyte by default, and each watched kind
 # has a connection of its own. A TLS record holds 16 KiB; reading goes on as long as there is more.
-BUFFER = 64 * 1024
+BUFFER = 128 * 1024
 _CERTIFICATE = re.compile(rb"-----BEGIN (X509 |TRUSTED |)CERTIFICATE-----(.+?)-----END", re.DOTALL)
 _VERSION, _UTC_TIME = 0xA0, 0x17  # tags of ASN.1
 

@@ -50,6 +50,11 @@ LIFETIME_SECONDS = (290.0, 580.0)
 # One that ends sooner was not ended by its lifetime: coming straight back would be a storm.
 SHORT_SECONDS = 1.0
 BACKOFF_FIRST, BACKOFF_MOST = 0.1, 15.0
+# Nobody acts on what was last confirmed longer ago than this. It cannot be much less: bookmarks are promised by nobody,
+# so a watch that is well may be silent until the stall above, and then has to connect (10 s at most), to be answered,
+# and perhaps to try once more. What is decided meanwhile on facts that have changed is refused by the API server:
+# patches carry the version they were decided on, evictions the pod's UID.
+FRESH_SECONDS = STALL_SECONDS + 60.0
 # A kind that is not there (no CRD), or that we may not read, is asked for at this pace.
 ABSENT_SECONDS = 10.0
 
@@ -179,7 +184,8 @@ class Watch(Generic[R]):
         else:
             params["resourceVersion"] = self._version
         timeout = aiohttp.ClientTimeout(total=None, sock_read=self._stall)
-        async with self._client.stream("GET", self._paths[0], params=params, timeout=timeout) as response:
+        request = self._client.stream("GET", self._paths[0], params=params, timeout=timeout, endless=True)
+        async with request as response:
             self._heard()
             if not initial:
                 self.problem = ""
@@ -192,7 +198,7 @@ class Watch(Generic[R]):
                     tail = piece[end:]
                     valve.took(self._take(memoryview(piece)[:end]) if end else 0)
             except TimeoutError:
-                raise _Ended("stalled") from None
+                raise _Ended("stalled", random.random()) from None  # it was there for long: no reason to stay away
             except (aiohttp.ClientError, OSError):
                 raise _Ended("cut") from None
         if tail:

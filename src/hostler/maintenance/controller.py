@@ -77,6 +77,7 @@ class MaintenanceKeeper:
         self._privileges = Privileges(observer, memory, policy.clusters, self._spawn, self.wake)
         self._forgetting = False
         self._named = False  # the cluster
+        self._name_after = 0.0  # when it is asked for again, where we may not read it
         self.queue: Queue | None = None
         self.subjects: frozenset[str] = frozenset()  # of the last pass
         self._vms: frozenset[tuple[str, str]] = frozenset()
@@ -97,7 +98,7 @@ class MaintenanceKeeper:
         return world, decide(world, self.policy, now)
 
     async def reconcile(self, _: str) -> float | None:
-        if not self._named and not await self._name_cluster():
+        if not self._named and self._clock() >= self._name_after and not await self._name_cluster():
             return NOT_READY
         began = time.perf_counter()
         now = self._clock()
@@ -122,15 +123,21 @@ class MaintenanceKeeper:
         return max(0.02, wake - now) if not world.unknown else NOT_READY
 
     async def _name_cluster(self) -> bool:
-        """Which Kubernetes cluster this is, for marks on VMs: the UID of kube-system, as others do it. Once."""
+        """Which Kubernetes cluster this is, for marks on VMs: the UID of kube-system, as others do it.
+
+        Asked until we may read it: an API server that has just started may not know of our rights yet.
+        """
         try:
             found = await self._client.get(NAMESPACE, "kube-system", type=Object)
             self.observer.cluster = found.metadata.uid[:8] or NO_CLUSTER
         except (Forbidden, NotFound) as error:
-            log.warning(
-                "The namespace kube-system cannot be read, so VMs we stop are marked without the cluster's name; one "
-                "whose Node is deleted meanwhile is then not started again.", error=str(error),
-            )  # fmt: skip
+            if not self._name_after:
+                log.warning(
+                    "The namespace kube-system cannot be read, so VMs we stop are marked without the cluster's name; "
+                    "one whose Node is deleted meanwhile is then not started again.", error=str(error),
+                )  # fmt: skip
+            self._name_after = self._clock() + LOOK_AGAIN
+            return True
         except (ApiError, Unreachable) as error:
             log.debug("kube-system could not be read yet", error=str(error))
             return False
@@ -143,8 +150,9 @@ class MaintenanceKeeper:
     # -- acting
 
     def _handle(self, subject: Subject, one: Decision, now: Instant) -> None:
-        if one.bug is not None and f"bug {subject.name} {one.why}" not in self._warned:
-            self._warned.add(f"bug {subject.name} {one.why}")
+        if one.bug is not None and f"bug {subject.name} {one.bug!r}" not in self._warned:
+            self._warned.add(f"bug {subject.name} {one.bug!r}")
+            self._metrics.bug()
             log.error("bug in a decision", subject=subject.name, exc_info=one.bug)
         if one.pulse and subject.name not in self._pulsing:
             self._pulsing.add(subject.name)
@@ -187,6 +195,7 @@ class MaintenanceKeeper:
         except Exception:
             # One bad node never stops the others: loud here, and tried again later.
             self._rest(name)
+            self._metrics.bug()
             log.exception("bug in an action", subject=name, what=what)
         finally:
             self._memory.busy.pop(name, None)
@@ -215,7 +224,14 @@ class MaintenanceKeeper:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """What is foreseen is caught where it happens; the rest is a bug, and never only a task that nobody asked."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self._metrics.bug()
+            log.error("bug in what runs beside the pass", exc_info=bug)
 
     async def stop(self, within: float = 10.0) -> None:
         """What was begun is finished; what does not end in time is cut."""

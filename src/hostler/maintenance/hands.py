@@ -73,7 +73,7 @@ class Hands:
     clock: Callable[[], Instant]
     drain: DrainPolicy
     power_on_timeout: float
-    resumed: Callable[[Instant], Instant]  # when the last pause of all writes ended
+    resumed: Callable[[Instant], Instant]  # as in `World`
     said: set[str]
 
     async def perform(self, subject: Subject, decision: Decision) -> None:

@@ -27,6 +27,7 @@ STUCK_TRIES = 3
 class Ledger:
     def __init__(self, world: World, policy: Policy, now: Instant) -> None:
         self.room = world.room
+        self.bugs: dict[str, Exception] = {}  # what went wrong here, by subject
         self._max = policy.max_drains
         self._resumed = world.resumed
         self._drains: set[str] = set()
@@ -101,7 +102,8 @@ class Ledger:
         """It cannot go on, so it does not keep others waiting; when it can, it takes its turn again."""
         try:
             return self._cannot_go_on(subject, world, policy, now)
-        except Exception:  # noqa: BLE001  # a bug that shows on one node never ends the pass; its decision names it
+        except Exception as bug:  # noqa: BLE001  # a bug that shows on one node never ends the pass; it is told of there
+            self.bugs[subject.name] = bug
             return True
 
     def _cannot_go_on(self, subject: Subject, world: World, policy: Policy, now: Instant) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -17,7 +18,9 @@ BLOCKED = (
 
 
 class MaintenanceMetrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, bug: Callable[[], None] = lambda: None) -> None:
+        """`bug` counts an error that nobody foresaw."""
+        self.bug = bug
         self._states = Gauge("hostler_maintenance_nodes", "Nodes per state.", ["state"], registry=registry)
         self._blocked = Gauge(
             "hostler_maintenance_blocked", "Nodes that do not go on, by why.", ["reason"], registry=registry

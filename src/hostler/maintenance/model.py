@@ -237,7 +237,7 @@ class World:
     # Since when we have seen a host in service without a break, by our clock: (vCenter, host id).
     out_since: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
     rights: Mapping[Object, Lacks] = field(default_factory=dict)  # nothing about an object: nobody has looked yet
-    resumed: Instant = 0.0  # when the last pause of all writes ended; now while one goes on
+    resumed: Instant = 0.0  # when the last pause ended, or the clock was set forward; now while a pause goes on
 
 
 @dataclass(frozen=True, slots=True)

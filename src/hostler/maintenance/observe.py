@@ -18,7 +18,7 @@ from hostler.host.identity import Doubt, Machine, Same, identify, node_uuids, sa
 from hostler.host.label import Label
 from hostler.instant import Instant
 from hostler.kube.records import Node
-from hostler.kube.watch import Watch
+from hostler.kube.watch import FRESH_SECONDS, Watch
 from hostler.maintenance.conditions import left_behind
 from hostler.maintenance.hosts import Is, stands
 from hostler.maintenance.mark import NO_CLUSTER, Mark
@@ -37,8 +37,6 @@ from hostler.maintenance.model import (
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Vm
 from hostler.vsphere.vcenter import VCenter
-
-NODES_AGE = 150.0  # an idle watch is confirmed about every minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +185,7 @@ class Observer:
         age = self.nodes.age()
         if age is None or not self.nodes.store.synced:
             return self.nodes.problem or "nodes are still being read"
-        if age > NODES_AGE:
+        if age > FRESH_SECONDS:
             return f"nodes have not been heard of for {age:.0f} s"
         if not self._marks.watch.absent and not self._marks.watch.store.synced and not self._marks.watch.problem:
             return "the marks of stopped VMs are still being read"

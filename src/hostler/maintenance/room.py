@@ -73,7 +73,8 @@ class MaintenanceRoom:
         self._marks = Watch(
             client, CONFIG_MAP, ConfigMap, metrics=metrics, namespace=namespace, fields=f"metadata.name={NAME}"
         )
-        memory, measured = Memory(), MaintenanceMetrics(metrics.registry)
+        memory = Memory()
+        measured = MaintenanceMetrics(metrics.registry, lambda: metrics.loop_failed("maintenance"))
         marks = Marks(self._marks, writer, namespace)
         policy = Policy(
             drain=drain,

@@ -67,7 +67,11 @@ class Addresses:
         if owner_datas(claim) != [key_of(data.metadata)]:
             return f"It waits until the claim {name} of the machine before is gone."
         if not claim.metadata.deletion_timestamp:
-            return ""
+            # It is named after its pool, and pools of two kinds, or a host and a pool, can make up one name.
+            other = (
+                f"The claim {name} is for {claim.pool} and not for {pool}: give that pool another name, or delete it."
+            )
+            return "" if claim.pool == pool else other
         # Its own, or of one that had its name, for an index is given again: what is installed may have the address.
         if host.imaged:
             return f"The claim {name} is being deleted, and host {host.metadata.name} may have its address."

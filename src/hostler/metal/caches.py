@@ -12,18 +12,10 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Object, key_of
 from hostler.kube.watch import Watch
 from hostler.metal import names
+from hostler.metal.capi import Cluster, Machine, cluster_of
 from hostler.metal.choose import Wish
 from hostler.metal.decide import Facts
-from hostler.metal.model import (
-    BmcSecret,
-    Cluster,
-    Host,
-    Machine,
-    Metal3Cluster,
-    Metal3Machine,
-    Metal3MachineTemplate,
-    cluster_of,
-)
+from hostler.metal.model import BmcSecret, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.names import INFRASTRUCTURE, METAL3_MACHINE, group_of
 from hostler.metal.remediation_model import Remediation
 
@@ -49,6 +41,13 @@ def owner_key(meta: Metadata, kind: str) -> str:
 
 def _consumers(host: Host) -> Iterable[str]:
     return (found,) if (found := consumer_key(host)) else ()
+
+
+def _owners(host: Host) -> Iterable[str]:
+    """The machines that Kubernetes takes for its owners: with the last of them it would be deleted."""
+    meta = host.metadata
+    kind = names.METAL3_MACHINE.kind
+    return tuple([names.key(meta.namespace, one.name) for one in meta.owner_references if one.kind == kind])
 
 
 def held_by(host: Host) -> tuple[str, ...]:
@@ -90,7 +89,12 @@ class Caches:
 
         return cls(
             hosts=watch(
-                names.HOST, Host, namespace=lambda one: (one.metadata.namespace,), consumer=_consumers, held=held_by
+                names.HOST,
+                Host,
+                namespace=lambda one: (one.metadata.namespace,),
+                consumer=_consumers,
+                held=held_by,
+                owner=_owners,
             ),
             machines=watch(
                 names.METAL3_MACHINE, Metal3Machine, owner=_owner_machine, template=_template, cluster=_cluster_label
@@ -183,6 +187,7 @@ class Caches:
             self.reuse_of(owner),
             several=len(self.hosts.store.keys_by("consumer", key_of(machine.metadata))) > 1,
             elsewhere=self.host_elsewhere(machine),
+            owned=tuple(self.hosts.store.by("owner", key_of(machine.metadata))),
         )
 
     def reuse_of(self, owner: Machine | None) -> str:
@@ -193,12 +198,12 @@ class Caches:
         if names.CONTROL_PLANE in meta.labels:
             name = meta.labels.get(names.CONTROL_PLANE_NAME, "")
             controller = next((one.name for one in meta.owner_references if one.controller), "")
-            return f"cp-{name or controller}" if name or controller else ""
+            return names.reuse_label("cp", name or controller) if name or controller else ""
         deployment = meta.labels.get(names.DEPLOYMENT_NAME, "")
         if not deployment:
             found = self.machine_sets.store.get(owner_key(meta, "MachineSet"))
             deployment = owner_key(found.metadata, "MachineDeployment").partition("/")[2] if found is not None else ""
-        return f"md-{deployment}" if deployment else ""
+        return names.reuse_label("md", deployment) if deployment else ""
 
     def wish(self, facts: Facts) -> Wish:
         """What this machine wants of a host; raises WrongSelector."""

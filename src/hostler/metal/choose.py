@@ -203,8 +203,9 @@ def _on_its_way(wish: Wish, host: Host, policy: Policy, around: Around) -> bool:
         return False
     if around.taken(key_of(host.metadata)):
         return False
-    # A host that fails, is paused or goes away is not on its way to anybody.
-    return not host.why_shut()
+    # A host that fails, is paused or goes away is not on its way to anybody. Our own pause of one that is being left
+    # was the Cluster's, and that is over, or nobody would choose: it is taken back in a moment.
+    return not host.why_shut(our_pause=not around.leaving(host))
 
 
 def _pick(hosts: list[Host], policy: Policy, around: Around, pick: Callable[[int], int]) -> Host:

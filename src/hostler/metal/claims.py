@@ -33,7 +33,7 @@ from hostler.metal.choose import (
     summary,
 )
 from hostler.metal.decide import Facts, host_change
-from hostler.metal.free import FreeHosts, Waiting
+from hostler.metal.free import FreeHosts, Waiting, free
 from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.selector import WrongSelector
 
@@ -63,7 +63,7 @@ class Claims:
         dice: random.Random | None = None,
     ) -> None:
         self._caches, self._client, self._writer, self.policy = caches, client, writer, policy
-        self._later, self._clock, self._dice = later, clock, dice or random.Random()
+        self._wake, self._later, self._clock, self._dice = wake, later, clock, dice or random.Random()
         self.waiting = Waiting(wake, self._suits)
         self.free = FreeHosts(self._dice, self._freed)
         self._steady: dict[str, float] = {}  # host -> when it will have been without an error for long enough
@@ -80,6 +80,17 @@ class Claims:
             self._steady[key] = self._clock() + DEBOUNCE_SECONDS
             self._later(DEBOUNCE_SECONDS + 0.01, lambda: self._calmed(key))
         self.free.changed(key, before, after)
+        if before is not None and (label := before.metadata.labels.get(names.NODE_REUSE)):
+            self._unkept(before.metadata.namespace, label)
+
+    def _unkept(self, namespace: str, label: str) -> None:
+        """Who waits for a host kept for its kind may have any other once there is none."""
+        if self.free.any_reserved(namespace, label):
+            return
+        for key in self.waiting.of(namespace):
+            machine = self._caches.machines.store.get(key)
+            if machine is not None and self._caches.facts(machine).reuse == label:
+                self._wake(key)
 
     def _changed(self, key: str) -> None:
         """Whether this host can be had may be another answer now."""
@@ -96,9 +107,9 @@ class Claims:
             if (host := self._caches.hosts.store.get(key)) is not None:
                 self._freed(host)
 
-    def _freed(self, host: Host) -> None:
+    def _freed(self, host: Host, after: str = "") -> None:
         if key_of(host.metadata) not in self._steady:
-            self.waiting.offer(host)
+            self.waiting.offer(host, after)
 
     def _suits(self, machine_key: str, host: Host) -> bool:
         machine = self._caches.machines.store.get(machine_key)
@@ -114,12 +125,13 @@ class Claims:
         """A machine has looked; what it was offered and did not take is offered on."""
         offered = self.waiting.looked(key)
         host = self._caches.hosts.store.get(offered) if offered is not None else None
-        if host is not None and host.spec.consumer_ref is None and offered not in self.free.reservations:
-            self._freed(host)
+        if host is not None and free(host) and offered not in self.free.reservations:
+            self._freed(host, key)
 
     def forget(self, key: str) -> None:
         """The machine is gone."""
         self.waiting.remove(key)
+        self.looked(key)
 
     # -- choosing
 

@@ -109,8 +109,10 @@ class MachineKeeper:
     async def _look(self, machine: Metal3Machine) -> float | None:
         facts = self.facts(machine)
         if pauses(facts):
+            self.claims.waiting.remove(key_of(machine.metadata))
             return await self._pause(facts)
         if why := self.caches.unreadable_host(machine):
+            self.claims.waiting.remove(key_of(machine.metadata))
             await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why))
             return UNREADABLE_SECONDS
         facts = await self._unpause(facts)

@@ -206,16 +206,26 @@ class IpClaimStatus(Record, frozen=True):
     error_message: str = ""
 
 
+class IpClaimSpec(Record, frozen=True):
+    pool: Named = Named()  # Metal3's
+    pool_ref: Pool | None = None  # Cluster API's
+
+
 class IpClaim(Record, frozen=True):
     """An IPClaim of Metal3 or an IPAddressClaim of Cluster API."""
 
     metadata: OwnedMetadata = OwnedMetadata()
+    spec: IpClaimSpec = IpClaimSpec()
     status: IpClaimStatus = IpClaimStatus()
 
     @property
     def address(self) -> str:
         found = self.status.address or self.status.address_ref
         return found.name if found is not None else ""
+
+    @property
+    def pool(self) -> PoolRef:
+        return pool_ref(self.spec.pool_ref) if self.spec.pool_ref is not None else PoolRef(self.spec.pool.name)
 
 
 class IpAddressSpec(Record, frozen=True):

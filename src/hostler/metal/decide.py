@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,18 +13,9 @@ from hostler.host.conditions import Condition, Status, cut, set_condition
 from hostler.instant import Instant
 from hostler.kube.records import Metadata
 from hostler.metal import names
+from hostler.metal.capi import Cluster, Machine, cluster_of
 from hostler.metal.decision import Decision, Said, Write
-from hostler.metal.model import (
-    Cluster,
-    Host,
-    Image,
-    Machine,
-    Metal3Machine,
-    Metal3MachineTemplate,
-    Owner,
-    SecretRef,
-    cluster_of,
-)
+from hostler.metal.model import Host, Image, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
 
 SUCCESS = "AssociateBareMetalHostSuccess"
 FAILED = "AssociateBareMetalHostFailed"
@@ -49,6 +41,9 @@ class NodeSeen:
     why: str = ""
 
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+$")
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What is known of one machine. `host` is the one whose consumer it is, else the one it names."""
@@ -65,6 +60,7 @@ class Facts:
     secret_clear: bool = False  # the BMC secret is known not to carry a cluster's label
     several: bool = False  # further hosts name it as their consumer, which is nobody's doing here
     elsewhere: str = ""  # that the host it names is in another namespace and still has it as its consumer
+    owned: tuple[Host, ...] = ()  # hosts with an owner reference to it: they would be deleted after it
 
     @property
     def named_host(self) -> str:
@@ -120,8 +116,8 @@ def _lost(facts: Facts) -> Said | None:
     elif facts.host is None:
         message = f"Host {named} does not exist any more; delete the Machine to have it replaced."
     else:
-        now = "has another consumer" if facts.host.spec.consumer_ref is not None else "is a new one of that name"
-        message = f"Host {named} {now} now; delete the Machine to have it replaced."
+        now = "has another consumer now" if facts.host.spec.consumer_ref is not None else "has no consumer any more"
+        message = f"Host {named} {now}; delete the Machine to have it replaced."
     return Said(names.ASSOCIATED, False, "HostLost", message)
 
 
@@ -135,6 +131,8 @@ def wrong_spec(machine: Metal3Machine) -> str:
     image = spec.image
     if not image.url and spec.custom_deploy is None:
         return "spec has neither image.url nor customDeploy, so there is nothing to provision."
+    if image.url and not _URL.match(image.url):
+        return f"spec.image.url is no URL: {image.url[:80]!r}; it begins with a scheme, such as https://."
     if image.url and not image.checksum and image.disk_format != "live-iso" and not image.url.startswith("oci://"):
         return "spec.image has no checksum; only live-iso and oci:// images go without one."
     for field, secret in (
@@ -302,7 +300,7 @@ def _readiness(facts: Facts, host: Host) -> tuple[bool, str, float | None]:
         return True, f"Host {name} is provisioned and the machine is ready.", None
     node = facts.node
     if node is None:
-        return False, f"Host {name} is provisioned; its node has not been looked for yet.", None
+        return False, f"Host {name} is provisioned; its node is being looked for.", None
     if not node.provider_id:
         return False, f"Host {name} is provisioned; {node.why}", NODE_LOOK_SECONDS
     return True, f"Host {name} is provisioned and is node {node.name}.", None

@@ -138,18 +138,28 @@ class Waiting:
     def add(self, key: str) -> None:
         self._machines.setdefault(key.partition("/")[0], {}).setdefault(key)
 
+    def of(self, namespace: str) -> list[str]:
+        return list(self._machines.get(namespace, ()))
+
     def remove(self, key: str) -> None:
         found = self._machines.get(key.partition("/")[0])
         if found is not None:
             found.pop(key, None)
 
-    def offer(self, host: Host) -> None:
-        """Wake the first machine that this host suits and that was not woken for another one already."""
-        for key in self._machines.get(host.metadata.namespace, ()):
-            if key not in self._offers and self._suits(key, host):
+    def offer(self, host: Host, after: str = "") -> None:
+        """Wake the first machine that this host suits and that was not woken for another one already.
+
+        `after`: who was offered it and goes on waiting, say for a kept one that is on its way. Only those behind are
+        asked then: else it would be offered the same host again at once and for ever, and nobody else get their turn.
+        """
+        machines = self._machines.get(host.metadata.namespace, {})
+        behind = after not in machines
+        for key in machines:
+            if behind and key not in self._offers and self._suits(key, host):
                 self._offers[key] = key_of(host.metadata)
                 self._wake(key)
                 return
+            behind = behind or key == after
 
     def looked(self, key: str) -> str | None:
         """A machine has looked: the host that was offered to it, to be offered on if it is still free."""

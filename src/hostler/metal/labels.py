@@ -20,7 +20,8 @@ from hostler.kube.records import Node, Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, consumer_key, owner_key
-from hostler.metal.model import Host, cluster_of
+from hostler.metal.capi import cluster_of
+from hostler.metal.model import Host
 
 log = structlog.get_logger("hostler.metal")
 

@@ -51,10 +51,10 @@ def line_of(host: Host) -> HostLine:
     consumer = host.spec.consumer_ref
     label = host.metadata.labels.get(names.NODE_REUSE)
     why = host.why_not_free()
-    if consumer is not None:
-        why = why or "it has a consumer"
-    elif label is not None:
+    if label is not None:
         why = why or f"it is reserved for {label}"
+    elif consumer is not None:
+        why = why or "it has a consumer"
     return HostLine(
         key_of(host.metadata),
         host.state or "new",

@@ -1,4 +1,4 @@
-"""The objects of Metal3 and Cluster API, with just the fields we use."""
+"""The objects of Metal3, with just the fields we use."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from msgspec.structs import force_setattr
 from hostler.host.conditions import Condition
 from hostler.kube.records import Metadata, Record
 from hostler.metal.names import (
-    CLUSTER_NAME,
     DETACHED,
     INFRASTRUCTURE,
     METAL3_MACHINE,
+    OUR_PAUSE,
     PAUSED,
     REMEDIATION_POWER_OFF,
     UNHEALTHY,
@@ -205,16 +205,20 @@ class Host(Record, frozen=True):
         history = self.status.operation_history
         return history.deprovision.end or history.provision.end or ""
 
-    def why_shut(self) -> str:
-        """Why no machine at all could have this host now, its consumer apart; empty: it is open."""
+    def why_shut(self, *, our_pause: bool = True) -> str:
+        """Why no machine at all could have this host now, its consumer apart; empty: it is open.
+
+        Without `our_pause` a pause of ours is no reason: it ends by itself.
+        """
         meta, status = self.metadata, self.status
         if meta.deletion_timestamp:
             return "it is being deleted"
         if self.failing:
             what = status.error_type or "an error"
             return f"it reports {what}: {status.error_message[:200]}" if status.error_message else f"it reports {what}"
-        if PAUSED in meta.annotations:
-            return f"it is paused by {meta.annotations[PAUSED] or 'somebody'}"
+        by = meta.annotations.get(PAUSED)
+        if by is not None and (our_pause or by != OUR_PAUSE):
+            return f"it is paused by {by or 'somebody'}"
         if any(name in meta.annotations for name in UNHEALTHY):
             return "it is marked as unhealthy"
         if any(name.startswith(REMEDIATION_POWER_OFF) for name in meta.annotations):
@@ -347,60 +351,3 @@ class Metal3Cluster(Record, frozen=True):
     metadata: Metadata = Metadata()
     spec: Metal3ClusterSpec = Metal3ClusterSpec()
     status: Metal3ClusterStatus = Metal3ClusterStatus()
-
-
-# -- Cluster API
-
-
-class ContractReference(Record, frozen=True):
-    kind: str = ""
-    name: str = ""
-
-
-class Bootstrap(Record, frozen=True):
-    data_secret_name: str = ""
-    config_ref: ContractReference = ContractReference()
-
-
-class CapiMachineSpec(Record, frozen=True):
-    cluster_name: str = ""
-    failure_domain: str = ""
-    bootstrap: Bootstrap = Bootstrap()
-
-
-class CapiMachineStatus(Record, frozen=True):
-    node_ref: ContractReference = ContractReference()
-
-
-class Machine(Record, frozen=True):
-    metadata: Metadata = Metadata()
-    spec: CapiMachineSpec = CapiMachineSpec()
-    status: CapiMachineStatus = CapiMachineStatus()
-
-    def __post_init__(self) -> None:
-        share(self.metadata, "namespace", "finalizers")
-
-
-class ClusterSpec(Record, frozen=True):
-    paused: bool = False
-    control_plane_ref: ContractReference = ContractReference()
-    infrastructure_ref: ContractReference = ContractReference()
-
-
-class ClusterInitialization(Record, frozen=True):
-    infrastructure_provisioned: bool = False
-
-
-class ClusterStatus(Record, frozen=True):
-    initialization: ClusterInitialization = ClusterInitialization()
-
-
-class Cluster(Record, frozen=True):
-    metadata: Metadata = Metadata()
-    spec: ClusterSpec = ClusterSpec()
-    status: ClusterStatus = ClusterStatus()
-
-
-def cluster_of(machine: Metal3Machine, owner: Machine | None) -> str:
-    """The name of the cluster a Metal3Machine belongs to."""
-    return (owner.spec.cluster_name if owner is not None else "") or machine.metadata.labels.get(CLUSTER_NAME, "")

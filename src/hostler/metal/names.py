@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
+from hostler.host.taints import OUT_OF_SERVICE_BY
 from hostler.kube.kinds import Kind
 
 INFRASTRUCTURE = "infrastructure.cluster.x-k8s.io"
@@ -33,7 +36,7 @@ STATUS_ANNOTATION = "baremetalhost.metal3.io/status"
 DETACHED = "baremetalhost.metal3.io/detached"
 UNHEALTHY = ("capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy")
 REMEDIATION_POWER_OFF = "reboot.metal3.io/metal3-remediation-"  # and the remediation's uid: keeps a host off
-TAINTED_BY = "hostler.dev/out-of-service-by"  # on a Node: the uid of the remediation whose taint it carries
+TAINTED_BY = OUT_OF_SERVICE_BY
 RENDERED_FOR = "hostler.dev/rendered-for"  # on a Metal3Data: the uid of the host its secrets were rendered for
 LABEL_PREFIXES = "metal3.io/metal3-label-sync-prefixes"  # on a Metal3Cluster: which labels of hosts go to nodes
 
@@ -69,6 +72,12 @@ LABELS_SYNCED = "LabelsSynced"  # on a Metal3Cluster, only where its prefixes ar
 
 def key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}"
+
+
+def reuse_label(role: str, name: str) -> str:
+    """The label of hosts kept for a control plane (`cp`) or MachineDeployment (`md`): no longer than a label may be."""
+    whole = f"{role}-{name}"
+    return whole if len(whole) <= 63 else f"{whole[:54]}-{sha256(name.encode()).hexdigest()[:8]}"
 
 
 def group_of(api_version: str) -> str:

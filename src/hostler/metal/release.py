@@ -8,9 +8,10 @@ import msgspec
 
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
+from hostler.metal.capi import Cluster
 from hostler.metal.decide import Facts, is_owner
 from hostler.metal.decision import Decision, Said, Write
-from hostler.metal.model import Cluster, Host, Reference
+from hostler.metal.model import Host, Reference
 
 # In these states nothing of a machine is left on the host.
 EMPTY = ("", "unmanaged", "registering", "match profile", "inspecting", "ready", "available")
@@ -23,7 +24,8 @@ ELSEWHERE_SECONDS = 60.0  # a host of another namespace wakes no machine of this
 def decide_release(facts: Facts, *, fast_track: bool = False) -> Decision:
     """A machine that is being deleted: empty its host, wait for it, hand it back, and let the machine go.
 
-    A host with another consumer is never touched. Safe to repeat after a crash at any point.
+    A host with another consumer is never touched, but for our owner reference: with it the host would be deleted after
+    the machine. Safe to repeat after a crash at any point.
     """
     machine, host = facts.machine, facts.host
     if facts.elsewhere and not facts.associated:
@@ -31,7 +33,7 @@ def decide_release(facts: Facts, *, fast_track: bool = False) -> Decision:
         return Decision(why, (), _deleting(why), wake=ELSEWHERE_SECONDS)
     if host is None or not facts.associated:
         why = "it has no host" if host is None else f"host {host.metadata.name} is not this machine's"
-        return Decision(f"The machine goes: {why}.", (_drop_finalizer(facts),) if _has_finalizer(facts) else ())
+        return Decision(f"The machine goes: {why}.", (*_disowned(facts), *_goes(facts, why)))
     emptied = _emptied(facts, host, fast_track)
     if why := why_not_empty(host):
         because = f"Metal3Machine {machine.metadata.name} is being deleted"
@@ -42,8 +44,7 @@ def decide_release(facts: Facts, *, fast_track: bool = False) -> Decision:
     writes = [*_secret_label(facts, host), _on(host, free, f"it is free of Metal3Machine {machine.metadata.name}")]
     if facts.several or facts.elsewhere:
         return Decision(f"Host {host.metadata.name} is handed back; the machine has another one.", tuple(writes))
-    if _has_finalizer(facts):
-        writes.append(_drop_finalizer(facts))
+    writes += [*_disowned(facts), *_goes(facts, "its host is free")]
     return Decision(f"Host {host.metadata.name} is handed back and the machine goes.", tuple(writes))
 
 
@@ -127,13 +128,25 @@ def handed_back(facts: Facts, host: Host) -> dict[str, Any]:
     elif names.NODE_REUSE in meta.labels:
         labels[names.NODE_REUSE] = None
     change: dict[str, Any] = {"labels": labels} if labels else {}
-    owners = [one for one in meta.owner_references if not is_owner(one, facts.machine.metadata)]
-    if len(owners) != len(meta.owner_references):
-        change["ownerReferences"] = [msgspec.to_builtins(one) for one in owners] or None
+    change |= _without_owner(facts, host)
     if meta.annotations.get(names.PAUSED) == names.OUR_PAUSE:
         change["annotations"] = {names.PAUSED: None}
     consumer = cluster_consumer(facts.cluster) if keep and facts.cluster is not None else None
     return {"metadata": change, "spec": {"consumerRef": consumer}}
+
+
+def _without_owner(facts: Facts, host: Host) -> dict[str, Any]:
+    had = host.metadata.owner_references
+    owners = [one for one in had if not is_owner(one, facts.machine.metadata)]
+    return {"ownerReferences": [msgspec.to_builtins(one) for one in owners] or None} if len(owners) != len(had) else {}
+
+
+def _disowned(facts: Facts) -> list[Write]:
+    """Every other host that Kubernetes would delete after the machine stays; nothing else of it is ours to change."""
+    own = facts.host.metadata.name if facts.host is not None and facts.associated else ""
+    others = [one for one in facts.owned if one.metadata.name != own]
+    why = f"it stays when Metal3Machine {facts.machine.metadata.name} goes"
+    return [_on(one, {"metadata": change}, why) for one in others if (change := _without_owner(facts, one))]
 
 
 def cluster_consumer(cluster: Cluster) -> dict[str, Any]:
@@ -153,17 +166,13 @@ def _secret_label(facts: Facts, host: Host) -> list[Write]:
     return [Write(SECRET, name, host.metadata.namespace, body, why)]
 
 
-def _has_finalizer(facts: Facts) -> bool:
-    return names.MACHINE_FINALIZER in facts.machine.metadata.finalizers
-
-
-def _drop_finalizer(facts: Facts) -> Write:
+def _goes(facts: Facts, why: str) -> list[Write]:
+    """Our finalizer goes, and so does the machine, unless somebody else has one too."""
     meta = facts.machine.metadata
-    kept = [one for one in meta.finalizers if one != names.MACHINE_FINALIZER]
-    body = {"metadata": {"finalizers": kept}}
-    return Write(
-        names.METAL3_MACHINE, meta.name, meta.namespace, body, "its host is free", version=meta.resource_version
-    )
+    if names.MACHINE_FINALIZER not in meta.finalizers:
+        return []
+    body = {"metadata": {"finalizers": [one for one in meta.finalizers if one != names.MACHINE_FINALIZER]}}
+    return [Write(names.METAL3_MACHINE, meta.name, meta.namespace, body, why, version=meta.resource_version)]
 
 
 # -- pause
@@ -206,8 +215,9 @@ def abandoned(host: Host, deployments: set[str], clusters: dict[str, Cluster]) -
         if cluster.spec.paused:
             return ""  # it may be on its way to another management cluster, its deployments before it
     role, _, name = label.partition("-")
-    if role == "md" and name not in deployments:
+    if role == "md" and all(names.reuse_label(role, one) != label for one in deployments):
         return f"MachineDeployment {name} is gone"
-    if role == "cp" and not any(one.spec.control_plane_ref.name == name for one in clusters.values()):
+    planes = {one.spec.control_plane_ref.name for one in clusters.values()}
+    if role == "cp" and all(names.reuse_label(role, one) != label for one in planes):
         return f"control plane {name} is gone"
     return ""

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from hostler.host.conditions import names as listed
 from hostler.host.taints import out_of_service, out_of_service_patch
 from hostler.instant import Instant, iso, parse
@@ -292,6 +294,15 @@ def _let_on(facts: RemediationFacts, why: str) -> tuple[Write, ...]:
 
 
 # -- small change
+
+
+def counted(remediation: Remediation, stepped: Instant) -> Remediation:
+    """With an attempt that began no earlier than the clock was set forward: a host on its way up is not rebooted, nor
+    given up, because of a time that never passed."""
+    since = parse(remediation.status.last_remediated)
+    if since is None or since >= stepped:
+        return remediation
+    return replace(remediation, status=replace(remediation.status, last_remediated=iso(stepped)))
 
 
 def _left(remediation: Remediation, now: Instant) -> float:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from hostler.kube.records import Metadata, Node, PodMetadata, Record
 from hostler.metal import names
+from hostler.metal.capi import Cluster, Machine
 from hostler.metal.decision import Write
-from hostler.metal.model import Cluster, Host, Machine, Metal3Machine
+from hostler.metal.model import Host, Metal3Machine
 
 REBOOT = "Reboot"
 # Phases, as the API has them.

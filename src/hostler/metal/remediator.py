@@ -22,10 +22,11 @@ from hostler.kube.records import Node, Object, VolumeAttachment, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, held_by, owner_key
+from hostler.metal.capi import cluster_of
 from hostler.metal.decision import Write
-from hostler.metal.model import Host, cluster_of
+from hostler.metal.model import Host
 from hostler.metal.power import Power
-from hostler.metal.remediation import LOOK_SECONDS, decide_remediation, taint_patch
+from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation, taint_patch
 from hostler.metal.remediation_model import (
     HOST_UNHEALTHY,
     BoundPod,
@@ -54,13 +55,15 @@ class Remediator:
         *,
         metrics: Metrics,
         shaky: Callable[[str], bool],
+        stepped: Callable[[Instant], Instant] = lambda now: 0.0,
         clock: Callable[[], Instant] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`shaky`: whether a host (by its key) had an error a moment ago. `ticks` is for spans, `clock` for dates."""
+        """`shaky`: whether a host (by its key) had an error a moment ago. `ticks` is for spans, `clock` for dates,
+        `stepped` for when that was last set forward."""
         self.caches, self._clusters, self._clock = caches, clusters, clock
         self._writer_for, self._writer, self._recorder = writer_for, writer, recorder
-        self.power, self._shaky, self._ticks = Power(ticks), shaky, ticks
+        self.power, self._shaky, self._ticks, self._stepped = Power(ticks), shaky, ticks, stepped
         self._silent: dict[str, float] = {}  # remediation -> since when its cluster has not answered
         self._told: dict[str, tuple[str, str]] = {}  # remediation -> its last event
         text = "Steps of remediations, by the reason of their event."
@@ -80,7 +83,8 @@ class Remediator:
         fresh = self.power.fresh(remediation.power_off) and (host is None or not self._shaky(key_of(host.metadata)))
         unreadable = caches.unreadable_host(machine) if machine is not None else ""
         return RemediationFacts(
-            remediation, owner, machine, cluster, host, held, unreadable=unreadable, fresh=fresh
+            counted(remediation, self._stepped(self._clock())), owner, machine, cluster, host, held,
+            unreadable=unreadable, fresh=fresh,
         )  # fmt: skip
 
     async def reconcile(self, key: str) -> float | None:

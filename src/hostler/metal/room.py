@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hostler.fleet.registry import Registry
+from hostler.instant import Instant
 from hostler.kube.client import Client, Gate
 from hostler.kube.clusters import Clusters
 from hostler.kube.controller import Controller, Reconcile
@@ -18,6 +19,7 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, consumer_key, owner_key
+from hostler.metal.capi import Cluster, Machine
 from hostler.metal.choose import Policy, Selection
 from hostler.metal.claims import Claims
 from hostler.metal.controller import MachineKeeper
@@ -26,7 +28,7 @@ from hostler.metal.data_caches import DataCaches, owner_datas
 from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.labels import LabelKeeper
-from hostler.metal.model import BmcSecret, Cluster, Host, Machine, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
+from hostler.metal.model import BmcSecret, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.nodes import Nodes
 from hostler.metal.remediation_model import Remediation
 from hostler.metal.remediator import Remediator
@@ -51,6 +53,7 @@ class MetalRoom:
         *,
         metrics: Metrics,
         as_leader: Callable[[Reconcile], Reconcile],
+        stepped: Callable[[Instant], Instant] = lambda now: 0.0,
     ) -> None:
         self.caches = caches = Caches.make(client, metrics)
         self._clusters = Clusters(client)
@@ -65,8 +68,9 @@ class MetalRoom:
         )  # fmt: skip
         self._reserved = ReservedHostKeeper(caches, writer, recorder)
         self.remediator = Remediator(
-            caches, self._clusters, writer_for, writer, recorder, metrics=metrics, shaky=self.claims.shaky
-        )
+            caches, self._clusters, writer_for, writer, recorder, metrics=metrics, shaky=self.claims.shaky,
+            stepped=stepped,
+        )  # fmt: skip
 
         def controller(name: str, reconcile: Reconcile, workers: int = 1) -> Controller:
             return Controller(f"metal {name}", as_leader(reconcile), metrics=metrics, workers=workers)
@@ -184,6 +188,8 @@ class MetalRoom:
         if before is None and (template := machine.metadata.annotations.get(names.CLONED_FROM)):
             self._templates.queue.add(names.key(machine.metadata.namespace, template), after=0.1)
         if after is None:
+            for host in self.caches.hosts.store.keys_by("consumer", key):
+                self._hosts.queue.add(host)
             for cluster in self.caches.clusters.store:
                 if cluster.metadata.deletion_timestamp:
                     self._metal_clusters.queue.add(key_of(cluster.metadata))

@@ -15,11 +15,12 @@ from hostler.kube.events import Recorder
 from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches, owner_key
+from hostler.metal.caches import Caches, consumer_key, owner_key
+from hostler.metal.capi import Cluster, cluster_of
 from hostler.metal.decision import Said
 from hostler.metal.labels import prefixes_of
-from hostler.metal.model import Cluster, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, cluster_of
-from hostler.metal.release import PAUSED, abandoned
+from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
+from hostler.metal.release import PAUSED, abandoned, why_not_empty
 from hostler.metal.writes import drop_finalizer
 
 # The room wakes everything once all is read; this is only in case a cache was complete and is no more.
@@ -176,7 +177,7 @@ class TemplateKeeper:
 
 
 class ReservedHostKeeper:
-    """Frees hosts that are kept for a deployment or a control plane that no longer exists."""
+    """Frees hosts that are kept for a deployment or control plane, or held by a machine, that no longer exists."""
 
     def __init__(self, caches: Caches, writer: Writer, recorder: Recorder) -> None:
         self._caches, self._writer, self._recorder = caches, writer, recorder
@@ -187,33 +188,50 @@ class ReservedHostKeeper:
         host = self._caches.hosts.store.get(key)
         if host is None:
             return None
-        why = self.why(host)
-        if not why:
-            return None
+        if why := self.why(host):
+            label = host.metadata.labels[names.NODE_REUSE]
+            change = {"labels": {names.NODE_REUSE: None}}
+            await self._free(host, change, why, "ReservationEnded", f"It is no longer kept for {label}: {why}.")
+        elif why := self.why_left(host):
+            await self._free(host, {}, why, "ConsumerGone", f"It is kept for its kind only: {why}.")
+        return None
+
+    async def _free(self, host: Host, change: dict[str, Any], why: str, reason: str, note: str) -> None:
         meta = host.metadata
-        body: dict[str, Any] = {
-            "metadata": {"labels": {names.NODE_REUSE: None}, "resourceVersion": meta.resource_version}
-        }
+        body: dict[str, Any] = {"metadata": {**change, "resourceVersion": meta.resource_version}}
         if host.spec.consumer_ref is not None:
             body["spec"] = {"consumerRef": None}
         after = await self._writer.patch(names.HOST, meta.name, body, meta.namespace, type=Host, why=why)
         if after is not None:
             self._caches.hosts.store.overlay(after)
-            note = f"It is no longer kept for {meta.labels[names.NODE_REUSE]}: {why}."
-            self._recorder.event(names.HOST, meta, "Normal", "ReservationEnded", "Release", note)
-        return None
+            self._recorder.event(names.HOST, meta, "Normal", reason, "Release", note)
+
+    def why_left(self, host: Host) -> str:
+        """Why an empty, kept host has a consumer that never comes back; empty: it has none such.
+
+        Somebody took off the machine's finalizer by force while its host was being emptied. What would have been done
+        with it is done here, or its successor would wait for this host for ever.
+        """
+        meta, machine = host.metadata, consumer_key(host)
+        machines, cluster = self._caches.machines.store, meta.labels.get(names.CLUSTER_NAME, "")
+        if not machine or names.NODE_REUSE not in meta.labels or why_not_empty(host) or host.imaged:
+            return ""
+        if machine in machines.unreadable or machines.get(machine) is not None:
+            return ""
+        # Without its Cluster, or while that is paused, host and machine may be on their way from elsewhere.
+        known = self._caches.capi_clusters.store.get(names.key(meta.namespace, cluster))
+        return "" if known is None or known.spec.paused else f"Metal3Machine {machine} is gone"
 
     def why(self, host: Host) -> str:
         """Why nobody is coming for this host any more; empty: somebody may, or it is not kept at all."""
         if names.NODE_REUSE not in host.metadata.labels:
             return ""
-        namespace = host.metadata.namespace
-        deployments = {
-            one.metadata.name for one in self._caches.deployments.store if one.metadata.namespace == namespace
-        }
-        clusters = {
-            one.metadata.name: one for one in self._caches.capi_clusters.store if one.metadata.namespace == namespace
-        }
+        namespace, caches = host.metadata.namespace, self._caches
+        unreadable = (*caches.deployments.store.unreadable, *caches.capi_clusters.store.unreadable)
+        if any(key.startswith(f"{namespace}/") for key in unreadable):
+            return ""  # it may be kept for that one
+        deployments = {one.metadata.name for one in caches.deployments.store if one.metadata.namespace == namespace}
+        clusters = {one.metadata.name: one for one in caches.capi_clusters.store if one.metadata.namespace == namespace}
         return abandoned(host, deployments, clusters)
 
     def reserved(self, namespace: str = "") -> list[str]:

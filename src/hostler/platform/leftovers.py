@@ -89,7 +89,10 @@ async def take_back(client: Client, left: Leftovers) -> None:
 def findings(left: Fact[Leftovers], *, on: Fact[bool]) -> Iterator[Finding]:
     """What `hostler doctor` says of it; `on`: whether the operator has platform switched on."""
     if isinstance(left, Unknown):
-        yield Finding(Level.WARNING, "platform", f"What it may have left behind could not be looked at: {left.why}")
+        why = f"What it may have left behind could not be looked at: {left.why}"
+        yield Finding(
+            Level.WARNING, "platform", why, f"Whoever may list {names(kind.plural for kind in DELETED)} sees it."
+        )
         return
     if isinstance(on, Unknown):
         if left.value.made or left.value.set_aside:

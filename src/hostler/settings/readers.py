@@ -21,7 +21,10 @@ class Reader(Generic[T]):
     words: tuple[str, ...] = ()  # all possible values, where they can be listed: for completion
     switch: bool = False  # a flag pair --x/--no-x instead of --x VALUE
     metavar: str = "TEXT"
-    bounds: tuple[float, float | None] | None = None  # of a number: for the chart's schema of values
+    # For the chart's schema of values: of a number, and of a text that is not any text.
+    bounds: tuple[float, float | None] | None = None
+    whole: bool = False
+    pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def whole(least: int, most: int | None = None) -> Reader[int]:
         return number
 
     bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-    return Reader(f"a whole number {bounds}", read, metavar="N", bounds=(least, most))
+    return Reader(f"a whole number {bounds}", read, metavar="N", bounds=(least, most), whole=True)
 
 
 def seconds(least: float, *, most: float = 30 * 86400) -> Reader[float]:
@@ -120,19 +123,23 @@ def _plain(number: float) -> str:
     return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
+_LIMIT = "[0-9]{1,9}|(100|[1-9]?[0-9])%|"
+
+
 def _read_limit(text: str) -> str:
     text = text.strip()
-    if not re.fullmatch(r"[0-9]{1,9}|(100|[1-9]?[0-9])%|", text):
+    if not re.fullmatch(_LIMIT, text):
         raise ValueError
     return text
 
 
 # Kept as text: `host.ceiling.parse_limit` gives it its meaning, and the same for Fleet.spec.maxUnavailable.
 LIMIT: Reader[str] = Reader(
-    "a number of nodes (3) or a percentage (50%)",
+    "a number of nodes (3) or a percentage from 0% to 100%",
     _read_limit,
     lambda text: text or "50%, at least 2",
     metavar="N|N%",
+    pattern=_LIMIT,
 )
 
 

@@ -16,23 +16,13 @@ import yaml
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.crd import fleet_definition
 from hostler.fleet.rights import Right, rights_of
-from hostler.settings import foundation, maintenance, reclaim
+from hostler.settings import foundation
 from hostler.settings.model import AnySetting
-from hostler.settings.table import SETTINGS
+from hostler.settings.table import TOLD
 from hostler.ship import alerts, diagrams, document, templates
 from hostler.ship.dashboard import dashboard
 
 Json = dict[str, Any]
-
-# What the chart itself sets, from other values or from the pod: not to be given as `settings`.
-BY_CHART: frozenset[AnySetting] = frozenset({
-    foundation.KUBECONFIG, foundation.CONTEXT, foundation.NAMESPACE, foundation.OPERATOR, foundation.CONFIG,
-    foundation.ONLY, foundation.DRY_RUN, foundation.LOG_FORMAT, foundation.LOG_LEVEL, foundation.HTTP_ADDRESS,
-    foundation.POD_NAME, foundation.NODE_NAME, maintenance.VCENTER_HOST, maintenance.VCENTER_USER,
-    maintenance.VCENTER_PASSWORD, maintenance.VCENTER_USER_FILE, maintenance.VCENTER_PASSWORD_FILE,
-    maintenance.VCENTER_CA_BUNDLE, maintenance.VCENTER_TLS_VERIFY, maintenance.VCENTERS_FILE, reclaim.HUB_URL,
-    reclaim.HUB_CA, reclaim.HUB_ADDRESS, reclaim.HUB_CERTIFICATE, reclaim.HUB_KEY,
-})  # fmt: skip
 
 
 def files(root: Path) -> Iterator[tuple[Path, str]]:
@@ -92,7 +82,7 @@ def schema() -> Json:
         **_object(
             capabilities=_object(**named),
             dryRun=_BOOL,
-            settings=_object(**{one.name: _setting(one) for one in SETTINGS if one not in BY_CHART}),
+            settings=_object(**{one.name: _setting(one) for one in TOLD}),
             vcenter={
                 **_object(
                     host=_TEXT, user=_TEXT, password=_TEXT, existingSecret=_NAME, vcentersSecret=_NAME,
@@ -182,8 +172,18 @@ def _setting(setting: AnySetting) -> Json:
         return {**said, "enum": [True, False, "true", "false"]}
     if reader.bounds is not None:
         least, most = reader.bounds
-        number: Json = {"type": "number", "minimum": least, **({"maximum": most} if most is not None else {})}
-        return {**said, "anyOf": [number, {"type": "string", "pattern": "^[0-9]+([.][0-9]+)?$"}]}
+        number: Json = {
+            "type": "integer" if reader.whole else "number",
+            "minimum": least,
+            **({"maximum": most} if most is not None else {}),
+        }
+        text = "^[0-9]+$" if reader.whole else "^[0-9]+([.][0-9]+)?$"
+        return {**said, "anyOf": [number, {"type": "string", "pattern": text}]}
+    if reader.pattern:
+        return {
+            **said,
+            "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^({reader.pattern})$"}],
+        }
     if reader.words and setting.reader.metavar != "A,B":
         return {**said, "enum": list(reader.words)}
     return {**said, "type": ["string", "integer"]}

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import quote
 
 from hostler import __version__
 from hostler.errors import Complaint
@@ -217,7 +218,7 @@ def _owners(libraries: Iterable[Path]) -> Iterator[Part]:
     listing = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *names]
     for line in subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines():
         package, version = line.split()
-        yield Part(package, version, "NOASSERTION", f"pkg:deb/debian/{package}@{version}")
+        yield Part(package, version, "NOASSERTION", f"pkg:deb/debian/{quote(package)}@{quote(version, safe=':')}")
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from hostler import __version__
 from hostler.ship import chart
 
 ROOT = Path(__file__).resolve().parents[3]
+EXAMPLE = re.compile(r"(?:/hostler:|\btag: )([0-9]\S*?)[\s}`]")  # an image or a chart in the documentation
 
 
 def problems(root: Path, tag: str) -> list[str]:
@@ -32,6 +33,8 @@ def problems(root: Path, tag: str) -> list[str]:
             found.append(f"chart/Chart.yaml has {key} {described[key]}, not {version}.")
     if not notes(root, version):
         found.append(f"CHANGELOG.md has no section `## {version}`.")
+    shown = set(EXAMPLE.findall((root / "docs/install.md").read_text(encoding="utf-8")))
+    found += [f"docs/install.md shows how to install {one}, not {version}." for one in sorted(shown - {version})]
     for path, text in chart.files(root):
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             found.append(f"{path.relative_to(root)} is not as it would be made now; run `make chart`.")
@@ -41,7 +44,7 @@ def problems(root: Path, tag: str) -> list[str]:
 def notes(root: Path, version: str) -> str:
     """The section of the changelog about this version, without its heading."""
     text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    match = re.search(rf"^## {re.escape(version)}\b[^\n]*\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    match = re.search(rf"^## {re.escape(version)}(?![\w.+-])[^\n]*\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     return match[1].strip() if match else ""
 
 

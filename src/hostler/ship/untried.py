@@ -16,14 +16,10 @@ LISTS = "API servers older than 1.33 have no streaming lists and are followed by
 UNTRIED: dict[str, str] = {
     "approve signers.certificates.k8s.io, only kubernetes.io/kube-apiserver-client-kubelet, "
     "kubernetes.io/kubelet-serving": "Asked for by admission when a request is approved, which the log does not show.",
-    "create agents.agent-install.openshift.io": "An unknown host registers; the hub is tried without an operator.",
     "create mutatingadmissionpolicies.admissionregistration.k8s.io": _APPLY,
     "create mutatingadmissionpolicybindings.admissionregistration.k8s.io": _APPLY,
     "create poddisruptionbudgets.policy in openshift-ingress": _APPLY,
     "delete baremetalhosts.metal3.io": "Never used: OpenShift's admission wants it of whoever writes a host's owner.",
-    "get leases.coordination.k8s.io in kube-node-lease": (
-        "Read in the tests of maintenance, whose operators have every right: the log leaves their reads out."
-    ),
     "get baremetalhosts.metal3.io": "One that another process chose, or that is to be paused, is read afresh.",
     "get metal3machines.infrastructure.cluster.x-k8s.io": "So is the machine that a host was chosen for.",
     "list endpointslices.discovery.k8s.io": "Once a webhook points at the old provider; tried without an operator.",

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from hostler.sandbox import Sandbox
+from tests.real.accounts import charted, new_account, rights_here
 from tests.real.metal_world import THERE, install, uninstall
-from tests.real.operating import account_for, denied, take_rights_back
+from tests.real.operating import denied
 
 
 @pytest.fixture(scope="package")
@@ -24,9 +25,8 @@ def account(sandbox: Sandbox, definitions: None) -> Iterator[str]:
     """A service account with the documented rights and no other; nothing was refused to it, here or there."""
     name = f"metal-{os.urandom(4).hex()}"
     sandbox.kubectl("create", "namespace", name)
-    user = account_for(sandbox, name, "metal")
-    yield user
+    with charted(sandbox, new_account(name), rights_here(sandbox, ["metal"])) as user:
+        yield user
     lacked = [*denied(sandbox, user), *denied(sandbox, THERE)]
-    take_rights_back(sandbox, name)
     sandbox.kubectl("delete", "namespace", name, "--wait=false")
     assert lacked == []

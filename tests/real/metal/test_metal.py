@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import groupby
 
 import pytest
 
 from hostler.sandbox import Sandbox
 from tests.real.auditing import READS, who
 from tests.real.conftest import Eventually
-from tests.real.metal_world import IPAM, World, available, history, metal_operator, one_to_one
+from tests.real.metal_remedies import UNHEALTHY
+from tests.real.metal_world import (
+    IPAM,
+    World,
+    available,
+    consumer,
+    history,
+    hosts_stand_still,
+    metal_operator,
+    one_to_one,
+)
 from tests.real.operating import Running, hostler
 
 DEPLOYMENT = "cluster.x-k8s.io/deployment-name"
+CLONED = "cluster.x-k8s.io/cloned-from-name"
+CONTROL_PLANE = {"cluster.x-k8s.io/control-plane": "", "cluster.x-k8s.io/control-plane-name": "kcp"}
 REUSE = "infrastructure.cluster.x-k8s.io/node-reuse"
 PAUSED = "baremetalhost.metal3.io/paused"
 
@@ -108,26 +121,72 @@ def test_a_waiting_machine_says_why_writes_nothing_more_and_is_woken_by_a_freed_
     eventually(lambda: world.host_of(waits) == "h1", 60, "the other has it now")
 
 
-def test_a_replaced_machine_gets_the_same_host_again(world: World, eventually: Eventually) -> None:
-    world.make_deployment("md")
-    world.make_template("t", reuse=True)
-    labels, cloned = {DEPLOYMENT: "md"}, {"cluster.x-k8s.io/cloned-from-name": "t"}
-    world.make_hosts("h1", "h2", "h3")
-    available(world, eventually, "h1", "h2", "h3")
-    world.make_machines("old", labels=labels, annotations=cloned)
-    host = eventually(lambda: world.host_of("old"), 60, "claimed")
-    eventually(lambda: world.state(host) == "provisioned", 60, "provisioned")
-    world.make_machines("new", labels=labels, annotations=cloned, bootstrap=False)
-    # To empty it takes a while; the new machine comes meanwhile and waits, though two other hosts are free.
-    since = world.api.get(world.metal("metal3machines"))["metadata"]["resourceVersion"]
-    world.api.delete(world.metal("metal3machines", "old"))
-    eventually(lambda: world.host(host)["metadata"].get("labels", {}).get(REUSE) == "md-md", 60, "promised")
-    world.api.patch(world.capi("machines", "new"), {"spec": {"bootstrap": {"dataSecretName": "new-bootstrap"}}})
-    eventually(lambda: world.host_of("new") == host, 60, "the same host again")
-    told = json.dumps([one.get("status") for one in history(world.api, world.metal("metal3machines"), since)])
-    assert f"reserved for md-md: {host}" in told, "it said why it waited"
-    assert REUSE not in world.host(host)["metadata"]["labels"]
-    assert "old" not in one_to_one(world)
+def test_a_rolling_replacement_uses_the_same_hosts_again(
+    world: World, running: Running, eventually: Eventually, make_node: Callable[..., str]
+) -> None:
+    """A control plane of three is replaced, one machine after the other, with other hosts free beside it."""
+    world.make_kubeconfig()
+    world.make_template("before", reuse=True)
+    world.make_template("after", reuse=True)
+    ours, spare = ("h1", "h2", "h3"), ("s1", "s2", "s3")
+    world.make_hosts(*ours)
+    available(world, eventually, *ours)
+
+    def comes_up(host: str) -> str:
+        return make_node(labels={"metal3.io/uuid": world.host(host)["metadata"]["uid"]})
+
+    def kept(host: str) -> bool:
+        return REUSE in world.host(host)["metadata"].get("labels", {})
+
+    def ready(*machines: str) -> bool:
+        return all(world.condition(name, "Ready").get("status") == "True" for name in machines)
+
+    nodes = {host: comes_up(host) for host in ours}
+    world.make_machines("a1", "a2", "a3", labels=CONTROL_PLANE, annotations={CLONED: "before"})
+    eventually(lambda: ready("a1", "a2", "a3"), 90, "the control plane is there")
+    before = one_to_one(world)
+    assert set(before.values()) == set(ours)
+    world.make_hosts(*spare)
+    available(world, eventually, *spare)
+    since = world.api.get(world.hosts_path())["metadata"]["resourceVersion"]
+    for old, host in sorted(before.items()):
+        new = old.replace("a", "b")
+        with hosts_stand_still(running):
+            world.api.delete(world.metal("metal3machines", old))
+            eventually(lambda: kept(host), 60, "promised")  # noqa: B023
+            world.api.delete(f"/api/v1/nodes/{nodes[host]}")
+            world.make_machines(new, labels=CONTROL_PLANE, annotations={CLONED: "after"})
+            said = f"waits for a host that is reserved for cp-kcp: {host}"
+            eventually(lambda: said in world.condition(new).get("message", ""), 60, "it waits, and says for what")  # noqa: B023
+            # One more becomes free while it waits, and that is no reason to take it.
+            for mark in ("", None):
+                world.api.patch(world.hosts_path("s1"), {"metadata": {"annotations": {UNHEALTHY: mark}}})
+            comes_up(host)
+        eventually(lambda: ready(new), 90, f"{new} is ready")  # noqa: B023
+        assert world.host_of(new) == host
+        assert not kept(host)
+        eventually(lambda: not world.machine(old), 60, "gone")  # noqa: B023
+        world.api.delete(world.capi("machines", old))
+    assert one_to_one(world) == {old.replace("a", "b"): host for old, host in before.items()}
+    past = history(world.api, world.hosts_path(), since)
+    assert not [one["metadata"]["name"] for one in past if consumer(one) and one["metadata"]["name"] in spare]
+    for old, host in before.items():
+        life = [one for one in past if one["metadata"]["name"] == host]
+        owners = [name for name, _ in groupby(map(consumer, life)) if name]
+        assert owners == [old, "c1", old.replace("a", "b")], "kept by the Cluster in between"
+        emptied = {consumer(one) for one in life if one["status"]["provisioning"]["state"] == "deprovisioning"}
+        assert emptied == {old}, "and nobody has it before it is empty"
+    # The cluster goes: what it keeps is freed, and what it was to get back is not kept.
+    world.api.delete(world.metal("metal3machines", "b1"))
+    eventually(lambda: consumer(world.host(before["a1"])) == "c1", 60, "kept")
+    with hosts_stand_still(running):
+        world.api.delete(world.metal("metal3machines", "b2"))
+        eventually(lambda: kept(before["a2"]), 60, "promised")
+        world.api.patch(world.capi("clusters", "c1"), {"metadata": {"finalizers": ["test.hostler.dev/keep"]}})
+        world.api.delete(world.capi("clusters", "c1"))
+        eventually(lambda: not kept(before["a1"]), 60, "not kept any more")
+    eventually(lambda: one_to_one(world) == {"b3": before["a3"]}, 60, "the two are free")
+    assert not [name for name in (*ours, *spare) if kept(name)]
 
 
 def test_a_host_kept_for_a_deployment_that_goes_is_freed(world: World, eventually: Eventually) -> None:
@@ -135,7 +194,7 @@ def test_a_host_kept_for_a_deployment_that_goes_is_freed(world: World, eventuall
     world.make_template("t", reuse=True)
     world.make_hosts("h1")
     available(world, eventually, "h1")
-    world.make_machines("old", labels={DEPLOYMENT: "md"}, annotations={"cluster.x-k8s.io/cloned-from-name": "t"})
+    world.make_machines("old", labels={DEPLOYMENT: "md"}, annotations={CLONED: "t"})
     eventually(lambda: world.host_of("old") == "h1", 60, "claimed")
     world.api.delete(world.metal("metal3machines", "old"))
     eventually(lambda: world.host("h1")["spec"].get("consumerRef", {}).get("kind") == "Cluster", 60, "kept")
@@ -183,7 +242,7 @@ def test_the_templates_cleaning_mode_reaches_machine_and_host(world: World, even
     world.make_template("t", {"automatedCleaningMode": "metadata"})
     world.make_hosts("h1")
     available(world, eventually, "h1")
-    world.make_machines("m1", annotations={"cluster.x-k8s.io/cloned-from-name": "t"})
+    world.make_machines("m1", annotations={CLONED: "t"})
     eventually(lambda: world.host_of("m1") == "h1", 60, "claimed")
     change = {"spec": {"template": {"spec": {"automatedCleaningMode": "disabled"}}}}
     world.api.patch(world.metal("metal3machinetemplates", "t"), change)
@@ -224,6 +283,35 @@ def test_a_host_that_vanishes_is_said_and_not_replaced_once_it_was_a_node(
     assert "consumerRef" not in world.host("h2")["spec"]
     world.api.delete(world.metal("metal3machines", "m1"))
     eventually(lambda: not world.machine("m1"), 60, "and it can be deleted")
+
+
+@pytest.mark.parametrize("consumer", [None, {"apiVersion": "example.org/v1", "kind": "Other", "name": "somebody"}])
+def test_a_host_that_its_machine_lost_stays_when_the_machine_goes(
+    world: World, eventually: Eventually, make_node: Callable[..., str], consumer: dict[str, str] | None
+) -> None:
+    """Its owner reference to the machine would have Kubernetes delete it too."""
+    world.make_kubeconfig()
+    world.make_hosts("h1")
+    available(world, eventually, "h1")
+    world.make_machines("m1")
+    eventually(lambda: world.host_of("m1") == "h1", 60, "claimed")
+    make_node(labels={"metal3.io/uuid": world.host("h1")["metadata"]["uid"]})
+    eventually(lambda: world.condition("m1", "Ready").get("status") == "True", 60, "ready")
+    owners = world.host("h1")["metadata"]["ownerReferences"]
+    path = f"/api/v1/namespaces/{world.namespace}/configmaps"
+    code, answer = world.api.call("POST", path, {"metadata": {"name": "likewise", "ownerReferences": owners}})
+    assert code == 201, answer
+    world.api.patch(world.hosts_path("h1"), {"spec": {"consumerRef": consumer}})
+    eventually(lambda: world.condition("m1").get("reason") == "HostLost", 60, "it says so")
+    world.api.delete(world.metal("metal3machines", "m1"))
+    eventually(lambda: not world.machine("m1"), 60, "the machine goes")
+    eventually(lambda: not world.api.get(f"{path}/likewise"), 60, "and what it owned goes with it")
+    time.sleep(1.0)
+    left = world.host("h1")
+    assert "ownerReferences" not in left["metadata"]
+    assert "deletionTimestamp" not in left["metadata"]
+    assert left["spec"]["image"], "nothing else of it is ours to change"
+    assert left["spec"].get("consumerRef", {}).get("name") == (consumer or {}).get("name")
 
 
 POOL = {
@@ -417,7 +505,7 @@ def test_a_cluster_goes_after_its_machines_and_keeps_no_host(world: World, event
     world.make_template("t", reuse=True)
     world.make_hosts("h1")
     available(world, eventually, "h1")
-    world.make_machines("m1", labels={DEPLOYMENT: "md"}, annotations={"cluster.x-k8s.io/cloned-from-name": "t"})
+    world.make_machines("m1", labels={DEPLOYMENT: "md"}, annotations={CLONED: "t"})
     eventually(lambda: world.host_of("m1") == "h1", 60, "claimed")
     path, ready = world.metal("metal3clusters", "c1"), {"provisioned": True}
     eventually(lambda: world.api.get(path).get("status", {}).get("initialization") == ready, 60, "ready")

@@ -18,10 +18,11 @@ import pytest
 
 from hostler.sandbox import Sandbox
 from hostler.sandbox.load import create
+from tests.real.accounts import kubeconfig_of
 from tests.real.conftest import Eventually
 from tests.real.metal_remedies import OUT_OF_SERVICE, POWER_OFF, UNHEALTHY, falls_ill, held_off, over_time
 from tests.real.metal_world import Api, Json, World, available, consumer, driver, history, home, one_to_one
-from tests.real.operating import environment, kubeconfig_of
+from tests.real.operating import environment
 
 ROOT = Path(__file__).resolve().parents[3]
 

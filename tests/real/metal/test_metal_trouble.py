@@ -225,6 +225,26 @@ def test_a_host_whose_bmc_secret_goes_is_not_chosen_until_it_is_back(world: Worl
     eventually(lambda: world.host_of("m1") == "h1", 90, "mended")
 
 
+def test_live_iso_and_oci_images_go_without_a_checksum(
+    world: World, eventually: Eventually, make_node: MakeNode
+) -> None:
+    images = {
+        "iso": {"url": "http://images.invalid/live.iso", "diskFormat": "live-iso"},
+        "oci": {"url": "oci://images.invalid/os:1"},
+    }
+    world.make_hosts("h1", "h2")
+    available(world, eventually, "h1", "h2")
+    for name in ("h1", "h2"):
+        make_node(labels={"metal3.io/uuid": world.host(name)["metadata"]["uid"]})
+    for name, image in images.items():
+        world.make_machines(name, spec={"image": image})
+    for name in images:
+        eventually(lambda: world.condition(name, "Ready").get("status") == "True", 60, f"{name} is ready")  # noqa: B023
+    installed = {name: world.host(world.host_of(name))["spec"]["image"] for name in images}
+    assert installed["iso"] == {"url": "http://images.invalid/live.iso", "format": "live-iso"}
+    assert installed["oci"] == {"url": "oci://images.invalid/os:1"}, "and nothing is made up that it does not say"
+
+
 def test_the_machines_of_a_fleet_file_get_its_hosts(world: World, eventually: Eventually) -> None:
     hosts = [MetalHost(name="rack-{i}", count=3, labels={"row": "a"}), MetalHost(name="spare")]
     machines = [MetalMachine(name="worker-{i}", count=2, host_selector={"row": "a"})]

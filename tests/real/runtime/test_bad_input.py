@@ -29,7 +29,7 @@ def complaint(path: str, context: str | None = None) -> Complaint:
     """What a start with this kubeconfig ends with."""
 
     async def go() -> None:
-        async with Client(load(path, context), timeout=5) as client:
+        async with Client(load(path, context), timeout=60) as client:
             await check(client)
 
     with pytest.raises(Complaint) as caught:

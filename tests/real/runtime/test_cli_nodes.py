@@ -15,6 +15,7 @@ import pytest
 from hostler.errors import Exit
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
+from tests.real.draining import workload
 from tests.real.operating import environment, hostler, kubeconfig_as, operator
 
 MakeNode = Callable[..., str]
@@ -111,35 +112,14 @@ def test_the_ceiling_binds_people_too_unless_they_insist(sandbox: Sandbox, make_
 # -- drain
 
 
-def deployment(namespace: str, name: str, on: str, replicas: int = 2) -> dict[str, Any]:
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "containers": [{"name": "c", "image": "example.org/none:1"}],
-                    "nodeSelector": {"kubernetes.io/hostname": on},
-                    # Only the test's own taint: what tolerates everything is put back on a cordoned node at once.
-                    "tolerations": [{"key": "hostler.dev/test", "operator": "Exists"}],
-                },
-            },
-        },
-    }
-
-
 def pods_on(sandbox: Sandbox, namespace: str, name: str) -> list[str]:
     found = sandbox.get("pods", "-n", namespace, f"--field-selector=spec.nodeName={name}")["items"]
     return [pod["metadata"]["name"] for pod in found]
 
 
 def running_on(sandbox: Sandbox, namespace: str, name: str, replicas: int, eventually: Eventually) -> None:
-    sandbox.apply(deployment(namespace, "web", name, replicas))
+    here = {"kubernetes.io/hostname": name}
+    sandbox.apply(workload("Deployment", namespace, "web", replicas, nodeSelector=here))
     eventually(lambda: len(pods_on(sandbox, namespace, name)) == replicas, 60, "the pods are placed")
 
 

@@ -19,7 +19,8 @@ from cryptography.x509.oid import NameOID
 
 from hostler.errors import Exit
 from hostler.sandbox import Sandbox
-from tests.real.operating import hostler, operator
+from tests.real.accounts import PERSON
+from tests.real.operating import hostler, kubeconfig_as, operator
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -102,17 +103,19 @@ def test_a_kubeconfig_that_cannot_be_read(sandbox: Sandbox, tmp_path: Path) -> N
     assert f"the kubeconfig {tmp_path / 'odd'} is not YAML" in done.stderr
 
 
-def test_a_port_in_use(sandbox: Sandbox, namespace: str) -> None:
+def test_a_port_in_use(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = hostler(sandbox.kubeconfig, "run", "--namespace", namespace, "--http-address", address)
-    assert done.returncode == Exit.SETTING
-    assert f"cannot listen on {address}: another process already listens there" in done.stderr
-    assert "HOSTLER_HTTP_ADDRESS" in done.stderr
+        with operator(sandbox, tmp_path, namespace, "--http-address", address) as running:
+            assert running.process.wait(60) == Exit.SETTING
+    said = running.log.read_text()
+    assert f"cannot listen on {address}: another process already listens there" in said
+    assert "HOSTLER_HTTP_ADDRESS" in said
 
 
-def test_a_namespace_that_is_not_there(sandbox: Sandbox) -> None:
-    done = hostler(sandbox.kubeconfig, "run", "--namespace", "nowhere", "--http-address", "127.0.0.1:0")
+def test_a_namespace_that_is_not_there(sandbox: Sandbox, tmp_path: Path) -> None:
+    somebody = kubeconfig_as(sandbox, tmp_path, PERSON, "system:masters")
+    done = hostler(somebody, "run", "--namespace", "nowhere", "--http-address", "127.0.0.1:0")
     assert done.returncode == Exit.SETTING
     assert "There is no namespace nowhere" in done.stderr
     assert "kubectl create namespace nowhere" in done.stderr
@@ -122,7 +125,7 @@ def test_without_any_right_it_runs_reads_nothing_and_writes_nothing(
     sandbox: Sandbox, namespace: str, tmp_path: Path
 ) -> None:
     """RBAC may come later: the operator says what it may not do, is not ready, and does not crash in a loop."""
-    with operator(sandbox, tmp_path, namespace, name="weak", groups=()) as weak:
+    with operator(sandbox, tmp_path, namespace, name="weak", rights=False) as weak:
         assert "may not watch" in weak.said("not following for now")["why"]
         status = hostler(sandbox.kubeconfig, "status", "--operator", weak.url)
         assert "It is not known yet whether the Fleet is paused" in status.stdout

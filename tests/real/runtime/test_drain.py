@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from hostler.drain.model import Evict, Memory, Outcome, Policy, State
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
-from tests.real.draining import accepts_pods, at_work, bare, budget, pods_on, posts, running, settled, workload
+from tests.real.draining import Object, accepts_pods, at_work, bare, budget, pods_on, posts, running, settled, workload
 
 Make = Callable[..., str]
+Pool = tuple[str, str, str]
 
 
 @pytest.fixture
-def pool(sandbox: Sandbox, namespace: str, make_node: Make, eventually: Eventually) -> tuple[str, str, str]:
+def pool(sandbox: Sandbox, namespace: str, make_node: Make, eventually: Eventually) -> Pool:
     """A namespace with two nodes of its own; the second is cordoned, so that workloads start on the first."""
     here, there = make_node(labels={"pool": namespace}), make_node(labels={"pool": namespace})
     sandbox.kubectl("cordon", there)
     eventually(accepts_pods(sandbox, namespace), what="the namespace accepts pods")
     return namespace, here, there
+
+
+def filled(
+    sandbox: Sandbox, pool: Pool, eventually: Eventually, pods: int, *objects: Object, budgets: Sequence[Object] = ()
+) -> list[str]:
+    """So many pods run on the first node, and no more are sent there; their names. Budgets come when they run: of two
+    over one pod, the disruption controller tells only one of the pod's changes."""
+    namespace, here, there = pool
+    sandbox.apply(*objects)
+    eventually(running(sandbox, here, namespace, pods), what=f"{pods} pods run")
+    if budgets:
+        sandbox.apply(*budgets)
+    for one in budgets:
+        eventually(settled(sandbox, namespace, one["metadata"]["name"]), what="the budget is worked out")
+    turn_round(sandbox, here, there)
+    return sorted(pods_on(sandbox, here, namespace))
 
 
 def turn_round(sandbox: Sandbox, here: str, there: str) -> None:
@@ -30,7 +47,7 @@ def turn_round(sandbox: Sandbox, here: str, there: str) -> None:
     sandbox.kubectl("uncordon", there)
 
 
-def test_every_kind_of_pod(sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually) -> None:
+def test_every_kind_of_pod(sandbox: Sandbox, pool: Pool, eventually: Eventually) -> None:
     """Each pod is asked to go once; pods of DaemonSets and static pods stay; a terminating one is waited for."""
     namespace, here, there = pool
     scratch = [{"name": "scratch", "emptyDir": {}}]
@@ -66,7 +83,7 @@ def test_every_kind_of_pod(sandbox: Sandbox, pool: tuple[str, str, str], eventua
 
 
 def test_a_refusal_of_the_policy_names_the_pods_and_evicts_none(
-    sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually
+    sandbox: Sandbox, pool: Pool, eventually: Eventually
 ) -> None:
     namespace, here, _ = pool
     sandbox.apply(
@@ -88,14 +105,11 @@ def test_a_refusal_of_the_policy_names_the_pods_and_evicts_none(
 
 
 def test_a_budget_that_blocks_is_named_and_its_end_is_used_at_once(
-    sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually
+    sandbox: Sandbox, pool: Pool, eventually: Eventually
 ) -> None:
-    namespace, here, there = pool
-    sandbox.apply(workload("Deployment", namespace, "web", 3), budget(namespace, "all-of-web", "web", minAvailable=3))
-    eventually(running(sandbox, here, namespace, 3), what="three pods run")
-    eventually(settled(sandbox, namespace, "all-of-web"), what="the budget is worked out")
-    names = sorted(pods_on(sandbox, here, namespace))
-    turn_round(sandbox, here, there)
+    namespace, here, _ = pool
+    all_of_web = budget(namespace, "all-of-web", "web", minAvailable=3)
+    names = filled(sandbox, pool, eventually, 3, workload("Deployment", namespace, "web", 3), budgets=[all_of_web])
 
     async def story() -> None:
         async with at_work(sandbox) as work:
@@ -117,15 +131,12 @@ def test_a_budget_that_blocks_is_named_and_its_end_is_used_at_once(
 
 
 def test_a_budget_of_one_lets_pods_go_one_by_one_and_nobody_asks_in_vain(
-    sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually
+    sandbox: Sandbox, pool: Pool, eventually: Eventually
 ) -> None:
     """The replacement must be Ready before the next: the disruption controller says so, and the watch tells us."""
-    namespace, here, there = pool
-    sandbox.apply(workload("Deployment", namespace, "web", 4), budget(namespace, "web", "web", maxUnavailable=1))
-    eventually(running(sandbox, here, namespace, 4), what="four pods run")
-    eventually(settled(sandbox, namespace, "web"), what="the budget is worked out")
-    names = sorted(pods_on(sandbox, here, namespace))
-    turn_round(sandbox, here, there)
+    namespace, here, _ = pool
+    one_of_web = budget(namespace, "web", "web", maxUnavailable=1)
+    names = filled(sandbox, pool, eventually, 4, workload("Deployment", namespace, "web", 4), budgets=[one_of_web])
 
     async def story() -> None:
         async with at_work(sandbox) as work:
@@ -138,19 +149,11 @@ def test_a_budget_of_one_lets_pods_go_one_by_one_and_nobody_asks_in_vain(
 
 
 def test_more_than_one_budget_on_a_pod_is_said_as_such_and_asked_once(
-    sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually
+    sandbox: Sandbox, pool: Pool, eventually: Eventually
 ) -> None:
-    namespace, here, there = pool
-    sandbox.apply(workload("Deployment", namespace, "web", 2))
-    eventually(running(sandbox, here, namespace, 2), what="two pods run")
-    # Now, not before: of two budgets over a pod, the disruption controller tells only one of the pod's changes.
-    sandbox.apply(
-        budget(namespace, "one", "web", maxUnavailable=2), budget(namespace, "two", maxUnavailable=2, selector={})
-    )
-    for name in ("one", "two"):
-        eventually(settled(sandbox, namespace, name), what="the budget is worked out")
-    names = sorted(pods_on(sandbox, here, namespace))
-    turn_round(sandbox, here, there)
+    namespace, here, _ = pool
+    two = [budget(namespace, "one", "web", maxUnavailable=2), budget(namespace, "two", maxUnavailable=2, selector={})]
+    names = filled(sandbox, pool, eventually, 2, workload("Deployment", namespace, "web", 2), budgets=two)
 
     async def story() -> None:
         async with at_work(sandbox) as work:
@@ -168,9 +171,7 @@ def test_more_than_one_budget_on_a_pod_is_said_as_such_and_asked_once(
     assert posts(sandbox, namespace) == {name: [500, 201] for name in names}
 
 
-def test_a_pod_replaced_under_its_name_is_another_pod(
-    sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually
-) -> None:
+def test_a_pod_replaced_under_its_name_is_another_pod(sandbox: Sandbox, pool: Pool, eventually: Eventually) -> None:
     namespace, here, _ = pool
     sandbox.apply(bare(namespace, "db-0", here))
     eventually(running(sandbox, here, namespace, 1), what="the first runs")
@@ -202,14 +203,13 @@ def test_a_pod_that_is_gone_already_is_no_failure(sandbox: Sandbox, namespace: s
 
 
 def test_the_deadline_passes_with_what_is_left_named_and_nothing_forced(
-    sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually
+    sandbox: Sandbox, pool: Pool, eventually: Eventually
 ) -> None:
-    namespace, here, there = pool
-    sandbox.apply(workload("Deployment", namespace, "web", 2), budget(namespace, "web", "web", minAvailable=2))
-    eventually(running(sandbox, here, namespace, 2), what="two pods run")
-    eventually(settled(sandbox, namespace, "web"), what="the budget is worked out")
-    names = sorted(pods_on(sandbox, here, namespace))
-    turn_round(sandbox, here, there)
+    namespace, here, _ = pool
+    names = filled(
+        sandbox, pool, eventually, 2, workload("Deployment", namespace, "web", 2),
+        budgets=[budget(namespace, "web", "web", minAvailable=2)],
+    )  # fmt: skip
 
     async def story() -> None:
         async with at_work(sandbox) as work:
@@ -222,16 +222,11 @@ def test_the_deadline_passes_with_what_is_left_named_and_nothing_forced(
 
 
 def test_lower_priorities_first_and_cluster_helpers_one_at_a_time(
-    sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually
+    sandbox: Sandbox, pool: Pool, eventually: Eventually
 ) -> None:
-    namespace, here, there = pool
-    critical = {"priorityClassName": "system-cluster-critical"}
-    sandbox.apply(
-        workload("Deployment", namespace, "dns", 3, **critical), workload("Deployment", namespace, "batch", 2)
-    )
-    eventually(running(sandbox, here, namespace, 5), what="five pods run")
-    names = sorted(pods_on(sandbox, here, namespace))
-    turn_round(sandbox, here, there)
+    namespace, here, _ = pool
+    dns = workload("Deployment", namespace, "dns", 3, priorityClassName="system-cluster-critical")
+    names = filled(sandbox, pool, eventually, 5, dns, workload("Deployment", namespace, "batch", 2))
 
     async def story() -> None:
         async with at_work(sandbox) as work:
@@ -272,9 +267,7 @@ def _says_ready(body: dict[str, object]) -> bool:
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
 
-def test_a_dry_run_decides_the_same_and_sends_nothing(
-    sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually
-) -> None:
+def test_a_dry_run_decides_the_same_and_sends_nothing(sandbox: Sandbox, pool: Pool, eventually: Eventually) -> None:
     namespace, here, _ = pool
     sandbox.apply(workload("Deployment", namespace, "web", 2))
     eventually(running(sandbox, here, namespace, 2), what="two pods run")
@@ -291,13 +284,10 @@ def test_a_dry_run_decides_the_same_and_sends_nothing(
 
 
 def test_while_we_may_not_write_the_drain_says_so_and_goes_on_afterwards(
-    sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually
+    sandbox: Sandbox, pool: Pool, eventually: Eventually
 ) -> None:
-    namespace, here, there = pool
-    sandbox.apply(workload("Deployment", namespace, "web", 2))
-    eventually(running(sandbox, here, namespace, 2), what="two pods run")
-    names = sorted(pods_on(sandbox, here, namespace))
-    turn_round(sandbox, here, there)
+    namespace, here, _ = pool
+    names = filled(sandbox, pool, eventually, 2, workload("Deployment", namespace, "web", 2))
     paused = ["The Fleet is paused: freeze."]
 
     async def story() -> None:
@@ -313,12 +303,12 @@ def test_while_we_may_not_write_the_drain_says_so_and_goes_on_afterwards(
     assert posts(sandbox, namespace) == {name: [201] for name in names}
 
 
-def test_a_drain_outlives_its_api_server(sandbox: Sandbox, pool: tuple[str, str, str], eventually: Eventually) -> None:
-    namespace, here, there = pool
-    sandbox.apply(workload("Deployment", namespace, "web", 2), budget(namespace, "web", "web", minAvailable=2))
-    eventually(running(sandbox, here, namespace, 2), what="two pods run")
-    eventually(settled(sandbox, namespace, "web"), what="the budget is worked out")
-    turn_round(sandbox, here, there)
+def test_a_drain_outlives_its_api_server(sandbox: Sandbox, pool: Pool, eventually: Eventually) -> None:
+    namespace, here, _ = pool
+    filled(
+        sandbox, pool, eventually, 2, workload("Deployment", namespace, "web", 2),
+        budgets=[budget(namespace, "web", "web", minAvailable=2)],
+    )  # fmt: skip
 
     async def story() -> None:
         async with at_work(sandbox) as work:

@@ -30,7 +30,7 @@ class Stage:
     async def flush(self) -> None:
         """Let the recorder write all that is due."""
         self.now += 1000  # every pause between two writes of one series is over
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while self.recorder._waiting:
                 await self.recorder._step()
 
@@ -78,7 +78,7 @@ def test_a_cluster_scoped_object_is_told_about_in_default(sandbox: Sandbox, make
 
     async def story(stage: Stage) -> None:
         stage.recorder.event(NODE, (await stage.object(NODE, node)).metadata, "Normal", "LookedAt", "Look", "all well")
-        await stage.recorder.stop()
+        await stage.recorder.stop(within=90)
 
     play(sandbox, story)
     mine = [event for event in events(sandbox, "default", "LookedAt") if event["regarding"]["name"] == node]

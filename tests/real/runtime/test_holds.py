@@ -169,7 +169,7 @@ async def kept(sandbox: Sandbox) -> AsyncIterator[Hand]:
         controller = Controller("holds", keeper.reconcile, metrics=metrics)
         watch.store.listen(lambda key, _, node: controller.queue.add(key) if node and keeper.concerns(node) else None)
         tasks = [asyncio.create_task(work()) for work in (watch.run, controller.run, recorder.run)]
-        await asyncio.wait_for(watch.synced.wait(), 30)
+        await asyncio.wait_for(watch.synced.wait(), 90)
         try:
             yield hand
         finally:
@@ -186,7 +186,7 @@ def test_uncordoned_by_hand_it_is_cordoned_again_once_and_then_left(
     node = make_node()
 
     async def soon(look: Callable[[], Any], what: str) -> None:
-        await asyncio.to_thread(eventually, look, 30, what)
+        await asyncio.to_thread(eventually, look, 90, what)
 
     async def story() -> None:
         async with kept(sandbox) as hand:
@@ -221,7 +221,7 @@ def test_a_list_that_cannot_be_read_is_said_and_nothing_is_touched(
             await hand.hold(node, "alice", "disk")
             await asyncio.to_thread(sandbox.kubectl, "annotate", "--overwrite", "node", node, f"{HOLDS}=oops")
             look = lambda: condition(sandbox, node, UNREADABLE).get("status") == "True"  # noqa: E731
-            await asyncio.to_thread(eventually, look, 30, "a condition says so")
+            await asyncio.to_thread(eventually, look, 90, "a condition says so")
             for everybody in (True, False):
                 with pytest.raises(Complaint, match="cannot be read"):
                     await hand.release(node, "alice", everybody=everybody)

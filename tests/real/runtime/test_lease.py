@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from hostler.fleet.rights import OWN, Right
 from hostler.kube.client import Client
 from hostler.kube.clock import boottime
 from hostler.kube.config import load
@@ -27,6 +28,7 @@ from hostler.kube.kinds import LEASE
 from hostler.kube.lease import Leadership
 from hostler.kube.records import Lease, Object
 from hostler.sandbox import Sandbox
+from tests.real.accounts import charted, kubeconfig_of, new_account, rights_here
 from tests.real.conftest import Eventually
 
 DRIVER = Path(__file__).with_name("leader_driver.py")
@@ -38,19 +40,25 @@ STEADY = Timing(duration=4, renew_deadline=3, retry=0.3)  # where somebody is to
 def drivers(
     sandbox: Sandbox, namespace: str, folder: Path, *names: str, sleepy: bool = False
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """One process per name; what each says is in `folder`, for a pipe nobody reads would stop it."""
+    """One process per name; what each says is in `folder`, for a pipe nobody reads would stop it.
+
+    They share one account, as replicas do. What they write is a thing of this test's own, so it adds that right.
+    """
     sandbox.kubectl("-n", namespace, "create", "configmap", "written")
-    command = [sys.executable, str(DRIVER), str(sandbox.layout.kubeconfig), namespace]
-    running = {}
-    for name in names:
-        with (folder / name).open("wb") as said:
-            running[name] = subprocess.Popen([*command, name, *(["sleepy"] if sleepy else [])], stdout=said)
-    try:
-        yield running
-    finally:
-        for process in running.values():
-            process.kill()  # reaches a stopped one too
-            process.wait()
+    writes = Right("configmaps", ("patch",), "What the drivers write.", OWN, ("written",))
+    rights = (*rights_here(sandbox, ()), writes)
+    with charted(sandbox, new_account(namespace, "driver", lease="driver"), rights) as user:
+        command = [sys.executable, str(DRIVER), str(kubeconfig_of(sandbox, folder, user)), namespace]
+        running = {}
+        for name in names:
+            with (folder / name).open("wb") as said:
+                running[name] = subprocess.Popen([*command, name, *(["sleepy"] if sleepy else [])], stdout=said)
+        try:
+            yield running
+        finally:
+            for process in running.values():
+                process.kill()  # reaches a stopped one too
+                process.wait()
 
 
 def writer_now(sandbox: Sandbox, namespace: str) -> str:
@@ -204,7 +212,8 @@ def test_the_lease_says_who_leads_and_how_often_that_changed(sandbox: Sandbox, n
         found = await campaign.lease()
         assert (found.spec.holder_identity, found.spec.lease_duration_seconds) == ("first", STEADY.duration)
         second = campaign.enter("second", STEADY)
-        await asyncio.sleep(1)
+        while "has not been read" in (second.gate() or ""):
+            await asyncio.sleep(0.05)
         assert second.held() is False
         assert second.gate() == f"this replica does not lead: the lease {campaign.namespace}/lease is held by first"
         with pytest.raises(WriteRefused, match="held by first"), second.acting():

@@ -18,7 +18,7 @@ from hostler.kube import kinds
 from hostler.kube.client import Client, How
 from hostler.kube.config import load
 from hostler.kube.errors import AlreadyExists, ApiError, Unreachable
-from hostler.kube.kinds import CONFIG_MAP, LEASE, NODE, POD, SECRET, Kind
+from hostler.kube.kinds import CONFIG_MAP, NODE, POD, SECRET, Kind
 from hostler.kube.lease import Leadership
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Object, key_of
@@ -28,6 +28,7 @@ from hostler.sandbox.life import Sandbox
 from tests.real.proxy import Proxy
 
 NAMESPACE = "watch-faults"
+CLUSTER_ROLE = Kind("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
 THING = Kind("nowhere.example.com", "v1", "things", "Thing", True)
 
 
@@ -42,6 +43,7 @@ GONE = answer(b"410 Gone", b'{"kind":"Status","reason":"Expired","message":"the 
 EMPTY = answer(b"200 OK", b"")
 NO_BACKEND = answer(b"404 Not Found", b"default backend - 404")
 NO_ROUTE = answer(b"404 Not Found", b"404 page not found\n")  # to the letter what an API server says of no such kind
+OLD = answer(b"426 Upgrade Required", b"")  # as Envoy says
 BUSY = answer(b"429 Too Many Requests", b"busy", b"Retry-After: nan\r\n")
 
 
@@ -261,7 +263,8 @@ def test_what_stands_before_the_api_server_is_not_taken_for_it(sandbox: Sandbox)
         async with proxied(sandbox) as (direct, proxy, through):
             await apply(direct, "whole", {"metadata": {"name": "whole"}})
             core, grouped, absent = watches = [
-                Watch(through, kind, Object, metrics=Metrics(), namespace=None) for kind in (CONFIG_MAP, LEASE, THING)
+                Watch(through, kind, Object, metrics=Metrics(), namespace=None)
+                for kind in (CONFIG_MAP, CLUSTER_ROLE, THING)
             ]
             async with following(*watches) as tasks:
                 for watch in watches:
@@ -270,7 +273,7 @@ def test_what_stands_before_the_api_server_is_not_taken_for_it(sandbox: Sandbox)
                 assert absent.not_in_step() is None, "a kind that is not installed is knowledge"
                 for instead, core_says, grouped_says in (
                     (NO_BACKEND, "is not the API server: default", "is not the API server: default"),
-                    (NO_ROUTE, "configmaps are not found, though an API server", "not a whole API server"),
+                    (NO_ROUTE, "is not the API server: 404", "not a whole API server"),
                     (BUSY, "busy", "busy"),
                 ):
                     proxy.instead = instead
@@ -292,6 +295,21 @@ def test_what_stands_before_the_api_server_is_not_taken_for_it(sandbox: Sandbox)
                 proxy.instead = None
                 assert not any(task.done() for task in tasks)
                 await settles(core, direct, None)
+
+    asyncio.run(story())
+
+
+def test_who_stands_before_the_api_server_need_not_speak_the_old_http(sandbox: Sandbox) -> None:
+    async def story() -> None:
+        async with proxied(sandbox) as (direct, proxy, through):
+            await apply(direct, "whole", {"metadata": {"name": "whole"}})
+            for refused in ("HTTP/1.0", "HTTP/1.1"):  # and back: what is asked for is never given up
+                proxy.always = {refused: OLD}
+                proxy.cut_all()
+                watch = Watch(through, CONFIG_MAP, Object, metrics=Metrics(), namespace=NAMESPACE)
+                async with following(watch):
+                    await asyncio.wait_for(watch.synced.wait(), 90)
+                    await settles(watch, direct, NAMESPACE)
 
     asyncio.run(story())
 

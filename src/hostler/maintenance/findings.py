@@ -1,0 +1,26 @@
+"""What `hostler doctor` says of the vCenters as the operator sees them: by its network and login, not by ours here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostler.fleet.doctor import Finding, Level
+from hostler.host.facts import Fact, Unknown
+from hostler.maintenance.wire import MaintenanceStatus
+
+MEND = "See docs/vsphere.md. With the operator's VCENTER_ settings, `hostler doctor` tries the same from this machine."
+
+
+def findings(found: Fact[MaintenanceStatus]) -> Iterator[Finding]:
+    """One of each vCenter that the operator follows."""
+    if isinstance(found, Unknown):
+        why = f"How the operator stands with its vCenters could not be asked: {found.why}"
+        yield Finding(Level.WARNING, "maintenance", why, "hostler maintenance status")
+        return
+    for one in found.value.vcenters:
+        what = f"vCenter {one.vcenter}, for the operator"
+        yield (
+            Finding(Level.FINE, what, one.sentence)
+            if one.connected
+            else Finding(Level.PROBLEM, what, one.sentence, MEND)
+        )

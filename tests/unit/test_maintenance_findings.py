@@ -1,0 +1,24 @@
+"""What `hostler doctor` says of the operator's own vCenters."""
+
+from __future__ import annotations
+
+from hostler.fleet.doctor import Level
+from hostler.host.facts import Known, Unknown
+from hostler.maintenance.findings import findings
+from hostler.maintenance.wire import MaintenanceStatus, Standing
+
+
+def test_each_vcenter_is_named_as_the_operator_stands_with_it() -> None:
+    seen = MaintenanceStatus(
+        vcenters=(Standing("a", True, "vCenter a is followed."), Standing("b", False, "vCenter b cannot be reached."))
+    )
+    well, ill = findings(Known(seen, 0.0))
+    assert (well.level, well.what, well.fix) == (Level.FINE, "vCenter a, for the operator", "")
+    assert (ill.level, ill.why) == (Level.PROBLEM, "vCenter b cannot be reached.")
+    assert "docs/vsphere.md" in ill.fix
+
+
+def test_that_it_could_not_be_asked_is_said() -> None:
+    (seen,) = findings(Unknown("No operator answers."))
+    assert (seen.level, seen.fix) == (Level.WARNING, "hostler maintenance status")
+    assert seen.why.endswith("No operator answers.")
