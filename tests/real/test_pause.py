@@ -111,7 +111,7 @@ def test_every_write_stops_within_a_second_and_comes_back(
     assert "has stopped writing" in pressed
     assert "writes again" in lifted
     button = [
-        when(one["stageTimestamp"])
+        one
         for one in sandbox.audit("fleets")
         if one["objectRef"].get("resource") == "fleets"
         and one["objectRef"].get("subresource") is None
@@ -119,7 +119,8 @@ def test_every_write_stops_within_a_second_and_comes_back(
         and one["stage"] == "ResponseComplete"
         and one["responseStatus"]["code"] < 300
     ]
-    down, up = button[-2], button[-1]
+    # From the answer to the press until the lift arrives: the operator may hear of it before its answer is logged.
+    down, up = when(button[-2]["stageTimestamp"]), when(button[-1]["requestReceivedTimestamp"])
     between = [when(one["requestReceivedTimestamp"]) - down for one in writes(sandbox, running.user)]
     late = sorted(after for after in between if ALLOWED_SECONDS + waited < after < up - down)
     assert late == []
