@@ -43,20 +43,12 @@ from hostler.kube.lease import Alone, Leadership, new_identity
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod, PodDisruptionBudget, VolumeAttachment, Workload
 from hostler.kube.watch import Watch
-from hostler.rooms import (
-    MAKERS,
-    House,
-    Writers,
-    drain_policy,
-    make_maintenance,
-    make_metal,
-    make_reclaim,
-    make_vcenters,
-)
+from hostler.rooms import ASKS_VCENTERS, MAKERS, House, Writers, drain_policy, make_vcenters
 from hostler.settings import foundation as say
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
+    from hostler.fleet.room import CapabilityRoom
     from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler")
@@ -116,7 +108,9 @@ class Operator:
         address = settings[say.HTTP_ADDRESS]
         self._server = Server(address.host, address.port, self._metrics, setting=say.HTTP_ADDRESS.name)
         self._leader: Leadership | Alone = Alone()
-        self._vcenters: tuple[VCenter, ...] = ()  # only those no other room follows
+        self._vcenters: tuple[VCenter, ...] = ()
+        self._rooms: dict[str, CapabilityRoom] = {}
+        self._controllers: list[Controller] = []
 
     def stop(self, why: str) -> None:
         """Finish what was begun, then end. Asked twice, end at once."""
@@ -154,8 +148,6 @@ class Operator:
             vcenter.start()
         for watch in self._watches():
             self._begin(watch.run(), watch.kind.resource)
-        if self._maintenance is not None:
-            self._maintenance.start()
         for controller in self._controllers:
             self._begin(controller.run(), controller.name)
         self._begin(self._leader.run(), "lease")
@@ -164,10 +156,8 @@ class Operator:
         self._begin(self._resync(), "resync")
         self._begin(self._metrics.measure_loop(), "loop lag")
         self._begin(self._steps.run(), "clock")
-        if self._metal is not None:
-            self._begin(self._metal.run(), "metal")
-        if self._reclaim is not None:
-            self._begin(self._reclaim.run(), "hub")
+        for name, room in self._rooms.items():
+            self._begin(room.run(), f"room {name}")
 
     def _wire(self) -> None:
         settings = self._settings
@@ -194,39 +184,20 @@ class Operator:
             Controller("fleet", self._as_leader(self._status.reconcile), metrics=self._metrics),
             Controller("holds", self._as_leader(self._keeper.reconcile), metrics=self._metrics, workers=4),
         ]
+        rooms = [choice.capability.name for choice in self._guard.choices if choice.on]
+        self._vcenters = make_vcenters(settings, self._metrics) if ASKS_VCENTERS.intersection(rooms) else ()
         house = House(
             self._client, settings, writers, self._recorder, self._metrics, fleet=self._fleet, nodes=self._nodes,
-            sources=self._sources, drain=drain_policy(settings), ceiling=self._status.room, vcenters=self._all_vcenters,
+            sources=self._sources, drain=drain_policy(settings), ceiling=self._status.room, vcenters=self._vcenters,
             as_leader=self._as_leader, acting=lambda: self._leader.acting(), changed=self._status_changed,
             stepped=self._steps.last,
         )  # fmt: skip
-        self._furnish(house)
+        self._rooms = {name: make(house) for name, make in MAKERS.items() if name in rooms}
+        for room in self._rooms.values():
+            self._controllers += room.controllers()
         self._lookout = Lookout(self._client, self._guard, changed=self._wake_all)
         self._listen()
         self._serve()
-
-    def _furnish(self, house: House) -> None:
-        """Make the rooms that are switched on."""
-        self._maintenance = make_maintenance(house) if self._on("maintenance") else None
-        if self._maintenance is not None:
-            self._controllers.append(self._maintenance.controller)
-        self._metal = make_metal(house) if self._on("metal") else None
-        if self._metal is not None:
-            self._controllers += self._metal.controllers()
-        if self._maintenance is None and self._on("platform"):
-            self._vcenters = make_vcenters(house)  # maintenance has its own, and shares them
-        self._rooms = {name: make(house) for name, make in MAKERS.items() if self._on(name)}
-        self._reclaim = make_reclaim(house) if self._on("reclaim") else None
-        if self._reclaim is not None:
-            self._rooms["reclaim"] = self._reclaim
-        self._controllers += [room.controller for room in self._rooms.values()]
-
-    def _on(self, capability: str) -> bool:
-        return any(choice.on and choice.capability.name == capability for choice in self._guard.choices)
-
-    def _all_vcenters(self) -> tuple[VCenter, ...]:
-        """Every vCenter we follow, whichever room does: there is one per endpoint."""
-        return self._maintenance.vcenters if self._maintenance is not None else self._vcenters
 
     def _status_changed(self) -> None:
         self._controllers[0].queue.add(NAME, after=0.1)
@@ -260,16 +231,14 @@ class Operator:
         ).register(registry)  # fmt: skip
         for name, room in self._rooms.items():
             room.register(registry, self._guard.gate_for(name))
-        if self._metal is not None:
-            self._metal.register(registry, self._guard.gate_for("metal"))
         reads = Reads(
             registry, self._guard, self._status, self._settings, identity=self._identity,
             leadership=lambda: self._leader.gate(), dry_run=self._dry_run,
         )  # fmt: skip
         reads.mount(self._server)
-        if self._maintenance is not None:
-            self._maintenance.serve(registry, self._server, reads.notes)
-        else:
+        for room in self._rooms.values():
+            room.serve(self._server, reads.notes)
+        if "maintenance" not in self._rooms:
             reads.off(self._server, "/v1/maintenance", "maintenance")
         for number, watch in enumerate(self._watches(), 1):  # two rooms may watch one kind, each for its own fields
             self._server.ready_if(f"{watch.kind.resource} ({number})", watch.not_in_step)
@@ -290,12 +259,8 @@ class Operator:
         self._nodes.store.listen(node_changed)
         for room in self._rooms.values():
             room.listen()
-        for vcenter in self._all_vcenters():
+        for vcenter in self._vcenters:
             vcenter.listen(lambda changed: None if changed else self._vcenter_stands())
-        if self._maintenance is not None:
-            self._maintenance.listen()
-        if self._metal is not None:
-            self._metal.listen()
         self._fleet.store.listen(lambda *_: self._wake_all())
 
     def _wake_all(self) -> None:
@@ -303,10 +268,6 @@ class Operator:
         fleet.queue.add(NAME, after=0.05)
         for room in self._rooms.values():
             room.wake_all()
-        if self._maintenance is not None:
-            self._maintenance.wake_all()
-        if self._metal is not None:
-            self._metal.wake_all()
         for node in self._nodes.store.values():
             if self._keeper.concerns(node):
                 holds.queue.add(node.metadata.name, priority=2)
@@ -317,10 +278,8 @@ class Operator:
 
     def _led(self, held: bool) -> None:
         self._metrics.leading(held)
-        if self._maintenance is not None:
-            self._maintenance.led(held)
-        if self._metal is not None:
-            self._metal.led(held)
+        for room in self._rooms.values():
+            room.led(held)
         if held:
             self._wake_all()
 
@@ -353,10 +312,6 @@ class Operator:
         yield from (self._sources.pods, self._sources.budgets, self._sources.attachments, self._sources.daemon_sets)
         for room in self._rooms.values():
             yield from room.watches()
-        if self._maintenance is not None:
-            yield from self._maintenance.watches()
-        if self._metal is not None:
-            yield from self._metal.watches()
 
     def _unready(self) -> list[str]:
         return [why for watch in self._watches() if (why := watch.not_in_step()) is not None]
@@ -385,8 +340,8 @@ class Operator:
             _, late = await asyncio.wait(working, timeout=GRACE) if working else (set(), set())
             if late:
                 log.warning("not everything finished in time", left=sorted(task.get_name() for task in late))
-            if self._maintenance is not None:
-                await self._maintenance.stop()
+            for room in self._rooms.values():
+                await room.finish()
             await self._recorder.stop()
             await self._leader.stop(within=2.0)
         for task in self._tasks:
@@ -396,10 +351,8 @@ class Operator:
                 log.error("a part of the operator failed", part=task.get_name(), exc_info=end)
         await asyncio.gather(*(vcenter.stop() for vcenter in self._vcenters))
         await self._server.stop()
-        if self._tasks and self._metal is not None:
-            await self._metal.close()
-        if self._tasks and self._reclaim is not None:
-            await self._reclaim.close()
+        for room in self._rooms.values():
+            await room.close()
         await self._client.close()
         if self._tasks:
             log.info("stopped")

@@ -1,27 +1,26 @@
 """Makes the rooms out of what they share. Together with operator.py the only file that knows them all.
 
-A room's author adds a maker here, and its name to `MAKERS` where the room is a plain one (see `Room`). A maker imports
-its room itself: whoever has not switched it on pays for none of its code, nor for the libraries only it needs.
+A room's author adds a maker here, to `MAKERS`. A maker imports its room itself: whoever has not switched it on pays for
+none of its code, nor for the libraries only it needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from hostler.drain.model import Policy
 from hostler.drain.observe import Sources
 from hostler.fleet.guard import FleetWatch, Guard
 from hostler.fleet.pauses import Pauses
-from hostler.fleet.registry import Registry
+from hostler.fleet.room import CapabilityRoom
 from hostler.host import ceiling
-from hostler.host.conditions import Condition
 from hostler.instant import Instant
 from hostler.kube.budget import WriteBudget
-from hostler.kube.client import Client, Gate
-from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.client import Client
+from hostler.kube.controller import Reconcile
 from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
@@ -43,19 +42,6 @@ if TYPE_CHECKING:
 
 # Approvals of certificate requests per second, at most; in a burst twice as many.
 JOIN_WRITES_PER_SECOND = 200.0
-
-
-class Room(Protocol):
-    """What most capability rooms have for the operator; maintenance, metal and reclaim have more: wired by name."""
-
-    @property
-    def controller(self) -> Controller: ...
-    def watches(self) -> Iterator[Watch[Any]]: ...
-    def register(self, registry: Registry, gate: Gate) -> None: ...
-    def listen(self) -> None: ...
-    def wake_all(self) -> None: ...
-    def vcenter_changed(self) -> None: ...
-    def conditions(self) -> Iterable[Condition]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +70,7 @@ class Writers:
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """What the rooms share. `vcenters` gives every vCenter that is followed, whichever room does."""
+    """What the rooms share."""
 
     client: Client
     settings: Settings
@@ -96,7 +82,7 @@ class House:
     sources: Sources
     drain: Policy
     ceiling: Callable[[Iterable[str], Iterable[Node]], ceiling.Room]
-    vcenters: Callable[[], tuple[VCenter, ...]]
+    vcenters: tuple[VCenter, ...]
     as_leader: Callable[[Reconcile], Reconcile]
     acting: Callable[[], AbstractContextManager[None]]
     changed: Callable[[], None]  # the conditions of a room changed
@@ -117,20 +103,20 @@ def make_maintenance(house: House) -> MaintenanceRoom:
     pauses = Pauses(house.fleet)
     return MaintenanceRoom(
         house.client, house.writers.of("maintenance"), house.recorder, house.settings,
-        gate=house.writers.guard.gate_for("maintenance"), nodes=house.nodes, sources=house.sources, drain=house.drain,
-        room=house.ceiling, resumed=lambda now: max(pauses.ended(now), house.stepped(now)), metrics=house.metrics,
-        as_leader=house.as_leader, acting=house.acting,
+        gate=house.writers.guard.gate_for("maintenance"), vcenters=house.vcenters, nodes=house.nodes,
+        sources=house.sources, drain=house.drain, room=house.ceiling, metrics=house.metrics,
+        resumed=lambda now: max(pauses.ended(now), house.stepped(now)), as_leader=house.as_leader, acting=house.acting,
     )  # fmt: skip
 
 
-def make_vcenters(house: House) -> tuple[VCenter, ...]:
-    """One per endpoint, where maintenance does not follow them already."""
+def make_vcenters(settings: Settings, metrics: Metrics) -> tuple[VCenter, ...]:
+    """One per endpoint, for all rooms. Raises a Complaint that names every mistake in how they are configured."""
     from hostler.vsphere.endpoints import endpoints
     from hostler.vsphere.metrics import Metrics as VsphereMetrics
     from hostler.vsphere.vcenter import VCenter
 
-    metrics, poll = VsphereMetrics(house.metrics.registry), house.settings[POLL_INTERVAL_SECONDS]
-    return tuple(VCenter(one, metrics, poll=poll) for one in endpoints(house.settings))
+    counted, poll = VsphereMetrics(metrics.registry), settings[POLL_INTERVAL_SECONDS]
+    return tuple(VCenter(one, counted, poll=poll) for one in endpoints(settings))
 
 
 def make_metal(house: House) -> MetalRoom:
@@ -161,7 +147,7 @@ def make_platform(house: House) -> PlatformRoom:
     writers = house.writers
     return PlatformRoom(
         house.client, writers.of("platform"), house.recorder, house.settings, fleet=house.fleet, nodes=house.nodes,
-        pods=house.sources.pods, vcenters=house.vcenters, back=writers.giving_back("platform"),
+        pods=house.sources.pods, vcenters=lambda: house.vcenters, back=writers.giving_back("platform"),
         displaced=lambda: writers.guard.displaced("platform"), metrics=house.metrics, as_leader=house.as_leader,
         changed=house.changed,
     )  # fmt: skip
@@ -193,8 +179,14 @@ def make_reclaim(house: House) -> ReclaimRoom:
     )  # fmt: skip
 
 
-MAKERS: Mapping[str, Callable[[House], Room]] = {
+# Whose rooms ask the vCenters something.
+ASKS_VCENTERS = frozenset({"maintenance", "platform"})
+
+MAKERS: Mapping[str, Callable[[House], CapabilityRoom]] = {
+    "maintenance": make_maintenance,
+    "metal": make_metal,
     "ingress": make_ingress,
     "platform": make_platform,
     "join": make_join,
+    "reclaim": make_reclaim,
 }

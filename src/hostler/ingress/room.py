@@ -8,6 +8,7 @@ from typing import Any
 
 from hostler.fleet.guard import FleetWatch
 from hostler.fleet.registry import Registry
+from hostler.fleet.room import CapabilityRoom
 from hostler.ingress.controller import CONTROLLER_KEY, Caches, IngressKeeper, Wishes
 from hostler.ingress.explain import IngressExplainers
 from hostler.ingress.model import (
@@ -37,9 +38,7 @@ from hostler.settings.model import Settings
 SOON = 0.1
 
 
-class IngressRoom:
-    """Made only where ingress is switched on, so that nobody else pays for its watches."""
-
+class IngressRoom(CapabilityRoom):
     def __init__(
         self,
         client: Client,
@@ -74,18 +73,14 @@ class IngressRoom:
         self._keeper = IngressKeeper(self.caches, writer, recorder, wishes, metrics=metrics)
         self.controller = Controller("ingress", as_leader(self._keeper.reconcile), metrics=metrics)
 
+    def controllers(self) -> tuple[Controller, ...]:
+        return (self.controller,)
+
     def watches(self) -> Iterator[Watch[Any]]:
         return self.caches.own()
 
     def register(self, registry: Registry, gate: Gate) -> None:
         IngressExplainers(self._keeper, gate, time.time).register(registry)
-
-    def vcenter_changed(self) -> None:
-        """It asks no vCenter anything."""
-
-    def conditions(self) -> tuple[()]:
-        """What it has to say stands on its own objects."""
-        return ()
 
     def wake_all(self) -> None:
         for key in self._keeper.all_keys():

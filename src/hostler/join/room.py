@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from hostler.fleet.guard import FleetWatch
 from hostler.fleet.registry import Action, Explainer, Explanation, Registry, RuleSeen
+from hostler.fleet.room import CapabilityRoom
 from hostler.host.conditions import Condition
 from hostler.join.addresses import canonical
 from hostler.join.controller import KEY, JoinKeeper
@@ -43,9 +44,7 @@ def policy_of(settings: Settings, server: str) -> Policy:
     )
 
 
-class JoinRoom:
-    """Made only where join is switched on, so that nobody else pays for its watches."""
-
+class JoinRoom(CapabilityRoom):
     def __init__(
         self,
         client: Client,
@@ -79,15 +78,15 @@ class JoinRoom:
         )  # fmt: skip
         self.controller = Controller("join", as_leader(self._keeper.reconcile), metrics=metrics)
 
+    def controllers(self) -> tuple[Controller, ...]:
+        return (self.controller,)
+
     def watches(self) -> Iterator[Watch[Any]]:
         return self._caches.own()
 
     def conditions(self) -> Sequence[Condition]:
         """What the Fleet's status says of us."""
         return self._keeper.conditions
-
-    def vcenter_changed(self) -> None:
-        """It asks no vCenter anything."""
 
     def wake_all(self) -> None:
         self.controller.queue.add(KEY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -14,6 +13,7 @@ from hostler.drain.executor import Executor
 from hostler.drain.model import Policy as DrainPolicy
 from hostler.drain.observe import Sources
 from hostler.fleet.registry import Registry
+from hostler.fleet.room import CapabilityRoom
 from hostler.fleet.serve import answer
 from hostler.host.ceiling import Room
 from hostler.instant import Instant
@@ -37,8 +37,6 @@ from hostler.maintenance.observe import Observer
 from hostler.settings import maintenance as say
 from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
-from hostler.vsphere.endpoints import endpoints
-from hostler.vsphere.metrics import Metrics as VCenterMetrics
 from hostler.vsphere.records import ENTER_MAINTENANCE, Host, Task
 from hostler.vsphere.vcenter import VCenter
 
@@ -46,9 +44,7 @@ from hostler.vsphere.vcenter import VCenter
 SOON = 0.05
 
 
-class MaintenanceRoom:
-    """Made only where a vCenter is configured. Raises a Complaint that names every mistake in that configuration."""
-
+class MaintenanceRoom(CapabilityRoom):
     def __init__(
         self,
         client: Client,
@@ -57,6 +53,7 @@ class MaintenanceRoom:
         settings: Settings,
         *,
         gate: Gate,
+        vcenters: tuple[VCenter, ...],
         nodes: Watch[Node],
         sources: Sources,
         drain: DrainPolicy,
@@ -67,8 +64,7 @@ class MaintenanceRoom:
         acting: Callable[[], AbstractContextManager[None]],
     ) -> None:
         poll = settings[say.POLL_INTERVAL_SECONDS]
-        counted = VCenterMetrics(metrics.registry)
-        self.vcenters = tuple(VCenter(one, counted, poll=poll) for one in endpoints(settings))
+        self._vcenters = vcenters
         namespace = settings[NAMESPACE]
         self._marks = Watch(
             client, CONFIG_MAP, ConfigMap, metrics=metrics, namespace=namespace, fields=f"metadata.name={NAME}"
@@ -85,39 +81,34 @@ class MaintenanceRoom:
             max_age=max(2 * poll, 15.0),
             clusters=tuple(one for one in settings[say.MAINTENANCE_CLUSTERS].split(",") if one),
         )
-        observer = Observer(nodes, sources, self.vcenters, marks, memory, settings[say.GPU_NODE_LABEL], room, resumed)
+        observer = Observer(nodes, sources, vcenters, marks, memory, settings[say.GPU_NODE_LABEL], room, resumed)
         hands = Hands(
-            writer, nodes.store, Executor(writer, time.time), {one.name: one for one in self.vcenters}, marks, recorder,
+            writer, nodes.store, Executor(writer, time.time), {one.name: one for one in vcenters}, marks, recorder,
             memory, measured, gate, time.time, drain, settings[say.POWER_ON_TIMEOUT_SECONDS], resumed, set(),
         )  # fmt: skip
         self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=acting)
         self.controller = Controller("maintenance", as_leader(self.keeper.reconcile), metrics=metrics)
         self.keeper.queue = self.controller.queue
-        self._nodes, self._sources, self._gate = nodes, sources, gate
+        self._nodes, self._sources = nodes, sources
+        self._explainers = MaintenanceExplainers(self.keeper, vcenters, sources, gate, time.time)
+
+    def controllers(self) -> tuple[Controller, ...]:
+        return (self.controller,)
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield self._marks
 
-    # -- life
-
-    def start(self) -> None:
-        """Begin to follow the vCenters. Returns at once; one that cannot be reached is said and tried again."""
-        for vcenter in self.vcenters:
-            vcenter.start()
-
-    async def stop(self) -> None:
-        """After the controller has ended: what was begun is finished, then we log out."""
+    async def finish(self) -> None:
         await self.keeper.stop()
-        await asyncio.gather(*(one.stop() for one in self.vcenters))
 
     # -- what it says
 
-    def serve(self, registry: Registry, server: Server, notes: Callable[[], tuple[str, ...]]) -> None:
-        explainers = MaintenanceExplainers(self.keeper, self.vcenters, self._sources, self._gate, time.time)
-        explainers.register(registry)
+    def register(self, registry: Registry, gate: Gate) -> None:
+        self._explainers.register(registry)
 
+    def serve(self, server: Server, notes: Callable[[], tuple[str, ...]]) -> None:
         async def status(_: web.Request) -> web.Response:
-            return answer(explainers.status(notes()))
+            return answer(self._explainers.status(notes()))
 
         server.add_get("/v1/maintenance", status)
 
@@ -130,7 +121,7 @@ class MaintenanceRoom:
         self.keeper.try_now()
 
     def listen(self) -> None:
-        for vcenter in self.vcenters:
+        for vcenter in self._vcenters:
             vcenter.listen(lambda changed, vcenter=vcenter: self._vcenter_changed(vcenter, changed))  # type: ignore[misc]
         self._nodes.store.listen(self._node_changed)
         self._sources.pods.store.listen(self._pod_changed)

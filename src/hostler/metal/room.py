@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hostler.fleet.registry import Registry
+from hostler.fleet.room import CapabilityRoom
 from hostler.instant import Instant
 from hostler.kube.client import Client, Gate
 from hostler.kube.clusters import Clusters
@@ -41,9 +42,7 @@ SWEEP_SECONDS = 60.0
 REMEDIATORS = 8
 
 
-class MetalRoom:
-    """Made only where metal is switched on, so that nobody else pays for its watches."""
-
+class MetalRoom(CapabilityRoom):
     def __init__(
         self,
         client: Client,

@@ -10,6 +10,7 @@ import msgspec
 
 from hostler.fleet.guard import FleetWatch
 from hostler.fleet.registry import Registry
+from hostler.fleet.room import CapabilityRoom
 from hostler.host.conditions import Condition
 from hostler.kube.client import Client, Gate
 from hostler.kube.controller import Controller, Reconcile
@@ -46,9 +47,7 @@ from hostler.settings.model import Settings
 SOON, LATER = 0.1, 2.0
 
 
-class PlatformRoom:
-    """Made only where platform is switched on, so that nobody else pays for its watches."""
-
+class PlatformRoom(CapabilityRoom):
     def __init__(
         self,
         client: Client,
@@ -98,6 +97,9 @@ class PlatformRoom:
             wake=lambda key: self.controller.queue.add(key, after=SOON),
         )  # fmt: skip
         self.controller = Controller("platform", as_leader(self._keeper.reconcile), metrics=metrics, workers=2)
+
+    def controllers(self) -> tuple[Controller, ...]:
+        return (self.controller,)
 
     def watches(self) -> Iterator[Watch[Any]]:
         return self.caches.own()

@@ -16,6 +16,7 @@ from prometheus_client import Counter, Gauge
 from hostler.drain.model import Policy as DrainPolicy
 from hostler.errors import Complaint, Exit
 from hostler.fleet.registry import Registry
+from hostler.fleet.room import CapabilityRoom
 from hostler.kube.client import Client, Gate
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.errors import ApiError, NotFound, Unreachable
@@ -55,9 +56,7 @@ class _OwnPod(Record, frozen=True):
     spec: _PodSpec = _PodSpec()
 
 
-class ReclaimRoom:
-    """Made only where reclaim is switched on, so that nobody else pays for its watches."""
-
+class ReclaimRoom(CapabilityRoom):
     def __init__(
         self,
         client: Client,
@@ -117,18 +116,14 @@ class ReclaimRoom:
             "reclaim", as_leader(self._keeper.reconcile), metrics=metrics, workers=settings[say.RECLAIM_WORKERS]
         )
 
+    def controllers(self) -> tuple[Controller, ...]:
+        return (self.controller,)
+
     def watches(self) -> Iterator[Watch[Any]]:
         yield from (self._agents, self._infra_envs, self._keyring.watch)
 
     def register(self, registry: Registry, gate: Gate) -> None:
         ReclaimExplainers(self._keeper, gate, time.time).register(registry)
-
-    def vcenter_changed(self) -> None:
-        """It asks no vCenter anything."""
-
-    def conditions(self) -> tuple[()]:
-        """What it has to say stands on the Agents."""
-        return ()
 
     def wake_all(self) -> None:
         self.controller.queue.add(KEY)
