@@ -135,6 +135,9 @@ class MachineKeeper:
             if facts.associated:
                 self._claimed.inc()
                 self._tell(facts, choice)
+                # The claim has queued it again (`MetalRoom` hears of the host), behind those that have none yet: a
+                # thousand hosts begin to be installed before the first machine has all its words.
+                return None
         return await self._live(facts)
 
     # -- a machine without a host

@@ -159,9 +159,10 @@ class MetalRoom(CapabilityRoom):
     def _host_changed(self, key: str, before: Host | None, after: Host | None) -> None:
         self.claims.host_changed(key, before, after)
         self.remediator.power.host_changed(before, after)
+        claimed = before is not None and after is not None and not consumer_key(before)
         for host in (before, after):
             if host is not None and (machine := consumer_key(host)):
-                self._machines.queue.add(machine)
+                self._machines.queue.add(machine, priority=2 if claimed else 1)
                 self._unfinished(machine)
         if after is not None and names.NODE_REUSE in after.metadata.labels:
             self._hosts.queue.add(key)

@@ -10,7 +10,7 @@ import pytest
 
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
-from tests.real.metal_world import World, home, one_to_one
+from tests.real.metal_world import World, consumer, history, home, one_to_one
 from tests.real.operating import operator, refused
 
 DOMAIN = "infrastructure.cluster.x-k8s.io/failure-domain"
@@ -33,6 +33,21 @@ def choosing(sandbox: Sandbox, folder: Path, account: str, *flags: str) -> Itera
     with operator(sandbox, folder, home(account), "--only", "metal", *flags, user=account) as running:
         yield
         assert refused(running) == []
+
+
+def moments(world: World, since: str) -> tuple[int, int]:
+    """When the last host was claimed and when the first machine said so, as versions of the whole store."""
+    claims: dict[str, int] = {}
+    for host in history(world.api, world.hosts_path(), since):
+        if consumer(host):
+            claims.setdefault(host["metadata"]["name"], int(host["metadata"]["resourceVersion"]))
+    said = [
+        int(machine["metadata"]["resourceVersion"])
+        for machine in history(world.api, world.metal("metal3machines"), since)
+        for one in machine.get("status", {}).get("conditions", ())
+        if (one["type"], one["status"]) == ("AssociateBareMetalHost", "True")
+    ]
+    return max(claims.values()), min(said)
 
 
 def test_a_failure_domain_is_preferred_and_else_any_host_will_do_at_random(
@@ -64,9 +79,15 @@ def test_every_policy_takes_its_own_hosts_and_a_strict_failure_domain_is_waited_
         used = {"operationHistory": {"deprovision": {"end": USED[name]}}}
         world.api.patch(f"{world.hosts_path(name)}/status", {"status": used})
     world.make_machines("m1", "m2")
-    with choosing(sandbox, tmp_path, account, "--metal-selection", policy, "--metal-strict-failure-domains"):
-        eventually(lambda: len(one_to_one(world)) == 2, 90, "both have one")
+    since = world.api.get(world.hosts_path())["metadata"]["resourceVersion"]
+    flags = ("--metal-selection", policy, "--metal-strict-failure-domains", "--metal-workers", "1")
+    with choosing(sandbox, tmp_path, account, *flags):
+        eventually(
+            lambda: all(world.condition(name).get("status") == "True" for name in ("m1", "m2")), 90, "both say so"
+        )
         assert {*one_to_one(world).values()} == TAKEN[policy]
+        both_have_one, first_says_so = moments(world, since)
+        assert both_have_one < first_says_so, "who has a host lets the others have theirs before it says so"
         # One is free, and not of the domain that the next machine is to be in.
         (left,) = DOMAINS.keys() - TAKEN[policy]
         world.make_machines("m3", spec={"failureDomain": "c"})
