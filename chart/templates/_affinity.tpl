@@ -1,5 +1,5 @@
 {{- /* Made from src/hostler/fleet/manifests.py by `make chart`: edit that. */}}
-{{- define "hostler.label" }}{{ get .Values.settings "GPU_NODE_LABEL" | default "intel.feature.node.kubernetes.io/gpu=true" }}{{ end }}
+{{- define "hostler.label" }}{{ get (.Values.settings | default dict) "GPU_NODE_LABEL" | default "intel.feature.node.kubernetes.io/gpu=true" }}{{ end }}
 {{- define "hostler.affinity" }}
 {{- if has "maintenance" (include "hostler.named" . | fromJsonArray) }}
 nodeAffinity:

@@ -1,10 +1,14 @@
+{{- /* Also of Services, which have letters, digits and dashes and begin with a letter; a release may have dots. */}}
 {{- define "hostler.name" -}}
-{{- if contains "hostler" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-hostler" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- $release := .Release.Name | replace "." "-" }}
+{{- $name := contains "hostler" $release | ternary $release (printf "%s-hostler" $release) }}
+{{- if regexMatch "^[0-9]" $name }}{{ $name = printf "hostler-%s" $release }}{{ end }}
+{{- regexReplaceAll "-+$" (trunc 50 $name) "" }}
 {{- end }}
 
 {{- define "hostler.selector" -}}
 app.kubernetes.io/name: hostler
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "hostler.labels" -}}
@@ -50,16 +54,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "hostler.leaseName" -}}
-{{- get .Values.settings "HOSTLER_LEASE_NAME" | default "hostler" }}
+{{- get (.Values.settings | default dict) "HOSTLER_LEASE_NAME" | default "hostler" }}
 {{- end }}
 
 {{- /* Not empty: leader election is off. Two replicas would then both act. */}}
 {{- define "hostler.alone" -}}
-{{- if eq (get .Values.settings "HOSTLER_LEADER_ELECTION" | toString) "false" }}
+{{- if eq (get (.Values.settings | default dict) "HOSTLER_LEADER_ELECTION" | toString) "false" }}
 {{- if gt (int .Values.replicas) 1 }}
 {{- fail (printf "With settings.HOSTLER_LEADER_ELECTION=false each of the %d replicas would act at once: set replicas=1, or leave leader election on." (int .Values.replicas)) }}
 {{- end }}yes
 {{- end }}
+{{- end }}
+
+{{- /* Their terms of nodes are alternatives, so ours goes into each: else it could land on a node that it empties. */}}
+{{- define "hostler.place" -}}
+{{- $own := include "hostler.affinity" . | fromYaml }}
+{{- $theirs := deepCopy (.Values.affinity | default dict) }}
+{{- with $own.nodeAffinity }}
+{{- $ours := (first .requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms).matchExpressions }}
+{{- with $theirs.nodeAffinity }}{{ with .requiredDuringSchedulingIgnoredDuringExecution }}{{ range .nodeSelectorTerms }}
+{{- $_ := set . "matchExpressions" (concat (.matchExpressions | default list) $ours) }}
+{{- end }}{{ end }}{{ end }}
+{{- end }}
+{{- toYaml (mustMergeOverwrite $own $theirs) }}
 {{- end }}
 
 {{- define "hostler.image" -}}

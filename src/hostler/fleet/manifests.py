@@ -54,14 +54,14 @@ def _labels(wanted: Wanted) -> Json:
     }  # fmt: skip
 
 
-NAMESPACE = Value(".Release.Namespace", lambda wanted: wanted.account.namespace)
-ACCOUNT = Value('include "hostler.serviceAccount" .', lambda wanted: wanted.account.name)
+NAMESPACE = Value(".Release.Namespace | quote", lambda wanted: wanted.account.namespace)
+ACCOUNT = Value('include "hostler.serviceAccount" . | quote', lambda wanted: wanted.account.name)
 LABELS = Value('include "hostler.labels" .', _labels, lines=True)
 SELECTOR = Value('include "hostler.selector" .', _selector, lines=True)
 IMAGE = Value('include "hostler.image" . | quote', lambda wanted: wanted.image)
 SETTINGS = Value('include "hostler.settings" .', lambda wanted: wanted.settings, lines=True)
-LOGIN = Value('include "hostler.vcenterSecret" .', lambda wanted: wanted.vcenter)
-CA = Value(".Values.vcenter.caBundle.configMapName", lambda wanted: wanted.ca)
+LOGIN = Value('include "hostler.vcenterSecret" . | quote', lambda wanted: wanted.vcenter)
+CA = Value(".Values.vcenter.caBundle.configMapName | quote", lambda wanted: wanted.ca)
 CA_FILE = Value('printf "/etc/ssl/vcenter-ca/%s" .Values.vcenter.caBundle.key', lambda _: "/etc/ssl/vcenter-ca/ca.pem")
 
 
@@ -93,7 +93,7 @@ HUB_TLS = When(f"and ({RECLAIM.helm}) .Values.hub.tlsSecret")
 HUB_CA = When(f"and ({RECLAIM.helm}) .Values.hub.caBundle.configMapName")
 
 # The nodes that maintenance may empty.
-LABEL = f'get .Values.settings "GPU_NODE_LABEL" | default "{GPU_NODE_LABEL.default}"'
+LABEL = f'get (.Values.settings | default dict) "GPU_NODE_LABEL" | default "{GPU_NODE_LABEL.default}"'
 _LABEL = '(include "hostler.label" .)'
 LABEL_WITH_VALUE = When(f'contains "=" {_LABEL}', lambda wanted: "=" in wanted.label)
 LABEL_WITHOUT = When(f'not (contains "=" {_LABEL})', lambda wanted: "=" not in wanted.label)
@@ -225,10 +225,15 @@ def _config_map(name: Value) -> Blueprint:
 # When there is one, its name, where it is mounted, what it is.
 VOLUMES = (
     (ONE_VCENTER, "vcenter", "/etc/hostler/vcenter", _secret(LOGIN)),
-    (MANY_VCENTERS, "vcenters", "/etc/hostler/vcenters", _secret(_only_chart(".Values.vcenter.vcentersSecret"))),
+    (
+        MANY_VCENTERS,
+        "vcenters",
+        "/etc/hostler/vcenters",
+        _secret(_only_chart(".Values.vcenter.vcentersSecret | quote")),
+    ),
     (OWN_CA, "vcenter-ca", "/etc/ssl/vcenter-ca", _config_map(CA)),
-    (HUB_TLS, "hub", "/etc/hostler/hub", _secret(_only_chart(".Values.hub.tlsSecret"))),
-    (HUB_CA, "hub-ca", "/etc/ssl/hub-ca", _config_map(_only_chart(".Values.hub.caBundle.configMapName"))),
+    (HUB_TLS, "hub", "/etc/hostler/hub", _secret(_only_chart(".Values.hub.tlsSecret | quote"))),
+    (HUB_CA, "hub-ca", "/etc/ssl/hub-ca", _config_map(_only_chart(".Values.hub.caBundle.configMapName | quote"))),
 )
 
 
@@ -289,11 +294,7 @@ OWN_AFFINITY = {
         }]
     },
 }  # fmt: skip
-AFFINITY = Value(
-    'toYaml (mustMergeOverwrite (include "hostler.affinity" . | fromYaml) (deepCopy .Values.affinity))',
-    lambda wanted: filled(OWN_AFFINITY, wanted),
-    lines=True,
-)
+AFFINITY = Value('include "hostler.place" .', lambda wanted: filled(OWN_AFFINITY, wanted), lines=True)
 
 POD = {
     "serviceAccountName": ACCOUNT,

@@ -78,7 +78,9 @@ def names(known: tuple[str, ...]) -> Reader[tuple[str, ...]]:
             raise ValueError
         return tuple(word for word in known if word in given)
 
-    return Reader(f"a comma-separated list of {', '.join(known)}", read, ",".join, words=known, metavar="A,B")
+    word = f" *({'|'.join(known)})? *"
+    allowed = f"a comma-separated list of {', '.join(known)}"
+    return Reader(allowed, read, ",".join, words=known, metavar="A,B", pattern=f"{word}(,{word})*")
 
 
 def whole(least: int, most: int | None = None) -> Reader[int]:
@@ -176,14 +178,17 @@ URL: Reader[str] = Reader("a URL that starts with http:// or https://", _read_ur
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 
+_WHOLE_LABEL = rf"([a-z0-9.-]{{1,253}}/)?{_LABEL}(=({_LABEL})?)?"
+
+
 def _read_label(text: str) -> str:
     text = text.strip()
-    if not re.fullmatch(rf"([a-z0-9.-]{{1,253}}/)?{_LABEL}(=({_LABEL})?)?", text):
+    if not re.fullmatch(_WHOLE_LABEL, text):
         raise ValueError
     return text
 
 
-LABEL: Reader[str] = Reader("a label as KEY=VALUE or KEY", _read_label, metavar="KEY=VALUE")
+LABEL: Reader[str] = Reader("a label as KEY=VALUE or KEY", _read_label, metavar="KEY=VALUE", pattern=_WHOLE_LABEL)
 
 _DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
@@ -195,5 +200,8 @@ def _read_object_name(text: str) -> str:
 
 
 OBJECT_NAME: Reader[str] = Reader(
-    "a Kubernetes name: lower-case letters, digits and dashes, at most 63", _read_object_name, metavar="NAME"
+    "a Kubernetes name: lower-case letters, digits and dashes, at most 63",
+    _read_object_name,
+    metavar="NAME",
+    pattern=_DNS_LABEL,
 )

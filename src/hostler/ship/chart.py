@@ -103,7 +103,7 @@ def schema() -> Json:
             crds=_object(install=_BOOL),
             rbac=_object(create=_BOOL),
             serviceAccount=_object(create=_BOOL, name=_NAME, annotations=_MAP),
-            podDisruptionBudget=_object(enabled=_BOOL, maxUnavailable={"type": ["integer", "string"]}),
+            podDisruptionBudget=_object(enabled=_BOOL, maxUnavailable=_SHARE),
             networkPolicy=_object(
                 enabled=_BOOL, **{"from": {"type": "array", "items": {"type": "object"}}},
                 egressPorts={"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
@@ -125,6 +125,7 @@ _BOOL: Json = {"type": "boolean"}
 _TEXT: Json = {"type": "string"}
 _NAME: Json = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?$"}
 _MAP: Json = {"type": "object", "additionalProperties": {"type": "string"}}
+_SHARE: Json = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9]+%$"}]}
 _NAMED: Json = {"type": "array", "items": {"type": "object", "required": ["name"], "properties": {"name": _TEXT}}}
 # A host needs a login: a Secret that exists, or user and password for one of ours.
 _FILLED: Json = {"minLength": 1}
@@ -162,7 +163,9 @@ def _hub() -> Json:
 
 
 def _object(**properties: Json) -> Json:
-    return {"type": "object", "additionalProperties": False, "properties": properties}
+    """What templates look into must be there: in a values file `hub:` with nothing below it takes the default away."""
+    needed = [name for name, part in properties.items() if part.get("properties") and name != "settings"]
+    return {"type": "object", "additionalProperties": False, "properties": properties, "required": needed}
 
 
 def _setting(setting: AnySetting) -> Json:
@@ -182,9 +185,10 @@ def _setting(setting: AnySetting) -> Json:
     if reader.pattern:
         return {
             **said,
-            "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^({reader.pattern})$"}],
+            # Empty: unset, as in a pod's environment.
+            "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^({reader.pattern})?$"}],
         }
-    if reader.words and setting.reader.metavar != "A,B":
+    if reader.words:
         return {**said, "enum": list(reader.words)}
     return {**said, "type": ["string", "integer"]}
 
