@@ -114,6 +114,8 @@ def test_a_wrong_setting_stops_the_operator_before_anything_starts(tmp_path: Pat
         (("hold", "n", "--why", "x"), Exit.SETTING, "no cluster to talk to"),
         (("crds", "--output", "xml"), Exit.USAGE, "yaml or json"),
         (("manifests", "--image", "x", "--only", "maintenance"), Exit.USAGE, "maintenance needs a vCenter"),
+        (("manifests", "--image", ""), Exit.USAGE, '"" is not an image'),
+        (("manifests", "--image", "x", "--vcenter-secret", "A b"), Exit.USAGE, '"A b" is not the name of a Secret'),
     ],
 )
 def test_a_mistake_is_one_sentence_and_what_to_do(

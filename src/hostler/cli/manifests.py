@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from hostler.settings.model import Settings
 from hostler.settings.table import TOLD
 
 app = typer.Typer()
+_NAME = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?"  # of an object; empty: there is none
 
 
 @app.command()
@@ -35,13 +37,20 @@ def manifests(
     from hostler.fleet.manifests import manifests as made
     from hostler.fleet.roles import Account
 
+    for flag, given, allowed, what in (
+        ("--image", image, r"\S+", "an image, as in REGISTRY/hostler:TAG"),
+        ("--vcenter-secret", vcenter, _NAME, "the name of a Secret"),
+        ("--vcenter-ca", ca, _NAME, "the name of a ConfigMap"),
+    ):
+        if not re.fullmatch(allowed, given):
+            raise typer.BadParameter(f'"{given}" is not {what}', param_hint=flag)
     on: tuple[str, ...] = settings[ONLY]
     if "maintenance" in on and not vcenter:
         raise typer.BadParameter(
             "maintenance needs a vCenter: name the Secret with its login", param_hint="--vcenter-secret"
         )
-    given = (one for one in settings if one.setting in (DRY_RUN, *TOLD) and settings.given(one.setting))
-    told = {one.setting.name: one.shown for one in given if one.value != ""}
+    ours = (one for one in settings if one.setting in (DRY_RUN, *TOLD) and settings.given(one.setting))
+    told = {one.setting.name: one.shown for one in ours if one.value != ""}
     wanted = Wanted(
         Account(settings[NAMESPACE], lease=settings[LEASE_NAME]), image, on, label=str(settings[GPU_NODE_LABEL]),
         settings=told, vcenter=vcenter, ca=ca, openshift=openshift,

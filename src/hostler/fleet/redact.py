@@ -12,7 +12,10 @@ from urllib.parse import quote, quote_plus
 
 HIDDEN: Final = "(removed)"
 # A key that is named like a secret holds one, whatever its value looks like.
-_NAMES = r"(?:passw|secret|token|credential|private.?key|api.?key|key.?data|cookie|authorization|kubeconfig)"
+_NAMES = (
+    r"(?:passw|passphrase|secret|token|credential|(?:private|api|access|client).?key|key.?data|session.?id|signature"
+    r"|cookie|authorization|kubeconfig|(?<![a-z])(?:pass|pw|pwd|auth|sig)(?![a-z]))"
+)
 _NAMED = re.compile(_NAMES, re.I)
 # Names that only speak of secrets: a reference, a count, a time.
 _HARMLESS = re.compile(r"(?i)(name|refs?|seconds|file|count|type|kind)$")
@@ -21,17 +24,25 @@ _SHAPES = (
     re.compile(r"\bLS0tLS1CRUdJTi[\w+/]*=*"),  # such a block in base64, as in a kubeconfig
     re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"),  # a JWT
     re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"),
-    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),  # user:password@ in a URL
+    re.compile(r"(?<=://)[^/\s\"'<>]+(?=@)"),  # user:password@ in a URL; either may be missing
+    re.compile(r"\$(?:1|2[abxy]?|5|6|y|gy)\$[^\s\"',:]{8,}"),  # a password's hash, as in /etc/shadow
     re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),  # a bootstrap token
 )
-# What a text itself calls a secret, with its value: a line of YAML, to its end; `password=x`, `"token": "x"`, also in a
-# text that is quoted once more; `--bmc-password x`; and any variable of an environment.
-_VALUE = r"""(?:"(?:\\.|[^"\\])*"?|'[^']*'?|\\+".*?(?:\\+"|$)|[^\s"',;}\])]+)"""
+# What a text itself calls a secret, with its value: lines of YAML below its name, or one, to its end; an element of
+# XML; `password=x`, `"token": "x"`, also in a text that is quoted once more; `--bmc-password x`; and any variable of an
+# environment.
+_VALUE = r"""(?:[|>][-+\d]*(?:\\+n[ \t]+[^\\"]*)+|"(?:\\.|[^"\\])*"?|'[^']*'?|\\+".*?(?:\\+"|$)|[^\s"',;}\])]+)"""
 _CALLED = (
+    re.compile(
+        rf"^(?P<name>(?P<far>[ \t]*)(?:- )?[\w.-]{{0,80}}?{_NAMES}[\w-]*)(?P<between>[ \t]*:[ \t]+)"
+        r"(?P<value>[|>][-+\d]*[ \t]*(?:\n(?:(?P=far)[ \t]+.*|(?=\n)))+)",
+        re.I | re.M,
+    ),
+    re.compile(rf"(?P<name><[\w:.-]{{0,80}}?{_NAMES}[\w:.-]*)(?P<between>[^<>]*>)(?P<value>[^<]+)", re.I),
     re.compile(
         rf"^(?P<name>[ \t]*(?:- )?[\w.-]{{0,80}}?{_NAMES}[\w-]*)(?P<between>[ \t]*:[ \t]+)(?P<value>.+)$", re.I | re.M
     ),
-    re.compile(rf"""(?P<name>{_NAMES}[\w-]*)(?P<between>\\*["']?\s*[=:]\s*)(?P<value>{_VALUE})""", re.I),
+    re.compile(rf"""(?P<name>{_NAMES}[\w-]*)(?P<between>\\*["']?\s*[=:]>?\s*)(?P<value>{_VALUE})""", re.I),
     re.compile(
         r"""(?P<name>\bname\\*["']?\s*:\s*\\*["']?[\w.-]+\\*["']?(?:,\s*|\s+)\\*["']?value)(?P<between>\\*["']?\s*:\s*)"""
         rf"(?P<value>{_VALUE})"
@@ -113,8 +124,20 @@ def _value(kind: str, key: str, value: Any, secrets: Collection[str]) -> Any:
         return _environment(value, secrets)
     if key == "last-applied-configuration" or key.endswith("/last-applied-configuration"):
         return HIDDEN  # a whole object as text, with its environment
-    if isinstance(value, str) and value and _NAMED.search(key) and not _HARMLESS.search(key):
-        return HIDDEN
+    if _NAMED.search(key) and not _HARMLESS.search(key):
+        return _hidden(value, secrets)
+    return redact(value, secrets)
+
+
+def _hidden(value: Any, secrets: Collection[str]) -> Any:
+    """Under the name of a secret: texts and numbers go, one by one or listed. Whether there is any stays to be seen."""
+    match value:
+        case bool() | None | "":
+            return value
+        case str() | int() | float():
+            return HIDDEN
+        case list() | tuple():
+            return [redact(one, secrets) if isinstance(one, Mapping) else _hidden(one, secrets) for one in value]
     return redact(value, secrets)
 
 
