@@ -43,6 +43,13 @@ def test_the_notes_are_of_this_very_version(tree: Path) -> None:
     assert release.notes(tree, "0.0.1-rc.1") == "- Once."
 
 
+@pytest.mark.parametrize("tag", ["", "0.1.0", "v1"])
+def test_what_is_no_tag_is_the_only_thing_said(tag: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.argv", ["release", tag, str(tmp_path / "dist")])
+    with pytest.raises(SystemExit, match=f'release: "{tag}" is no tag of a release; as in: make'):
+        release.main()
+
+
 def test_every_reason_is_said_at_once(tree: Path) -> None:
     chart = tree / "chart/Chart.yaml"
     chart.write_text(chart.read_text().replace(f"version: {__version__}", "version: 9.9.9", 1))
@@ -164,6 +171,8 @@ def test_the_workflows_use_what_is_there() -> None:
     assert modules
     assert all(find_spec(one) for one in modules)
     assert os.access(ROOT / ".ci/run", os.X_OK)
+    (tests,) = [job for (name, _), job in JOBS.items() if name == "test.yaml"]
+    assert tests["container"]["image"].startswith("debian:"), "what .ci/run installs has these names only there"
     # What a step reads of another, that one has said.
     for name, outcome in re.findall(r"steps\.(\w+)\.outputs\.(\w+)", json.dumps(STEPS)):
         (run,) = [step["run"] for _, step in STEPS if step.get("id") == name]

@@ -10,6 +10,7 @@ that does not depend on dates. `Dockerfile` makes the same from a public base im
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import ssl
@@ -215,10 +216,11 @@ def _owners(libraries: Iterable[Path]) -> Iterator[Part]:
               for place in (real, real.removeprefix("/usr"))}  # fmt: skip
     found = subprocess.run(["dpkg-query", "-S", *sorted(places)], capture_output=True, text=True, check=False)
     names = sorted({line.partition(": ")[0].partition(",")[0] for line in found.stdout.splitlines()})
+    system = platform.freedesktop_os_release()["ID"]  # debian, ubuntu: each patches its own
     listing = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *names]
     for line in subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines():
         package, version = line.split()
-        yield Part(package, version, "NOASSERTION", f"pkg:deb/debian/{quote(package)}@{quote(version, safe=':')}")
+        yield Part(package, version, "NOASSERTION", f"pkg:deb/{system}/{quote(package)}@{quote(version, safe=':')}")
 
 
 def main() -> None:

@@ -52,6 +52,8 @@ def main() -> None:
     if len(sys.argv) != 3:
         sys.exit("usage: python -m hostler.ship.release TAG DIRECTORY")
     tag, target = sys.argv[1], Path(sys.argv[2])
+    if not re.fullmatch(r"v[0-9]+\.[0-9]+\.[0-9]+([-+].+)?", tag):
+        sys.exit(f'release: "{tag}" is no tag of a release; as in: make release-check TAG=v{__version__}')
     found = problems(ROOT, tag)
     if found:
         sys.exit("\n".join(["release: not yet:", *(f"  - {one}" for one in found)]))
