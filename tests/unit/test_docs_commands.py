@@ -36,7 +36,8 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 
 def code(text: str) -> list[str]:
     """Lines of blocks, and what stands in backticks; a line that goes on is one."""
-    blocks = re.findall(r"^```(?!mermaid|yaml)\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = [block for language, block in found if language not in ("mermaid", "yaml")]
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     return [*lines, *(" ".join(one.split()) for one in re.findall(r"`([^`]+)`", prose))]

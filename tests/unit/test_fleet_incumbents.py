@@ -157,3 +157,10 @@ def test_a_capability_that_takes_a_place_says_whose() -> None:
     for capability in CAPABILITIES:
         for incumbent in capability.incumbents:
             assert incumbent.remedy.endswith(".")
+
+
+def test_the_seed_s_controller_is_known_by_every_name_its_readme_gives_it() -> None:
+    """By its manifests, by Flux, which calls the release as the chart, and by Helm: release and chart, cut at 63."""
+    plain, chart = "gpu-node-vsphere-maintenance", "gpu-node-vsphere-maintenance-controller"
+    (one,) = BY_NAME["maintenance"].incumbents
+    assert {where.name for where in one.deployments} == {plain, chart, f"{plain}-{chart}"[:63]}

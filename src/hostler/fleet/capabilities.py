@@ -52,6 +52,8 @@ CAPABILITIES: tuple[Capability, ...] = (
                 deployments=(
                     Where("", "gpu-node-vsphere-maintenance"),
                     Where("", "gpu-node-vsphere-maintenance-controller"),
+                    # As its chart calls it when it is installed as its README says: release and chart, cut by Helm.
+                    Where("", "gpu-node-vsphere-maintenance-gpu-node-vsphere-maintenance-contr"),
                 ),
                 remedy="Scale it to 0; Hostler continues from its annotations.",
             ),
