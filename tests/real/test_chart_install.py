@@ -32,8 +32,9 @@ pytestmark = pytest.mark.xdist_group("sandbox")  # all of it by one worker, so t
 
 QUICK = {
     "HOSTLER_LEASE_DURATION_SECONDS": 4, "HOSTLER_LEASE_RENEW_SECONDS": 2.5, "HOSTLER_LEASE_RETRY_SECONDS": 0.5,
+    "HOSTLER_LEASE_NAME": "reins",  # whoever looks at its rights is not told so
 }  # fmt: skip
-LEFT = {"lease/hostler", "configmap/kube-root-ca.crt", "configmap/vcenter-ca", "serviceaccount/default"}
+LEFT = {"lease/reins", "configmap/kube-root-ca.crt", "configmap/vcenter-ca", "serviceaccount/default"}
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +155,7 @@ def test_installed_upgraded_and_uninstalled(
         sandbox.kubectl("create", "configmap", "vcenter-ca", "-n", home, bundle)
         said = helm("install", *release, "-f", "-", input=yaml.safe_dump(values(told)))
         assert "Switched on: maintenance." in said
+        assert f"hostler doctor --namespace {home} --lease-name reins " in said
         eventually(lambda: len(pods(sandbox, home)) == 2, 90, "two replicas")
         first = pods(sandbox, home)[0]
         with running(sandbox, image, first, tmp_path) as one:
@@ -175,7 +177,7 @@ def test_installed_upgraded_and_uninstalled(
                 lambda: [pod for pod in pods(sandbox, home) if settings_of(pod) != settings_of(first)],
                 90, "a pod with the new settings",
             )  # fmt: skip
-            account = Account(home, fresh[0]["spec"]["serviceAccountName"])
+            account = Account(home, fresh[0]["spec"]["serviceAccountName"], "reins")
             every = rights_for([one.name for one in CAPABILITIES if one.built])
             wait_for_rights(sandbox.kubeconfig, account, (one for one in every if not one.openshift))
             with running(sandbox, image, fresh[0], tmp_path) as two:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -14,7 +14,7 @@ from hostler.cli.explain import ASKING
 from hostler.errors import Complaint, Exit
 from hostler.settings import maintenance
 from hostler.settings.foundation import LEASE_NAME, NAMESPACE, OPERATOR
-from hostler.settings.model import Settings
+from hostler.settings.model import Setting, Settings
 
 if TYPE_CHECKING:
     from hostler.fleet.doctor import Facts, Finding, VCenterSeen
@@ -64,6 +64,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
         return (await check(client)).git
 
     asked = await _known(lambda: ask_operator_by(client, settings, "/v1/status", StatusAnswer))
+    told = await _told(client, settings) if isinstance(asked, Known) else {}
     seen = await _known(nodes)
     left, agents = await _known(lambda: leftovers.find(client)), await _known(lambda: reclaimed(client))
     maintenance_on, platform_on, reclaim_on = (
@@ -75,9 +76,9 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
         server=await _known(server),
         fleet_kind=await _known(lambda: _fleet_kind(client)),
         operator=asked,
-        rights=await _known(lambda: _rights(client, settings, asked.value)) if isinstance(asked, Known) else None,
+        rights=await _known(lambda: _rights(client, settings, asked.value, told)) if isinstance(asked, Known) else None,
         nodes=seen,
-        label=await _label(client, settings) if working else settings[maintenance.GPU_NODE_LABEL] if vcenters else "",
+        label=_own(maintenance.GPU_NODE_LABEL, told if working else {}, settings) if working or vcenters else "",
         vcenters=vcenters,
         rooms=(
             *(await _followed(client, settings) if working else ()),
@@ -114,7 +115,7 @@ async def _known(look: Callable[[], Awaitable[T]]) -> Fact[T]:
         return Unknown(f"the answer cannot be read: {error}")
 
 
-async def _rights(client: Client, settings: Settings, answer: StatusAnswer) -> tuple[str, ...]:
+async def _rights(client: Client, settings: Settings, answer: StatusAnswer, told: Mapping[str, str]) -> tuple[str, ...]:
     """What the ServiceAccount of the leader's pod lacks for what is on."""
     from hostler.fleet.reviews import missing_rights
     from hostler.fleet.rights import rights_for
@@ -128,7 +129,7 @@ async def _rights(client: Client, settings: Settings, answer: StatusAnswer) -> t
         pod = await client.get(POD, name, namespace, type=dict[str, Any])
     except NotFound:
         raise Complaint(f"The operator is no pod in {namespace}, so its rights were not looked at.") from None
-    account = Account(namespace, pod["spec"].get("serviceAccountName", "default"), settings[LEASE_NAME])
+    account = Account(namespace, pod["spec"].get("serviceAccountName", "default"), _own(LEASE_NAME, told, settings))
     on = [one.name for one in answer.status.capabilities if one.enabled]
     return await missing_rights(client, account, rights_for(on))
 
@@ -145,16 +146,19 @@ async def _fleet_kind(client: Client) -> bool:
     return True
 
 
-async def _label(client: Client, settings: Settings) -> str:
-    """The label of the nodes to look after: the operator's own, which it may have from elsewhere than we have ours."""
+async def _told(client: Client, settings: Settings) -> dict[str, str]:
+    """The operator's own settings, which it may have from elsewhere than we have ours."""
     from hostler.cli.cluster import ask_operator_by
     from hostler.fleet.wire import Config
     from hostler.host.facts import Known
 
-    setting = maintenance.GPU_NODE_LABEL
-    told = await _known(lambda: ask_operator_by(client, settings, "/v1/config", Config))
-    values = {one.name: one.value for one in told.value.settings} if isinstance(told, Known) else {}
-    return values.get(setting.name, settings[setting])
+    found = await _known(lambda: ask_operator_by(client, settings, "/v1/config", Config))
+    return {one.name: one.value for one in found.value.settings} if isinstance(found, Known) else {}
+
+
+def _own(setting: Setting[str], told: Mapping[str, str], settings: Settings) -> str:
+    """What the operator has for it; ours, where it did not say."""
+    return told.get(setting.name, settings[setting])
 
 
 async def _followed(client: Client, settings: Settings) -> tuple[Finding, ...]:
