@@ -162,6 +162,7 @@ STRANGERS = {
     ("stranger", "words"),
     [
         *((stranger, ("hold", "n", "--why", "x")) for stranger in STRANGERS),
+        ("portal", ("bundle",)),
         ("balancer", ("resume",)),
         ("service", ("version", "--server")),
     ],
@@ -313,5 +314,5 @@ def test_without_a_cluster_the_doctor_says_so_once_and_a_bundle_of_nothing_is_no
     assert done.returncode == Exit.FAILED
     done = hostler("bundle", "--kubeconfig", "config", home=tmp_path)
     assert done.returncode == Exit.UNREACHABLE
-    assert "Nothing of the cluster can be read" in done.stderr
+    assert "refuses the connection: nothing listens there" in done.stderr
     assert not (tmp_path / "hostler-bundle.tar.gz").exists()

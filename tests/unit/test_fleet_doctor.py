@@ -53,6 +53,12 @@ def found(*nodes: Node, **changes: Any) -> list[Finding]:
     return examine(Facts(**{**facts, **changes}), NOW)
 
 
+def test_an_operator_that_does_not_answer_is_found_with_its_own_way_to_it() -> None:
+    for way, fix in (("See its pod.", "See its pod."), ("", "Start it, or say where it is: --namespace, --operator.")):
+        (seen,) = [one for one in found(operator=Unknown("None is ready."), way=way) if one.what == "operator"]
+        assert seen == Finding(Level.PROBLEM, "operator", "None is ready.", fix)
+
+
 def test_a_fleet_in_order_is_said_to_be() -> None:
     seen = found(node(gpu="true"), vcenters={"vc": VCenterSeen("vc")})
     assert {one.level for one in seen} == {Level.FINE}

@@ -46,17 +46,15 @@ def bundle(
         raise Complaint(f"{file} is there already.", hint="Name another with --file.", code=Exit.REFUSED)
     known = _secrets(settings)
     gathered = ask_cluster(settings, lambda client: _gather(client, settings))
-    if not any(name.endswith(".json") for name in gathered if "/" in name):
-        why = next(iter(str(found) for name, found in gathered.items() if name.endswith(".missing")), "")
-        hint = "Nothing was written. Check --kubeconfig and --context."
-        raise Complaint(f"Nothing of the cluster can be read: {why}", hint=hint, code=Exit.UNREACHABLE)
     parts = {
         name: (redact_text(found, known) if isinstance(found, str) else _json(redact(found, known))).encode()
         for name, found in gathered.items()
     }
     _write(file, parts)
     size = f"{len(parts)} files, {file.stat().st_size / 1024:.0f} KiB"
-    say.note(f"Wrote {file}: {size}. Secrets are removed; look through it before you send it.")
+    unread = sum(name.endswith(".missing") for name in parts)
+    less = f" {unread} could not be read: what ends in .missing says why." if unread else ""
+    say.note(f"Wrote {file}: {size}.{less} Secrets are removed; look through it before you send it.")
 
 
 def _secrets(settings: Settings) -> set[str]:
@@ -77,8 +75,9 @@ def _json(data: Any) -> str:
 
 
 async def _gather(client: Client, settings: Settings) -> dict[str, Any]:
-    """Each part by its name; a part that cannot be had says why in its place."""
+    """Each part by its name; one that cannot be had says why in its place. With none at all, what the first said."""
     parts: dict[str, Any] = {"about.json": {"version": __version__, "made": time.strftime("%FT%TZ", time.gmtime())}}
+    first: Exception | None = None
     for name, look in _looks(client, settings):
         try:
             parts[name] = await look()
@@ -86,6 +85,9 @@ async def _gather(client: Client, settings: Settings) -> dict[str, Any]:
             parts[f"{name}.missing"] = complaint.sentence
         except Exception as error:  # noqa: BLE001  # one part that fails must not cost the others
             parts[f"{name}.missing"] = f"{type(error).__name__}: {error}"
+            first = first or error
+    if first is not None and not any(name.endswith(".json") for name in parts if "/" in name):
+        raise first
     return parts
 
 

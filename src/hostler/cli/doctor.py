@@ -63,7 +63,17 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
     async def server() -> str:
         return (await check(client)).git
 
-    asked = await _known(lambda: ask_operator_by(client, settings, "/v1/status", StatusAnswer))
+    way = ""
+
+    async def status() -> StatusAnswer:
+        nonlocal way
+        try:
+            return await ask_operator_by(client, settings, "/v1/status", StatusAnswer)
+        except Complaint as complaint:
+            way = complaint.hint
+            raise Complaint(complaint.sentence) from None
+
+    asked = await _known(status)
     told = await _told(client, settings) if isinstance(asked, Known) else {}
     seen = await _known(nodes)
     left, agents = await _known(lambda: leftovers.find(client)), await _known(lambda: reclaimed(client))
@@ -80,6 +90,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
         nodes=seen,
         label=_own(maintenance.GPU_NODE_LABEL, told if working else {}, settings) if working or vcenters else "",
         vcenters=vcenters,
+        way=way,
         rooms=(
             *(await _followed(client, settings) if working else ()),
             *left_behind("maintenance", begun(seen), on=maintenance_on),

@@ -68,6 +68,7 @@ class Facts:
     rights: Fact[tuple[str, ...]] | None = None  # what the operator's account lacks; None: there is nobody to ask about
     vcenters: Mapping[str, VCenterSeen] = field(default_factory=dict)
     rooms: tuple[Finding, ...] = ()  # what the rooms themselves found
+    way: str = ""  # to an operator that does not answer
 
 
 def examine(facts: Facts, now: Instant) -> list[Finding]:
@@ -105,7 +106,8 @@ def _server(facts: Facts) -> Iterator[Finding]:
 def _operator(facts: Facts) -> Iterator[Finding]:
     what = "operator"
     if isinstance(facts.operator, Unknown):
-        yield Finding(Level.PROBLEM, what, facts.operator.why, "Start it, or say where it is: --namespace, --operator.")
+        way = facts.way or "Start it, or say where it is: --namespace, --operator."
+        yield Finding(Level.PROBLEM, what, facts.operator.why, way)
         return
     answer = facts.operator.value
     yield Finding(Level.FINE, what, f"{answer.status.leader or answer.identity} leads, version {answer.version}.")

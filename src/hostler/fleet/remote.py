@@ -102,7 +102,7 @@ async def ask_leader(client: Client, namespace: str, lease_name: str, path: str,
             raise Complaint(error.message, code=Exit.REFUSED) from error
         raise Complaint(
             f"The operator is to be pod {namespace}/{pod}, but it does not answer: {error}.",
-            hint="It may have just ended; try again in some seconds, or it is of an older version.",
+            hint="If it has just ended, another takes over in some seconds; if none runs any more, start one.",
             code=Exit.UNREACHABLE,
         ) from error
     except ServerError as error:
@@ -157,7 +157,8 @@ async def _any_ready(client: Client, namespace: str, why: str) -> tuple[str, int
         named = min(one.metadata.name for one in pods)
         raise Complaint(
             f"{why}, and none of its pods is ready.",
-            hint=f"If one is starting, try again in some seconds; else see `kubectl -n {namespace} logs {named}`.",
+            hint=f"If one is starting, try again in some seconds; else `kubectl -n {namespace} describe pod {named}` "
+            "says why it does not run, and its log why it ended.",
             code=Exit.UNREACHABLE,
         )
     raise Complaint(
