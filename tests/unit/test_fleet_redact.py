@@ -41,6 +41,8 @@ PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----"
         ("password: |-\n  hunter22\n\n  and more\nuser: ada", f"password: {HIDDEN}\nuser: ada"),
         ("- token: >\n    hunter22\n- user: ada", f"- token: {HIDDEN}\n- user: ada"),
         (r'{"x":"password: |\n  hunter22\nuser: ada"}', rf'{{"x":"password: {HIDDEN}\nuser: ada"}}'),
+        ('{"passwords": ["hunter22", "b"], "n": [1]}', f'{{"passwords": {HIDDEN}, "n": [1]}}'),
+        (r'x="{\"tokens\":[\"hunter22\"]}"', rf'x="{{\"tokens\":{HIDDEN}}}"'),
         ("<vim:password>hunter22</vim:password>", f"<vim:password>{HIDDEN}</vim:password>"),
         ("pwd=hunter22 passphrase: hunter22, pass=x", f"pwd={HIDDEN} passphrase: {HIDDEN}, pass={HIDDEN}"),
         ('{"auths":{"r":{"auth":"YWRhOmg="}}}', f'{{"auths":{{"r":{{"auth":"{HIDDEN}"}}}}}}'),

@@ -31,7 +31,10 @@ _SHAPES = (
 # What a text itself calls a secret, with its value: lines of YAML below its name, or one, to its end; an element of
 # XML; `password=x`, `"token": "x"`, also in a text that is quoted once more; `--bmc-password x`; and any variable of an
 # environment.
-_VALUE = r"""(?:[|>][-+\d]*(?:\\+n[ \t]+[^\\"]*)+|"(?:\\.|[^"\\])*"?|'[^']*'?|\\+".*?(?:\\+"|$)|[^\s"',;}\])]+)"""
+_VALUE = (
+    r"""(?:[|>][-+\d]*(?:\\+n[ \t]+[^\\"]*)+|\[[^\]\n]*\]?|"(?:\\.|[^"\\])*"?|'[^']*'?|\\+".*?(?:\\+"|$)"""
+    r"""|[^\s"',;}\])]+)"""
+)
 _CALLED = (
     re.compile(
         rf"^(?P<name>(?P<far>[ \t]*)(?:- )?[\w.-]{{0,80}}?{_NAMES}[\w-]*)(?P<between>[ \t]*:[ \t]+)"
