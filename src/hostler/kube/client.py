@@ -108,9 +108,8 @@ class Client:
 
     async def close(self) -> None:
         if self._sessions:
-            for session in self._sessions.values():
-                await session.close()
-            self._sessions.clear()
+            while self._sessions:  # not over its values: who still asks meanwhile makes another
+                await self._sessions.popitem()[1].close()
             # A TLS connection takes some turns of the loop to close. Whoever ends the loop right after us would leave
             # its socket open.
             for _ in range(50):
@@ -273,8 +272,9 @@ class Client:
         gated = self._gate_for(method, body or b"", content)
         if body is not None and gated is None:
             headers["Content-Type"] = content
+        version = self._endless if endless else aiohttp.HttpVersion11
         try:
-            response = await self._session(self._endless if endless else aiohttp.HttpVersion11).request(
+            response = await self._session(version).request(
                 method, self.connection.server + path, params=params, data=gated or body, headers=headers,
                 timeout=limit_of(timeout),
                 ssl=credentials.ssl if credentials.ssl is not None else True, proxy=self.connection.proxy,
@@ -283,8 +283,9 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if gated is not None and gated.refused is not None:
                 raise WriteRefused(gated.refused) from error
-            if endless and isinstance(error, aiohttp.ServerDisconnectedError):
-                self._other_version()
+            connected = isinstance(error, aiohttp.ClientError) and not isinstance(error, aiohttp.ClientConnectorError)
+            if endless and connected:
+                self._other_than(version)
             raise Unreachable(f"{self.connection.server} cannot be reached: {_say(error)}") from error
         if gated is not None:
             gated.answered()
@@ -292,7 +293,7 @@ class Client:
             if response.status >= 300:
                 refusal = await self._refusal(response)
                 if endless and not (isinstance(refusal, ApiError) and refusal.reason):
-                    self._other_version()
+                    self._other_than(version)
                 raise refusal
             yield response
 
@@ -317,8 +318,9 @@ class Client:
             self.connection.rejected()
         return error_
 
-    def _other_version(self) -> None:
-        old = self._endless == aiohttp.HttpVersion10
+    def _other_than(self, refused: aiohttp.HttpVersion) -> None:
+        """Not other than the present one: of an even number of watches refused together each would turn it back."""
+        old = refused == aiohttp.HttpVersion10
         self._endless = aiohttp.HttpVersion11 if old else aiohttp.HttpVersion10
 
     def _session(self, version: aiohttp.HttpVersion) -> aiohttp.ClientSession:
