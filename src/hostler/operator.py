@@ -16,7 +16,7 @@ import structlog
 
 from hostler import __version__
 from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
-from hostler.errors import Exit
+from hostler.errors import Complaint, Exit
 from hostler.fleet.capabilities import choose
 from hostler.fleet.controller import FleetController
 from hostler.fleet.guard import Guard
@@ -342,14 +342,15 @@ class Operator:
                 log.warning("not everything finished in time", left=sorted(task.get_name() for task in late))
             for room in self._rooms.values():
                 await room.finish()
+            # Before the next one leads: a call that is still on its way to a vCenter is cut.
+            await asyncio.gather(*(vcenter.stop() for vcenter in self._vcenters))
             await self._recorder.stop()
             await self._leader.stop(within=2.0)
         for task in self._tasks:
             task.cancel()
         for task, end in zip(self._tasks, await asyncio.gather(*self._tasks, return_exceptions=True), strict=True):
-            if isinstance(end, Exception):
+            if isinstance(end, Exception) and not isinstance(end, Complaint):  # that is for who started us, and no bug
                 log.error("a part of the operator failed", part=task.get_name(), exc_info=end)
-        await asyncio.gather(*(vcenter.stop() for vcenter in self._vcenters))
         await self._server.stop()
         for room in self._rooms.values():
             await room.close()

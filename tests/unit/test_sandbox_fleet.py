@@ -82,6 +82,9 @@ WRONG = {
     "metal: [{name: c, hosts: [{name: h}, {name: h}]}]": ("metal[0].hosts[1].name", "two hosts 'h'"),
     "metal: [{name: c, machines: [{name: m, count: 0}]}]": ("metal[0].machines[0].count", "at least 1"),
     "objects: [{kind: ConfigMap}]": ("objects[0]", "apiVersion"),
+    "objects: [{apiVersion: v1, kind: ConfigMap, metadata: a}]": ("objects[0].metadata", "every Kubernetes object"),
+    "objects: [{apiVersion: 1, kind: ConfigMap, metadata: {}}]": ("objects[0].apiVersion", "every Kubernetes object"),
+    "nodes: [{name: a, labels: {since: 2026-02-30}}]": ("not YAML", "day"),
     "vcenters: [{datacenters: [{name: d, clusters: [], vms: [{name: v, host: h}]}]}]": (
         "vcenters[0].datacenters[0].vms[0].host",
         "no host 'h'",
@@ -101,6 +104,13 @@ def test_a_mistake_is_named_with_its_place(text: str, tmp_path: Path) -> None:
     assert place in caught.value.sentence
     assert word in caught.value.sentence
     assert caught.value.code == Exit.SETTING
+
+
+def test_a_file_nested_too_deeply_is_no_fleet_and_ends_nobody(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("[" * 1200 + "]" * 1200)
+    with pytest.raises(Complaint, match="is not YAML"):
+        read_fleet(str(file))
 
 
 def test_a_missing_file_says_which_fleets_there_are(tmp_path: Path) -> None:

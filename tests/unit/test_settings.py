@@ -169,6 +169,22 @@ def test_every_wrong_value_is_listed_with_setting_source_value_and_what_is_allow
     assert "Nothing was started" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("MAX_UNAVAILABLE: 3", '"MAX_UNAVAILABLE" (file {} line 1) is not a setting. Did you mean max_unavailable?'),
+        ("HOSTLER_LEASE_NAME: a", '"HOSTLER_LEASE_NAME" (file {} line 1) is not a setting. Did you mean lease_name?'),
+        ("? {a: b}\n: c", '"?" (file {} line 1) is not a setting.'),
+        ("[" * 1200, "The settings file {} is not YAML: it is nested too deeply."),
+    ],
+)
+def test_a_file_of_other_words_than_keys(tmp_path: Path, text: str, words: str) -> None:
+    flags = file_with(tmp_path, text)
+    with pytest.raises(Complaint) as caught:
+        resolve(flags, {})
+    assert caught.value.sentence == words.format(flags["config"])
+
+
 def test_a_prefix_too_many_is_recognised() -> None:
     with pytest.raises(Complaint, match=r"HOSTLER_DRY_RUN is not a setting\. Did you mean DRY_RUN\?"):
         resolve({}, {"HOSTLER_DRY_RUN": "true"})

@@ -137,3 +137,6 @@ def _rest(fleet: Fleet) -> Iterable[tuple[str, str]]:
         for field in ("apiVersion", "kind", "metadata"):
             if field not in one:
                 yield f"objects[{o}]", f"it has no {field}"
+        for field, kind in (("apiVersion", str), ("kind", str), ("metadata", dict)):
+            if not isinstance(one.get(field), kind):
+                yield f"objects[{o}].{field}", "it is not what every Kubernetes object has there"

@@ -267,10 +267,13 @@ def read_fleet(named: str | None) -> Fleet:
 
 def _decode(named: str, text: str) -> Fleet:
     try:
-        content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
+        # Not PyYAML's C loader: deep nesting makes it overflow the stack, and the process dies without a word.
+        content = yaml.load(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of which there is none is a ValueError
         raise Complaint(
-            f"The fleet file {named} is not YAML: {' '.join(str(error).split())}.", code=Exit.SETTING
+            f"The fleet file {named} is not YAML: {' '.join(str(error).split())}.",
+            hint="Mend that place; a text that looks like something else needs quotes.",
+            code=Exit.SETTING,
         ) from error
     try:
         return msgspec.convert(content or {}, Fleet)

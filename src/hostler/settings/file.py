@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from hostler.errors import Complaint, Exit
-from hostler.settings.model import Given, nearest
+from hostler.settings.model import PREFIX, Given, nearest
 from hostler.settings.table import SETTINGS
 
 
@@ -24,7 +24,7 @@ def read_file(path: str) -> tuple[dict[str, Given], list[str]]:
         ) from error
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise Complaint(
             f"The settings file {path} is not YAML: {_where(error)}.",
             hint="Write `key: value` lines.",
@@ -44,10 +44,11 @@ def _settings_of(root: yaml.MappingNode, path: str) -> tuple[dict[str, Given], l
     found: dict[str, Given] = {}
     problems: list[str] = []
     for key_node, value_node in root.value:
-        key, source = str(key_node.value), f"file {path} line {key_node.start_mark.line + 1}"
+        key, source = _text_of(key_node) or "?", f"file {path} line {key_node.start_mark.line + 1}"
         text = _text_of(value_node)
         if key not in by_key:
-            problems.append(f'"{key}" ({source}) is not a setting.{nearest(key, by_key)}')
+            near = nearest(key.removeprefix(PREFIX).lower(), by_key)  # also for who wrote the variable's name
+            problems.append(f'"{key}" ({source}) is not a setting.{near}')
         elif key in found:
             problems.append(f'"{key}" ({source}) is there twice; first: {found[key].source}.')
         elif text is None:
@@ -66,7 +67,9 @@ def _text_of(node: yaml.Node) -> str | None:
     return None
 
 
-def _where(error: yaml.YAMLError) -> str:
+def _where(error: yaml.YAMLError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"{error.problem or 'wrong'} in line {error.problem_mark.line + 1}"
     return "it holds a character that YAML does not allow"

@@ -50,7 +50,8 @@ def _whole_vcenter(settings: Settings) -> str | None:
         either = ((VCENTER_USER, VCENTER_USER_FILE), (VCENTER_PASSWORD, VCENTER_PASSWORD_FILE))
         missing = [value.name for value, file in either if not settings[value] and not settings[file]]
         if missing:
-            return f"VCENTER_HOST is set ({settings.source(VCENTER_HOST)}), but {' and '.join(missing)} is not."
+            lacks = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not"
+            return f"VCENTER_HOST is set ({settings.source(VCENTER_HOST)}), but {lacks}."
     return None
 
 

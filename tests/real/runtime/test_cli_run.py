@@ -113,6 +113,19 @@ def test_a_port_in_use(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None
     assert "HOSTLER_HTTP_ADDRESS" in said
 
 
+def test_the_hub_s_port_in_use(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    """A room finds it when the operator runs already: it is a sentence all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        flags = ("--only", "reclaim", "--hub-url", f"https://{address}", "--hub-address", address)
+        with operator(sandbox, tmp_path, namespace, *flags) as running:
+            assert running.process.wait(60) == Exit.SETTING
+    said = running.log.read_text()
+    assert f"The hub cannot listen on {address}" in said
+    assert "HOSTLER_HUB_ADDRESS" in said
+    assert "Traceback" not in said
+
+
 def test_a_namespace_that_is_not_there(sandbox: Sandbox, tmp_path: Path) -> None:
     somebody = kubeconfig_as(sandbox, tmp_path, PERSON, "system:masters")
     done = hostler(somebody, "run", "--namespace", "nowhere", "--http-address", "127.0.0.1:0")
