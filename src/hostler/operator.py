@@ -7,6 +7,7 @@ answers; only the leader acts. On SIGTERM what was begun is finished, the lease 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Coroutine, Iterator
@@ -34,7 +35,7 @@ from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clock import Steps
 from hostler.kube.config import load
-from hostler.kube.contact import check, holds_lease
+from hostler.kube.contact import ServerVersion, check, holds_lease
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.election import Timing
 from hostler.kube.events import Recorder
@@ -81,6 +82,7 @@ class Operator:
         self._settings = settings
         self._dry_run = settings[say.DRY_RUN]
         self._stopping = asyncio.Event()
+        self._contact: asyncio.Task[ServerVersion] | None = None
         self._handing_over: asyncio.Task[bool] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics()
@@ -116,9 +118,11 @@ class Operator:
         """Finish what was begun, then end. Asked twice, end at once."""
         if self._stopping.is_set():
             log.warning("ending at once; the lease is left to run out", why=why)
-            raise SystemExit(Exit.INTERRUPTED)
+            os._exit(Exit.INTERRUPTED)  # with a SystemExit every task would be ended first, and complain of the others
         log.info("stopping; what was begun is finished first", why=why)
         self._stopping.set()
+        if self._contact is not None:
+            self._contact.cancel()
 
     async def main(self) -> None:
         try:
@@ -130,11 +134,11 @@ class Operator:
     # -- beginning
 
     async def _start(self) -> None:
-        version = await check(self._client)
-        if self._stopping.is_set():
-            return  # told so while the API server let us wait
-        if self._settings[say.LEADER_ELECTION] and not self._dry_run:
-            await holds_lease(self._client, self._settings[say.NAMESPACE])
+        self._contact = asyncio.create_task(self._greet())
+        await asyncio.wait([self._contact])
+        if self._contact.cancelled():
+            return  # told to stop while the API server let us wait
+        version = self._contact.result()
         self._wire()
         await self._server.start()
         self._leader = self._candidate()
@@ -158,6 +162,12 @@ class Operator:
         self._begin(self._steps.run(), "clock")
         for name, room in self._rooms.items():
             self._begin(room.run(), f"room {name}")
+
+    async def _greet(self) -> ServerVersion:
+        version = await check(self._client)
+        if self._settings[say.LEADER_ELECTION] and not self._dry_run:
+            await holds_lease(self._client, self._settings[say.NAMESPACE])
+        return version
 
     def _wire(self) -> None:
         settings = self._settings

@@ -14,6 +14,7 @@ import pytest
 
 from hostler.errors import Exit
 from hostler.sandbox import Options, Sandbox
+from hostler.sandbox.model import Layout, read_state
 from tests.real.conftest import Eventually
 
 
@@ -120,6 +121,19 @@ def test_a_part_that_dies_at_start_is_named_with_its_words(tmp_path: Path) -> No
     assert left["parts"] == {}, "nothing is left running"
     assert hostler("down", "--dir", str(tmp_path / "d")).returncode == 0
     assert not (tmp_path / "d").exists()
+
+
+def test_a_start_that_is_ended_leaves_nothing_running(tmp_path: Path, eventually: Eventually) -> None:
+    folder, words = tmp_path / "d", [sys.executable, "-m", "hostler", "sandbox", "up", "--dir"]
+    with subprocess.Popen([*words, str(folder)]) as starting:
+        try:
+            eventually(lambda: read_state(Layout(folder)) is not None, 60, "a part was started")
+            starting.terminate()
+            assert starting.wait(timeout=60) == Exit.INTERRUPTED
+            assert not any(part.alive for part in Sandbox.open(folder).status())
+        finally:
+            starting.kill()
+            hostler("down", "--dir", str(folder))
 
 
 def test_after_a_crash_the_data_is_still_there(tmp_path: Path) -> None:

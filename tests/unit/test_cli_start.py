@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -97,6 +100,28 @@ def test_an_operator_carries_no_library_of_the_command_line(tmp_path: Any) -> No
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
     assert "none does not exist" in done.stderr
     assert done.stdout.split(" ", 1)[1] == "[]\n", done.stdout
+
+
+def test_told_to_stop_while_the_api_server_does_not_answer_it_stops(tmp_path: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        cluster = {"name": "a", "cluster": {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}}
+        context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
+        users = [{"name": "a", "user": {"token": "x"}}]
+        config = {"current-context": "a", "contexts": [context], "clusters": [cluster], "users": users}
+        (tmp_path / "config").write_text(json.dumps(config))
+        command = [sys.executable, "-m", "hostler", "run", "--kubeconfig", str(tmp_path / "config")]
+        env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+            try:
+                silent.settimeout(60)
+                asked = silent.accept()[0]
+                process.send_signal(signal.SIGTERM)
+                _, said = process.communicate(timeout=60)
+                asked.close()
+            finally:
+                process.kill()
+    assert "stopping" in said
+    assert process.returncode == 0, said
 
 
 def test_imported_lightly_nothing_is_lost_but_what_nobody_uses(tmp_path: Any) -> None:

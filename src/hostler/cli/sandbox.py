@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -88,6 +89,7 @@ def up(
         node_monitor_grace_seconds=node_monitor_grace_seconds,
         node_lease_duration_seconds=node_lease_duration_seconds,
     )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was started is ended
     with _progress() as progress:
         box = Sandbox.up(dir, options, progress, asked=_given(context))
     if output is say.Output.JSON:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from hostler.kube.kinds import FLEET
 from hostler.kube.records import Record
 
 SOMEBODY = "somebody"  # a name for people to read
+WORDS_SECONDS = 2.0
 
 
 class Pressed(msgspec.Struct, rename="camel", frozen=True):
@@ -30,9 +32,9 @@ class Pressed(msgspec.Struct, rename="camel", frozen=True):
 
 async def press(client: Client, *, why: str, wait: float) -> Pressed:
     """Pause. A merge patch, because it must win whoever else owns the field (GitOps, another person)."""
+    by, before = await asyncio.gather(_soon(who_am_i(client), SOMEBODY), _soon(_pressed_before(client), ""))
     # Cut to what the API server takes: a long reason must not keep anybody from the stop button.
-    why, by = cut(why, REASON_LIMIT), cut(await _presser(client), WHO_LIMIT)
-    before = await _pressed_before(client)
+    why, by = cut(why, REASON_LIMIT), cut(by, WHO_LIMIT)
     fleet = await _write(client, {"paused": True, "pausedReason": why, "pausedBy": by}, "Pausing")
     leader = await _confirmed(client, fleet, True, wait)
     if leader is None:
@@ -42,10 +44,7 @@ async def press(client: Client, *, why: str, wait: float) -> Pressed:
 
 async def _pressed_before(client: Client) -> str:
     """Whose pause this one replaces, as a sentence: one `hostler resume` lifts both."""
-    try:
-        spec = (await client.get(FLEET, NAME, type=Fleet)).spec
-    except (ApiError, Unreachable):
-        return ""  # never a reason not to press
+    spec = (await client.get(FLEET, NAME, type=Fleet)).spec
     if not spec.paused:
         return ""
     return f"It was paused already by {spec.paused_by or 'somebody'}: {spec.paused_reason or 'no reason given'}. "
@@ -78,11 +77,13 @@ async def who_am_i(client: Client) -> str:
     return answer.status.user_info.username or SOMEBODY
 
 
-async def _presser(client: Client) -> str:
+async def _soon(asked: Coroutine[Any, Any, str], instead: str) -> str:
+    """What is only there for people to read is never a reason not to press, nor to press later."""
     try:
-        return await who_am_i(client)
-    except (ApiError, Unreachable):
-        return SOMEBODY  # never a reason not to press
+        async with asyncio.timeout(WORDS_SECONDS):
+            return await asked
+    except (TimeoutError, ApiError, Unreachable, msgspec.MsgspecError):
+        return instead
 
 
 class _User(Record, frozen=True):

@@ -16,7 +16,7 @@ import msgspec
 from hostler import __version__
 from hostler.errors import Complaint, Exit
 from hostler.fleet.wire import REASONS, VERSION_HEADER, Refused
-from hostler.kube.client import Client
+from hostler.kube.client import Client, words_of
 from hostler.kube.errors import Forbidden, NotFound, ServerError
 from hostler.kube.kinds import LEASE, POD
 from hostler.kube.lease import pod_of
@@ -79,7 +79,7 @@ async def ask_url(url: str, path: str, type: type[T]) -> T:
             return _decode(answer.status, version, body, type)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise Complaint(
-            f"No operator answers at {url}: {str(error) or 'no answer in time'}.",
+            f"No operator answers at {url}: {words_of(error)}.",
             hint="Check the URL (--operator) and that `hostler run` is running there.",
             code=Exit.UNREACHABLE,
         ) from error

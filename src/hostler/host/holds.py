@@ -10,6 +10,7 @@ was schedulable before is schedulable again; on a list that cannot be read nothi
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
@@ -258,7 +259,7 @@ def may_release(node: Node, who: str, *, holder: str = "", everybody: bool = Fal
         others = ", ".join(hold.said() for hold in holds)
         return Refusal(
             f"{node.metadata.name} is held by {others}, not by {who}. "
-            f"Release that hold with --holder {holds[0].holder}, or every hold with --all."
+            f"Release that hold with --holder {shlex.quote(holds[0].holder)}, or every hold with --all."
         )
     return None
 

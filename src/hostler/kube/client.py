@@ -241,7 +241,7 @@ class Client:
                 return await response.read()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise Unreachable(
-                    f"{self.connection.server} stopped in the middle of an answer: {_say(error)}"
+                    f"{self.connection.server} stopped in the middle of an answer: {words_of(error)}"
                 ) from error
 
     @asynccontextmanager
@@ -286,7 +286,7 @@ class Client:
             connected = isinstance(error, aiohttp.ClientError) and not isinstance(error, aiohttp.ClientConnectorError)
             if endless and connected:
                 self._other_than(version)
-            raise Unreachable(f"{self.connection.server} cannot be reached: {_say(error)}") from error
+            raise Unreachable(f"{self.connection.server} cannot be reached: {words_of(error)}") from error
         if gated is not None:
             gated.answered()
         async with response:
@@ -309,7 +309,7 @@ class Client:
         try:
             body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return Unreachable(f"{self.connection.server} stopped in the middle of an answer: {_say(error)}")
+            return Unreachable(f"{self.connection.server} stopped in the middle of an answer: {words_of(error)}")
         error_ = from_response(response.status, body, response.headers.get("Retry-After"))
         path = response.url.path.removeprefix(urlsplit(self.connection.server).path)
         if is_foreign(error_, body, path) and "/proxy/" not in path:  # there it is for the pod to say no
@@ -358,7 +358,7 @@ def _delete_options(uid: str, version: str, grace: int | None, propagation: str,
     return options
 
 
-def _say(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     """An error of the network in words; some have none of their own."""
     if isinstance(error, asyncio.TimeoutError):
         return "no answer in time"

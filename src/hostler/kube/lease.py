@@ -287,7 +287,9 @@ class Leadership:
         except (ApiError, Unreachable, TimeoutError, msgspec.MsgspecError) as error:
             self._say_trouble("read", error)
             return False
-        self._view = looked(self._view, lease, self.identity, self._clock())
+        before, self._view = self._view.holder, looked(self._view, lease, self.identity, self._clock())
+        if self._view.holder not in ("", before, self.identity):
+            log.info("lease: another has it", lease=self._lease, me=self.identity, holder=self._view.holder)
         return True
 
     async def _write(self, action: Write) -> bool:

@@ -15,6 +15,7 @@ import aiohttp
 
 from hostler.sandbox import http
 from hostler.sandbox.attacher import Attacher, Attachment
+from hostler.sandbox.certs import write_secret
 from hostler.sandbox.follow import follow, say
 from hostler.sandbox.life import Sandbox
 from hostler.sandbox.power import Node, Power
@@ -74,7 +75,7 @@ async def keep(box: Sandbox) -> None:
 async def _say_ready(box: Sandbox, events: list[asyncio.Event]) -> None:
     for event in events:
         await event.wait()
-    box.keeper_ready.write_text(f"{os.getpid()}\n")
+    write_secret(box.keeper_ready, f"{os.getpid()}\n".encode())
     say("the keeper follows nodes, volumes and VMs")
 
 

@@ -353,9 +353,13 @@ def _layout(folder: Path) -> Layout:
     return Layout(folder.expanduser().absolute())
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 @contextmanager
 def locked(layout: Layout) -> Iterator[None]:
-    with (layout.root / LOCK).open("w") as file:
+    with open(layout.root / LOCK, "w", opener=_private) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -104,8 +104,12 @@ async def _create(session: aiohttp.ClientSession, path: str, one: Object) -> Non
             said = _message(text) or f"HTTP {answer.status}"
             waking = answer.status in (429, 500, 503, 504) or (answer.status == 403 and "serviceaccount" in said)
             if not waking or time.monotonic() > end:
-                name = one["metadata"].get("name")
-                raise Complaint(f"The API server refused {one['kind']} {name}: {said}", code=Exit.SETTING)
+                name = one["metadata"].get("name", "without a name")
+                raise Complaint(
+                    f"The API server refused {one['kind']} {name}: {said.rstrip('.')}.",
+                    hint="Mend that object where it comes from: the fleet file.",
+                    code=Exit.SETTING,
+                )
             await asyncio.sleep(float(answer.headers.get("Retry-After", 0.1)))
 
 

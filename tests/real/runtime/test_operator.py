@@ -199,7 +199,7 @@ def test_before_its_own_node_is_emptied_the_leader_hands_its_lease_over(
     with operator(sandbox, tmp_path, namespace, "--node-name", home, name="here") as here:
         here.said("leading")
         with operator(sandbox, tmp_path, namespace, name="there") as there:
-            there.said("started")
+            assert there.said("lease: another has it")["holder"] == here.said("leading")["me"]
             hostler(sandbox.kubeconfig, "hold", home, "--why", "its host goes into maintenance")
             here.said("our own node goes out of service; handing the lease over")
             there.said("leading")
@@ -213,3 +213,4 @@ def test_a_second_signal_ends_it_at_once(sandbox: Sandbox, namespace: str, tmp_p
         os.kill(running.process.pid, signal.SIGTERM)
         os.kill(running.process.pid, signal.SIGINT)
         assert running.process.wait(timeout=120) in (0, 130)
+    assert "Unclosed" not in running.log.read_text()
