@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiohttp import web
 
-from hostler.cli.drain import Asked, Standing
+from hostler.cli.drain import Asked, Standing, drain_node
 from hostler.fleet.model import Fleet
 from hostler.host.holds import Patch, place
 from hostler.kube.client import Client
@@ -14,6 +15,8 @@ from hostler.kube.kinds import FLEET, NODE
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Node, NodeSpec
 from hostler.kube.watch import FRESH_SECONDS, Watch
+from hostler.settings.resolve import resolve
+from tests.unit.answering import answering
 from tests.unit.nowhere import Nowhere
 
 
@@ -42,3 +45,28 @@ def test_a_node_nobody_has_heard_of_for_long_may_not_be_ours_any_more(silent: fl
     said = asyncio.run(run())
     assert (said is None) == (may == "")
     assert may in (said or "")
+
+
+def test_ended_while_the_hold_is_on_its_way_it_says_that_the_node_may_be_held(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = Asked("w1", "x", 60.0, beyond_ceiling=True, even_if_paused=True, dry_run=False)
+
+    async def run() -> None:
+        written = asyncio.Event()
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if request.method == "PATCH":
+                written.set()
+                await asyncio.Event().wait()
+            return web.json_response({"metadata": {"name": "w1", "resourceVersion": "1"}})
+
+        async with answering(answer) as client:
+            draining = asyncio.create_task(drain_node(client, asked, resolve({}, {}), live=False))
+            await written.wait()
+            draining.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await draining
+
+    asyncio.run(run())
+    assert "w1 may be held by now: to put it back into service: hostler release w1" in capsys.readouterr().err

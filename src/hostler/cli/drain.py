@@ -118,40 +118,44 @@ async def drain_node(client: Client, asked: Asked, settings: Settings, *, live: 
         raise Complaint(
             f"The Fleet is paused{why}.", hint="`hostler resume` first, or --even-if-paused.", code=Exit.REFUSED
         )
-    writer, who = writer_of(client, asked.dry_run), await who_am_i(client)
-    if asked.beyond_ceiling:
-        done = await keeper.hold(client, writer, asked.node, who, asked.why, time.time)
-    else:
-        ceiling = settings[MAX_UNAVAILABLE]
-        done = await hold_below_ceiling(client, writer, asked.node, who, asked.why, ceiling)
-    say.note(f"{'Would be: ' if asked.dry_run else ''}{done.why}.")
+    writer, who, done = writer_of(client, asked.dry_run), await who_am_i(client), None
+    try:
+        if asked.beyond_ceiling:
+            done = await keeper.hold(client, writer, asked.node, who, asked.why, time.time)
+        else:
+            done = await hold_below_ceiling(client, writer, asked.node, who, asked.why, settings[MAX_UNAVAILABLE])
+        say.note(f"{'Would be: ' if asked.dry_run else ''}{done.why}.")
+        return await _empty(client, asked, settings, who, live=live)
+    except asyncio.CancelledError:
+        if not asked.dry_run:
+            held = "stays held" if done is not None else "may be held by now"
+            say.note(f"No more pods are asked to go, but {asked.node} {held}: {_back(asked.node)}")
+        raise
+
+
+async def _empty(client: Client, asked: Asked, settings: Settings, who: str, *, live: bool) -> Decision:
     policy = Policy(
         timeout=asked.timeout,
         evict_empty_dir=not settings[DRAIN_REFUSE_EMPTY_DIR],
         evict_unmanaged=not settings[DRAIN_REFUSE_UNMANAGED],
     )
-    try:
-        async with _watching(client, asked.node) as (sources, standing):
-            gated = writer_of(client, asked.dry_run, lambda: standing.refusal(asked, who))
-            with _progress(live) as show:
-                decision = await drain(
-                    client,
-                    sources,
-                    Executor(gated, time.time),
-                    asked.node,
-                    policy=policy,
-                    started=time.time(),
-                    clock=time.time,
-                    progress=lambda decision: show(decision.why),
-                    lost=lambda: standing.lost(asked, who),
-                )
-            if (gone := standing.lost(asked, who)) is not None:
-                raise Complaint(gone, hint=f"Pods left: {len(decision.left)}.", code=Exit.REFUSED)
-            return decision
-    except asyncio.CancelledError:
-        if not asked.dry_run:
-            say.note(f"No more pods are asked to go, but {asked.node} stays held: {_back(asked.node)}")
-        raise
+    async with _watching(client, asked.node) as (sources, standing):
+        gated = writer_of(client, asked.dry_run, lambda: standing.refusal(asked, who))
+        with _progress(live) as show:
+            decision = await drain(
+                client,
+                sources,
+                Executor(gated, time.time),
+                asked.node,
+                policy=policy,
+                started=time.time(),
+                clock=time.time,
+                progress=lambda decision: show(decision.why),
+                lost=lambda: standing.lost(asked, who),
+            )
+        if (gone := standing.lost(asked, who)) is not None:
+            raise Complaint(gone, hint=f"Pods left: {len(decision.left)}.", code=Exit.REFUSED)
+        return decision
 
 
 def _back(node: str) -> str:
