@@ -75,6 +75,8 @@ def test_a_demo_plays_its_story_and_leaves_nothing_behind_when_it_is_ended(
         told = "Ctrl-C ends the operator and the sandbox."
         eventually(lambda: told in log.read_text() or demo.poll() is not None, 300, "it has told its story")
         demo.send_signal(signal.SIGHUP)  # the terminal is closed
+        eventually(lambda: "Ending the sandbox." in log.read_text(), 60, "it ends")
+        demo.send_signal(signal.SIGINT)  # somebody is impatient
         assert demo.wait(timeout=120) == Exit.OK, log.read_text()[-2000:]
         assert "BackInService" in log.read_text()
         assert hostler("status", "--dir", str(folder)).returncode == Exit.UNREACHABLE

@@ -31,6 +31,7 @@ app = typer.Typer()
 # In the sandbox nobody else can hold a lease, so the demo need not wait the usual quarter of a minute for it.
 LEASE = {"HOSTLER_LEASE_DURATION_SECONDS": "4", "HOSTLER_LEASE_RENEW_SECONDS": "3", "HOSTLER_LEASE_RETRY_SECONDS": "1"}
 HERE = Path(".sandbox/demo")
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FLEET = "apiVersion: hostler.dev/v1alpha1\nkind: Fleet\nmetadata: {name: cluster}\nspec: {}\n"
 
 NEXT = """
@@ -65,7 +66,7 @@ def demo(
 
     dir = dir or HERE
     _nobody_there(dir)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a terminal that is closed leaves no sandbox behind
+    for number in ENDINGS:  # a terminal that is closed leaves no sandbox behind
         signal.signal(number, signal.default_int_handler)
     say.note("Starting a sandbox. The first time on a machine it is built, which takes about ten minutes.")
     box = Sandbox.up(dir, Options(fleet="mixed"), Lines(say.note))
@@ -74,6 +75,8 @@ def demo(
         _play(box, dir, once)
     finally:
         if not keep:
+            for number in ENDINGS:  # a second Ctrl-C would leave half of it running
+                signal.signal(number, signal.SIG_IGN)
             say.note("Ending the sandbox.")
             box.down()
 
