@@ -339,7 +339,7 @@ def test_hosts_come_and_go_as_free() -> None:
     assert (hosts.count("n"), freed) == (1, ["h"])
     reserved = host("h", labels={REUSE: "md-a"}, consumer=CLUSTER)
     hosts.changed("n/h", idle, reserved)
-    assert (hosts.count("n"), hosts.any_reserved("n", "md-a")) == (0, True)
+    assert (hosts.count("n"), hosts.reserved("n", "md-a")) == (0, {"n/h"})
     assert freed == ["h", "h"], "whom it suits has changed, so it is offered anew"
     hosts.changed("n/h", reserved, None)
-    assert not hosts.any_reserved("n", "md-a")
+    assert not hosts.reserved("n", "md-a")

@@ -253,6 +253,20 @@ def test_a_host_that_can_be_had_again_is_found_though_others_were_just_told_that
     assert found() == "h", "the other did not get it after all"
 
 
+def test_a_failure_domain_is_preferred_among_more_hosts_than_are_drawn_too() -> None:
+    """One of its domain suits among many that do not; elsewhere all would do."""
+    room = Room()
+    room.machine("m1", failureDomain="near", hostSelector={"matchLabels": {"rack": "1"}})
+    for number in range(20 * DRAWS):
+        room.put(host(f"near-{number}", labels={names.FAILURE_DOMAIN: "near"}))
+        room.put(host(f"far-{number}", labels={names.FAILURE_DOMAIN: "far", "rack": "1"}))
+    room.put(host("h", labels={names.FAILURE_DOMAIN: "near", "rack": "1"}))
+    for _ in range(5):
+        chosen = room.claims.quickly(room.wish("m1")).host
+        assert chosen is not None
+        assert chosen.metadata.name == "h"
+
+
 class Crowd(Room):
     """Machines that look when they are woken and take at once what they are given; nobody looks by a timer."""
 
@@ -260,6 +274,10 @@ class Crowd(Room):
         "free": {}, "busy": {"state": "provisioning"}, "unhealthy": {"annotations": {"capm3.metal3.io/unhealthy": ""}},
         "rack": {"labels": {"rack": "1"}}, "kept": {"labels": {names.NODE_REUSE: "md-a"}, "consumer": CLUSTER},
         "coming": {"state": "deprovisioning", "labels": {names.NODE_REUSE: "md-a"}, "consumer": CLUSTER},
+        "stuck": {
+            "state": "deprovisioning", "labels": {names.NODE_REUSE: "md-a"}, "consumer": CLUSTER,
+            "status": {"errorType": "provisioning error"},
+        },
         "others": {"consumer": consumer("x")},
     }  # fmt: skip
     KINDS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -317,7 +335,7 @@ class Crowd(Room):
 
 # What happens next, the more often the more can go wrong with it: hosts that are free beside kept ones.
 STEPS = (*["host"] * 6, *["machine"] * 4, "vanish", *["delete"] * 2, "pause")
-STATES = ("free", "free", "busy", "unhealthy", "rack", "kept", "kept", "coming", "coming", "coming", "others")
+STATES = ("free", "free", "busy", "unhealthy", "rack", "kept", "kept", "coming", "coming", "coming", "stuck", "others")
 MACHINES = ((1, "a"), (2, "a"), (3, "a"), (1, "any"), (1, "picky"))
 
 

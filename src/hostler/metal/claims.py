@@ -80,12 +80,13 @@ class Claims:
             self._steady[key] = self._clock() + DEBOUNCE_SECONDS
             self._later(DEBOUNCE_SECONDS + 0.01, lambda: self._calmed(key))
         self.free.changed(key, before, after)
-        if before is not None and (label := before.metadata.labels.get(names.NODE_REUSE)):
+        if before is not None and (label := before.metadata.labels.get(names.NODE_REUSE)) and not before.why_shut():
             self._unkept(before.metadata.namespace, label)
 
     def _unkept(self, namespace: str, label: str) -> None:
-        """Who waits for a host kept for its kind may have any other once there is none."""
-        if self.free.any_reserved(namespace, label):
+        """Who waits for a host kept for its kind may have any other once none is on its way."""
+        hosts = map(self._caches.hosts.store.get, self.free.reserved(namespace, label))
+        if any(one is not None and not one.why_shut() for one in hosts):
             return
         for key in self.waiting.of(namespace):
             machine = self._caches.machines.store.get(key)
@@ -159,7 +160,7 @@ class Claims:
     def quickly(self, wish: Wish) -> Choice:
         """The same answer, found without looking at every host wherever that is possible."""
         namespace = wish.machine.metadata.namespace
-        if self.free.any_reserved(namespace, wish.reuse) or self.policy.selection is not Selection.RANDOM:
+        if self.free.reserved(namespace, wish.reuse) or self.policy.selection is not Selection.RANDOM:
             return self.choose(wish)
         around, hosts = self.around(wish), self._caches.hosts.store
         # Reserved for nobody's reuse, so no host is on its way to this machine and any free one will do.

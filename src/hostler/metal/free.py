@@ -7,7 +7,7 @@ Nothing here decides: whatever is drawn is asked `choose.refusal` first, and wha
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from hostler.kube.records import key_of
 from hostler.metal.choose import domain_of
@@ -94,8 +94,9 @@ class FreeHosts:
         bag = self._bags.get((namespace, None))
         return len(bag) if bag is not None else 0
 
-    def any_reserved(self, namespace: str, label: str) -> bool:
-        return bool(label) and (namespace, label) in self._reserved
+    def reserved(self, namespace: str, label: str) -> Collection[str]:
+        """The hosts kept for somebody, whatever their state; for nobody none are."""
+        return self._reserved.get((namespace, label), ()) if label else ()
 
     def draw(self, namespace: str, domain: str, strict: bool, accept: Callable[[str], bool]) -> str | None:
         """A free host that `accept` takes, of the domain first; None: none was found quickly."""
@@ -105,6 +106,8 @@ class FreeHosts:
                 for key in bag.draw(self._dice, DRAWS):
                     if accept(key):
                         return key
+                if len(bag) > DRAWS:
+                    return None  # one that was not drawn may suit, and comes before those of other domains
         return None
 
     def taken(self, key: str, by: str) -> str:
