@@ -11,7 +11,7 @@ import pytest
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
 from hostler.metal.capi import Cluster, Machine
-from hostler.metal.decide import Facts, NodeSeen, Rendered, decide, host_change, not_yet, status_change, wrong_spec
+from hostler.metal.decide import Facts, NodeSeen, Rendered, decide, host_change, not_yet, status_change, why_none, wrong_spec
 from hostler.metal.decision import Said
 from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, SecretRef
 from hostler.metal.release import abandoned, decide_release, pauses, unpause_change
@@ -290,6 +290,26 @@ def test_deletion_from_every_host_state(state: str) -> None:
     assert label.kind.kind == "Secret"
     assert back.body == {"metadata": {"labels": {LABEL: None}, "ownerReferences": None}, "spec": {"consumerRef": None}}
     assert finalizer.kind.kind == "Metal3Machine"
+
+
+def test_a_host_whose_status_is_not_restored_yet_is_not_taken_for_an_empty_one() -> None:
+    """It was moved here, with what is installed on it: its state is not known, which is not none."""
+    kept = {"labels": {LABEL: "c"}, "annotations": {names.STATUS_ANNOTATION: "{}"}}
+    moved = host("", mine=True, spec={"image": IMAGE}, meta=kept)
+    decision = decide_release(facts(host=moved))
+    assert [write.kind for write in decision.writes] == [names.HOST]
+    assert "consumerRef" not in decision.writes[0].body["spec"]
+    assert "its status" in decision.why
+    known = host("available", mine=True, spec={"image": IMAGE}, meta=kept)
+    assert len(decide_release(facts(host=known)).writes) == 3, "what a pause has left there says nothing"
+
+
+def test_a_machine_that_was_a_node_is_given_no_other_host_though_its_status_was_not_moved_with_it() -> None:
+    named = {names.HOST_ANNOTATION: "n/h"}
+    was = machine(named, providerID="metal3://n/h/m")
+    assert (said := why_none(facts(machine=was))) is not None
+    assert said.reason == "HostLost"
+    assert why_none(facts(machine=machine(named))) is None, "one that was none yet gets another"
 
 
 def test_a_host_on_which_nothing_is_yet_is_emptied_and_handed_back_in_one_patch() -> None:

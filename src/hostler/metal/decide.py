@@ -109,7 +109,8 @@ def _lost(facts: Facts) -> Said | None:
     if facts.elsewhere:
         message = f"{facts.elsewhere}; delete the Machine to have it replaced."
         return Said(names.ASSOCIATED, False, "HostLost", message)
-    if not settled(machine) or not named:
+    # By its spec alone: a status does not come along when a cluster is moved or restored.
+    if not machine.spec.provider_id or not named:
         return None
     if facts.host is None and named.partition("/")[0] != machine.metadata.namespace:
         message = f"Host {named} is in another namespace, so it is not touched; delete the Machine to replace it."

@@ -91,6 +91,8 @@ def _emptied(facts: Facts, host: Host, fast_track: bool) -> dict[str, Any]:
 def why_not_empty(host: Host) -> str:
     """Why the host is not free of its machine yet; empty: it is."""
     name = host.metadata.name
+    if not host.state and names.STATUS_ANNOTATION in host.metadata.annotations:
+        return f"Host {name} was moved here and its status is not restored yet; the machine waits until it is free."
     if host.state in EMPTY:
         return ""
     by = host.metadata.annotations.get(names.PAUSED)
