@@ -15,6 +15,7 @@ from hostler.kube.records import Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.capi import Cluster, Machine
+from hostler.metal.data import CLAIM as CLAIM_KEY
 from hostler.metal.data import DATA, DataDesk
 from hostler.metal.data_caches import DataCaches
 from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpClaim, RenderedSecret
@@ -323,6 +324,49 @@ def test_an_address_claim_is_let_go_when_its_data_is_known_to_be_gone_or_nothing
     assert bool(asyncio.run(room.desk.reconcile("data:n/t-0"))) == (told["data"] == "unread")
     change = {"metadata": {"finalizers": ["another's"], "resourceVersion": "7"}}
     assert [one for one in pen.patches if one[0] == "t-0-p"] == ([("t-0-p", change)] if dropped else [])
+
+
+@pytest.mark.parametrize("key", ["claim:n/m", "data:n/t-0"])
+@pytest.mark.parametrize(
+    ("host", "machine", "stays"),
+    [
+        ({"spec": {"image": IMAGE}}, {}, True),
+        ({"spec": {"image": IMAGE}}, {"deletionTimestamp": "now"}, False),
+        ({"spec": {"image": IMAGE}}, {"uid": "another"}, False),
+        ({"spec": {"image": IMAGE}}, "unreadable", True),
+        ("unreadable", {}, True),
+        ({}, {}, False),
+    ],
+)
+def test_data_that_somebody_deletes_stays_while_a_host_is_installed_with_it(
+    key: str, host: Any, machine: Any, stays: bool
+) -> None:
+    """Else another machine would be given the address of a node that runs."""
+    going = {"metadata": {"deletionTimestamp": "now", "finalizers": [names.DATA_FINALIZER]}}
+    room = Desk(claim=going, data=going, host=host if host != "unreadable" else None, pen=(pen := Pen()))
+    address = {"name": "t-0-p", "namespace": "n", "resourceVersion": "1", "ownerReferences": [
+        {"kind": "Metal3Data", "name": "t-0"}
+    ]}  # fmt: skip
+    room.data.ip_claims.store.put(msgspec.convert({"metadata": address}, IpClaim))
+    known = room.caches.machines.store.get("n/m")
+    assert known is not None
+    for watch in (*room.caches.all(), *room.data.all()):
+        watch.store.synced = True
+    if host == "unreadable":
+        room.caches.hosts.store.unread("n/h", 99, "spec.online is a string")
+    if machine == "unreadable":
+        room.caches.machines.store.unread("n/m", 99, "spec.image is a string")
+    elif machine:
+        meta = {"deletion_timestamp": machine.get("deletionTimestamp", ""), "uid": machine.get("uid", "u")}
+        room.put(msgspec.structs.replace(known, metadata=msgspec.structs.replace(known.metadata, **meta)))
+    assert {f"{CLAIM_KEY}n/m", f"{DATA}n/t-0"} == set(room.desk.unfinished("n/m")), "each change of its machine counts"
+    if not stays and key.startswith(CLAIM_KEY):
+        room.data.datas.store.put(msgspec.convert(merged(READY, {"metadata": {"resourceVersion": "2"}}), Data))
+    asyncio.run(room.desk.reconcile(key))
+    assert bool(pen.gone) == (not stays)
+    said = [body["status"]["errorMessage"] for _, body in pen.patches]
+    assert len(said) == stays
+    assert all("is installed with" in one or "cannot be read" in one for one in said)
 
 
 @pytest.mark.parametrize(("kind", "says"), [("OtherPool", ""), ("BigPool", "is for BigPool p and not for OtherPool p")])

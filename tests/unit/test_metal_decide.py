@@ -11,7 +11,17 @@ import pytest
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
 from hostler.metal.capi import Cluster, Machine
-from hostler.metal.decide import Facts, NodeSeen, Rendered, decide, host_change, not_yet, status_change, why_none, wrong_spec
+from hostler.metal.decide import (
+    Facts,
+    NodeSeen,
+    Rendered,
+    decide,
+    host_change,
+    not_yet,
+    status_change,
+    why_none,
+    wrong_spec,
+)
 from hostler.metal.decision import Said
 from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, SecretRef
 from hostler.metal.release import abandoned, decide_release, pauses, unpause_change

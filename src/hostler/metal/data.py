@@ -22,6 +22,7 @@ from hostler.metal.data_model import (
     Data,
     DataClaim,
     DataTemplate,
+    in_use,
     of_other_template,
     owned,
     rendered_for,
@@ -84,10 +85,13 @@ class DataDesk:
     def unfinished(self, machine: str) -> list[str]:
         """The keys of data that a change of this machine or its host may bring further."""
         host = next(iter(self._caches.hosts.store.by("consumer", machine)), None)
-        return [
+        claim = self._data.claims.store.get(machine)
+        going = [f"{CLAIM}{machine}"] if claim is not None and claim.metadata.deletion_timestamp else []
+        return going + [
             f"{DATA}{key_of(one.metadata)}"
             for one in self._data.datas.store.by("claim", machine)
             if not one.status.ready
+            or one.metadata.deletion_timestamp
             or (host is not None and not host.imaged and not rendered_for(one, host))
             or (host is not None and names.RENDERED_FOR not in one.metadata.annotations)
         ]
@@ -236,7 +240,17 @@ class DataDesk:
             if after is not None:
                 self._data.claims.store.overlay(after)
 
+    def _in_use(self, key: str) -> str:
+        """Why the data of this claim, which has its machine's key, is not taken back; empty: it may be."""
+        claim, machine = self._data.claims.store.get(key), self._caches.machines.store.get(key)
+        if claim is None or machine is None:
+            return f"Metal3Machine {key} cannot be read." if key in self._caches.machines.store.unreadable else ""
+        return in_use(claim, machine, self._caches.own_host(machine), self._caches.unreadable_host(machine))
+
     async def _end_claim(self, claim: DataClaim) -> None:
+        if why := self._in_use(key_of(claim.metadata)):
+            await self._claim_says(claim, why)
+            return
         data = self._of_claim(key_of(claim.metadata))
         if data is not None:
             if not data.metadata.deletion_timestamp:
@@ -341,6 +355,9 @@ class DataDesk:
 
     async def _end_data(self, data: Data) -> None:
         """Addresses go back first; the secrets follow their owner by themselves."""
+        if why := self._in_use(names.key(data.metadata.namespace, data.spec.claim.name)):
+            await self._data_says(data, why)
+            return
         if await self._addresses.give_back(data):
             await drop_finalizer(self._writer, names.METAL3_DATA, data.metadata, names.DATA_FINALIZER)
 

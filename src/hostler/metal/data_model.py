@@ -286,6 +286,15 @@ def owned(claim: DataClaim, machine: Metal3Machine) -> bool:
     return any(one.uid == machine.metadata.uid for one in claim.metadata.owner_references)
 
 
+def in_use(claim: DataClaim, machine: Metal3Machine, host: Host | None, unreadable: str) -> str:
+    """That a host is, or may be, installed with what somebody deletes by hand: its addresses must stay its own."""
+    if machine.metadata.deletion_timestamp or not owned(claim, machine):
+        return ""
+    if host is None or not host.imaged:
+        return unreadable
+    return f"Host {host.metadata.name} is installed with this data, which goes with its machine and not before."
+
+
 def unfit(claim: DataClaim, machine: Metal3Machine) -> str:
     """Why a claim of the machine's name is not the one it is to be provisioned with; empty: it is."""
     name = claim.metadata.name
