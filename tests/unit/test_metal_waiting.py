@@ -241,6 +241,24 @@ def test_a_machine_of_a_paused_cluster_is_not_woken_by_hosts_and_gets_one_when_t
     asyncio.run(story())
 
 
+def test_a_machine_without_its_clusters_label_follows_the_cluster_that_its_machine_names() -> None:
+    async def story() -> None:
+        world = Waiting()
+        async with world.room() as room:
+            world.put(room, host("h"))
+            bare = {name: value for name, value in META.items() if name != "labels"}
+            for record in (owner(), cluster(ready=False)):
+                world.put(room, record)
+            world.put(room, msgspec.convert({"metadata": bare, "spec": {"image": IMAGE}}, Metal3Machine))
+            await world.passes(room, 0)
+            assert "infrastructure of Cluster c" in world.says()
+            world.put(room, cluster())
+            await world.passes(room, 0)
+            assert world.consumer() == "m"
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     ("spec", "says"),
     [

@@ -65,8 +65,8 @@ def _template(machine: Metal3Machine) -> Iterable[str]:
 
 
 def _cluster_label(machine: Metal3Machine) -> Iterable[str]:
-    name = machine.metadata.labels.get(names.CLUSTER_NAME, "")
-    return (names.key(machine.metadata.namespace, name),) if name else ()
+    """`NAMESPACE/` where there is none: then its Machine names the cluster."""
+    return (names.key(machine.metadata.namespace, machine.metadata.labels.get(names.CLUSTER_NAME, "")),)
 
 
 @dataclass(frozen=True, slots=True)

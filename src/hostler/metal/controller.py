@@ -195,9 +195,9 @@ class MachineKeeper:
         """The cluster's label on the BMC secret, right after the claim; that it is there is said by the condition."""
         host = facts.host
         said = next((one for one in facts.machine.status.conditions if one.type == names.ASSOCIATED), None)
-        if host is None or not host.spec.bmc.credentials_name or (said is not None and said.status == "True"):
+        secret = host.spec.bmc.credentials_name if host is not None and facts.cluster_name else ""
+        if host is None or not secret or (said is not None and said.status == "True"):
             return facts
-        secret = host.spec.bmc.credentials_name
         known = self.caches.secrets.store.get(names.key(host.metadata.namespace, secret))
         if known is not None and known.metadata.labels.get(names.CLUSTER_NAME) == facts.cluster_name:
             return facts

@@ -168,11 +168,11 @@ def host_change(facts: Facts, host: Host) -> dict[str, Any]:
     """What is to change on the host for it to be this machine's; empty: it is as it ought to be."""
     meta = host.metadata
     change: dict[str, Any] = {}
-    labels = (
-        {} if meta.labels.get(names.CLUSTER_NAME) == facts.cluster_name else {names.CLUSTER_NAME: facts.cluster_name}
-    )
+    labels: dict[str, str | None] = {}
+    if facts.cluster_name and meta.labels.get(names.CLUSTER_NAME) != facts.cluster_name:
+        labels[names.CLUSTER_NAME] = facts.cluster_name
     if names.NODE_REUSE in meta.labels:
-        labels[names.NODE_REUSE] = None  # type: ignore[assignment]
+        labels[names.NODE_REUSE] = None
     owners = with_owner(meta.owner_references, facts.machine.metadata)
     metadata = {**({"labels": labels} if labels else {}), **({"ownerReferences": owners} if owners is not None else {})}
     if metadata:

@@ -185,7 +185,8 @@ class MetalRoom(CapabilityRoom):
             return
         for remediation in self.caches.remediations.store.keys_by("owner", owner_key(machine.metadata, "Machine")):
             self._remediations.queue.add(remediation)
-        if before is None and (template := machine.metadata.annotations.get(names.CLONED_FROM)):
+        cleaned = after is not None and (before is None or _cleaning(before) != _cleaning(after))
+        if cleaned and (template := machine.metadata.annotations.get(names.CLONED_FROM)):
             self._templates.queue.add(names.key(machine.metadata.namespace, template), after=0.1)
         if after is None:
             for host in self.caches.hosts.store.keys_by("consumer", key):
@@ -304,7 +305,8 @@ class MetalRoom(CapabilityRoom):
         unchanged = before is not None and after is not None and _same(before, after)
         if unchanged and before.spec == after.spec and before.status == after.status:  # type: ignore[union-attr]
             return
-        for machine in self.caches.machines.store.by("cluster", key):
+        machines = self.caches.machines.store
+        for machine in (*machines.by("cluster", key), *machines.by("cluster", names.key(key.partition("/")[0], ""))):
             self._machines.queue.add(key_of(machine.metadata))
             self._labels_of(machine)
         if before is not None and before.spec.paused:
@@ -323,6 +325,11 @@ class MetalRoom(CapabilityRoom):
     def _reserved_of(self, key: str) -> None:
         for host in self._reserved.reserved(key.partition("/")[0]):
             self._hosts.queue.add(host)
+
+
+def _cleaning(machine: Metal3Machine) -> tuple[str | None, str]:
+    """What its template may put right: whose machine it is, and how its host is cleaned."""
+    return machine.metadata.annotations.get(names.CLONED_FROM), machine.spec.automated_cleaning_mode
 
 
 def _only_status(before: Metal3Machine, after: Metal3Machine) -> bool:
