@@ -141,6 +141,11 @@ def test_a_host_that_is_as_it_should_be_is_left_alone() -> None:
     assert host_change(facts(), host(mine=True, spec={"image": IMAGE})) == {}
 
 
+def test_a_cluster_that_is_not_known_is_no_reason_to_change_the_label() -> None:
+    """Its Machine is gone, or cannot be read, and the machine has no label of its own."""
+    assert host_change(facts(owner=None, cluster=None), host("provisioned", mine=True, spec={"image": IMAGE})) == {}
+
+
 def test_an_image_is_never_changed() -> None:
     changed = facts(machine=machine(image={**IMAGE, "url": "http://x/new.raw"}))
     assert host_change(changed, host(mine=True, spec={"image": IMAGE})) == {}
@@ -261,7 +266,8 @@ def test_a_host_is_emptied_first() -> None:
         facts(host=host("provisioned", mine=True, spec={"image": IMAGE, "userData": {"name": "x"}}))
     )
     (write,) = decision.writes
-    assert write.body == {"spec": {"image": None, "userData": None, "online": False}}
+    assert write.body["spec"] == {"image": None, "userData": None, "online": False}
+    assert write.body["metadata"] == {"ownerReferences": None}, "should the machine be removed by force, it stays"
     assert write.version == "9"
 
 
@@ -289,7 +295,8 @@ STATES = (
 @pytest.mark.parametrize("state", STATES)
 def test_deletion_from_every_host_state(state: str) -> None:
     """Emptied it waits, or is handed back; what is not known waits."""
-    empty = host(state, mine=True, spec={"online": False})
+    given = {"labels": {LABEL: "c"}, "ownerReferences": []}
+    empty = host(state, mine=True, spec={"online": False}, meta=given)
     decision = decide_release(facts(host=empty))
     free = state in ("", "unmanaged", "registering", "inspecting", "ready", "available", "externally provisioned")
     if not free:
@@ -298,7 +305,7 @@ def test_deletion_from_every_host_state(state: str) -> None:
         return
     label, back, finalizer = decision.writes
     assert label.kind.kind == "Secret"
-    assert back.body == {"metadata": {"labels": {LABEL: None}, "ownerReferences": None}, "spec": {"consumerRef": None}}
+    assert back.body == {"metadata": {"labels": {LABEL: None}}, "spec": {"consumerRef": None}}
     assert finalizer.kind.kind == "Metal3Machine"
 
 
@@ -326,6 +333,7 @@ def test_a_host_on_which_nothing_is_yet_is_emptied_and_handed_back_in_one_patch(
     claimed = host("available", mine=True, spec={"image": IMAGE, "userData": {"name": "x"}})
     _, back, finalizer = decide_release(facts(host=claimed)).writes
     assert back.body["spec"] == {"image": None, "userData": None, "online": False, "consumerRef": None}
+    assert back.body["metadata"]["ownerReferences"] is None
     assert back.version == "9", "and only if Baremetal Operator has not begun in this moment"
     assert finalizer.body == {"metadata": {"finalizers": ["other"]}}
 
@@ -351,13 +359,14 @@ def test_the_words_do_not_change_while_a_host_is_emptied() -> None:
 
 def test_powered_on_and_not_ours_to_deprovision() -> None:
     on = host("externally provisioned", mine=True, spec={"online": False}, status={"poweredOn": True})
-    assert decide_release(facts(host=on)).writes == ()
+    (write,) = decide_release(facts(host=on)).writes
+    assert write.body == {"metadata": {"ownerReferences": None}}
 
 
 def test_a_host_to_be_used_again_is_promised_at_once_and_kept_by_the_cluster() -> None:
     busy = host("provisioned", mine=True, spec={"image": IMAGE})
     (write,) = decide_release(facts(host=busy, **reusing())).writes
-    assert write.body["metadata"] == {"labels": {names.NODE_REUSE: "md-a"}}
+    assert write.body["metadata"] == {"labels": {names.NODE_REUSE: "md-a"}, "ownerReferences": None}
     empty = host(mine=True, spec={"online": False}, meta={"labels": {LABEL: "c", names.NODE_REUSE: "md-a"}})
     back = decide_release(facts(host=empty, **reusing())).writes[1]
     assert back.body["spec"]["consumerRef"]["kind"] == "Cluster"

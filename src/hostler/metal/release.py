@@ -82,6 +82,9 @@ def _emptied(facts: Facts, host: Host, fast_track: bool) -> dict[str, Any]:
     # From this moment on the host is promised, so that its successor waits for it instead of taking another.
     if reuses(facts) and host.metadata.labels.get(names.NODE_REUSE) != facts.reuse:
         found["metadata"] = {"labels": {names.NODE_REUSE: facts.reuse}}
+    # And it is not the machine's to take along: were that removed by force, Kubernetes would delete the host after it.
+    if owners := _without_owner(facts, host):
+        found.setdefault("metadata", {}).update(owners)
     # Our own pause would keep Baremetal Operator from emptying it.
     if host.metadata.annotations.get(names.PAUSED) == names.OUR_PAUSE:
         found.setdefault("metadata", {})["annotations"] = {names.PAUSED: None}
@@ -130,7 +133,6 @@ def handed_back(facts: Facts, host: Host) -> dict[str, Any]:
     elif names.NODE_REUSE in meta.labels:
         labels[names.NODE_REUSE] = None
     change: dict[str, Any] = {"labels": labels} if labels else {}
-    change |= _without_owner(facts, host)
     if meta.annotations.get(names.PAUSED) == names.OUR_PAUSE:
         change["annotations"] = {names.PAUSED: None}
     consumer = cluster_consumer(facts.cluster) if keep and facts.cluster is not None else None

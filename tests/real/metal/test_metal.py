@@ -204,6 +204,35 @@ def test_a_host_kept_for_a_deployment_that_goes_is_freed(world: World, eventuall
     eventually(lambda: world.host_of("other") == "h1", 60, "free for anybody")
 
 
+def owned_likewise(world: World, host: str) -> str:
+    """Something else with the owners of this host: where it goes, the host would go too; its path."""
+    path, owners = world.core("configmaps"), world.host(host)["metadata"]["ownerReferences"]
+    code, answer = world.api.call("POST", path, {"metadata": {"name": "likewise", "ownerReferences": owners}})
+    assert code == 201, answer
+    return f"{path}/likewise"
+
+
+def test_a_kept_host_whose_machine_is_removed_by_force_goes_to_its_successor(
+    world: World, running: Running, eventually: Eventually
+) -> None:
+    """By its owner reference Kubernetes would delete it after the machine."""
+    world.make_deployment("md")
+    world.make_template("t", reuse=True)
+    world.make_hosts("h1")
+    available(world, eventually, "h1")
+    world.make_machines("old", labels={DEPLOYMENT: "md"}, annotations={CLONED: "t"})
+    eventually(lambda: world.state("h1") == "provisioned", 60, "provisioned")
+    likewise = owned_likewise(world, "h1")
+    with hosts_stand_still(running):
+        world.api.delete(world.metal("metal3machines", "old"))
+        eventually(lambda: REUSE in world.host("h1")["metadata"]["labels"], 60, "promised")
+        world.api.patch(world.metal("metal3machines", "old"), {"metadata": {"finalizers": None}})
+        eventually(lambda: not world.api.get(likewise), 60, "the machine is gone, and what it owned")
+    world.make_machines("new", labels={DEPLOYMENT: "md"}, annotations={CLONED: "t"})
+    eventually(lambda: world.host_of("new") == "h1", 60, "its successor has it")
+    assert "deletionTimestamp" not in world.host("h1")["metadata"]
+
+
 def test_pause_keeps_a_users_own_pause(world: World, eventually: Eventually) -> None:
     world.make_hosts("h1", "h2")
     available(world, eventually, "h1", "h2")
@@ -248,6 +277,8 @@ def test_the_templates_cleaning_mode_reaches_machine_and_host(world: World, even
     world.api.patch(world.metal("metal3machinetemplates", "t"), change)
     eventually(lambda: world.host("h1")["spec"].get("automatedCleaningMode") == "disabled", 60, "on the host")
     eventually(lambda: world.machine("m1")["spec"].get("automatedCleaningMode") == "disabled", 60, "on the machine")
+    world.api.patch(world.metal("metal3machines", "m1"), {"spec": {"automatedCleaningMode": "metadata"}})
+    eventually(lambda: world.machine("m1")["spec"]["automatedCleaningMode"] == "disabled", 60, "as its template says")
 
 
 def test_bad_input_is_said_and_recovers_when_mended(world: World, eventually: Eventually) -> None:
@@ -297,15 +328,12 @@ def test_a_host_that_its_machine_lost_stays_when_the_machine_goes(
     eventually(lambda: world.host_of("m1") == "h1", 60, "claimed")
     make_node(labels={"metal3.io/uuid": world.host("h1")["metadata"]["uid"]})
     eventually(lambda: world.condition("m1", "Ready").get("status") == "True", 60, "ready")
-    owners = world.host("h1")["metadata"]["ownerReferences"]
-    path = f"/api/v1/namespaces/{world.namespace}/configmaps"
-    code, answer = world.api.call("POST", path, {"metadata": {"name": "likewise", "ownerReferences": owners}})
-    assert code == 201, answer
+    likewise = owned_likewise(world, "h1")
     world.api.patch(world.hosts_path("h1"), {"spec": {"consumerRef": consumer}})
     eventually(lambda: world.condition("m1").get("reason") == "HostLost", 60, "it says so")
     world.api.delete(world.metal("metal3machines", "m1"))
     eventually(lambda: not world.machine("m1"), 60, "the machine goes")
-    eventually(lambda: not world.api.get(f"{path}/likewise"), 60, "and what it owned goes with it")
+    eventually(lambda: not world.api.get(likewise), 60, "and what it owned goes with it")
     time.sleep(1.0)
     left = world.host("h1")
     assert "ownerReferences" not in left["metadata"]
