@@ -204,35 +204,6 @@ def test_a_host_kept_for_a_deployment_that_goes_is_freed(world: World, eventuall
     eventually(lambda: world.host_of("other") == "h1", 60, "free for anybody")
 
 
-def owned_likewise(world: World, host: str) -> str:
-    """Something else with the owners of this host: where it goes, the host would go too; its path."""
-    path, owners = world.core("configmaps"), world.host(host)["metadata"]["ownerReferences"]
-    code, answer = world.api.call("POST", path, {"metadata": {"name": "likewise", "ownerReferences": owners}})
-    assert code == 201, answer
-    return f"{path}/likewise"
-
-
-def test_a_kept_host_whose_machine_is_removed_by_force_goes_to_its_successor(
-    world: World, running: Running, eventually: Eventually
-) -> None:
-    """By its owner reference Kubernetes would delete it after the machine."""
-    world.make_deployment("md")
-    world.make_template("t", reuse=True)
-    world.make_hosts("h1")
-    available(world, eventually, "h1")
-    world.make_machines("old", labels={DEPLOYMENT: "md"}, annotations={CLONED: "t"})
-    eventually(lambda: world.state("h1") == "provisioned", 60, "provisioned")
-    likewise = owned_likewise(world, "h1")
-    with hosts_stand_still(running):
-        world.api.delete(world.metal("metal3machines", "old"))
-        eventually(lambda: REUSE in world.host("h1")["metadata"]["labels"], 60, "promised")
-        world.api.patch(world.metal("metal3machines", "old"), {"metadata": {"finalizers": None}})
-        eventually(lambda: not world.api.get(likewise), 60, "the machine is gone, and what it owned")
-    world.make_machines("new", labels={DEPLOYMENT: "md"}, annotations={CLONED: "t"})
-    eventually(lambda: world.host_of("new") == "h1", 60, "its successor has it")
-    assert "deletionTimestamp" not in world.host("h1")["metadata"]
-
-
 def test_pause_keeps_a_users_own_pause(world: World, eventually: Eventually) -> None:
     world.make_hosts("h1", "h2")
     available(world, eventually, "h1", "h2")
@@ -316,6 +287,14 @@ def test_a_host_that_vanishes_is_said_and_not_replaced_once_it_was_a_node(
     eventually(lambda: not world.machine("m1"), 60, "and it can be deleted")
 
 
+def owned_likewise(world: World, host: str) -> str:
+    """Something else with the owners of this host: where it goes, the host would go too; its path."""
+    path, owners = world.core("configmaps"), world.host(host)["metadata"]["ownerReferences"]
+    code, answer = world.api.call("POST", path, {"metadata": {"name": "likewise", "ownerReferences": owners}})
+    assert code == 201, answer
+    return f"{path}/likewise"
+
+
 @pytest.mark.parametrize("consumer", [None, {"apiVersion": "example.org/v1", "kind": "Other", "name": "somebody"}])
 def test_a_host_that_its_machine_lost_stays_when_the_machine_goes(
     world: World, eventually: Eventually, make_node: Callable[..., str], consumer: dict[str, str] | None
@@ -340,6 +319,27 @@ def test_a_host_that_its_machine_lost_stays_when_the_machine_goes(
     assert "deletionTimestamp" not in left["metadata"]
     assert left["spec"]["image"], "nothing else of it is ours to change"
     assert left["spec"].get("consumerRef", {}).get("name") == (consumer or {}).get("name")
+
+
+def test_a_kept_host_whose_machine_is_removed_by_force_goes_to_its_successor(
+    world: World, running: Running, eventually: Eventually
+) -> None:
+    """By its owner reference Kubernetes would delete it after the machine."""
+    world.make_deployment("md")
+    world.make_template("t", reuse=True)
+    world.make_hosts("h1")
+    available(world, eventually, "h1")
+    world.make_machines("old", labels={DEPLOYMENT: "md"}, annotations={CLONED: "t"})
+    eventually(lambda: world.state("h1") == "provisioned", 60, "provisioned")
+    likewise = owned_likewise(world, "h1")
+    with hosts_stand_still(running):
+        world.api.delete(world.metal("metal3machines", "old"))
+        eventually(lambda: REUSE in world.host("h1")["metadata"]["labels"], 60, "promised")
+        world.api.patch(world.metal("metal3machines", "old"), {"metadata": {"finalizers": None}})
+        eventually(lambda: not world.api.get(likewise), 60, "the machine is gone, and what it owned")
+    world.make_machines("new", labels={DEPLOYMENT: "md"}, annotations={CLONED: "t"})
+    eventually(lambda: world.host_of("new") == "h1", 60, "its successor has it")
+    assert "deletionTimestamp" not in world.host("h1")["metadata"]
 
 
 POOL = {

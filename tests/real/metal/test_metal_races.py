@@ -175,12 +175,15 @@ def test_killed_once_after_write(world: World, login: Path, point: int) -> None:
 
 
 # States in which nothing of the machine is on the host, and states in which it has to be waited for.
-EMPTY = ("", "unmanaged", "registering", "inspecting", "ready", "available")
+EMPTY = ("", "unmanaged", "registering", "match profile", "inspecting", "ready", "available", "externally provisioned")
 BUSY = ("preparing", "provisioning", "provisioned", "deprovisioning", "powering off before delete", "deleting")
 
 
 # Every operator, in several cases: each finds one host of these, by its number, by a label that it alone has or lacks.
-OPERATORS = ("lt", "In", "notIn", "Exists", "!", "DoesNotExist", "=", "==", "!=", "IN", "NOTIN", "exists", "Gt")
+OPERATORS = (
+    *("lt", "In", "notIn", "Exists", "!", "DoesNotExist", "=", "==", "!=", "IN", "NOTIN", "exists"),
+    *("in", "doesnotexist", "Gt"),
+)
 
 
 def labels_of(number: int) -> dict[str, str]:

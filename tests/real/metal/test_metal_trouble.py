@@ -322,6 +322,9 @@ def test_wrong_input_is_named_leaves_nothing_half_done_and_goes_on_when_mended(
     assert looks(running) - before < 50, "no hot loop: what is wrong is not looked at all the time"
     # Each is mended where it is wrong: a template or a pool comes, a template or an annotation is changed; the machine
     # named `unknown` gets another template under its claim.
+    for name in ("user", "meta", "network", "template", "near"):
+        (wrong,) = WRONG[name][0]
+        world.api.patch(world.metal("metal3machines", name), {"spec": {wrong: None}})
     world.api.patch(world.metal("metal3machines", "unknown"), {"spec": {"dataTemplate": {"name": "good"}}})
     world.make_pool("nowhere", {"pools": [{"start": "10.9.0.10", "end": "10.9.0.20"}]})
     whole = {"spec": {"networkData": {"links": {"bonds": [{**BOND, "bondLinks": ["eth0"]}]}}}}
@@ -335,6 +338,9 @@ def test_wrong_input_is_named_leaves_nothing_half_done_and_goes_on_when_mended(
         eventually(lambda: text in world.secret_text(f"{name}-{field.lower()}", field), 60, f"{name} is rendered")  # noqa: B023
         host = eventually(lambda: world.host_of(name), 60, f"{name} has its host")  # noqa: B023
         eventually(lambda: "image" in world.host(host)["spec"], 60, f"{name} is provisioned")  # noqa: B023
+    for name in ("user", "meta", "network", "template", "near"):
+        said = "AssociateBareMetalHostFailed"
+        eventually(lambda: world.condition(name).get("reason") == said, 60, f"{name} only waits for a host")  # noqa: B023
 
 
 def test_data_is_rendered_anew_when_a_machine_gets_another_host(world: World, eventually: Eventually) -> None:
