@@ -224,6 +224,36 @@ def test_what_a_new_rendering_lacks_is_taken_out_of_the_data(template: Any) -> N
     assert pen.patches == [("t-0", change), ("t-0", {"status": {"ready": True, "errorMessage": None}})]
 
 
+def test_what_was_written_before_a_crash_is_not_written_again() -> None:
+    """Else it could die there again and again, and never get any further."""
+
+    class Written(Pen):
+        text = b"a: b\nproviderid: n/h/m\n"
+
+        async def create(self, *_: Any, **__: Any) -> None:
+            raise AlreadyExists(409, "AlreadyExists", "m-metadata exists")
+
+        async def get(self, *_: Any, **__: Any) -> RenderedSecret:
+            meta = {"labels": {names.CLUSTER_NAME: "c"}, "ownerReferences": [{"kind": "Metal3Data", "uid": "du"}]}
+            return msgspec.convert(
+                {"metadata": meta, "type": names.SECRET_TYPE, "data": {"metaData": self.text}}, RenderedSecret
+            )
+
+    def patched(text: bytes, **spec: Any) -> list[str]:
+        pen = Written()
+        pen.text = text
+        given = {"uid": "du", "labels": {names.CLUSTER_NAME: "c"}}
+        room = Desk(data={"metadata": given, "spec": spec, "status": {"ready": False}}, pen=pen)
+        room.desk._client = cast(Client, pen)
+        room.look(**GOOD)
+        return [name for name, _ in pen.patches]
+
+    whole = {"name": "m-metadata", "namespace": "n"}
+    assert patched(Written.text, metaData=whole) == ["t-0"], "only that it is ready"
+    assert patched(Written.text) == ["t-0", "t-0"], "and which secret it is"
+    assert patched(b"a: c", metaData=whole) == ["m-metadata", "t-0"], "of an earlier rendering"
+
+
 @pytest.mark.parametrize(
     ("claim", "gone"),
     [

@@ -23,6 +23,7 @@ from hostler.metal.data_model import (
     DataClaim,
     DataTemplate,
     in_use,
+    names_secrets,
     of_other_template,
     owned,
     rendered_for,
@@ -324,7 +325,7 @@ class DataDesk:
         meta, network = template.spec.meta_data, template.spec.network_data
         name, namespace = context.metal3_machine.name, data.metadata.namespace
         # What this rendering lacks is taken out: it was the host's before.
-        spec: dict[str, Any] = {"metaData": None, "networkData": None}
+        spec: dict[str, dict[str, str] | None] = {"metaData": None, "networkData": None}
         if meta is not None:
             content, called = render_meta_data(meta, context), f"{name}-metadata"
             spec["metaData"] = await put(self._client, self._writer, data, called, "metaData", content)
@@ -333,11 +334,12 @@ class DataDesk:
             spec["networkData"] = await put(
                 self._client, self._writer, data, f"{name}-networkdata", "networkData", content
             )
-        mark = {"annotations": {names.RENDERED_FOR: context.host.metadata.uid}}
-        change = {"metadata": mark, "spec": spec}
-        after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
-        if after is not None:
-            self._data.datas.store.overlay(after)
+        if not names_secrets(data, context.host, spec):
+            mark = {"annotations": {names.RENDERED_FOR: context.host.metadata.uid}}
+            change = {"metadata": mark, "spec": spec}
+            after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
+            if after is not None:
+                self._data.datas.store.overlay(after)
         await self._addresses.give_back_before(data, context.host, begin=True)
         ready = {"status": {"ready": True, "errorMessage": None}}
         after = await self._patch(names.METAL3_DATA, data.metadata, ready, Data, "it is rendered", "status")

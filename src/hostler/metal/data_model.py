@@ -263,10 +263,11 @@ def pool_ref(pool: Pool) -> PoolRef:
 
 
 class RenderedSecret(Record, frozen=True):
-    """A Secret with the name of one of ours; what is in it is not read."""
+    """A Secret with the name of one of ours."""
 
     metadata: Metadata = Metadata()
     type: str = ""
+    data: dict[str, bytes] = msgspec.field(default_factory=dict)
 
 
 # -- whose data it is
@@ -275,6 +276,13 @@ class RenderedSecret(Record, frozen=True):
 def rendered_for(data: Data, host: Host) -> bool:
     """Whether this was rendered for this host. Where nobody wrote for which, as the Go provider does not, it was."""
     return data.metadata.annotations.get(RENDERED_FOR, host.metadata.uid) == host.metadata.uid
+
+
+def names_secrets(data: Data, host: Host, secrets: dict[str, dict[str, str] | None]) -> bool:
+    """Whether it names these secrets already, as rendered for this host."""
+    known = {"metaData": data.spec.meta_data, "networkData": data.spec.network_data}
+    same = {field: msgspec.to_builtins(one) if one is not None else None for field, one in known.items()} == secrets
+    return same and data.metadata.annotations.get(RENDERED_FOR) == host.metadata.uid
 
 
 def of_other_template(claim: DataClaim, machine: Metal3Machine) -> bool:

@@ -41,6 +41,9 @@ async def put(client: Client, writer: Writer, data: Data, name: str, field: str,
         found = await client.get(SECRET, name, namespace, type=RenderedSecret)
         if why := whose(found):
             raise InTheWay(f"Secret {name} is in the way and not ours ({why}): delete it or rename it") from None
+        ours = [one.uid for one in found.metadata.owner_references] == [data.metadata.uid]
+        if ours and found.data.get(field) == content and found.metadata.labels == labels:
+            return {"name": name, "namespace": namespace}  # written before a crash, and not once more
         meta = {"resourceVersion": found.metadata.resource_version, "labels": labels, "ownerReferences": owners}
         change = {"metadata": meta, "data": {field: content}}
         await writer.patch(SECRET, name, change, namespace, type=Object, why=f"rendered anew for {data.metadata.name}")

@@ -52,11 +52,11 @@ def lives_in(told: str) -> int:
     return sum(line.startswith("life ") for line in told.splitlines())
 
 
-def story(world: World, login: Path, deaths: list[int]) -> int:
+def story(world: World, login: Path, deaths: list[int], spec: Json | None = None) -> int:
     """Three machines and two hosts; then one machine goes. Every death is a crash point."""
     since = world.api.get(world.hosts_path())["metadata"]["resourceVersion"]
     world.make_hosts("h1", "h2", ready=True)
-    world.make_machines("m1", "m2", "m3")
+    world.make_machines("m1", "m2", "m3", spec=spec)
     took = lives(login, deaths)
     pairs = one_to_one(world)
     assert len(pairs) == 2, "every host is used"
@@ -93,6 +93,23 @@ def test_killed_after_each_write(world: World, login: Path) -> None:
     took = story(world, login, [1] * 60)
     assert took > 15, "there was a death after each write"
     assert took < 60, "and no write was ever made again and again"
+
+
+@pytest.mark.full
+def test_killed_after_each_write_of_machines_with_data(world: World, login: Path) -> None:
+    """An index and its secret are of one machine only, and nothing is left of them when it goes."""
+    world.make_data_template("dt", {"metaData": {"indexes": [{"key": "index"}]}})
+    took = story(world, login, [1] * 150, {"dataTemplate": {"name": "dt"}})
+    assert 40 < took < 150, "there was a death after each write, and no write was ever made again and again"
+    datas = world.api.items(world.metal("metal3datas"))
+    assert {one["spec"]["index"] for one in datas} == {0, 1}
+    for one in datas:
+        name = one["spec"]["claim"]["name"]
+        assert f"index: '{one['spec']['index']}'" in world.secret_text(f"{name}-metadata", "metaData")
+        assert world.host(world.host_of(name))["spec"]["metaData"]["name"] == f"{name}-metadata"
+    assert len(world.api.items(world.metal("metal3dataclaims"))) == 2
+    listed = world.api.get(world.metal("metal3datatemplates", "dt"))["status"]["indexes"]
+    assert sorted(one["index"] for one in listed) == [0, 1]
 
 
 @contextmanager
