@@ -34,7 +34,7 @@ def hosts(settings: Settings, within: Within = "", output: say.OutputFlag = say.
         say.json(lines)
         return
     if not lines:
-        say.note("There is no BareMetalHost here.")
+        say.note(f"There is no BareMetalHost in {f'namespace {within}' if within else 'this cluster'}.")
         return
     say.table(
         ("host", "state", "consumer", "failure domain", "last used", "why not available"),

@@ -74,7 +74,8 @@ async def capacity_of(client: Client, template: str, *, strict: bool = False) ->
     try:
         found = await client.get(names.METAL3_MACHINE_TEMPLATE, name, namespace, type=Metal3MachineTemplate)
     except NotFound:
-        raise Complaint(f"There is no Metal3MachineTemplate {template}.", code=Exit.REFUSED) from None
+        hint = f"See which there are: kubectl get metal3machinetemplates -n {namespace}"
+        raise Complaint(f"There is no Metal3MachineTemplate {template}.", hint=hint, code=Exit.REFUSED) from None
     hosts = await client.list(names.HOST, namespace, type=Host)
     try:
         return capacity(template, found, hosts, Policy(strict_domains=strict))
