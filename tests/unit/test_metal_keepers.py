@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from hostler.fleet.registry import UnknownName
 from hostler.instant import iso
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
@@ -242,6 +243,24 @@ def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
         release = decide_release(facts)
         assert bool(release.writes) == (not taken), "it is let go only when no host is left behind"
         assert bool(release.wake) == taken
+
+
+def test_a_name_that_several_have_or_that_cannot_be_read_is_not_one_that_nobody_has() -> None:
+    async def run() -> None:
+        async with ward() as room:
+            explained = MetalExplainers(cast(MachineKeeper, room), room.remediator, lambda: None, lambda: NOW).host
+            for namespace, name in (("n", "h"), ("other", "h"), ("n", "alone")):
+                room.put(msgspec.convert({"metadata": {"name": name, "namespace": namespace}}, Host))
+            assert explained("alone") is not None
+            assert explained("other/h") is not None
+            assert explained("nobody") is None
+            with pytest.raises(UnknownName, match='Several are named "h"; say NAMESPACE/NAME: n/h and other/h'):
+                explained("h")
+            room.caches.hosts.store.unread("n/h", 99, "spec.online is a string")
+            with pytest.raises(UnknownName, match='"n/h" is there and cannot be read'):
+                explained("n/h")
+
+    asyncio.run(run())
 
 
 def test_a_kept_host_is_not_freed_while_it_cannot_be_read_for_whom_it_is_kept() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
+from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, UnknownName
+from hostler.host.conditions import names as listed
 from hostler.instant import Instant
 from hostler.kube.client import Gate
 from hostler.kube.records import HasMetadata, key_of
@@ -121,7 +122,13 @@ class MetalExplainers:
 def _named(store: Store[R], name: str) -> R | None:
     """By its key, or by its name alone where no other has it."""
     found = [one for one in store if one.metadata.name == name] if "/" not in name else []
-    return found[0] if len(found) == 1 else store.get(name)
+    if len(found) > 1:
+        raise UnknownName(
+            f'Several are named "{name}"; say NAMESPACE/NAME: {listed(key_of(m.metadata) for m in found)}.'
+        )
+    if why := store.unreadable.get(name, ""):
+        raise UnknownName(f'"{name}" is there and cannot be read: {why}.')
+    return found[0] if found else store.get(name)
 
 
 def _facts(facts: Facts) -> tuple[FactSeen, ...]:
