@@ -178,7 +178,8 @@ class Paths:
         for version, kind in sorted(wanted - self._known.keys()):
             raise Complaint(
                 f"The sandbox does not serve {kind} of {version}.",
-                hint="If it comes from a CRD, install it with --crds or put the CRD itself into another step.",
+                hint="If it comes from a CRD, install it with --crds (for `metal:` --crds capi,metal3), or put the CRD "
+                "itself into another step.",
                 code=Exit.SETTING,
             )
 
