@@ -32,6 +32,7 @@ app = typer.Typer()
 LEASE = {"HOSTLER_LEASE_DURATION_SECONDS": "4", "HOSTLER_LEASE_RENEW_SECONDS": "3", "HOSTLER_LEASE_RETRY_SECONDS": "1"}
 HERE = Path(".sandbox/demo")
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CRDS = ("agents", "capi", "metal3")
 FLEET = "apiVersion: hostler.dev/v1alpha1\nkind: Fleet\nmetadata: {name: cluster}\nspec: {}\n"
 
 NEXT = """
@@ -43,6 +44,7 @@ What to try next, in another terminal:
   {hostler} drain metal-0 --timeout 30  and see the budget that blocks it, by name
   {hostler} pause --why "lunch"                 the stop button; `resume` lets it go on
   {hostler} maintenance plan esx1               what would happen if that ESXi host entered maintenance now
+  {hostler} metal hosts                         every bare metal host: whose it is, or why it is not available
   {hostler} sandbox maintenance enter esx1      and let it; watch with `{hostler} maintenance status --watch`
   {hostler} sandbox --help                      the sandbox is yours: kill parts of it, too
 Ctrl-C ends the operator and the sandbox.
@@ -69,10 +71,10 @@ def demo(
     for number in ENDINGS:  # a terminal that is closed leaves no sandbox behind
         signal.signal(number, signal.default_int_handler)
     say.note("Starting a sandbox. The first time on a machine it is built, which takes about ten minutes.")
-    box = Sandbox.up(dir, Options(fleet="mixed"), Lines(say.note))
+    box = Sandbox.up(dir, Options(fleet="mixed", crds=CRDS), Lines(say.note))
     say.note(box.news)
     try:
-        _play(box, dir, once)
+        _play(box, once)
     finally:
         if not keep:
             for number in ENDINGS:  # a second Ctrl-C would leave half of it running
@@ -104,14 +106,16 @@ def _look_only() -> None:
     os.execv(sys.executable, [sys.executable, "-m", "hostler", "run", "--dry-run", "--log-format", "console"])
 
 
-def _play(box: Sandbox, dir: Path, once: bool) -> None:
+def _play(box: Sandbox, once: bool) -> None:
     address = f"127.0.0.1:{_free_port()}"
     known = {
         "KUBECONFIG": str(box.layout.kubeconfig),
         "HOSTLER_OPERATOR": f"http://{address}",
         "HOSTLER_SANDBOX_DIR": str(box.layout.root),
     }
-    stage = Stage({**os.environ, **known, **LEASE, **_vcenter(box)}, address)
+    hub = {"HOSTLER_HUB_ADDRESS": f"127.0.0.1:{_free_port()}"}
+    stage = Stage({**os.environ, **known, **LEASE, **_vcenter(box), **hub}, address)
+    _add_metal(box)
     stage.kubectl("create", "namespace", "hostler", again=True)
     stage.hostler("crds", "--apply")
     stage.kubectl("apply", "-f", "-", given=FLEET)
@@ -122,6 +126,16 @@ def _play(box: Sandbox, dir: Path, once: bool) -> None:
         exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in known.items())
         say.note(NEXT.format(exports=exports, hostler=".venv/bin/hostler" if _checkout() else "hostler"))
         stage.wait()
+
+
+def _add_metal(box: Sandbox) -> None:
+    """Not part of the fleet `mixed`, which is for clusters without Metal3's kinds too."""
+    from hostler.sandbox.build import Lines
+    from hostler.sandbox.fleet import Fleet, MetalCluster, MetalHost, MetalMachine
+    from hostler.sandbox.load import load_fleet
+
+    hosts, machines = MetalHost(name="rack-{i}", count=3), MetalMachine(name="worker-{i}", count=2)
+    load_fleet(box, Fleet(metal=[MetalCluster(name="c1", hosts=[hosts], machines=[machines])]), Lines(say.note))
 
 
 def _vcenter(box: Sandbox) -> dict[str, str]:
@@ -157,7 +171,20 @@ def _story(stage: Stage) -> None:
     stage.tell("And the drain itself: held, emptied, with what is left named as it goes.")
     stage.hostler("drain", "app-1", "--timeout", "60", may_fail=True)
     stage.hostler("release", "app-1", may_fail=True)
+    _metal(stage)
     _maintenance(stage)
+
+
+def _metal(stage: Stage) -> None:
+    stage.tell("Cluster API wants two bare metal machines, and there are three hosts: each gets one, and says why.")
+    stage.until("both machines have a host", lambda: _consumers(stage) == ["worker-0", "worker-1"])
+    stage.hostler("metal", "hosts")
+    stage.hostler("explain", "metal3machine/metal/worker-0")
+
+
+def _consumers(stage: Stage) -> list[str]:
+    names = "jsonpath={.items[*].spec.consumerRef.name}"
+    return sorted(stage.ask("get", "baremetalhosts", "-n", "metal", "-o", names).split())
 
 
 def _maintenance(stage: Stage) -> None:
@@ -217,7 +244,9 @@ class Stage:
     @contextmanager
     def operator(self) -> Iterator[None]:
         """The operator for as long as the block lasts; its log goes to this terminal."""
-        words = ["run", "--log-format", "console", "--http-address", self._address]
+        from hostler.fleet.capabilities import OPTIONAL_NAMES
+
+        words = ["run", "--only", ",".join(OPTIONAL_NAMES), "--log-format", "console", "--http-address", self._address]
         command = [sys.executable, "-m", "hostler", *words]
         say.note(f"\n$ hostler {' '.join(words)} &")
         # In a session of its own: Ctrl-C is for us, and we end the operator in good order.
