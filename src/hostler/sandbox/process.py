@@ -77,6 +77,7 @@ def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) 
     posix_spawn and not subprocess, because nobody here keeps an object to wait on: the next command finds it by pid.
     """
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    mask = os.umask(0o077)  # the program has it too: whatever it writes is its owner's alone
     try:
         pid = os.posix_spawn(
             argv[0],
@@ -93,6 +94,7 @@ def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) 
     except OSError as error:
         raise Complaint(f"{argv[0]} could not be started: {error.strerror or error}.") from error
     finally:
+        os.umask(mask)
         os.close(out)
     # A child that has died already is a zombie of ours and still has its line, so this is never None.
     fields = _stat(pid)
