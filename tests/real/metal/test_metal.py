@@ -376,7 +376,13 @@ DATA = {
             "vlans": [{"id": "vlan5", "vlanID": 5, "vlanLink": "bond0", **FIXED}],
         },
         "networks": {
-            "ipv4": [{"id": "four", "link": "eth0", "ipAddressFromIPPool": "pool", "routes": [POOLED]}],
+            "ipv4": [
+                {"id": "four", "link": "eth0", "ipAddressFromIPPool": "pool", "routes": [POOLED]},
+                {"id": "by-ref", "link": "eth0", "fromPoolRef": {
+                    "apiGroup": "ipam.metal3.io", "kind": "IPPool", "name": "pool"}},
+                {"id": "by-note", "link": "eth0", "fromPoolAnnotation": {
+                    "object": "baremetalhost", "annotation": "example.org/pool"}},
+            ],
             "ipv6": [{"id": "six", "link": "vlan5", "ipAddressFromIPPool": "six"}],
             "ipv4DHCP": [{"id": "dhcp", "link": "bond0"}],
             "ipv6DHCP": [{"id": "dhcp6", "link": "bond0"}],
@@ -440,6 +446,18 @@ networks:
     - address: 10.9.0.3
       type: dns
   type: ipv4
+- id: by-ref
+  ip_address: 10.9.0.11
+  link: eth0
+  netmask: 255.255.255.0
+  routes: []
+  type: ipv4
+- id: by-note
+  ip_address: 10.9.0.11
+  link: eth0
+  netmask: 255.255.255.0
+  routes: []
+  type: ipv4
 - id: six
   ip_address: 2001:db8::10
   link: vlan5
@@ -471,7 +489,7 @@ services:
 def test_data_is_rendered_and_a_preallocated_address_stays_with_its_host(world: World, eventually: Eventually) -> None:
     world.make_data_template("dt", DATA)
     world.make_pool("six", SIX)
-    world.make_hosts("h1", labels={"rack": "r7"})
+    world.make_hosts("h1", labels={"rack": "r7"}, annotations={"example.org/pool": "pool"})
     available(world, eventually, "h1")
     asked = {"dataTemplate": {"name": "dt"}}
     world.make_machines("m1", spec=asked, annotations={"example.org/note": "from the machine"})
