@@ -160,6 +160,8 @@ class Doors:
         try:
             async with self._ask(session, upstream, request, body) as answer:
                 passed = web.StreamResponse(status=answer.status)
+                if request.version < aiohttp.HttpVersion11:
+                    passed.force_close()  # its end is the end of the connection
                 for name, value in answer.headers.items():
                     if name.lower() not in _HOP:
                         passed.headers.add(name, value)
