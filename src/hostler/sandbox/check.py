@@ -134,9 +134,8 @@ def _rest(fleet: Fleet) -> Iterable[tuple[str, str]]:
         if volume.claim is not None and volume.claim.count("/") != 1:
             yield f"volumes[{v}].claim", "write it as namespace/name"
     for o, one in enumerate(fleet.objects):
-        for field in ("apiVersion", "kind", "metadata"):
+        for field, kind in (("apiVersion", str), ("kind", str), ("metadata", dict)):
             if field not in one:
                 yield f"objects[{o}]", f"it has no {field}"
-        for field, kind in (("apiVersion", str), ("kind", str), ("metadata", dict)):
-            if not isinstance(one.get(field), kind):
+            elif not isinstance(one[field], kind):
                 yield f"objects[{o}].{field}", "it is not what every Kubernetes object has there"
