@@ -281,6 +281,9 @@ def test_hosts_of_every_inventory_are_let_in(
         {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "Metal3Machine",
          "metadata": {"name": f"{name}-metal", **place, "labels": {"cluster.x-k8s.io/cluster-name": CLUSTER}},
          "spec": {"image": {"url": "http://x/i", "checksum": "c"}}},
+        {"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": f"{name}-host", **place},
+         "spec": {"consumerRef": {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "Metal3Machine",
+                                  "name": f"{name}-metal", **place}}},
         *({"apiVersion": "agent-install.openshift.io/v1beta1", "kind": "Agent",
            "metadata": {"name": f"{name}-{word}", **place},
            "spec": {"clusterDeploymentName": {"name": cluster, **place}, "approved": word != "stranger",
@@ -291,6 +294,8 @@ def test_hosts_of_every_inventory_are_let_in(
              "debugInfo": {"state": "installing-in-progress"}}  # fmt: skip
     for word in bound:
         status(sandbox, "agents.agent-install.openshift.io", f"{name}-{word}", began)
+    provisioning = {"state": "provisioning"}, {"provision": {"start": iso(time.time())}}
+    status(sandbox, "bmh", f"{name}-host", dict(zip(("provisioning", "operationHistory"), provisioning, strict=True)))
     # A cloud gives a machine another name than its object's; the node goes by that.
     addresses = [{"type": "InternalDNS", "address": f"{name}.internal"}, {"type": "InternalIP", "address": "10.99.3.1"}]
     status(sandbox, "machines.machine.openshift.io", f"{name}-mapi", {"addresses": addresses})
@@ -307,7 +312,7 @@ def test_hosts_of_every_inventory_are_let_in(
     says(running, stranger, "nobody expects", eventually)  # an Agent that nobody approved invites nobody
     says(running, spoke, "is for cluster default/another, and this one is default/c", eventually)
     assert not any(approved(sandbox, one) for one in (taken, stranger, spoke, twice))
-    kinds = ("machines.machine.openshift.io", "machines.cluster.x-k8s.io", "metal3machines", "agents")
+    kinds = ("machines.machine.openshift.io", "machines.cluster.x-k8s.io", "metal3machines", "bmh", "agents")
     for kind in kinds:
         sandbox.kubectl("delete", kind, "--all", "-n", "default", "--wait=false")
 

@@ -154,6 +154,8 @@ def test_what_is_served_is_what_the_hash_says(sandbox: Sandbox, tmp_path: Path, 
         (tmp_path / "tls.crt").write_bytes(pair.certificate)
         (tmp_path / "tls.key").write_bytes(pair.key)
         words += ["--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key")]
+    else:
+        words += ["--plain-http"]
     process = subprocess.Popen(
         [sys.executable, "-m", "hostler", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment(sandbox.kubeconfig), cwd=tmp_path,
@@ -161,7 +163,7 @@ def test_what_is_served_is_what_the_hash_says(sandbox: Sandbox, tmp_path: Path, 
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert ("--insecure-ignition" in line) is not https
+        assert "--insecure-ignition" not in line
         found = re.search(r"--ignition-url=(\S+) --ignition-hash=sha512-(\S+) --platform=metal", line)
         assert found is not None, line
         trust = ssl.create_default_context(cafile=tmp_path / "ca.pem") if https else None

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from socket import create_connection
 from typing import Any
@@ -31,11 +32,12 @@ from hostler.cli.main import execute
 from hostler.errors import Complaint, Exit
 from hostler.host.facts import Known, Unknown
 from hostler.join import ignition, kubeadm, kubelet
-from hostler.join.model import Policy, Use
+from hostler.join.model import Use
 from hostler.join.observe import Memory, crowd_of, line_of, owners_of, uses_in
 from hostler.join.serving import Terms, serve
 from hostler.settings.join import BOOTSTRAPPERS, CLUSTERS
-from tests.unit.joining import NOW, client, node
+from tests.unit.joining import NOW, POLICY, client, node
+from tests.unit.joining import serving as asked_by_node
 from tests.unit.kube_pki import Authority
 
 CA = Authority("cluster").certificate
@@ -80,7 +82,7 @@ def test_plain_http_needs_the_hash() -> None:
     line = ignition.installer_line("/dev/sda", url="http://x/w", hash=ignition.digest(b"{}"))
     assert f"--ignition-hash=sha512-{hashlib.sha512(b'{}').hexdigest()}" in line
     assert line.endswith("--platform=metal")
-    assert "--insecure-ignition" in line
+    assert "--insecure" not in line, "coreos-installer asks for that only without a hash"
     assert "--insecure" not in ignition.installer_line("/dev/sda", url="https://x/w")
     assert "--ignition-file=w.ign" in ignition.installer_line("/dev/sda", file="w.ign")
 
@@ -155,7 +157,7 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
     assert execute([*words, "127.0.0.1:0", *tls]) == Exit.SETTING
     assert "cannot be used" in capsys.readouterr().err
     for name in ("gw:8080", "gw/path", "a b", "[gw]"):
-        assert execute([*words, "127.0.0.1:0", "--name", name]) == Exit.USAGE
+        assert execute([*words, "127.0.0.1:0", "--plain-http", "--name", name]) == Exit.USAGE
         assert "is neither a name nor an address" in capsys.readouterr().err
 
 
@@ -165,7 +167,9 @@ def test_what_belongs_together_is_given_together(tmp_path: Path, capsys: pytest.
     for words, why in (
         (["ignition", *ca], "--root-ca needs --server"), (["ignition", *server], "--server needs --root-ca"),
         (["serve", *ca, *server, "--no-check"], "--name ADDRESS"),  # nobody fetches from 0.0.0.0
-        (["serve", *ca, *server, "--no-check", "--name", "x", "--tls-key", "y"], "belong together"),
+        (["serve", *ca, *server, "--no-check", "--name", "10.0.0.1", "--tls-key", "y"], "belong together"),
+        (["serve", *ca, *server, "--no-check", "--name", "gw.example", "--plain-http"], "--listen HOST:PORT"),
+        (["serve", *ca, *server, "--no-check", "--name", "127.0.0.1"], "--plain-http"),
     ):  # fmt: skip
         assert execute(["join", *words]) == Exit.USAGE
         assert why in capsys.readouterr().err
@@ -369,10 +373,16 @@ def test_memory_that_cannot_be_read_is_unknown_and_not_empty() -> None:
 
 
 def test_the_crowd_is_of_the_last_hour_and_undecided() -> None:
-    policy = Policy((), slack=2)
+    policy = replace(POLICY, slack=2)
     requests = [client(csr="a"), client(csr="b", made=NOW - 3599), client(csr="c", made=NOW - 3601)]
     crowd = crowd_of([*requests, client(csr="d", signer_name="x/y")], 5, 7, policy, NOW)
     assert (crowd.pending, crowd.allowed) == (2, 9)
+
+
+def test_a_user_who_is_no_bootstrapper_makes_no_flood() -> None:
+    strangers = [client(csr=f"s{number}", username="alice", groups=("system:authenticated",)) for number in range(50)]
+    strangers += [asked_by_node(csr=f"v{number}", username="alice") for number in range(50)]
+    assert crowd_of([*strangers, client(csr="a"), asked_by_node(csr="b")], 1, 1, POLICY, NOW).pending == 2
 
 
 def test_a_node_s_own_name_is_its_own_whatever_it_says() -> None:

@@ -16,7 +16,19 @@ from hypothesis import strategies as st
 from hostler.host.facts import Known, Unknown
 from hostler.join.controller import LIVE_MOST, kubelets_to_ask
 from hostler.join.decide import decide, judge
-from hostler.join.model import CLIENT, SERVING, Act, Crowd, Facts, Live, Outcome, SigningRequest, Use, Verdict
+from hostler.join.model import (
+    CLIENT,
+    SERVING,
+    Act,
+    Crowd,
+    Facts,
+    Live,
+    Outcome,
+    ServingLimits,
+    SigningRequest,
+    Use,
+    Verdict,
+)
 from hostler.join.observe import admitted_by
 from hostler.join.shape import Misshapen, Shape, shape_of
 from hostler.kube.records import Condition, Metadata, Node, NodeStatus
@@ -258,7 +270,8 @@ def test_what_a_person_can_do_is_said() -> None:
     [
         (("worker-1", "10.0.0.7"), facts(node()), Act.LEAVE),
         (("worker-1",), facts(), Act.LEAVE),
-        (("worker-1",), facts(Node(metadata=Metadata(name="worker-1"))), Act.WAIT),
+        (("worker-1", "10.0.0.1"), facts(Node(metadata=Metadata(name="worker-1"))), Act.WAIT),
+        (("worker-1",), facts(Node(metadata=Metadata(name="worker-1"))), Act.APPROVE),
         (("localhost",), facts(node("worker-1", "localhost")), Act.LEAVE),
         (("127.0.0.1",), facts(node("worker-1", "127.0.0.1")), Act.LEAVE),
         (("kubernetes.default.svc",), facts(node("worker-1", "kubernetes.default.svc")), Act.LEAVE),
@@ -409,4 +422,38 @@ def test_a_node_with_many_requests_is_asked_once_and_crowds_out_nobody() -> None
 
 def test_a_node_without_addresses_waits_and_is_not_refused() -> None:
     bare = Node(metadata=Metadata(name="worker-1"), status=NodeStatus())
-    assert judged(serving("worker-1", "worker-1"), facts(bare)).act is Act.WAIT
+    assert judged(serving("worker-1", "worker-1", "10.0.0.1"), facts(bare)).act is Act.WAIT
+
+
+VAULT = "vault.corp.example"
+
+
+@pytest.mark.parametrize(
+    ("limits", "more", "failing"),
+    [
+        ({}, {}, ""),
+        ({"names": (r"worker-[0-9]+",)}, {}, f"{VAULT} matches no expression"),
+        ({"names": (r"worker-[0-9]+", r"vault\.corp\.example")}, {}, ""),
+        ({"names": (r"worker-[0-9]+", r"vault")}, {}, f"{VAULT} matches no expression"),
+        ({"names": (r"worker-[0-9]+(\.corp\.example)?", r"vault\.corp\.example")}, {}, ""),
+        ({"names": ("(",)}, {}, "names[0] is not a regular expression"),
+        ({"names": ("(a+)+b",)}, {}, "names[0] repeats a group"),
+        ({"prefixes": ("192.168.0.0/16",)}, {}, "10.0.0.1 is in no network"),
+        ({"prefixes": ("192.168.0.0/16", "10.0.0.0/8")}, {}, ""),
+        ({"prefixes": ("fd00::/8",)}, {}, "10.0.0.1 is in no network"),
+        ({"prefixes": ("10.0.0.0/8", "ten")}, {}, "prefixes[1] is not a network"),
+        ({"max_days": 1}, {}, ""),
+        ({"max_days": 1}, {"expiration_seconds": 86400}, ""),
+        ({"max_days": 1}, {"expiration_seconds": 86401}, "maxDays is 1"),
+    ],
+)
+def test_the_fleet_limits_serving_certificates(limits: dict[str, Any], more: dict[str, Any], failing: str) -> None:
+    """A kubelet writes its own addresses, so it can list a name that is not a node's."""
+    known = facts(node("worker-1", "10.0.0.1", VAULT), limits=Known(ServingLimits(**limits), NOW))
+    verdict = judged(serving("worker-1", "worker-1", "10.0.0.1", VAULT, **more), known)
+    assert verdict.act is (Act.LEAVE if failing else Act.APPROVE)
+    assert failing in verdict.why
+
+
+def test_no_serving_certificate_while_the_fleets_limits_are_unknown() -> None:
+    assert judged(serving(), facts(node(), limits=Unknown("the Fleet is still being read"))).act is Act.WAIT

@@ -93,7 +93,6 @@ HUB_OBJECTS: dict[str, tuple[Any, dict[str, Any], bool]] = {
     "a Machine of another": (CAPI_MACHINE, {"spec": {"clusterName": "other"}}, False),
     "a Machine of none": (CAPI_MACHINE, {}, False),
     "a Machine of OpenShift": (MACHINE, {}, True),
-    "a Metal3Machine of this cluster": (METAL3_MACHINE, {"labels": {CLUSTER_NAME: "self"}}, True),
     "a Metal3Machine of another": (METAL3_MACHINE, {"labels": {CLUSTER_NAME: "other"}}, False),
     "a Metal3Machine of none": (METAL3_MACHINE, {}, False),
     "a host nobody consumes": (BARE_METAL_HOST, {}, True),
@@ -128,6 +127,63 @@ def test_on_a_hub_only_hosts_of_this_cluster_are_expected(what: str) -> None:
         assert "HOSTLER_JOIN_CLUSTERS" in verdict.why
         unread = dataclasses.replace(known, nodes=Unknown("not read yet"))
         assert judged(client(), unread).act is Act.WAIT, "a node might say which cluster this is"
+
+
+def window_of(*found: Any, name: str = "worker-1") -> float | None:
+    invited = invitations(found, [])[name]
+    assert len({one.since for one in invited}) == 1
+    return invited[0].since
+
+
+def bare_metal(state: str, began: float, *, waited: float) -> list[Any]:
+    """A Machine, its Metal3Machine and the host it got after waiting."""
+    about = {"namespace": "m", "creationTimestamp": iso(began - waited)}
+    owner = {"kind": "Machine", "apiVersion": "cluster.x-k8s.io/v1beta2", "name": "worker-1", "uid": "u"}
+    consumer = {"kind": "Metal3Machine", "namespace": "m", "name": "worker-1"}
+    return [
+        made(CAPI_MACHINE, {"metadata": {**about, "name": "worker-1"}, "spec": {"clusterName": "self"}}),
+        made(METAL3_MACHINE, {"metadata": {**about, "name": "worker-1", "ownerReferences": [owner]}}),
+        made(BARE_METAL_HOST, {"metadata": {"name": "worker-1", "namespace": "m"}, "spec": {"consumerRef": consumer},
+             "status": {"provisioning": {"state": state}, "operationHistory": {"provision": {"start": iso(began)}}}}),
+    ]  # fmt: skip
+
+
+def test_a_machine_that_waited_hours_for_its_host_is_let_in() -> None:
+    machine, metal, host = bare_metal("provisioned", NOW - 600, waited=3 * 3600)
+    assert window_of(machine, metal, host) == NOW - 600
+    assert window_of(machine, metal) is None, "it has no host yet, so it cannot ask"
+    known = facts(invitations=invitations([machine, metal, host], [])["worker-1"], clusters=frozenset({"m/self"}))
+    verdict = judged(client(made=NOW - 60), known)
+    assert verdict.act is Act.APPROVE, verdict.why
+
+
+@pytest.mark.parametrize(
+    ("kind", "condition", "since"),
+    [
+        (CAPI_MACHINE, {}, -9000),
+        (CAPI_MACHINE, {"type": "BootstrapConfigReady", "status": "False"}, None),
+        (CAPI_MACHINE, {"type": "BootstrapConfigReady", "status": "True"}, -300),
+        (CAPI_MACHINE, {"type": "BootstrapReady", "status": "True"}, -300),
+        (MACHINE, {"type": "InstanceExists", "status": "Unknown"}, None),
+        (MACHINE, {"type": "InstanceExists", "status": "True"}, -300),
+        (MACHINE, {"type": "Drained", "status": "True"}, -9000),
+    ],
+)
+def test_a_machine_is_expected_from_its_provisioning_on(
+    kind: Any, condition: dict[str, str], since: float | None
+) -> None:
+    conditions = [{**condition, "lastTransitionTime": iso(NOW - 300)}] if condition else []
+    about = {"name": "worker-1", "namespace": "m", "creationTimestamp": iso(NOW - 9000)}
+    one = made(kind, {"metadata": about, "status": {"conditions": conditions}})
+    assert window_of(one) == (NOW + since if since is not None else None)
+    assert invitations([one], [])["worker-1"][0].renewed == NOW - 9000, "a condition that flips renews nothing"
+
+
+def test_a_dns_name_with_a_last_dot_is_the_same_name() -> None:
+    addresses = [{"type": "InternalDNS", "address": "Worker-1.Example.org."}]
+    about = {"name": "m-1", "namespace": "m", "creationTimestamp": iso(NOW - 600)}
+    found = invitations([made(MACHINE, {"metadata": about, "status": {"addresses": addresses}})], [])
+    assert set(found) == {"m-1", "worker-1.example.org"}
 
 
 def test_one_name_in_two_inventories() -> None:

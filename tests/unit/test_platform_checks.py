@@ -45,8 +45,10 @@ def vm(name: str, uuid: str = UUID, *, age: float = 9999.0, os: str = "linux", p
     return PlacedNode(node, classify(node, NOW, GRACE))
 
 
-def machine(uuid: str = UUID, hardware: str = "vmx-19", esxi: str = "8.0.3", name: str = "vm") -> Machine:
-    return Machine(spelled(uuid), name, hardware, esxi, "vc")
+def machine(
+    uuid: str = UUID, hardware: str = "vmx-19", esxi: str = "8.0.3", name: str = "vm", moref: str = ""
+) -> Machine:
+    return Machine(spelled(uuid), name, hardware, esxi, "vc", moref or f"id-of-{name}")
 
 
 def answered(*machines: Machine) -> dict[str, Fact[Any]]:
@@ -131,6 +133,12 @@ def test_versions_are_read_or_not(text: str) -> None:
 # -- conditions
 
 IN_PLACE = Scope(TARGET, State.IN_PLACE, "so it is")
+
+
+def test_copies_with_one_name_and_one_uuid_are_two_vms() -> None:
+    assert result(answered(machine(moref="vm-1"), machine(moref="vm-2"))) is Result.AMBIGUOUS
+
+
 READY = daemon_set(desiredNumberScheduled=2, updatedNumberScheduled=2, numberAvailable=2)
 STUCK = daemon_set(desiredNumberScheduled=2, updatedNumberScheduled=2, numberAvailable=1)
 KEY = f"{TARGET.namespace}/{TARGET.name}"

@@ -27,6 +27,7 @@ from hostler.platform.model import (
     Scope,
     State,
     Template,
+    UpdateStrategy,
 )
 from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
 from hostler.platform.scope import REQUIRED, fits, in_place, required, ruled, unruled, unsound
@@ -343,6 +344,10 @@ def test_absent_and_unreadable() -> None:
 
 
 def test_lagging() -> None:
+    outdated = daemon_set(desiredNumberScheduled=2, updatedNumberScheduled=0, numberAvailable=2)
+    assert lags(outdated) == "0 of 2 pods updated"
+    on_delete = msgspec.structs.replace(outdated.spec, update_strategy=UpdateStrategy(type="OnDelete"))
+    assert lags(msgspec.structs.replace(outdated, spec=on_delete)) == "", "its owner updates the pods, when they like"
     assert lags(daemon_set(desiredNumberScheduled=2, updatedNumberScheduled=2, numberAvailable=2)) == ""
     assert "1 of 2 pods available" in lags(
         daemon_set(desiredNumberScheduled=2, updatedNumberScheduled=2, numberAvailable=1)

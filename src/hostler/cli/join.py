@@ -74,12 +74,15 @@ def expect(
         list[str] | None, typer.Option("--address", metavar="IP", help="An address it will have; may be repeated.")
     ] = None,
     span: Annotated[str, typer.Option("--for", metavar="SPAN", help="How long it is expected: 90m, 2h.")] = "2h",
+    pending: Annotated[
+        bool, typer.Option("--pending", help="Let in the request it has made already; a kubelet makes no second one.")
+    ] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Expect it no longer.")] = False,
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
     """Expect a host: its first certificate request within that time is approved by the operator, once.
 
-    Requests it has made before stay pending: see `hostler join csrs` and `hostler join approve`.
+    A request from before that is named, and let in only with --pending, or by `hostler join approve CSR`.
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.join import look
@@ -97,7 +100,12 @@ def expect(
         return
     addresses = tuple(_address(one) for one in address or ())
     seconds = join_boot.seconds_of(span)
-    made = ask_cluster(settings, lambda client: look.expect(client, name, addresses, seconds))
+    made, waiting = ask_cluster(settings, lambda client: look.expect(client, name, addresses, seconds, pending=pending))
+    if waiting and not pending:
+        say.note(
+            f"{', '.join(waiting)} asked for node {name} before, and stays pending: let it in with "
+            f"`hostler join expect {name} --pending` or `hostler join approve {waiting[0]}`."
+        )
     if output is say.Output.JSON:
         say.json(made)
     else:

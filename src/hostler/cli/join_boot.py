@@ -87,10 +87,16 @@ def serve(
     root_ca: RootCa = None,
     server: Server = "",
     check: Check = True,
-    listen: Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Where; port 0: any.")] = "0.0.0.0:0",
+    listen: Annotated[
+        str,
+        typer.Option("--listen", metavar="HOST:PORT", help="Where; port 0: any. Unset: the address given as --name."),
+    ] = "",
     name: Annotated[
         str, typer.Option("--name", help="How the new machine reaches this one. Unset: HOST of --listen.")
     ] = "",
+    plain: Annotated[
+        bool, typer.Option("--plain-http", help="Serve without TLS: the hash proves the content, anyone can read it.")
+    ] = False,
     span: Span = "1h",
     times: Annotated[int, typer.Option("--times", min=0, help="How often it may be fetched; 0: any number.")] = 0,
     cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, for HTTPS.")] = None,
@@ -98,26 +104,28 @@ def serve(
     device: Device = "/dev/sdX",
     integrated: CloudProvider = False,
 ) -> None:
-    """Serve the Ignition config for a while, over HTTPS or HTTP with its hash, and print the line to install with."""
+    """Serve the Ignition config for a while and print the line to install with.
+
+    Over HTTPS with --tls-cert and --tls-key, or with --plain-http and its hash.
+    """
     import asyncio
 
     from hostler.join import ignition as made
     from hostler.join.serving import Terms
     from hostler.join.serving import serve as run
 
-    try:
-        at = ADDRESS.read(listen)
-    except ValueError:
-        raise typer.BadParameter(f'"{listen}" is not HOST:PORT') from None
-    if not name and at.host in ("", "0.0.0.0", "::"):
-        raise Complaint(
-            f"No machine can fetch anything from {at.host or 'an empty address'}.",
-            hint="Say how the new one reaches this one: --name ADDRESS, or --listen ADDRESS:PORT.",
-            code=Exit.USAGE,
-        )
+    at = _where_to_listen(listen, name)
     shown = _in_url(name or at.host)
     terms = Terms(seconds_of(span), times)
     tls = _tls(cert, key)
+    if tls is None and not plain:
+        raise Complaint(
+            "There is no certificate to serve with.",
+            hint="Give --tls-cert and --tls-key, or --plain-http: then the printed line checks the hash.",
+            code=Exit.USAGE,
+        )
+    if tls is not None and plain:
+        raise Complaint("--plain-http and --tls-cert contradict each other.", code=Exit.USAGE)
     content, note = _content(settings, root_ca, server, check, integrated)
 
     def ready(path: str) -> None:
@@ -192,7 +200,8 @@ def _openshift(version: str, name: str) -> list[str]:
         f"1. The cluster runs OpenShift {version}.",
         f"2. Get the RHCOS live image of {minor}: `openshift-install coreos print-stream-json` of {version} names it",
         "   under architectures.x86_64.artifacts.metal.formats.iso.disk.location, with its sha256.",
-        "3. Make the config: `hostler join serve --name ADDRESS-OF-THIS-MACHINE` (or `hostler join ignition --out`).",
+        "3. Make the config: `hostler join serve --plain-http --name ADDRESS-OF-THIS-MACHINE`",
+        "   (or `hostler join ignition --out FILE`).",
         "4. Boot the new machine from the live image.",
         "5. There, run the line that step 3 printed (coreos-installer install ... --platform=metal).",
         f"6. Say that it is expected: `hostler join expect {name} --for 2h`; then reboot it.",
@@ -244,6 +253,36 @@ def _content(settings: Settings, root_ca: Path | None, server: str, check: bool,
     if check:
         asyncio.run(boot.verify(pointer))
     return made.written(made.pointer(pointer.server, pointer.root_ca, drop_in=without.drop_in)), without.note
+
+
+def _where_to_listen(listen: str, name: str) -> Address:
+    """Only the address that the new machine uses, unless another is given: not every network needs to see it."""
+    try:
+        at = ADDRESS.read(listen or (f"[{name.strip('[]')}]:0" if ":" in name else f"{name}:0"))
+    except ValueError:
+        if listen:
+            raise typer.BadParameter(f'"{listen}" is not HOST:PORT') from None
+        at = Address("", 0)
+    if not name and at.host in ("", "0.0.0.0", "::"):
+        raise Complaint(
+            f"No machine can fetch anything from {at.host or 'an empty address'}.",
+            hint="Say how the new one reaches this one: --name ADDRESS, or --listen ADDRESS:PORT.",
+            code=Exit.USAGE,
+        )
+    if not listen and not _is_address(at.host):
+        raise Complaint(
+            f'--name "{name}" is not an address of this machine to listen on.', hint="Say where: --listen HOST:PORT.",
+            code=Exit.USAGE,
+        )  # fmt: skip
+    return at
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _host_port(text: str) -> str:

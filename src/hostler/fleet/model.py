@@ -118,6 +118,22 @@ class ExpectedHost(Record, frozen=True, omit_defaults=True):
     by: Annotated[str, doc("Who expects it.", max_length=WHO_LIMIT)] = ""
 
 
+class ServingCertificates(Record, frozen=True, omit_defaults=True):
+    """What the serving certificate of a kubelet may hold. What is left out allows everything."""
+
+    names: Annotated[
+        tuple[Annotated[str, doc("A regular expression.", least=1, max_length=256)], ...],
+        doc("Each DNS name must match one of these regular expressions as a whole.", most=32),
+    ] = ()
+    prefixes: Annotated[
+        tuple[Annotated[str, doc("A CIDR.", least=1, max_length=64)], ...],
+        doc("Each address must be in one of these networks, such as 10.0.0.0/8.", most=64),
+    ] = ()
+    max_days: Annotated[
+        int, doc("A request may ask for a certificate that lives so many days at most. 0: any.", least=0, most=3650)
+    ] = 0
+
+
 class JoinPolicy(Record, frozen=True, omit_defaults=True):
     """Who may become a node."""
 
@@ -125,6 +141,9 @@ class JoinPolicy(Record, frozen=True, omit_defaults=True):
         tuple[ExpectedHost, ...],
         doc("Hosts that are to become nodes (`hostler join expect`).", keys=("name",), most=5000),
     ] = ()
+    serving: Annotated[ServingCertificates, doc("What the serving certificate of a kubelet may hold.")] = (
+        ServingCertificates()
+    )
 
 
 class ScopedDaemonSet(Record, frozen=True, omit_defaults=True):

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 
 from hostler.host.conditions import names
 from hostler.host.facts import Known, Unknown
+from hostler.join.limits import allowed_rule
 from hostler.join.model import CONTROL_PLANE, Facts, Live, Policy, Rule, SigningRequest
 from hostler.join.rules import fails, holds, unknown
 from hostler.join.shape import PREFIX, Shape, spelled
@@ -29,12 +30,14 @@ def serving(request: SigningRequest, shape: Shape, facts: Facts, policy: Policy)
         return [fails("node", f"node {shape.node} is being deleted")]
     there = holds("node", f"node {shape.node} is there")
     its_own = _own_names(request, shape, node, facts)
-    return [there, its_own, _nobody_elses(shape, facts), _no_cluster_names(shape, node, policy)]
+    allowed = allowed_rule(request.spec, shape, facts)
+    return [there, its_own, _nobody_elses(shape, facts), _no_cluster_names(shape, node, policy), allowed]
 
 
 def _own_names(request: SigningRequest, shape: Shape, node: Node, facts: Facts) -> Rule:
     wanted = shape.dns | shape.ips
-    own = frozenset(canonical(one.address) for one in node.status.addresses)
+    # A node's own name is its own whether or not its addresses list it, as `owners_of` has it too.
+    own = frozenset(canonical(one) for one in (shape.node, *(at.address for at in node.status.addresses)))
     match facts.invited:
         case Known(invited):
             hosts = [one for one in invited.get(shape.node, ()) if one.here(facts.clusters)]

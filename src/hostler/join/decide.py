@@ -8,7 +8,6 @@ use all apply, and why two requests for one host are left to a person.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -30,12 +29,9 @@ from hostler.join.model import (
     SigningRequest,
     Verdict,
 )
+from hostler.join.requester import requester_rule
 from hostler.join.rules import fails, holds, unknown
-from hostler.join.shape import GROUP, PREFIX, Misshapen, Shape, shape_of
-
-AUTHENTICATED = "system:authenticated"
-ACCOUNT, TOKEN_USER, TOKEN_GROUP = "system:serviceaccount:", "system:bootstrap:", "system:bootstrappers"
-_TOKEN = re.compile(rf"{TOKEN_USER}[a-z0-9]{{6}}")
+from hostler.join.shape import Misshapen, Shape, shape_of
 
 
 def decide(
@@ -72,7 +68,7 @@ def judge(
     if isinstance(shape, Misshapen):
         return replace(verdict, why=f"Ignored: {shape.why}.", rules=(Rule("shape", Outcome.FAILS, shape.why),))
     well_made = Rule("shape", Outcome.HOLDS, f"it asks for node {shape.node}, as a kubelet does")
-    requester = _requester(request, shape, policy)
+    requester = requester_rule(request.spec, shape.node, policy)
     if requester.outcome is not Outcome.HOLDS:
         return replace(verdict, node=shape.node, why=f"Ignored: {requester.why}.", rules=(well_made, requester))
     client = request.spec.signer_name == CLIENT
@@ -116,41 +112,6 @@ def _contested(made: Sequence[Verdict], facts: Facts) -> list[Verdict]:
 
 
 # -- rules of both
-
-
-def _requester(request: SigningRequest, shape: Shape, policy: Policy) -> Rule:
-    user, groups = request.spec.username, sorted(request.spec.groups)
-    node = f"{PREFIX}{shape.node}"
-    if request.spec.signer_name == SERVING:
-        if not policy.serving:
-            return fails("requester", "serving certificates are not approved here (HOSTLER_JOIN_SERVING)")
-        if user != node or groups != sorted((GROUP, AUTHENTICATED)):
-            return fails("requester", f"{user} asks for a serving certificate of {node}; only that node itself may")
-        return holds("requester", f"{user} asks for itself")
-    if user.startswith(PREFIX):
-        return fails("requester", f"{user} renews its client certificate, which the cluster's own approver does")
-    for one in policy.bootstrappers:
-        if one.startswith(ACCOUNT) and user == one:
-            space = one.removeprefix(ACCOUNT).partition(":")[0]
-            wanted = sorted(("system:serviceaccounts", f"system:serviceaccounts:{space}", AUTHENTICATED))
-            if groups == wanted:
-                return holds("requester", f"{user} is a bootstrapper")
-            return fails("requester", f"{user} comes with other groups than a service account has: {names(groups)}")
-        if one.startswith(TOKEN_GROUP) and _by_token(user, groups, one):
-            return holds("requester", f"{user} has a bootstrap token of the group {one}")
-    return fails("requester", f"{user or 'nobody'} is no bootstrapper that is configured here")
-
-
-def _by_token(user: str, groups: Sequence[str], wanted: str) -> bool:
-    """A bootstrap token gives `system:bootstrap:ID` and groups below system:bootstrappers, and nothing else can."""
-    known = {AUTHENTICATED, TOKEN_GROUP}
-    return (
-        _TOKEN.fullmatch(user) is not None
-        and len(set(groups)) == len(groups)
-        and known <= set(groups)
-        and wanted in groups
-        and all(one in known or one.startswith(f"{TOKEN_GROUP}:") for one in groups)
-    )
 
 
 def _crowd(facts: Facts) -> Rule:

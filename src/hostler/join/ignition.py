@@ -59,14 +59,14 @@ def digest(content: bytes) -> str:
 
 
 def installer_line(device: str, *, url: str = "", file: str = "", hash: str = "") -> str:
-    """The command to run on the live system. Over plain HTTP the hash vouches for the content, so it must be given."""
+    """The command to run on the live system. Over plain HTTP the hash vouches for the content, so it must be given.
+
+    coreos-installer needs --insecure-ignition only for a URL with neither HTTPS nor a hash.
+    """
     words = ["coreos-installer", "install", device]
     if url:
-        if url.startswith("http://"):
-            if not hash:
-                raise ValueError("a config fetched over plain HTTP needs its hash")
-            # coreos-installer wants this word for http://; with the hash the content is verified all the same.
-            words += ["--insecure-ignition"]
+        if url.startswith("http://") and not hash:
+            raise ValueError("a config fetched over plain HTTP needs its hash")
         words.append(f"--ignition-url={url}")
         if hash:
             words.append(f"--ignition-hash={hash}")

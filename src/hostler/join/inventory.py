@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from hostler.fleet.model import ExpectedHost
-from hostler.instant import parse
+from hostler.instant import Instant, parse
 from hostler.join.model import CONTROL_PLANE, Invitation
+from hostler.join.shape import spelled
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Condition, Metadata, Node, NodeAddress, Record, key_of
 
@@ -27,6 +28,12 @@ OLDER: Mapping[Kind, tuple[str, ...]] = {METAL3_MACHINE: ("v1beta1",), CAPI_MACH
 PROVISIONED = ("provisioning", "provisioned")
 # What an Agent is while it is being installed. Its stages begin anew in a reclaim too, where nobody is to join.
 INSTALLING = ("installing", "installing-in-progress", "installing-pending-user-action")
+# What says that a machine without a BareMetalHost is being provisioned: OpenShift's instance exists, Cluster API's
+# bootstrap data is there (v1beta2 and v1beta1 name that differently).
+BEGUN: Mapping[Kind, tuple[str, ...]] = {
+    MACHINE: ("InstanceExists",),
+    CAPI_MACHINE: ("BootstrapConfigReady", "BootstrapReady"),
+}
 # On a Metal3Machine, and (with the second) on the nodes of a cluster that Cluster API made.
 CLUSTER_NAME, CLUSTER_NAMESPACE = "cluster.x-k8s.io/cluster-name", "cluster.x-k8s.io/cluster-namespace"
 INFRA_ENV = "infraenvs.agent-install.openshift.io"  # on a BareMetalHost that boots for an Agent
@@ -81,6 +88,7 @@ class Reference(Record, frozen=True):
 
 class MachineStatus(Record, frozen=True):
     addresses: tuple[NodeAddress, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     node_ref: Reference | None = None
 
 
@@ -155,7 +163,8 @@ def invitations(
     for kind, one in there:
         hosts.setdefault(_host(kind, one, owners), []).extend(_of(kind, one, _cluster(kind, one, metal)))
     shared = _shared(invitation for those in hosts.values() for invitation in those)
-    for those in hosts.values():
+    for members in hosts.values():
+        those = _with_one_window(members)
         called = {invitation.name for invitation in those} - shared
         for invitation in those:
             also = frozenset(called - {invitation.name})
@@ -163,6 +172,16 @@ def invitations(
     for entry in expected:
         made.setdefault(entry.name, []).append(_expected(entry))
     return {name: tuple(those) for name, those in made.items()}
+
+
+def _with_one_window(members: list[Invitation]) -> list[Invitation]:
+    """A machine on bare metal is provisioned when its BareMetalHost is, however long it waited for one."""
+    host = next((one for one in members if one.kind == BARE_METAL_HOST.resource), None)
+    if host is not None:
+        return [replace(one, since=host.since, anew=host.anew) for one in members]
+    if any(one.kind == METAL3_MACHINE.resource for one in members):
+        return [replace(one, since=None, anew=None) for one in members]  # it has no host yet
+    return members
 
 
 def _owners(there: Iterable[tuple[Kind, AnySource]]) -> dict[str, str]:
@@ -260,7 +279,7 @@ def _of(kind: Kind, one: AnySource, cluster: str | None) -> Iterator[Invitation]
             if name and one.spec.approved:
                 yield _agent(one, name, source, word, cluster)
         case Machine():
-            yield from _machine(one, source, word, cluster)
+            yield from _machine(kind, one, source, cluster)
 
 
 def _agent(one: Agent, name: str, source: str, word: str, cluster: str | None) -> Invitation:
@@ -278,14 +297,31 @@ def _agent(one: Agent, name: str, source: str, word: str, cluster: str | None) -
     return Invitation(name, source, word, stage, anew=anew, cluster=cluster)
 
 
-def _machine(one: Machine, source: str, word: str, cluster: str | None) -> Iterator[Invitation]:
-    """A machine goes by its own name and by the host names it has; all of them are one host."""
-    since = parse(one.metadata.creation_timestamp)
+def _machine(kind: Kind, one: Machine, source: str, cluster: str | None) -> Iterator[Invitation]:
+    """A machine goes by its own name and by the host names it has; all of them are one host.
+
+    Its window opens when its provisioning begins. A condition that flips opens the window again but lets nobody in a
+    second time: for that the machine must have been created again.
+    """
+    created = parse(one.metadata.creation_timestamp)
     node = one.status.node_ref.name if one.status.node_ref is not None else ""
     addresses = frozenset(at.address for at in one.status.addresses if at.address)
-    called = {at.address.lower() for at in one.status.addresses if at.type in ("Hostname", "InternalDNS")} - {""}
+    called = {spelled(at.address) for at in one.status.addresses if at.type in ("Hostname", "InternalDNS")} - {""}
+    since = _began(kind, one, created)
     for name in sorted({one.metadata.name, *called}):
-        yield Invitation(name, source, word, since, addresses=addresses, node=node, cluster=cluster)
+        yield Invitation(
+            name, source, kind.resource, since, addresses=addresses, node=node, anew=created, cluster=cluster
+        )
+
+
+def _began(kind: Kind, one: Machine, created: Instant | None) -> Instant | None:
+    """When its provisioning began, as far as the machine itself tells; a machine that does not tell: when created."""
+    told = next((it for it in one.status.conditions if it.type in BEGUN.get(kind, ())), None)
+    if told is None or created is None:
+        return created
+    if told.status != "True":
+        return None
+    return max(parse(told.last_transition_time) or created, created)
 
 
 def machines_of(invited: Mapping[str, tuple[Invitation, ...]], clusters: frozenset[str]) -> int:

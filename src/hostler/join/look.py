@@ -20,11 +20,12 @@ from hostler.join import live as kubelets
 from hostler.join.controller import approval, kubelets_to_ask, may_be_renewal
 from hostler.join.decide import decide
 from hostler.join.inventory import OLDER, SOURCES
-from hostler.join.model import OURS, SIGNING_REQUEST, USED, Live, Policy, SigningRequest, Use, Verdict
+from hostler.join.model import CLIENT, OURS, SIGNING_REQUEST, USED, Live, Policy, SigningRequest, Use, Verdict
 from hostler.join.observe import Memory, line_of, look, pending_of
+from hostler.join.shape import Shape, shape_of
 from hostler.kube.client import Client
 from hostler.kube.contact import SELF_REVIEW
-from hostler.kube.errors import AlreadyExists, Conflict, NotFound
+from hostler.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from hostler.kube.kinds import CONFIG_MAP, FLEET, NODE, Kind
 from hostler.kube.records import Node, Object
 
@@ -48,11 +49,11 @@ async def verdicts(client: Client, asked: Asked) -> list[Verdict]:
     requests = await client.list(SIGNING_REQUEST, type=SigningRequest)
     nodes = await client.list(NODE, type=Node)
     found = [(kind, one) for kind in SOURCES for one in await _all(client, kind)]
-    those = await expected(client)
+    fleet = await _one(client, FLEET, NAME, None, Fleet)
     memory = await _one(client, CONFIG_MAP, USED, asked.namespace, Memory)
     live: dict[str, Fact[Live]] = {}
     for _ in range(2):
-        facts = look(requests, nodes, found, those, memory, asked.policy, now, live)
+        facts = look(requests, nodes, found, fleet, memory, asked.policy, now, live)
         made = decide(pending_of(requests), facts, asked.policy, now)
         doubtful = [one for one in made if may_be_renewal(one) and one.uid not in live]
         if not doubtful:
@@ -120,16 +121,36 @@ async def expected(client: Client) -> tuple[ExpectedHost, ...]:
     return fleet.spec.join.expected if fleet is not None else ()
 
 
-async def expect(client: Client, name: str, addresses: tuple[str, ...], seconds: float) -> ExpectedHost:
-    """Add or renew an expected host in the Fleet; somebody else's entry of this moment is not lost."""
+async def expect(
+    client: Client, name: str, addresses: tuple[str, ...], seconds: float, *, pending: bool = False
+) -> tuple[ExpectedHost, list[str]]:
+    """Add or renew an expected host in the Fleet; another user's entry of this moment is not lost.
+
+    Also returns the requests for that node that are pending. With `pending` the host is expected since the first of
+    them: a kubelet waits for the request it has made and makes no second one.
+    """
     now = await server_time(client)
     by = cut(await who_am_i(client), WHO_LIMIT)
-    entry = ExpectedHost(name=name, since=iso(now), until=iso(now + seconds), addresses=addresses, by=by)
-    # Whoever was expected until long ago is forgotten with this, so that the list does not grow for ever.
+    try:
+        waiting = _asking_for(name, await client.list(SIGNING_REQUEST, type=SigningRequest))
+    except Forbidden:
+        if pending:
+            raise
+        waiting = []  # a host can be expected without the right to see who asks
+    asked = [at for one in waiting if (at := parse(one.metadata.creation_timestamp)) is not None]
+    since = min([now, *asked]) if pending else now
+    entry = ExpectedHost(name=name, since=iso(since), until=iso(now + seconds), addresses=addresses, by=by)
+    # Hosts that were expected until long ago go with this, so that the list does not grow for ever.
     await _change(
         client, lambda those: [*(one for one in those if one.name != name and not _long_gone(one, now)), entry]
     )
-    return entry
+    return entry, [one.metadata.name for one in waiting]
+
+
+def _asking_for(node: str, requests: list[SigningRequest]) -> list[SigningRequest]:
+    """Pending requests for a client certificate of that node, well-formed ones only."""
+    shapes = ((one, shape_of(one.spec)) for one in pending_of(requests) if one.spec.signer_name == CLIENT)
+    return [one for one, shape in shapes if isinstance(shape, Shape) and shape.node == node]
 
 
 def _long_gone(one: ExpectedHost, now: Instant) -> bool:

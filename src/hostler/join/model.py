@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hostler.host.facts import Fact
+from hostler.host.facts import Fact, Known
 from hostler.instant import Instant
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Condition, Metadata, Node, Record
@@ -29,6 +29,7 @@ class RequestSpec(Record, frozen=True):
     usages: tuple[str, ...] = ()
     username: str = ""
     groups: tuple[str, ...] = ()
+    expiration_seconds: int | None = None
 
 
 class RequestStatus(Record, frozen=True):
@@ -109,6 +110,15 @@ class Crowd:
 
 
 @dataclass(frozen=True, slots=True)
+class ServingLimits:
+    """What the Fleet allows in serving certificates; an empty list and 0 allow everything."""
+
+    names: tuple[str, ...] = ()  # regular expressions
+    prefixes: tuple[str, ...] = ()  # CIDRs
+    max_days: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """All that a judgement rests upon. Mappings are by node name; `owners` says which nodes have an address."""
 
@@ -120,6 +130,7 @@ class Facts:
     live: Mapping[str, Fact[Live]] = field(default_factory=dict)  # by uid of the request
     clusters: frozenset[str] = frozenset()  # the names this cluster goes by
     admitted: Mapping[str, Use] = field(default_factory=dict)  # the last request anybody approved, while it is there
+    limits: Fact[ServingLimits] = field(default_factory=lambda: Known(ServingLimits(), 0.0))
 
 
 class Outcome(StrEnum):

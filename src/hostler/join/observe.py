@@ -9,12 +9,25 @@ from typing import Any, TypeAlias
 import msgspec
 
 from hostler.fleet.guard import FleetWatch
-from hostler.fleet.model import NAME, ExpectedHost
+from hostler.fleet.model import NAME, Fleet, ServingCertificates
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant, parse
 from hostler.join.addresses import canonical
 from hostler.join.inventory import AnySource, cluster_of, invitations, machines_of
-from hostler.join.model import CLIENT, OURS, USED, Crowd, Facts, Invitation, Live, Policy, SigningRequest, Use
+from hostler.join.model import (
+    CLIENT,
+    OURS,
+    USED,
+    Crowd,
+    Facts,
+    Invitation,
+    Live,
+    Policy,
+    ServingLimits,
+    SigningRequest,
+    Use,
+)
+from hostler.join.requester import counts_for_flood
 from hostler.join.shape import PREFIX, Misshapen, Shape, shape_of
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Node, Record
@@ -66,6 +79,7 @@ def facts_of(
     """Everything that is known now. `shapes`: of requests that are read already; `asked`: some are pending."""
     invited = invited_of(caches, now, asked)
     nodes = nodes_of(caches, now)
+    fleet = fleet_of(caches, now)
     clusters = clusters_of(caches.nodes.store.values(), policy)
     return Facts(
         nodes=nodes,
@@ -76,6 +90,7 @@ def facts_of(
         live=live,
         clusters=clusters,
         admitted=admitted_by(caches.requests.store, shapes),
+        limits=fleet if isinstance(fleet, Unknown) else Known(limits_of(fleet.value), now),
     )
 
 
@@ -98,16 +113,29 @@ def invited_of(caches: Caches, now: Instant, asked: bool) -> Fact[Mapping[str, t
     for kind, watch in caches.sources.items():
         if not watch.absent and (not watch.store.synced or watch.problem):
             return Unknown(watch.problem or f"{kind.resource} are still being read")
+    fleet = fleet_of(caches, now)
+    if isinstance(fleet, Unknown):
+        return fleet
+    if not asked:
+        return Known({}, now)
+    one = fleet.value
+    found = ((kind, host) for kind, watch in caches.sources.items() for host in watch.store)
+    return Known(invitations(found, one.spec.join.expected if one is not None else ()), now)
+
+
+def fleet_of(caches: Caches, now: Instant) -> Fact[Fleet | None]:
     fleet = caches.fleet
     if not fleet.absent and (not fleet.store.synced or fleet.problem):
         return Unknown(fleet.problem or "the Fleet is still being read")
     if NAME in fleet.store.unreadable:
         return Unknown(f"the Fleet cannot be read: {fleet.store.unreadable[NAME]}")
-    if not asked:
-        return Known({}, now)
-    one = fleet.store.get(NAME)
-    found = ((kind, host) for kind, watch in caches.sources.items() for host in watch.store)
-    return Known(invitations(found, one.spec.join.expected if one is not None else ()), now)
+    return Known(fleet.store.get(NAME), now)
+
+
+def limits_of(fleet: Fleet | None) -> ServingLimits:
+    """What the Fleet allows in serving certificates; without a Fleet everything."""
+    said = fleet.spec.join.serving if fleet is not None else ServingCertificates()
+    return ServingLimits(said.names, said.prefixes, said.max_days)
 
 
 def used_of(caches: Caches, now: Instant) -> Fact[Mapping[str, Use]]:
@@ -202,9 +230,14 @@ def _crowd(
 
 
 def crowd_of(requests: Iterable[SigningRequest], nodes: int, machines: int, policy: Policy, now: Instant) -> Crowd:
-    """More pending requests of the last hour than there could be hosts is a flood. One of unknown age counts."""
+    """More pending requests of the last hour than there could be hosts is a flood. One of unknown age counts.
+
+    Only requests of bootstrappers and nodes count: a user who may merely create requests must not keep nodes out.
+    """
     recent = 0
     for one in pending_of(requests):
+        if not counts_for_flood(one.spec, policy):
+            continue
         created = parse(one.metadata.creation_timestamp)
         recent += created is None or now - created < HOUR
     return Crowd(recent, max(nodes, machines) + policy.slack)
@@ -214,13 +247,14 @@ def look(
     requests: Sequence[SigningRequest],
     nodes: Sequence[Node],
     found: Iterable[tuple[Kind, AnySource]],
-    expected: Iterable[ExpectedHost],
+    fleet: Fleet | None,
     memory: Memory | None,
     policy: Policy,
     now: Instant,
     live: Mapping[str, Fact[Live]] | None = None,
 ) -> Facts:
     """The same facts from one reading of a cluster, for the CLI."""
+    expected = fleet.spec.join.expected if fleet is not None else ()
     invited, clusters = invitations(found, expected), clusters_of(nodes, policy)
     return Facts(
         nodes=Known({node.metadata.name: node for node in nodes}, now),
@@ -231,4 +265,5 @@ def look(
         live=live or {},
         clusters=clusters,
         admitted=admitted_by(requests),
+        limits=Known(limits_of(fleet), now),
     )

@@ -31,6 +31,7 @@ class Machine:
     hardware: str
     esxi: str
     vcenter: str
+    moref: str = ""
 
 
 Answers = Mapping[str, Fact[Sequence[Machine]]]  # by vCenter
@@ -81,9 +82,9 @@ def _by_uuid(answers: Answers) -> dict[str, list[Machine]]:
 def _check(
     node: Node, found: Mapping[str, Sequence[Machine]], silent: Mapping[str, str], now: Instant, grace: float
 ) -> NodeCheck:
-    machines = {(one.vcenter, one.name): one for uuid in node_uuids(node) for one in found.get(uuid, ())}
-    if len(machines) > 1:
-        twice = names(f"{name} in {vcenter}" for vcenter, name in machines)
+    machines = {(one.vcenter, one.moref): one for uuid in node_uuids(node) for one in found.get(uuid, ())}
+    if len(machines) > 1:  # by their ids: copies may have one name as well as one UUID
+        twice = names(f"{one.name} ({one.moref}) in {one.vcenter}" for one in machines.values())
         return NodeCheck(Result.AMBIGUOUS, f"more than one VM has its UUID: {twice}")
     if not machines:
         return _absent(node, silent, now, grace)

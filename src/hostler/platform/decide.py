@@ -137,11 +137,11 @@ def culprit(current: DaemonSet) -> str:
 
 
 def lags(current: DaemonSet) -> str:
-    """Why a DaemonSet is not rolled out, or empty."""
+    """Why a DaemonSet is not rolled out, or empty. With OnDelete its owner decides when a pod is updated."""
     status, wanted = current.status, current.status.desired_number_scheduled
     if status.observed_generation < current.metadata.generation:
         return "its latest change is not rolled out yet"
-    if status.updated_number_scheduled < wanted:
+    if status.updated_number_scheduled < wanted and current.spec.update_strategy.type != "OnDelete":
         return f"{status.updated_number_scheduled} of {count(wanted, 'pod')} updated"
     if status.number_available < wanted:
         return f"{status.number_available} of {count(wanted, 'pod')} available"

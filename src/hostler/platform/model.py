@@ -51,9 +51,14 @@ class Template(Record, frozen=True):
     spec: PodPlace = PodPlace()
 
 
+class UpdateStrategy(Record, frozen=True):
+    type: str = "RollingUpdate"
+
+
 class DaemonSetSpec(Record, frozen=True):
     selector: Selector | None = None
     template: Template = Template()
+    update_strategy: UpdateStrategy = UpdateStrategy()
 
 
 class DaemonSetStatus(Record, frozen=True):
