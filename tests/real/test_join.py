@@ -259,6 +259,10 @@ def test_windows_inventory_and_the_stop_button(
     eventually(lambda: signed(sandbox, idle), 60, "let in once it goes on")
     assert not approved(sandbox, late)
     assert not approved(sandbox, early)
+    noted = hostler(sandbox.kubeconfig, "join", "expect", f"{name}-early")
+    assert f"{early} asked for node {name}-early before, and stays pending" in noted.stderr
+    assert hostler(sandbox.kubeconfig, "join", "expect", f"{name}-early", "--pending").returncode == 0
+    eventually(lambda: signed(sandbox, early), 60, "a kubelet makes no second request")
     sandbox.kubectl("delete", "bmh", name, "-n", "default", "--wait=false")
 
 
@@ -281,9 +285,6 @@ def test_hosts_of_every_inventory_are_let_in(
         {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "Metal3Machine",
          "metadata": {"name": f"{name}-metal", **place, "labels": {"cluster.x-k8s.io/cluster-name": CLUSTER}},
          "spec": {"image": {"url": "http://x/i", "checksum": "c"}}},
-        {"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": f"{name}-host", **place},
-         "spec": {"consumerRef": {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "Metal3Machine",
-                                  "name": f"{name}-metal", **place}}},
         *({"apiVersion": "agent-install.openshift.io/v1beta1", "kind": "Agent",
            "metadata": {"name": f"{name}-{word}", **place},
            "spec": {"clusterDeploymentName": {"name": cluster, **place}, "approved": word != "stranger",
@@ -294,8 +295,7 @@ def test_hosts_of_every_inventory_are_let_in(
              "debugInfo": {"state": "installing-in-progress"}}  # fmt: skip
     for word in bound:
         status(sandbox, "agents.agent-install.openshift.io", f"{name}-{word}", began)
-    provisioning = {"state": "provisioning"}, {"provision": {"start": iso(time.time())}}
-    status(sandbox, "bmh", f"{name}-host", dict(zip(("provisioning", "operationHistory"), provisioning, strict=True)))
+    provision_host(sandbox, f"{name}-metal")
     # A cloud gives a machine another name than its object's; the node goes by that.
     addresses = [{"type": "InternalDNS", "address": f"{name}.internal"}, {"type": "InternalIP", "address": "10.99.3.1"}]
     status(sandbox, "machines.machine.openshift.io", f"{name}-mapi", {"addresses": addresses})
@@ -363,6 +363,7 @@ def test_an_older_cluster_api_is_read_too(
         about = {"name": name, "namespace": "default", "labels": {"cluster.x-k8s.io/cluster-name": CLUSTER}}
         spec = {"image": {"url": "http://x/i", "checksum": "c"}}
         sandbox.apply({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": about, "spec": spec})
+        provision_host(sandbox, name)
         return ask_client(boot, name)
 
     assert hostler(sandbox.kubeconfig, "pause", "--why", "a look at it pending").returncode == 0
@@ -385,7 +386,20 @@ def test_an_older_cluster_api_is_read_too(
         serve_only(METAL3_MACHINE.version)  # Cluster API was upgraded while the operator ran
         again = ask_as(METAL3_MACHINE, f"{name}-new")
         eventually(lambda: signed(sandbox, again), 60, f"the operator follows: {why(running, again)}")
-    sandbox.kubectl("delete", "metal3machines", name, f"{name}-new", "-n", "default", "--wait=false")
+    for kind in ("metal3machines", "bmh"):
+        sandbox.kubectl("delete", kind, "--all", "-n", "default", "--wait=false")
+
+
+def provision_host(box: Sandbox, machine: str) -> None:
+    """The BareMetalHost that a Metal3Machine consumes, which is being provisioned from now on."""
+    consumer = {"apiVersion": METAL3_MACHINE.api_version, "kind": METAL3_MACHINE.kind, "name": machine}
+    box.apply({
+        "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+        "metadata": {"name": f"{machine}-host", "namespace": "default"},
+        "spec": {"online": True, "consumerRef": {**consumer, "namespace": "default"}},
+    })  # fmt: skip
+    began = {"provisioning": {"state": "provisioning"}, "operationHistory": {"provision": {"start": iso(time.time())}}}
+    status(box, "bmh", f"{machine}-host", began)
 
 
 def status(box: Sandbox, kind: str, name: str, body: Mapping[str, object]) -> None:

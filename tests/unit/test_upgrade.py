@@ -164,7 +164,8 @@ def a_fleet() -> dict[str, Any]:
     spec = FleetSpec(
         paused=True, paused_reason="fire", paused_by="ada", max_unavailable="10%",
         ingress=IngressPolicy("edge", {"spec": {"containers": []}}, ("192.0.2.2",), (nginx,)),
-        join=JoinPolicy((host,), ServingCertificates(("w[0-9]+",), ("192.0.2.0/24",), 90)), platform=PlatformPolicy((csi,)),
+        join=JoinPolicy((host,), ServingCertificates(("w[0-9]+",), ("192.0.2.0/24",), 90)),
+        platform=PlatformPolicy((csi,)),
     )  # fmt: skip
     said = Condition(type="Ready", status=Status.TRUE, reason="Well", message="All is well.",
                      last_transition_time=iso(NOW), observed_generation=3)  # fmt: skip
