@@ -62,7 +62,9 @@ from tests.unit.joining import WRONG_CLIENTS, WRONG_SERVING, client, key, pem, s
 MakeNode = Callable[..., str]
 SLACK = 40
 CLUSTER = "c"  # the Cluster and ClusterDeployment in the namespace default that stand for this cluster
-CLUSTERS = ("--join-clusters", f"default/{CLUSTER}")
+CLUSTERS = (
+    "--join-clusters", f"default/{CLUSTER}", "--join-inventories", "machines.machine.openshift.io=default",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -108,6 +108,7 @@ def test_a_wrong_setting_stops_the_operator_before_anything_starts(tmp_path: Pat
         (("version", "--output", "xml"), Exit.USAGE, "'xml'"),
         (("explain", "worker-1"), Exit.USAGE, '"worker-1" is not KIND/NAME.'),
         (("explain", "node/worker-1"), Exit.SETTING, "no cluster to talk to"),
+        (("status", "--operator", "http://127.0.0.1:9", "--context", "b"), Exit.USAGE, "name two targets"),
         (("status", "--operator", "127.0.0.1:9"), Exit.SETTING, "HOSTLER_OPERATOR (flag --operator)"),
         (("status", "--operator", "http://127.0.0.1:9"), Exit.UNREACHABLE, "No operator answers at"),
         (("pause", "--why", "x", "--kubeconfig", "none"), Exit.SETTING, "the kubeconfig none does not exist"),

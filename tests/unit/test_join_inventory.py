@@ -179,6 +179,23 @@ def test_a_machine_is_expected_from_its_provisioning_on(
     assert invitations([one], [])["worker-1"][0].renewed == NOW - 9000, "a condition that flips renews nothing"
 
 
+def test_a_machine_in_a_namespace_of_a_tenant_invites_nobody() -> None:
+    """Nor does it change who another Machine of the same name stands for."""
+
+    def in_namespace(namespace: str) -> Any:
+        about = {"name": "worker-1", "namespace": namespace, "creationTimestamp": iso(NOW - 600)}
+        return made(MACHINE, {"metadata": about})
+
+    only = {MACHINE.resource: frozenset({"openshift-machine-api"})}
+    found = invitations([in_namespace("tenant")], [], only)
+    verdict = judged(client(), facts(invitations=found["worker-1"]))
+    assert verdict.act is Act.LEAVE
+    assert "HOSTLER_JOIN_INVENTORIES" in verdict.why
+    assert machines_of(found, frozenset()) == 0
+    both = invitations([in_namespace("tenant"), in_namespace("openshift-machine-api")], [], only)
+    assert judged(client(), facts(invitations=both["worker-1"])).act is Act.APPROVE
+
+
 def test_a_dns_name_with_a_last_dot_is_the_same_name() -> None:
     addresses = [{"type": "InternalDNS", "address": "Worker-1.Example.org."}]
     about = {"name": "m-1", "namespace": "m", "creationTimestamp": iso(NOW - 600)}

@@ -324,9 +324,9 @@ def test_a_secret_may_name_no_file_and_run_nothing(
 def test_a_secret_may_not_blow_up() -> None:
     levels = [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 30)]
     bomb = "\n".join(["l0: &l0 [x]", *levels]).encode()
-    with pytest.raises(Complaint, match="aliases are not allowed"):
+    with pytest.raises(Complaint, match="aliases, which are not allowed"):
         from_bytes(bomb)
-    with pytest.raises(Complaint, match="larger than 1 MiB"):
+    with pytest.raises(Complaint, match="larger than 1024 KiB"):
         from_bytes(b"a" * (1 << 21))
 
 

@@ -109,7 +109,7 @@ def test_a_mistake_is_named_with_its_place(text: str, tmp_path: Path) -> None:
 def test_a_file_nested_too_deeply_is_no_fleet_and_ends_nobody(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text("[" * 1200 + "]" * 1200)
-    with pytest.raises(Complaint, match="is not YAML"):
+    with pytest.raises(Complaint, match="is nested too deeply"):
         read_fleet(str(file))
 
 

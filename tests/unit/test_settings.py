@@ -175,7 +175,7 @@ def test_every_wrong_value_is_listed_with_setting_source_value_and_what_is_allow
         ("MAX_UNAVAILABLE: 3", '"MAX_UNAVAILABLE" (file {} line 1) is not a setting. Did you mean max_unavailable?'),
         ("HOSTLER_LEASE_NAME: a", '"HOSTLER_LEASE_NAME" (file {} line 1) is not a setting. Did you mean lease_name?'),
         ("? {a: b}\n: c", '"?" (file {} line 1) is not a setting.'),
-        ("[" * 1200, "The settings file {} is not YAML: it is nested too deeply."),
+        ("[" * 1200, "The settings file {} is nested too deeply."),
     ],
 )
 def test_a_file_of_other_words_than_keys(tmp_path: Path, text: str, words: str) -> None:

@@ -14,7 +14,7 @@ from hostler.fleet import remote
 from hostler.kube.client import Client
 from hostler.kube.config import check, load
 from hostler.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable, WriteRefused
-from hostler.settings.foundation import CONTEXT, LEASE_NAME, NAMESPACE, OPERATOR, kubeconfig_path
+from hostler.settings.foundation import CONTEXT, KUBECONFIG, LEASE_NAME, NAMESPACE, OPERATOR, kubeconfig_path
 from hostler.settings.model import Settings
 
 T = TypeVar("T")
@@ -50,6 +50,7 @@ async def _ask(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
 def ask_operator(settings: Settings, path: str, type: type[T]) -> T:
     """Ask the running operator: at --operator URL, or the one that leads, through the API server."""
     if settings[OPERATOR]:  # then no cluster is needed
+        _refuse_two_targets(settings)
         return asyncio.run(remote.ask_url(settings[OPERATOR], path, type))
     return ask_cluster(settings, lambda client: ask_operator_by(client, settings, path, type))
 
@@ -57,8 +58,21 @@ def ask_operator(settings: Settings, path: str, type: type[T]) -> T:
 async def ask_operator_by(client: Client, settings: Settings, path: str, type: type[T]) -> T:
     """The same, for who talks with the cluster already."""
     if settings[OPERATOR]:
+        if settings.source(OPERATOR) != f"flag {OPERATOR.flag}":  # whoever types both means both
+            _refuse_two_targets(settings)
         return await remote.ask_url(settings[OPERATOR], path, type)
     return await remote.ask_leader(client, settings[NAMESPACE], settings[LEASE_NAME], path, type)
+
+
+def _refuse_two_targets(settings: Settings) -> None:
+    """An operator's URL and a cluster that was chosen for this very command may be of two different clusters."""
+    chosen = [one for one in (CONTEXT, KUBECONFIG) if settings.source(one) == f"flag {one.flag}"]
+    if chosen:
+        raise Complaint(
+            f"{chosen[0].flag} and {OPERATOR.name} ({settings.source(OPERATOR)}) name two targets.",
+            hint=f"Leave one out; the operator's URL is {settings[OPERATOR]}.",
+            code=Exit.USAGE,
+        )
 
 
 def _hint(error: ApiError) -> str:

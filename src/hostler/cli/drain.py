@@ -209,7 +209,7 @@ class _Show:
         from rich.status import Status
 
         if isinstance(self._line, Status):
-            self._line.update(sentence)
+            self._line.update(say.cleaned(sentence))
         else:
             say.note(sentence)
 

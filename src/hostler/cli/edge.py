@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 
 from hostler import __version__
 from hostler.errors import Complaint, Exit
 
+# What a terminal obeys instead of showing (C0 and C1 controls), and what turns the direction of a text around.
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def cleaned(text: str) -> str:
+    """The text as a terminal may be given it: names and messages of objects are whatever their writers chose."""
+    return _OBEYED.sub(_shown, text)
+
+
+def _shown(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"^{chr(code + 64)}" if code < 32 else f"\\u{code:04x}"
+
 
 def note(sentence: str) -> None:
     """A message for the person at the terminal; never part of the data."""
-    print(sentence, file=sys.stderr, flush=True)
+    print(cleaned(sentence), file=sys.stderr, flush=True)
 
 
 def guarded(command: Callable[[], int], arguments: Sequence[str]) -> int:

@@ -70,21 +70,20 @@ def _config(path: Path) -> Config:
 
 
 def _read(path: Path, problems: list[str]) -> Config | None:
-    import yaml
-
+    from hostler.documents import NotReadable, read_yaml
     from hostler.ingress import install
 
     try:
         text = typer.get_text_stream("stdin").read() if str(path) == "-" else path.read_text()
-        read = install.read(yaml.safe_load(text))
+        read = install.read(read_yaml(text))
     except OSError as error:
         problems.append(f"{_called(path)} cannot be read: {error.strerror}.")
         return None
     except UnicodeDecodeError:
         problems.append(f"{_called(path)} is not text in UTF-8.")
         return None
-    except yaml.YAMLError as error:
-        problems.append(f"{_called(path)} is not YAML: {' '.join(str(error).split())}.")
+    except NotReadable as error:
+        problems.append(f"{_called(path)} {error}.")
         return None
     if isinstance(read, install.Config):
         return read

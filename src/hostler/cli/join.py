@@ -13,6 +13,7 @@ from hostler.settings.foundation import NAMESPACE
 from hostler.settings.join import (
     JOIN_BOOTSTRAPPERS,
     JOIN_CLUSTERS,
+    JOIN_INVENTORIES,
     JOIN_KUBELET_CA,
     JOIN_PENDING_SLACK,
     JOIN_SERVING,
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from hostler.kube.client import Client
 
 app = typer.Typer(no_args_is_help=True, help="Let new nodes in: what they boot with, and their certificates.")
-RULES = (JOIN_BOOTSTRAPPERS, JOIN_CLUSTERS, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK, JOIN_KUBELET_CA)
+RULES = (
+    JOIN_BOOTSTRAPPERS, JOIN_CLUSTERS, JOIN_INVENTORIES, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK,
+    JOIN_KUBELET_CA,
+)  # fmt: skip
 Host = Annotated[
     str,
     typer.Argument(

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hostler.cli.edge import cleaned as cleaned
 from hostler.cli.edge import note as note
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 
 class Output(StrEnum):
@@ -25,15 +26,16 @@ OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="How to print
 
 
 def text(data: str) -> None:
-    """Data as it is."""
-    _out(data if data.endswith("\n") else data + "\n")
+    """Data as it is, but for what a terminal would obey."""
+    _out(cleaned(data if data.endswith("\n") else data + "\n"))
 
 
 def json(data: Any) -> None:
     """Data for machines; records are written with their wire names."""
     import msgspec
 
-    _out(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+    # What JSON lets through and a terminal obeys is escaped too: in a string \\u009b means the same.
+    _out(cleaned(msgspec.json.format(msgspec.json.encode(data), indent=2).decode()) + "\n")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -53,8 +55,21 @@ def rich(what: RenderableType) -> None:
     """Anything rich can draw, to stdout; in a pipe as wide as it needs, so that nothing is cut or broken."""
     console = console_of(sys.stdout.isatty())
     with console.capture() as capture:
-        console.print(what)
+        console.print(_Cleaned(what))
     _out("\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n")
+
+
+class _Cleaned:
+    """What is drawn, without anything in its texts that a terminal would obey; rich adds its colours afterwards."""
+
+    def __init__(self, what: RenderableType) -> None:
+        self._what = what
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.segment import Segment
+
+        for one in console.render(self._what, options):
+            yield one if one.control else Segment(cleaned(one.text), one.style)
 
 
 def console_of(terminal: bool) -> Console:

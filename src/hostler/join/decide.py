@@ -161,6 +161,10 @@ def _same_host(
 def _not_invited(request: SigningRequest, name: str, elsewhere: Sequence[Invitation], facts: Facts) -> Rule:
     if not elsewhere:
         return fails("invited", f"nobody expects a node named {name}; {_by_hand(request, name)}")
+    if all(one.outside for one in elsewhere):
+        why = f"{elsewhere[0].source} is in a namespace whose objects invite nobody (HOSTLER_JOIN_INVENTORIES)"
+        return fails("invited", f"{why}; {_by_hand(request, name)}")
+    elsewhere = [one for one in elsewhere if not one.outside]
     if isinstance(facts.nodes, Unknown):
         return unknown("invited", f"which cluster this is is not known: {facts.nodes.why}")
     one = elsewhere[0]

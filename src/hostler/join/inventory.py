@@ -152,11 +152,23 @@ SOURCES: Mapping[Kind, type[Any]] = {
 
 
 def invitations(
-    found: Iterable[tuple[Kind, AnySource]], expected: Iterable[ExpectedHost]
+    found: Iterable[tuple[Kind, AnySource]],
+    expected: Iterable[ExpectedHost],
+    inventories: Mapping[str, frozenset[str]] | None = None,
 ) -> dict[str, tuple[Invitation, ...]]:
-    """Every invitation by the node's name; in small letters, as a kubelet writes its host's name."""
+    """Every invitation by the node's name; in small letters, as a kubelet writes its host's name.
+
+    `inventories`: per kind, the namespaces that count. A tenant may create a Machine in a namespace of their own.
+    """
     made: dict[str, list[Invitation]] = {}
-    there = list(found)
+    allowed = inventories or {}
+    there: list[tuple[Kind, AnySource]] = []
+    for kind, one in found:
+        if one.metadata.namespace in allowed.get(kind.resource, (one.metadata.namespace,)):
+            there.append((kind, one))
+            continue
+        for invitation in _of(kind, one, None):
+            made.setdefault(invitation.name, []).append(replace(invitation, outside=True))
     metal = {key_of(one.metadata): _cluster(kind, one, {}) for kind, one in there if kind == METAL3_MACHINE}
     hosts: dict[str, list[Invitation]] = {}
     owners = _owners(there)

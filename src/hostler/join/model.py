@@ -56,6 +56,8 @@ class Policy:
     slack: int = 100  # pending requests beyond the number of nodes or machines that are no flood yet
     api_server: str = ""  # the name or address at which we reach it
     clusters: frozenset[str] = frozenset()  # NAMESPACE/NAME of objects that stand for this very cluster
+    # Per kind of the inventory, the namespaces whose objects invite anybody; a kind that is not listed: every one.
+    inventories: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Invitation:
     anew: Instant | None = None  # since when it may come once more, where that is not `since`
     cluster: str | None = ""  # NAMESPACE/NAME of the cluster it is for; "": it names none; None: that cannot be told
     also: frozenset[str] = frozenset()  # further names of the very same host, which gets one node under one of them
+    outside: bool = False  # in a namespace whose objects invite nobody: kept only to say so
 
     @property
     def renewed(self) -> Instant | None:
@@ -80,7 +83,7 @@ class Invitation:
 
     def here(self, clusters: frozenset[str]) -> bool:
         """Whether it is for this cluster, which goes by these names. What cannot be told is not."""
-        return self.cluster == "" or self.cluster in clusters
+        return not self.outside and (self.cluster == "" or self.cluster in clusters)
 
 
 @dataclass(frozen=True, slots=True)

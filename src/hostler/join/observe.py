@@ -77,7 +77,7 @@ def facts_of(
     asked: bool,
 ) -> Facts:
     """Everything that is known now. `shapes`: of requests that are read already; `asked`: some are pending."""
-    invited = invited_of(caches, now, asked)
+    invited = invited_of(caches, policy, now, asked)
     nodes = nodes_of(caches, now)
     fleet = fleet_of(caches, now)
     clusters = clusters_of(caches.nodes.store.values(), policy)
@@ -108,7 +108,7 @@ def nodes_of(caches: Caches, now: Instant) -> Fact[Mapping[str, Node]]:
     return Known({node.metadata.name: node for node in watch.store}, now)
 
 
-def invited_of(caches: Caches, now: Instant, asked: bool) -> Fact[Mapping[str, tuple[Invitation, ...]]]:
+def invited_of(caches: Caches, policy: Policy, now: Instant, asked: bool) -> Fact[Mapping[str, tuple[Invitation, ...]]]:
     """Who is expected. While nobody asks, nobody is looked for: of thousands of hosts that would take a while."""
     for kind, watch in caches.sources.items():
         if not watch.absent and (not watch.store.synced or watch.problem):
@@ -120,7 +120,8 @@ def invited_of(caches: Caches, now: Instant, asked: bool) -> Fact[Mapping[str, t
         return Known({}, now)
     one = fleet.value
     found = ((kind, host) for kind, watch in caches.sources.items() for host in watch.store)
-    return Known(invitations(found, one.spec.join.expected if one is not None else ()), now)
+    expected = one.spec.join.expected if one is not None else ()
+    return Known(invitations(found, expected, policy.inventories), now)
 
 
 def fleet_of(caches: Caches, now: Instant) -> Fact[Fleet | None]:
@@ -255,7 +256,7 @@ def look(
 ) -> Facts:
     """The same facts from one reading of a cluster, for the CLI."""
     expected = fleet.spec.join.expected if fleet is not None else ()
-    invited, clusters = invitations(found, expected), clusters_of(nodes, policy)
+    invited, clusters = invitations(found, expected, policy.inventories), clusters_of(nodes, policy)
     return Facts(
         nodes=Known({node.metadata.name: node for node in nodes}, now),
         owners=owners_of(nodes),

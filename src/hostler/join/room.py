@@ -41,7 +41,16 @@ def policy_of(settings: Settings, server: str) -> Policy:
         slack=settings[say.JOIN_PENDING_SLACK],
         api_server=canonical(urlsplit(server).hostname or ""),
         clusters=frozenset(clusters),
+        inventories=_inventories(settings[say.JOIN_INVENTORIES]),
     )
+
+
+def _inventories(listed: tuple[str, ...]) -> dict[str, frozenset[str]]:
+    """Namespaces by kind, of `KIND=NAMESPACE`."""
+    found: dict[str, set[str]] = {}
+    for kind, _, namespace in (one.partition("=") for one in listed):
+        found.setdefault(kind, set()).add(namespace)
+    return {kind: frozenset(those) for kind, those in found.items()}
 
 
 class JoinRoom(CapabilityRoom):

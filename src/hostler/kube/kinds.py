@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from hostler.kube.errors import NotFound
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -31,15 +33,25 @@ class Kind:
         if namespace is not None:
             if not self.namespaced:
                 raise ValueError(f"{self.kind} is not namespaced, but namespace {namespace!r} was given")
-            root += f"/namespaces/{quote(namespace, safe='')}"
+            root += f"/namespaces/{_segment('Namespace', namespace)}"
         elif self.namespaced and name is not None:
             raise ValueError(f"{self.kind} {name!r} needs a namespace")
         root += f"/{self.plural}"
         if name is not None:
-            root += f"/{quote(name, safe='')}"
+            root += f"/{_segment(self.kind, name)}"
         if subresource is not None:
             root += f"/{subresource}"
         return root
+
+
+def _segment(kind: str, name: str) -> str:
+    """A name as one part of a path. What no object can be called is not found, and is never sent.
+
+    The API server reads an escaped slash as a slash: the name "node-1/status" would reach another resource.
+    """
+    if name in ("", ".", "..") or "/" in name or "%" in name:
+        raise NotFound(404, "NotFound", f'no {kind} can have the name "{name}"')
+    return quote(name, safe="")
 
 
 NODE = Kind("", "v1", "nodes", "Node", False)

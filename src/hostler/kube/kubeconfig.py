@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
+from hostler.documents import NotReadable, read_yaml
 from hostler.errors import Complaint, Exit
 
 LARGEST = 1 << 20
@@ -199,16 +199,11 @@ def read(path: Path) -> File:
 
 
 def parse(data: bytes, label: str, *, trusted: bool = True) -> File:
-    """What `read` does with a file's content. Not trusted: no aliases, which can make a small text a huge value.
-
-    PyYAML's C loader would be faster, but deep nesting makes it overflow the stack and kills the process.
-    """
-    if len(data) > LARGEST:
-        raise wrong(f"{label} is larger than 1 MiB, so it is not a kubeconfig")
+    """What `read` does with a file's content. Not trusted: no aliases."""
     try:
-        raw = yaml.load(data, Loader=_Shallow if trusted else _NoAliases)  # SafeLoaders: plain values only
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise wrong(f"{label} is not YAML: {_place(error)}", "Is it really a kubeconfig?") from error
+        raw = read_yaml(data, aliases=trusted)
+    except NotReadable as error:
+        raise wrong(f"{label} {error}", "Is it really a kubeconfig?") from error
     if not isinstance(raw, dict):
         what = "is empty" if raw is None else f"holds {type(raw).__name__}, not the fields of a kubeconfig"
         raise wrong(f"{label} {what}", "Is it really a kubeconfig?")
@@ -216,33 +211,6 @@ def parse(data: bytes, label: str, *, trusted: bool = True) -> File:
         return msgspec.convert(_without_nulls(raw), File)
     except (msgspec.ValidationError, RecursionError) as error:
         raise wrong(f"{label} has a field of the wrong kind: {error}", "Numbers and true/false need quotes.") from error
-
-
-class _Shallow(yaml.SafeLoader):
-    """Refuses what no kubeconfig has: more than forty levels."""
-
-    _depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self._depth += 1
-        if self._depth > 40:
-            raise yaml.YAMLError("it is nested too deeply")
-        found = super().compose_node(parent, index)
-        self._depth -= 1
-        return found
-
-
-class _NoAliases(_Shallow):
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("YAML aliases are not allowed here")
-        return super().compose_node(parent, index)
-
-
-def _place(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"{problem} (line {mark.line + 1})" if mark is not None else str(problem)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
+from hostler.documents import NotReadable, read_yaml
 from hostler.errors import Complaint, Exit
 
 
@@ -267,11 +267,10 @@ def read_fleet(named: str | None) -> Fleet:
 
 def _decode(named: str, text: str) -> Fleet:
     try:
-        # Not PyYAML's C loader: deep nesting makes it overflow the stack, and the process dies without a word.
-        content = yaml.load(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of which there is none is a ValueError
+        content = read_yaml(text)
+    except NotReadable as error:
         raise Complaint(
-            f"The fleet file {named} is not YAML: {' '.join(str(error).split())}.",
+            f"The fleet file {named} {error}.",
             hint="Mend that place; a text that looks like something else needs quotes.",
             code=Exit.SETTING,
         ) from error

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from hostler.documents import NotReadable, compose_yaml
 from hostler.errors import Complaint, Exit
 from hostler.settings.model import PREFIX, Given, nearest
 from hostler.settings.table import SETTINGS
@@ -23,10 +24,10 @@ def read_file(path: str) -> tuple[dict[str, Given], list[str]]:
             code=Exit.SETTING,
         ) from error
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError) as error:
+        root = compose_yaml(text)
+    except NotReadable as error:
         raise Complaint(
-            f"The settings file {path} is not YAML: {_where(error)}.",
+            f"The settings file {path} {error}.",
             hint="Write `key: value` lines.",
             code=Exit.SETTING,
         ) from error
@@ -65,11 +66,3 @@ def _text_of(node: yaml.Node) -> str | None:
     if isinstance(node, yaml.SequenceNode) and all(isinstance(item, yaml.ScalarNode) for item in node.value):
         return ",".join(str(item.value) for item in node.value)
     return None
-
-
-def _where(error: yaml.YAMLError | RecursionError) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"{error.problem or 'wrong'} in line {error.problem_mark.line + 1}"
-    return "it holds a character that YAML does not allow"

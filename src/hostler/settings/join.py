@@ -11,6 +11,11 @@ from hostler.settings.readers import PATH, SWITCH, Reader, seconds, whole
 ROOM = "join"
 _NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _ONE = re.compile(rf"system:serviceaccount:{_NAME}:{_NAME}|system:bootstrappers(:[a-z0-9:-]{{0,255}}[a-z0-9])?")
+_KINDS = (
+    "baremetalhosts.metal3.io", "metal3machines.infrastructure.cluster.x-k8s.io", "agents.agent-install.openshift.io",
+    "machines.machine.openshift.io", "machines.cluster.x-k8s.io",
+)  # fmt: skip
+_INVENTORY = re.compile(rf"({'|'.join(map(re.escape, _KINDS))})=[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?")
 _CLUSTER = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?/{_NAME}")
 
 
@@ -33,6 +38,12 @@ BOOTSTRAPPERS: Reader[tuple[str, ...]] = Reader(
 )
 CLUSTERS: Reader[tuple[str, ...]] = Reader(
     "a comma-separated list of NAMESPACE/NAME", _each(_CLUSTER), ",".join, metavar="A,B"
+)
+INVENTORIES: Reader[tuple[str, ...]] = Reader(
+    f"a comma-separated list of KIND=NAMESPACE, where KIND is one of {', '.join(_KINDS)}",
+    _each(_INVENTORY),
+    ",".join,
+    metavar="A,B",
 )
 
 JOIN_BOOTSTRAPPERS = Setting(
@@ -77,7 +88,17 @@ JOIN_CLUSTERS = Setting(
     ROOM,
 )
 
+JOIN_INVENTORIES = Setting(
+    "HOSTLER_JOIN_INVENTORIES",
+    INVENTORIES,
+    ("machines.machine.openshift.io=openshift-machine-api",),
+    "The namespaces whose objects invite hosts, per kind. A kind that is not listed counts in every namespace, so list "
+    "each kind that tenants may create.",
+    ROOM,
+)
+
 SETTINGS: tuple[AnySetting, ...] = (
-    JOIN_BOOTSTRAPPERS, JOIN_CLUSTERS, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK, JOIN_KUBELET_CA,
+    JOIN_BOOTSTRAPPERS, JOIN_CLUSTERS, JOIN_INVENTORIES, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK,
+    JOIN_KUBELET_CA,
 )  # fmt: skip
 RULES: tuple[Rule, ...] = ()

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from hostler.documents import NotReadable, read_yaml
 from hostler.errors import Complaint, Exit
 from hostler.settings.maintenance import (
     VCENTER_CA_BUNDLE,
@@ -126,12 +125,12 @@ def endpoints(settings: Settings) -> tuple[Endpoint, ...]:
 
 def _from_file(path: str, problems: list[str]) -> list[Endpoint]:
     try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        document = read_yaml(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         problems.append(f"VCENTERS_FILE {path} cannot be read: {error}.")
         return []
-    except yaml.YAMLError as error:
-        problems.append(f"VCENTERS_FILE {path} is not YAML: {' '.join(str(error).split())}.")
+    except NotReadable as error:
+        problems.append(f"VCENTERS_FILE {path} {error}.")
         return []
     items = document.get("vcenters") if isinstance(document, dict) else None
     if not isinstance(items, list) or set(document) != {"vcenters"}:

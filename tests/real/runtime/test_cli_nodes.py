@@ -89,6 +89,15 @@ def test_a_node_that_is_not_there(sandbox: Sandbox) -> None:
         assert "There is no node nope in this cluster." in done.stderr
 
 
+def test_a_name_never_reaches_another_resource(sandbox: Sandbox, make_node: MakeNode) -> None:
+    """The API server reads an escaped slash as a slash: this once patched the status and reported a hold."""
+    name = make_node()
+    for words in (("hold", f"{name}/status", "--why", "x"), ("release", f"{name}/status"), ("drain", f"{name}/status")):
+        done = hostler(sandbox.kubeconfig, *words)
+        assert done.returncode == Exit.REFUSED, done.stderr
+        assert f"There is no node {name}/status in this cluster." in done.stderr
+
+
 def test_somebody_without_rights_is_told_which(sandbox: Sandbox, make_node: MakeNode, tmp_path: Path) -> None:
     name = make_node()
     done = hostler(kubeconfig_as(sandbox, tmp_path, "nobody"), "hold", name, "--why", "x", "--beyond-ceiling")
