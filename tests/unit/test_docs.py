@@ -82,3 +82,15 @@ def test_uninstalling_says_what_is_left_and_how_it_is_finished(capability: str) 
     rows = [line for line in text.splitlines() if line.startswith((f"| {capability} |", "| every install |"))]
     for word in LEFT_BEHIND[capability]:
         assert any(word in row for row in rows), f"{capability} leaves {word}"
+
+
+@pytest.mark.parametrize("page", ["docs/track-record.md"])
+def test_every_test_that_a_page_names_exists(page: str) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", (ROOT / page).read_text(encoding="utf-8"))
+    assert named
+    gone = [
+        f"{file}::{name}"
+        for file, name in named
+        if not (ROOT / file).is_file() or f"def {name}(" not in (ROOT / file).read_text(encoding="utf-8")
+    ]
+    assert not gone
