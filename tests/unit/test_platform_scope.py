@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hostler.fleet.model import PlatformPolicy, ScopedDaemonSet
 from hostler.host.facts import Known, Unknown
 from hostler.host.platform import INSTANCE_TYPE, UNINITIALIZED, Class, classify
-from hostler.host.reverts import RevertLimits, last_writer
+from hostler.host.reverts import Revert, RevertLimits, last_writer
 from hostler.host.scheduling import REQUIRED, labels_fit, required_terms
 from hostler.instant import iso
 from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
@@ -31,7 +31,7 @@ from hostler.platform.model import (
     Template,
 )
 from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
-from hostler.platform.scope import in_place, ruled, unruled, unsound
+from hostler.platform.scope import in_place, ruled, unruled, unsound, words
 from hostler.platform.targets import DEFAULT_TARGETS, key_of_target, resolve, targets_of
 
 NOW, GRACE = 1_000_000.0, 300.0
@@ -90,7 +90,9 @@ METAL = placed("metal-1")
 
 def decided(rule: dict[str, Any] | None = None, *nodes: PlacedNode, reverts: tuple[float, ...] = ()) -> Scope:
     there = nodes or (LABELLED_VM, METAL)
-    return decide_scope(ScopeFacts(TARGET, daemon_set(rule), there, reverts), LIMITS, NOW)
+    return decide_scope(
+        ScopeFacts(TARGET, daemon_set(rule), there, [Revert(words(TARGET), at) for at in reverts]), LIMITS, NOW
+    )
 
 
 def test_the_default_is_the_csi_driver_in_both_spellings() -> None:
@@ -305,6 +307,8 @@ def test_after_the_limit_a_fight_is_named_and_ends() -> None:
     assert fight.body is None
     assert fight.wake is not None
     assert decided(reverts=(NOW - 63, NOW - 62, NOW - 61)).state is State.WRITE, "it may try again later"
+    other = ScopeFacts(TARGET, daemon_set(), [LABELLED_VM, METAL], [Revert("another rule", NOW - 1)] * 3)
+    assert decide_scope(other, LIMITS, NOW).state is State.WRITE, "what was undone is not what is decided now"
     assert last_writer(DaemonSet().metadata, "x") == ""
 
 

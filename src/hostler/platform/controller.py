@@ -196,7 +196,7 @@ class PlatformKeeper:
         for target in self.targets():
             key = key_of_target(target)
             current = store.get(key)
-            reverts, unreadable = self._reverts.times(key), store.unreadable.get(key, "")
+            reverts, unreadable = self._reverts.of(key), store.unreadable.get(key, "")
             facts = ScopeFacts(target, current, nodes, reverts, unreadable, self._wishes.grace)
             found.append((decide_scope(facts, self._wishes.limits, now), current))
         return found

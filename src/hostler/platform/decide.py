@@ -14,7 +14,7 @@ from hostler.fleet.model import ScopedDaemonSet
 from hostler.host.conditions import count, names
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.platform import UNINITIALIZED, Class
-from hostler.host.reverts import RevertLimits, last_writer
+from hostler.host.reverts import Revert, RevertLimits, last_writer
 from hostler.host.scheduling import REQUIRED, Term, labels_fit
 from hostler.instant import Instant, parse
 from hostler.platform.model import MANAGER, NOWHERE, DaemonSet, News, PlacedNode, Scope, State
@@ -30,7 +30,7 @@ class ScopeFacts:
     target: ScopedDaemonSet
     current: DaemonSet | None
     nodes: Sequence[PlacedNode]
-    reverts: Sequence[Instant] = ()  # when we saw the rule gone that had been there
+    reverts: Sequence[Revert] = ()  # when we saw the rule gone that had been there
     unreadable: str = ""
     grace: float = 0.0  # so long a new node may lack the label its cloud provider gives it
 
@@ -65,7 +65,7 @@ def decide_scope(facts: ScopeFacts, limits: RevertLimits, now: Instant) -> Scope
         why = f"{words(target)} would take it from every node ({names(kept_off)}): none is known to be of platform "
         why += target.platform
         return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, news=news)
-    pause = limits.pause(facts.reverts, now)
+    pause = limits.pause(facts.reverts, words(target), now)
     if pause is not None:
         who = last_writer(current.metadata, MANAGER) or "another controller"
         why = f"{who} removes the rule ({words(target)}) whenever it is put back; we stopped for now"
