@@ -66,8 +66,19 @@ class Kubelets(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.wait(0.1):
-            for pod in self._box.read(f"/api/v1/namespaces/{ROUTERS}/pods")["items"]:
-                self._look(pod["metadata"]["name"], pod)
+            pods = self._box.read(f"/api/v1/namespaces/{ROUTERS}/pods")["items"]
+            # Every kubelet ends its pod at once: first all of those, whatever else there is to do.
+            ending = [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" in pod["metadata"]]
+            for name in ending:
+                if (process := self._processes.pop(name, None)) is not None:
+                    process.kill()
+                    process.wait()
+            for pod in pods:
+                if pod["metadata"]["name"] not in ending and "nodeName" in pod["spec"]:
+                    self._look(pod["metadata"]["name"], pod["spec"]["nodeName"])
+            if ending:
+                force = ("--force", "--grace-period=0", "--ignore-not-found", "--wait=false")
+                self._box.kubectl("delete", "pod", *ending, "-n", ROUTERS, *force)
 
     def end(self) -> None:
         self._ended.set()
@@ -76,18 +87,11 @@ class Kubelets(threading.Thread):
             process.kill()
             process.wait()
 
-    def _look(self, name: str, pod: dict[str, Any]) -> None:
-        node = pod["spec"].get("nodeName", "")
-        if "deletionTimestamp" in pod["metadata"]:
-            if (process := self._processes.pop(name, None)) is not None:
-                process.kill()
-                process.wait()
-            force = ("--force", "--grace-period=0", "--ignore-not-found", "--wait=false")
-            self._box.kubectl("delete", "pod", name, "-n", ROUTERS, *force)
-        elif node and name not in self._processes:
+    def _look(self, name: str, node: str) -> None:
+        if name not in self._processes:
             words = (sys.executable, "-c", SERVER, self._addresses[node], name, str(PORT))
             self._processes[name] = subprocess.Popen(words)
-        elif node and name not in self._ready and ask(self._addresses[node]) == name:
+        elif name not in self._ready and ask(self._addresses[node]) == name:
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             ready = [
                 {"type": type, "status": "True", "lastTransitionTime": now} for type in ("Ready", "ContainersReady")
