@@ -34,7 +34,7 @@ from hostler.ingress.model import (
     Where,
 )
 from hostler.ingress.placement import control_plane_role, fewest, node_rule, place, required_affinity
-from hostler.ingress.workloads import decide_workload, place_workload
+from hostler.ingress.workloads import decide_workload, fleet_conditions, place_workload
 from hostler.kube.kinds import DEPLOYMENT
 from hostler.kube.records import ManagedMetadata, Metadata, Node, NodeSpec, Selector, Taint
 
@@ -310,6 +310,15 @@ def test_a_placement_that_no_node_fits_is_never_written(nodes: tuple[Node, ...],
     assert "stays where it is" in found.no_node
     assert [(one.type, one.reason) for one in found.news] == [("Warning", "NoFittingNode")]
     assert found.no_node in found.why
+
+
+def test_the_fleet_says_which_of_its_ingresses_no_node_fits() -> None:
+    held, fine = decided(deployed(), node("w")), decided(deployed(), labelled("s", "true"))
+    no_node, reverted = fleet_conditions([("Deployment/a/b", held), ("Deployment/c/d", fine)])
+    assert (no_node.type, no_node.status, reverted.status) == ("IngressNoFittingNode", "True", "False")
+    assert no_node.message == f"Deployment/a/b: {held.no_node}"
+    assert fleet_conditions([("Deployment/c/d", fine)])[0].status == "False"
+    assert fleet_conditions([]) == (), "it names none"
 
 
 def test_an_owners_affinity_that_leaves_no_node_counts_too() -> None:

@@ -15,7 +15,7 @@ from hostler.host.platform import INSTANCE_TYPE, UNINITIALIZED, Class, classify
 from hostler.host.reverts import Revert, RevertLimits, last_writer
 from hostler.host.scheduling import REQUIRED, labels_fit, required_terms
 from hostler.instant import iso
-from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
+from hostler.kube.records import ManagedField, ManagedMetadata, Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
 from hostler.platform.decide import ScopeFacts, decide_scope, decide_taint, lags, other_clouds
 from hostler.platform.driver import BEFORE, decide_driver
 from hostler.platform.look import ScopeLine
@@ -310,6 +310,13 @@ def test_after_the_limit_a_fight_is_named_and_ends() -> None:
     other = ScopeFacts(TARGET, daemon_set(), [LABELLED_VM, METAL], [Revert("another rule", NOW - 1)] * 3)
     assert decide_scope(other, LIMITS, NOW).state is State.WRITE, "what was undone is not what is decided now"
     assert last_writer(DaemonSet().metadata, "x") == ""
+
+
+def test_whoever_wrote_last_is_named_but_not_us_nor_who_counts_revisions() -> None:
+    wrote = (("helm", "1", ""), ("argocd", "2", ""), ("kubelet", "3", "status"), ("ours", "4", ""),
+             ("kube-controller-manager", "5", ""))  # fmt: skip
+    fields = tuple(ManagedField(manager=who, time=at, subresource=part) for who, at, part in wrote)
+    assert last_writer(ManagedMetadata(managed_fields=fields), "ours") == 'field manager "argocd"'
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hostler.host.conditions import count, names
 from hostler.host.reverts import Revert, RevertLimits, last_writer
 from hostler.host.scheduling import Term, labels_fit, required_terms, untolerated
 from hostler.ingress.apply import WHERE_FIELDS, apply, differences, digest_of
-from hostler.ingress.model import APPLIED, OS_LINUX, WORKER, Placed, Placement, Where, Write
+from hostler.ingress.model import APPLIED, MANAGED_BY, OS_LINUX, WORKER, Placed, Placement, Where, Write
 from hostler.ingress.placement import words
 from hostler.instant import Instant
 from hostler.kube.kinds import Kind
@@ -61,8 +61,9 @@ def put_in_place(
 
 
 def _is_new(current: Placed) -> bool:
-    """Made a moment ago without pods: it has no placement to lose, and pods that wait show what is missing."""
-    return APPLIED not in current.metadata.annotations and current.spec.replicas == 0
+    """We made it a moment ago without pods: it has no placement to lose, and pods that wait show what is missing."""
+    ours = current.metadata.labels.get(MANAGED_BY) == "hostler"
+    return ours and APPLIED not in current.metadata.annotations and current.spec.replicas == 0
 
 
 # -- nodes
