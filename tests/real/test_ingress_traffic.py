@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hostler.host.conditions import names
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
 from tests.real.operating import hostler, operator
@@ -180,9 +181,14 @@ def test_traffic_is_answered_throughout_the_move_to_workers(
             eventually(lambda: all(map(ask, workers)), 60, "the workers answer")
             eventually(lambda: reaches() == "False", 30, "the name still points at the old nodes")
             assert not any(map(ask, masters)), "and there nobody answers"
+            shown = " ".join(hostler(sandbox.kubeconfig, "ingress", "status").stdout.split())
+            assert f"where no router is ready. Routers run on {names(list(addresses)[2:])}." in shown
             point(workers)
             eventually(lambda: reaches() == "True", 30, "the name follows")
             rounds = client.end()
+            # Without the owner's word the resolver is asked, and its silence is not an answer.
+            point([])
+            eventually(lambda: reaches() == "Unknown", 30, "apps.invalid is nowhere")
     finally:
         client.end() if client.is_alive() else None
         kubelets.end()

@@ -208,12 +208,12 @@ def _placement_warnings(seen: Seen, before: Mapping[str, Condition]) -> list[Con
             made.append(_say(FALLBACK, Status.TRUE, "ExternalControlPlane", seen.placement.warning))
         elif FALLBACK in before:
             made.append(_say(FALLBACK, Status.FALSE, "AsDecided", "The default placement is followed."))
-        for type, why, otherwise in (
-            (NO_NODE, seen.no_node, "A node fits the placement."),
-            (REVERTED, seen.fight, "No other controller undoes the placement."),
+        for type, reason, why, otherwise in (
+            (NO_NODE, "NoNodeFits", seen.no_node, "A node fits the placement."),
+            (REVERTED, "Waiting", seen.fight, "No other controller undoes the placement."),
         ):
             if why:
-                made.append(_say(type, Status.TRUE, "HeldBack", why))
+                made.append(_say(type, Status.TRUE, reason, why))
             elif type in before:
                 made.append(_say(type, Status.FALSE, "AsDecided", otherwise))
     if seen.pointing is not None:

@@ -100,10 +100,13 @@ def fleet_conditions(decisions: Sequence[tuple[str, Decision]]) -> tuple[Conditi
     if not decisions:
         return ()
     made = []
-    for type, otherwise in ((NO_NODE, "A node fits every ingress."), (REVERTED, "No other controller undoes one.")):
+    for type, what, otherwise in (
+        (NO_NODE, "NoNodeFits", "A node fits every ingress."),
+        (REVERTED, "Waiting", "No other controller undoes a placement."),
+    ):
         found = [(key, one.no_node if type == NO_NODE else one.fight) for key, one in decisions]
         bad = [f"{key}: {why}" for key, why in found if why]
-        status, reason = (Status.TRUE, "HeldBack") if bad else (Status.FALSE, "AsDecided")
+        status, reason = (Status.TRUE, what) if bad else (Status.FALSE, "AsDecided")
         message = " ".join(bad) or otherwise
         made.append(Condition(type=f"Ingress{type}", status=status, reason=reason, message=message))
     return tuple(made)
