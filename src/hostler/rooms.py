@@ -137,7 +137,7 @@ def make_ingress(house: House) -> IngressRoom:
     return IngressRoom(
         house.client, house.writers.of("ingress"), house.recorder, house.settings, fleet=house.fleet,
         nodes=house.nodes, pods=house.sources.pods, budgets=house.sources.budgets, metrics=house.metrics,
-        as_leader=house.as_leader,
+        as_leader=house.as_leader, changed=house.changed,
     )  # fmt: skip
 
 

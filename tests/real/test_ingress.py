@@ -154,6 +154,7 @@ SAMPLE = [
     ("ControlPlane", "HighlyAvailableArbiter", "HighlyAvailable", 4, None),
     ("Workers", "SingleReplica", "SingleReplica", None, {"matchLabels": {"ingress": "yes"}}),
     ("Workers", "HighlyAvailable", "HighlyAvailable", 0, None),
+    ("ControlPlane", "SingleReplica", "SingleReplica", 2, None),
     ("", "SingleReplica", "HighlyAvailable", None, None),
 ]
 
@@ -171,16 +172,14 @@ def test_a_sample_of_every_combination_is_what_the_api_server_has(
         wanted = selector["matchLabels"] if selector else {"kubernetes.io/os": "linux", label: ""}
         count = replicas if replicas is not None else 1 if single else 2
 
-        def as_decided(
-            name: str = name, wanted: Any = wanted, count: int = count, single: bool = single, to: str = placement
-        ) -> bool:
+        def as_decided(name: str = name, wanted: Any = wanted, count: int = count, to: str = placement) -> bool:
             found = router(sandbox, name).get("spec", {})
             if not found or found["replicas"] != count or found["template"]["spec"].get("nodeSelector") != wanted:
                 return False
             if ("nodeAffinity" in found["template"]["spec"].get("affinity", {})) is (to == "ControlPlane"):
                 return False  # it is taken back when it is no longer said
             budgets = [one["metadata"]["name"] for one in sandbox.get("pdb", "-n", ROUTERS)["items"]]
-            return (f"router-{name}" in budgets) is not single
+            return (f"router-{name}" in budgets) is (count >= 2)
 
         eventually(as_decided, 60, f"{placement} {control_plane} {infrastructure} {replicas} {selector}")
     # The last one was made for workers, two of them: what was said for that is taken back.
@@ -241,6 +240,22 @@ def test_a_foreign_change_is_put_right_and_what_is_not_ours_is_left(
     assert WORKER not in router(sandbox)["spec"]["template"]["spec"]["nodeSelector"]
     assert router(sandbox)["spec"]["minReadySeconds"] == 1
     eventually(lambda: ready_on(sandbox) == [master], 60, "and there it is")
+    # A controller that does so again and again is named, and not fought.
+    before, undo = writes(sandbox, running.user).count("deployments"), json.dumps([
+        {"op": "replace", "path": "/spec/template/spec/nodeSelector", "value": {WORKER: ""}}])  # fmt: skip
+
+    def undone() -> bool:
+        if MASTER in router(sandbox)["spec"]["template"]["spec"]["nodeSelector"]:
+            manager = "--field-manager=gitops"
+            words = ("patch", "deployment", "router-default", "-n", ROUTERS, "--type=json", manager, "-p", undo)
+            sandbox.kubectl(*words)
+        return conditions(sandbox).get("PlacementReverted") == "True"
+
+    eventually(undone, 60, "the fight is ended")
+    assert router(sandbox)["spec"]["template"]["spec"]["nodeSelector"] == {WORKER: ""}
+    assert writes(sandbox, running.user).count("deployments") - before <= 4, "five reverts in all"
+    explained = hostler(sandbox.kubeconfig, "explain", "ingresscontroller/default", "--operator", running.url).stdout
+    assert 'field manager "gitops" changes nodeSelector' in " ".join(explained.split())
 
 
 def test_status_and_explain_say_what_decided_and_where_the_pods_are(

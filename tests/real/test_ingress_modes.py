@@ -1,4 +1,4 @@
-"""Ingress in its other modes: dry run, without a template, beside its incumbent, on plain Kubernetes; the wildcard."""
+"""Ingress in its other modes: dry run, without a template, beside its incumbent, on plain Kubernetes."""
 
 from __future__ import annotations
 
@@ -144,24 +144,3 @@ def test_an_ingress_of_plain_kubernetes_is_placed_by_the_same_rule(
         assert len([one for one in writes(sandbox, running.user)[count:] if "fleets" not in one]) == 0
         fleet(sandbox, workloads=[{**named[0], "placement": "Workers"}])
         eventually(lambda: placed() and "" not in placed() and not placed() & control_plane, 60, "kept off them")
-
-
-def test_the_wildcard_name_must_point_at_a_node_with_a_router(
-    sandbox: Sandbox, with_fleet: None, namespace: str, tmp_path: Path, make_node: MakeNode, eventually: Eventually
-) -> None:
-    master = make_node(roles=["master", "worker"], taint=False, internal_ip="192.0.2.10")
-    make_node(roles=["worker"], taint=False, internal_ip="192.0.2.11")
-    fleet(sandbox, wildcardAddresses=["192.0.2.10"])
-    decided(sandbox, "ControlPlane", "SingleReplica", "SingleReplica")
-    with operator(sandbox, tmp_path, namespace, "--only", "ingress", "--ingress-router-image", "r") as running:
-        running.said("leading")
-        eventually(lambda: ready_on(sandbox) == [master], 60, "the router is there")
-        eventually(lambda: conditions(sandbox).get("WildcardReachesRouter") == "True", 30, "the name reaches it")
-        fleet(sandbox, wildcardAddresses=["192.0.2.11"])
-        eventually(lambda: conditions(sandbox).get("WildcardReachesRouter") == "False", 30, "the name misses it")
-        shown = hostler(sandbox.kubeconfig, "ingress", "status").stdout
-        assert f"where no router is ready. Routers run on {master}." in shown
-        # Without the owner's word the resolver is asked, and its silence is not an answer.
-        fleet(sandbox)
-        eventually(lambda: conditions(sandbox).get("WildcardReachesRouter") == "Unknown", 30, "apps.invalid is nowhere")
-    assert router(sandbox)["spec"]["template"]["spec"]["hostNetwork"] is True

@@ -64,7 +64,7 @@ async def stored(client: Client, made: list[tuple[Facts, Placement]]) -> None:
     foreign = await client.create(DEPLOYMENT, body, ROUTERS, type=Placed)
     try:
         for facts, placed in made:
-            whole = router_body(facts, POLICY)
+            whole = router_body(facts, POLICY, placed)
             assert whole is not None
             await client.create(DEPLOYMENT, whole, ROUTERS, type=Placed, dry_run=True)
             (write,) = apply(DEPLOYMENT, foreign, placed)

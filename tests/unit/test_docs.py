@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,6 +13,7 @@ from hostler.host.holds import HOLDS
 from hostler.host.maintenance import HOST, MIGRATED_TO, OUT_OF_SERVICE, SINCE, STATE
 from hostler.maintenance import model
 from tests.leftovers import LEFT_BEHIND
+from tests.tools import tool
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("*.md", "docs/**/*.md", "src/**/*.md", "sandbox/**/*.md")
@@ -66,6 +68,24 @@ def test_every_page_of_docs_is_reached_from_the_readme() -> None:
             if not re.match(r"[a-z]+:", link) and (where := link.partition("#")[0]):
                 ahead.append((page.parent / where).resolve())
     assert sorted(path.name for path in ROOT.glob("docs/*.md") if path not in seen) == []
+
+
+def test_the_service_levels_name_only_metrics_that_exist() -> None:
+    page = (ROOT / "docs/slo.md").read_text(encoding="utf-8")
+    made = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("src/hostler/**/*.py"))
+    named = {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in re.findall(r"\bhostler_[a-z_]+", page)}
+    assert len(named) > 10
+    assert [name for name in sorted(named) if f'"{name}"' not in made] == []
+
+
+def test_the_service_levels_are_rules_that_prometheus_takes(tmp_path: Path) -> None:
+    page = (ROOT / "docs/slo.md").read_text(encoding="utf-8")
+    rules = tmp_path / "slo.yaml"
+    rules.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    words = (tool("promtool", "prometheus"), "check", "rules", str(rules))
+    checked = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    assert "7 rules found" in checked.stdout
 
 
 def test_a_node_finished_by_hand_keeps_nothing_of_ours() -> None:

@@ -23,6 +23,7 @@ from hostler.ingress.model import (
     IngressController,
     IngressStatus,
     Placed,
+    PublishingStrategy,
     Where,
 )
 from hostler.ingress.template import router_template
@@ -222,6 +223,119 @@ def test_degraded_comes_after_its_grace_and_goes_when_it_is_mended(type: str, gr
         **{**{n: getattr(known, n) for n in Facts.__dataclass_fields__}, "router": router(2, 2), "since": {}}
     )
     assert said(taken(mended, decide(mended, TEMPLATE, NOW)))["Degraded"].status == "False"
+
+
+def with_status(replicas: int | None, have: int, updated: int, available: int, **status: Any) -> Placed:
+    """A router Deployment with these numbers, seen by its controller."""
+    numbers = {"replicas": have, "updatedReplicas": updated, "availableReplicas": available, **status}
+    spec = {"selector": {"matchLabels": {"app": "r"}}, **({} if replicas is None else {"replicas": replicas})}
+    about = {"name": "router-default", "namespace": "openshift-ingress", "uid": "u"}
+    return msgspec.convert({"metadata": about, "spec": spec, "status": numbers}, Placed)
+
+
+def conditions_of(router: Placed, **more: Any) -> dict[str, Condition]:
+    known = facts(router=router, **more)
+    return said(taken(known, decide(known, TEMPLATE, NOW)))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "have", "updated", "available", "rolling", "words"),
+    [  # as OpenShift's cluster-ingress-operator judges them; the names are those of its cases
+        (2, 2, 2, 2, "False", "Every router pod is of the latest revision"),  # not rolling out
+        (4, 1, 1, 2, "True", "1 of 4 pods updated"),  # have and updated are fewer than wanted
+        (1, 3, 1, 1, "True", "2 pods of an older revision still to end"),  # more than updated
+        (None, 3, 1, 1, "True", "2 pods of an older revision"),  # the same without spec.replicas
+        (4, 4, 4, 1, "True", "1 of 4 updated pods available"),  # available are fewer than updated
+        (2, 2, 2, 0, "True", "0 of 2 updated pods available"),
+        (None, 4, 4, 1, "True", "1 of 4 updated pods available"),
+        (None, 1, 1, 1, "False", ""),
+        (1, 1, 2, 2, "False", ""),  # fewer than updated: not possible
+        (2, 3, 3, 3, "False", ""),  # scale-in: every pod is of the latest revision
+        (0, 0, 0, 0, "False", ""),
+    ],
+)
+def test_progressing_is_as_upstream_has_it(
+    wanted: int | None, have: int, updated: int, available: int, rolling: str, words: str
+) -> None:
+    found = conditions_of(with_status(wanted, have, updated, available))
+    assert (found["DeploymentRollingOut"].status, found["Progressing"].status) == (rolling, rolling)
+    assert words in found["DeploymentRollingOut"].message
+
+
+def test_a_scale_in_that_nobody_has_looked_at_is_not_progressing() -> None:
+    scaled = with_status(2, 3, 3, 3, observedGeneration=1)
+    scaled = msgspec.structs.replace(scaled, metadata=msgspec.structs.replace(scaled.metadata, generation=2))
+    assert conditions_of(scaled)["Progressing"].status == "False"
+
+
+@pytest.mark.parametrize(
+    ("listed", "deployment", "available"),
+    [
+        ([], "Unknown", "False"),
+        ([{"type": "Available", "status": "Unknown"}], "Unknown", "False"),
+        ([{"type": "Available", "status": "False"}], "False", "False"),
+        ([{"type": "Available", "status": "True"}], "True", "True"),
+    ],
+)
+def test_available_is_as_upstream_has_it(listed: list[Any], deployment: str, available: str) -> None:
+    found = conditions_of(with_status(1, 1, 1, 1, conditions=listed))
+    assert (found["DeploymentAvailable"].status, found["Available"].status) == (deployment, available)
+
+
+def test_an_unknown_availability_is_degraded_after_its_grace_too() -> None:
+    silent = with_status(1, 1, 1, 1)
+    assert conditions_of(silent, since={"DeploymentAvailable": NOW - 29})["Degraded"].status == "False"
+    assert conditions_of(silent, since={"DeploymentAvailable": NOW - 31})["Degraded"].status == "True"
+
+
+def test_degraded_does_not_stick_from_one_cause_to_the_next() -> None:
+    """All pods were gone for a minute; one is back. The other one missing has an hour."""
+    topology = {"ingress": ingress("Workers"), "infrastructure": infrastructure(HIGHLY, HIGHLY)}
+    gone = with_status(2, 2, 2, 0, conditions=[{"type": "Available", "status": "False"}])
+    known = facts(router=gone, since={"DeploymentAvailable": NOW - 60}, **topology)
+    known = taken(known, decide(known, TEMPLATE, NOW))
+    assert (said(known)["Degraded"].status, said(known)["Degraded"].reason) == ("True", "DeploymentAvailable")
+    half = with_status(2, 2, 2, 1, conditions=[{"type": "Available", "status": "True"}])
+    since = {"DeploymentReplicasAllAvailable": NOW}
+    known = Facts(**{**{n: getattr(known, n) for n in Facts.__dataclass_fields__}, "router": half, "since": since})
+    decision = decide(known, TEMPLATE, NOW)
+    assert said(taken(known, decision))["Degraded"].status == "False"
+    assert decision.wake == conditions.GRACE["DeploymentReplicasAllAvailable"]
+
+
+def test_a_router_that_no_node_fits_stays_and_the_condition_says_so() -> None:
+    nowhere = controller(None, Selector(match_labels={"ingress": "yes"}))
+    running = taken(facts(router=router()), decide(facts(router=router()), TEMPLATE, NOW))
+    known = Facts(**{**{n: getattr(running, n) for n in Facts.__dataclass_fields__}, "controller": nowhere})
+    decision = decide(known, TEMPLATE, NOW)
+    assert [write.kind.kind for write in decision.writes] == ["IngressController"]
+    assert ("Warning", "NoFittingNode") in [(one.type, one.reason) for one in decision.news]
+    after = taken(known, decision)
+    assert said(after)["NoFittingNode"].status == "True"
+    assert "No node fits ingress=yes: none of 2 nodes has these labels" in said(after)["NoFittingNode"].message
+    there = msgspec.structs.replace(node("w"), metadata=Metadata(name="w", labels={"ingress": "yes"}))
+    after = Facts(**{**{n: getattr(after, n) for n in Facts.__dataclass_fields__}, "nodes": (*OPENSHIFT, there)})
+    decision = decide(after, TEMPLATE, NOW)
+    assert decision.writes[0].body["spec"]["template"]["spec"]["nodeSelector"] == {"ingress": "yes"}
+    assert said(taken(after, decision))["NoFittingNode"].status == "False"
+
+
+def test_a_router_we_make_is_rolled_out_beside_its_old_pods() -> None:
+    single = decide(facts(), TEMPLATE, NOW)
+    assert single.writes[0].body["spec"]["minReadySeconds"] == 0, "a single router has no other to wait for"
+    private = controller(endpoint_publishing_strategy=PublishingStrategy(type="Private"))
+    known = facts(controller=private, ingress=ingress("Workers"), infrastructure=infrastructure(HIGHLY, HIGHLY))
+    several = decide(known, TEMPLATE, NOW)
+    assert several.writes[0].body["spec"]["minReadySeconds"] == 30
+    placing = decide(taken(known, several), TEMPLATE, NOW).writes[0].body["spec"]["template"]["spec"]["affinity"]
+    (beside,) = placing["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert (beside["weight"], beside["podAffinityTerm"]["mismatchLabelKeys"]) == (100, ["pod-template-hash"])
+    theirs = decide(facts(**{**_fields(known), "router": router()}), TEMPLATE, NOW).writes[0]
+    assert "podAffinity" not in theirs.body["spec"]["template"]["spec"]["affinity"], "another's preferences stay"
+
+
+def _fields(known: Facts) -> dict[str, Any]:
+    return {name: getattr(known, name) for name in Facts.__dataclass_fields__}
 
 
 def test_pods_that_cannot_be_made_are_explained_in_the_words_of_who_refused_them() -> None:

@@ -53,6 +53,19 @@ def read(config: Any) -> Config:
 SNO, DUAL, HA, ARBITER = "SingleReplica", "DualReplica", "HighlyAvailable", "HighlyAvailableArbiter"
 
 
+EDGE = {"name": "edge", "replicas": 2}
+
+
+@pytest.mark.parametrize(("compute", "count"), [
+    (None, 3), ([], 3), ([{"name": "edge"}], 3), ([EDGE], 5), ([EDGE, *workers(0)], 2), (workers(0), 0), ([{}], 3),
+])  # fmt: skip
+def test_a_list_without_a_worker_pool_gets_one_of_three_from_the_installer(compute: Any, count: int) -> None:
+    found = read(given(compute=compute))
+    assert found.workers == count
+    made = {one.file: one.body for one in install.manifests(found)}
+    assert made[FILES[2]]["spec"]["mastersSchedulable"] is (count == 0)
+
+
 @pytest.mark.parametrize("platform", ["none", "external", "aws", "baremetal", "vsphere"])
 @pytest.mark.parametrize(("masters", "arbiter", "topology"), [
     (1, 0, SNO), (2, 0, DUAL), (3, 0, HA), (5, 0, HA), (None, 0, HA), (2, 1, ARBITER), (3, 1, ARBITER),

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from hostler.fleet.model import PlatformPolicy, ScopedDaemonSet
 from hostler.host.facts import Known, Unknown
 from hostler.host.platform import INSTANCE_TYPE, UNINITIALIZED, Class, classify
+from hostler.host.reverts import Revert, RevertLimits, last_writer
+from hostler.host.scheduling import REQUIRED, labels_fit, required_terms
 from hostler.instant import iso
-from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
-from hostler.platform.decide import Limits, ScopeFacts, culprit, decide_scope, decide_taint, lags, other_clouds
+from hostler.kube.records import ManagedField, ManagedMetadata, Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
+from hostler.platform.decide import ScopeFacts, decide_scope, decide_taint, lags, other_clouds
 from hostler.platform.driver import BEFORE, decide_driver
 from hostler.platform.look import ScopeLine
 from hostler.platform.model import (
@@ -30,14 +32,14 @@ from hostler.platform.model import (
     UpdateStrategy,
 )
 from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
-from hostler.platform.scope import REQUIRED, fits, in_place, required, ruled, unruled, unsound
+from hostler.platform.scope import in_place, ruled, unruled, unsound, words
 from hostler.platform.targets import DEFAULT_TARGETS, key_of_target, resolve, targets_of
 
 NOW, GRACE = 1_000_000.0, 300.0
 TARGET = DEFAULT_TARGETS[1]
 RULE = {"key": INSTANCE_TYPE, "operator": "Exists"}
 ZONE = {"key": "zone", "operator": "In", "values": ["a", "b"]}
-LIMITS = Limits(reverts=3, seconds=60)
+LIMITS = RevertLimits(reverts=3, seconds=60)
 
 
 def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +91,9 @@ METAL = placed("metal-1")
 
 def decided(rule: dict[str, Any] | None = None, *nodes: PlacedNode, reverts: tuple[float, ...] = ()) -> Scope:
     there = nodes or (LABELLED_VM, METAL)
-    return decide_scope(ScopeFacts(TARGET, daemon_set(rule), there, reverts), LIMITS, NOW)
+    return decide_scope(
+        ScopeFacts(TARGET, daemon_set(rule), there, [Revert(words(TARGET), at) for at in reverts]), LIMITS, NOW
+    )
 
 
 def test_the_default_is_the_csi_driver_in_both_spellings() -> None:
@@ -215,13 +219,13 @@ labels = st.dictionaries(st.sampled_from(["zone", INSTANCE_TYPE, "x"]), st.sampl
 def test_the_rule_narrows_and_does_nothing_else(given_terms: list[dict[str, Any]] | None, have: dict[str, str]) -> None:
     before = None if given_terms is None else affinity(*given_terms)
     after = affinity(*ruled(before, TARGET))
-    was, is_ = fits("n", have, {}, required(before)), fits("n", have, {}, required(after))
+    was, is_ = labels_fit("n", have, {}, required_terms(before)), labels_fit("n", have, {}, required_terms(after))
     assert is_ == (was and INSTANCE_TYPE in have)
     assert in_place(after, TARGET)
     given_rules = [rule for term in given_terms or () for rule in term.get("matchExpressions", ())]
     theirs = [rule for rule in given_rules if (rule["key"], rule["operator"]) == (INSTANCE_TYPE, RULE["operator"])]
     if not in_place(before, TARGET) and not theirs:  # one of theirs that is ours too cannot be told from it
-        assert fits("n", have, {}, unruled(after, TARGET)) == was
+        assert labels_fit("n", have, {}, unruled(after, TARGET)) == was
 
 
 def test_it_is_written_with_the_version_that_was_read() -> None:
@@ -304,7 +308,16 @@ def test_after_the_limit_a_fight_is_named_and_ends() -> None:
     assert fight.body is None
     assert fight.wake is not None
     assert decided(reverts=(NOW - 63, NOW - 62, NOW - 61)).state is State.WRITE, "it may try again later"
-    assert culprit(DaemonSet()) == ""
+    other = ScopeFacts(TARGET, daemon_set(), [LABELLED_VM, METAL], [Revert("another rule", NOW - 1)] * 3)
+    assert decide_scope(other, LIMITS, NOW).state is State.WRITE, "what was undone is not what is decided now"
+    assert last_writer(DaemonSet().metadata, "x") == ""
+
+
+def test_whoever_wrote_last_is_named_but_not_us_nor_who_counts_revisions() -> None:
+    wrote = (("helm", "1", ""), ("argocd", "2", ""), ("kubelet", "3", "status"), ("ours", "4", ""),
+             ("kube-controller-manager", "5", ""))  # fmt: skip
+    fields = tuple(ManagedField(manager=who, time=at, subresource=part) for who, at, part in wrote)
+    assert last_writer(ManagedMetadata(managed_fields=fields), "ours") == 'field manager "argocd"'
 
 
 @pytest.mark.parametrize(

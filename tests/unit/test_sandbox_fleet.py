@@ -25,7 +25,17 @@ def test_the_built_in_fleet_is_what_its_comment_says() -> None:
     assert inventory is not None
     vms = {vm["name"]: vm for vm in inventory["datacenters"][0]["vms"]}
     assert [vms[f"gpu-{i}"]["host"] for i in range(3)] == ["esx1", "esx2", "esx3"]
-    assert built_in() == ["mixed"]
+
+
+def test_the_built_in_fleet_of_k3s_has_the_labels_that_k3s_writes() -> None:
+    assert built_in() == ["k3s", "mixed"]
+    nodes = {one["metadata"]["name"]: one for one in made(read_fleet("k3s")) if one["kind"] == "Node"}  # type: ignore[index]
+    roles = {
+        name: {key: value for key, value in one["metadata"]["labels"].items() if "node-role" in key}  # type: ignore[index]
+        for name, one in nodes.items()
+    }
+    both = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+    assert roles == {"server": dict.fromkeys(both, "true"), "agent-0": {}, "agent-1": {}}
 
 
 def test_a_node_carries_the_uuid_of_its_vm() -> None:

@@ -74,6 +74,13 @@ STORIES: dict[str, Story] = {
         },
         {"controller": "default"},
     ),
+    "HostlerIngressWildcardMissesRouter": one(
+        'hostler_ingress_wildcard_reaches_router{controller="default"}', 0, 1, controller="default"
+    ),
+    "HostlerIngressNoFittingNode": one(
+        'hostler_ingress_no_fitting_node{controller="Deployment/n/d"}', 1, controller="Deployment/n/d"
+    ),
+    "HostlerIngressFight": one('hostler_ingress_reverts_total{controller="default"}', 1, controller="default"),
 }  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def test_the_picture_of_a_remediation_has_every_phase() -> None:
 
 
 def test_the_picture_of_ingress_has_every_condition_that_is_made_of_others() -> None:
-    alone = {ingress.FALLBACK, ingress.WILDCARD}
+    alone = {ingress.FALLBACK, ingress.WILDCARD, ingress.NO_NODE, ingress.REVERTED}
     assert states(machines.INGRESS) == {*ingress.OURS} - alone
 
 

@@ -52,7 +52,9 @@ def up(
     dir: Dir = HERE,
     fleet: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="What stands in it: a fleet file (docs/sandbox.md), or `mixed`, built in."),
+        typer.Option(
+            metavar="FILE", help="What stands in it: a fleet file (docs/sandbox.md), or `mixed` or `k3s`, built in."
+        ),
     ] = None,
     crds: Annotated[
         str, typer.Option(metavar="NAMES", help="CRDs to install: metal3,openshift,agents,capi, or some of them.")

@@ -92,8 +92,9 @@ class IngressPolicy(Record, frozen=True, omit_defaults=True):
 
     control_plane_label: Annotated[
         str,
-        doc("The label of control-plane nodes. Unset: node-role.kubernetes.io/master where a node has it, else "
-            "node-role.kubernetes.io/control-plane.", max_length=317),
+        doc("The label of control-plane nodes, with whatever value they have. Unset: for OpenShift's routers "
+            "node-role.kubernetes.io/master where a node has it, else node-role.kubernetes.io/control-plane; for "
+            "workloads the other way round.", max_length=317),
     ] = ""  # fmt: skip
     router_template: Annotated[
         dict[str, Any] | None, doc("Pod template (metadata, spec) of OpenShift routers that have no Deployment yet.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hostler.host.conditions import names
@@ -16,10 +16,14 @@ from hostler.kube.kinds import Kind
 PLACEMENT_FIELDS = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints")
 
 
+# Those that decide which nodes the pods may run on.
+WHERE_FIELDS = frozenset(("nodeSelector", "tolerations", "affinity"))
+
+
 def apply(kind: Kind, current: Placed, placed: Placement) -> tuple[Write, ...]:
     """The patch that makes the workload as decided; nothing where it is so already."""
-    body = placement_body(placed)
-    digest = digest_of(body)
+    body = placement_body(placed, current)
+    digest = digest_of(placed)
     differs = differences(current, placed)
     if not differs and current.metadata.annotations.get(APPLIED) == digest:
         return ()
@@ -32,11 +36,15 @@ def apply(kind: Kind, current: Placed, placed: Placement) -> tuple[Write, ...]:
     return (Write("apply", kind, meta.name, meta.namespace, why, body),)
 
 
-def placement_body(placed: Placement) -> dict[str, Any]:
-    """The fields we own, as server-side apply wants them; what is not here is left to its owners."""
+def placement_body(placed: Placement, current: Placed | None = None) -> dict[str, Any]:
+    """The fields we own, as server-side apply wants them; what is not here is left to its owners.
+
+    Tolerations keep the order that `current` has: another order means the same, and would replace every pod.
+    """
+    there = current.spec.template.spec.tolerations if current is not None else ()
     pod: dict[str, Any] = {
         "nodeSelector": dict(placed.node_selector),
-        "tolerations": [dict(one) for one in placed.tolerations],
+        "tolerations": [dict(one) for one in (there if _alike(there, placed.tolerations) else placed.tolerations)],
     }
     if placed.affinity:
         pod["affinity"] = dict(placed.affinity)
@@ -50,8 +58,19 @@ def placement_body(placed: Placement) -> dict[str, Any]:
     return {"spec": spec}
 
 
-def digest_of(body: Mapping[str, Any]) -> str:
+def digest_of(placed: Placement) -> str:
+    """Equal placements have equal digests, in whatever order their tolerations are."""
+    body = placement_body(placed)
+    body["spec"]["template"]["spec"]["tolerations"] = _ordered(placed.tolerations)
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _ordered(tolerations: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted(json.dumps(dict(one), sort_keys=True) for one in tolerations)
+
+
+def _alike(some: Iterable[Mapping[str, Any]], others: Iterable[Mapping[str, Any]]) -> bool:
+    return _ordered(some) == _ordered(others)
 
 
 def differences(current: Placed, placed: Placement) -> list[str]:
@@ -62,7 +81,7 @@ def differences(current: Placed, placed: Placement) -> list[str]:
         found.append("replicas")
     if pod.node_selector != placed.node_selector:
         found.append("nodeSelector")
-    if list(pod.tolerations) != list(placed.tolerations):
+    if not _alike(pod.tolerations, placed.tolerations):
         found.append("tolerations")
     if any(
         (pod.affinity.get(group) or {}).get(rule) != wanted

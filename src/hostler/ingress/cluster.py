@@ -24,6 +24,7 @@ from hostler.ingress.model import (
     EXTERNAL,
     INGRESS,
     INGRESS_CONTROLLER,
+    OS_LINUX,
     SINGLE,
     Decision,
     Infrastructure,
@@ -107,11 +108,11 @@ def decide_default(
     placed = place(ingress, infrastructure, nobody, nodes, configured=label)
     if not isinstance(placed, Placement):
         return Decision(placed.why)
-    body["spec"] = {
-        "replicas": placed.replicas,
-        "nodePlacement": {"nodeSelector": {"matchLabels": dict(placed.node_selector)}},
-    }
-    if placed.tolerations:
+    body["spec"] = {"replicas": placed.replicas}
+    if placed.where is Where.WORKERS or len(placed.node_selector) > len(OS_LINUX):
+        # Where control-plane nodes have different values of their label, only the defaults can select them.
+        body["spec"]["nodePlacement"] = {"nodeSelector": {"matchLabels": dict(placed.node_selector)}}
+    if placed.tolerations and "nodePlacement" in body["spec"]:
         body["spec"]["nodePlacement"]["tolerations"] = [dict(one) for one in placed.tolerations]
     why = f"there is none; the defaults decide {placed.where} with {count(placed.replicas or 0, 'replica')}"
     write = Write("create", INGRESS_CONTROLLER, DEFAULT, CONTROLLERS_IN, why, body)

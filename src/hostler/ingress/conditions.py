@@ -18,7 +18,11 @@ DEPLOYMENT, FEWEST, ALL, ROLLING_OUT = (
     "DeploymentAvailable", "DeploymentReplicasMinAvailable", "DeploymentReplicasAllAvailable", "DeploymentRollingOut",
 )  # fmt: skip
 FALLBACK, WILDCARD = "DefaultPlacementIgnored", "WildcardReachesRouter"
-OURS = (ADMITTED, DEPLOYMENT, FEWEST, ALL, ROLLING_OUT, AVAILABLE, PROGRESSING, DEGRADED, FALLBACK, WILDCARD)
+NO_NODE, REVERTED = "NoFittingNode", "PlacementReverted"
+OURS = (
+    ADMITTED, DEPLOYMENT, FEWEST, ALL, ROLLING_OUT, AVAILABLE, PROGRESSING, DEGRADED, FALLBACK, WILDCARD, NO_NODE,
+    REVERTED,
+)  # fmt: skip
 # How long each may be untrue before the controller counts as degraded.
 GRACE: Mapping[str, float] = {DEPLOYMENT: 30.0, FEWEST: 60.0, ALL: 3600.0}
 NO_TEMPLATE = "NoRouterTemplate"
@@ -36,6 +40,8 @@ class Seen:
     pointing: Pointing | None = None
     unplaced: str = ""
     no_template: bool = False
+    no_node: str = ""  # why no node fits the placement
+    fight: str = ""  # who keeps undoing it
     since: Mapping[str, Instant] | None = None  # when we ourselves first saw a condition untrue
 
 
@@ -119,8 +125,9 @@ def _deployment(seen: Seen, rolling: Condition | None) -> list[Condition]:
 
 def _available_deployment(router: Placed, have: str) -> Condition:
     found = next((one for one in router.status.conditions if one.type == "Available"), None)
-    if found is None:
-        return _say(DEPLOYMENT, Status.FALSE, "NotSaid", "The Deployment does not say yet whether it is available.")
+    if found is None or found.status not in ("True", "False"):
+        why = "The Deployment does not say whether it is available."
+        return _say(DEPLOYMENT, Status.UNKNOWN, "AvailabilityUnknown", why)
     if found.status == "True":
         return _say(DEPLOYMENT, Status.TRUE, "Available", "The Deployment is available.")
     return _say(DEPLOYMENT, Status.FALSE, "Unavailable", f"The Deployment is not available: {have}.")
@@ -128,16 +135,18 @@ def _available_deployment(router: Placed, have: str) -> Condition:
 
 def _rolling(router: Placed, before: Condition | None) -> Condition:
     status, wanted = router.status, router.spec.replicas if router.spec.replicas is not None else 1
-    if status.observed_generation < router.metadata.generation:
+    if status.observed_generation < router.metadata.generation and before is not None:
         # Even an annotation changes a Deployment's generation; until its controller has looked, nothing new is known.
-        if before is not None:
-            return before
-        return _say(ROLLING_OUT, Status.TRUE, "NotSeenYet", "The Deployment's latest change is not rolled out yet.")
-    if status.updated_replicas < wanted or status.replicas > status.updated_replicas:
-        said = (
-            f"{status.updated_replicas} of {count(wanted, 'pod')} updated, {status.replicas} in all{_refused(router)}."
-        )
-        return _say(ROLLING_OUT, Status.TRUE, "RollingOut", said)
+        return before
+    updated, why = status.updated_replicas, ""
+    if updated < wanted:
+        why = f"{updated} of {count(wanted, 'pod')} updated, {status.replicas} in all{_refused(router)}."
+    elif status.replicas > updated:
+        why = f"{count(status.replicas - updated, 'pod')} of an older revision still to end."
+    elif status.available_replicas < updated:
+        why = f"{status.available_replicas} of {count(updated, 'updated pod')} available."
+    if why:
+        return _say(ROLLING_OUT, Status.TRUE, "RollingOut", why)
     return _say(ROLLING_OUT, Status.FALSE, "RolledOut", "Every router pod is of the latest revision.")
 
 
@@ -157,7 +166,7 @@ def _why_not_all(seen: Seen) -> str:
 def _available(made: Sequence[Condition]) -> Condition:
     for one in made:
         if one.type in (ADMITTED, DEPLOYMENT) and one.status is not Status.TRUE:
-            return _say(AVAILABLE, one.status, one.reason, one.message)
+            return _say(AVAILABLE, Status.FALSE, one.reason, one.message)
     return _say(AVAILABLE, Status.TRUE, "Available", "The router is available.")
 
 
@@ -169,19 +178,21 @@ def _progressing(made: Sequence[Condition]) -> Condition:
 def _degraded(
     seen: Seen, made: Mapping[str, Condition], before: Condition | None, now: Instant
 ) -> tuple[Condition, float | None]:
-    """Degraded when something was untrue for longer than its grace, by our own clock; once so, until it is mended.
+    """Degraded when a condition was not True for longer than its own grace, by our own clock, until it is True again.
 
-    A new leader has seen nothing untrue for long, so what its predecessor said counts on.
+    Its reason names that condition: a new leader has seen nothing for long, so what its predecessor found counts on,
+    but only for the same condition. One that is mended does not keep the controller degraded for another's sake.
     """
     if made[ADMITTED].status is Status.FALSE:
-        return _say(DEGRADED, Status.TRUE, "NotAdmitted", made[ADMITTED].message), None
-    untrue = [type for type in GRACE if made[type].status is Status.FALSE]
-    wakes = []
-    for type in untrue:
-        left = GRACE[type] - (now - (seen.since or {}).get(type, now))
-        if left <= 0 or (before is not None and before.status is Status.TRUE):
-            return _say(DEGRADED, Status.TRUE, made[type].reason, made[type].message), None
-        wakes.append(left)
+        return _say(DEGRADED, Status.TRUE, ADMITTED, made[ADMITTED].message), None
+    found = before.reason if before is not None and before.status is Status.TRUE else ""
+    untrue = [type for type in GRACE if made[type].status is not Status.TRUE]
+    left = {type: GRACE[type] - (now - (seen.since or {}).get(type, now)) for type in untrue}
+    over = [type for type in untrue if left[type] <= 0 or type == found]
+    wakes = [left[type] for type in untrue if type not in over]
+    if over:
+        message = " ".join(dict.fromkeys(made[type].message for type in over))
+        return _say(DEGRADED, Status.TRUE, over[0], message), min(wakes, default=None)
     if seen.astray:
         said = f"A router pod runs on {names(seen.astray)}, where it does not belong; it is replaced by the roll-out."
         return _say(DEGRADED, Status.FALSE, "Astray", said), min(wakes, default=None)
@@ -190,13 +201,21 @@ def _degraded(
 
 
 def _placement_warnings(seen: Seen, before: Mapping[str, Condition]) -> list[Condition]:
-    """Said only where they mean something: once they were said, until they are untrue."""
+    """There only where they mean something: once they were there, until they are untrue."""
     made = []
     if isinstance(seen.placement, Placement):
         if seen.placement.warning:
             made.append(_say(FALLBACK, Status.TRUE, "ExternalControlPlane", seen.placement.warning))
         elif FALLBACK in before:
             made.append(_say(FALLBACK, Status.FALSE, "AsDecided", "The default placement is followed."))
+        for type, reason, why, otherwise in (
+            (NO_NODE, "NoNodeFits", seen.no_node, "A node fits the placement."),
+            (REVERTED, "Waiting", seen.fight, "No other controller undoes the placement."),
+        ):
+            if why:
+                made.append(_say(type, Status.TRUE, reason, why))
+            elif type in before:
+                made.append(_say(type, Status.FALSE, "AsDecided", otherwise))
     if seen.pointing is not None:
         made.append(_say(WILDCARD, seen.pointing.status, seen.pointing.reason, seen.pointing.why))
     return made

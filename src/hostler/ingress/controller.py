@@ -6,20 +6,24 @@ Keys: `cluster` (the default IngressController and the backfill), `controller/NA
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from prometheus_client import Gauge
 
-from hostler.fleet.guard import FleetWatch
 from hostler.fleet.model import NAME, IngressPolicy, IngressWorkload
+from hostler.host.conditions import Condition
 from hostler.host.facts import Fact, Known
+from hostler.host.reverts import RevertLog
 from hostler.ingress import conditions
+from hostler.ingress.apply import digest_of
+from hostler.ingress.caches import Caches
 from hostler.ingress.cluster import decide_backfill, decide_default
 from hostler.ingress.decide import Facts, astray, decide, router_name, waiting
+from hostler.ingress.gauges import IngressGauges
 from hostler.ingress.lookup import FRESH_SECONDS, Lookup
 from hostler.ingress.model import (
     CLUSTER,
@@ -29,20 +33,19 @@ from hostler.ingress.model import (
     INGRESS_CONTROLLER,
     ROUTERS_IN,
     Decision,
-    Infrastructure,
     IngressConfig,
     IngressController,
     Placed,
     Write,
 )
-from hostler.ingress.observe import View, domain_of, facts_of, pods_of
-from hostler.ingress.workloads import decide_workload
+from hostler.ingress.observe import View, domain_of, facts_of, pods_counted, pods_of
+from hostler.ingress.workloads import decide_workload, fleet_conditions
 from hostler.instant import Instant
 from hostler.kube.client import How
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, POD_DISRUPTION_BUDGET, Kind
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Metadata, Node, Pod, PodDisruptionBudget
+from hostler.kube.records import Metadata, Pod, PodDisruptionBudget
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 
@@ -51,34 +54,6 @@ log = structlog.get_logger("hostler.ingress")
 CONTROLLER_KEY = "controller/"
 # How soon to look again while a cache is being read: an empty kind sends no event when it is complete.
 NOT_READY_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Caches:
-    """What ingress reads. Pods, budgets, nodes and the Fleet are shared with the rest of the house."""
-
-    ingress: Watch[IngressConfig]
-    infrastructure: Watch[Infrastructure]
-    controllers: Watch[IngressController]
-    deployments: Watch[Placed]
-    daemon_sets: Watch[Placed]
-    budgets: Watch[PodDisruptionBudget]
-    pods: Watch[Pod]
-    nodes: Watch[Node]
-    fleet: FleetWatch
-
-    def own(self) -> Iterator[Watch[Any]]:
-        """The watches nobody else runs."""
-        yield from (self.ingress, self.infrastructure, self.controllers, self.deployments, self.daemon_sets)
-
-    def unread(self) -> str:
-        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
-        for watch in (*self.own(), self.budgets, self.pods, self.nodes):
-            if not watch.store.synced:
-                return watch.problem or f"{watch.kind.resource} are still being read"
-        if not self.fleet.store.synced:
-            return "the Fleet is still being read"
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +76,24 @@ class IngressKeeper:
         wishes: Wishes,
         *,
         metrics: Metrics,
+        changed: Callable[[], None],
         clock: Callable[[], Instant] = time.time,
         lookup: Lookup | None = None,
     ) -> None:
+        """`changed` is told when our conditions in the Fleet's status changed."""
         self.caches = caches
         self._writer = writer
         self._recorder = recorder
         self._wishes = wishes
         self._clock = clock
         self._lookup = lookup or Lookup(clock)
+        self._changed = changed
         self._untrue: dict[str, dict[str, Instant]] = {}
         self._warned: set[tuple[str, str]] = set()
+        self._reverts = RevertLog()
+        self._decided: dict[str, Decision] = {}  # of the ingresses that the Fleet names
+        self._gauges = IngressGauges(metrics)
+        self.conditions: tuple[Condition, ...] = ()
         self._stores: dict[Kind, tuple[type[Any], Watch[Any]]] = {
             INGRESS: (IngressConfig, caches.ingress),
             INGRESS_CONTROLLER: (IngressController, caches.controllers),
@@ -119,10 +101,6 @@ class IngressKeeper:
             DAEMON_SET: (Placed, caches.daemon_sets),
             POD_DISRUPTION_BUDGET: (PodDisruptionBudget, caches.budgets),
         }
-        self._routers = Gauge(
-            "hostler_ingress_routers", "Router pods, by what is the case.", ["controller", "what"],
-            registry=metrics.registry,
-        )  # fmt: skip
 
     # -- observing
 
@@ -151,7 +129,8 @@ class IngressKeeper:
         controller = view.controller(f"{CONTROLLERS_IN}/{name}")
         if controller is None:
             return None
-        return facts_of(view, name, self._addresses(controller, view), self._untrue.get(name))
+        reverts = self._reverts.of(f"{CONTROLLER_KEY}{name}")
+        return facts_of(view, name, self._addresses(controller, view), self._untrue.get(name), reverts)
 
     def workloads(self) -> Iterator[tuple[str, IngressWorkload]]:
         for asked in self.policy().workloads:
@@ -162,7 +141,9 @@ class IngressKeeper:
         view = self.view()
         key = f"{asked.namespace}/{asked.name}"
         current = (view.daemon_set if asked.kind == "DaemonSet" else view.deployment)(key)
-        return decide_workload(asked, current, view.nodes, view.policy.control_plane_label)[0], current
+        reverts = self._reverts.of(f"{asked.kind}/{key}")
+        label = view.policy.control_plane_label
+        return decide_workload(asked, current, view.nodes, label, self._clock(), reverts)[0], current
 
     def cluster(self) -> tuple[Decision, Decision]:
         """What is decided once for the cluster: the backfill, and the default IngressController."""
@@ -173,13 +154,15 @@ class IngressKeeper:
             decide_default(view.ingress, view.infrastructure, default, view.nodes, view.policy.control_plane_label),
         )
 
+    def clear_gauges(self) -> None:
+        self._gauges.clear()
+
     def all_keys(self) -> Iterator[str]:
         """Everything there is to look at."""
         yield CLUSTER
         for controller in self.caches.controllers.store:
             yield f"{CONTROLLER_KEY}{controller.metadata.name}"
-        for key, _ in self.workloads():
-            yield key
+        yield from {**dict(self.workloads()), **self._decided}  # those that the Fleet no longer names too
 
     # -- acting
 
@@ -192,13 +175,48 @@ class IngressKeeper:
             return await self._cluster()
         if key.startswith(CONTROLLER_KEY):
             return await self._controller(key.removeprefix(CONTROLLER_KEY))
+        return await self._workload(key)
+
+    async def _workload(self, key: str) -> float | None:
         asked = dict(self.workloads()).get(key)
         if asked is None:
+            self._reverts.forget(key)
+            self._gauges.forget(key)
+            self._decided.pop(key, None)
+            self._tell_fleet()
             return None
         decision, current = self.workload(asked)
+        if current is None:
+            self._reverts.forget(key)
+        elif self._is_undone(key, decision):
+            decision, current = self.workload(asked)
+        self._gauges.show(key, decision)
+        self._gauges.count(key, *pods_counted(current))
+        self._decided[key] = decision
+        self._tell_fleet()
         if current is not None:
-            await self._act(decision, DAEMON_SET if asked.kind == "DaemonSet" else DEPLOYMENT, current.metadata)
+            await self._act(decision, DAEMON_SET if asked.kind == "DaemonSet" else DEPLOYMENT, current.metadata, key)
         return decision.wake
+
+    def _tell_fleet(self) -> None:
+        """Keep what the Fleet's status says of the ingresses that it names."""
+        conditions = fleet_conditions(sorted(self._decided.items(), key=lambda one: one[0]))
+        if conditions != self.conditions:
+            self.conditions = conditions
+            self._changed()
+
+    def _is_undone(self, key: str, decision: Decision) -> bool:
+        """Count a placement that was in place and is not any more, though we decided the same."""
+        if decision.placement is None:
+            return False
+        rule = digest_of(decision.placement)
+        if decision.in_place:
+            self._reverts.is_in_place(key, rule)
+            return False
+        if not self._reverts.is_undone(key, rule, self._clock()):
+            return False
+        self._gauges.reverted(key)
+        return True
 
     async def _cluster(self) -> float | None:
         caches = self.caches
@@ -233,31 +251,39 @@ class IngressKeeper:
         facts = self.facts(name)
         if facts is None:
             return None
-        decision = decide(facts, view.rules(), self._clock())
+        decision, key = decide(facts, view.rules(), self._clock()), f"{CONTROLLER_KEY}{name}"
+        if facts.router is None:
+            self._reverts.forget(key)
+        elif self._is_undone(key, decision):
+            facts = dataclasses.replace(facts, reverts=self._reverts.of(key))
+            decision = decide(facts, view.rules(), self._clock())
         self._measure(name, facts, decision)
-        await self._act(decision, INGRESS_CONTROLLER, controller.metadata)
+        await self._act(decision, INGRESS_CONTROLLER, controller.metadata, key)
         soonest = [decision.wake] if decision.wake is not None else []
         return min([*soonest, FRESH_SECONDS]) if facts.pointing is not None else min(soonest, default=None)
 
-    async def _act(self, decision: Decision, kind: Kind, subject: Metadata) -> None:
+    async def _act(self, decision: Decision, kind: Kind, subject: Metadata, key: str = "") -> None:
         for one in decision.news:
             if one.type == "Warning":
                 self._warn(subject.name, one.note)
                 self._recorder.event(kind, subject, "Warning", one.reason, "Place", one.note)
         for write in decision.writes:
-            await self._send(write)
+            answer = await self._send(write)
+            if key and answer is not None and decision.placement is not None and write.verb == "apply":
+                self._reverts.is_in_place(key, digest_of(decision.placement))
         for one in decision.news:
             if one.type == "Normal" and not self._writer.dry_run:
                 self._recorder.event(kind, subject, "Normal", one.reason, "Place", one.note)
 
-    async def _send(self, write: Write) -> None:
+    async def _send(self, write: Write) -> object | None:
+        """The object as it is now; None where nothing was written, or nothing is left."""
         record, watch = self._stores[write.kind]
         match write.verb:
             case "create":
                 answer = await self._writer.create(write.kind, write.body, write.namespace, type=record, why=write.why)
             case "delete":
                 await self._writer.delete(write.kind, write.name, write.namespace, uid=write.uid, why=write.why)
-                return
+                return None
             case verb:
                 how = How.APPLY if verb == "apply" else How.MERGE
                 answer = await self._writer.patch(
@@ -266,6 +292,7 @@ class IngressKeeper:
                 )  # fmt: skip
         if answer is not None:
             watch.store.overlay(answer)
+        return answer
 
     # -- small change
 
@@ -293,7 +320,7 @@ class IngressKeeper:
         """Since when we ourselves have seen a condition untrue: instants of another machine are not compared."""
         name, untrue = (
             controller.metadata.name,
-            {one.type for one in controller.status.conditions if one.status == "False"},
+            {one.type for one in controller.status.conditions if one.status != "True"},
         )
         known = self._untrue.setdefault(name, {})
         for type in conditions.GRACE:
@@ -303,21 +330,17 @@ class IngressKeeper:
                 known.pop(type, None)
 
     def _forget(self, name: str) -> None:
-        if self._untrue.pop(name, None) is not None:
-            for what in ("wanted", "available", "waiting", "astray"):
-                self._routers.labels(name, what)  # a series that was never set cannot be removed
-                self._routers.remove(name, what)
+        self._untrue.pop(name, None)
+        self._reverts.forget(f"{CONTROLLER_KEY}{name}")
+        self._gauges.forget(name)
 
     def _measure(self, name: str, facts: Facts, decision: Decision) -> None:
         placed, router = decision.placement, facts.router
-        counts = {
-            "wanted": placed.replicas or 0 if placed is not None else 0,
-            "available": router.status.available_replicas if router is not None else 0,
-            "waiting": len(waiting(facts.pods)),
-            "astray": len(astray(facts, placed)),
-        }
-        for what, number in counts.items():
-            self._routers.labels(name, what).set(number)
+        available = router.status.available_replicas if router is not None else 0
+        wanted = placed.replicas or 0 if placed is not None else 0
+        self._gauges.count(name, available, wanted, len(waiting(facts.pods)), len(astray(facts, placed)))
+        self._gauges.show(name, decision)
+        self._gauges.point(name, facts.pointing)
 
     def _warn(self, name: str, note: str) -> None:
         """Said once; the Event counts the repeats."""

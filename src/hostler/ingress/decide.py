@@ -6,13 +6,16 @@ outcome of the first writes nothing, and a pass cut off anywhere is taken up by 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hostler.host.conditions import Condition
+from hostler.host.reverts import Revert
 from hostler.ingress import conditions as says
-from hostler.ingress.apply import PLACEMENT_FIELDS, apply
+from hostler.ingress.apply import PLACEMENT_FIELDS
+from hostler.ingress.fitting import Outcome, put_in_place, selects, where_words
 from hostler.ingress.model import (
     CONTROLLERS_IN,
     INGRESS_CONTROLLER,
@@ -36,7 +39,6 @@ from hostler.ingress.placement import (
     pods_of,
     publishing,
     selector_body,
-    words,
 )
 from hostler.ingress.wildcard import Pointing
 from hostler.instant import Instant
@@ -57,6 +59,7 @@ class Facts:
     pods: tuple[Pod, ...]
     pointing: Pointing | None = None
     since: Mapping[str, Instant] | None = None
+    reverts: tuple[Revert, ...] = ()  # when we saw the router's placement undone
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +91,18 @@ def decide(facts: Facts, policy: Policy, now: Instant) -> Decision:
     if isinstance(placed, Refused):
         refused = Decision(placed.why, news=(News("Warning", "InvalidPlacement", placed.why),))
         return _with_status(refused, facts, placed, "", now)
-    writes = (*_router(facts, placed, policy), *_budget(facts, placed))
-    warned = (News("Warning", "ExternalControlPlane", placed.warning),) if placed.warning else ()
-    news = warned + tuple(News("Normal", "RouterPlaced", one.why) for one in writes if one.kind is DEPLOYMENT)
-    why = _why(name, placed, router, writes)
-    return _with_status(Decision(why, writes, news, placement=placed), facts, placed, "", now, policy)
+    outcome = _router(facts, placed, policy, now)
+    budget = _budget(facts, placed)
+    writes = (*outcome.writes, *(() if outcome.fight else budget))
+    news = (
+        *warnings(placed, outcome),
+        *(News("Normal", "RouterPlaced", one.why) for one in writes if one.kind is DEPLOYMENT),
+    )
+    why = _why(name, placed, router, writes, outcome)
+    decided = Decision(
+        why, writes, news, outcome.wake, placed, outcome.no_node, outcome.fight, outcome.in_place and not budget
+    )
+    return _with_status(decided, facts, placed, "", now, policy)
 
 
 def _needed(facts: Facts) -> tuple[tuple[str, object], ...]:
@@ -100,9 +110,17 @@ def _needed(facts: Facts) -> tuple[tuple[str, object], ...]:
     return (("Ingress", facts.ingress), ("Infrastructure", facts.infrastructure))
 
 
-def _why(name: str, placed: Placement, router: Placed | None, writes: tuple[Write, ...]) -> str:
+def warnings(placed: Placement, outcome: Outcome) -> tuple[News, ...]:
+    """What an Event warns of."""
+    given = (("ExternalControlPlane", placed.warning), (says.NO_NODE, outcome.no_node), (says.REVERTED, outcome.fight))
+    return tuple(News("Warning", reason, note) for reason, note in given if note)
+
+
+def _why(name: str, placed: Placement, router: Placed | None, writes: tuple[Write, ...], outcome: Outcome) -> str:
     by = placed.steps[0].decided_by
-    where = f"{name} belongs on {placed.where} nodes ({words(placed.node_selector)}; decided by {by})"
+    where = f"{name} belongs on {placed.where} nodes ({where_words(placed)}; decided by {by})"
+    if outcome.no_node or outcome.fight:
+        return f"{where}. {outcome.no_node or outcome.fight}"
     if writes:
         return f"{where}: {writes[0].why}."
     return f"{where}, and so it is." if router is not None else f"{where}, but there is nothing to make a router from."
@@ -111,18 +129,18 @@ def _why(name: str, placed: Placement, router: Placed | None, writes: tuple[Writ
 # -- the router's Deployment
 
 
-def _router(facts: Facts, placed: Placement, policy: Policy) -> tuple[Write, ...]:
+def _router(facts: Facts, placed: Placement, policy: Policy, now: Instant) -> Outcome:
     name = router_name(facts.controller.metadata.name)
     if facts.router is None:
-        body = router_body(facts, policy)
+        body = router_body(facts, policy, placed)
         if body is None:
-            return ()
+            return Outcome()
         why = f"there is no router Deployment yet; its pods belong on {placed.where} nodes"
-        return (Write("create", DEPLOYMENT, name, ROUTERS_IN, why, body),)
-    return apply(DEPLOYMENT, facts.router, placed)
+        return Outcome((Write("create", DEPLOYMENT, name, ROUTERS_IN, why, body),))
+    return put_in_place(DEPLOYMENT, facts.router, placed, facts.nodes, facts.reverts, now)
 
 
-def router_body(facts: Facts, policy: Policy) -> dict[str, Any] | None:
+def router_body(facts: Facts, policy: Policy, placed: Placement) -> dict[str, Any] | None:
     """A router Deployment without its placement, and so without pods; None where there is no template.
 
     The placement follows by server-side apply, which can take back only what it said itself: what is created here stays
@@ -145,6 +163,8 @@ def router_body(facts: Facts, policy: Policy) -> dict[str, Any] | None:
         },
         "spec": {
             "replicas": 0,
+            # A load balancer needs some health checks to find a new router; a single one has no other to wait for.
+            "minReadySeconds": 0 if placed.single else 30,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {**meta, "labels": {**dict(meta.get("labels") or {}), **labels}}, "spec": pod},
         },
@@ -206,8 +226,11 @@ def _with_status(
         controller, placed, router, waiting=waiting(facts.pods), astray=astray(facts, placed),
         pointing=facts.pointing, unplaced=unplaced, since=facts.since,
         no_template=router is None and policy is not None and policy.template is None,
+        no_node=decision.no_node,
+        fight=decision.fight,
     )  # fmt: skip
-    made, wake = says.decide_conditions(seen, now)
+    made, grace = says.decide_conditions(seen, now)
+    wake = min((one for one in (grace, decision.wake) if one is not None), default=None)
     status: dict[str, Any] = {}
     listed = says.written(made, controller.status.conditions)
     if listed != says.written((), ()) and not _same_conditions(controller, made):
@@ -227,9 +250,7 @@ def _with_status(
 
 
 def _replace(decision: Decision, *, wake: float | None, writes: tuple[Write, ...] | None = None) -> Decision:
-    return Decision(
-        decision.why, decision.writes if writes is None else writes, decision.news, wake, decision.placement
-    )
+    return dataclasses.replace(decision, wake=wake, writes=decision.writes if writes is None else writes)
 
 
 def _same_conditions(controller: IngressController, made: Iterable[Condition]) -> bool:
@@ -278,7 +299,6 @@ def astray(facts: Facts, placed: Placement | Refused | None) -> tuple[str, ...]:
     """Nodes that run a router pod although the placement does not select them."""
     if not isinstance(placed, Placement):
         return ()
-    wanted = placed.node_selector.items()
-    fit = {node.metadata.name for node in facts.nodes if wanted <= node.metadata.labels.items()}
+    fit = {node.metadata.name for node in facts.nodes if selects(placed, node.metadata.name, node.metadata.labels)}
     there = {pod.spec.node_name for pod in facts.pods if pod.spec.node_name and not pod.metadata.deletion_timestamp}
     return tuple(sorted(there - fit))

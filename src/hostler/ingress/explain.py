@@ -9,6 +9,7 @@ from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Reg
 from hostler.ingress import conditions
 from hostler.ingress.controller import IngressKeeper, pods_on
 from hostler.ingress.decide import Facts, decide
+from hostler.ingress.fitting import selects
 from hostler.ingress.model import CLUSTER, Decision, Placement, Step
 from hostler.ingress.observe import ready
 from hostler.instant import Instant
@@ -99,7 +100,7 @@ def pod_words(pod: Pod, labels: dict[str, str] | None, placed: Placement | None)
     state = "ready" if ready(pod) else "not ready"
     if labels is None:
         return f"{state} on {pod.spec.node_name}, which is not in the cluster any more"
-    fits = placed is None or placed.node_selector.items() <= labels.items()
+    fits = placed is None or selects(placed, pod.spec.node_name, labels)
     return f"{state} on {pod.spec.node_name}, {'where it belongs' if fits else 'where it does not belong'}"
 
 

@@ -180,7 +180,7 @@ def _control_plane(reading: _Reading, given: Mapping[str, Any]) -> int:
 def _workers(reading: _Reading, given: Mapping[str, Any]) -> int:
     pools = given.get("compute")
     if pools is None:
-        return UNSET_REPLICAS
+        pools = []
     if not isinstance(pools, list):
         reading.wrong("compute", f"must be a list of machine pools, not {_shown(pools)}.")
         return 0
@@ -197,7 +197,8 @@ def _workers(reading: _Reading, given: Mapping[str, Any]) -> int:
             reading.wrong(f"{where}.name", f"is {name} a second time.")
         seen.add(str(name))
         total += reading.number(pool, "replicas", f"{where}.replicas", 0 if name == "edge" else UNSET_REPLICAS)
-    return total
+    # The installer appends a pool named worker where there is none: an empty list or edge alone is not "no workers".
+    return total if "worker" in seen else total + UNSET_REPLICAS
 
 
 def _arbiters(reading: _Reading, given: Mapping[str, Any], control_plane: int) -> int:

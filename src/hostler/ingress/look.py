@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from hostler.fleet.model import NAME, Fleet, IngressPolicy, IngressWorkload
+from hostler.host.conditions import count
 from hostler.host.facts import Fact, Known
 from hostler.ingress.decide import decide
 from hostler.ingress.explain import pod_words
@@ -25,7 +26,7 @@ from hostler.ingress.model import (
     Placed,
     Placement,
 )
-from hostler.ingress.observe import View, domain_of, facts_of, pods_of
+from hostler.ingress.observe import View, domain_of, facts_of, pods_counted, pods_of
 from hostler.ingress.wildcard import PROBE
 from hostler.ingress.workloads import decide_workload
 from hostler.kube.client import Client
@@ -125,17 +126,18 @@ async def _router(view: View, controller: IngressController, resolving: bool) ->
 
 def _workload(view: View, asked: IngressWorkload) -> Line:
     current = (view.daemon_set if asked.kind == "DaemonSet" else view.deployment)(f"{asked.namespace}/{asked.name}")
-    decision, placed = decide_workload(asked, current, view.nodes, view.policy.control_plane_label)
-    status = current.status if current is not None else None
-    available = max(status.available_replicas, status.number_available) if status is not None else 0
-    wanted = (current.spec.replicas or status.desired_number_scheduled) if current is not None and status else 0
+    decision, placed = decide_workload(asked, current, view.nodes, view.policy.control_plane_label, time.time())
+    available, wanted = pods_counted(current)
+    state = decision.why
+    if available < wanted:
+        state = f"Only {available} of {count(wanted, 'pod')} available. {state}"
     return Line(
         name=f"{asked.kind.lower()}/{asked.namespace}/{asked.name}",
         placement=str(placed.where),
         decided_by="the Fleet, spec.ingress.workloads",
         replicas=f"{available} of {wanted}",
         pods=_pods(view, pods_of(view.pods, current), placed),
-        state=decision.why,
+        state=state,
     )
 
 

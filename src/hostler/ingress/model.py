@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from hostler.kube.kinds import Kind
-from hostler.kube.records import Condition, Metadata, Record, Selector
+from hostler.kube.records import Condition, ManagedMetadata, Metadata, Record, Selector
 
 INGRESS = Kind("config.openshift.io", "v1", "ingresses", "Ingress", False)
 INFRASTRUCTURE = Kind("config.openshift.io", "v1", "infrastructures", "Infrastructure", False)
@@ -95,7 +95,7 @@ class Infrastructure(Record, frozen=True):
 
 class NodePlacement(Record, frozen=True):
     node_selector: Selector | None = None
-    tolerations: tuple[dict[str, Any], ...] = ()
+    tolerations: tuple[dict[str, Any], ...] | None = None  # None: by default; empty: none at all
 
 
 class PublishingStrategy(Record, frozen=True):
@@ -170,7 +170,7 @@ class PlacedStatus(Record, frozen=True):
 class Placed(Record, frozen=True):
     """A Deployment or DaemonSet as far as its placement goes: a router, or an ingress named by the Fleet."""
 
-    metadata: Metadata = Metadata()
+    metadata: ManagedMetadata = ManagedMetadata()
     spec: PlacedSpec = PlacedSpec()
     status: PlacedStatus = PlacedStatus()
 
@@ -186,6 +186,14 @@ class Step:
     value: str
     decided_by: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The label that marks control-plane nodes, and the value they have."""
+
+    label: str
+    value: str | None  # None: they have different values, so a node selector cannot name them
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,3 +253,7 @@ class Decision:
     news: tuple[News, ...] = ()
     wake: float | None = None
     placement: Placement | None = None
+    # Why the placement is not written, or leaves no node; each is a sentence, and empty where that is not so.
+    no_node: str = ""
+    fight: str = ""
+    in_place: bool = False  # what is there is what was decided

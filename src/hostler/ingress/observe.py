@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 from hostler.drain.selector import matches
 from hostler.fleet.model import IngressPolicy
 from hostler.host.facts import Fact
+from hostler.host.reverts import Revert
 from hostler.ingress.decide import Facts, Policy, router_name
 from hostler.ingress.model import (
     CONTROLLERS_IN,
@@ -60,7 +61,11 @@ class View:
 
 
 def facts_of(
-    view: View, name: str, addresses: Fact[tuple[str, ...]] | None, since: Mapping[str, Instant] | None = None
+    view: View,
+    name: str,
+    addresses: Fact[tuple[str, ...]] | None,
+    since: Mapping[str, Instant] | None = None,
+    reverts: tuple[Revert, ...] = (),
 ) -> Facts | None:
     """The facts about one IngressController. `addresses` is where its wildcard name points; None: nobody looked."""
     controller = view.controller(f"{CONTROLLERS_IN}/{name}")
@@ -79,6 +84,7 @@ def facts_of(
         pods=pods,
         pointing=_pointing(view, controller, pods, addresses),
         since=since,
+        reverts=reverts,
     )
 
 
@@ -95,6 +101,15 @@ def pods_of(pods: Iterable[Pod], workload: Placed | None) -> tuple[Pod, ...]:
     namespace, selector = workload.metadata.namespace, workload.spec.selector
     found = (pod for pod in pods if pod.metadata.namespace == namespace and matches(selector, pod.metadata.labels))
     return tuple(sorted(found, key=lambda pod: pod.metadata.name))
+
+
+def pods_counted(workload: Placed | None) -> tuple[int, int]:
+    """How many pods a Deployment or DaemonSet has available, and how many it wants."""
+    if workload is None:
+        return 0, 0
+    status, replicas = workload.status, workload.spec.replicas
+    wanted = replicas if replicas is not None else status.desired_number_scheduled
+    return max(status.available_replicas, status.number_available), wanted
 
 
 def ready(pod: Pod) -> bool:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hostler.host.scheduling import REQUIRED, required_terms
 from hostler.ingress.model import (
     CONTROL_PLANE,
     EXTERNAL,
+    MANAGED_BY,
     MASTER,
     OS_LINUX,
     POD_LABEL,
@@ -24,6 +26,7 @@ from hostler.ingress.model import (
     Placed,
     Placement,
     Refused,
+    Role,
     Step,
     Where,
 )
@@ -32,6 +35,7 @@ from hostler.kube.records import Node, Selector
 HOST_NETWORK = "HostNetwork"
 # Where a cloud has load balancers, routers are published through one; everywhere else on the nodes' own ports.
 _LOAD_BALANCED = frozenset({"AWS", "Azure", "GCP", "IBMCloud", "PowerVS", "AlibabaCloud"})
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _ROLE_LABELS = (MASTER, CONTROL_PLANE)
 
@@ -52,25 +56,26 @@ def place(
     where, warning, placed = _where(ingress, infrastructure)
     single, topology = _topology(where, infrastructure)
     replicas, counted = _replicas(controller, single)
-    known = tuple(nodes)
-    label = control_plane_label(known, configured, router, otherwise=MASTER)
-    selector = _selector(controller, where, label)
+    role = control_plane_role(tuple(nodes), configured, router, otherwise=MASTER)
+    selector = _selector(controller, where, role)
     if isinstance(selector, Refused):
         return selector
-    node_selector, selected = selector
-    tolerations, tolerated = _tolerations(controller, node_selector, label)
+    node_selector, pinned, selected = selector
+    tolerations, tolerated = _tolerations(controller, pinned, role.label)
     host_network = publishing(controller, infrastructure) == HOST_NETWORK
     pods = pods_of(controller.metadata.name, router)
+    # With the host's network the ports themselves keep two routers off one node.
+    apart = not single and not host_network
     return Placement(
         where=where,
         single=single,
         replicas=replicas,
         node_selector=node_selector,
         tolerations=tolerations,
-        affinity=_affinity(where, single, host_network, pods),
+        affinity=_affinity(_node_term(where, role, node_selector, pinned), apart, router, pods),
         spread=(_spread(pods),),
         strategy=_strategy(single, replicas, host_network),
-        budget=_budget(single, replicas),
+        budget=_budget(replicas),
         warning=warning,
         steps=(placed, topology, counted, selected, tolerated),
     )
@@ -115,32 +120,92 @@ def _replicas(controller: IngressController, single: bool) -> tuple[int, Step]:
     return count, Step("replicas", str(count), "default by topology", why)
 
 
-def control_plane_label(nodes: Sequence[Node], configured: str, current: Placed | None, *, otherwise: str) -> str:
-    """The label that marks control-plane nodes here: `master` where there is one, else `control-plane`.
+def control_plane_role(nodes: Sequence[Node], configured: str, current: Placed | None, *, otherwise: str) -> Role:
+    """The label that marks control-plane nodes here, with the value they have: kubeadm writes "", k3s and RKE2 "true".
 
-    A label in use stays in use while it selects anything, and while no node carries any (the only control-plane node
-    registers anew): a selector that changed with every join and reboot would roll the router out each time.
+    `otherwise` wins where any node has it: `master` on OpenShift, `control-plane` elsewhere.
+    What is in use stays in use while it selects anything, and while no node carries any (the only control-plane node
+    registers again): a selector that changed with every join and reboot would roll the router out each time.
     """
-    if configured:
-        return configured
+    in_use = _role_in_use(current, (configured,) if configured else _ROLE_LABELS)
     carried = [label for label in _ROLE_LABELS if any(label in node.metadata.labels for node in nodes)]
-    in_use = current.spec.template.spec.node_selector if current is not None else {}
-    for label in _ROLE_LABELS:
-        if label in in_use and (label in carried or not carried):
-            return label
-    return carried[0] if carried else otherwise
+    label = configured
+    if not label and in_use is not None and (in_use.label in carried or not carried):
+        label = in_use.label
+    if not label:
+        label = otherwise if otherwise in carried or not carried else carried[0]
+    same = in_use if in_use is not None and in_use.label == label else None
+    values = {node.metadata.labels[label] for node in nodes if label in node.metadata.labels}
+    if not values:
+        return same or Role(label, "")
+    if len(values) > 1 or (same is not None and same.value is None):
+        return Role(label, None)
+    return Role(label, values.pop())
 
 
-def _selector(controller: IngressController, where: Where, label: str) -> tuple[Mapping[str, str], Step] | Refused:
+def _role_in_use(current: Placed | None, labels: Sequence[str]) -> Role | None:
+    """The role that a workload asks for now, as we write it: in its node selector, or with Exists or DoesNotExist."""
+    if current is None:
+        return None
+    pod = current.spec.template.spec
+    for label in labels:
+        if label in pod.node_selector:
+            return Role(label, pod.node_selector[label])
+    rules = [rule for term in required_terms(pod.affinity) or () for rule in term.get("matchExpressions") or ()]
+    operators = {rule.get("key"): rule.get("operator") for rule in rules}
+    for label in labels:
+        if operators.get(label) in ("Exists", "DoesNotExist"):
+            return Role(label, None if operators[label] == "Exists" else "")
+    return None
+
+
+def _selector(
+    controller: IngressController, where: Where, role: Role
+) -> tuple[Mapping[str, str], bool, Step] | Refused:
+    """The node selector, whether the pods are held on control-plane nodes, and what decided it."""
     placement = controller.spec.node_placement
     if placement is not None and placement.node_selector is not None:
         found = flatten(placement.node_selector)
         if isinstance(found, str):
             field = "spec.nodePlacement.nodeSelector"
             return Refused(f"IngressController {controller.metadata.name}: {field} {found}", field)
-        return found, Step("nodeSelector", words(found), "spec.nodePlacement.nodeSelector", "it replaces the default")
-    chosen = {**OS_LINUX, (label if where is Where.CONTROL_PLANE else WORKER): ""}
-    return chosen, Step("nodeSelector", words(chosen), "default by placement", f"the default for {where}")
+        step = Step("nodeSelector", words(found), "spec.nodePlacement.nodeSelector", "it replaces the default")
+        return found, any(one in found for one in (*_ROLE_LABELS, role.label)), step
+    if where is Where.WORKERS:
+        chosen = {**OS_LINUX, WORKER: ""}
+        step = Step("nodeSelector", words(chosen), "default by placement", f"the default for {where}")
+        return chosen, False, step
+    return role_selector(role), True, role_step(role)
+
+
+def role_selector(role: Role) -> dict[str, str]:
+    """The node selector of control-plane nodes; where their values differ, `exists_term` selects them."""
+    return {**OS_LINUX, **({role.label: role.value} if role.value is not None else {})}
+
+
+def role_step(role: Role) -> Step:
+    if role.value is not None:
+        why = f"the default for {Where.CONTROL_PLANE}"
+        return Step("nodeSelector", words(role_selector(role)), "default by placement", why)
+    why = f"the control-plane nodes have, or had, different values of {role.label}, so its presence counts"
+    return Step("nodeSelector", f"{words(OS_LINUX)}, {role.label} exists", "default by placement", why)
+
+
+def node_rule(key: str, operator: str, *values: str) -> dict[str, Any]:
+    """One expression of a required node affinity."""
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+
+
+def required_affinity(*rules: Mapping[str, Any]) -> dict[str, Any]:
+    """A required node affinity that asks for all of these."""
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [dict(one) for one in rules]}]}}}
+
+
+def _node_term(where: Where, role: Role, node_selector: Mapping[str, str], pinned: bool) -> Mapping[str, Any] | None:
+    if where is Where.WORKERS:
+        # Remote workers sit behind a slow line; traffic for everybody must not go there and back.
+        return node_rule(REMOTE_WORKER, "NotIn", "")
+    return node_rule(role.label, "Exists") if pinned and role.value is None and node_selector == OS_LINUX else None
 
 
 def flatten(selector: Selector) -> dict[str, str] | str:
@@ -162,24 +227,17 @@ def words(selector: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(selector.items())) or "(any node)"
 
 
-def _tolerations(
-    controller: IngressController, node_selector: Mapping[str, str], label: str
-) -> tuple[tuple[Mapping[str, Any], ...], Step]:
+def _tolerations(controller: IngressController, pinned: bool, label: str) -> tuple[tuple[Mapping[str, Any], ...], Step]:
     placement = controller.spec.node_placement
-    if placement is not None and placement.tolerations:
-        said = placement.tolerations
+    if placement is not None and placement.tolerations is not None:
+        given = placement.tolerations
         why = "the IngressController says so"
-        return said, Step("tolerations", str(len(said)), "spec.nodePlacement.tolerations", why)
-    if pinned(node_selector, label):
+        return given, Step("tolerations", str(len(given)), "spec.nodePlacement.tolerations", why)
+    if pinned:
         why = "control-plane nodes are tainted as soon as there are workers; without these the pod would stay Pending"
         step = Step("tolerations", "control-plane taints", "default by nodeSelector", why)
         return control_plane_tolerations(label), step
     return (), Step("tolerations", "none", "default", "the nodes selected need none")
-
-
-def pinned(node_selector: Mapping[str, str], label: str) -> bool:
-    """The selector holds pods on control-plane nodes."""
-    return any(one in node_selector for one in (*_ROLE_LABELS, label))
 
 
 def control_plane_tolerations(label: str = "") -> tuple[Mapping[str, Any], ...]:
@@ -218,17 +276,18 @@ def selector_body(selector: Selector) -> Mapping[str, Any]:
     return found
 
 
-def _affinity(where: Where, single: bool, host_network: bool, pods: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
-    if where is Where.WORKERS:
-        # Remote workers sit behind a slow line; traffic for everybody must not go there and back.
-        term = {"matchExpressions": [{"key": REMOTE_WORKER, "operator": "NotIn", "values": [""]}]}
-        found["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    if not single and not host_network:
-        # Per revision, so that a new pod may stand beside the old one it replaces. With the host's network the ports
-        # themselves keep two routers off one node.
-        apart = {"topologyKey": _HOSTNAME, "labelSelector": pods, "matchLabelKeys": ["pod-template-hash"]}
-        found["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+def _affinity(
+    term: Mapping[str, Any] | None, apart: bool, router: Placed | None, pods: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    found: dict[str, Any] = required_affinity(term) if term is not None else {}
+    if apart:
+        # Per revision, so that a new pod may stand beside the old one it replaces.
+        where = {"topologyKey": _HOSTNAME, "labelSelector": pods}
+        found["podAntiAffinity"] = {REQUIRED: [{**where, "matchLabelKeys": ["pod-template-hash"]}]}
+        if router is None or router.metadata.labels.get(MANAGED_BY) == "hostler":
+            # A router that we made: a new pod is drawn to the node of an old one, which then answers throughout.
+            beside = {**where, "mismatchLabelKeys": ["pod-template-hash"]}
+            found["podAffinity"] = {_PREFERRED: [{"weight": 100, "podAffinityTerm": beside}]}
     return found
 
 
@@ -255,11 +314,9 @@ def rolling(unavailable: int | str, host_network: bool) -> Mapping[str, Any]:
     }
 
 
-def _budget(single: bool, replicas: int) -> int | str | None:
-    if single:
-        return None  # a budget over one pod would only ever block drains
+def _budget(replicas: int) -> int | str | None:
     if replicas < 2:
-        return "50%"
+        return None  # a budget over one pod would only ever block drains
     return 1 if replicas == 2 else "25%"
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hostler.fleet.guard import FleetWatch
 from hostler.fleet.registry import Registry
 from hostler.fleet.room import CapabilityRoom
-from hostler.ingress.controller import CONTROLLER_KEY, Caches, IngressKeeper, Wishes
+from hostler.host.conditions import Condition
+from hostler.ingress.caches import Caches
+from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Wishes
 from hostler.ingress.explain import IngressExplainers
 from hostler.ingress.model import (
     CLUSTER,
@@ -52,7 +54,10 @@ class IngressRoom(CapabilityRoom):
         budgets: Watch[PodDisruptionBudget],
         metrics: Metrics,
         as_leader: Callable[[Reconcile], Reconcile],
+        changed: Callable[[], None],
     ) -> None:
+        """`changed` is told when our conditions in the Fleet's status changed."""
+
         def watch(kind: Any, record: Any, namespace: str | None = None) -> Watch[Any]:
             return Watch(client, kind, record, metrics=metrics, namespace=namespace)
 
@@ -70,7 +75,7 @@ class IngressRoom(CapabilityRoom):
         wishes = Wishes(
             settings[say.INGRESS_BACKFILL], settings[say.INGRESS_ROUTER_IMAGE], settings[say.INGRESS_CHECK_WILDCARD]
         )
-        self._keeper = IngressKeeper(self.caches, writer, recorder, wishes, metrics=metrics)
+        self._keeper = IngressKeeper(self.caches, writer, recorder, wishes, metrics=metrics, changed=changed)
         self.controller = Controller("ingress", as_leader(self._keeper.reconcile), metrics=metrics)
 
     def controllers(self) -> tuple[Controller, ...]:
@@ -78,6 +83,15 @@ class IngressRoom(CapabilityRoom):
 
     def watches(self) -> Iterator[Watch[Any]]:
         return self.caches.own()
+
+    def conditions(self) -> Sequence[Condition]:
+        """What the Fleet's status says of the ingresses that it names."""
+        return self._keeper.conditions
+
+    def led(self, held: bool) -> None:
+        """A replica that no longer leads no longer looks: what it saw last must not hide what the leader sees."""
+        if not held:
+            self._keeper.clear_gauges()
 
     def register(self, registry: Registry, gate: Gate) -> None:
         IngressExplainers(self._keeper, gate, time.time).register(registry)
@@ -128,4 +142,4 @@ class IngressRoom(CapabilityRoom):
 
 def _counts(node: Node) -> tuple[object, ...]:
     """What of a node can change a decision; heartbeats cannot."""
-    return node.metadata.labels, node.status.addresses
+    return node.metadata.labels, node.spec.taints, node.spec.unschedulable, node.status.addresses

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hostler.fleet.model import IngressWorkload
-from hostler.ingress.apply import apply
+from hostler.host.conditions import Condition, Status
+from hostler.host.reverts import Revert
+from hostler.ingress.conditions import NO_NODE, REVERTED
+from hostler.ingress.decide import warnings
+from hostler.ingress.fitting import Outcome, fitting_nodes, is_placed_right, put_in_place, where_words
 from hostler.ingress.model import CONTROL_PLANE, OS_LINUX, Decision, News, Placed, Placement, Step, Where
-from hostler.ingress.placement import control_plane_label, control_plane_tolerations, rolling, words
+from hostler.ingress.placement import (
+    control_plane_role,
+    control_plane_tolerations,
+    node_rule,
+    required_affinity,
+    role_selector,
+    role_step,
+    rolling,
+    words,
+)
+from hostler.instant import Instant
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT
 from hostler.kube.records import Node
 
 
 def decide_workload(
-    asked: IngressWorkload, current: Placed | None, nodes: tuple[Node, ...], label: str
+    asked: IngressWorkload,
+    current: Placed | None,
+    nodes: tuple[Node, ...],
+    label: str,
+    now: Instant,
+    reverts: Sequence[Revert] = (),
 ) -> tuple[Decision, Placement]:
     """Decide only where it runs, and its replicas if the Fleet says them; its budget is its owner's."""
     placed = place_workload(asked, current, nodes, label)
@@ -21,39 +41,44 @@ def decide_workload(
     if current is None:
         return Decision(f"There is no {target}; it is placed as soon as it is there.", placement=placed), placed
     kind = DAEMON_SET if asked.kind == "DaemonSet" else DEPLOYMENT
-    writes = apply(kind, current, placed)
-    where = f"{target} belongs on {placed.where} nodes ({words(placed.node_selector)}; decided by the Fleet)"
+    kept = is_placed_right(current, placed, nodes)
+    outcome = Outcome(in_place=True) if kept else put_in_place(kind, current, placed, nodes, reverts, now)
+    writes = outcome.writes
+    where = f"{target} belongs on {placed.where} nodes ({where_words(placed)}; decided by the Fleet)"
     why = f"{where}: {writes[0].why}." if writes else f"{where}, and so it is."
-    news = tuple(News("Normal", "IngressPlaced", one.why) for one in writes)
-    return Decision(why, writes, news, placement=placed), placed
+    if kept:
+        why = f"{where}, and its owner has placed it there."
+    if outcome.no_node or outcome.fight:
+        why = f"{where}. {outcome.no_node or outcome.fight}"
+    news = (*warnings(placed, outcome), *(News("Normal", "IngressPlaced", one.why) for one in writes))
+    made = Decision(why, writes, news, outcome.wake, placed, outcome.no_node, outcome.fight, outcome.in_place)
+    return made, placed
 
 
 def place_workload(asked: IngressWorkload, current: Placed | None, nodes: tuple[Node, ...], label: str) -> Placement:
     """The same rule, without what only OpenShift has: the topology is the number of nodes selected."""
     where = Where.WORKERS if asked.placement == Where.WORKERS else Where.CONTROL_PLANE
-    role = control_plane_label(nodes, label, current, otherwise=CONTROL_PLANE)
+    role = control_plane_role(nodes, label, current, otherwise=CONTROL_PLANE)
     selector: dict[str, str] = dict(asked.node_selector)
     decided = Step("nodeSelector", words(selector), "Fleet, nodeSelector", "it replaces the default")
     affinity: dict[str, Any] = {}
-    if not selector:
-        selector = {**OS_LINUX, **({role: ""} if where is Where.CONTROL_PLANE else {})}
+    if not selector and where is Where.WORKERS:
+        # Plain Kubernetes has no label for workers: they are the nodes that are not control plane.
+        selector, affinity = dict(OS_LINUX), required_affinity(node_rule(role.label, "DoesNotExist"))
         decided = Step("nodeSelector", words(selector), "default by placement", f"the default for {where}")
-        if where is Where.WORKERS:
-            # Plain Kubernetes has no label for workers: they are the nodes that are not control plane.
-            term = {"matchExpressions": [{"key": role, "operator": "DoesNotExist"}]}
-            affinity = {
-                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-            }
+    elif not selector:
+        selector, decided = role_selector(role), role_step(role)
+        affinity = required_affinity(node_rule(role.label, "Exists")) if role.value is None else {}
     there = current.spec.template.spec.tolerations if current is not None else ()
     needed = control_plane_tolerations(label) if where is Where.CONTROL_PLANE else ()
     tolerations = (*there, *(one for one in needed if one not in there))
-    fitting = sum(selector.items() <= node.metadata.labels.items() for node in nodes)
+    fitting = len(fitting_nodes(nodes, selector, affinity, tolerations, passing=False))
     host_network = current is not None and current.spec.template.spec.host_network
     deployment = asked.kind != "DaemonSet"
     steps = (
         Step("placement", where, "Fleet, spec.ingress.workloads", f"it says {where}"),
         decided,
-        Step("nodes", str(fitting), "the cluster's nodes", "so many have these labels"),
+        Step("nodes", str(fitting), "the cluster's nodes", "so many have these labels and no taint in the way"),
     )
     return Placement(
         where=where,
@@ -68,3 +93,20 @@ def place_workload(asked: IngressWorkload, current: Placed | None, nodes: tuple[
         strategy=rolling("25%", True) if deployment and host_network else {},
         steps=steps,
     )
+
+
+def fleet_conditions(decisions: Sequence[tuple[str, Decision]]) -> tuple[Condition, ...]:
+    """What the Fleet's status says of the workloads that it names: nothing where it names none."""
+    if not decisions:
+        return ()
+    made = []
+    for type, what, otherwise in (
+        (NO_NODE, "NoNodeFits", "A node fits every ingress."),
+        (REVERTED, "Waiting", "No other controller undoes a placement."),
+    ):
+        found = [(key, one.no_node if type == NO_NODE else one.fight) for key, one in decisions]
+        bad = [f"{key}: {why}" for key, why in found if why]
+        status, reason = (Status.TRUE, what) if bad else (Status.FALSE, "AsDecided")
+        message = " ".join(bad) or otherwise
+        made.append(Condition(type=f"Ingress{type}", status=status, reason=reason, message=message))
+    return tuple(made)

@@ -38,6 +38,19 @@ class Metadata(Record, frozen=True):
     finalizers: tuple[str, ...] = ()
 
 
+class ManagedField(Record, frozen=True):
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    time: str | None = None
+
+
+class ManagedMetadata(Metadata, frozen=True):
+    """Metadata that also says who wrote what, so that a controller that undoes our writes can be named."""
+
+    managed_fields: tuple[ManagedField, ...] = ()
+
+
 class HasMetadata(Protocol):
     """What a store needs of a record. `metadata` may be narrower than `Metadata`; these four are always there."""
 

@@ -6,7 +6,6 @@ Keys: `scope` (the policies, every scoped DaemonSet, the conditions), `checks` (
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +20,7 @@ from hostler.fleet.model import NAME, PlatformPolicy, ScopedDaemonSet
 from hostler.host.conditions import Condition, set_condition
 from hostler.host.facts import Fact, Unknown
 from hostler.host.platform import UNINITIALIZED, Class, classify
+from hostler.host.reverts import RevertLimits, RevertLog
 from hostler.instant import Instant, parse
 from hostler.kube.client import How
 from hostler.kube.errors import ApiError, Unreachable, WriteRefused
@@ -32,7 +32,7 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.platform import checks
 from hostler.platform.conditions import Seen, decide_conditions
-from hostler.platform.decide import Limits, ScopeFacts, TaintVerdict, decide_scope, decide_taint, lags, other_clouds
+from hostler.platform.decide import ScopeFacts, TaintVerdict, decide_scope, decide_taint, lags, other_clouds
 from hostler.platform.guard import DriverKeeper, PolicyKeeper
 from hostler.platform.model import (
     MANAGER,
@@ -93,7 +93,7 @@ class Wishes:
     strict: bool = False
     remove_taint: bool = True
     way: str = "auto"  # as HOSTLER_PLATFORM_WAY has it
-    limits: Limits = field(default_factory=Limits)
+    limits: RevertLimits = field(default_factory=RevertLimits)
 
 
 class PlatformKeeper:
@@ -127,8 +127,7 @@ class PlatformKeeper:
         self._policies = PolicyKeeper(caches.policies, caches.bindings, writer)
         self._driver = driver
         self._operator = OperatorStatusKeeper(caches.operators, writer)
-        self._was: dict[str, str] = {}  # DaemonSet -> the rule we last saw in place
-        self._reverts: dict[str, deque[Instant]] = {}
+        self._reverts = RevertLog()
         self._since: dict[str, Instant] = {}  # DaemonSet -> when we first saw it lag
         self._failures = 0
         registry = metrics.registry
@@ -197,7 +196,7 @@ class PlatformKeeper:
         for target in self.targets():
             key = key_of_target(target)
             current = store.get(key)
-            reverts, unreadable = tuple(self._reverts.get(key, ())), store.unreadable.get(key, "")
+            reverts, unreadable = self._reverts.of(key), store.unreadable.get(key, "")
             facts = ScopeFacts(target, current, nodes, reverts, unreadable, self._wishes.grace)
             found.append((decide_scope(facts, self._wishes.limits, now), current))
         return found
@@ -251,7 +250,7 @@ class PlatformKeeper:
         )  # fmt: skip
         if written is None:
             return
-        self._was[key_of(meta)] = words(scope.target)
+        self._reverts.is_in_place(key_of(meta), words(scope.target))
         self.caches.daemon_sets.store.overlay(written)
         note = f"It requires {words(scope.target)} now, so it stays off {len(scope.kept_off)} nodes without the cloud."
         self._recorder.event(DAEMON_SET, meta, "Normal", "Scoped", "Scope", note)
@@ -263,14 +262,13 @@ class PlatformKeeper:
             key, rule = key_of_target(target), words(target)
             current = self.caches.daemon_sets.store.get(key)
             if current is None:
-                self._was.pop(key, None)
+                self._reverts.forget(key)
                 self._since.pop(key, None)
                 continue
             if in_place(current.spec.template.spec.affinity, target):
-                self._was[key] = rule
+                self._reverts.is_in_place(key, rule)
                 self._reverted.labels(key)  # there as 0, so that Prometheus sees the first one
-            elif self._was.pop(key, None) == rule:
-                self._reverts.setdefault(key, deque(maxlen=100)).append(now)
+            elif self._reverts.is_undone(key, rule, now):
                 self._reverted.labels(key).inc()
             if lags(current):
                 self._since.setdefault(key, now)

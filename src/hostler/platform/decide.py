@@ -14,21 +14,15 @@ from hostler.fleet.model import ScopedDaemonSet
 from hostler.host.conditions import count, names
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.platform import UNINITIALIZED, Class
+from hostler.host.reverts import Revert, RevertLimits, last_writer
+from hostler.host.scheduling import REQUIRED, Term, labels_fit
 from hostler.instant import Instant, parse
 from hostler.platform.model import MANAGER, NOWHERE, DaemonSet, News, PlacedNode, Scope, State
 from hostler.platform.policy import MOST_TERMS
-from hostler.platform.scope import REQUIRED, Term, fits, in_place, ruled, unruled, unsound, words
+from hostler.platform.scope import in_place, ruled, unruled, unsound, words
 
 # Schemes of providerIDs behind which no cloud provider stands that initialises nodes.
 NO_CLOUD = frozenset(("agent", "baremetalhost", "byoh", "kind", "kwok", "maas", "metal3", "sidero", "tinkerbell"))
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """So many reverts within so many seconds are a fight."""
-
-    reverts: int = 5
-    seconds: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +30,12 @@ class ScopeFacts:
     target: ScopedDaemonSet
     current: DaemonSet | None
     nodes: Sequence[PlacedNode]
-    reverts: Sequence[Instant] = ()  # when we saw the rule gone that had been there
+    reverts: Sequence[Revert] = ()  # when we saw the rule gone that had been there
     unreadable: str = ""
     grace: float = 0.0  # so long a new node may lack the label its cloud provider gives it
 
 
-def decide_scope(facts: ScopeFacts, limits: Limits, now: Instant) -> Scope:
+def decide_scope(facts: ScopeFacts, limits: RevertLimits, now: Instant) -> Scope:
     """Put the rule there, leave it, or say why not."""
     target, current = facts.target, facts.current
     if facts.unreadable:
@@ -71,13 +65,11 @@ def decide_scope(facts: ScopeFacts, limits: Limits, now: Instant) -> Scope:
         why = f"{words(target)} would take it from every node ({names(kept_off)}): none is known to be of platform "
         why += target.platform
         return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, news=news)
-    recent = [at for at in facts.reverts if now - at < limits.seconds]
-    if len(recent) >= limits.reverts:
-        who = culprit(current) or "somebody"
+    pause = limits.pause(facts.reverts, words(target), now)
+    if pause is not None:
+        who = last_writer(current.metadata, MANAGER) or "another controller"
         why = f"{who} removes the rule ({words(target)}) whenever it is put back; we stopped for now"
-        return Scope(
-            target, State.FIGHT, why, None, eligible, kept_off, news=news, wake=min(recent) + limits.seconds - now + 1
-        )
+        return Scope(target, State.FIGHT, why, None, eligible, kept_off, news=news, wake=pause)
     if len(terms) > MOST_TERMS:
         news = (*news, News("Warning", "ManyTerms", f"It has more than {MOST_TERMS} terms; the policy covers no more."))
     why = f"it may run on {count(len(kept_off), 'node')} without the integration; {words(target)} is put in each term"
@@ -107,7 +99,9 @@ def _losing(
 def _fitting(facts: ScopeFacts, terms: Sequence[Term] | None) -> tuple[str, ...]:
     assert facts.current is not None
     selector = facts.current.spec.template.spec.node_selector
-    return tuple(sorted(one.name for one in facts.nodes if fits(one.name, one.node.metadata.labels, selector, terms)))
+    return tuple(
+        sorted(one.name for one in facts.nodes if labels_fit(one.name, one.node.metadata.labels, selector, terms))
+    )
 
 
 def _warnings(target: ScopedDaemonSet, nowhere: Sequence[str], losing: Sequence[str]) -> tuple[News, ...]:
@@ -127,13 +121,6 @@ def _body(current: DaemonSet, terms: Sequence[Any]) -> dict[str, Any]:
     about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "resourceVersion": meta.resource_version}
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
     return {"metadata": about, "spec": {"template": {"spec": {"affinity": affinity}}}}
-
-
-def culprit(current: DaemonSet) -> str:
-    """Whoever wrote the object last, ourselves and the status apart; "" where nobody says."""
-    others = [one for one in current.metadata.managed_fields if one.manager != MANAGER and not one.subresource]
-    newest = max(others, key=lambda one: (one.time or "", one.manager), default=None)
-    return f'field manager "{newest.manager}"' if newest is not None else ""
 
 
 def lags(current: DaemonSet) -> str:

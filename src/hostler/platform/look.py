@@ -11,11 +11,12 @@ import msgspec
 from hostler.fleet.model import NAME, Fleet, FleetStatus, PlatformPolicy, ScopedDaemonSet
 from hostler.host.conditions import Condition, names
 from hostler.host.platform import Class, classify
+from hostler.host.reverts import RevertLimits
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
 from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, Kind
 from hostler.kube.records import Node, key_of
-from hostler.platform.decide import Limits, ScopeFacts, decide_scope
+from hostler.platform.decide import ScopeFacts, decide_scope
 from hostler.platform.model import (
     BINDING,
     NO_POLICIES,
@@ -87,7 +88,7 @@ async def status_of(client: Client, grace: float) -> Status:
     entries = targets_of(fleet.spec.platform if fleet is not None else PlatformPolicy())
     there = {key_of(one.metadata): one for one in await client.list(DAEMON_SET, type=DaemonSet)}
     scopes = [
-        decide_scope(ScopeFacts(target, there.get(key_of_target(target)), nodes, grace=grace), Limits(), now)
+        decide_scope(ScopeFacts(target, there.get(key_of_target(target)), nodes, grace=grace), RevertLimits(), now)
         for target in resolve(entries, (one.metadata for one in there.values()))
     ]
     served = await _policies_served(client)

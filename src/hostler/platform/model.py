@@ -13,7 +13,7 @@ from hostler.fleet.model import ScopedDaemonSet
 from hostler.host.platform import Class, Classification
 from hostler.instant import Instant
 from hostler.kube.kinds import Kind
-from hostler.kube.records import Metadata, Node, Record, Selector
+from hostler.kube.records import ManagedMetadata, Metadata, Node, Record, Selector
 
 CLUSTER_OPERATOR = Kind("config.openshift.io", "v1", "clusteroperators", "ClusterOperator", False)
 POLICY = Kind("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False)
@@ -27,19 +27,6 @@ MANAGER = "hostler-platform"  # the field manager of our server-side apply
 CSI_DRIVER = "csi.vsphere.vmware.com"
 NOWHERE = "NoEligibleNode"  # the rule leaves no node
 NO_POLICIES = "this API server has no MutatingAdmissionPolicy of v1 (Kubernetes 1.36 and newer have it)"
-
-
-class ManagedField(Record, frozen=True):
-    manager: str = ""
-    operation: str = ""
-    subresource: str = ""
-    time: str | None = None
-
-
-class ManagedMetadata(Metadata, frozen=True):
-    """Metadata that also says who wrote what, so that whoever undoes our rule can be named."""
-
-    managed_fields: tuple[ManagedField, ...] = ()
 
 
 class PodPlace(Record, frozen=True):

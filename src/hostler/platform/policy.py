@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostler.fleet.model import ScopedDaemonSet
-from hostler.platform.scope import REQUIRED, unsound, words
+from hostler.host.scheduling import REQUIRED
+from hostler.platform.scope import unsound, words
 from hostler.platform.targets import key_of_target
 
 PREFIX = "hostler-platform-"

@@ -12,6 +12,7 @@ from hostler.fleet.guard import FleetWatch
 from hostler.fleet.registry import Registry
 from hostler.fleet.room import CapabilityRoom
 from hostler.host.conditions import Condition
+from hostler.host.reverts import RevertLimits
 from hostler.kube.client import Client, Gate
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.events import Recorder
@@ -21,7 +22,6 @@ from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Caches, PlatformKeeper, Wishes
-from hostler.platform.decide import Limits
 from hostler.platform.explain import PlatformExplainers
 from hostler.platform.guard import DriverKeeper
 from hostler.platform.model import (
@@ -89,7 +89,7 @@ class PlatformRoom(CapabilityRoom):
             strict=settings[say.PLATFORM_STRICT],
             remove_taint=settings[say.PLATFORM_REMOVE_TAINT],
             way=settings[say.PLATFORM_WAY],
-            limits=Limits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS]),
+            limits=RevertLimits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS]),
         )
         self._keeper = PlatformKeeper(
             self.caches, writer, recorder, wishes, vcenters=vcenters, stranded=Stranded(client), metrics=metrics,

@@ -112,11 +112,11 @@ PLATFORM: Machine = (
 
 # What makes an IngressController's conditions out of others.
 INGRESS: Machine = (
-    Arrow("the worst of", (ingress.ADMITTED, ingress.DEPLOYMENT), ingress.AVAILABLE, "always: it says what these say"),
+    Arrow("both", (ingress.ADMITTED, ingress.DEPLOYMENT), ingress.AVAILABLE, "True if both are True, else False"),
     Arrow("the same as", (ingress.ROLLING_OUT,), ingress.PROGRESSING, "always"),
     Arrow("at once", (ingress.ADMITTED,), ingress.DEGRADED, "its fields cannot be turned into a router"),
     *(
-        Arrow(f"after {seconds:.0f} s", (type,), ingress.DEGRADED, f"it is False for more than {seconds:.0f} s")
+        Arrow(f"after {seconds:.0f} s", (type,), ingress.DEGRADED, f"it is not True for more than {seconds:.0f} s")
         for type, seconds in ingress.GRACE.items()
     ),
 )

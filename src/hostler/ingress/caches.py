@@ -1,0 +1,40 @@
+"""The watches that ingress decides from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hostler.fleet.guard import FleetWatch
+from hostler.ingress.model import Infrastructure, IngressConfig, IngressController, Placed
+from hostler.kube.records import Node, Pod, PodDisruptionBudget
+from hostler.kube.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What ingress reads. Pods, budgets, nodes and the Fleet are shared with the rest of the house."""
+
+    ingress: Watch[IngressConfig]
+    infrastructure: Watch[Infrastructure]
+    controllers: Watch[IngressController]
+    deployments: Watch[Placed]
+    daemon_sets: Watch[Placed]
+    budgets: Watch[PodDisruptionBudget]
+    pods: Watch[Pod]
+    nodes: Watch[Node]
+    fleet: FleetWatch
+
+    def own(self) -> Iterator[Watch[Any]]:
+        """The watches nobody else runs."""
+        yield from (self.ingress, self.infrastructure, self.controllers, self.deployments, self.daemon_sets)
+
+    def unread(self) -> str:
+        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
+        for watch in (*self.own(), self.budgets, self.pods, self.nodes):
+            if not watch.store.synced:
+                return watch.problem or f"{watch.kind.resource} are still being read"
+        if not self.fleet.store.synced:
+            return "the Fleet is still being read"
+        return ""

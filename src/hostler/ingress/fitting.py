@@ -1,0 +1,171 @@
+"""Whether any node fits a placement, and what is therefore not written. Pure.
+
+Invariant: where a workload runs is changed only to where some node has the labels and no taint in the way. Whatever
+else is wrong, the last placement that worked stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hostler.host.conditions import count, names
+from hostler.host.reverts import Revert, RevertLimits, last_writer
+from hostler.host.scheduling import Term, labels_fit, required_terms, untolerated
+from hostler.ingress.apply import WHERE_FIELDS, apply, differences, digest_of
+from hostler.ingress.model import APPLIED, MANAGED_BY, OS_LINUX, WORKER, Placed, Placement, Where, Write
+from hostler.ingress.placement import words
+from hostler.instant import Instant
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Node
+
+MANAGER = "hostler"  # the field manager of our writes
+_HOSTNAME = "kubernetes.io/hostname"
+LIMITS = RevertLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is written to put a workload where it belongs, or why nothing is."""
+
+    writes: tuple[Write, ...] = ()
+    no_node: str = ""
+    fight: str = ""
+    wake: float | None = None
+    in_place: bool = False
+
+
+def put_in_place(
+    kind: Kind, current: Placed, placed: Placement, nodes: Sequence[Node], reverts: Sequence[Revert], now: Instant
+) -> Outcome:
+    """Write the placement, unless no node fits it, it holds already, or another controller keeps undoing it."""
+    writes = apply(kind, current, placed)
+    differs = differences(current, placed)
+    moved = WHERE_FIELDS.intersection(differs)
+    # What is in place already stays even if its last node reboots or is cordoned: it comes back.
+    no_node = _no_fitting_node(placed, nodes, _terms_after(current, placed), passing=bool(moved))
+    if not writes:
+        return Outcome(no_node=no_node, in_place=True)
+    if moved and no_node and not _is_new(current):
+        return Outcome(no_node=f"{no_node} It stays where it is until one does.")
+    pause = LIMITS.pause(reverts, digest_of(placed), now)
+    if pause is not None and differs:
+        who = last_writer(current.metadata, MANAGER) or "another controller"
+        fight = (
+            f"{who} changes {names(differs)} of {kind.kind} {current.metadata.name} back whenever Hostler writes it; "
+            f"Hostler waits. Let one of the two decide: take it out of the other's configuration, or out of Hostler's."
+        )
+        return Outcome(no_node=no_node, fight=fight, wake=pause)
+    return Outcome(writes, no_node=no_node, in_place=not differs)
+
+
+def _is_new(current: Placed) -> bool:
+    """We made it a moment ago without pods: it has no placement to lose, and pods that wait show what is missing."""
+    ours = current.metadata.labels.get(MANAGED_BY) == "hostler"
+    return ours and APPLIED not in current.metadata.annotations and current.spec.replicas == 0
+
+
+# -- nodes
+
+
+def fitting_nodes(
+    nodes: Iterable[Node],
+    node_selector: Mapping[str, str],
+    affinity: Mapping[str, Any],
+    tolerations: Sequence[Mapping[str, Any]],
+    *,
+    passing: bool = True,
+) -> tuple[str, ...]:
+    """The nodes that have the labels and no taint in the way; `passing=False` counts nodes that will come back."""
+    terms = required_terms(affinity)
+    return tuple(
+        sorted(
+            node.metadata.name
+            for node in nodes
+            if labels_fit(node.metadata.name, node.metadata.labels, node_selector, terms)
+            and _is_free(node, tolerations, passing=passing)
+        )
+    )
+
+
+def _is_free(node: Node, tolerations: Sequence[Mapping[str, Any]], *, passing: bool) -> bool:
+    return not untolerated(node, tolerations, passing=passing) and not (passing and node.spec.unschedulable)
+
+
+def selects(placed: Placement, name: str, labels: Mapping[str, str]) -> bool:
+    """Whether the placement wants its pods on a node with these labels."""
+    return labels_fit(name, labels, placed.node_selector, required_terms(placed.affinity))
+
+
+def _terms_after(current: Placed, placed: Placement) -> Sequence[Term] | None:
+    """The required node affinity once the placement is written: ours, or what its owner put there.
+
+    Server-side apply takes back what we wrote before and do not say any more; that has one rule on a label of ours.
+    """
+    ours, there = required_terms(placed.affinity), required_terms(current.spec.template.spec.affinity)
+    if ours is not None or there is None or APPLIED not in current.metadata.annotations:
+        return ours if ours is not None else there
+    rules = [rule for term in there for part in ("matchExpressions", "matchFields") for rule in term.get(part) or ()]
+    taken_back = len(rules) == 1 and rules[0].get("operator") in ("Exists", "DoesNotExist", "NotIn")
+    return None if taken_back else there
+
+
+def _no_fitting_node(placed: Placement, nodes: Sequence[Node], terms: Sequence[Term] | None, *, passing: bool) -> str:
+    """The sentence that says why no node fits; empty where one does, or none is asked for."""
+    if placed.replicas == 0:
+        return ""
+    labelled = [
+        node for node in nodes if labels_fit(node.metadata.name, node.metadata.labels, placed.node_selector, terms)
+    ]
+    if any(_is_free(node, placed.tolerations, passing=passing) for node in labelled):
+        return ""
+    asked = where_words(placed)
+    if terms is not None and required_terms(placed.affinity) is None:
+        asked += " and its owner's node affinity"
+    if not labelled:
+        return f"No node fits {asked}: none of {count(len(nodes), 'node')} has these labels."
+    taints = {taint.key for node in labelled for taint in untolerated(node, placed.tolerations, passing=passing)}
+    if any(node.spec.unschedulable for node in labelled):
+        taints.add("node.kubernetes.io/unschedulable")
+    those = names(node.metadata.name for node in labelled)
+    return f"No node fits {asked}: {those} would, but for the taint {names(taints)}."
+
+
+def where_words(placed: Placement) -> str:
+    """What a node must have, in words: the node selector, and the labels that the node affinity asks for."""
+    rules = [rule for term in required_terms(placed.affinity) or () for rule in term.get("matchExpressions") or ()]
+    said = [f"{rule['key']} {rule['operator']}" for rule in rules if rule["operator"] in ("Exists", "DoesNotExist")]
+    return ", ".join([words(placed.node_selector), *said])
+
+
+# -- what is placed right already
+
+
+def is_placed_right(current: Placed, placed: Placement, nodes: Sequence[Node]) -> bool:
+    """Its owner placed it where it belongs in another way: that is not rewritten, which would replace every pod.
+
+    Its owner's placement counts if it admits the same nodes as ours would, and no node of the other sort that may
+    join later. Once we have written the placement ourselves, its fields are ours and this does not apply.
+    """
+    if APPLIED in current.metadata.annotations:
+        return False
+    if set(differences(current, placed)) - WHERE_FIELDS - {"strategy"}:
+        return False
+    pod = current.spec.template.spec
+    theirs = fitting_nodes(nodes, pod.node_selector, pod.affinity, pod.tolerations)
+    ours = fitting_nodes(nodes, placed.node_selector, placed.affinity, placed.tolerations)
+    if not ours or theirs != ours:
+        return False
+    terms = required_terms(pod.affinity)
+    return not any(labels_fit("a-new-node", labels, pod.node_selector, terms) for labels in _outsiders(placed))
+
+
+def _outsiders(placed: Placement) -> Iterable[Mapping[str, str]]:
+    """Labels of nodes that may join and that the placement does not want."""
+    plain = {**OS_LINUX, "kubernetes.io/arch": "amd64", _HOSTNAME: "a-new-node"}
+    joining = [plain, {**plain, WORKER: ""}, {**plain, WORKER: "true"}]
+    if placed.where is Where.WORKERS:
+        rules = [rule for term in required_terms(placed.affinity) or () for rule in term.get("matchExpressions") or ()]
+        joining = [{**plain, rule["key"]: value} for rule in rules for value in ("", "true")]
+    return [labels for labels in joining if not selects(placed, "a-new-node", labels)]
