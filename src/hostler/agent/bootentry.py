@@ -14,6 +14,7 @@ from hostler.agent.host import Host
 from hostler.agent.loaders import Kind, Loader, detect, loader_variable, path_for_loader, path_from_loader, read_entries
 from hostler.agent.problem import Reason, Refusal
 from hostler.agent.selection import Selected
+from hostler.agent.syscalls import make_mount_writable
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def writable(host: Host, executor: Executor, path: str) -> Iterator[None]:
         # The pod has its own view of that mount, which keeps its flag; we write through it.
         here = host.at(mount.point)
         if os.statvfs(here).f_flag & os.ST_RDONLY:
-            executor.here("mount", "-o", "remount,bind,rw", str(here))
+            make_mount_writable(here)
         yield
     finally:
         executor.run("mount", "-o", "remount,ro", mount.point)
