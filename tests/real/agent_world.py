@@ -47,7 +47,7 @@ elif [ -s $prefix/grubenv ]; then
   load_env
 fi
 menuentry_id_option="--id"
-%sblscfg
+blscfg
 if [ "$grub_platform" = "efi" ]; then
   menuentry 'UEFI Firmware Settings' $menuentry_id_option 'uefi-firmware' {
     fwsetup
@@ -66,6 +66,7 @@ case "$1" in
   bootctl) {{ printf '\\007\\000\\000\\000'; printf '%s' "$3" | iconv -t utf-16le; printf '\\000\\000'; }} \\
       > "{root}/sys/firmware/efi/efivars/LoaderEntryOneShot-{vendor}" ;;
   zipl) date > "{root}/boot/bootmap" ;;
+  rpm-ostree) rm "{root}/boot/rollback" ;;
 esac
 exit 0
 """
@@ -131,7 +132,7 @@ class Scratch:
     def rhcos(self) -> Scratch:
         """bootupd's static grub.cfg, which takes no entry from grubenv; nor is there one before somebody writes it."""
         self.mounts("/", "/boot")
-        self.put("boot/grub2/grub.cfg", STATIC % "")
+        self.put("boot/grub2/grub.cfg", STATIC)
         (self.root / "boot/boot").symlink_to(".")
         for number in (1, 2):
             self.installed_entry(f"ostree-{number}.conf", version=str(number))
@@ -139,7 +140,7 @@ class Scratch:
 
     def static214(self) -> Scratch:
         """The same text for GRUB 2.14, whose blscfg is a module."""
-        self.grub214().put("boot/grub2/grub.cfg", STATIC % "insmod blsuki\n")
+        self.grub214().put("boot/grub2/grub.cfg", STATIC)
         (self.root / "boot/grub2/grubenv").unlink()
         return self
 

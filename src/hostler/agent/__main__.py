@@ -29,6 +29,8 @@ OPTIONAL = {
     "PATIENCE_SECONDS": "how long a step tries to fetch what may yet come; 2700",
     "SILENCE_SECONDS": "how long the hub may be silent before the discovery entry is taken back; 1800",
     "RESTART_SECONDS": "how long a restart may take before it counts as failed; 900",
+    "REQUIRE_ONE_SHOT": "true: refuse a host whose boot loader would start discovery at later boots too",
+    "CLEAN_BOOT": "true: where the boot partition lacks room, run `rpm-ostree cleanup --rollback` on the host",
     "STAY": "true: wait to be ended when it is over, as a DaemonSet's pod should",
 }
 
@@ -70,14 +72,21 @@ def _runner(stopping: threading.Event) -> Runner:
         web=web,
         executor=Executor(shlex.split(given.get("ENTER_HOST", ""))),
         hub=Hub(web, given["HUB_URL"], given["INFRA_ENV_ID"], given["HOST_ID"], given["TOKEN_FILE"]),
-        pod=steps.Pod(given["INFRA_ENV_ID"], given.get("EXPECTED_BOOT_ID", ""), artifacts),
+        pod=steps.Pod(
+            given["INFRA_ENV_ID"], given.get("EXPECTED_BOOT_ID", ""), artifacts,
+            require_one_shot=_is_on("REQUIRE_ONE_SHOT"), clean_boot=_is_on("CLEAN_BOOT"),
+        ),
         stopping=stopping,
         pause=pause,
         mount_given=bool(given.get("HOST_MOUNT")),
-        stay=given.get("STAY", "").lower() in ("true", "yes", "1"),
+        stay=_is_on("STAY"),
         silence=float(given.get("SILENCE_SECONDS") or Runner.silence),
         restart=float(given.get("RESTART_SECONDS") or Runner.restart),
-    )
+    )  # fmt: skip
+
+
+def _is_on(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("true", "yes", "1")
 
 
 if __name__ == "__main__":
