@@ -37,6 +37,26 @@ else
    set default="${saved_entry}"
 fi
 """
+# Statements of bootupd's static grub.cfg, which RHCOS has (coreos/bootupd, src/grub2: grub-static-pre.cfg and
+# configs.d): it reads grubenv, takes neither next_entry nor saved_entry from it, and reads custom.cfg after entries.
+STATIC = """search --label boot --set boot --no-floppy
+set root=$boot
+if [ -f ${config_directory}/grubenv ]; then
+  load_env -f ${config_directory}/grubenv
+elif [ -s $prefix/grubenv ]; then
+  load_env
+fi
+menuentry_id_option="--id"
+blscfg
+if [ "$grub_platform" = "efi" ]; then
+  menuentry 'UEFI Firmware Settings' $menuentry_id_option 'uefi-firmware' {
+    fwsetup
+  }
+fi
+if [ -f $prefix/custom.cfg ]; then
+  source $prefix/custom.cfg
+fi
+"""
 CUSTOM = "if [ -f  ${config_directory}/custom.cfg ]; then\n  source ${config_directory}/custom.cfg\nfi\n"
 # The host's own commands, as far as the agent uses them; what was asked is written down.
 COMMANDS = """#!/bin/sh
@@ -46,6 +66,7 @@ case "$1" in
   bootctl) {{ printf '\\007\\000\\000\\000'; printf '%s' "$3" | iconv -t utf-16le; printf '\\000\\000'; }} \\
       > "{root}/sys/firmware/efi/efivars/LoaderEntryOneShot-{vendor}" ;;
   zipl) date > "{root}/boot/bootmap" ;;
+  rpm-ostree) rm "{root}/boot/rollback" ;;
 esac
 exit 0
 """
@@ -106,6 +127,21 @@ class Scratch:
         (self.root / "boot/boot").symlink_to(".")
         self.installed_entry("ostree-2.conf", version="2")
         self.grubenv(**variables)
+        return self
+
+    def rhcos(self) -> Scratch:
+        """bootupd's static grub.cfg, which takes no entry from grubenv; nor is there one before somebody writes it."""
+        self.mounts("/", "/boot")
+        self.put("boot/grub2/grub.cfg", STATIC)
+        (self.root / "boot/boot").symlink_to(".")
+        for number in (1, 2):
+            self.installed_entry(f"ostree-{number}.conf", version=str(number))
+        return self
+
+    def static214(self) -> Scratch:
+        """The same text for GRUB 2.14, whose blscfg is a module."""
+        self.grub214().put("boot/grub2/grub.cfg", STATIC)
+        (self.root / "boot/grub2/grubenv").unlink()
         return self
 
     def grub214(self) -> Scratch:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hostler.sandbox.gotool import cache_dir
+
 SECTOR = 512
 MEGABYTE = 1 << 20
 ESP = uuid.UUID("c12a7328-f81f-11d2-ba4b-00a0c93ec93b")
@@ -24,6 +26,7 @@ FIRMWARE = (Path("/usr/share/OVMF"), "OVMF_CODE.fd", "OVMF_VARS.fd")
 PACKAGES = (
     "qemu-system-x86 ovmf mtools systemd-boot-efi grub-efi-amd64-bin grub-common busybox-static linux-image-cloud-amd64"
 )
+GRUB_214 = "grub-2.14/x86_64-efi"  # in the sandbox's cache, put there by .ci/grub
 BOOT_SECONDS = 300.0
 ADDRESS = "10.0.2.2"  # the host's loopback, as a guest of qemu's user network sees it
 MODULES = ("virtio_pci", "virtio_net")
@@ -32,9 +35,15 @@ MODULES = ("virtio_pci", "virtio_net")
 def missing() -> str:
     """What of the packages is not here; empty: a boot can be tried."""
     programs = [one for one in ("qemu-system-x86_64", "mcopy", "grub-mkstandalone", "mke2fs") if not shutil.which(one)]
-    files = [one for one in (SD_BOOT, GRUB_MODULES, FIRMWARE[0] / FIRMWARE[1], busybox()) if not one.exists()]
+    needed = (SD_BOOT, GRUB_MODULES, FIRMWARE[0] / FIRMWARE[1], busybox())
+    files = [one for one in needed if not one.exists()]
     kernels = [] if kernel_release() else ["a cloud kernel"]
     return ", ".join([*programs, *(str(one) for one in files), *kernels])
+
+
+def grub_214() -> Path:
+    """GRUB 2.14's modules and programs, as Debian sid has them."""
+    return cache_dir() / GRUB_214
 
 
 def busybox() -> Path:
@@ -169,6 +178,23 @@ def grub_disk(root: Path, disk: Path) -> None:
     part = disk.with_suffix(".root")
     subprocess.run(
         ["mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum", "-d", str(root), str(part), "256M"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    _write_disk(disk, [(ESP, _fat(folder, disk.with_suffix(".esp"), 64)), (LINUX, part)])
+
+
+def grub_214_disk(boot: Path, disk: Path) -> None:
+    """An EFI partition with Debian sid's own GRUB 2.14, and a filesystem labelled `boot` as RHCOS has it."""
+    folder = disk.with_suffix(".grub")
+    (folder / "EFI/BOOT").mkdir(parents=True)
+    shutil.copy(grub_214() / "monolithic/grubx64.efi", folder / "EFI/BOOT/BOOTX64.EFI")
+    # This program reads its first lines here. What follows finds modules, such as blscfg, by their commands.
+    first = "search --label boot --set root --no-floppy\nset prefix=($root)/grub2\nconfigfile $prefix/grub.cfg\n"
+    (folder / "EFI/debian").mkdir()
+    (folder / "EFI/debian/grub.cfg").write_text(first)
+    part = disk.with_suffix(".boot")
+    subprocess.run(
+        ["mke2fs", "-q", "-t", "ext4", "-L", "boot", "-d", str(boot), str(part), "256M"],
         check=True, capture_output=True,
     )  # fmt: skip
     _write_disk(disk, [(ESP, _fat(folder, disk.with_suffix(".esp"), 64)), (LINUX, part)])

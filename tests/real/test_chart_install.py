@@ -16,14 +16,28 @@ from hostler import __version__
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.rights import rights_for
 from hostler.fleet.roles import Account
+from hostler.kube.kinds import DAEMON_SET
+from hostler.reclaim.model import Artifacts, SpokeNode
+from hostler.reclaim.spoke import Order, things
 from hostler.sandbox import Sandbox
 from hostler.ship import alerts, oci
 from hostler.ship import image as images
 from tests.real.accounts import wait_for_rights
+from tests.real.agent_world import (
+    HOST,
+    INFRA_ENV,
+    KERNEL,
+    Scratch,
+    Server,
+    answer,
+    download_step,
+    reboot_step,
+)
 from tests.real.auditing import who
 from tests.real.conftest import Eventually
 from tests.real.helming import CHART, Helm, granted
 from tests.real.maintaining import Plan, site, until
+from tests.real.node_host import node_host
 from tests.real.operating import Running, denied, hostler
 from tests.real.podding import Image, running
 from tests.real.story import telling
@@ -73,6 +87,33 @@ def test_the_image_says_what_is_in_it(layout: images.Built, image: Image) -> Non
     manifest = json.loads(oci.read(layout.layout, index["manifests"][0]["digest"]))
     for one in (manifest["config"], *manifest["layers"]):
         assert len(oci.read(layout.layout, one["digest"])) == one["size"]
+
+
+def test_the_image_arms_a_host_as_its_agent(image: Image, tmp_path: Path) -> None:
+    """All that the agent needs of a host it reaches from the image, where there is no program but Python."""
+    server, scratch = Server(tmp_path), Scratch(tmp_path / "host").rhcos()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    node = SpokeNode("worker-0", "u", "", boot, control_plane=False, managed_by="", ready=True)
+    urls = Artifacts(f"{server.url}/kernel", f"{server.url}/initrd", f"{server.url}/rootfs")
+    order = Order(HOST, "uid", node, INFRA_ENV, urls, server.url, "hostler:1", "secret-of-this-host")
+    template = next(thing.body for thing in things(order) if thing.kind is DAEMON_SET)["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    env = image.environment | {one["name"]: one["value"] for one in container["env"]} | {"STAY": ""}
+    step = download_step(server, scratch, host_fs_mount_dir="/host")
+    server.world.answers = [answer(step), answer(reboot_step(scratch), ends=True)]
+    try:
+        with node_host(scratch, image, {"token/token": order.token}) as host:
+            done = host.run_pod(container["command"], env)
+            results = [(one["exit_code"], one["error"]) for one in server.world.results]
+            assert (done.returncode, results) == (0, [(0, ""), (0, "")]), done.stderr
+            assert (host.root / "boot/discovery/vmlinuz").read_bytes() == KERNEL
+            (entry,) = (host.root / "boot/loader/entries").glob("*assisted-discovery.conf")
+            assert "linux /boot/discovery/vmlinuz" in entry.read_text()
+            boots = [line for line in (host.root / "proc/1/mountinfo").read_text().splitlines() if " /boot " in line]
+            assert " ro," in boots[0], "the host's /boot is read-only again"
+        assert scratch.commands == ["systemctl reboot"]
+    finally:
+        server.close()
 
 
 @pytest.mark.full

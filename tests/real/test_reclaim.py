@@ -286,6 +286,15 @@ def test_a_wrong_hash(running: Running, their_namespace: None, make: Make, files
     failing(case, "WrongHash")
 
 
+def test_a_host_that_keeps_starting_discovery_is_warned_about(
+    running: Running, their_namespace: None, make: Make
+) -> None:
+    case = make(scratch="zipl")
+    case.to_rebooting()
+    assert case.condition("NotOneShot") == ("True", "BootLoader")
+    until(lambda: ("Warning", "NotOneShot") in case.events(), "the Event")
+
+
 @pytest.mark.full
 def test_a_host_nobody_can_boot(running: Running, their_namespace: None, make: Make) -> None:
     failing(make(scratch=""), "UnknownBootloader")

@@ -1,7 +1,8 @@
-"""What the agent wrote really boots: OVMF with systemd-boot, and with GRUB; and a discovery that dies falls back."""
+"""What the agent wrote really boots: OVMF with systemd-boot, with GRUB, and with GRUB 2.14 and bootupd's grub.cfg."""
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -56,6 +57,13 @@ def machine(make: Make, loader: str) -> Case:
     for name, data in (("vmlinuz-6.1", booting.kernel()), ("initrd-6.1", booting.installed_system())):
         case.scratch.put(f"boot/{name}", data)
     console = "options console=ttyS0 quiet\n"
+    if loader == "static214":
+        if not booting.grub_214().exists():
+            not_here(f"GRUB 2.14 is not in {booting.grub_214()}; .ci/grub fetches it from Debian sid")
+        modules = case.scratch.root / "boot/grub2/x86_64-efi"
+        shutil.copytree(booting.grub_214(), modules, dirs_exist_ok=True, ignore=shutil.ignore_patterns("monolithic"))
+        grub = case.scratch.root / "boot/grub2/grub.cfg"
+        grub.write_text("set timeout=0\n" + grub.read_text())
     if loader == "debian":
         grub = case.scratch.root / "boot/grub/grub.cfg"
         entry = "linux /boot/vmlinuz-6.1 console=ttyS0 quiet\n initrd /boot/initrd-6.1\n"
@@ -63,7 +71,8 @@ def machine(make: Make, loader: str) -> Case:
     else:
         place = case.scratch.root / "boot/loader/entries/6f3c-6.1.0.conf"
         place.write_text(place.read_text() + console)
-        case.scratch.put("boot/loader/loader.conf", "timeout 0\n")
+        if loader == "systemd_boot":
+            case.scratch.put("boot/loader/loader.conf", "timeout 0\n")
     return case
 
 
@@ -87,12 +96,14 @@ def disk_of(case: Case, loader: str) -> Path:
         (case.scratch.root / "boot").rename(root / "boot")
         booting.grub_disk(root, disk)
         (root / "boot").rename(case.scratch.root / "boot")
+    elif loader == "static214":
+        booting.grub_214_disk(case.scratch.root / "boot", disk)
     else:
         booting.systemd_boot_disk(case.scratch.root / "boot", disk)
     return disk
 
 
-@pytest.mark.parametrize("loader", ["systemd_boot", "debian"])
+@pytest.mark.parametrize("loader", ["systemd_boot", "debian", "static214"])
 def test_the_host_starts_into_discovery_once_and_registers(loader: str, clusters: Site, make: Make) -> None:
     """The entry is for one boot: the next one is the installed system's, whatever became of discovery."""
     with clusters.running():
@@ -109,7 +120,7 @@ def test_the_host_starts_into_discovery_once_and_registers(loader: str, clusters
         case.reach("discovering-unbound", "Registered")
 
 
-@pytest.mark.parametrize("loader", ["systemd_boot", "debian"])
+@pytest.mark.parametrize("loader", ["systemd_boot", "debian", pytest.param("static214", marks=pytest.mark.full)])
 def test_a_discovery_that_dies_falls_back_and_is_reported(loader: str, clusters: Site, make: Make) -> None:
     with clusters.running():
         case = machine(make, loader)

@@ -28,6 +28,7 @@ import hostler.agent
 from hostler.agent import bls, bootentry, entry, grubenv, options, pe, steps
 from hostler.agent.executor import Executor
 from hostler.agent.fetch import _remote, check_url
+from hostler.agent.grubcfg import GrubConfig, read_config
 from hostler.agent.host import Host
 from hostler.agent.hub import NoAnswer, Step
 from hostler.agent.loaders import LOADER_VENDOR, Kind
@@ -102,6 +103,30 @@ def test_the_published_name_wins_in_rhel_and_loses_in_2_14() -> None:
     assert bls.order_grub([installed, renamed])[0] is renamed
 
 
+@given(st.lists(names, min_size=1, max_size=6), st.sampled_from(["0-rescue", "1", "5.14.0-284.el9"]))
+def test_the_entry_of_our_block_is_behind_every_installed_one(installed: list[str], version: str) -> None:
+    """By whichever rule GRUB orders them: what is started when nothing is named stays the installed system."""
+    found = [bls.parse(f"{name}.conf", f"version {version}\nlinux /x\n") for name in installed if name[0] not in ".~"]
+    ours = bls.parse(entry.LAST_FILE, entry.snippet(Kind.GRUB_RHEL, "/k", "/i", [], entry.LAST))
+    for order in (bls.order_rhel, bls.order_rhel_names, bls.order_grub):
+        assert order([ours, *found])[-1] is ours
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("load_env\nblscfg\nsource $prefix/custom.cfg\n", GrubConfig(False, False, "custom.cfg", True)),
+        ("  source ${config_directory}/custom.cfg\nmenuentry 'x' {}\n", GrubConfig(False, False, "custom.cfg", False)),
+        ("# next_entry custom.cfg\nblscfg\n", GrubConfig(False, False, "", False)),
+        ("if [ -f $prefix/custom.cfg ]; then\nfi\nblscfg\n", GrubConfig(False, False, "", False)),
+        ("source ${prefix}/user.cfg\nblscfg\n", GrubConfig(False, False, "user.cfg", False)),
+        ('set default="${next_entry}"\nset default="${saved_entry}"\n', GrubConfig(True, True, "", False)),
+    ],
+)
+def test_what_a_grub_cfg_does_with_an_entry_for_one_boot(text: str, expected: GrubConfig) -> None:
+    assert read_config(text) == expected
+
+
 def test_a_spent_entry_of_systemd_boot_is_last() -> None:
     fresh, spent = "assisted-discovery+1.conf", "assisted-discovery+0-1.conf"
     installed = bls.parse("debian.conf", "sort-key debian\n")
@@ -140,7 +165,7 @@ def test_no_bytes_crash_the_parsers(junk: bytes) -> None:
             grubenv.parse(block)
     text = junk.decode("utf-8", "replace")
     entries = [bls.parse("a.conf", text), bls.parse("b.conf", f"version {text}\n{text}"), bls.parse("c+9.conf", text)]
-    for order in (bls.order_systemd, bls.order_rhel, bls.order_grub):
+    for order in (bls.order_systemd, bls.order_rhel, bls.order_rhel_names, bls.order_grub):
         assert sorted(one.file for one in order(entries)) == [one.file for one in entries]
     for word in ("menuentry ", "linux", "initrd ", "menuentry --id "):
         entry.parse_menuentry(f"{entry.BEGIN}\n{word}\n{text}\n{entry.END}")
@@ -175,7 +200,10 @@ GRUB = {
     "boot/grub2/grub.cfg": b"blscfg\nload_env\nnext_entry saved_entry\n", "boot/loader/entries/a.conf": b"version 1\n",
     "boot/grub2/grubenv": grubenv.render({"saved_entry": "a"}),
 }  # fmt: skip
-PLAIN = {"boot/grub/grub.cfg": b"load_env\nnext_entry custom.cfg\n", "boot/grub/grubenv": grubenv.render({})}
+PLAIN = {
+    "boot/grub/grub.cfg": b"load_env\nnext_entry\nsource $prefix/custom.cfg\n",
+    "boot/grub/grubenv": grubenv.render({}),
+}
 SYSTEMD = {"boot/EFI/systemd/systemd-bootx64.efi": b"", "boot/loader/entries/a.conf": b"version 1\n"}
 
 
@@ -290,9 +318,9 @@ with writable(host, Executor(["true"]), "/boot/discovery"):
 
 def test_the_owners_custom_cfg_is_kept() -> None:
     ours = entry.menuentry("/k", "/i", ["a"])
-    once = entry.with_menuentry("set x=1", ours)
-    assert entry.with_menuentry(once, ours) == once
-    assert entry.without_menuentry(once) == "set x=1\n"
+    once = entry.with_block("set x=1", ours)
+    assert entry.with_block(once, ours) == once
+    assert entry.without_block(once) == "set x=1\n"
 
 
 class Signer:

@@ -39,6 +39,7 @@ from hostler.reclaim.model import (
     SpokeNode,
     State,
     Uncancel,
+    WarnNotOneShot,
     Withdraw,
     pin,
     stage_key,
@@ -157,6 +158,15 @@ def test_a_bound_host_has_its_cluster_noted_once() -> None:
 
 def report(state: State, exit_code: int, reason: str = "", stage: str = "T0") -> Report:
     return Report(step_id("u-1", state, stage), exit_code, reason, "a sentence")
+
+
+def test_a_host_that_keeps_starting_discovery_is_warned_about_before_it_restarts() -> None:
+    lasting = replace(report(State.RECLAIMING, 0), lasts="GRUB cannot write /boot/grub2/grubenv")
+    moved, warned = decide(host(State.RECLAIMING, report=lasting), POLICY, NOW).actions
+    assert isinstance(moved, Enter)
+    assert moved.transition is model.REBOOT
+    assert isinstance(warned, WarnNotOneShot)
+    assert "until it is installed again: GRUB cannot write /boot/grub2/grubenv." in warned.message
 
 
 @pytest.mark.parametrize(

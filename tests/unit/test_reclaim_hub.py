@@ -282,6 +282,22 @@ def test_what_was_not_verified_is_said_before_the_host_restarts(unverified: list
     assert (report.message.startswith(said), bool(report.message)) == (True, bool(said))
 
 
+@pytest.mark.parametrize(
+    ("output", "lasts"),
+    [
+        ({"falls_back": True, "lasts": "x"}, ""),
+        ({"falls_back": False, "lasts": "GRUB cannot write"}, "GRUB cannot write"),
+        ({"falls_back": False}, "its agent did not say why"),
+        ({}, ""),
+    ],
+)
+def test_what_later_boots_start_is_kept_of_the_agents_answer(output: dict[str, Any], lasts: str) -> None:
+    reply = Reply(DOWNLOAD, step(State.RECLAIMING), 0, json.dumps(output))
+    report = host_of(agent(**noted(agent(), reply))).report
+    assert report is not None
+    assert report.lasts == lasts
+
+
 def test_an_answer_becomes_a_report_once() -> None:
     reply = Reply(DOWNLOAD, step(State.RECLAIMING), 1, '{"reason": "NoSpace"}', "no\nspace\x1b[31m")
     changes = noted(agent(), reply)

@@ -9,7 +9,19 @@ import msgspec
 from hostler.instant import iso, parse
 from hostler.reclaim import model
 from hostler.reclaim.look import line_of
-from hostler.reclaim.model import Answered, Cluster, Enter, Forget, Keep, LetGo, Reason, Remember, Say, Uncancel
+from hostler.reclaim.model import (
+    Answered,
+    Cluster,
+    Enter,
+    Forget,
+    Keep,
+    LetGo,
+    Reason,
+    Remember,
+    Say,
+    Uncancel,
+    WarnNotOneShot,
+)
 from hostler.reclaim.objects import FINALIZER, Agent, host_of
 from hostler.reclaim.status import notes_patch, status_patch
 
@@ -48,6 +60,23 @@ def test_a_transition_is_one_patch_with_its_start_and_leaves_other_conditions_al
     }
     assert patch is not None
     assert patch["status"]["conditions"][0] == FOREIGN
+
+
+def test_not_one_shot_stays_until_discovery_and_goes_with_another_attempt() -> None:
+    before = agent({"debugInfo": {"state": "reclaiming"}})
+    warned: list[Enter | WarnNotOneShot] = [
+        Enter(model.REBOOT, Reason.REBOOTING, "It restarts."),
+        WarnNotOneShot("Every boot is discovery."),
+    ]
+    there = merged(before, status_patch(before, warned, NOW))
+
+    def kinds(action: Enter | Remember) -> set[str]:
+        return {one.type for one in merged(there, status_patch(there, [action], NOW)).status.conditions}
+
+    assert ("NotOneShot", "True") in {(one.type, one.status) for one in there.status.conditions}
+    assert "NotOneShot" in kinds(Enter(model.REGISTER, Reason.REGISTERED, "It is there."))
+    assert "NotOneShot" not in kinds(Enter(model.FAIL, "BootedBack", "It came back."))
+    assert "NotOneShot" not in kinds(Remember(Cluster("ns", "next", "node")))
 
 
 def test_two_stages_never_begin_at_the_same_moment() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from hostler.agent import steps
-from hostler.agent.executor import ENTER_HOST, Executor
+from hostler.agent.executor import Executor
 from hostler.agent.fetch import PATIENCE, Web
 from hostler.agent.host import Host
 from hostler.agent.hub import Hub, read_token
@@ -24,11 +24,13 @@ OPTIONAL = {
     "HOST_MOUNT": "where the host's root is mounted; without it as the hub says, at first /host",
     "EXPECTED_BOOT_ID": "the boot this began in (/proc/sys/kernel/random/boot_id); without it every step is refused",
     "KERNEL_URL, INITRD_URL, ROOTFS_URL": "the boot artifacts, where a step does not name them",
-    "ENTER_HOST": "words before a command of the host; nsenter into its init",
+    "ENTER_HOST": "words before a command of the host; without them it is run in the namespaces of process 1",
     "RETRY_SECONDS": "the first pause before another attempt; 1",
     "PATIENCE_SECONDS": "how long a step tries to fetch what may yet come; 2700",
     "SILENCE_SECONDS": "how long the hub may be silent before the discovery entry is taken back; 1800",
     "RESTART_SECONDS": "how long a restart may take before it counts as failed; 900",
+    "REQUIRE_ONE_SHOT": "true: refuse a host whose boot loader would start discovery at later boots too",
+    "CLEAN_BOOT": "true: where the boot partition lacks room, run `rpm-ostree cleanup --rollback` on the host",
     "STAY": "true: wait to be ended when it is over, as a DaemonSet's pod should",
 }
 
@@ -68,16 +70,23 @@ def _runner(stopping: threading.Event) -> Runner:
     return Runner(
         host=Host(given.get("HOST_MOUNT") or "/host"),
         web=web,
-        executor=Executor(shlex.split(given["ENTER_HOST"]) if given.get("ENTER_HOST") else ENTER_HOST),
+        executor=Executor(shlex.split(given.get("ENTER_HOST", ""))),
         hub=Hub(web, given["HUB_URL"], given["INFRA_ENV_ID"], given["HOST_ID"], given["TOKEN_FILE"]),
-        pod=steps.Pod(given["INFRA_ENV_ID"], given.get("EXPECTED_BOOT_ID", ""), artifacts),
+        pod=steps.Pod(
+            given["INFRA_ENV_ID"], given.get("EXPECTED_BOOT_ID", ""), artifacts,
+            require_one_shot=_is_on("REQUIRE_ONE_SHOT"), clean_boot=_is_on("CLEAN_BOOT"),
+        ),
         stopping=stopping,
         pause=pause,
         mount_given=bool(given.get("HOST_MOUNT")),
-        stay=given.get("STAY", "").lower() in ("true", "yes", "1"),
+        stay=_is_on("STAY"),
         silence=float(given.get("SILENCE_SECONDS") or Runner.silence),
         restart=float(given.get("RESTART_SECONDS") or Runner.restart),
-    )
+    )  # fmt: skip
+
+
+def _is_on(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("true", "yes", "1")
 
 
 if __name__ == "__main__":

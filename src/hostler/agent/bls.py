@@ -40,10 +40,20 @@ def parse(file: str, text: str) -> Entry:
 
 
 def order_rhel(entries: Iterable[Entry]) -> list[Entry]:
-    """RHEL's GRUB: the highest version first, then the highest file name."""
+    """RHEL's GRUB, as it was measured: the highest version first, then the highest file name."""
 
     def compare(one: Entry, other: Entry) -> int:
         return compare_rpm(one.get("version"), other.get("version")) or compare_rpm(one.id, other.id)
+
+    return _descending(entries, compare)
+
+
+def order_rhel_names(entries: Iterable[Entry]) -> list[Entry]:
+    """RHEL's GRUB, by its published source: the highest file name first, as name, version and release of a package."""
+
+    def compare(one: Entry, other: Entry) -> int:
+        pairs = zip(_package(one.id), _package(other.id), strict=True)
+        return next((found for found in (compare_rpm(mine, theirs) for mine, theirs in pairs) if found), 0)
 
     return _descending(entries, compare)
 
@@ -87,6 +97,12 @@ def tries(file: str) -> int | None:
 def plain_name(file: str) -> str:
     """The name without its counter."""
     return file if tries(file) is None else file.removesuffix(SUFFIX).rpartition("+")[0] + SUFFIX
+
+
+def _package(name: str) -> tuple[str, str, str]:
+    """Split at the last two dashes; what is missing is missing at the end."""
+    parts = name.rsplit("-", 2)
+    return parts[0], parts[1] if len(parts) > 1 else "", parts[2] if len(parts) > 2 else ""
 
 
 def _descending(entries: Iterable[Entry], compare: Callable[[Entry, Entry], int]) -> list[Entry]:

@@ -14,6 +14,9 @@ from hostler.agent.host import Host
 from hostler.agent.loaders import Kind, Loader, detect, loader_variable, path_for_loader, path_from_loader, read_entries
 from hostler.agent.problem import Reason, Refusal
 from hostler.agent.selection import Selected
+from hostler.agent.syscalls import make_mount_writable
+
+GRUB = (Kind.GRUB_RHEL, Kind.GRUB_BLS, Kind.GRUB_PLAIN)
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ def writable(host: Host, executor: Executor, path: str) -> Iterator[None]:
         # The pod has its own view of that mount, which keeps its flag; we write through it.
         here = host.at(mount.point)
         if os.statvfs(here).f_flag & os.ST_RDONLY:
-            executor.here("mount", "-o", "remount,bind,rw", str(here))
+            make_mount_writable(here)
         yield
     finally:
         executor.run("mount", "-o", "remount,ro", mount.point)
@@ -85,19 +88,19 @@ def _write(
 ) -> Selected:
     linux = path_for_loader(host, loader, kernel.path)
     image = path_for_loader(host, loader, initrd.path)
-    file = entry.FILES[loader.kind]
+    file, version = entry.FILES[loader.kind], entry.FIRST
+    taking = loader.kind in GRUB and selection.needs_block(host, loader)
     if loader.kind is Kind.GRUB_PLAIN:
-        if "custom.cfg" not in loader.grub_config:
+        if not loader.hook:
             raise Refusal(
                 Reason.UNKNOWN_BOOTLOADER,
                 f"{loader.grub_dir}/grub.cfg reads neither entries nor a custom.cfg, so nothing can be added to it.",
             )
-        custom = f"{loader.grub_dir}/custom.cfg"
-        selection.note(host, loader, {"custom": custom})
-        ours = entry.menuentry(linux, image, words)
-        host.write(custom, entry.with_menuentry(host.text(custom) or "", ours).encode())
+        _write_block(host, loader, entry.menuentry(linux, image, words), *([entry.TAKE_NEXT] if taking else []))
         return selection.select_grub(host, loader, file)
-    text = entry.snippet(loader.kind, linux, image, words)
+    if taking:  # the first entry stays the installed system's: it is what GRUB starts when nothing is named
+        file, version = entry.LAST_FILE, entry.LAST
+    text = entry.snippet(loader.kind, linux, image, words, version)
     if loader.kind is Kind.SYSTEMD_BOOT and selection.systemd_counts(host, loader, bls.parse(entry.COUNTED, text)):
         file = entry.COUNTED
     selection.note(host, loader, {"entry": f"{loader.entries}/{file}"})
@@ -106,8 +109,16 @@ def _write(
         return selection.select_systemd(host, loader, executor, file)
     if loader.kind is Kind.ZIPL:
         executor.run("zipl")
-        return Selected(file.removesuffix(bls.SUFFIX), "zipl's default", False)
+        return Selected(file.removesuffix(bls.SUFFIX), "zipl's default", selection.why_lasting(host, loader))
+    if taking:
+        _write_block(host, loader, entry.TAKE_NEXT)
     return selection.select_grub(host, loader, file.removesuffix(bls.SUFFIX))
+
+
+def _write_block(host: Host, loader: Loader, *parts: str) -> None:
+    """Our block, in the file of the owner's that grub.cfg reads."""
+    selection.note(host, loader, {"custom": loader.hook})
+    host.write(loader.hook, entry.with_block(host.text(loader.hook) or "", *parts).encode())
 
 
 def verify(host: Host, loader: Loader, kernel: Artifact, initrd: Artifact, selected: Selected) -> None:
@@ -142,7 +153,7 @@ def check_chosen(host: Host) -> None:
 
 def _paths_in_entry(host: Host, loader: Loader, selected: Selected) -> tuple[str, str]:
     if loader.kind is Kind.GRUB_PLAIN:
-        linux, initrd, _ = entry.parse_menuentry(host.text(f"{loader.grub_dir}/custom.cfg") or "")
+        linux, initrd, _ = entry.parse_menuentry(host.text(loader.hook) or "")
         return linux, initrd
     file = selected.file if selected.file.endswith(bls.SUFFIX) else selected.file + bls.SUFFIX
     written = bls.parse(file, host.text(f"{loader.entries}/{file}") or "")
@@ -196,9 +207,9 @@ def undo_entry(host: Host, loader: Loader, executor: Executor) -> None:
     if not noted:
         return
     if "grubenv" in noted:
-        selection.restore_grub(host, loader, noted["grubenv"])
+        selection.restore_grub(host, loader, noted["grubenv"], made="made" in noted)
     if "custom" in noted:
-        kept = entry.without_menuentry(host.text(noted["custom"]) or "")
+        kept = entry.without_block(host.text(noted["custom"]) or "")
         if kept:
             host.write(noted["custom"], kept.encode())
         else:

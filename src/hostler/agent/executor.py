@@ -1,48 +1,87 @@
-"""The one door to commands of the host. Nothing else in the agent starts a process."""
+"""Runs the host's own commands, on the host. Nothing else in the agent starts a process.
+
+The agent's image has no program but Python, and the host's programs need the host's libraries and files: a forked child
+enters the host's namespaces by system calls and becomes the command there. It is single-threaded, as a fork is, and
+loads nothing after it has left the image.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from hostler.agent.problem import Reason, Refusal
+from hostler.agent.syscalls import enter_namespace
 
 # The pod sees the host's processes (hostPID), so the first of them is the host's init.
-ENTER_HOST = ("nsenter", "--target", "1", "--mount", "--uts", "--ipc", "--net", "--")
+NAMESPACES = tuple(f"/proc/1/ns/{name}" for name in ("ipc", "uts", "net", "mnt"))
+# The pod's own variables are of its image: its PATH leads nowhere on the host.
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LC_ALL": "C"}
 PATIENCE = 120.0
+NOT_ENTERED = 126
 
 
 class Executor:
     """Runs a command in the host's own namespaces: what it sees is the host, not the pod."""
 
-    def __init__(self, enter: Sequence[str] = ENTER_HOST) -> None:
+    def __init__(self, enter: Sequence[str] = ()) -> None:
+        """`enter`: words before each command, instead of entering the namespaces."""
         self.enter = tuple(enter)
 
-    def run(self, *command: str, reason: Reason = Reason.COMMAND_FAILED) -> str:
+    def run(self, *command: str, reason: Reason = Reason.COMMAND_FAILED, patience: float = PATIENCE) -> str:
         """The command's output; a Refusal with its last line where it fails, is missing, or does not end."""
-        return self._run(self.enter, command, reason, "on the host")
-
-    def here(self, *command: str) -> str:
-        """The same in the pod's own namespaces, for what only the pod sees."""
-        return self._run((), command, Reason.COMMAND_FAILED, "in the pod")
-
-    def _run(self, enter: Sequence[str], command: Sequence[str], reason: Reason, where: str) -> str:
         spelled = " ".join(command)
         try:
-            done = subprocess.run(
-                [*enter, *command],
+            done = self._run(command, patience)
+        except subprocess.TimeoutExpired:
+            raise Refusal(reason, f"`{spelled}` did not end within {patience:g} s on the host.") from None
+        except OSError as error:
+            raise Refusal(reason, f"`{spelled}` could not be started on the host: {error.strerror}.") from error
+        if done.returncode != 0:
+            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+            raise Refusal(reason, f"`{spelled}` ended with {done.returncode} on the host: {said}")
+        return done.stdout
+
+    def _run(self, command: Sequence[str], patience: float) -> subprocess.CompletedProcess[str]:
+        with ExitStack() as open_files:
+            entering: Callable[[], None] | None = None
+            if not self.enter:
+                handles = [_open_namespace(path, open_files) for path in NAMESPACES]
+                entering = lambda: _enter(handles)  # noqa: E731
+            return subprocess.run(
+                [*self.enter, *command],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=PATIENCE,
+                timeout=patience,
                 check=False,
+                env=dict(os.environ) if self.enter else ENVIRONMENT,
+                preexec_fn=entering,
             )
-        except subprocess.TimeoutExpired:
-            raise Refusal(reason, f"`{spelled}` did not end within {PATIENCE:g} s {where}.") from None
-        except OSError as error:
-            raise Refusal(reason, f"`{spelled}` could not be started {where}: {error.strerror}.") from error
-        if done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-            raise Refusal(reason, f"`{spelled}` ended with {done.returncode} {where}: {said}")
-        return done.stdout
+
+
+def _open_namespace(path: str, open_files: ExitStack) -> int:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Refusal(
+            Reason.COMMAND_FAILED,
+            f"The host's namespace {path} cannot be opened: {error.strerror}. The agent's pod must be privileged and "
+            "share the host's processes (hostPID).",
+        ) from error
+    open_files.callback(os.close, handle)
+    return handle
+
+
+def _enter(handles: Sequence[int]) -> None:
+    """In the forked child, right before it becomes the command."""
+    try:
+        for handle in handles:
+            enter_namespace(handle)
+    except OSError as error:
+        said = f"the host's namespaces cannot be entered: {error.strerror}; the agent's pod must be privileged\n"
+        os.write(2, said.encode())
+        os._exit(NOT_ENTERED)

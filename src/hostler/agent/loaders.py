@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hostler.agent import bls
+from hostler.agent.grubcfg import GrubConfig, read_config
 from hostler.agent.host import Host
 from hostler.agent.problem import Reason, Refusal
 
@@ -39,6 +40,15 @@ class Loader:
     @property
     def grubenv(self) -> str:
         return f"{self.grub_dir}/grubenv"
+
+    @property
+    def config(self) -> GrubConfig:
+        return read_config(self.grub_config)
+
+    @property
+    def hook(self) -> str:
+        """The file of the owner's that grub.cfg reads, and in which a block of ours may be; empty: none."""
+        return f"{self.grub_dir}/{self.config.hook}" if self.config.hook else ""
 
     @property
     def discovery(self) -> str:

@@ -17,6 +17,7 @@ class Reason(Enum):
     UNTRUSTED_CERTIFICATE = "UntrustedCertificate"
     UNKNOWN_BOOTLOADER = "UnknownBootloader"
     SECURE_BOOT = "SecureBoot"
+    NOT_ONE_SHOT = "NotOneShot"
     ENTRY_NOT_VERIFIABLE = "EntryNotVerifiable"
     BAD_ARGUMENTS = "BadArguments"
     COMMAND_FAILED = "CommandFailed"

@@ -23,11 +23,15 @@ NOTE = "hostler.json"
 
 @dataclass(frozen=True)
 class Selected:
-    """How the entry was chosen, and whether a failed boot of it comes back to the installed system by itself."""
+    """How the entry was chosen, and whether for one boot only."""
 
     file: str  # name of the entry file, or id of the menu entry
     how: str
-    falls_back: bool
+    lasts: str = ""  # why later boots start it too; empty: they start the installed system by themselves
+
+    @property
+    def falls_back(self) -> bool:
+        return not self.lasts
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,16 @@ class GrubState:
     variables: dict[str, str]
     ids: tuple[str, ...]
     ids_first: bool  # RHEL's GRUB compares ids before it looks for a number
+    rival: str = ""  # first by the other rule, where it is not certain by which one GRUB orders its entries
+
+    def only_first(self, ours: str) -> bool:
+        """Whether ours is the first entry by every rule."""
+        return self.ids[:1] == (ours,) and self.rival in ("", ours)
+
+    def may_default(self, ours: str) -> bool:
+        """Whether ours may be started when nothing is selected for once."""
+        named = self.saved_known and self.variables.get("saved_entry")
+        return self.default() == ours or (not named and self.rival == ours)
 
     def default(self) -> str:
         """The entry started when nothing is selected for once."""
@@ -63,55 +77,80 @@ class GrubState:
 
 
 def grub_state(host: Host, loader: Loader) -> GrubState:
-    """Read from disk as GRUB would read it. The owner's own menu entries of a grub.cfg come before ours."""
-    raw = host.read(loader.grubenv)
+    """Read from disk as GRUB would read it."""
+    raw, config = host.read(loader.grubenv), loader.config
     variables = {} if raw is None else grubenv.parse(raw)
+    block = (host.text(loader.hook) if loader.hook else "") or ""
+    rival = ""
     if loader.kind is Kind.GRUB_PLAIN:
-        custom = host.text(f"{loader.grub_dir}/custom.cfg") or ""
-        ours = entry.parse_menuentry(custom)[2]
-        ids = ("", *((ours,) if ours else ()))  # the first is whatever the installed system's is called
+        ours = entry.parse_menuentry(block)[2]
+        installed = ("",)  # whatever its entry is called
+        mine = (ours,) if ours else ()
+        ids = (*installed, *mine) if config.hook_is_last else (*mine, *installed)
     else:
         found = read_entries(host, loader.entries)
         ordered = bls.order_rhel(found) if loader.kind is Kind.GRUB_RHEL else bls.order_grub(found)
         ids = tuple(one.id for one in ordered)
-    config = loader.grub_config
-    rhel = loader.kind is Kind.GRUB_RHEL
-    return GrubState("next_entry" in config, "saved_entry" in config, variables, ids, rhel)
+        if found and loader.kind is Kind.GRUB_RHEL:
+            rival = bls.order_rhel_names(found)[0].id
+    takes_next = config.takes_next or entry.takes_next(block)
+    return GrubState(takes_next, config.takes_saved, variables, ids, loader.kind is Kind.GRUB_RHEL, rival)
+
+
+def needs_block(host: Host, loader: Loader) -> bool:
+    """Whether a block of ours has to take the entry for one boot, because grub.cfg does not; and can."""
+    config = loader.config
+    return not config.takes_next and bool(config.hook) and not _cannot_write(host, loader)
+
+
+def why_lasting(host: Host, loader: Loader) -> str:
+    """Why an entry cannot be for one boot only with this loader, as far as that is known beforehand; empty: it can."""
+    if loader.kind is Kind.SYSTEMD_BOOT:
+        return ""
+    if loader.kind is Kind.ZIPL:
+        return "zipl knows no entry for one boot, only its default"
+    if not loader.config.takes_next and not loader.config.hook:
+        return f"{loader.grub_dir}/grub.cfg takes no next_entry from grubenv and reads no custom.cfg"
+    return _cannot_write(host, loader)
 
 
 def select_grub(host: Host, loader: Loader, ours: str) -> Selected:
     """Name our entry in grubenv for one boot; where it would be the default ever after, name the installed one too."""
-    state = grub_state(host, loader)
+    state, lasts = grub_state(host, loader), why_lasting(host, loader)
     if not state.next_known and not state.saved_known:
-        if state.next() == ours:
-            return Selected(ours, "it is the first entry", False)
+        if state.only_first(ours):
+            return Selected(ours, "it is the first entry", lasts)
         raise Refusal(
             Reason.ENTRY_NOT_VERIFIABLE,
             f"{loader.grub_dir}/grub.cfg asks its environment neither for next_entry nor for saved_entry, so another "
             "entry cannot be chosen.",
         )
     changes = {"next_entry": ours} if state.next_known else {"saved_entry": ours}
-    falls_back = state.next_known and _grub_can_write(host, loader)
-    if state.next_known and state.default() == ours:
+    if state.next_known and state.may_default(ours):
         installed = _running_entry(host, loader) or next((one for one in state.ids if one != ours), "")
         if state.saved_known and installed:
             as_id = state.ids_first or not installed[0].isdigit()
             changes["saved_entry"] = installed if as_id else str(state.ids.index(installed))
         else:
-            falls_back = False
+            lasts = lasts or f"{ours} is the first entry, and {loader.grub_dir}/grub.cfg takes no saved_entry"
+    raw = host.read(loader.grubenv)
     note(host, loader, {"grubenv": {name: state.variables.get(name, "") for name in changes}})
-    size = len(host.read(loader.grubenv) or b"") or grubenv.SIZE
-    host.write(loader.grubenv, grubenv.render({**state.variables, **changes}, size))
-    return Selected(ours, "next_entry" if state.next_known else "saved_entry", falls_back)
+    if raw is None:
+        note(host, loader, {"made": loader.grubenv})
+    host.write(loader.grubenv, grubenv.render({**state.variables, **changes}, len(raw or b"") or grubenv.SIZE))
+    how = "saved_entry"
+    if state.next_known:
+        how = "next_entry" if loader.config.takes_next else f"next_entry, by a block in {loader.hook}"
+    return Selected(ours, how, lasts)
 
 
 def select_systemd(host: Host, loader: Loader, executor: Executor, file: str) -> Selected:
     """A counted entry that sorts first needs nothing more; else it is named for one boot in the firmware."""
     if bls.tries(file) is not None:
-        return Selected(file, "boot counting", True)
+        return Selected(file, "boot counting")
     note(host, loader, {"oneshot": file})
     executor.run("bootctl", "set-oneshot", file)
-    return Selected(file, "LoaderEntryOneShot", True)
+    return Selected(file, "LoaderEntryOneShot")
 
 
 def systemd_counts(host: Host, loader: Loader, ours: bls.Entry) -> bool:
@@ -165,8 +204,8 @@ def noted(host: Host, loader: Loader) -> dict[str, Any]:
     return {**words, "grubenv": grub} if ours else words
 
 
-def restore_grub(host: Host, loader: Loader, before: dict[str, str]) -> None:
-    """Put back what grubenv said before, where it still says what we wrote."""
+def restore_grub(host: Host, loader: Loader, before: dict[str, str], *, made: bool) -> None:
+    """Put back what grubenv said before; one that we `made` goes, unless somebody else wrote into it since."""
     raw = host.read(loader.grubenv)
     if raw is None:
         return
@@ -176,7 +215,10 @@ def restore_grub(host: Host, loader: Loader, before: dict[str, str]) -> None:
             variables[name] = value
         else:
             variables.pop(name, None)
-    host.write(loader.grubenv, grubenv.render(variables, len(raw)))
+    if made and not variables:
+        host.remove(loader.grubenv)
+    else:
+        host.write(loader.grubenv, grubenv.render(variables, len(raw)))
 
 
 def _running_entry(host: Host, loader: Loader) -> str:
@@ -190,8 +232,10 @@ def _running_entry(host: Host, loader: Loader) -> str:
     return ""
 
 
-def _grub_can_write(host: Host, loader: Loader) -> bool:
-    """GRUB writes its environment in place only on plain disks and plain filesystems; else it cannot clear it."""
+def _cannot_write(host: Host, loader: Loader) -> str:
+    """GRUB writes its environment in place, on plain disks and plain filesystems only. Why not here; empty: it can."""
     mount = host.mount_of(loader.grubenv)
     device = mount.source.rpartition("/")[2]
-    return mount.kind not in ("btrfs", "zfs") and not mount.source.startswith("/dev/mapper/") and device[:2] != "md"
+    if mount.kind in ("btrfs", "zfs") or mount.source.startswith("/dev/mapper/") or device[:2] == "md":
+        return f"GRUB cannot write {loader.grubenv} ({mount.kind} on {mount.source}), so it cannot forget the entry"
+    return ""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hostler.agent import bootentry, options, secureboot
+from hostler.agent import bootentry, options, secureboot, selection
 from hostler.agent.executor import Executor
 from hostler.agent.fetch import Fetched, Web, measure
 from hostler.agent.host import Host
@@ -19,6 +19,7 @@ DOWNLOAD = "download-boot-artifacts"
 REBOOT = "reboot-for-reclaim"
 # Left free on the boot partition: the installed system's own next kernel belongs there too.
 SLACK = 8 * 1024 * 1024
+RPM_OSTREE, CLEANUP_SECONDS = "/usr/bin/rpm-ostree", 600.0
 Say = Callable[[str, int], None]
 
 
@@ -38,6 +39,8 @@ class Pod:
     infra_env: str
     expected_boot_id: str
     artifacts: Mapping[str, str] = field(default_factory=dict)  # addresses for a step that names none
+    require_one_shot: bool = False  # refuse where later boots would start discovery too
+    clean_boot: bool = False  # where the boot partition lacks room, give up the host's rollback deployment
 
 
 def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapping[str, Any], say: Say) -> str:
@@ -50,7 +53,10 @@ def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapp
     words = options.words(
         _text(arguments, "rootfs_url"), host.command_line(), options.parse_arguments(arguments.get("kernel_arguments"))
     )
-    _check_space(host, web, loader, (kernel, initrd))
+    lasts = selection.why_lasting(host, loader)
+    if lasts and pod.require_one_shot:
+        raise _not_one_shot(loader, lasts)
+    cleaned = _ensure_space(host, web, executor, pod, loader, (kernel, initrd), say)
     if rootfs := _text(arguments, "rootfs_url"):
         web.look(rootfs)  # the discovery system fetches it itself; not being there is better known now
     with bootentry.writable(host, executor, loader.discovery):
@@ -66,6 +72,9 @@ def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapp
             bootentry.Artifact(initrd.path, got_initrd),
             words,
         )
+        if selected.lasts and pod.require_one_shot:
+            bootentry.undo_entry(host, loader, executor)
+            raise _not_one_shot(loader, selected.lasts)
     return json.dumps(
         {
             "loader": loader.kind.value,
@@ -73,6 +82,8 @@ def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapp
             "entry": selected.file,
             "selected_by": selected.how,
             "falls_back": selected.falls_back,
+            "lasts": selected.lasts,
+            "cleaned": cleaned,
             "secure_boot": trust,
             "kernel": {"bytes": got_kernel.size, "sha256": got_kernel.sha256},
             "initrd": {"bytes": got_initrd.size, "sha256": got_initrd.sha256},
@@ -121,24 +132,55 @@ def _wanted(loader: Loader, pod: Pod, arguments: Mapping[str, Any]) -> tuple[Wan
     )
 
 
-def _check_space(host: Host, web: Web, loader: Loader, files: tuple[Wanted, ...]) -> None:
-    """Ask for the sizes first: a boot partition that is filled up is worse than one without our files."""
-    needed = 0
+def _not_one_shot(loader: Loader, lasts: str) -> Refusal:
+    return Refusal(
+        Reason.NOT_ONE_SHOT,
+        f"With {loader.kind.value} on this host discovery could not be chosen for one boot only: {lasts}. "
+        "HOSTLER_RECLAIM_REQUIRE_ONE_SHOT is set, so nothing was changed.",
+    )
+
+
+def _ensure_space(
+    host: Host, web: Web, executor: Executor, pod: Pod, loader: Loader, files: tuple[Wanted, ...], say: Say
+) -> bool:
+    """Ask for the sizes first: a boot partition that is filled up is worse than one without our files.
+
+    Says whether the host's rollback deployment had to go, which is done only where a setting allows it.
+    """
+    needed = _most_needed(host, web, files) + SLACK
+    if needed <= host.free(loader.discovery):
+        return False
+    can_clean = host.is_file(RPM_OSTREE)
+    if can_clean and pod.clean_boot:
+        say("cleanup", 0)
+        executor.run("rpm-ostree", "cleanup", "--rollback", patience=CLEANUP_SECONDS)
+        if needed <= host.free(loader.discovery):
+            return True
+    remedy = "remove old kernels from it"
+    if can_clean and not pod.clean_boot:
+        remedy += ", or set HOSTLER_RECLAIM_CLEAN_BOOT=true to let the agent remove the rollback deployment"
+    raise Refusal(
+        Reason.NO_SPACE,
+        f"{loader.boot} on the host has {_megabytes(host.free(loader.discovery))} free and {_megabytes(needed)} are "
+        f"needed; {remedy}.",
+    )
+
+
+def _most_needed(host: Host, web: Web, files: tuple[Wanted, ...]) -> int:
+    """The most these downloads take at any time: each is written beside an earlier one, which goes when it is whole."""
+    most = taken = 0
     for wanted in files:
-        size = web.look(wanted.url).size
+        size, place = web.look(wanted.url).size, host.at(wanted.path)
         if size is None:
             raise Refusal(Reason.ARTIFACTS_UNAVAILABLE, f"{wanted.url} does not say how large it is.")
-        for there in (wanted.path, f"{wanted.path}.part"):
-            place = host.at(there)
-            size -= place.stat().st_size if place.is_file() else 0
-        needed += max(0, size)
-    free = host.free(loader.discovery)
-    if needed + SLACK > free:
-        raise Refusal(
-            Reason.NO_SPACE,
-            f"{loader.boot} on the host has {_megabytes(free)} free and {_megabytes(needed + SLACK)} are needed; "
-            "remove old kernels from it.",
-        )
+        earlier = place.stat().st_size if place.is_file() else 0
+        if earlier and wanted.sha256 and measure(place).sha256 == wanted.sha256:
+            continue  # it is not fetched again
+        part = host.at(f"{wanted.path}.part")
+        taken += max(0, size - (part.stat().st_size if part.is_file() else 0))
+        most = max(most, taken)
+        taken -= earlier
+    return most
 
 
 def _fetch(host: Host, web: Web, wanted: Wanted, what: str, say: Say) -> Fetched:

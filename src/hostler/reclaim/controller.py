@@ -36,11 +36,13 @@ from hostler.reclaim.model import (
     Host,
     Keep,
     Policy,
+    Reason,
     Release,
     RemoveNode,
     Say,
     Spoke,
     State,
+    WarnNotOneShot,
     Withdraw,
 )
 from hostler.reclaim.objects import (
@@ -198,6 +200,7 @@ class ReclaimKeeper:
             host=host.name, host_uid=host.uid, node=deploy.node, infra_env=infra_env.metadata.uid,
             artifacts=host.artifacts.value, hub_url=policy.hub_url, image=policy.image, key=self._keyring.name,
             patience=policy.reclaiming * FETCHING, rebooting=policy.rebooting,
+            require_one_shot=policy.require_one_shot, clean_boot=policy.clean_boot,
             token=keys.for_host(
                 namespace, infra_env.metadata.uid, infra_env.metadata.name, host.name,
                 now=self._clock(), seconds=policy.reclaiming + policy.rebooting + SLACK,
@@ -251,6 +254,9 @@ class ReclaimKeeper:
                     self._recorder.event(AGENT, agent.metadata, kind, reason, transition.name, message)
                     self._entered.of(transition.name, reason).inc()
                     log.info("host", agent=agent.metadata.name, transition=transition.name, reason=reason, why=message)
+                case WarnNotOneShot(message):
+                    self._recorder.event(AGENT, agent.metadata, "Warning", Reason.NOT_ONE_SHOT, "Reclaim", message)
+                    log.warning("host", agent=agent.metadata.name, reason=str(Reason.NOT_ONE_SHOT), why=message)
                 case Say(reason, message):
                     self._recorder.event(AGENT, agent.metadata, "Normal", reason, "Reclaim", message)
 

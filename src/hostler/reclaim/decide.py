@@ -37,6 +37,7 @@ from hostler.reclaim.model import (
     State,
     Transition,
     Uncancel,
+    WarnNotOneShot,
     Withdraw,
     pin,
     restarts,
@@ -143,7 +144,14 @@ def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
         if ended.exit_code != 0:
             return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, ended.message)
         message = f"The discovery image is on the host; it is restarted into it. {ended.message}".rstrip()
-        return _enter(model.REBOOT, Reason.REBOOTING, message)
+        restart = _enter(model.REBOOT, Reason.REBOOTING, message)
+        if not ended.lasts:
+            return restart
+        warning = (
+            f"Every boot of this host starts discovery from now on, until it is installed again: {ended.lasts}. "
+            "HOSTLER_RECLAIM_REQUIRE_ONE_SHOT=true refuses such hosts."
+        )
+        return replace(restart, actions=(*restart.actions, WarnNotOneShot(warning)))
     if (late := _late(host, policy.reclaiming, now)) is not None:
         return late
     # A request for another attempt is answered by there being one.

@@ -34,7 +34,7 @@ _AFTER_PATH = re.compile(r"(\w+://[^\s?#]*)[?#]\S*")
 _STEPS = {State.RECLAIMING: DOWNLOAD, State.REBOOTING: REBOOT}
 _WORD = re.compile(rf"[A-Za-z][A-Za-z0-9]{{0,{REASON_LIMIT - 1}}}")
 # What we say ourselves and decide by: with `Registered` a host in its old cluster could pass for one in discovery.
-_OURS = frozenset(Reason) - {Reason.ARTIFACTS_UNAVAILABLE}
+_OURS = frozenset(Reason) - {Reason.ARTIFACTS_UNAVAILABLE, Reason.NOT_ONE_SHOT}
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -57,6 +57,8 @@ class _Output(msgspec.Struct, frozen=True):
     stage: str = ""
     percent: int = 0
     unverified: tuple[str, ...] = ()  # artifacts of which nobody said what they hash to
+    falls_back: bool = True  # the boot after discovery is the installed system's
+    lasts: str = ""  # why not
 
 
 def instructions(
@@ -130,7 +132,8 @@ def noted(agent: Agent, reply: Reply) -> dict[str, str]:
     # That a host restarts is no end, only too late to call it off: a registration, a failure or the time ends it.
     reason = output.reason if _WORD.fullmatch(output.reason) and output.reason not in _OURS else ""
     message = plain(reply.error) if reply.exit_code else _unverified(output)
-    return _new(agent, {REPORT: dump(ReportNote(expected, reply.exit_code, reason, message))})
+    lasts = "" if output.falls_back or reply.exit_code else plain(output.lasts) or "its agent did not say why"
+    return _new(agent, {REPORT: dump(ReportNote(expected, reply.exit_code, reason, message, lasts))})
 
 
 def _unverified(output: _Output) -> str:

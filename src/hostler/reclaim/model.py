@@ -78,6 +78,7 @@ class Reason(StrEnum):
     CANCELLED = "Cancelled"
     REBOUND = "Rebound"
     STEP_FAILED = "StepFailed"
+    NOT_ONE_SHOT = "NotOneShot"
     REGISTERED = "Registered"
 
 
@@ -124,6 +125,7 @@ class Report:
     exit_code: int
     reason: str
     message: str
+    lasts: str = ""  # why later boots of the host start discovery too; empty: only the next one does
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,8 @@ class Policy:
     patience: float = 600.0  # how long a cluster may be silent before its host is left to people
     remove_node: bool = False
     drain: emptying.Policy | None = None  # empty the node first, this way
+    require_one_shot: bool = False  # refuse a host whose later boots would be discovery too
+    clean_boot: bool = False  # let the agent remove the rollback deployment where /boot lacks room
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +206,13 @@ class Say:
     """Only the condition changes."""
 
     reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarnNotOneShot:
+    """The condition `NotOneShot` and a Warning: whoever restarts this host later finds discovery again."""
+
     message: str
 
 
@@ -282,7 +293,7 @@ class LetGo:
 
 Action = (
     Remember | Enter | Say | Keep | Hold | Evict | Deploy | Withdraw | Release | RemoveNode | Forget | LetGo | Answered
-    | Uncancel
+    | Uncancel | WarnNotOneShot
 )  # fmt: skip
 
 

@@ -141,6 +141,7 @@ class ReportNote(msgspec.Struct, frozen=True):
     exit_code: int
     reason: str = ""
     message: str = ""
+    lasts: str = ""
 
 
 def artifacts_of(infra_env: InfraEnv, served: Mapping[str, str] | None = None) -> Artifacts | None:
@@ -225,7 +226,7 @@ def _report(text: str) -> Report | None:
         note = msgspec.json.decode(text, type=ReportNote)
     except msgspec.DecodeError:
         return None
-    return Report(note.step, note.exit_code, note.reason, note.message)
+    return Report(note.step, note.exit_code, note.reason, note.message, note.lasts)
 
 
 def dump(value: Any) -> str:

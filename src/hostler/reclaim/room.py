@@ -88,6 +88,8 @@ class ReclaimRoom(CapabilityRoom):
             patience=settings[say.RECLAIM_PATIENCE_SECONDS],
             remove_node=settings[say.RECLAIM_REMOVE_NODE],
             drain=drain if settings[say.RECLAIM_DRAIN] else None,
+            require_one_shot=settings[say.RECLAIM_REQUIRE_ONE_SHOT],
+            clean_boot=settings[say.RECLAIM_CLEAN_BOOT],
         )
         answers = Family(
             Counter("hostler_hub_requests", "Answers of the hub.", ("call", "status"), registry=metrics.registry), 2

@@ -43,6 +43,8 @@ class Order:
     token: str
     patience: float = 2700.0  # seconds in which the agent tries to fetch what may yet come
     rebooting: float = 1800.0  # seconds in which the host is to be in discovery once it was told to restart
+    require_one_shot: bool = False
+    clean_boot: bool = False
     key: str = ""  # names the key the token is signed with
     ca: str = ""
     pull_secret: bytes = b""
@@ -193,6 +195,8 @@ def environment(order: Order) -> dict[str, str]:
         "RESTART_SECONDS": f"{order.rebooting / 2:.0f}",
         "STAY": "true",
     }
+    wishes = (("REQUIRE_ONE_SHOT", order.require_one_shot), ("CLEAN_BOOT", order.clean_boot))
+    found |= {name: "true" for name, wished in wishes if wished}
     if order.ca:
         found["CA_FILE"] = f"{_FILES}/ca/ca.pem"
     if order.proxy is not None:

@@ -25,10 +25,11 @@ from hostler.reclaim.model import (
     Say,
     State,
     Uncancel,
+    WarnNotOneShot,
 )
 from hostler.reclaim.objects import CANCEL, CONFIRM, FINALIZER, PINNED, RECLAIMED, RETRIED, Agent
 
-BOUND = "Bound"
+BOUND, NOT_ONE_SHOT = "Bound", "NotOneShot"
 _BOUND_REASONS = {
     State.RECLAIMING: "Unbinding",
     State.REBOOTING: "Unbinding",
@@ -46,15 +47,19 @@ def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[
             case Remember(cluster):
                 status["deprovision_info"] = _deprovision(cluster)
                 # It is about the last cluster; of this one there is nothing to say yet.
-                conditions = [one for one in conditions if one.type != RECLAIMED]
+                conditions = [one for one in conditions if one.type not in (RECLAIMED, NOT_ONE_SHOT)]
             case Forget():
                 status["deprovision_info"] = None
             case Enter(transition, reason, message):
+                if transition.target != State.DISCOVERING:  # another attempt, or its agent takes the entry back
+                    conditions = [one for one in conditions if one.type != NOT_ONE_SHOT]
                 stage = _later_than(agent.status.progress.stage_start_time, now)
                 status["debugInfo"] = {"state": str(transition.target), "stateInfo": cut(message)}
                 status["progress"] = {"stageStartTime": stage, "stageUpdateTime": stage}
                 conditions = _said(conditions, RECLAIMED, _status(transition.target, reason), reason, message, now)
                 conditions = _bound(conditions, transition.target, message, now)
+            case WarnNotOneShot(message):
+                conditions = _said(conditions, NOT_ONE_SHOT, "True", "BootLoader", message, now)
             case Say(reason, message):
                 conditions = _said(conditions, RECLAIMED, _status("", reason), reason, message, now)
     if conditions != list(agent.status.conditions):

@@ -58,12 +58,26 @@ RECLAIM_DRAIN = Setting(
 RECLAIM_REMOVE_NODE = Setting(
     "HOSTLER_RECLAIM_REMOVE_NODE", SWITCH, False, "Delete the Node of the old cluster once its host is elsewhere.", ROOM
 )
+RECLAIM_REQUIRE_ONE_SHOT = Setting(
+    "HOSTLER_RECLAIM_REQUIRE_ONE_SHOT",
+    SWITCH,
+    False,
+    "Refuse a host whose boot loader cannot start discovery for one boot only.",
+    ROOM,
+)
+RECLAIM_CLEAN_BOOT = Setting(
+    "HOSTLER_RECLAIM_CLEAN_BOOT",
+    SWITCH,
+    False,
+    "Where /boot lacks room, remove the host's rollback deployment (`rpm-ostree cleanup --rollback`).",
+    ROOM,
+)
 RECLAIM_WORKERS = Setting("HOSTLER_RECLAIM_WORKERS", whole(1, 100), 8, "Hosts looked at side by side.", ROOM)
 
 SETTINGS: tuple[AnySetting, ...] = (
     HUB_URL, HUB_CA, HUB_ADDRESS, HUB_CERTIFICATE, HUB_KEY, HUB_CONNECTIONS, HUB_ARTIFACTS, AGENT_IMAGE,
     RECLAIM_TIMEOUT_SECONDS, RECLAIM_REBOOT_TIMEOUT_SECONDS, RECLAIM_PATIENCE_SECONDS, RECLAIM_DRAIN,
-    RECLAIM_REMOVE_NODE, RECLAIM_WORKERS,
+    RECLAIM_REMOVE_NODE, RECLAIM_REQUIRE_ONE_SHOT, RECLAIM_CLEAN_BOOT, RECLAIM_WORKERS,
 )  # fmt: skip
 
 
