@@ -33,11 +33,14 @@ from hostler.metal.decide import Facts, Rendered
 from hostler.metal.model import Host, Metal3Machine, OwnedMetadata
 from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
 from hostler.metal.secrets import InTheWay, put
-from hostler.metal.writes import delete, drop_finalizer, owner_reference
+from hostler.metal.writes import delete, drop_finalizers, owner_reference
 
 log = structlog.get_logger("hostler.metal")
 
 CLAIM, DATA, TEMPLATE = "claim:", "data:", "template:"
+# We put one finalizer on each; the Go provider puts a second one, and nobody else would take it off.
+CLAIM_FINALIZERS = (names.DATA_CLAIM_FINALIZER, names.MACHINE_FINALIZER)
+DATA_FINALIZERS = (names.DATA_FINALIZER, names.DATA_CLAIM_FINALIZER)
 LONGEST = 512  # of an error message, by the CRD
 # Secrets of others are not watched: whether one that is in the way has gone is seen soon at first, then so often.
 IN_THE_WAY_FIRST, IN_THE_WAY_SECONDS = 1.0, 15.0
@@ -257,7 +260,7 @@ class DataDesk:
             if not data.metadata.deletion_timestamp:
                 await delete(self._writer, names.METAL3_DATA, data.metadata, f"its claim {claim.metadata.name} goes")
             return
-        await drop_finalizer(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, names.DATA_CLAIM_FINALIZER)
+        await drop_finalizers(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, *CLAIM_FINALIZERS)
 
     # -- rendering
 
@@ -361,7 +364,7 @@ class DataDesk:
             await self._data_says(data, why)
             return
         if await self._addresses.give_back(data):
-            await drop_finalizer(self._writer, names.METAL3_DATA, data.metadata, names.DATA_FINALIZER)
+            await drop_finalizers(self._writer, names.METAL3_DATA, data.metadata, *DATA_FINALIZERS)
 
     # -- templates
 
@@ -371,7 +374,7 @@ class DataDesk:
         datas = self._data.datas.store.by("template", key)
         if meta.deletion_timestamp:
             if not datas:
-                await drop_finalizer(self._writer, names.METAL3_DATA_TEMPLATE, meta, names.DATA_TEMPLATE_FINALIZER)
+                await drop_finalizers(self._writer, names.METAL3_DATA_TEMPLATE, meta, names.DATA_TEMPLATE_FINALIZER)
             return
         if datas and names.DATA_TEMPLATE_FINALIZER not in meta.finalizers:
             finalizers = [*meta.finalizers, names.DATA_TEMPLATE_FINALIZER]

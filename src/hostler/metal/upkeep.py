@@ -21,7 +21,7 @@ from hostler.metal.decision import Said
 from hostler.metal.labels import prefixes_of
 from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.release import PAUSED, abandoned, why_not_empty
-from hostler.metal.writes import drop_finalizer
+from hostler.metal.writes import drop_finalizers
 
 # The room wakes everything once all is read; this is only in case a cache was complete and is no more.
 NOT_READY_SECONDS = 15.0
@@ -138,7 +138,9 @@ class ClusterKeeper:
             if change := cluster_change(cluster, said, self._clock()):
                 await self._patch(cluster, change, waits, subresource="status")
             return
-        await drop_finalizer(self._writer, names.METAL3_CLUSTER, meta, names.CLUSTER_FINALIZER, "its machines are gone")
+        await drop_finalizers(
+            self._writer, names.METAL3_CLUSTER, meta, names.CLUSTER_FINALIZER, why="its machines are gone"
+        )
 
     async def _patch(
         self, cluster: Metal3Cluster, body: dict[str, Any], why: str, subresource: str | None = None
