@@ -371,6 +371,16 @@ class World:
         self.api.close()
 
 
+def owned_by(world: World, machine: str) -> tuple[Json, str]:
+    """An owner reference to this machine, and the path of something that has it: it goes when Kubernetes cleans up."""
+    uid = world.machine(machine)["metadata"]["uid"]
+    owner = {"apiVersion": INFRA, "kind": "Metal3Machine", "name": machine, "uid": uid, "controller": True}
+    path = world.core("configmaps")
+    code, answer = world.api.call("POST", path, {"metadata": {"name": "likewise", "ownerReferences": [owner]}})
+    assert code == 201, answer
+    return owner, f"{path}/likewise"
+
+
 def mac(number: int) -> str:
     return f"02:00:00:00:{number // 256:02x}:{number % 256:02x}"
 
