@@ -23,6 +23,7 @@ from hostler.metal.data_model import (
     DataClaim,
     DataTemplate,
     in_use,
+    is_installed_with,
     names_secrets,
     of_other_template,
     owned,
@@ -294,6 +295,11 @@ class DataDesk:
             elif rendered_for(data, context.host):
                 await self._addresses.give_back_before(data, context.host, begin=False)
             return
+        if not isinstance(context, str) and is_installed_with(data, context.host):
+            if data.metadata.annotations.get(names.RENDERED_FOR) != context.host.metadata.uid:
+                await self._mark(data, context.host)
+            await self._data_is_ready(data, f"host {context.host.metadata.name} is installed with it")
+            return
         template = self._data.templates.store.get(names.key(data.metadata.namespace, data.spec.template.name))
         if template is None:
             await self._data_says(data, f"Metal3DataTemplate {data.spec.template.name} does not exist.")
@@ -316,7 +322,7 @@ class DataDesk:
             await self._data_says(data, f"It cannot be rendered: {why}.")
 
     async def _mark(self, data: Data, host: Host) -> None:
-        """Ready without a mark: taken over. From now on it is this host's, and not whichever comes after it."""
+        """Taken over, moved or restored: it is this host's from now on, and not whichever comes after it."""
         annotations = {names.RENDERED_FOR: host.metadata.uid}
         change = {"metadata": {"annotations": annotations, "resourceVersion": data.metadata.resource_version}}
         why = f"it was rendered for host {host.metadata.name}"
@@ -344,11 +350,14 @@ class DataDesk:
             if after is not None:
                 self._data.datas.store.overlay(after)
         await self._addresses.give_back_before(data, context.host, begin=True)
+        await self._data_is_ready(data, "it is rendered")
+        log.debug("rendered", data=names.key(namespace, data.metadata.name))
+
+    async def _data_is_ready(self, data: Data, why: str) -> None:
         ready = {"status": {"ready": True, "errorMessage": None}}
-        after = await self._patch(names.METAL3_DATA, data.metadata, ready, Data, "it is rendered", "status")
+        after = await self._patch(names.METAL3_DATA, data.metadata, ready, Data, why, "status")
         if after is not None:
             self._data.datas.store.overlay(after)
-        log.debug("rendered", data=names.key(namespace, data.metadata.name))
 
     async def _data_says(self, data: Data, error: str) -> None:
         if data.status.error_message == error[:LONGEST]:
