@@ -157,4 +157,6 @@ def _switched_off(left: Leftovers) -> Iterator[Finding]:
             f"No operator with metal on was found, and {count(len(left.blocked), 'host')} still carry "
             f"{names.BLOCK_MOVE}, so `clusterctl move` waits for ever: {them}."
         )
-        yield Finding(Level.WARNING, "metal", why, f"`{WITHDRAW}`; not where the Go provider runs: it sets it too.")
+        yield Finding(
+            Level.WARNING, "metal", why, f"`{WITHDRAW}`, unless the Go provider 1.14 or newer runs: it sets it too."
+        )
