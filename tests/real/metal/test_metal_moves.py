@@ -144,6 +144,7 @@ def test_a_take_over_from_the_go_provider_and_the_way_back_touch_no_host(
             told = hostler(sandbox.kubeconfig, "metal", "withdraw", "--yes", "--operator", running.url)
             assert told.returncode == Exit.REFUSED, told
             assert "has metal on and would put it all back" in told.stderr
+            label_for_clusterctl(sandbox, running)
             assert refused(running) == []
         # Back again. Nobody keeps the annotation up to date any more.
         named = hostler(sandbox.kubeconfig, "doctor", "--operator", NOBODY, "--output", "json")
@@ -170,6 +171,16 @@ def test_a_take_over_from_the_go_provider_and_the_way_back_touch_no_host(
         past = [one for one in history(world.api, world.hosts_path(), since) if one["metadata"]["name"] == "h1"]
         assert {one["status"]["provisioning"]["state"] for one in past} == {"provisioned"}
         assert all(one["status"]["poweredOn"] and "deletionTimestamp" not in one["metadata"] for one in past)
+
+
+def label_for_clusterctl(sandbox: Sandbox, running: Running) -> None:
+    """As the doctor says: without the label clusterctl leaves the hosts behind."""
+    told = hostler(sandbox.kubeconfig, "doctor", "--operator", running.url, "--output", "json")
+    (fix,) = [one["fix"] for one in json.loads(told.stdout) if one["what"] == "clusterctl move"]
+    for command in fix.split("; "):
+        sandbox.kubectl(*command.split()[1:])
+    found = sandbox.get("crd", "baremetalhosts.metal3.io")
+    assert found["metadata"]["labels"]["clusterctl.cluster.x-k8s.io"] == ""
 
 
 def ready(world: World, *machines: str, condition: str = "Ready") -> bool:
