@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
+from hostler.kube.budget import WriteBudget
+from hostler.kube.client import Client
+from hostler.kube.clusters import Clusters
+from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
+from hostler.kube.writer import Writer
+from hostler.metal.decide import NodeSeen
 from hostler.metal.model import Host, Metal3Machine
-from hostler.metal.nodes import find_node
+from hostler.metal.nodes import Nodes, find_node
+from tests.unit.answering import answering
 
 NOW, BEFORE, OLD = "metal3://n/h/m", "metal3://hu", "metal3://there/h/m"
 
@@ -56,3 +67,39 @@ def look(*nodes: Node, provider: str = "", hostname: str = "", cloud: bool = Fal
 def test_which_node_a_machine_is(nodes: tuple[Node, ...], how: dict[str, Any], expected: str) -> None:
     found = look(*nodes, **how)
     assert found == expected or (" " in expected and expected in found), found
+
+
+def test_machines_that_look_at_the_same_moment_share_one_list() -> None:
+    """A thousand machines that come up must not have a thousand lists of a thousand nodes made."""
+    asked: list[str] = []
+    found = {"items": [{"metadata": {"name": "a"}, "spec": {"providerID": NOW}}]}
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(f"{request.method} {request.path}")
+        if request.path.endswith("/secrets/c-kubeconfig"):
+            cluster = {"server": f"http://{request.host}"}
+            config = {
+                "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+                "clusters": [{"name": "x", "cluster": cluster}], "users": [{"name": "x", "user": {"token": "t"}}],
+            }  # fmt: skip
+            value = base64.b64encode(json.dumps(config).encode()).decode()
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "data": {"value": value}})
+        return web.json_response(found)
+
+    def writer_for(client: Client) -> Writer:
+        return Writer(client, "metal", gate=lambda: None, budget=WriteBudget(9, 9), metrics=Metrics())
+
+    async def run() -> list[NodeSeen]:
+        async with answering(answer) as client:
+            clusters = Clusters(client)
+            nodes = Nodes(clusters, writer_for)
+            machine = msgspec.convert({"metadata": {"name": "m", "namespace": "n"}}, Metal3Machine)
+            host = msgspec.convert({"metadata": {"name": "h", "namespace": "n", "uid": "hu"}}, Host)
+            looks = [nodes.find(machine, host, "c", cloud_provider=False) for _ in range(20)]
+            try:
+                return await asyncio.gather(*looks)
+            finally:
+                await clusters.close()
+
+    assert asyncio.run(run()) == [NodeSeen("a", NOW)] * 20
+    assert asked.count("GET /api/v1/nodes") == 1, asked
