@@ -184,10 +184,12 @@ class Api:
 
 
 class World:
-    """One namespace with a cluster whose infrastructure is ready."""
+    """One namespace with a cluster whose infrastructure is ready; `moved`: that cluster is there already."""
 
-    def __init__(self, box: Sandbox, namespace: str, cluster: str = "c1") -> None:
+    def __init__(self, box: Sandbox, namespace: str, cluster: str = "c1", *, moved: bool = False) -> None:
         self.api, self.namespace, self.cluster, self.box = Api(box), namespace, cluster, box
+        if moved:
+            return
         infrastructure = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3Cluster", "name": cluster}
         control_plane = {"apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KubeadmControlPlane", "name": "kcp"}
         create(box, [self._object(CAPI, "Cluster", cluster, {
@@ -222,6 +224,9 @@ class World:
         if owner:
             metadata["ownerReferences"] = [owner]
         return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+    def make(self, version: str, kind: str, name: str, spec: Json, **meta: Any) -> None:
+        create(self.box, [self._object(version, kind, name, spec, **meta)])
 
     def make_hosts(self, *names: str, ready: bool = False, **meta: Any) -> None:
         """Hosts with their BMC secrets; `ready` without a driver: as available ones that nobody drives."""
@@ -369,6 +374,16 @@ class World:
         for group, plural in kinds:
             self.api.clear(group, plural, self.namespace)
         self.api.close()
+
+
+def owned_by(world: World, machine: str) -> tuple[Json, str]:
+    """An owner reference to this machine, and the path of something that has it: it goes when Kubernetes cleans up."""
+    uid = world.machine(machine)["metadata"]["uid"]
+    owner = {"apiVersion": INFRA, "kind": "Metal3Machine", "name": machine, "uid": uid, "controller": True}
+    path = world.core("configmaps")
+    code, answer = world.api.call("POST", path, {"metadata": {"name": "likewise", "ownerReferences": [owner]}})
+    assert code == 201, answer
+    return owner, f"{path}/likewise"
 
 
 def mac(number: int) -> str:

@@ -254,6 +254,35 @@ def test_what_was_written_before_a_crash_is_not_written_again() -> None:
     assert patched(b"a: c", metaData=whole) == ["m-metadata", "t-0"], "of an earlier rendering"
 
 
+def test_what_a_moved_host_is_installed_with_is_not_rendered_again() -> None:
+    """A move leaves the status of the data behind, and gives its host another uid."""
+    spec = {"consumerRef": CONSUMER, "image": IMAGE, "metaData": {"name": "m-metadata"}}
+    pen = Pen()
+    lost = {"status": {"ready": False}, "metadata": {"annotations": {names.RENDERED_FOR: "before"}}}
+    Desk(data=lost, host={"spec": spec}, pen=pen).look(**GOOD)
+    marked, ready = [body for name, body in pen.patches if name == "t-0"]
+    assert marked["metadata"]["annotations"] == {names.RENDERED_FOR: "hu"}
+    assert ready == {"status": {"ready": True, "errorMessage": None}}
+    pen = Pen()
+    Desk(data=lost, host={"spec": {**spec, "image": None}}, pen=pen).look(**GOOD)
+    assert "spec" in pen.patches[0][1], "a host on which nothing is installed yet gets its own"
+
+
+@pytest.mark.parametrize("kind", ["data", "claim"])
+def test_both_finalizers_of_the_go_provider_are_taken_off_and_others_stay(kind: str) -> None:
+    both = {
+        "data": [names.DATA_CLAIM_FINALIZER, names.DATA_FINALIZER],
+        "claim": [names.MACHINE_FINALIZER, names.DATA_CLAIM_FINALIZER],
+    }[kind]
+    going = {"metadata": {"deletionTimestamp": "now", "finalizers": [*both, "another's"], "ownerReferences": []}}
+    pen = Pen()
+    room = Desk(claim=going, data=going if kind == "data" else {"spec": {"claim": {"name": "other"}}}, pen=pen)
+    for watch in (*room.caches.all(), *room.data.all()):
+        watch.store.synced = True
+    asyncio.run(room.desk.reconcile({"data": "data:n/t-0", "claim": "claim:n/m"}[kind]))
+    assert [body["metadata"]["finalizers"] for _, body in pen.patches] == [["another's"]]
+
+
 @pytest.mark.parametrize(
     ("claim", "gone"),
     [

@@ -23,8 +23,9 @@ from hostler.metal.decide import (
     wrong_spec,
 )
 from hostler.metal.decision import Said
-from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, SecretRef
-from hostler.metal.release import abandoned, decide_release, pauses, unpause_change
+from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
+from hostler.metal.moving import unpause_change
+from hostler.metal.release import abandoned, decide_release, pauses
 from hostler.metal.upkeep import cluster_change, pause_change
 
 IMAGE = {"url": "http://x/os.raw", "checksum": "abc", "checksumType": "sha256"}
@@ -59,7 +60,7 @@ def host(state: str = "available", mine: bool = False, **more: Any) -> Host:
     meta: dict[str, Any] = {"name": "h", "namespace": "n", "uid": "hu", "resourceVersion": "9"}
     if mine:
         spec |= {"consumerRef": CONSUMER, "online": True}
-        meta |= {"labels": {LABEL: "c"}, "ownerReferences": [OWNED]}
+        meta |= {"labels": {LABEL: "c", names.MOVE_HIERARCHY: ""}, "annotations": {names.BLOCK_MOVE: ""}}
     spec |= more.pop("spec", {})
     meta |= more.pop("meta", {})
     status = {"operationalStatus": "OK", "provisioning": {"state": state}, **more.pop("status", {})}
@@ -127,7 +128,10 @@ def test_a_wrong_spec_is_a_sentence(spec: dict[str, Any], says: str) -> None:
 
 def test_the_claim_is_one_change() -> None:
     assert host_change(facts(), host()) == {
-        "metadata": {"labels": {LABEL: "c"}, "ownerReferences": [OWNED]},
+        "metadata": {
+            "labels": {LABEL: "c", names.MOVE_HIERARCHY: ""},
+            "annotations": {names.BLOCK_MOVE: ""},
+        },
         "spec": {
             "consumerRef": CONSUMER,
             "image": {"url": "http://x/os.raw", "checksum": "abc", "checksumType": "sha256"},
@@ -158,24 +162,25 @@ def test_the_cleaning_mode_is_copied_when_it_is_set_and_differs() -> None:
     assert host_change(facts(machine=machine(automatedCleaningMode="metadata")), mine) == {}
 
 
-def test_other_owners_are_kept() -> None:
-    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "y"}
-    change = host_change(facts(), host(meta={"ownerReferences": [other]}))
-    assert change["metadata"]["ownerReferences"] == [other, OWNED]
-
-
-def test_a_host_that_somebody_controls_gets_no_second_controller() -> None:
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_no_host_has_its_machine_as_an_owner_and_other_owners_stay(version: str) -> None:
+    """Kubernetes would delete the host after the machine, whoever deletes that."""
     theirs = {"apiVersion": "example.org/v1", "kind": "Rack", "name": "r", "uid": "ru", "controller": True}
-    change = host_change(facts(), host(meta={"ownerReferences": [theirs]}))
-    owners = change["metadata"]["ownerReferences"]
-    assert owners == [theirs, {key: value for key, value in OWNED.items() if key != "controller"}]
-    again = host(mine=True, spec={"image": IMAGE}, meta={"ownerReferences": owners})
-    assert "metadata" not in host_change(facts(), again)
+    old = {**OWNED, "apiVersion": f"infrastructure.cluster.x-k8s.io/{version}"}
+    before = host("provisioned", mine=True, spec={"image": IMAGE})
+    for owners, left in (([old], None), ([theirs, old], [theirs])):
+        owned = host("provisioned", mine=True, spec={"image": IMAGE}, meta={"ownerReferences": owners})
+        (write,) = decide(facts(host=owned, node=NodeSeen(why="no node yet."))).writes
+        assert (write.body, write.version) == ({"metadata": {"ownerReferences": left}}, "9")
+    other = {**OWNED, "name": "other"}
+    assert host_change(facts(), msgspec.structs.replace(
+        before, metadata=msgspec.structs.replace(before.metadata, owner_references=(msgspec.convert(other, Owner),))
+    )) == {}  # fmt: skip
 
 
 def test_a_reserved_host_loses_its_label_with_the_claim() -> None:
     change = host_change(facts(), host(meta={"labels": {names.NODE_REUSE: "md-a"}}))
-    assert change["metadata"]["labels"] == {LABEL: "c", names.NODE_REUSE: None}
+    assert change["metadata"]["labels"] == {LABEL: "c", names.NODE_REUSE: None, names.MOVE_HIERARCHY: ""}
 
 
 def test_with_a_data_template_the_host_is_claimed_first_and_provisioned_later() -> None:
@@ -267,7 +272,11 @@ def test_a_host_is_emptied_first() -> None:
     )
     (write,) = decision.writes
     assert write.body["spec"] == {"image": None, "userData": None, "online": False}
-    assert write.body["metadata"] == {"ownerReferences": None}, "should the machine be removed by force, it stays"
+    assert "metadata" not in write.body, "it stays where it is until it is empty"
+    old = host("provisioned", mine=True, spec={"image": IMAGE}, meta={"ownerReferences": [OWNED], "annotations": {}})
+    (write,) = decide_release(facts(host=old)).writes
+    # Should the machine be removed by force, the host stays; and it is not moved before it is empty.
+    assert write.body["metadata"] == {"ownerReferences": None, "annotations": {names.BLOCK_MOVE: ""}}
     assert write.version == "9"
 
 
@@ -295,8 +304,7 @@ STATES = (
 @pytest.mark.parametrize("state", STATES)
 def test_deletion_from_every_host_state(state: str) -> None:
     """Emptied it waits, or is handed back; what is not known waits."""
-    given = {"labels": {LABEL: "c"}, "ownerReferences": []}
-    empty = host(state, mine=True, spec={"online": False}, meta=given)
+    empty = host(state, mine=True, spec={"online": False})
     decision = decide_release(facts(host=empty))
     free = state in ("", "unmanaged", "registering", "inspecting", "ready", "available", "externally provisioned")
     if not free:
@@ -305,7 +313,8 @@ def test_deletion_from_every_host_state(state: str) -> None:
         return
     label, back, finalizer = decision.writes
     assert label.kind.kind == "Secret"
-    assert back.body == {"metadata": {"labels": {LABEL: None}}, "spec": {"consumerRef": None}}
+    let_go = {"labels": {LABEL: None}, "annotations": {names.BLOCK_MOVE: None}}
+    assert back.body == {"metadata": let_go, "spec": {"consumerRef": None}}
     assert finalizer.kind.kind == "Metal3Machine"
 
 
@@ -330,7 +339,8 @@ def test_a_machine_that_was_a_node_is_given_no_other_host_though_its_status_was_
 
 
 def test_a_host_on_which_nothing_is_yet_is_emptied_and_handed_back_in_one_patch() -> None:
-    claimed = host("available", mine=True, spec={"image": IMAGE, "userData": {"name": "x"}})
+    owned = {"ownerReferences": [OWNED]}
+    claimed = host("available", mine=True, spec={"image": IMAGE, "userData": {"name": "x"}}, meta=owned)
     _, back, finalizer = decide_release(facts(host=claimed)).writes
     assert back.body["spec"] == {"image": None, "userData": None, "online": False, "consumerRef": None}
     assert back.body["metadata"]["ownerReferences"] is None
@@ -359,18 +369,27 @@ def test_the_words_do_not_change_while_a_host_is_emptied() -> None:
 
 def test_powered_on_and_not_ours_to_deprovision() -> None:
     on = host("externally provisioned", mine=True, spec={"online": False}, status={"poweredOn": True})
+    assert decide_release(facts(host=on)).writes == ()
+    on = host(
+        "externally provisioned",
+        mine=True,
+        spec={"online": False},
+        status={"poweredOn": True},
+        meta={"annotations": {}},
+    )
     (write,) = decide_release(facts(host=on)).writes
-    assert write.body == {"metadata": {"ownerReferences": None}}
+    assert write.body == {"metadata": {"annotations": {names.BLOCK_MOVE: ""}}}
 
 
 def test_a_host_to_be_used_again_is_promised_at_once_and_kept_by_the_cluster() -> None:
     busy = host("provisioned", mine=True, spec={"image": IMAGE})
     (write,) = decide_release(facts(host=busy, **reusing())).writes
-    assert write.body["metadata"] == {"labels": {names.NODE_REUSE: "md-a"}, "ownerReferences": None}
+    assert write.body["metadata"] == {"labels": {names.NODE_REUSE: "md-a"}}
     empty = host(mine=True, spec={"online": False}, meta={"labels": {LABEL: "c", names.NODE_REUSE: "md-a"}})
     back = decide_release(facts(host=empty, **reusing())).writes[1]
     assert back.body["spec"]["consumerRef"]["kind"] == "Cluster"
     assert back.body["metadata"]["labels"] == {LABEL: None, names.NODE_REUSE: "md-a"}
+    assert back.body["metadata"]["annotations"] == {names.BLOCK_MOVE: None}
 
 
 NO_MORE = msgspec.convert({"metadata": {"name": "t"}, "spec": {"nodeReuse": False}}, Metal3MachineTemplate)
@@ -393,8 +412,8 @@ def test_what_was_promised_is_not_kept_where_that_has_changed_meanwhile(other: d
 
 def test_only_our_own_pause_is_taken_back() -> None:
     ours = host(mine=True, meta={"annotations": {names.PAUSED: names.OUR_PAUSE, names.STATUS_ANNOTATION: "{}"}})
-    assert unpause_change(ours) == {"metadata": {"annotations": {names.PAUSED: None}}}
-    assert unpause_change(host(mine=True, meta={"annotations": {names.PAUSED: "somebody"}})) == {}
+    assert unpause_change(ours) == {"metadata": {"annotations": {names.PAUSED: None, names.BLOCK_MOVE: ""}}}
+    assert unpause_change(host(mine=True, meta={"annotations": {names.PAUSED: "me"}})) == {}
     assert unpause_change(host(mine=True)) == {}
     assert pauses(facts(cluster=cluster(paused=True)))
     assert pauses(facts(machine=machine(annotations={names.OBJECT_PAUSED: ""})))

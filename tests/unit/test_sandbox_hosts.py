@@ -138,6 +138,21 @@ PAUSE = annotate("baremetalhost.metal3.io/paused", "")
 UNPAUSE = annotate("baremetalhost.metal3.io/paused", None)
 Doing = Any
 
+# What `clusterctl move` does to an object that it has copied: all its annotations are replaced by one, its finalizers
+# are taken off, it is deleted. Whoever is quick in between sees a host without a pause and puts its finalizer back.
+MOVED_AWAY: tuple[Doing, ...] = (
+    {"metadata": {"annotations": None}}, annotate("clusterctl.cluster.x-k8s.io/delete-for-move", ""),
+    {"metadata": {"finalizers": []}}, "delete",
+)  # fmt: skip
+RESTORED: Json = {
+    "conditions": [], "errorCount": 0, "errorMessage": "", "operationalStatus": "OK", "poweredOn": True,
+    "provisioning": {"ID": "old", "bootMode": "UEFI", "image": IMAGE, "rootDeviceHints": {"deviceName": "/dev/sda"},
+                     "state": "provisioned"},
+    "goodCredentials": {}, "triedCredentials": {}, "provisioningFailCount": 0, "hardwareProfile": "unknown",
+    "operationHistory": {name: {"start": None, "end": None} for name in ("register", "inspect", "provision")},
+}  # fmt: skip
+MOVED = {"baremetalhost.metal3.io/paused": "metal3.io/capm3", "baremetalhost.metal3.io/status": json.dumps(RESTORED)}
+
 # What is done (`online` at the start, then one thing every hundred seconds) and what the host says of it.
 STORIES: dict[str, tuple[tuple[Doing, ...], str]] = {
     "a new host that is to be on": ((), f"{NEW} > available/OK/on"),
@@ -251,6 +266,22 @@ STORIES: dict[str, tuple[tuple[Doing, ...], str]] = {
         (f"{NEW} > provisioning/OK/off > provisioning/error/off/provisioning-error"
         " > deprovisioning/error/off/provisioning-error > deprovisioning/OK/off > available/OK/off"
         " > provisioning/OK/off > provisioned/OK/off > provisioned/OK/on"),
+    ),
+    "moved here with its status": (
+        ({**PROVISION, **annotate("baremetalhost.metal3.io/status", json.dumps(RESTORED)), "first": True},),
+        "- > provisioned/OK/on",
+    ),
+    "moved here with its status, paused until its Cluster goes on": (
+        ({**PROVISION, "first": True, "metadata": {"annotations": MOVED}}, ("still", "-"), UNPAUSE),
+        "- > provisioned/OK/on",
+    ),
+    "moved here without its status it is installed once more": (
+        ({**PROVISION, "first": True},),
+        f"{UP.removesuffix(' > provisioned/OK/on')} > provisioned/OK/on",
+    ),
+    "moved away while it was paused": (
+        ("offline", PROVISION, PAUSE, *MOVED_AWAY),
+        f"{UP} > deprovisioning/OK/on > {OFF_AND_GONE}",
     ),
 }  # fmt: skip
 

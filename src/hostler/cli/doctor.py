@@ -54,6 +54,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
     from hostler.kube.contact import check
     from hostler.kube.kinds import NODE
     from hostler.kube.records import Node
+    from hostler.metal import leftovers as metal
     from hostler.platform import leftovers
     from hostler.reclaim.leftovers import find as reclaimed
 
@@ -77,8 +78,9 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
     told = await _told(client, settings) if isinstance(asked, Known) else {}
     seen = await _known(nodes)
     left, agents = await _known(lambda: leftovers.find(client)), await _known(lambda: reclaimed(client))
-    maintenance_on, platform_on, reclaim_on = (
-        _has_on(name, asked, settings) for name in ("maintenance", "platform", "reclaim")
+    hosts, unlabelled = await _known(lambda: metal.find(client)), await _known(lambda: metal.find_unlabelled(client))
+    maintenance_on, platform_on, reclaim_on, metal_on = (
+        _has_on(name, asked, settings) for name in ("maintenance", "platform", "reclaim", "metal")
     )
     working = isinstance(maintenance_on, Known) and maintenance_on.value
     return Facts(
@@ -96,6 +98,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
             *left_behind("maintenance", begun(seen), on=maintenance_on),
             *leftovers.findings(left, on=platform_on),
             *left_behind("reclaim", agents, on=reclaim_on),
+            *metal.findings(hosts, unlabelled, on=metal_on),
         ),
     )
 

@@ -1,4 +1,4 @@
-"""`hostler metal hosts` and `hostler metal capacity`: hosts, by the operator's rules but without needing one."""
+"""`hostler metal`: hosts and how many machines fit, by the operator's rules but without one; and an orderly end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 from hostler.cli import flags, say
+from hostler.cli.explain import ASKING
+from hostler.cli.withdrawing import refuse_while_on
+from hostler.errors import Complaint, Exit
 from hostler.settings.metal import METAL_STRICT_FAILURE_DOMAINS
 from hostler.settings.model import Settings
 
@@ -60,3 +63,38 @@ def capacity(settings: Settings, template: Template, output: say.OutputFlag = sa
     say.text(f"{found.fit} of {found.hosts} hosts can be had now by machines of {found.template}.")
     if found.limits:
         say.table(("why not the others", "hosts"), [(why, str(number)) for why, number in found.limits.items()])
+
+
+@app.command()
+@flags.takes(*ASKING)
+def withdraw(
+    settings: Settings,
+    yes: Annotated[bool, typer.Option("--yes", help="Without asking.")] = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Take back what metal put on hosts, once it is switched off: before another provider takes over, or none.
+
+    The annotation block-move, for which `clusterctl move` would wait for ever, and owner references to Metal3Machines,
+    with which Kubernetes would delete a host after its machine. Nothing else of a host changes. You need `list` and
+    `patch` on baremetalhosts.metal3.io, and `list` on clusters.cluster.x-k8s.io.
+
+    Examples: `hostler metal withdraw` shows what it would do and asks; `hostler metal withdraw --yes --output json
+    --operator http://hostler.example:8080` is for scripts.
+    """
+    from hostler.cli.cluster import ask_cluster
+    from hostler.metal import leftovers
+
+    left = ask_cluster(settings, leftovers.find)
+    done = left.steps()
+    if done:
+        refuse_while_on(settings, "metal", yes=yes)
+        leftovers.refuse_mid_move(left)
+        for line in done:
+            say.note(f"{line}.")
+        if not yes and not typer.confirm("Go on?", default=False, err=True):
+            raise Complaint("Nothing was changed.", code=Exit.REFUSED)
+        ask_cluster(settings, lambda client: leftovers.take_back(client, left))
+    if output is say.Output.JSON:
+        say.json({"done": done})
+    else:
+        say.note("Done." if done else "Nothing of metal is left on the hosts of this cluster.")

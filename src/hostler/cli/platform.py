@@ -8,8 +8,9 @@ import typer
 
 from hostler.cli import flags, say
 from hostler.cli.explain import ASKING
+from hostler.cli.withdrawing import refuse_while_on
 from hostler.errors import Complaint, Exit
-from hostler.settings.foundation import OPERATOR, UNINITIALISED_GRACE_SECONDS
+from hostler.settings.foundation import UNINITIALISED_GRACE_SECONDS
 from hostler.settings.model import Settings
 
 app = typer.Typer(no_args_is_help=True, help="See nodes with and without cloud integration side by side.")
@@ -72,7 +73,7 @@ def withdraw(
     left = ask_cluster(settings, leftovers.find)
     done = left.said()
     if done:
-        _nobody_keeps_it(settings, yes)
+        refuse_while_on(settings, "platform", yes=yes)
         for line in done:
             say.note(f"{line}.")
         if not yes and not typer.confirm("Go on?", default=False, err=True):
@@ -82,27 +83,3 @@ def withdraw(
         say.json({"done": done})
     else:
         say.note("Done." if done else "Nothing of platform is left in this cluster.")
-
-
-def _nobody_keeps_it(settings: Settings, yes: bool) -> None:
-    """An operator with platform on would put it all back at once. A --yes does not stand for what is not known."""
-    from hostler.cli.cluster import ask_operator
-    from hostler.fleet.wire import StatusAnswer
-
-    try:
-        answer = ask_operator(settings, "/v1/status", StatusAnswer)
-    except Complaint as none:
-        if yes and not settings[OPERATOR]:
-            raise Complaint(
-                f"Whether an operator still has platform on is not known: {none.sentence}",
-                hint="Say where it is or was with --operator URL, or leave --yes out and answer for it.",
-                code=Exit.REFUSED,
-            ) from None
-        say.note(f"Whether an operator still has platform on is not known: {none.sentence}")
-        return
-    if any(one.name == "platform" and one.enabled for one in answer.status.capabilities):
-        raise Complaint(
-            f"{answer.identity} has platform on and would put it all back.",
-            hint="Switch it off first: leave platform out of --only, or capabilities.platform=false in the chart.",
-            code=Exit.REFUSED,
-        )

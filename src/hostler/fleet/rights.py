@@ -147,7 +147,7 @@ RIGHTS: dict[str, tuple[Right, ...]] = {
         Right(
             "baremetalhosts.metal3.io", ("delete",),
             "No host is ever deleted. OpenShift's admission (OwnerReferencesPermissionEnforcement) lets only those who "
-            "might delete a host write its owner, which a claim does.",
+            "might delete a host change its owners: those that the Go provider wrote are taken off.",
             openshift=True,
         ),
         Right(f"metal3machines.{_METAL3}", ("get", *FOLLOW, "patch"), "Finalizers, annotations, provider ids."),

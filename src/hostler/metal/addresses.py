@@ -14,7 +14,7 @@ from hostler.metal.data_caches import DataCaches, owner_datas
 from hostler.metal.data_model import Data, DataTemplate, IpAddressSpec, IpClaim, PoolRef
 from hostler.metal.model import Host, OwnedMetadata
 from hostler.metal.render import Context, pools_of
-from hostler.metal.writes import delete, drop_finalizer, owner_reference
+from hostler.metal.writes import delete, drop_finalizers, owner_reference
 
 GONE = "the Metal3Data it was for is gone"
 UNUSED = "no host is installed with its address"
@@ -76,7 +76,7 @@ class Addresses:
         if host.imaged:
             return f"The claim {name} is being deleted, and host {host.metadata.name} may have its address."
         kind = names.METAL3_IP_CLAIM if pool.metal3 else names.IP_ADDRESS_CLAIM
-        await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER, UNUSED)
+        await drop_finalizers(self._writer, kind, claim.metadata, names.DATA_FINALIZER, why=UNUSED)
         return f"It claims an address from {pool} anew: the claim {name} is being deleted."
 
     async def _claim_address(self, data: Data, pool: PoolRef, name: str) -> None:
@@ -116,7 +116,7 @@ class Addresses:
             if not pool or meta.name == f"{host.metadata.name}-{pool}":
                 continue
             if meta.deletion_timestamp:
-                await drop_finalizer(self._writer, names.METAL3_IP_CLAIM, meta, names.DATA_FINALIZER)
+                await drop_finalizers(self._writer, names.METAL3_IP_CLAIM, meta, names.DATA_FINALIZER)
             elif begin:
                 why = f"Metal3Data {data.metadata.name} is rendered for host {host.metadata.name} now"
                 await delete(self._writer, names.METAL3_IP_CLAIM, meta, why)
@@ -128,7 +128,7 @@ class Addresses:
             left = True
             # One after the other: the deletion changes the version, and the watch brings the new one.
             if claim.metadata.deletion_timestamp:
-                await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER)
+                await drop_finalizers(self._writer, kind, claim.metadata, names.DATA_FINALIZER)
             else:
                 await delete(self._writer, kind, claim.metadata, f"Metal3Data {data.metadata.name} goes")
         return not left
@@ -137,7 +137,7 @@ class Addresses:
         """Let claims go that are being deleted and whose Metal3Data is gone, whoever removed it: nobody else would."""
         for kind, claim in self._of(key):
             if claim.metadata.deletion_timestamp and not paused(claim.metadata):
-                await drop_finalizer(self._writer, kind, claim.metadata, names.DATA_FINALIZER, GONE)
+                await drop_finalizers(self._writer, kind, claim.metadata, names.DATA_FINALIZER, why=GONE)
 
     def _of(self, key: str) -> list[tuple[Kind, IpClaim]]:
         """Every claim that was made for the Metal3Data of this name."""

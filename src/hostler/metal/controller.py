@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import structlog
 from prometheus_client import Counter, Gauge
 
@@ -27,8 +26,9 @@ from hostler.metal.data import DataDesk
 from hostler.metal.decide import FAILED, Facts, decide, settled, status_change, why_none
 from hostler.metal.decision import Decision, Said, Write
 from hostler.metal.model import Host, Metal3Machine
+from hostler.metal.moving import is_movable, is_moved_away, pause_change, unpause_change
 from hostler.metal.nodes import Nodes
-from hostler.metal.release import ELSEWHERE_SECONDS, PAUSED, decide_release, pauses, unpause_change
+from hostler.metal.release import ELSEWHERE_SECONDS, PAUSED, decide_release, pauses
 from hostler.metal.selector import WrongSelector
 from hostler.metal.writes import send
 
@@ -108,6 +108,9 @@ class MachineKeeper:
 
     async def _look(self, machine: Metal3Machine) -> float | None:
         facts = self.facts(machine)
+        if is_moved_away(machine.metadata) or (facts.associated and facts.host and is_moved_away(facts.host.metadata)):
+            self.claims.waiting.remove(key_of(machine.metadata))
+            return None
         if pauses(facts):
             self.claims.waiting.remove(key_of(machine.metadata))
             return await self._pause(facts)
@@ -116,6 +119,8 @@ class MachineKeeper:
             await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why))
             return UNREADABLE_SECONDS
         facts = await self._unpause(facts)
+        if facts.host is not None and names.PAUSED in facts.host.metadata.annotations:
+            await self._make_movable(facts, "another party has paused it", pause=False)
         if machine.metadata.deletion_timestamp:
             self.claims.waiting.remove(key_of(machine.metadata))
             return await self._release(facts)
@@ -237,27 +242,26 @@ class MachineKeeper:
 
     async def _pause(self, facts: Facts) -> float | None:
         """The cluster is paused: so is the host, with its status kept for whoever moves it."""
-        machine, host = facts.machine, facts.host
-        if host is not None and facts.associated and names.PAUSED not in host.metadata.annotations:
-            await self._pause_host(host, f"Cluster {facts.cluster_name} is paused")
-        await self._status(machine, (PAUSED,), {})
+        await self._make_movable(facts, f"Cluster {facts.cluster_name} is paused", pause=True)
+        await self._status(facts.machine, (PAUSED,), {})
         return None
 
-    async def _pause_host(self, host: Host, why: str) -> None:
-        """Read afresh: our record has only part of the status, and somebody may have paused it a moment ago."""
-        meta = host.metadata
-        whole = await self._client.get(names.HOST, meta.name, meta.namespace, type=dict[str, Any])
-        if names.PAUSED in (whole["metadata"].get("annotations") or {}):
+    async def _make_movable(self, facts: Facts, why: str, *, pause: bool) -> None:
+        host = facts.host
+        if host is None or not facts.associated or is_movable(host):
             return
-        status = {name: value for name, value in whole.get("status", {}).items() if name != "hardware"}
-        kept = {names.PAUSED: names.OUR_PAUSE, names.STATUS_ANNOTATION: msgspec.json.encode(status).decode()}
-        change = {"metadata": {"annotations": kept}}
-        version = str(whole["metadata"]["resourceVersion"])
-        await self._write(Write(names.HOST, meta.name, meta.namespace, change, why, version=version))
+        meta = host.metadata
+        # Read again: our record has only part of the status, and another party may have paused it a moment ago.
+        whole = await self._client.get(names.HOST, meta.name, meta.namespace, type=dict[str, Any])
+        change = pause_change(whole, facts.machine.metadata, pause=pause)
+        if change:
+            version = str(whole["metadata"]["resourceVersion"])
+            await self._write(Write(names.HOST, meta.name, meta.namespace, change, why, version=version))
 
     async def _unpause(self, facts: Facts) -> Facts:
+        """Only for a Cluster that is known not to be paused: its machines may be seen before it where it was moved."""
         host = facts.host
-        change = unpause_change(host) if host is not None and facts.associated else {}
+        change = unpause_change(host) if host is not None and facts.associated and facts.cluster is not None else {}
         if not change or host is None:
             return facts
         meta, why = host.metadata, f"Cluster {facts.cluster_name} is not paused any more"

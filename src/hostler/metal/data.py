@@ -23,6 +23,7 @@ from hostler.metal.data_model import (
     DataClaim,
     DataTemplate,
     in_use,
+    is_installed_with,
     names_secrets,
     of_other_template,
     owned,
@@ -33,11 +34,14 @@ from hostler.metal.decide import Facts, Rendered
 from hostler.metal.model import Host, Metal3Machine, OwnedMetadata
 from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
 from hostler.metal.secrets import InTheWay, put
-from hostler.metal.writes import delete, drop_finalizer, owner_reference
+from hostler.metal.writes import delete, drop_finalizers, owner_reference
 
 log = structlog.get_logger("hostler.metal")
 
 CLAIM, DATA, TEMPLATE = "claim:", "data:", "template:"
+# We put one finalizer on each; the Go provider puts a second one, and nobody else would take it off.
+CLAIM_FINALIZERS = (names.DATA_CLAIM_FINALIZER, names.MACHINE_FINALIZER)
+DATA_FINALIZERS = (names.DATA_FINALIZER, names.DATA_CLAIM_FINALIZER)
 LONGEST = 512  # of an error message, by the CRD
 # Secrets of others are not watched: whether one that is in the way has gone is seen soon at first, then so often.
 IN_THE_WAY_FIRST, IN_THE_WAY_SECONDS = 1.0, 15.0
@@ -257,7 +261,7 @@ class DataDesk:
             if not data.metadata.deletion_timestamp:
                 await delete(self._writer, names.METAL3_DATA, data.metadata, f"its claim {claim.metadata.name} goes")
             return
-        await drop_finalizer(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, names.DATA_CLAIM_FINALIZER)
+        await drop_finalizers(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, *CLAIM_FINALIZERS)
 
     # -- rendering
 
@@ -291,6 +295,11 @@ class DataDesk:
             elif rendered_for(data, context.host):
                 await self._addresses.give_back_before(data, context.host, begin=False)
             return
+        if not isinstance(context, str) and is_installed_with(data, context.host):
+            if data.metadata.annotations.get(names.RENDERED_FOR) != context.host.metadata.uid:
+                await self._mark(data, context.host)
+            await self._data_is_ready(data, f"host {context.host.metadata.name} is installed with it")
+            return
         template = self._data.templates.store.get(names.key(data.metadata.namespace, data.spec.template.name))
         if template is None:
             await self._data_says(data, f"Metal3DataTemplate {data.spec.template.name} does not exist.")
@@ -313,7 +322,7 @@ class DataDesk:
             await self._data_says(data, f"It cannot be rendered: {why}.")
 
     async def _mark(self, data: Data, host: Host) -> None:
-        """Ready without a mark: taken over. From now on it is this host's, and not whichever comes after it."""
+        """Taken over, moved or restored: it is this host's from now on, and not whichever comes after it."""
         annotations = {names.RENDERED_FOR: host.metadata.uid}
         change = {"metadata": {"annotations": annotations, "resourceVersion": data.metadata.resource_version}}
         why = f"it was rendered for host {host.metadata.name}"
@@ -341,11 +350,14 @@ class DataDesk:
             if after is not None:
                 self._data.datas.store.overlay(after)
         await self._addresses.give_back_before(data, context.host, begin=True)
+        await self._data_is_ready(data, "it is rendered")
+        log.debug("rendered", data=names.key(namespace, data.metadata.name))
+
+    async def _data_is_ready(self, data: Data, why: str) -> None:
         ready = {"status": {"ready": True, "errorMessage": None}}
-        after = await self._patch(names.METAL3_DATA, data.metadata, ready, Data, "it is rendered", "status")
+        after = await self._patch(names.METAL3_DATA, data.metadata, ready, Data, why, "status")
         if after is not None:
             self._data.datas.store.overlay(after)
-        log.debug("rendered", data=names.key(namespace, data.metadata.name))
 
     async def _data_says(self, data: Data, error: str) -> None:
         if data.status.error_message == error[:LONGEST]:
@@ -361,7 +373,7 @@ class DataDesk:
             await self._data_says(data, why)
             return
         if await self._addresses.give_back(data):
-            await drop_finalizer(self._writer, names.METAL3_DATA, data.metadata, names.DATA_FINALIZER)
+            await drop_finalizers(self._writer, names.METAL3_DATA, data.metadata, *DATA_FINALIZERS)
 
     # -- templates
 
@@ -371,7 +383,7 @@ class DataDesk:
         datas = self._data.datas.store.by("template", key)
         if meta.deletion_timestamp:
             if not datas:
-                await drop_finalizer(self._writer, names.METAL3_DATA_TEMPLATE, meta, names.DATA_TEMPLATE_FINALIZER)
+                await drop_finalizers(self._writer, names.METAL3_DATA_TEMPLATE, meta, names.DATA_TEMPLATE_FINALIZER)
             return
         if datas and names.DATA_TEMPLATE_FINALIZER not in meta.finalizers:
             finalizers = [*meta.finalizers, names.DATA_TEMPLATE_FINALIZER]

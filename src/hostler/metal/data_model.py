@@ -278,6 +278,13 @@ def rendered_for(data: Data, host: Host) -> bool:
     return data.metadata.annotations.get(RENDERED_FOR, host.metadata.uid) == host.metadata.uid
 
 
+def is_installed_with(data: Data, host: Host) -> bool:
+    """Whether this host is installed with the secrets this data names; its status may be lost, as after a move."""
+    pairs = ((data.spec.meta_data, host.spec.meta_data), (data.spec.network_data, host.spec.network_data))
+    used = [(ours.name, theirs.name if theirs is not None else "") for ours, theirs in pairs if ours is not None]
+    return host.imaged and bool(used) and all(ours == theirs for ours, theirs in used)
+
+
 def names_secrets(data: Data, host: Host, secrets: dict[str, dict[str, str] | None]) -> bool:
     """Whether it names these secrets already, as rendered for this host."""
     known = {"metaData": data.spec.meta_data, "networkData": data.spec.network_data}

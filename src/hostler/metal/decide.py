@@ -11,11 +11,11 @@ import msgspec
 
 from hostler.host.conditions import Condition, Status, cut, set_condition
 from hostler.instant import Instant
-from hostler.kube.records import Metadata
 from hostler.metal import names
 from hostler.metal.capi import Cluster, Machine, cluster_of
 from hostler.metal.decision import Decision, Said, Write
-from hostler.metal.model import Host, Image, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
+from hostler.metal.model import Host, Image, Metal3Machine, Metal3MachineTemplate, SecretRef
+from hostler.metal.moving import block_change, owner_change
 
 SUCCESS = "AssociateBareMetalHostSuccess"
 FAILED = "AssociateBareMetalHostFailed"
@@ -173,8 +173,13 @@ def host_change(facts: Facts, host: Host) -> dict[str, Any]:
         labels[names.CLUSTER_NAME] = facts.cluster_name
     if names.NODE_REUSE in meta.labels:
         labels[names.NODE_REUSE] = None
-    owners = with_owner(meta.owner_references, facts.machine.metadata)
-    metadata = {**({"labels": labels} if labels else {}), **({"ownerReferences": owners} if owners is not None else {})}
+    if names.MOVE_HIERARCHY not in meta.labels:
+        labels[names.MOVE_HIERARCHY] = ""
+    metadata = owner_change(meta, facts.machine.metadata)
+    if labels:
+        metadata["labels"] = labels
+    if annotations := block_change(host):
+        metadata["annotations"] = annotations
     if metadata:
         change["metadata"] = metadata
     spec = {} if _consumes(host, facts.machine) else {"consumerRef": consumer_of(facts.machine)}
@@ -228,23 +233,6 @@ def consumer_of(machine: Metal3Machine) -> dict[str, str]:
 
 def _consumes(host: Host, machine: Metal3Machine) -> bool:
     return host.spec.consumer_ref is not None and host.spec.consumer_ref.is_machine(machine)
-
-
-def with_owner(owners: Sequence[Owner], meta: Metadata) -> list[dict[str, Any]] | None:
-    """The owner references with this machine among them; None where it is already so."""
-    kind = names.METAL3_MACHINE
-    kept = [one for one in owners if not is_owner(one, meta)]
-    # There is one controller at most, or the API server refuses the whole list: who made the host may be it.
-    alone = None if any(one.controller for one in kept) else True
-    ours = Owner(api_version=kind.api_version, kind=kind.kind, name=meta.name, uid=meta.uid, controller=alone)
-    if len(kept) == len(owners) - 1 and ours in owners:
-        return None
-    return [msgspec.to_builtins(one) for one in (*kept, ours)]
-
-
-def is_owner(owner: Owner, meta: Metadata) -> bool:
-    kind = names.METAL3_MACHINE
-    return owner.kind == kind.kind and owner.name == meta.name and names.group_of(owner.api_version) == kind.group
 
 
 # -- its own life

@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr
 from hostler.host.conditions import Condition
 from hostler.kube.records import Metadata, Record
 from hostler.metal.names import (
+    DELETE_FOR_MOVE,
     DETACHED,
     INFRASTRUCTURE,
     METAL3_MACHINE,
@@ -213,6 +214,8 @@ class Host(Record, frozen=True):
         meta, status = self.metadata, self.status
         if meta.deletion_timestamp:
             return "it is being deleted"
+        if DELETE_FOR_MOVE in meta.annotations:
+            return "it was moved to another management cluster"
         if self.failing:
             what = status.error_type or "an error"
             return f"it reports {what}: {status.error_message[:200]}" if status.error_message else f"it reports {what}"

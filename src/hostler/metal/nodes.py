@@ -1,18 +1,26 @@
-"""The node of a machine in its own cluster: found by the host's uid, by the cloud provider's id, or by its name."""
+"""The node of a machine in its own cluster: by its provider id, else by the host's uid or name.
+
+A host that was moved or restored has another uid, and its node still carries the label of the old one. The provider id
+is what stays: Cluster API moves it along in the spec of the machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters, Unavailable
-from hostler.kube.errors import ApiError, NotFound, Unreachable
+from hostler.kube.errors import ApiError, Unreachable
 from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.decide import NodeSeen
 from hostler.metal.model import Host, Metal3Machine
+
+# Machines of one cluster that look within so long share one list of its nodes.
+SHARED_SECONDS = 1.0
 
 
 def provider_ids(machine: Metal3Machine, host: Host) -> tuple[str, str]:
@@ -21,55 +29,75 @@ def provider_ids(machine: Metal3Machine, host: Host) -> tuple[str, str]:
     return f"metal3://{meta.namespace}/{host.metadata.name}/{meta.name}", f"metal3://{host.metadata.uid}"
 
 
+def find_node(nodes: Sequence[Node], machine: Metal3Machine, host: Host, *, cloud_provider: bool) -> Node | str:
+    """The node of this machine among those of its cluster, or a sentence why there is none. Pure."""
+    own, uid = machine.spec.provider_id, host.metadata.uid
+    ids = (own,) if own else provider_ids(machine, host)
+    for wanted in ids:
+        if found := [node for node in nodes if node.spec.provider_id == wanted]:
+            return found[0] if len(found) == 1 else f"several nodes carry provider id {wanted}: {_listed(found)}."
+    found = [node for node in nodes if node.metadata.labels.get(names.NODE_UUID) == uid]
+    if len(found) > 1:
+        return f"several nodes carry label {names.NODE_UUID}={uid}: {_listed(found)}."
+    hostname = host.status.hardware.hostname if host.status.hardware is not None else ""
+    if not found and hostname and not cloud_provider:
+        # By the name the inspection found; only a node that is nobody's yet.
+        found = [
+            node for node in nodes if node.metadata.name == hostname and names.NODE_UUID not in node.metadata.labels
+        ]
+    if not found:
+        looked_for = f"provider id {own}" if own else f"label {names.NODE_UUID}={uid}"
+        return f"no node with {looked_for} has come up yet."
+    (node,) = found
+    if node.spec.provider_id:
+        return f"node {node.metadata.name} carries provider id {node.spec.provider_id}, which is not this machine's."
+    if cloud_provider:
+        return f"the cloud provider has not given node {node.metadata.name} its provider id yet."
+    return node
+
+
+def _listed(nodes: Sequence[Node]) -> str:
+    return ", ".join(sorted(node.metadata.name for node in nodes)[:5])
+
+
 class Nodes:
-    """Asks workload clusters through their kubeconfig secrets, one request per look."""
+    """Asks workload clusters through their kubeconfig secrets: one list per cluster and look."""
 
     def __init__(self, clusters: Clusters, writer_for: Callable[[Client], Writer]) -> None:
         self._clusters, self._writer_for = clusters, writer_for
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._lists: dict[str, list[Node]] = {}  # of each cluster, for a moment
 
     async def find(self, machine: Metal3Machine, host: Host, cluster: str, *, cloud_provider: bool) -> NodeSeen:
         """Find the node and see to it that it carries its provider id."""
-        secret = f"{cluster}-kubeconfig"
-        async with self._clusters.client(machine.metadata.namespace, secret) as client:
+        namespace, secret = machine.metadata.namespace, f"{cluster}-kubeconfig"
+        async with self._clusters.client(namespace, secret) as client:
             if isinstance(client, Unavailable):
                 return NodeSeen(why=f"its cluster cannot be asked for the node: {client.why}")
             try:
-                return await self._find(client, machine, host, cloud_provider)
+                nodes = await self._list(client, names.key(namespace, cluster))
+                node = find_node(nodes, machine, host, cloud_provider=cloud_provider)
+                if isinstance(node, str):
+                    return NodeSeen(why=node)
+                if not node.spec.provider_id:
+                    await self._give_id(client, node, machine, host)
             except (ApiError, Unreachable) as error:
                 return NodeSeen(why=f"its cluster could not be asked for the node: {error}.")
+        return NodeSeen(node.metadata.name, node.spec.provider_id or _id_to_give(machine, host))
 
-    async def _find(self, client: Client, machine: Metal3Machine, host: Host, cloud_provider: bool) -> NodeSeen:
-        current, legacy = provider_ids(machine, host)
-        found = await client.list(NODE, type=Node, labels=f"{names.NODE_UUID}={host.metadata.uid}")
-        if len(found) > 1:
-            several = ", ".join(sorted(node.metadata.name for node in found)[:5])
-            return NodeSeen(why=f"several nodes carry label {names.NODE_UUID}={host.metadata.uid}: {several}.")
-        if not found and cloud_provider:
-            found = [one for one in await client.list(NODE, type=Node) if one.spec.provider_id in (current, legacy)]
-        if not found and not cloud_provider:
-            found = await self._by_name(client, host)
-        if not found:
-            return NodeSeen(why=f"no node with label {names.NODE_UUID}={host.metadata.uid} has come up yet.")
-        node = found[0]
-        has = node.spec.provider_id
-        if has in (current, legacy):
-            return NodeSeen(node.metadata.name, has)
-        if has:
-            return NodeSeen(why=f"node {node.metadata.name} carries provider id {has}, which is not this machine's.")
-        if cloud_provider:
-            return NodeSeen(why=f"the cloud provider has not given node {node.metadata.name} its provider id yet.")
-        body = {"spec": {"providerID": current}}
+    async def _list(self, client: Client, cluster: str) -> list[Node]:
+        """Machines that look at the same moment share one list: a thousand that come up must not list it each."""
+        async with self._turns.setdefault(cluster, asyncio.Lock()):
+            if cluster not in self._lists:
+                self._lists[cluster] = await client.list(NODE, type=Node)
+                asyncio.get_running_loop().call_later(SHARED_SECONDS, self._lists.pop, cluster, None)
+            return self._lists[cluster]
+
+    async def _give_id(self, client: Client, node: Node, machine: Metal3Machine, host: Host) -> None:
+        body = {"spec": {"providerID": _id_to_give(machine, host)}}
         why = f"it is Metal3Machine {machine.metadata.namespace}/{machine.metadata.name}"
         await self._writer_for(client).patch(NODE, node.metadata.name, body, type=Node, why=why)
-        return NodeSeen(node.metadata.name, current)
 
-    async def _by_name(self, client: Client, host: Host) -> list[Node]:
-        """By the name the inspection found; only a node that is nobody's yet."""
-        hostname = host.status.hardware.hostname if host.status.hardware is not None else ""
-        if not hostname:
-            return []
-        try:
-            node = await client.get(NODE, hostname, type=Node)
-        except NotFound:
-            return []
-        return [node] if names.NODE_UUID not in node.metadata.labels else []
+
+def _id_to_give(machine: Metal3Machine, host: Host) -> str:
+    return machine.spec.provider_id or provider_ids(machine, host)[0]

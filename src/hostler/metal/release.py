@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
 from hostler.metal.capi import Cluster
-from hostler.metal.decide import Facts, is_owner
+from hostler.metal.decide import Facts
 from hostler.metal.decision import Decision, Said, Write
 from hostler.metal.model import Host, Reference
+from hostler.metal.moving import block_change, owner_change, unpause_change
 
 # In these states nothing of a machine is left on the host.
 EMPTY = ("", "unmanaged", "registering", "match profile", "inspecting", "ready", "available")
@@ -24,8 +23,8 @@ ELSEWHERE_SECONDS = 60.0  # a host of another namespace wakes no machine of this
 def decide_release(facts: Facts, *, fast_track: bool = False) -> Decision:
     """A machine that is being deleted: empty its host, wait for it, hand it back, and let the machine go.
 
-    A host with another consumer is never touched, but for our owner reference: with it the host would be deleted after
-    the machine. Safe to repeat after a crash at any point.
+    A host with another consumer is never touched, but for an owner reference to the machine: with it the host would be
+    deleted after the machine. Safe to repeat after a crash at any point.
     """
     machine, host = facts.machine, facts.host
     if facts.elsewhere and not facts.associated:
@@ -83,11 +82,13 @@ def _emptied(facts: Facts, host: Host, fast_track: bool) -> dict[str, Any]:
     if reuses(facts) and host.metadata.labels.get(names.NODE_REUSE) != facts.reuse:
         found["metadata"] = {"labels": {names.NODE_REUSE: facts.reuse}}
     # And it is not the machine's to take along: were that removed by force, Kubernetes would delete the host after it.
-    if owners := _without_owner(facts, host):
+    if owners := owner_change(host.metadata, facts.machine.metadata):
         found.setdefault("metadata", {}).update(owners)
-    # Our own pause would keep Baremetal Operator from emptying it.
-    if host.metadata.annotations.get(names.PAUSED) == names.OUR_PAUSE:
-        found.setdefault("metadata", {})["annotations"] = {names.PAUSED: None}
+    # Our own pause would keep Baremetal Operator from emptying it. Until it is empty it stays where it is.
+    if unpaused := unpause_change(host):
+        found.setdefault("metadata", {}).update(unpaused["metadata"])
+    elif blocked := block_change(host):
+        found.setdefault("metadata", {})["annotations"] = blocked
     return found
 
 
@@ -132,17 +133,12 @@ def handed_back(facts: Facts, host: Host) -> dict[str, Any]:
         labels[names.NODE_REUSE] = facts.reuse
     elif names.NODE_REUSE in meta.labels:
         labels[names.NODE_REUSE] = None
-    change: dict[str, Any] = {"labels": labels} if labels else {}
+    annotations: dict[str, str | None] = {names.BLOCK_MOVE: None}
     if meta.annotations.get(names.PAUSED) == names.OUR_PAUSE:
-        change["annotations"] = {names.PAUSED: None}
+        annotations[names.PAUSED] = None
+    change: dict[str, Any] = {"annotations": annotations, **({"labels": labels} if labels else {})}
     consumer = cluster_consumer(facts.cluster) if keep and facts.cluster is not None else None
     return {"metadata": change, "spec": {"consumerRef": consumer}}
-
-
-def _without_owner(facts: Facts, host: Host) -> dict[str, Any]:
-    had = host.metadata.owner_references
-    owners = [one for one in had if not is_owner(one, facts.machine.metadata)]
-    return {"ownerReferences": [msgspec.to_builtins(one) for one in owners] or None} if len(owners) != len(had) else {}
 
 
 def _disowned(facts: Facts) -> list[Write]:
@@ -150,7 +146,8 @@ def _disowned(facts: Facts) -> list[Write]:
     own = facts.host.metadata.name if facts.host is not None and facts.associated else ""
     others = [one for one in facts.owned if one.metadata.name != own]
     why = f"it stays when Metal3Machine {facts.machine.metadata.name} goes"
-    return [_on(one, {"metadata": change}, why) for one in others if (change := _without_owner(facts, one))]
+    machine = facts.machine.metadata
+    return [_on(one, {"metadata": change}, why) for one in others if (change := owner_change(one.metadata, machine))]
 
 
 def cluster_consumer(cluster: Cluster) -> dict[str, Any]:
@@ -187,13 +184,6 @@ def pauses(facts: Facts) -> bool:
     return names.OBJECT_PAUSED in facts.machine.metadata.annotations or (cluster is not None and cluster.spec.paused)
 
 
-def unpause_change(host: Host) -> dict[str, Any]:
-    """Take back our own pause; somebody else's stays, and so does the status that a moved host is restored from."""
-    if host.metadata.annotations.get(names.PAUSED) != names.OUR_PAUSE:
-        return {}
-    return {"metadata": {"annotations": {names.PAUSED: None}}}
-
-
 # -- hosts kept for somebody
 
 
@@ -204,6 +194,13 @@ def _is_our_cluster(host: Host, consumer: Reference) -> bool:
         and names.group_of(consumer.api_version) == names.CLUSTER_API
         and consumer.namespace == host.metadata.namespace
     )
+
+
+def is_blocked_for_nothing(host: Host) -> bool:
+    """Whether `clusterctl move` would wait for a host that no machine has: free, or kept by its Cluster."""
+    consumer = host.spec.consumer_ref
+    free = consumer is None or _is_our_cluster(host, consumer)
+    return free and names.BLOCK_MOVE in host.metadata.annotations
 
 
 def abandoned(host: Host, deployments: set[str], clusters: dict[str, Cluster]) -> str:

@@ -33,7 +33,7 @@ from hostler.metal.model import BmcSecret, Host, Metal3Cluster, Metal3Machine, M
 from hostler.metal.nodes import Nodes
 from hostler.metal.remediation_model import Remediation
 from hostler.metal.remediator import Remediator
-from hostler.metal.upkeep import ClusterKeeper, ReservedHostKeeper, TemplateKeeper
+from hostler.metal.upkeep import ClusterKeeper, ReservedHostKeeper, TemplateKeeper, is_upkept
 from hostler.settings import metal as say
 from hostler.settings.model import Settings
 
@@ -164,7 +164,7 @@ class MetalRoom(CapabilityRoom):
             if host is not None and (machine := consumer_key(host)):
                 self._machines.queue.add(machine, priority=2 if claimed else 1)
                 self._unfinished(machine)
-        if after is not None and names.NODE_REUSE in after.metadata.labels:
+        if after is not None and is_upkept(after):
             self._hosts.queue.add(key)
         if len(self.caches.remediations.store) and after is not None:
             for remediation in self.remediator.of_host(after):

@@ -20,8 +20,9 @@ from hostler.metal.capi import Cluster, cluster_of
 from hostler.metal.decision import Said
 from hostler.metal.labels import prefixes_of
 from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
-from hostler.metal.release import PAUSED, abandoned, why_not_empty
-from hostler.metal.writes import drop_finalizer
+from hostler.metal.moving import UNBLOCKED
+from hostler.metal.release import PAUSED, abandoned, is_blocked_for_nothing, why_not_empty
+from hostler.metal.writes import drop_finalizers
 
 # The room wakes everything once all is read; this is only in case a cache was complete and is no more.
 NOT_READY_SECONDS = 15.0
@@ -138,7 +139,9 @@ class ClusterKeeper:
             if change := cluster_change(cluster, said, self._clock()):
                 await self._patch(cluster, change, waits, subresource="status")
             return
-        await drop_finalizer(self._writer, names.METAL3_CLUSTER, meta, names.CLUSTER_FINALIZER, "its machines are gone")
+        await drop_finalizers(
+            self._writer, names.METAL3_CLUSTER, meta, names.CLUSTER_FINALIZER, why="its machines are gone"
+        )
 
     async def _patch(
         self, cluster: Metal3Cluster, body: dict[str, Any], why: str, subresource: str | None = None
@@ -194,11 +197,17 @@ class ReservedHostKeeper:
             await self._free(host, change, why, "ReservationEnded", f"It is no longer kept for {label}: {why}.")
         elif why := self.why_left(host):
             await self._free(host, {}, why, "ConsumerGone", f"It is kept for its kind only: {why}.")
+        elif is_blocked_for_nothing(host):
+            meta, why = host.metadata, "no machine has it, so `clusterctl move` need not wait for it"
+            body = {"metadata": {**UNBLOCKED, "resourceVersion": meta.resource_version}}
+            after = await self._writer.patch(names.HOST, meta.name, body, meta.namespace, type=Host, why=why)
+            if after is not None:
+                self._caches.hosts.store.overlay(after)
         return None
 
     async def _free(self, host: Host, change: dict[str, Any], why: str, reason: str, note: str) -> None:
         meta = host.metadata
-        body: dict[str, Any] = {"metadata": {**change, "resourceVersion": meta.resource_version}}
+        body: dict[str, Any] = {"metadata": {**change, **UNBLOCKED, "resourceVersion": meta.resource_version}}
         if host.spec.consumer_ref is not None:
             body["spec"] = {"consumerRef": None}
         after = await self._writer.patch(names.HOST, meta.name, body, meta.namespace, type=Host, why=why)
@@ -235,9 +244,14 @@ class ReservedHostKeeper:
         return abandoned(host, deployments, clusters)
 
     def reserved(self, namespace: str = "") -> list[str]:
-        """Every host that is kept for somebody."""
+        """Every host that is kept for a machine to come, or marked as if a machine had it."""
         return [
             key_of(one.metadata)
             for one in self._caches.hosts.store
-            if names.NODE_REUSE in one.metadata.labels and (not namespace or one.metadata.namespace == namespace)
+            if is_upkept(one) and (not namespace or one.metadata.namespace == namespace)
         ]
+
+
+def is_upkept(host: Host) -> bool:
+    """Whether a host without a machine has something that may have to be taken off."""
+    return names.NODE_REUSE in host.metadata.labels or is_blocked_for_nothing(host)

@@ -1,4 +1,4 @@
-"""Writes that several keepers make: what was decided, a deletion, letting go of a finalizer."""
+"""Writes that several keepers make: what was decided, a deletion, letting go of finalizers."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ async def delete(writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, why
         return
 
 
-async def drop_finalizer(
-    writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, finalizer: str, why: str = "nothing is left of it"
+async def drop_finalizers(
+    writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, *ours: str, why: str = "nothing is left of it"
 ) -> None:
-    """Under its version: the list is written whole, and somebody else's finalizer must not get lost."""
-    if finalizer not in meta.finalizers:
+    """Under its version: the list is written whole, and another party's finalizer must not get lost."""
+    kept = [one for one in meta.finalizers if one not in ours]
+    if len(kept) == len(meta.finalizers):
         return
-    kept = [one for one in meta.finalizers if one != finalizer]
     body = {"metadata": {"finalizers": kept, "resourceVersion": meta.resource_version}}
     try:
         await writer.patch(kind, meta.name, body, meta.namespace, type=Object, why=why)

@@ -19,7 +19,7 @@ UNTRIED: dict[str, str] = {
     "create mutatingadmissionpolicies.admissionregistration.k8s.io": _APPLY,
     "create mutatingadmissionpolicybindings.admissionregistration.k8s.io": _APPLY,
     "create poddisruptionbudgets.policy in openshift-ingress": _APPLY,
-    "delete baremetalhosts.metal3.io": "Never used: OpenShift's admission wants it of whoever writes a host's owner.",
+    "delete baremetalhosts.metal3.io": "Never used: OpenShift's admission wants it of whoever changes a host's owners.",
     "get baremetalhosts.metal3.io": "One that another process chose, or that is to be paused, is read afresh.",
     "get metal3machines.infrastructure.cluster.x-k8s.io": "So is the machine that a host was chosen for.",
     "list endpointslices.discovery.k8s.io": "Once a webhook points at the old provider; tried without an operator.",

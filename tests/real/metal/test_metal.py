@@ -22,6 +22,7 @@ from tests.real.metal_world import (
     hosts_stand_still,
     metal_operator,
     one_to_one,
+    owned_by,
 )
 from tests.real.operating import Running, hostler
 
@@ -29,7 +30,8 @@ DEPLOYMENT = "cluster.x-k8s.io/deployment-name"
 CLONED = "cluster.x-k8s.io/cloned-from-name"
 CONTROL_PLANE = {"cluster.x-k8s.io/control-plane": "", "cluster.x-k8s.io/control-plane-name": "kcp"}
 REUSE = "infrastructure.cluster.x-k8s.io/node-reuse"
-PAUSED = "baremetalhost.metal3.io/paused"
+PAUSED, STATUS = "baremetalhost.metal3.io/paused", "baremetalhost.metal3.io/status"
+BLOCK_MOVE = "clusterctl.cluster.x-k8s.io/block-move"
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,7 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
     assert after["spec"]["online"] is False
     assert "cluster.x-k8s.io/cluster-name" not in after["metadata"].get("labels", {})
     assert not after["metadata"].get("ownerReferences")
+    assert BLOCK_MOVE not in after["metadata"].get("annotations", {})
     labels = world.api.get(world.core("secrets", f"{name}-bmc"))["metadata"]["labels"]
     assert "cluster.x-k8s.io/cluster-name" not in labels
 
@@ -211,7 +214,14 @@ def test_pause_keeps_a_users_own_pause(world: World, eventually: Eventually) -> 
     eventually(lambda: len(one_to_one(world)) == 2, 60, "claimed")
     eventually(lambda: world.state("h1") == world.state("h2") == "provisioned", 60, "provisioned")
     theirs, ours = "h1", "h2"
+
+    def marks(name: str) -> dict[str, str]:
+        return dict(world.host(name)["metadata"].get("annotations", {}))
+
+    assert BLOCK_MOVE in marks(ours), "clusterctl waits for a host that is not paused"
     world.api.patch(world.hosts_path(theirs), {"metadata": {"annotations": {PAUSED: "me"}}})
+    eventually(lambda: BLOCK_MOVE not in marks(theirs), 60, "one that another party paused may be moved")
+    assert json.loads(marks(theirs)[STATUS])["provisioning"]["state"] == "provisioned", "with its status"
     world.api.patch(world.capi("clusters", "c1"), {"spec": {"paused": True}})
 
     def pause_of(name: str) -> str | None:
@@ -224,7 +234,8 @@ def test_pause_keeps_a_users_own_pause(world: World, eventually: Eventually) -> 
 
     eventually(lambda: pause_of(ours) == "metal3.io/capm3", 60, "paused by us")
     eventually(lambda: cluster_says().get("Paused") == "True", 60, "the Metal3Cluster says so")
-    kept = json.loads(world.host(ours)["metadata"]["annotations"]["baremetalhost.metal3.io/status"])
+    assert BLOCK_MOVE not in marks(ours), "by the same write"
+    kept = json.loads(marks(ours)[STATUS])
     assert kept["provisioning"]["state"] == "provisioned"
     assert "hardware" not in kept
     machine = next(name for name, host in one_to_one(world).items() if host == ours)
@@ -234,8 +245,10 @@ def test_pause_keeps_a_users_own_pause(world: World, eventually: Eventually) -> 
     eventually(lambda: world.condition(machine, "Paused").get("status") == "False", 60, "it says so")
     eventually(lambda: cluster_says().get("Paused") == "False", 60, "and so does the Metal3Cluster")
     assert cluster_says()["Ready"] == "True", "as before"
+    assert BLOCK_MOVE in marks(ours)
     assert pause_of(theirs) == "me"
     world.api.patch(world.hosts_path(theirs), {"metadata": {"annotations": {PAUSED: None}}})
+    eventually(lambda: BLOCK_MOVE in marks(theirs), 60, "clusterctl waits for it again")
 
 
 def test_the_templates_cleaning_mode_reaches_machine_and_host(world: World, eventually: Eventually) -> None:
@@ -287,19 +300,11 @@ def test_a_host_that_vanishes_is_said_and_not_replaced_once_it_was_a_node(
     eventually(lambda: not world.machine("m1"), 60, "and it can be deleted")
 
 
-def owned_likewise(world: World, host: str) -> str:
-    """Something else with the owners of this host: where it goes, the host would go too; its path."""
-    path, owners = world.core("configmaps"), world.host(host)["metadata"]["ownerReferences"]
-    code, answer = world.api.call("POST", path, {"metadata": {"name": "likewise", "ownerReferences": owners}})
-    assert code == 201, answer
-    return f"{path}/likewise"
-
-
 @pytest.mark.parametrize("consumer", [None, {"apiVersion": "example.org/v1", "kind": "Other", "name": "somebody"}])
 def test_a_host_that_its_machine_lost_stays_when_the_machine_goes(
     world: World, eventually: Eventually, make_node: Callable[..., str], consumer: dict[str, str] | None
 ) -> None:
-    """Its owner reference to the machine would have Kubernetes delete it too."""
+    """With the owner reference of another provider Kubernetes would delete it too."""
     world.make_kubeconfig()
     world.make_hosts("h1")
     available(world, eventually, "h1")
@@ -307,8 +312,9 @@ def test_a_host_that_its_machine_lost_stays_when_the_machine_goes(
     eventually(lambda: world.host_of("m1") == "h1", 60, "claimed")
     make_node(labels={"metal3.io/uuid": world.host("h1")["metadata"]["uid"]})
     eventually(lambda: world.condition("m1", "Ready").get("status") == "True", 60, "ready")
-    likewise = owned_likewise(world, "h1")
-    world.api.patch(world.hosts_path("h1"), {"spec": {"consumerRef": consumer}})
+    owner, likewise = owned_by(world, "m1")
+    lost = {"metadata": {"ownerReferences": [owner]}, "spec": {"consumerRef": consumer}}
+    world.api.patch(world.hosts_path("h1"), lost)
     eventually(lambda: world.condition("m1").get("reason") == "HostLost", 60, "it says so")
     world.api.delete(world.metal("metal3machines", "m1"))
     eventually(lambda: not world.machine("m1"), 60, "the machine goes")
@@ -324,14 +330,14 @@ def test_a_host_that_its_machine_lost_stays_when_the_machine_goes(
 def test_a_kept_host_whose_machine_is_removed_by_force_goes_to_its_successor(
     world: World, running: Running, eventually: Eventually
 ) -> None:
-    """By its owner reference Kubernetes would delete it after the machine."""
+    """Kubernetes deletes after the machine what the machine owns, which the host is not."""
     world.make_deployment("md")
     world.make_template("t", reuse=True)
     world.make_hosts("h1")
     available(world, eventually, "h1")
     world.make_machines("old", labels={DEPLOYMENT: "md"}, annotations={CLONED: "t"})
     eventually(lambda: world.state("h1") == "provisioned", 60, "provisioned")
-    likewise = owned_likewise(world, "h1")
+    _, likewise = owned_by(world, "old")
     with hosts_stand_still(running):
         world.api.delete(world.metal("metal3machines", "old"))
         eventually(lambda: REUSE in world.host("h1")["metadata"]["labels"], 60, "promised")

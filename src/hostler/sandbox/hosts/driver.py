@@ -129,7 +129,7 @@ class Driver:
     async def _look(self, key: str) -> None:
         while (host := self._hosts.get(key)) is not None:
             secret = await self._secret(host)
-            memory = self._memories.setdefault(key, Memory())
+            memory = self._memory(key, host["metadata"]["uid"])
             put = Look(host, secret, memory, self._pace, time.time()).next()
             if not isinstance(put, Put):
                 if timer := self._timers.pop(key, None):
@@ -140,6 +140,13 @@ class Driver:
                 return
             if not await self._put(key, put):
                 return
+
+    def _memory(self, key: str, uid: str) -> Memory:
+        """A host that was deleted and created again under its name, as a restore does, is another one."""
+        known = self._memories.get(key)
+        if known is None or known.uid != uid:
+            known = self._memories[key] = Memory(uid=uid)
+        return known
 
     async def _put(self, key: str, put: Put) -> bool:
         """Write the whole object with its version; False: somebody was faster, and the watch will tell."""

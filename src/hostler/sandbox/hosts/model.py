@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
@@ -67,11 +67,11 @@ class Memory:
     began: float = 0.0  # when the step under way began
     step: str = ""  # which step that is
     address: str = ""  # the BMC address that was last taken over
-    new_id: bool = False  # registered anew, so that its id changes
+    new_id: bool = False  # registered again, so that its id changes
     failed_at: float | None = None
     failed_for: str = ""  # the content it failed for: a change of it is tried at once
     booting: bool = False  # a reboot has taken the power away and will bring it back
-    made: int = field(default=0)
+    uid: str = ""  # of the BareMetalHost that this is about
 
     def takes(self, step: str, now: float, seconds: float) -> float:
         """How much longer this step takes; it begins now if it was not under way."""

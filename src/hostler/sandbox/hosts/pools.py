@@ -92,7 +92,11 @@ class Pools:
             return
         if pool is None:
             return
-        held = [one for one in self._addresses.values() if one["spec"]["pool"]["name"] == pool["metadata"]["name"]]
+        of_pool = (meta["namespace"], pool["metadata"]["name"])
+        held = [
+            one for one in self._addresses.values()
+            if (one["metadata"]["namespace"], one["spec"]["pool"]["name"]) == of_pool
+        ]  # fmt: skip
         given = next((one for one in held if one["spec"]["claim"]["name"] == meta["name"]), None)
         if given is None:
             chosen = choose(pool, meta["name"], {one["spec"]["address"] for one in held})

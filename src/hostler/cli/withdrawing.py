@@ -1,0 +1,33 @@
+"""What the `withdraw` commands have in common: nothing is taken back that a running operator would put there again."""
+
+from __future__ import annotations
+
+from hostler.cli import say
+from hostler.errors import Complaint, Exit
+from hostler.settings.foundation import OPERATOR
+from hostler.settings.model import Settings
+
+
+def refuse_while_on(settings: Settings, capability: str, *, yes: bool) -> None:
+    """Refuse while an operator has this capability on. A --yes does not stand for what is not known."""
+    from hostler.cli.cluster import ask_operator
+    from hostler.fleet.wire import StatusAnswer
+
+    try:
+        answer = ask_operator(settings, "/v1/status", StatusAnswer)
+    except Complaint as none:
+        if yes and not settings[OPERATOR]:
+            raise Complaint(
+                f"Whether an operator still has {capability} on is not known: {none.sentence}",
+                hint="Say where it is or was with --operator URL, or leave --yes out and answer for it.",
+                code=Exit.REFUSED,
+            ) from None
+        say.note(f"Whether an operator still has {capability} on is not known: {none.sentence}")
+        return
+    if any(one.name == capability and one.enabled for one in answer.status.capabilities):
+        raise Complaint(
+            f"{answer.identity} has {capability} on and would put it all back.",
+            hint=f"Switch it off first: leave {capability} out of --only, or capabilities.{capability}=false in the "
+            "chart.",
+            code=Exit.REFUSED,
+        )

@@ -1,0 +1,162 @@
+"""What metal leaves on hosts when it is switched off, for `hostler metal withdraw` and `hostler doctor`.
+
+Needs no operator. Each write holds only for the version of the host that was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hostler.errors import Complaint, Exit
+from hostler.fleet.doctor import Finding, Level
+from hostler.host.conditions import count
+from hostler.host.conditions import names as listed
+from hostler.host.facts import Fact, Unknown
+from hostler.kube.client import Client
+from hostler.kube.errors import Conflict, NotFound
+from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
+from hostler.kube.records import Object, key_of
+from hostler.metal import names
+from hostler.metal.capi import Cluster
+from hostler.metal.model import Host, Owner
+
+WITHDRAW = "hostler metal withdraw"
+MOVED_KINDS = "clusterctl.cluster.x-k8s.io"  # label: clusterctl looks at objects of this CRD at all
+MOVED_ALWAYS = "clusterctl.cluster.x-k8s.io/move"  # label: and moves each of them
+# The CRDs of Baremetal Operator and the labels without which clusterctl leaves their objects behind.
+NEEDED_LABELS = {
+    "baremetalhosts.metal3.io": (MOVED_KINDS,),
+    "hardwaredata.metal3.io": (MOVED_KINDS, MOVED_ALWAYS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Hosts that carry something of ours, and those among them that may be in the middle of a move."""
+
+    blocked: tuple[Host, ...] = ()  # with the annotation block-move
+    owned: tuple[Host, ...] = ()  # with an owner reference to a Metal3Machine
+    moving: tuple[str, ...] = ()  # blocked, and their Cluster is paused: "host (Cluster)"
+
+    @property
+    def hosts(self) -> list[Host]:
+        found = {key_of(host.metadata): host for host in (*self.blocked, *self.owned)}
+        return [found[key] for key in sorted(found)]
+
+    def steps(self) -> list[str]:
+        """What would be done about each host, for people."""
+        lines = []
+        for host in self.hosts:
+            what = [f"annotation {names.BLOCK_MOVE}"] if names.BLOCK_MOVE in host.metadata.annotations else []
+            what += [f"owner reference to {one.kind} {one.name}" for one in _machine_owners(host)]
+            lines.append(f"baremetalhost/{key_of(host.metadata)} loses {listed(what)}")
+        return lines
+
+
+def _machine_owners(host: Host) -> list[Owner]:
+    return [one for one in host.metadata.owner_references if _is_machine(one)]
+
+
+def _is_machine(owner: Owner) -> bool:
+    return owner.kind == names.METAL3_MACHINE.kind and names.group_of(owner.api_version) == names.INFRASTRUCTURE
+
+
+async def find(client: Client) -> Leftovers:
+    """Every host that carries something of ours, read once. Where the kind is not installed there are none."""
+    try:
+        hosts = await client.list(names.HOST, type=Host)
+    except NotFound:
+        return Leftovers()
+    blocked = tuple(host for host in hosts if names.BLOCK_MOVE in host.metadata.annotations)
+    try:
+        clusters = await client.list(names.CLUSTER, type=Cluster) if blocked else []
+    except NotFound:
+        clusters = []
+    paused = {key_of(one.metadata) for one in clusters if one.spec.paused}
+    moving = [
+        f"{key_of(host.metadata)} (Cluster {cluster})"
+        for host in blocked
+        if (cluster := names.key(host.metadata.namespace, host.metadata.labels.get(names.CLUSTER_NAME, ""))) in paused
+    ]
+    return Leftovers(blocked, tuple(host for host in hosts if _machine_owners(host)), tuple(moving))
+
+
+def refuse_mid_move(left: Leftovers) -> None:
+    """A host whose Cluster is paused may be what `clusterctl move` waits for: freed, it would go without its status."""
+    if left.moving:
+        raise Complaint(
+            f"`clusterctl move` may be waiting for {listed(left.moving)}: it would move without its status and be "
+            "installed once more.",
+            hint="Unpause the Cluster first, or start an operator with metal on, which saves the status of each host.",
+            code=Exit.REFUSED,
+        )
+
+
+async def take_back(client: Client, left: Leftovers) -> None:
+    """Take our annotation and every owner reference to a Metal3Machine off; nothing else of a host is changed."""
+    for host in left.hosts:
+        meta = host.metadata
+        kept = [msgspec.to_builtins(one) for one in meta.owner_references if not _is_machine(one)]
+        change: dict[str, Any] = {"resourceVersion": meta.resource_version, "annotations": {names.BLOCK_MOVE: None}}
+        if len(kept) != len(meta.owner_references):
+            change["ownerReferences"] = kept or None
+        try:
+            await client.patch(names.HOST, meta.name, {"metadata": change}, meta.namespace, type=Object)
+        except NotFound:
+            continue  # gone meanwhile
+        except Conflict:
+            raise Complaint(
+                f"Host {key_of(meta)} changed in this moment.", hint=f"`{WITHDRAW}` again.", code=Exit.REFUSED
+            ) from None
+
+
+async def find_unlabelled(client: Client) -> tuple[str, ...]:
+    """The commands that label the CRDs of Baremetal Operator for `clusterctl move`, as far as they are needed."""
+    commands = []
+    for name, labels in NEEDED_LABELS.items():
+        try:
+            found = await client.get(CUSTOM_RESOURCE_DEFINITION, name, type=Object)
+        except NotFound:
+            continue
+        lacks = [label for label in labels if label not in found.metadata.labels]
+        if lacks:
+            commands.append(f"kubectl label crd {name} {' '.join(f'{label}=' for label in lacks)}")
+    return tuple(commands)
+
+
+def findings(left: Fact[Leftovers], unlabelled: Fact[tuple[str, ...]], *, on: Fact[bool]) -> Iterator[Finding]:
+    """What `hostler doctor` reports; `on`: whether the operator has metal switched on."""
+    if isinstance(left, Unknown):
+        why = f"What metal may have left on hosts could not be read: {left.why}"
+        yield Finding(Level.WARNING, "metal", why, "You need `list` on baremetalhosts.metal3.io and clusters.")
+    elif isinstance(on, Unknown):
+        if left.value.blocked:
+            them = listed(key_of(host.metadata) for host in left.value.blocked)
+            why = f"Cannot tell whether an operator still looks after {them}, which carry {names.BLOCK_MOVE}: {on.why}"
+            yield Finding(Level.WARNING, "metal", why, "hostler doctor --operator URL")
+    elif not on.value:
+        yield from _switched_off(left.value)
+    if isinstance(on, Unknown) or not on.value:
+        return
+    if isinstance(unlabelled, Unknown):
+        why = f"Cannot tell whether `clusterctl move` takes hosts along: {unlabelled.why}"
+        yield Finding(Level.WARNING, "clusterctl move", why, "You need `get` on customresourcedefinitions.")
+    elif unlabelled.value:
+        why = "`clusterctl move` would leave hosts behind without a word: CRDs of Baremetal Operator lack its labels."
+        yield Finding(Level.WARNING, "clusterctl move", why, "; ".join(unlabelled.value))
+
+
+def _switched_off(left: Leftovers) -> Iterator[Finding]:
+    if left.blocked:
+        them = listed(key_of(host.metadata) for host in left.blocked)
+        why = (
+            f"No operator with metal on was found, and {count(len(left.blocked), 'host')} still carry "
+            f"{names.BLOCK_MOVE}, so `clusterctl move` waits for ever: {them}."
+        )
+        yield Finding(
+            Level.WARNING, "metal", why, f"`{WITHDRAW}`, unless the Go provider 1.14 or newer runs: it sets it too."
+        )
