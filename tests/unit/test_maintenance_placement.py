@@ -30,7 +30,7 @@ def yard(devices: tuple[VmDevice, ...] = (DYNAMIC,), **target: Any) -> Play:
 
 def found(play: Play, promised: tuple[str, ...] = (), **ask: Any) -> Placement:
     known = {"host-esx2": [play.vm(one) for one in promised]}
-    return place(Ask(play.vm("a"), "esx1", **ask), play.inventory, known)
+    return place(Ask(play.vm("a"), "esx1", "host-esx1", **ask), play.inventory, known)
 
 
 def why_not(placement: Placement, host: str = "esx2") -> str:
@@ -55,7 +55,7 @@ def test_a_free_device_of_the_same_kind_will_do() -> None:
         ({"standby": "entering"}, "it is not running (entering)"),
         ({"datastores": ()}, "it does not reach datastore ds"),
         ({"networks": ("other",)}, "it does not reach network net"),
-        ({"cpu_cores": 2}, "it has 2 cores, the VM needs 4"),
+        ({"cpu_threads": 2}, "it has 2 logical CPUs, the VM needs 4"),
         ({"memory_mb": 512}, "it has 512 MB of memory left, the VM needs 1024"),
         ({"pci": (), "passthrough": ()}, "it has no device 8086:56c0"),
     ],
@@ -142,12 +142,12 @@ def test_waiting_means_its_own_host_or_where_it_was_put() -> None:
     assert [one.name for one in found(play, wish=Wish.WAIT).hosts] == ["esx2"]
 
 
-def test_unknown_devices_place_nobody() -> None:
+def test_unknown_devices_count_as_tied_to_the_own_host() -> None:
     play = yard()
     play.put(Vm, "vm-a", devices=Unknown("not read"))
-    placement = found(play)
-    assert placement.best is None
-    assert "its devices are not known" in placement.why_none()
+    assert why_not(found(play)) == "the VM's devices are not known: not read"
+    play.leave("esx1")
+    assert [one.name for one in found(play).hosts] == ["esx1"]
 
 
 def test_the_order_is_own_host_then_reserved_then_the_emptiest() -> None:

@@ -80,6 +80,13 @@ def _devices(value: Any) -> tuple[VmDevice, ...]:
     return tuple(_device(one) for one in value or () if isinstance(one, vim.vm.device.VirtualPCIPassthrough))
 
 
+def _hardware(value: Any) -> dict[str, Any]:
+    """Two fields from one property: what ties the VM to hosts, and where its disks are."""
+    disks = (one.backing for one in value or () if isinstance(one, vim.vm.device.VirtualDisk))
+    stores = {moref(store) for backing in disks if (store := getattr(backing, "datastore", None)) is not None}
+    return {"devices": _devices(value), "disks": tuple(sorted(stores))}
+
+
 def _device(one: Any) -> VmDevice:
     kind, backing = vim.vm.device.VirtualPCIPassthrough, one.backing
     match backing:
@@ -93,6 +100,12 @@ def _device(one: Any) -> VmDevice:
             return VmDevice(Backing.FIXED, _text(backing.id), (pair,), _text(backing.deviceName))
         case _:
             return VmDevice(Backing.OTHER, label=type(backing).__name__)
+
+
+def _cut_off(value: Any) -> Names:
+    """The hosts that mount a datastore and say that they cannot reach it."""
+    found = (one for one in value or () if one.mountInfo.accessible is False or one.mountInfo.mounted is False)
+    return tuple(sorted(moref(one.key) for one in found))
 
 
 def _error(value: Any) -> faults.Fault | None:
@@ -116,6 +129,7 @@ def _drs(value: Any) -> dict[str, Any]:
 
 HOST: Paths = {
     "name": ("name", _text),
+    "summary.hardware.uuid": ("uuid", _text),
     "parent": ("cluster", moref),
     "runtime.connectionState": ("connection", _text),
     "runtime.powerState": ("power", _text),
@@ -125,6 +139,7 @@ HOST: Paths = {
     "config.product.build": ("build", _text),
     "summary.hardware.cpuMhz": ("cpu_mhz", _whole),
     "summary.hardware.numCpuCores": ("cpu_cores", _whole),
+    "summary.hardware.numCpuThreads": ("cpu_threads", _whole),
     "summary.hardware.memorySize": ("memory_mb", lambda size: _whole(size) // 2**20),
     "config.pciPassthruInfo": ("passthrough", _passthrough),
     "config.sharedPassthruGpuTypes": ("vgpu_profiles", lambda names: tuple(sorted(names or ()))),
@@ -159,17 +174,18 @@ TASK: Paths = {
 }
 CLUSTER: Paths = {"name": ("name", _text), "resourcePool": ("pool", moref), "configurationEx": ("", _drs)}
 PLACE: Paths = {"name": ("name", _text)}
+DATASTORE: Paths = {**PLACE, "summary.accessible": ("accessible", _flag), "host": ("cut_off", _cut_off)}
 FIELDS: Paths = {"field": ("names", _fields)}
 # Only where a host offers devices.
 HEAVY_HOST: Paths = {"hardware.pciDevice": ("pci", _pci)}
-HEAVY_VM: Paths = {"config.hardware.device": ("devices", _devices)}
+HEAVY_VM: Paths = {"config.hardware.device": ("", _hardware)}
 
 KINDS: tuple[tuple[Any, type[Record], Paths], ...] = (
     (vim.HostSystem, Host, {**HOST, **HEAVY_HOST}),
     (vim.VirtualMachine, Vm, {**VM, **HEAVY_VM}),
     (vim.Task, Task, TASK),
     (vim.ClusterComputeResource, Cluster, CLUSTER),
-    (vim.Datastore, Place, PLACE),
+    (vim.Datastore, Place, DATASTORE),
     (vim.Network, Place, PLACE),
     (vim.CustomFieldsManager, Fields, FIELDS),
 )

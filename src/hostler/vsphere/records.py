@@ -57,6 +57,7 @@ class VmDevice:
 class Host:
     moref: str
     name: str = ""
+    uuid: str = ""  # of the hardware: the same after the host was renamed, or removed and added again
     cluster: str = ""  # the id of its cluster, or of its own compute resource where it stands alone
     connection: str = ""  # connected, disconnected, notResponding
     power: str = ""  # poweredOn, poweredOff, standBy, unknown
@@ -66,6 +67,7 @@ class Host:
     build: str = ""
     cpu_mhz: int = 0
     cpu_cores: int = 0
+    cpu_threads: int = 0  # logical CPUs: what ESXi compares a VM's vCPUs with
     memory_mb: int = 0
     passthrough: Names = ()  # addresses of the devices a VM may have
     pci: tuple[Pci, ...] = ()
@@ -105,6 +107,7 @@ class Vm:
     memory_mb: int = 0
     template: bool = False
     datastores: Names = ()
+    disks: Names = ()  # the datastores of its disks; told with its devices
     networks: Names = ()
     attributes: tuple[tuple[int, str], ...] = ()  # custom attributes by key; `Inventory.attribute` knows the names
     devices: tuple[VmDevice, ...] | Unknown = NOT_READ
@@ -157,10 +160,12 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A datastore or a network: only its name matters."""
+    """A datastore or a network. Whether it can be reached is told of datastores only."""
 
     moref: str
     name: str = ""
+    accessible: bool | Unknown = NOT_SAID  # by any host
+    cut_off: Names | Unknown = NOT_SAID  # ids of hosts that mount it and cannot reach it
     unread: Names = ()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hostler.vsphere.decode import CLUSTER, FIELDS, HEAVY_HOST, HEAVY_VM, HOST, PLACE, TASK, VM
+from hostler.vsphere.decode import CLUSTER, DATASTORE, FIELDS, HEAVY_HOST, HEAVY_VM, HOST, PLACE, TASK, VM
 from hostler.vsphere.session import Session
 from hostler.vsphere.vmomi import PropertyCollector as PC
 from hostler.vsphere.vmomi import Stub, vim
@@ -32,7 +32,7 @@ def everything(of: Any, session: Session) -> Any:
         vim.VirtualMachine: VM,
         vim.Task: TASK,
         vim.ClusterComputeResource: CLUSTER,
-        vim.Datastore: PLACE,
+        vim.Datastore: DATASTORE,
         vim.Network: PLACE,
         vim.CustomFieldsManager: FIELDS,
     }
