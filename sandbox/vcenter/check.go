@@ -151,6 +151,9 @@ func (h *Host) check(path string) error {
 	if h.CPU.Sockets < 1 || h.CPU.Cores < h.CPU.Sockets || h.CPU.Mhz < 1 {
 		return fmt.Errorf("%s.cpu: sockets, cores (of all sockets together, at least one each) and mhz must be given and positive", path)
 	}
+	if h.CPU.Threads < h.CPU.Cores {
+		return fmt.Errorf("%s.cpu.threads: %d is less than one per core", path, h.CPU.Threads)
+	}
 	if h.MemoryMB < 1024 {
 		return fmt.Errorf("%s.memoryMB: %d is less than an ESXi host needs (1024)", path, h.MemoryMB)
 	}
@@ -279,9 +282,6 @@ func (d *VMDevice) check(path string, host *Host) error {
 	}
 	if d.Kind == deviceVGPU && d.Profile == "" {
 		return fmt.Errorf("%s.profile: a vgpu device needs the name of its profile", path)
-	}
-	if d.Kind == deviceDynamic && len(d.Allowed) == 0 {
-		return fmt.Errorf("%s.allowed: a dynamic device needs at least one vendor and device", path)
 	}
 	for i := range d.Allowed {
 		at := fmt.Sprintf("%s.allowed[%d]", path, i)

@@ -46,6 +46,7 @@ type Host struct {
 type CPU struct {
 	Sockets int32 `json:"sockets"`
 	Cores   int32 `json:"cores"`
+	Threads int32 `json:"threads"` // logical CPUs of all cores; default two per core
 	Mhz     int32 `json:"mhz"`
 }
 
@@ -164,6 +165,9 @@ func (h *Host) setDefaults() {
 	orText(&h.Connection, "connected")
 	if h.CPU == nil {
 		h.CPU = &CPU{Sockets: 2, Cores: 32, Mhz: 2600}
+	}
+	if h.CPU.Threads == 0 {
+		h.CPU.Threads = 2 * h.CPU.Cores
 	}
 	if h.MemoryMB == 0 {
 		h.MemoryMB = 524288

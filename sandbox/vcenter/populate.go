@@ -136,11 +136,11 @@ func describeHost(h *mo.HostSystem, spec *Host) {
 	h.Summary.Config.Product = &product
 
 	hw := h.Summary.Hardware
-	hw.NumCpuPkgs, hw.NumCpuCores, hw.NumCpuThreads = int16(spec.CPU.Sockets), int16(spec.CPU.Cores), int16(2*spec.CPU.Cores)
+	hw.NumCpuPkgs, hw.NumCpuCores, hw.NumCpuThreads = int16(spec.CPU.Sockets), int16(spec.CPU.Cores), int16(spec.CPU.Threads)
 	hw.CpuMhz, hw.MemorySize = spec.CPU.Mhz, spec.MemoryMB<<20
 	info := *h.Hardware
 	info.CpuInfo.NumCpuPackages, info.CpuInfo.NumCpuCores = int16(spec.CPU.Sockets), int16(spec.CPU.Cores)
-	info.CpuInfo.NumCpuThreads, info.CpuInfo.Hz = int16(2*spec.CPU.Cores), int64(spec.CPU.Mhz)*1_000_000
+	info.CpuInfo.NumCpuThreads, info.CpuInfo.Hz = int16(spec.CPU.Threads), int64(spec.CPU.Mhz)*1_000_000
 	info.MemorySize = spec.MemoryMB << 20
 	h.Hardware = &info
 	addHostDevices(h, spec.Devices)
