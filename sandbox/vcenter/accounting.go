@@ -34,6 +34,7 @@ type wish struct {
 	systemID string
 	allowed  []types.VirtualPCIPassthroughAllowedDevice
 	profile  string
+	hardware string // the hardware label that the device must have; empty: any
 }
 
 // wishes reads a VM as it is configured now; the caller holds its lock.
@@ -52,7 +53,7 @@ func wishes(vm *mo.VirtualMachine) []wish {
 		case *types.VirtualPCIPassthroughDeviceBackingInfo:
 			w.kind, w.pci, w.systemID = deviceFixed, b.Id, b.SystemId
 		case *types.VirtualPCIPassthroughDynamicBackingInfo:
-			w.kind, w.pci, w.allowed = deviceDynamic, b.AssignedId, b.AllowedDevice
+			w.kind, w.pci, w.allowed, w.hardware = deviceDynamic, b.AssignedId, b.AllowedDevice, b.CustomLabel
 		case *types.VirtualPCIPassthroughVmiopBackingInfo:
 			w.kind, w.profile = deviceVGPU, b.Vgpu
 		default:
@@ -116,7 +117,7 @@ func (w *wish) suits(d *Device) bool {
 		return d.passable() && d.ID == w.pci
 	case deviceDynamic:
 		// The list is optional in the API: without one every device will do.
-		return d.passable() && (len(w.allowed) == 0 || slices.ContainsFunc(w.allowed, func(a types.VirtualPCIPassthroughAllowedDevice) bool {
+		return d.passable() && (w.hardware == "" || w.hardware == d.Label) && (len(w.allowed) == 0 || slices.ContainsFunc(w.allowed, func(a types.VirtualPCIPassthroughAllowedDevice) bool {
 			return uint64(uint16(a.VendorId)) == hexValue(d.Vendor) && uint64(uint16(a.DeviceId)) == hexValue(d.Device)
 		}))
 	default:

@@ -76,12 +76,17 @@ func oneOf(path, value string, allowed ...string) error {
 }
 
 func (c *checker) datacenter(path string, dc *Datacenter) error {
-	if len(dc.Clusters) == 0 {
-		return fmt.Errorf("%s.clusters: at least one is needed", path)
+	if len(dc.Clusters) == 0 && len(dc.Hosts) == 0 {
+		return fmt.Errorf("%s.clusters: at least one is needed, or a standalone host in hosts", path)
 	}
 	hosts := map[string]*Host{}
 	for i := range dc.Clusters {
 		if err := c.cluster(fmt.Sprintf("%s.clusters[%d]", path, i), &dc.Clusters[i], hosts); err != nil {
+			return err
+		}
+	}
+	for i := range dc.Hosts {
+		if err := c.host(fmt.Sprintf("%s.hosts[%d]", path, i), &dc.Hosts[i], hosts); err != nil {
 			return err
 		}
 	}
@@ -129,18 +134,24 @@ func (c *checker) cluster(path string, cluster *Cluster, hosts map[string]*Host)
 		return fmt.Errorf("%s.hosts: at least one is needed", path)
 	}
 	for i := range cluster.Hosts {
-		at, host := fmt.Sprintf("%s.hosts[%d]", path, i), &cluster.Hosts[i]
-		if err := named(at, host.Name); err != nil {
+		if err := c.host(fmt.Sprintf("%s.hosts[%d]", path, i), &cluster.Hosts[i], hosts); err != nil {
 			return err
 		}
-		if err := c.inventoryNames.add(at+".name", "a cluster or host", host.Name); err != nil {
-			return err
-		}
-		if err := host.check(at); err != nil {
-			return err
-		}
-		hosts[host.Name] = host
 	}
+	return nil
+}
+
+func (c *checker) host(path string, host *Host, hosts map[string]*Host) error {
+	if err := named(path, host.Name); err != nil {
+		return err
+	}
+	if err := c.inventoryNames.add(path+".name", "a cluster or host", host.Name); err != nil {
+		return err
+	}
+	if err := host.check(path); err != nil {
+		return err
+	}
+	hosts[host.Name] = host
 	return nil
 }
 
@@ -273,7 +284,7 @@ func reached(path, kind, name, host string, list []Shared) error {
 }
 
 func (d *VMDevice) check(path string, host *Host) error {
-	if err := oneOf(path+".kind", d.Kind, deviceFixed, deviceDynamic, deviceVGPU); err != nil {
+	if err := oneOf(path+".kind", d.Kind, deviceFixed, deviceDynamic, deviceVGPU, deviceSRIOV, deviceUSB); err != nil {
 		return err
 	}
 	d.ID = strings.ToLower(d.ID)

@@ -25,6 +25,7 @@ PLANS = {
         {"esx1": 1, "esx2": 2}, {"a": "esx1"}, drs="fullyAutomated", others={"x": {"host": "esx2", **SECRETIVE}}
     ),
     "datastore": Plan({"esx1": 1, "esx2": 1}, {"a": "esx1"}),
+    "standalone": Plan({"esx1": 1, "esx2": 1}, {"a": "esx1"}, standalone=True),
 }
 
 
@@ -80,7 +81,14 @@ def datastore(story: Story, running: Running) -> None:
     story.comes_back("a", "esx2")
 
 
-SCRIPTS: dict[str, Script] = {one.__name__: one for one in (wide, neighbour, renamed, drs, datastore)}
+def standalone(story: Story, running: Running) -> None:
+    """Hosts that are in no cluster: it moves to the other one, into that host's own resource pool."""
+    story.comes_back("a", "esx2")
+    assert ends(story, "a") == {("relocate", "success"): 1, ("powerOn", "success"): 1}
+
+
+STORIES = (wide, neighbour, renamed, drs, datastore, standalone)
+SCRIPTS: dict[str, Script] = {one.__name__: one for one in STORIES}
 
 
 def access(made: Site, host: str, *, accessible: bool) -> None:

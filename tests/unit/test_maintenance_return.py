@@ -372,3 +372,14 @@ def test_a_task_under_way_is_waited_for() -> None:
     play.put(Task, "task-9", state="success")
     play.run(15)
     assert play.in_service("a")
+
+
+@pytest.mark.parametrize("vmotion", [True, False])
+def test_a_vgpu_vm_gets_the_time_that_drs_needs_to_move_it(vmotion: bool) -> None:
+    play = alone("fullyAutomated", devices=(VGPU,))
+    play.policy = replace(play.policy, vgpu_vmotion=vmotion)
+    play.enter("esx1")
+    one = play.decide().decisions[0]
+    assert (one.blocked, play.state("a")) == ("drs" if vmotion else "", "")
+    play.run(4)
+    assert play.state("a") == ("" if vmotion else "draining")

@@ -8,6 +8,7 @@ from enum import StrEnum
 from hostler.host.conditions import names
 from hostler.host.facts import Unknown
 from hostler.maintenance.model import Site
+from hostler.vsphere.devices import can_vmotion
 from hostler.vsphere.records import Host, Vm
 
 _SAYS = ("runtime.inMaintenanceMode", "runtime.connectionState", "recentTask")
@@ -88,7 +89,7 @@ def cannot_move(site: Site, vm: Vm) -> str:
     """Why a running VM keeps its host from maintenance; "" where vCenter moves it by itself, or that is not known."""
     if vm.power != "poweredOn" or vm.template:
         return ""
-    if not isinstance(vm.devices, Unknown) and vm.devices:
+    if not isinstance(vm.devices, Unknown) and not can_vmotion(vm.devices):
         return "it holds a device of the host"
     host = site.host(vm.host)
     cluster = site.cluster(host.cluster) if host is not None else None

@@ -260,6 +260,7 @@ class Policy:
     relocate: float = 600.0
     max_age: float = 60.0  # vCenter's facts older than this are unknown
     clusters: tuple[str, ...] = ()  # further clusters a VM may move to
+    vgpu_vmotion: bool = True  # DRS can move a running VM that has a vGPU
     only_proven: bool = False  # nothing is stopped whose return our model doubts
 
 

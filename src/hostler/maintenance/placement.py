@@ -14,9 +14,8 @@ from hostler.host.conditions import names
 from hostler.host.facts import Unknown
 from hostler.maintenance.hosts import Is, stands
 from hostler.maintenance.model import Rejected, Site, Wish
+from hostler.vsphere.devices import is_tied
 from hostler.vsphere.records import Backing, Cluster, Host, Pci, Vm, VmDevice
-
-_TIED = (Backing.FIXED, Backing.OTHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +59,11 @@ def place(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> Placeme
     fitting: list[Host] = []
     rejected: list[Rejected] = []
     for host in sorted(site.hosts(), key=lambda one: one.name):
-        if host.cluster != home.cluster and site.name(host.cluster) not in ask.clusters:
+        if not may_go(site, home, host, ask.clusters):
             continue
         pool = pool_for(site, vm, host)
         if host.cluster != home.cluster and (pool is None or not pool.pool):
-            rejected.append(Rejected(host.name or host.moref, "the resource pool of its cluster is not known"))
+            rejected.append(Rejected(host.name or host.moref, "its resource pool is not known"))
             continue
         why = _unfit(ask, host, site, [one for one in promised.get(host.moref, ()) if one.moref != vm.moref])
         if why:
@@ -72,6 +71,17 @@ def place(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> Placeme
         else:
             fitting.append(host)
     return Placement(tuple(sorted(fitting, key=lambda host: _rank(ask, host, site, promised))), tuple(rejected))
+
+
+def may_go(site: Site, home: Host, to: Host, clusters: Collection[str]) -> bool:
+    """Within its cluster; between standalone hosts; into or out of a cluster only where a setting names it.
+
+    A datastore belongs to one datacenter, so two hosts that reach one are in the same.
+    """
+    if to.cluster == home.cluster or site.name(to.cluster) in clusters:
+        return True
+    found = site.cluster(home.cluster), site.cluster(to.cluster)
+    return all(one is not None and one.standalone for one in found)
 
 
 def pool_for(site: Site, vm: Vm, to: Host) -> Cluster | None:
@@ -82,7 +92,7 @@ def pool_for(site: Site, vm: Vm, to: Host) -> Cluster | None:
 
 def tied(vm: Vm) -> bool:
     """It has a device that exists on one host only. While its devices are not known it counts as tied."""
-    return isinstance(vm.devices, Unknown) or any(device.backing in _TIED for device in vm.devices)
+    return isinstance(vm.devices, Unknown) or is_tied(vm.devices)
 
 
 def doubt_at_home(ask: Ask, site: Site, promised: Sequence[Vm]) -> str:
@@ -119,7 +129,7 @@ def _unfit(ask: Ask, host: Host, site: Site, promised: Sequence[Vm]) -> str:
     if host.moref != ask.own and tied(vm):
         if isinstance(vm.devices, Unknown):
             return f"the VM's devices are not known: {vm.devices.why}"
-        return f"the VM holds a device by its address, which only {ask.origin} has"
+        return f"the VM holds a device that only {ask.origin} has"
     return _lacking(vm, host, site, promised)
 
 
@@ -171,8 +181,11 @@ def _devices(vm: Vm, host: Host, running: Sequence[Vm], promised: Sequence[Vm]) 
         return ""
     kinds = names({pair for device in wanted for pair in device.allowed} or {device.id for device in wanted})
     like = [pci for pci in host.devices if any(_suits(device, pci) for device in wanted)]
+    labels = names({device.label for device in wanted if device.backing is Backing.DYNAMIC and device.label})
+    if not like and kinds:
+        return f"it has no device {kinds}" + (f" labelled {labels}" if labels else "")
     if not like:
-        return f"it has no device {kinds}" if kinds else "vCenter does not say which devices the VM may have"
+        return "vCenter does not say which devices the VM may have"
     holders = [one.name for one in running if _has_devices(one)]
     waiting = [f"{one.name} (promised)" for one in promised]
     return f"no device {kinds} is free: {len(like)} there, taken by {names([*holders, *waiting]) or 'others'}"
@@ -182,6 +195,8 @@ def _suits(device: VmDevice, pci: Pci) -> bool:
     """By address where the device has one: that is held already, or fixed."""
     if device.backing is Backing.FIXED or (device.backing is Backing.DYNAMIC and device.id):
         return device.id == pci.id
+    if device.label and device.label != pci.label:
+        return False
     return f"{pci.vendor}:{pci.device}" in device.allowed
 
 

@@ -80,6 +80,7 @@ class MaintenanceRoom(CapabilityRoom):
             relocate=settings[say.RELOCATE_TIMEOUT_SECONDS],
             max_age=max(2 * poll, 15.0),
             clusters=tuple(one for one in settings[say.MAINTENANCE_CLUSTERS].split(",") if one),
+            vgpu_vmotion=settings[say.MAINTENANCE_VGPU_VMOTION],
             only_proven=settings[say.MAINTENANCE_STOP_ONLY_PROVEN],
         )
         observer = Observer(nodes, sources, vcenters, marks, memory, settings[say.GPU_NODE_LABEL], room, resumed)

@@ -24,8 +24,9 @@ from hostler.maintenance.model import (
     World,
 )
 from hostler.maintenance.origin import is_at_home, own_host
-from hostler.maintenance.placement import Ask, Placement, doubt_at_home, tied
+from hostler.maintenance.placement import Ask, Placement, doubt_at_home, may_go, tied
 from hostler.maintenance.rights import Judged, Need, judge, moves_of, needs_of
+from hostler.vsphere.devices import can_vmotion
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Host, Task, Vm
 
 # How long a task that vCenter gave us may stay unseen in its push before we stop believing in it.
@@ -123,8 +124,8 @@ class View:
         Tasks of ours on the VM are left out: each try would be a change.
         """
         vm, site, clusters = self.vm, self.site, set(self.policy.clusters)
-        near = {host.cluster for host in (self.own, site.host(vm.host)) if host is not None}
-        hosts = (host for host in site.hosts() if host.cluster in near or site.name(host.cluster) in clusters)
+        near = [host for host in (self.own, site.host(vm.host)) if host is not None]
+        hosts = (host for host in site.hosts() if any(may_go(site, one, host, clusters) for one in near))
         ours = (POWER_ON, POWER_OFF, RELOCATE)
         tasks = ((task.moref, task.state) for task in site.tasks_of(vm.moref) if task.kind not in ours)
         right = self.world.rights.get((self.subject.vcenter, vm.moref))
@@ -151,7 +152,8 @@ class View:
     def live_move(self) -> Instant | None:
         """Until when DRS may still move the VM by itself; None where nothing is to be waited for."""
         devices = self.vm.devices
-        if isinstance(devices, Unknown) or devices or self.drs != "fullyAutomated":
+        moves = not isinstance(devices, Unknown) and can_vmotion(devices, self.policy.vgpu_vmotion)
+        if not moves or self.drs != "fullyAutomated":
             return None
         since = self.subject.remembered.entering_since
         until = (since if since is not None else self.now) + LIVE_MOVE_SECONDS

@@ -51,8 +51,14 @@ def _instant(value: Any) -> Instant | None:
     return None if value is None else float(value.timestamp())
 
 
-def _passthrough(value: Any) -> Names:
-    return tuple(sorted(str(one.id) for one in value or () if one.passthruEnabled and one.passthruActive))
+def _passthrough(value: Any) -> dict[str, Any]:
+    """Two fields from one property: which devices a VM may have, and how an administrator labelled them."""
+    offered = [one for one in value or () if one.passthruEnabled and one.passthruActive]
+    labels = ((str(one.id), _text(getattr(one, "hardwareLabel", ""))) for one in offered)
+    return {
+        "passthrough": tuple(sorted(str(one.id) for one in offered)),
+        "labels": tuple(sorted((id, label) for id, label in labels if label)),
+    }
 
 
 def _hex(word: Any) -> str:
@@ -77,7 +83,24 @@ def _fields(value: Any) -> tuple[tuple[int, str], ...]:
 
 
 def _devices(value: Any) -> tuple[VmDevice, ...]:
-    return tuple(_device(one) for one in value or () if isinstance(one, vim.vm.device.VirtualPCIPassthrough))
+    return tuple(found for one in value or () if (found := _held(one)) is not None)
+
+
+def _held(one: Any) -> VmDevice | None:
+    """What a virtual device holds of the host; None for all that a VM has of its own."""
+    usb = vim.vm.device.VirtualUSB
+    match one:
+        case vim.vm.device.VirtualPCIPassthrough():
+            return _device(one)
+        case vim.vm.device.VirtualSriovEthernetCard():
+            function = _text(getattr(getattr(one.sriovBacking, "physicalFunctionBacking", None), "id", ""))
+            # "Automatic-" and the one it has now: another will do as well.
+            return VmDevice(Backing.SRIOV, "" if function.startswith("Automatic-") else function)
+        case usb() if isinstance(one.backing, usb.USBBackingInfo):
+            return VmDevice(Backing.USB, label=_text(one.backing.deviceName))
+        case usb() if isinstance(one.backing, usb.RemoteHostBackingInfo):
+            return VmDevice(Backing.USB_REMOTE, label=_text(one.backing.deviceName))
+    return None
 
 
 def _hardware(value: Any) -> dict[str, Any]:
@@ -141,7 +164,7 @@ HOST: Paths = {
     "summary.hardware.numCpuCores": ("cpu_cores", _whole),
     "summary.hardware.numCpuThreads": ("cpu_threads", _whole),
     "summary.hardware.memorySize": ("memory_mb", lambda size: _whole(size) // 2**20),
-    "config.pciPassthruInfo": ("passthrough", _passthrough),
+    "config.pciPassthruInfo": ("", _passthrough),
     "config.sharedPassthruGpuTypes": ("vgpu_profiles", lambda names: tuple(sorted(names or ()))),
     "datastore": ("datastores", _morefs),
     "network": ("networks", _morefs),
@@ -184,7 +207,7 @@ KINDS: tuple[tuple[Any, type[Record], Paths], ...] = (
     (vim.HostSystem, Host, {**HOST, **HEAVY_HOST}),
     (vim.VirtualMachine, Vm, {**VM, **HEAVY_VM}),
     (vim.Task, Task, TASK),
-    (vim.ClusterComputeResource, Cluster, CLUSTER),
+    (vim.ComputeResource, Cluster, CLUSTER),  # clusters too
     (vim.Datastore, Place, DATASTORE),
     (vim.Network, Place, PLACE),
     (vim.CustomFieldsManager, Fields, FIELDS),
@@ -209,6 +232,8 @@ def change(obj: Any, values: Iterable[tuple[str, Any]], missing: Iterable[Any] =
         return None
     kind, paths = known
     fields: dict[str, Any] = {}
+    if kind is Cluster:
+        fields["standalone"] = not isinstance(obj, vim.ClusterComputeResource)
     told: list[str] = []
     for path, value in values:
         if path not in paths:

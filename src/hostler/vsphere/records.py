@@ -23,12 +23,15 @@ Names: TypeAlias = tuple[str, ...]
 
 
 class Backing(StrEnum):
-    """How a VM holds a device."""
+    """How a VM holds a device. What each kind means for moving the VM is in `devices`."""
 
-    FIXED = "fixed"  # by address: starts on this host only
+    FIXED = "fixed"  # by address
     DYNAMIC = "dynamic"  # any device of the allowed vendor:device
     VGPU = "vgpu"  # a share of a GPU, by profile
-    OTHER = "other"  # a kind we do not know: treat as one that cannot start elsewhere
+    SRIOV = "sriov"  # a virtual function of a network card; `id` where the physical function is given by address
+    USB = "usb"  # a USB device of the host
+    USB_REMOTE = "usb-remote"  # as USB, and the VM may run on another host meanwhile
+    OTHER = "other"  # a kind we do not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,12 @@ class Pci:
     device: str = ""
     name: str = ""
     passthrough: bool = False  # enabled and active: a VM may have it
+    label: str = ""  # the hardware label that an administrator gave it
 
 
 @dataclass(frozen=True, slots=True)
 class VmDevice:
-    """A device that ties a VM to hosts. `allowed` are "vendor:device" pairs; `id` is the address, if any."""
+    """A device of a host that a VM has. `allowed` are "vendor:device" pairs; `id` is the address, if any."""
 
     backing: Backing
     id: str = ""
@@ -70,6 +74,7 @@ class Host:
     cpu_threads: int = 0  # logical CPUs: what ESXi compares a VM's vCPUs with
     memory_mb: int = 0
     passthrough: Names = ()  # addresses of the devices a VM may have
+    labels: tuple[tuple[str, str], ...] = ()  # hardware labels of those that have one, by address
     pci: tuple[Pci, ...] = ()
     vgpu_profiles: Names = ()
     datastores: Names = ()
@@ -84,9 +89,9 @@ class Host:
     @property
     def devices(self) -> tuple[Pci, ...]:
         """The devices a VM may have. One whose vendor is not known yet has an empty vendor and fits nobody."""
-        known = {pci.id: pci for pci in self.pci}
+        known, labels = {pci.id: pci for pci in self.pci}, dict(self.labels)
         return tuple(
-            Pci(id, one.vendor, one.device, one.name, True)
+            Pci(id, one.vendor, one.device, one.name, True, labels.get(id, ""))
             for id in self.passthrough
             for one in [known.get(id, Pci(id))]
         )
@@ -137,17 +142,22 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
+    """A cluster, or what stands in its place for a host that is in none."""
+
     moref: str
     name: str = ""
     drs_enabled: bool | Unknown = NOT_SAID
     drs_behaviour: str = ""  # fullyAutomated, partiallyAutomated, manual
     overrides_allowed: bool = True
     drs_vms: tuple[tuple[str, bool, str], ...] = ()  # vm, enabled, behaviour ("" = the cluster's)
-    pool: str = ""  # its root resource pool: a VM that comes from another cluster needs it
+    pool: str = ""  # its root resource pool: a VM that comes from another cluster or host needs it
+    standalone: bool = False  # no cluster: the compute resource of one host
     unread: Names = ()
 
     def drs(self, vm: str) -> str | Unknown:
         """What DRS does with this VM: "off", "manual", "partiallyAutomated" or "fullyAutomated"."""
+        if self.standalone:
+            return "off"
         if isinstance(self.drs_enabled, Unknown):
             return self.drs_enabled
         if not self.drs_enabled:

@@ -15,7 +15,7 @@ from hostler.vsphere.vmomi import PropertyCollector as PC
 from hostler.vsphere.vmomi import Stub, vim
 
 # The kinds in the one container view; tasks are found through the hosts and VMs they are of.
-VIEWED = (vim.HostSystem, vim.VirtualMachine, vim.ClusterComputeResource, vim.Datastore, vim.Network)
+VIEWED = (vim.HostSystem, vim.VirtualMachine, vim.ComputeResource, vim.Datastore, vim.Network)
 
 
 def view(session: Session, kinds: Iterable[Any] = VIEWED) -> Any:
@@ -31,7 +31,7 @@ def everything(of: Any, session: Session) -> Any:
         vim.HostSystem: HOST,
         vim.VirtualMachine: VM,
         vim.Task: TASK,
-        vim.ClusterComputeResource: CLUSTER,
+        vim.ComputeResource: CLUSTER,
         vim.Datastore: DATASTORE,
         vim.Network: PLACE,
         vim.CustomFieldsManager: FIELDS,
