@@ -34,6 +34,7 @@ type wish struct {
 	systemID string
 	allowed  []types.VirtualPCIPassthroughAllowedDevice
 	profile  string
+	hardware string // the hardware label that the device must have; empty: any
 }
 
 // wishes reads a VM as it is configured now; the caller holds its lock.
@@ -52,7 +53,7 @@ func wishes(vm *mo.VirtualMachine) []wish {
 		case *types.VirtualPCIPassthroughDeviceBackingInfo:
 			w.kind, w.pci, w.systemID = deviceFixed, b.Id, b.SystemId
 		case *types.VirtualPCIPassthroughDynamicBackingInfo:
-			w.kind, w.pci, w.allowed = deviceDynamic, b.AssignedId, b.AllowedDevice
+			w.kind, w.pci, w.allowed, w.hardware = deviceDynamic, b.AssignedId, b.AllowedDevice, b.CustomLabel
 		case *types.VirtualPCIPassthroughVmiopBackingInfo:
 			w.kind, w.profile = deviceVGPU, b.Vgpu
 		default:
@@ -115,9 +116,10 @@ func (w *wish) suits(d *Device) bool {
 	case deviceFixed:
 		return d.passable() && d.ID == w.pci
 	case deviceDynamic:
-		return d.passable() && slices.ContainsFunc(w.allowed, func(a types.VirtualPCIPassthroughAllowedDevice) bool {
+		// The list is optional in the API: without one every device will do.
+		return d.passable() && (w.hardware == "" || w.hardware == d.Label) && (len(w.allowed) == 0 || slices.ContainsFunc(w.allowed, func(a types.VirtualPCIPassthroughAllowedDevice) bool {
 			return uint64(uint16(a.VendorId)) == hexValue(d.Vendor) && uint64(uint16(a.DeviceId)) == hexValue(d.Device)
-		})
+		}))
 	default:
 		return slices.Contains(d.VGPUProfiles, w.profile)
 	}
@@ -268,8 +270,35 @@ func (p *picture) reserved(host, without ref) budget {
 	return sum
 }
 
+// fewerCPUs is ESXi's own limit: a VM has at most as many virtual CPUs as its host has logical ones.
+// Without hyperthreading the fault is the one that speaks of cores; mu is held.
+func (s *Sim) fewerCPUs(r, host ref) types.BaseMethodFault {
+	vm, on := s.vm(r), s.host(host)
+	if vm == nil || on == nil || vm.Config == nil {
+		return nil
+	}
+	var wants int32
+	s.reg.WithLock(s.context(), vm.Self, func() { wants = vm.Config.Hardware.NumCPU })
+	cores, threads := int32(on.Summary.Hardware.NumCpuCores), int32(on.Summary.Hardware.NumCpuThreads)
+	if wants <= threads {
+		return nil
+	}
+	few := types.NotEnoughCpus{NumCpuDest: threads, NumCpuVm: wants}
+	few.FaultMessage = message(fmt.Sprintf("The number of virtual CPUs (%d) is larger than the number of logical CPUs (%d) of host %s.", wants, threads, s.hostNow(host).name))
+	if threads == cores {
+		return &few
+	}
+	return &types.NotEnoughLogicalCpus{NotEnoughCpus: few, Host: &host}
+}
+
 // fit says whether a VM could run on a host as to devices, CPU and memory, and with which devices.
 func (s *Sim) fit(p *picture, r, host ref) ([]hold, types.BaseMethodFault) {
+	if fault := s.fewerCPUs(r, host); fault != nil {
+		return nil, fault
+	}
+	if fault := s.cutOff(r, host); fault != nil {
+		return nil, fault
+	}
 	got, fault := s.allocate(r, host)
 	if fault != nil {
 		return nil, fault

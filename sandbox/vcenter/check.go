@@ -76,12 +76,17 @@ func oneOf(path, value string, allowed ...string) error {
 }
 
 func (c *checker) datacenter(path string, dc *Datacenter) error {
-	if len(dc.Clusters) == 0 {
-		return fmt.Errorf("%s.clusters: at least one is needed", path)
+	if len(dc.Clusters) == 0 && len(dc.Hosts) == 0 {
+		return fmt.Errorf("%s.clusters: at least one is needed, or a standalone host in hosts", path)
 	}
 	hosts := map[string]*Host{}
 	for i := range dc.Clusters {
 		if err := c.cluster(fmt.Sprintf("%s.clusters[%d]", path, i), &dc.Clusters[i], hosts); err != nil {
+			return err
+		}
+	}
+	for i := range dc.Hosts {
+		if err := c.host(fmt.Sprintf("%s.hosts[%d]", path, i), &dc.Hosts[i], hosts); err != nil {
 			return err
 		}
 	}
@@ -129,18 +134,24 @@ func (c *checker) cluster(path string, cluster *Cluster, hosts map[string]*Host)
 		return fmt.Errorf("%s.hosts: at least one is needed", path)
 	}
 	for i := range cluster.Hosts {
-		at, host := fmt.Sprintf("%s.hosts[%d]", path, i), &cluster.Hosts[i]
-		if err := named(at, host.Name); err != nil {
+		if err := c.host(fmt.Sprintf("%s.hosts[%d]", path, i), &cluster.Hosts[i], hosts); err != nil {
 			return err
 		}
-		if err := c.inventoryNames.add(at+".name", "a cluster or host", host.Name); err != nil {
-			return err
-		}
-		if err := host.check(at); err != nil {
-			return err
-		}
-		hosts[host.Name] = host
 	}
+	return nil
+}
+
+func (c *checker) host(path string, host *Host, hosts map[string]*Host) error {
+	if err := named(path, host.Name); err != nil {
+		return err
+	}
+	if err := c.inventoryNames.add(path+".name", "a cluster or host", host.Name); err != nil {
+		return err
+	}
+	if err := host.check(path); err != nil {
+		return err
+	}
+	hosts[host.Name] = host
 	return nil
 }
 
@@ -150,6 +161,9 @@ func (h *Host) check(path string) error {
 	}
 	if h.CPU.Sockets < 1 || h.CPU.Cores < h.CPU.Sockets || h.CPU.Mhz < 1 {
 		return fmt.Errorf("%s.cpu: sockets, cores (of all sockets together, at least one each) and mhz must be given and positive", path)
+	}
+	if h.CPU.Threads < h.CPU.Cores {
+		return fmt.Errorf("%s.cpu.threads: %d is less than one per core", path, h.CPU.Threads)
 	}
 	if h.MemoryMB < 1024 {
 		return fmt.Errorf("%s.memoryMB: %d is less than an ESXi host needs (1024)", path, h.MemoryMB)
@@ -270,7 +284,7 @@ func reached(path, kind, name, host string, list []Shared) error {
 }
 
 func (d *VMDevice) check(path string, host *Host) error {
-	if err := oneOf(path+".kind", d.Kind, deviceFixed, deviceDynamic, deviceVGPU); err != nil {
+	if err := oneOf(path+".kind", d.Kind, deviceFixed, deviceDynamic, deviceVGPU, deviceSRIOV, deviceUSB); err != nil {
 		return err
 	}
 	d.ID = strings.ToLower(d.ID)
@@ -279,9 +293,6 @@ func (d *VMDevice) check(path string, host *Host) error {
 	}
 	if d.Kind == deviceVGPU && d.Profile == "" {
 		return fmt.Errorf("%s.profile: a vgpu device needs the name of its profile", path)
-	}
-	if d.Kind == deviceDynamic && len(d.Allowed) == 0 {
-		return fmt.Errorf("%s.allowed: a dynamic device needs at least one vendor and device", path)
 	}
 	for i := range d.Allowed {
 		at := fmt.Sprintf("%s.allowed[%d]", path, i)

@@ -43,11 +43,13 @@ func (c *Control) Handler() http.Handler {
 		"/tasks/{id}":        {"GET": c.task},
 		"/hosts/{name}/{do}": {"POST": c.hostDo},
 		"/vms/{name}/{do}":   {"POST": c.vmDo},
-		"/faults":            {"GET": c.getFaults, "POST": c.postFault, "DELETE": c.deleteFaults},
-		"/privileges":        {"POST": c.postPrivileges},
-		"/sessions/expire":   {"POST": c.postExpire},
-		"/outage":            {"POST": c.postOutage, "DELETE": c.deleteOutage},
-		"/stop":              {"POST": c.postStop},
+
+		"/datastores/{name}/access": {"POST": c.datastoreDo},
+		"/faults":                   {"GET": c.getFaults, "POST": c.postFault, "DELETE": c.deleteFaults},
+		"/privileges":               {"POST": c.postPrivileges},
+		"/sessions/expire":          {"POST": c.postExpire},
+		"/outage":                   {"POST": c.postOutage, "DELETE": c.deleteOutage},
+		"/stop":                     {"POST": c.postStop},
 	}
 	mux := http.NewServeMux()
 	for path, verbs := range routes {
@@ -160,9 +162,31 @@ func (c *Control) hostDo(r *http.Request) (int, any, error) {
 		return http.StatusOK, map[string][]string{"tasks": tasks}, nil
 	case "crash", "recover", "disconnect", "reconnect":
 		return c.hostFate(r, host, do)
+	case "rename":
+		return c.renameHost(r, host)
 	default:
-		return 0, nil, refuse(http.StatusNotFound, "a host can enter, exit, cancel, crash, recover, disconnect and reconnect, not %q", do)
+		return 0, nil, refuse(http.StatusNotFound, "a host can enter, exit, cancel, crash, recover, disconnect, reconnect and rename, not %q", do)
 	}
+}
+
+// renameHost gives a host another name under the same id: it was disconnected and connected under it.
+func (c *Control) renameHost(r *http.Request, host ref) (int, any, error) {
+	var body struct {
+		Name string `json:"name"`
+	}
+	if err := readBody(r, &body); err != nil {
+		return 0, nil, err
+	}
+	if err := named("body", body.Name); err != nil {
+		return 0, nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	if _, err := c.findHost(body.Name); err == nil {
+		return 0, nil, refuse(http.StatusConflict, "there is already a host %q", body.Name)
+	}
+	c.sim.mu.Lock()
+	defer c.sim.mu.Unlock()
+	c.sim.update(c.sim.context(), c.sim.host(host), change("name", body.Name), change("summary.config.name", body.Name))
+	return http.StatusOK, map[string]string{"host": body.Name, "id": host.Value}, nil
 }
 
 func accepted(task ref, fault types.BaseMethodFault, what, name string) (int, any, error) {

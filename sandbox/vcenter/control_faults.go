@@ -34,10 +34,10 @@ func (c *Control) postFault(r *http.Request) (int, any, error) {
 	}
 	_, isFault := faultType(body.Fault)
 	switch {
-	case body.Method != everyMethod && !isMethod(body.Method):
+	case body.Method != everyMethod && body.Method != configOnly && !isMethod(body.Method):
 		return 0, nil, refuse(http.StatusBadRequest, "method: %q is no call of the vSphere API; PowerOnVM_Task is one, and * is every call on a vm or host", body.Method)
-	case body.Method == everyMethod && body.VM == "" && body.Host == "":
-		return 0, nil, refuse(http.StatusBadRequest, "method: * needs a vm or a host")
+	case (body.Method == everyMethod || body.Method == configOnly) && body.VM == "" && body.Host == "":
+		return 0, nil, refuse(http.StatusBadRequest, "method: %s needs a vm or a host", body.Method)
 	case !isFault:
 		return 0, nil, refuse(http.StatusBadRequest, "fault: %q is no fault of the vSphere API; InsufficientResourcesFault is one", body.Fault)
 	case one.left == 0 || one.left < -1:
@@ -70,7 +70,7 @@ func (c *Control) postFault(r *http.Request) (int, any, error) {
 
 // retellConcerned tells watchers of what a rule for every read hides or shows.
 func (s *Sim) retellConcerned(one *rule) {
-	if one.method != everyMethod {
+	if one.method != everyMethod && one.method != configOnly {
 		return
 	}
 	_, vms, hosts := s.feed.snapshot(ref{})

@@ -37,6 +37,7 @@ func addHostDevices(host *mo.HostSystem, devices []Device) {
 			PassthruCapable: true,
 			PassthruEnabled: through,
 			PassthruActive:  through,
+			HardwareLabel:   d.Label,
 		})
 		for _, profile := range d.VGPUProfiles {
 			profiles = append(profiles, profile)
@@ -68,6 +69,10 @@ func withoutPCI(list []types.HostPciDevice, id string) []types.HostPciDevice {
 func vmDevices(vm *VM, host *Host, systemID string) []types.BaseVirtualDevice {
 	var list []types.BaseVirtualDevice
 	for i, d := range vm.Devices {
+		if other := ownDevice(i, &d, systemID); other != nil {
+			list = append(list, other)
+			continue
+		}
 		dev := &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{
 			Key:           int32(13000 + i), // where vCenter numbers them
 			ControllerKey: 100,              // the PCI controller every VM has
@@ -101,6 +106,29 @@ func vmDevices(vm *VM, host *Host, systemID string) []types.BaseVirtualDevice {
 	return list
 }
 
+// ownDevice makes the devices that are no PCI passthrough, or nothing: a network card that is a virtual
+// function of one of the host, and a USB device of the host.
+func ownDevice(i int, d *VMDevice, systemID string) types.BaseVirtualDevice {
+	base := types.VirtualDevice{Key: int32(14000 + i), DeviceInfo: &types.Description{Label: fmt.Sprintf("device %d", i), Summary: d.Kind}}
+	switch d.Kind {
+	case deviceSRIOV:
+		id := d.ID
+		if id == "" {
+			id = "Automatic-0000:00:00.0" // as the API writes it where vCenter chooses the physical function
+		}
+		card := &types.VirtualSriovEthernetCard{}
+		card.VirtualDevice = base
+		card.SriovBacking = &types.VirtualSriovEthernetCardSriovBackingInfo{
+			PhysicalFunctionBacking: &types.VirtualPCIPassthroughDeviceBackingInfo{Id: id, SystemId: systemID},
+		}
+		return card
+	case deviceUSB:
+		base.Backing = &types.VirtualUSBUSBBackingInfo{VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: "path:1/0/1"}}
+		return &types.VirtualUSB{VirtualDevice: base, Connected: true}
+	}
+	return nil
+}
+
 func deviceSummary(d *VMDevice) string {
 	switch d.Kind {
 	case deviceFixed:
@@ -119,6 +147,12 @@ func passthrough(vm *mo.VirtualMachine) (string, bool) {
 		return "", false
 	}
 	for _, d := range vm.Config.Hardware.Device {
+		switch d.(type) {
+		case *types.VirtualSriovEthernetCard:
+			return "an SR-IOV network card", true
+		case *types.VirtualUSB:
+			return "a USB device of the host", true
+		}
 		dev, ok := d.(*types.VirtualPCIPassthrough)
 		if !ok {
 			continue

@@ -175,8 +175,11 @@ func (f *Feed) refreshHost(h *mo.HostSystem) {
 	now.name, now.inMaintenance, now.connection = h.Name, h.Runtime.InMaintenanceMode, h.Runtime.ConnectionState
 	if h.Parent != nil {
 		now.clusterRef = *h.Parent
-		if cluster, ok := f.reg.Get(*h.Parent).(*simulator.ClusterComputeResource); ok {
-			now.cluster = cluster.Name
+		switch parent := f.reg.Get(*h.Parent).(type) {
+		case *simulator.ClusterComputeResource:
+			now.cluster = parent.Name
+		case *mo.ComputeResource:
+			now.cluster = parent.Name // a standalone host: its own compute resource has its name
 		}
 	}
 }

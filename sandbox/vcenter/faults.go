@@ -11,7 +11,12 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-const everyMethod = "*"
+const (
+	everyMethod = "*"
+	// configOnly hides what is configured of a VM and leaves how it runs: what a login without the right
+	// to its configuration sees, and anybody of a VM whose files vCenter cannot read.
+	configOnly = "config"
+)
 
 // taskMethods are the calls whose fault can be in the task instead of in the answer.
 var taskMethods = []string{

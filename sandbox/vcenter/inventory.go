@@ -15,6 +15,7 @@ type Inventory struct {
 type Datacenter struct {
 	Name       string    `json:"name"`
 	Clusters   []Cluster `json:"clusters"`
+	Hosts      []Host    `json:"hosts"` // standalone: each is a compute resource of its own
 	Datastores []Shared  `json:"datastores"`
 	Networks   []Shared  `json:"networks"`
 	VMs        []VM      `json:"vms"`
@@ -46,6 +47,7 @@ type Host struct {
 type CPU struct {
 	Sockets int32 `json:"sockets"`
 	Cores   int32 `json:"cores"`
+	Threads int32 `json:"threads"` // logical CPUs of all cores; default two per core
 	Mhz     int32 `json:"mhz"`
 }
 
@@ -58,6 +60,7 @@ type Device struct {
 	Passthrough  *bool    `json:"passthrough"`
 	VGPUProfiles []string `json:"vgpuProfiles"`
 	VGPUSlots    int      `json:"vgpuSlots"`
+	Label        string   `json:"label"` // the hardware label an administrator gave it
 }
 
 type VM struct {
@@ -116,6 +119,8 @@ const (
 	deviceFixed   = "fixed"
 	deviceDynamic = "dynamic"
 	deviceVGPU    = "vgpu"
+	deviceSRIOV   = "sriov"
+	deviceUSB     = "usb"
 )
 
 // ReadInventory decodes, fills in the defaults and checks; its errors name the path.
@@ -152,10 +157,27 @@ func (inv *Inventory) setDefaults() {
 				dc.Clusters[c].Hosts[h].setDefaults()
 			}
 		}
+		for h := range dc.Hosts {
+			dc.Hosts[h].setDefaults()
+		}
 		for v := range dc.VMs {
 			dc.VMs[v].setDefaults(dc)
 		}
 	}
+}
+
+// allHosts are the hosts of the clusters, then the standalone ones.
+func (dc *Datacenter) allHosts() []*Host {
+	var list []*Host
+	for c := range dc.Clusters {
+		for h := range dc.Clusters[c].Hosts {
+			list = append(list, &dc.Clusters[c].Hosts[h])
+		}
+	}
+	for h := range dc.Hosts {
+		list = append(list, &dc.Hosts[h])
+	}
+	return list
 }
 
 func (h *Host) setDefaults() {
@@ -164,6 +186,9 @@ func (h *Host) setDefaults() {
 	orText(&h.Connection, "connected")
 	if h.CPU == nil {
 		h.CPU = &CPU{Sockets: 2, Cores: 32, Mhz: 2600}
+	}
+	if h.CPU.Threads == 0 {
+		h.CPU.Threads = 2 * h.CPU.Cores
 	}
 	if h.MemoryMB == 0 {
 		h.MemoryMB = 524288
@@ -240,9 +265,7 @@ func (inv *Inventory) Summary() string {
 	for _, dc := range inv.Datacenters {
 		clusters += len(dc.Clusters)
 		vms += len(dc.VMs)
-		for _, c := range dc.Clusters {
-			hosts += len(c.Hosts)
-		}
+		hosts += len(dc.allHosts())
 	}
 	return fmt.Sprintf("%d datacenter(s), %d cluster(s), %d host(s), %d VM(s)", len(inv.Datacenters), clusters, hosts, vms)
 }

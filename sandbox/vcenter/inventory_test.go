@@ -34,8 +34,7 @@ func TestAWrongInventoryIsNamedByItsPath(t *testing.T) {
 		{base(`{"name":"v","host":"h","datastore":"x"}`), `datacenters[0].vms[0].datastore: there is no datastore "x"`},
 		{base(`{"name":"v","host":"h","devices":[{"kind":"fixed"}]}`), "devices[0].id: a fixed device needs"},
 		{base(`{"name":"v","host":"h","devices":[{"kind":"fixed","id":"0000:3c:00.0"}]}`), `devices[0].id: host "h" has no device "0000:3c:00.0"`},
-		{base(`{"name":"v","host":"h","devices":[{"kind":"dynamic"}]}`), "devices[0].allowed: a dynamic device needs"},
-		{base(`{"name":"v","host":"h","devices":[{"kind":"usb"}]}`), `devices[0].kind: "usb" is not one of fixed, dynamic, vgpu`},
+		{base(`{"name":"v","host":"h","devices":[{"kind":"floppy"}]}`), `devices[0].kind: "floppy" is not one of fixed, dynamic, vgpu, sriov, usb`},
 	}
 	for _, c := range cases {
 		_, err := ReadInventory([]byte(c.text))

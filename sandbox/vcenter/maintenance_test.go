@@ -165,9 +165,10 @@ func TestMovesKeepBothSidesInStep(t *testing.T) {
 	want(t, "fault", w.ends(task), nil)
 	want(t, "VMs on esx1", len(w.host(w.hostRef("esx1")).Vm), 1)
 	want(t, "VMs on esx2", len(w.host(esx2).Vm), 1)
-	// Into another cluster: the pool follows.
+	// Into another cluster: with its pool.
 	esx4 := w.hostRef("esx4")
-	task, _ = w.relocate(w.context(), w.vmRef("gpu-off"), &types.VirtualMachineRelocateSpec{Host: &esx4})
+	spec := &types.VirtualMachineRelocateSpec{Host: &esx4, Pool: w.rootPool(*w.host(esx4).Parent)}
+	task, _ = w.relocate(w.context(), w.vmRef("gpu-off"), spec)
 	want(t, "fault", w.ends(task), nil)
 	pool := *w.vm(w.vmRef("gpu-off")).ResourcePool
 	want(t, "pool", pool, *w.vm(w.vmRef("web-1")).ResourcePool)

@@ -41,7 +41,7 @@ func (s *Sim) override(ctx *simulator.Context, method *simulator.Method) (mo.Ref
 		return nil, fault
 	}
 	if obj, prop := fetched(method); obj != (ref{}) {
-		if fault := s.hidden(obj); fault != nil && !alwaysShown(prop) {
+		if fault := s.hidden(obj, prop); fault != nil {
 			return nil, fault
 		}
 		if obj.Type == "SessionManager" && ctx.Session == nil {

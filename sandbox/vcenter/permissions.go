@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
@@ -117,16 +119,17 @@ func (c *calls) SetField(_ *simulator.Context, req *types.SetField) soap.HasFaul
 	return body
 }
 
-// hidden says with which fault every property of an object is refused, or nothing.
-func (s *Sim) hidden(r ref) types.BaseMethodFault {
+// hidden says with which fault a property of an object is refused, or nothing.
+func (s *Sim) hidden(r ref, property string) types.BaseMethodFault {
 	s.faults.mu.Lock()
 	rules := s.faults.rules
 	s.faults.mu.Unlock()
-	if r.Type != "VirtualMachine" && r.Type != "HostSystem" {
+	if r.Type != "VirtualMachine" && r.Type != "HostSystem" || alwaysShown(property) {
 		return nil
 	}
+	root, _, _ := strings.Cut(property, ".")
 	for _, one := range rules {
-		if one.method == everyMethod && s.concerns(r)(one) {
+		if (one.method == everyMethod || one.method == configOnly && root == configOnly) && s.concerns(r)(one) {
 			return s.makeFault(one.fault, r, "")
 		}
 	}
@@ -144,13 +147,10 @@ func (s *Sim) conceal(objects []types.ObjectContent) {
 	}
 	for i := range objects {
 		o := &objects[i]
-		fault := s.hidden(o.Obj)
-		if fault == nil {
-			continue
-		}
 		kept := []types.DynamicProperty{}
 		for _, p := range o.PropSet {
-			if alwaysShown(p.Name) {
+			fault := s.hidden(o.Obj, p.Name)
+			if fault == nil {
 				kept = append(kept, p)
 				continue
 			}

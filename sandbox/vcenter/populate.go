@@ -33,7 +33,7 @@ type place struct {
 	hosts      map[string]*simulator.HostSystem
 	specs      map[string]*Host
 	pools      map[string]*simulator.ResourcePool // by host name
-	clusters   map[string]*simulator.ClusterComputeResource
+	clusters   map[string]*mo.ComputeResource     // by host name; of a standalone host its own
 	datastores map[string]*simulator.Datastore
 	networks   map[string]*mo.Network
 }
@@ -49,12 +49,17 @@ func (s *Sim) addDatacenter(root *simulator.Folder, dc *Datacenter) error {
 		hosts:      map[string]*simulator.HostSystem{},
 		specs:      map[string]*Host{},
 		pools:      map[string]*simulator.ResourcePool{},
-		clusters:   map[string]*simulator.ClusterComputeResource{},
+		clusters:   map[string]*mo.ComputeResource{},
 		datastores: map[string]*simulator.Datastore{},
 		networks:   map[string]*mo.Network{},
 	}
 	for i := range dc.Clusters {
 		if err := s.addCluster(p, &dc.Clusters[i]); err != nil {
+			return err
+		}
+	}
+	for i := range dc.Hosts {
+		if err := s.addStandalone(p, &dc.Hosts[i]); err != nil {
 			return err
 		}
 	}
@@ -107,16 +112,36 @@ func (s *Sim) addCluster(p *place, spec *Cluster) error {
 			return fmt.Errorf("host %q: could not be added: %v", spec.Hosts[i].Name, task.Info.Error)
 		}
 		host := s.reg.Get(ref).(*simulator.HostSystem)
-		describeHost(&host.HostSystem, &spec.Hosts[i])
-		s.devices[ref] = spec.Hosts[i].Devices
-		s.capacity[ref] = budget{int64(spec.Hosts[i].CPU.Mhz) * int64(spec.Hosts[i].CPU.Cores), spec.Hosts[i].MemoryMB}
-		p.hosts[host.Name], p.specs[host.Name] = host, &spec.Hosts[i]
-		p.pools[host.Name], p.clusters[host.Name] = pool, cluster
+		s.keepHost(p, host, &spec.Hosts[i])
+		p.pools[host.Name], p.clusters[host.Name] = pool, &cluster.ComputeResource
 	}
 	sumUp(cluster, p, spec)
 	// The simulator's view code appends to this very slice while it walks; without spare room it copies.
 	cluster.Host = slices.Clip(cluster.Host)
 	return nil
+}
+
+// addStandalone makes a host whose parent is a compute resource of its own: no cluster, no DRS, and a
+// root resource pool that only its VMs are in.
+func (s *Sim) addStandalone(p *place, spec *Host) error {
+	folder := s.reg.Get(p.dc.HostFolder).(*simulator.Folder)
+	host, fault := simulator.CreateStandaloneHost(s.context(), folder, types.HostConnectSpec{HostName: spec.Name})
+	if fault != nil {
+		return fmt.Errorf("host %q: %T", spec.Name, fault)
+	}
+	own := s.reg.Get(*host.Parent).(*mo.ComputeResource)
+	host.Runtime.ConnectionState = types.HostSystemConnectionStateConnected
+	s.keepHost(p, host, spec)
+	p.pools[host.Name], p.clusters[host.Name] = s.reg.Get(*own.ResourcePool).(*simulator.ResourcePool), own
+	return nil
+}
+
+// keepHost gives a new host what the inventory says of it.
+func (s *Sim) keepHost(p *place, host *simulator.HostSystem, spec *Host) {
+	describeHost(&host.HostSystem, spec)
+	s.devices[host.Self] = spec.Devices
+	s.capacity[host.Self] = budget{int64(spec.CPU.Mhz) * int64(spec.CPU.Cores), spec.MemoryMB}
+	p.hosts[host.Name], p.specs[host.Name] = host, spec
 }
 
 // drsBehavior is the API's word; without DRS it still has a default.
@@ -136,11 +161,11 @@ func describeHost(h *mo.HostSystem, spec *Host) {
 	h.Summary.Config.Product = &product
 
 	hw := h.Summary.Hardware
-	hw.NumCpuPkgs, hw.NumCpuCores, hw.NumCpuThreads = int16(spec.CPU.Sockets), int16(spec.CPU.Cores), int16(2*spec.CPU.Cores)
+	hw.NumCpuPkgs, hw.NumCpuCores, hw.NumCpuThreads = int16(spec.CPU.Sockets), int16(spec.CPU.Cores), int16(spec.CPU.Threads)
 	hw.CpuMhz, hw.MemorySize = spec.CPU.Mhz, spec.MemoryMB<<20
 	info := *h.Hardware
 	info.CpuInfo.NumCpuPackages, info.CpuInfo.NumCpuCores = int16(spec.CPU.Sockets), int16(spec.CPU.Cores)
-	info.CpuInfo.NumCpuThreads, info.CpuInfo.Hz = int16(2*spec.CPU.Cores), int64(spec.CPU.Mhz)*1_000_000
+	info.CpuInfo.NumCpuThreads, info.CpuInfo.Hz = int16(spec.CPU.Threads), int64(spec.CPU.Mhz)*1_000_000
 	info.MemorySize = spec.MemoryMB << 20
 	h.Hardware = &info
 	addHostDevices(h, spec.Devices)
@@ -178,7 +203,7 @@ func (s *Sim) addNetworks(p *place, dc *Datacenter) error {
 			network.Entity().Name = spec.Name
 			network.Summary.GetNetworkSummary().Name = spec.Name
 		} else {
-			first := p.hosts[dc.Clusters[0].Hosts[0].Name]
+			first := p.hosts[dc.allHosts()[0].Name]
 			system := s.reg.Get(*first.ConfigManager.NetworkSystem).(*simulator.HostNetworkSystem)
 			res := system.AddPortGroup(ctx, &types.AddPortGroup{Portgrp: types.HostPortGroupSpec{Name: spec.Name, VswitchName: "vSwitch0"}})
 			if res.Fault() != nil {
@@ -212,21 +237,19 @@ func (s *Sim) addDatastores(p *place, dc *Datacenter) error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("datastore %q: %w", spec.Name, err)
 		}
-		for _, cluster := range dc.Clusters {
-			for _, h := range cluster.Hosts {
-				if !spec.reaches(h.Name) {
-					continue
-				}
-				host := p.hosts[h.Name]
-				system := s.reg.Get(*host.ConfigManager.DatastoreSystem).(*simulator.HostDatastoreSystem)
-				res := system.CreateLocalDatastore(s.context(), &types.CreateLocalDatastore{Name: spec.Name, Path: dir})
-				if res.Fault() != nil {
-					return fmt.Errorf("datastore %q on host %q: %T", spec.Name, h.Name, res.Fault().VimFault())
-				}
-				ds := s.reg.Get(res.(*methods.CreateLocalDatastoreBody).Res.Returnval)
-				if found, ok := ds.(*simulator.Datastore); ok {
-					p.datastores[spec.Name] = found
-				}
+		for _, h := range dc.allHosts() {
+			if !spec.reaches(h.Name) {
+				continue
+			}
+			host := p.hosts[h.Name]
+			system := s.reg.Get(*host.ConfigManager.DatastoreSystem).(*simulator.HostDatastoreSystem)
+			res := system.CreateLocalDatastore(s.context(), &types.CreateLocalDatastore{Name: spec.Name, Path: dir})
+			if res.Fault() != nil {
+				return fmt.Errorf("datastore %q on host %q: %T", spec.Name, h.Name, res.Fault().VimFault())
+			}
+			ds := s.reg.Get(res.(*methods.CreateLocalDatastoreBody).Res.Returnval)
+			if found, ok := ds.(*simulator.Datastore); ok {
+				p.datastores[spec.Name] = found
 			}
 		}
 		if ds := p.datastores[spec.Name]; ds != nil {

@@ -40,7 +40,10 @@ func (s *Sim) addVM(p *place, spec *VM) error {
 	p.pools[spec.Host].Vm = append(p.pools[spec.Host].Vm, vm.Self)
 
 	if spec.DRS != "" {
-		config := p.clusters[spec.Host].ConfigurationEx.(*types.ClusterConfigInfoEx)
+		config, ok := p.clusters[spec.Host].ConfigurationEx.(*types.ClusterConfigInfoEx)
+		if !ok {
+			return fmt.Errorf("VM %q: drs: host %q is in no cluster", spec.Name, spec.Host)
+		}
 		config.DrsVmConfig = append(config.DrsVmConfig, types.ClusterDrsVmConfigInfo{
 			Key: vm.Self, Enabled: types.NewBool(spec.DRS != drsOff), Behavior: drsBehavior(spec.DRS),
 		})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 )
 
@@ -65,6 +66,9 @@ func (s *Sim) mayMove(vmRef, target ref, spec *types.VirtualMachineRelocateSpec)
 	}
 	if !inService(host) {
 		return &types.InvalidState{}
+	}
+	if from := s.hostNow(now.host); host.clusterRef != from.clusterRef && spec.Pool == nil {
+		return &types.InvalidArgument{InvalidProperty: "spec.pool"} // the VM would keep a pool of another compute resource
 	}
 	vm := s.vm(vmRef)
 	if spec.Datastore != nil && !slices.Contains(vm.Datastore, *spec.Datastore) {
@@ -127,10 +131,21 @@ func (s *Sim) move(vmRef, target ref) {
 	})
 }
 
-// changePool follows a move into another cluster.
-func (s *Sim) changePool(ctx *simulator.Context, vm *simulator.VirtualMachine, cluster ref) {
-	c, ok := s.reg.Get(cluster).(*simulator.ClusterComputeResource)
-	if !ok || c.ResourcePool == nil {
+// rootPool is the root resource pool of a cluster or of a standalone host.
+func (s *Sim) rootPool(resource ref) *ref {
+	switch c := s.reg.Get(resource).(type) {
+	case *simulator.ClusterComputeResource:
+		return c.ResourcePool
+	case *mo.ComputeResource:
+		return c.ResourcePool
+	}
+	return nil
+}
+
+// changePool follows a move into another compute resource.
+func (s *Sim) changePool(ctx *simulator.Context, vm *simulator.VirtualMachine, resource ref) {
+	root := s.rootPool(resource)
+	if root == nil {
 		return
 	}
 	if old, ok := s.reg.Get(*vm.ResourcePool).(*simulator.ResourcePool); ok {
@@ -138,10 +153,10 @@ func (s *Sim) changePool(ctx *simulator.Context, vm *simulator.VirtualMachine, c
 			ctx.Update(old, []types.PropertyChange{change("vm", without(old.Vm, vm.Self))})
 		})
 	}
-	if pool, ok := s.reg.Get(*c.ResourcePool).(*simulator.ResourcePool); ok {
+	if pool, ok := s.reg.Get(*root).(*simulator.ResourcePool); ok {
 		s.reg.WithLock(ctx, pool.Self, func() {
 			ctx.Update(pool, []types.PropertyChange{change("vm", with(pool.Vm, vm.Self))})
 		})
 	}
-	s.update(ctx, vm, change("resourcePool", *c.ResourcePool))
+	s.update(ctx, vm, change("resourcePool", *root))
 }

@@ -49,25 +49,31 @@ class Plan:
     tuned: dict[str, Object] = field(default_factory=dict)
     maintenance: tuple[str, ...] = ()  # hosts that are in maintenance from the start
     profiles: dict[str, str] = field(default_factory=dict)  # the vGPU profile that each GPU of a host offers, once
+    standalone: bool = False  # its hosts are in no cluster
 
 
 def inventory(plans: dict[str, Plan], **top: Any) -> Object:
     """What the simulator reads: one cluster per plan. Names are PLAN-HOST and PLAN-VM."""
-    clusters, vms = [], []
+    clusters: list[Object] = []
+    alone: list[Object] = []
+    vms: list[Object] = []
     for name, plan in plans.items():
         hosts: list[Object] = []
         for host, gpus in plan.hosts.items():
             offers = {"vgpuProfiles": [plan.profiles[host]]} if host in plan.profiles else {}
             devices = [{"id": f"0000:{number + 16:02x}:00.0", **GPU, **offers} for number in range(gpus)]
             hosts.append({"name": f"{name}-{host}", "devices": devices, "maintenance": host in plan.maintenance})
-        clusters.append({"name": name, "drs": plan.drs, "hosts": hosts})
+        if plan.standalone:
+            alone += hosts
+        else:
+            clusters.append({"name": name, "drs": plan.drs, "hosts": hosts})
         dynamic = [{"kind": "dynamic", "allowed": [GPU]}]
         for vm, host in plan.vms.items():
             tuned = plan.tuned.get(vm, {})
             vms.append({"name": f"{name}-{vm}", "host": f"{name}-{host}", "devices": dynamic, **tuned})
         for vm, fields in plan.others.items():
             vms.append({"name": f"{name}-{vm}", **fields, "host": f"{name}-{fields['host']}"})
-    return {**top, "datacenters": [{"name": "dc1", "clusters": clusters, "vms": vms}]}
+    return {**top, "datacenters": [{"name": "dc1", "clusters": clusters, "hosts": alone, "vms": vms}]}
 
 
 def until(look: Callable[[], T], what: str, seconds: float = SECONDS, seen: Callable[[], object] | None = None) -> T:

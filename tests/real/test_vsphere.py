@@ -19,7 +19,7 @@ from tests.real.vsphere_world import Simulator, eventually, following, measured
 
 UUID, SWAPPED = "4206e4b5-0d3a-1d0f-86a1-2c1b6d9a0001", "b5e40642-3a0d-0f1d-86a1-2c1b6d9a0001"
 TWICE = "4206e4b5-0d3a-1d0f-86a1-2c1b6d9a0002"
-A100 = {"id": "0000:3b:00.0", "vendor": "10de", "device": "20b5", "name": "A100"}
+A100 = {"id": "0000:3b:00.0", "vendor": "10de", "device": "20b5", "name": "A100", "label": "big"}
 INVENTORY: dict[str, Any] = {
     "allowDuplicateUUIDs": True,
     "datacenters": [
@@ -86,10 +86,16 @@ def test_the_inventory_says_what_vcenter_says(simulator: Simulator) -> None:
             assert {one.name for one in seen.hosts()} == {"esx1", "esx2", "esx3", "esx4"}
             esx1, esx2 = host(seen, "esx1"), host(seen, "esx2")
             assert (esx1.connection, esx1.power, esx1.in_maintenance) == ("connected", "poweredOn", False)
-            assert (esx2.version, esx1.cpu_cores, esx1.memory_mb) == ("7.0.1", 32, 524288)
-            assert [(one.id, one.vendor, one.device, one.name) for one in esx1.devices] == [
-                ("0000:3b:00.0", "10de", "20b5", "A100")
+            assert (esx2.version, esx1.cpu_cores, esx1.cpu_threads, esx1.memory_mb) == ("7.0.1", 32, 64, 524288)
+            assert [(one.id, one.vendor, one.device, one.name, one.label) for one in esx1.devices] == [
+                ("0000:3b:00.0", "10de", "20b5", "A100", "big")
             ]
+            assert seen.instance
+            assert seen.hosts_with_uuid(esx1.uuid) == [esx1], "its hardware is known, and its own"
+            store = seen.place(esx1.datastores[0])
+            assert store is not None
+            assert (store.accessible, store.cut_off) == (True, ())
+            assert {one.name: one.standalone for one in seen.clusters()} == {"gpu": False, "web": False, "away": False}
             assert (host(seen, "esx3").vgpu_profiles, esx2.devices) == (("grid_a100-40c",), ())
             assert host(seen, "esx4").connection == "notResponding"
             assert {seen.name(one) for one in esx1.datastores + esx1.networks} == {"datastore1", "VM Network"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import NAMESPACE_DNS, uuid5
 
 import msgspec
 
@@ -56,6 +57,7 @@ from hostler.maintenance.model import (
     Subject,
     World,
 )
+from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import Lacks
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch, Inventory
@@ -65,6 +67,7 @@ from hostler.vsphere.records import (
     Cluster,
     Host,
     Pci,
+    Place,
     Task,
     Vm,
     VmDevice,
@@ -75,8 +78,14 @@ GPU = "8086:56c0"
 NOW = 1_700_000_000.0
 BEATS = 4  # a kubelet says Ready anew with so many renewals of its lease
 NEVER = float("inf")
+NO_DEVICE = "CPU, memory or a device is not free (InsufficientResourcesFault)"
 STALE_SECONDS = 40.0  # so long a node is called Ready though its kubelet is gone
 DYNAMIC = VmDevice(Backing.DYNAMIC, allowed=(GPU,))
+
+
+def hardware(host: str) -> str:
+    """The UUID of a host's hardware."""
+    return str(uuid5(NAMESPACE_DNS, host))
 
 
 def fixed(address: str = "0000:00:00.0") -> VmDevice:
@@ -111,6 +120,7 @@ class Play:
     beats: dict[str, int] = field(default_factory=dict)  # how often each kubelet renewed its lease
     silent: dict[str, float] = field(default_factory=dict)  # node: since when its kubelet is not heard of
     version: int = 1
+    refused: list[str] = field(default_factory=list)  # VMs that vCenter would not start
 
     # -- making
 
@@ -118,10 +128,13 @@ class Play:
         pci = tuple(Pci(f"0000:{n:02x}:00.0", "8086", "56c0") for n in range(devices))
         known = {
             "name": name, "cluster": "domain-1", "connection": "connected", "power": "poweredOn", "standby": "none",
-            "in_maintenance": False, "cpu_cores": 64, "memory_mb": 1 << 20, "pci": pci,
+            "in_maintenance": False, "uuid": hardware(name), "cpu_cores": 32, "cpu_threads": 64,
+            "memory_mb": 1 << 20, "pci": pci,
             "passthrough": tuple(one.id for one in pci), "datastores": ("ds",), "networks": ("net",),
         }  # fmt: skip
         self.put(Host, f"host-{name}", **{**known, **fields})
+        if self.inventory.place("ds") is None:
+            self.put(Place, "ds", accessible=True, cut_off=())
 
     def cluster(self, drs: str = "off") -> None:
         on = drs != "off"
@@ -371,11 +384,13 @@ class Play:
                     self.off(name)
             case PowerOff():
                 self.off(name)
-            case Relocate(_, host):
+            case Relocate(_, host, seen=seen):
+                self.note(one.subject, tried_in=seen)
                 self.note(one.subject, relocate_asked=self.nodes[name].metadata.annotations.get(RELOCATE_SINCE, "")
                           if name in self.nodes else "")  # fmt: skip
                 self.put(Vm, f"vm-{name}", host=host)
-            case PowerOn(drs=drs):
+            case PowerOn(drs=drs, seen=seen):
+                self.note(one.subject, tried_in=seen)
                 self.power_on(one, name, drs)
             case CancelTask(_, task):
                 self.put(Task, task, state="error", cancelled=True)
@@ -384,11 +399,10 @@ class Play:
         """What nobody may do without knowing, and where."""
         if isinstance(action, (Evictions, ShutDown, PowerOff, Relocate, PowerOn, CancelTask)):
             assert not self.unknown_site, "vCenter is away"
-        if isinstance(action, (Evictions, ShutDown, PowerOff, Relocate, PowerOn)):
-            assert not isinstance(self.vm(name).devices, Unknown), f"what {name} holds is not known"
         if isinstance(action, (Evictions, ShutDown, PowerOff)):
             host = self.inventory.host(self.vm(name).host)
             assert stands(self.inventory, host).leaving, "on a host that goes into maintenance"
+            assert judge_restart(self.inventory, self.vm(name)) == Restart(), "what could not be started again"
         if isinstance(action, PatchNode) and action.event == "OutOfService":
             assert self.vm(name).power == "poweredOff", "only what is off is out of service"
 
@@ -396,18 +410,23 @@ class Play:
         self.put(Vm, f"vm-{name}", power="poweredOff", tools="guestToolsNotRunning")
 
     def power_on(self, one: Decision, name: str, drs: bool) -> None:
+        """As vCenter does: with DRS on any host with a free device, else where it is registered, or not at all."""
         if self.failing.get(name, 0) > 0:
             self.failing[name] -= 1
             before = self.memory.of(one.subject).power
             self.note(one.subject, power=Attempts(before.number + 1, self.now + 3, "no device is free"))
             return
-        if drs and one.target is not None:
-            self.put(Vm, f"vm-{name}", host=one.target[1])
-        host = self.inventory.host(self.vm(name).host)
-        assert host is not None
-        assert stands(self.inventory, host).what is Is.OUT, "started on a host that takes no VM"
-        running = [vm for vm in self.inventory.vms_on(host.moref) if vm.power == "poweredOn"]
-        assert len(running) < len(host.passthrough), f"no device is free on {host.name}"
+        here = self.inventory.host(self.vm(name).host)
+        assert here is not None
+        if not drs:
+            assert stands(self.inventory, here).what is Is.OUT, "started on a host that takes no VM"
+        order = [here, *sorted(self.inventory.hosts(), key=lambda host: host.name)] if drs else [here]
+        host = next((host for host in order if self.free(host)), None)
+        if host is None:
+            self.refused.append(name)
+            self.memory.failed(one.subject, "power", NO_DEVICE, self.now, host=here.moref, returns=True)
+            return
+        self.put(Vm, f"vm-{name}", host=host.moref)
         self.start(name)
         self.note(one.subject, started=True)
 

@@ -6,21 +6,18 @@ import msgspec
 import pytest
 
 from hostler.host.facts import Unknown
-from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
     DRAIN_HELD,
     POLICY,
     POWER_ON_SINCE,
     RELOCATE_SINCE,
     SHUTDOWN_SINCE,
-    Evictions,
     PowerOff,
     Relocate,
     ShutDown,
 )
-from hostler.maintenance.rights import MOVE
 from hostler.vsphere.records import NOT_SAID, POWER_ON, Cluster, Task, Vm
-from tests.unit.maintenance_world import DYNAMIC, Play, pair
+from tests.unit.maintenance_world import Play, pair
 from tests.unit.test_maintenance_stories import alone, seen
 
 SECRET = Unknown("vCenter would not tell")
@@ -43,8 +40,8 @@ def annotate(play: Play, **annotations: str) -> None:
 
 
 @pytest.mark.parametrize("moment", ["emptying", "noted", "asked"])
-def test_what_holds_nobody_knows_what_is_not_stopped(moment: str) -> None:
-    """Off, it could be started nowhere, not even where it was."""
+def test_what_it_holds_holds_back_no_stop_and_it_waits_for_its_own_host(moment: str) -> None:
+    """It runs on its own host, so that can start it again; not knowing its devices is a doubt that is told."""
     play = pair(pods=5)
     play.stubborn.add("a")
     entered(play, "draining")
@@ -53,22 +50,13 @@ def test_what_holds_nobody_knows_what_is_not_stopped(moment: str) -> None:
     while moment == "asked" and not play.did(ShutDown):
         play.tick()
     play.put(Vm, "vm-a", devices=SECRET)
-    asked = len(play.did(ShutDown)), len(play.did(Evictions))
-    one = play.run(40).decisions[0]
-    assert (len(play.did(ShutDown)), len(play.did(Evictions)), play.did(PowerOff)) == (*asked, [])
-    assert one.unknown
-    assert "what VM a holds is not known: vCenter would not tell; it is not stopped" in one.why
-    assert Ledger(play.world(), play.policy, play.now).drains == (), "and it keeps nobody waiting"
-    play.put(Vm, "vm-a", devices=(DYNAMIC,))
-    play.run(60)
+    assert play.decide().decisions[0].doubt == "esx1 may refuse it: its devices are not known: vCenter would not tell"
+    play.run(40)
+    assert (play.state("a"), len(play.did(PowerOff)), play.did(Relocate)) == ("powered-off", 1, [])
+    play.leave("esx1")
+    play.run(20)
     assert play.in_service("a")
-
-
-def test_a_right_that_is_missing_is_said_before_what_is_not_known() -> None:
-    play = entered(pair(pods=5), "draining")
-    play.put(Vm, "vm-a", devices=SECRET)
-    play.lacks("a", MOVE)
-    assert f"lacks {MOVE} on VM a" in play.run(3).decisions[0].why
+    assert play.vm("a").host == "host-esx1"
 
 
 def test_a_vm_is_not_moved_where_nobody_knows_whether_drs_places_it() -> None:

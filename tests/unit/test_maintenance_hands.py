@@ -14,14 +14,13 @@ from pyVmomi import vim
 from hostler.host.facts import Known, Unknown
 from hostler.kube.events import Recorder
 from hostler.maintenance.hands import Changed, Hands
-from hostler.maintenance.memory import BACKOFF_FIRST, BACKOFF_OVERDUE, Memory
+from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import HOST, POWER_ON_SINCE, STATE, ShutDown, stamp
+from hostler.maintenance.model import HOST, STATE, ShutDown
 from hostler.maintenance.privileges import Privileges, look_at
 from hostler.maintenance.rights import ON_VM, POOL, STOP, needs_of
 from hostler.vsphere.bulk import NEEDED, lacking_on
 from hostler.vsphere.inventory import Inventory
-from hostler.vsphere.outcomes import Kind
 from hostler.vsphere.records import POWER_ON, Cluster, Host, Task
 from hostler.vsphere.vcenter import VCenter
 from tests.unit.maintenance_world import NOW, Play, pair
@@ -56,13 +55,13 @@ class Asked:
         return answer
 
 
-def hands_of(vcenter: Asked, resumed: float = 0.0) -> Hands:
+def hands_of(vcenter: Asked) -> Hands:
     """Hands that write nowhere: what Kubernetes is told goes to nobody."""
     nobody, measured = cast(Any, None), MaintenanceMetrics(CollectorRegistry())
     recorder = cast(Recorder, SimpleNamespace(event=lambda *words: None))
     return Hands(
         nobody, nobody, nobody, {vcenter.name: cast(VCenter, vcenter)}, nobody, recorder, Memory(), measured,
-        lambda: None, lambda: NOW, nobody, 60.0, lambda now: resumed, set(),
+        lambda: None, lambda: NOW, nobody, set(),
     )  # fmt: skip
 
 
@@ -121,15 +120,6 @@ def test_nothing_is_called_out_of_service_that_is_not_plainly_off(what: str) -> 
     except Changed as changed:
         said = str(changed)
     assert said == {"": "", "runs": "it is poweredOn", "starts": "it is being powered on"}[what]
-
-
-@pytest.mark.parametrize(("paused", "delay"), [(False, BACKOFF_OVERDUE), (True, BACKOFF_FIRST)])
-def test_a_start_that_failed_after_a_pause_is_not_late_for_it(paused: bool, delay: float) -> None:
-    """Asked for long ago, and everything stood still since: the next try does not wait as if it were late."""
-    play = pair(annotations={POWER_ON_SINCE: stamp(NOW - 500)})
-    hands = hands_of(Asked(play), resumed=NOW - 1 if paused else 0.0)
-    hands.ended(play.world().subjects[0], POWER_ON, Kind.NO_RESOURCES, "no device is free")
-    assert hands.memory.of("a").power.not_before == NOW + delay
 
 
 # -- what our user may do

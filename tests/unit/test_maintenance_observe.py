@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -17,9 +18,20 @@ from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
 from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.marks import ConfigMap, key_of
-from hostler.maintenance.memory import BACKOFF_MOST, BACKOFF_OVERDUE, Memory
+from hostler.maintenance.memory import BACKOFF_MOST, Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import DRAIN_ENDED, HOST, SHUTDOWN_SINCE, STATE, Decision, InDoubt, Policy, State
+from hostler.maintenance.model import (
+    DRAIN_ENDED,
+    HOST,
+    POLICY,
+    SHUTDOWN_SINCE,
+    STATE,
+    Decision,
+    InDoubt,
+    Policy,
+    PowerOn,
+    State,
+)
 from hostler.maintenance.observe import Found
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
@@ -171,29 +183,42 @@ def test_a_copy_of_a_vm_that_we_stopped_is_not_started() -> None:
     assert "none is started on a guess" in doubts(yard)["vm/a"]
     yard.node("a", UUIDS[0], annotations={STATE: "powered-off", HOST: "h1"})
     assert list(doubts(yard)) == ["vm/a-copy"], "the node says which one it is"
-    assert "which is another VM" in doubts(yard)["vm/a-copy"]
     one = decide(yard.observer.world(NOW), Policy(), NOW).of("vm/a-copy")
     assert one is not None
     assert (one.action, one.unknown) == (None, True)
 
 
-def test_a_vm_that_we_stopped_for_a_node_that_was_built_anew_is_not_started() -> None:
+@pytest.mark.parametrize("claim", ["rebuilt", "twins", "nobody"])
+def test_what_nodes_claim_holds_back_no_vm_that_we_stopped(claim: str) -> None:
+    """Another VM backs its node by now, two nodes claim it, or its node cannot be identified: its own mark counts."""
     yard = Yard()
     marked(yard, "a")
-    yard.vm("a-new", UUIDS[5])
-    yard.node("a", UUIDS[5])
-    assert "which is another VM" in doubts(yard)["vm/a"]
-    yard.node("a", UUIDS[0], labelled=False)
-    assert doubts(yard) == {}, "its own node, whether or not it has the label"
-    assert yard.seen() == ["vm/a"]
+    if claim == "rebuilt":
+        yard.vm("a-new", UUIDS[5])
+    for name, uuid in {"rebuilt": {"a": UUIDS[5]}, "twins": {"a": UUIDS[0], "b": UUIDS[0]}}.get(claim, {}).items():
+        yard.node(name, uuid)
+    if claim == "nobody":
+        yard.node("a", UUIDS[7])
+    assert "vm/a" not in doubts(yard)
+    assert "vm/a" in yard.seen()
+    world = yard.observer.world(NOW)
+    settled = replace(world, out_since=dict.fromkeys(world.out_since, NOW - 600))
+    one = decide(settled, Policy(), NOW).of("vm/a")
+    assert one is not None
+    assert isinstance(one.action, PowerOn), one
+    if claim != "twins":
+        yard.node("a", UUIDS[0], labelled=False)
+        assert yard.seen() == ["vm/a"], "its own node, whether or not it has the label"
 
 
-def test_a_vm_that_two_nodes_are_is_not_started_for_its_mark() -> None:
+def test_a_policy_that_was_changed_on_the_node_counts_for_its_vm() -> None:
     yard = Yard()
     marked(yard, "a")
     for name in ("a", "b"):
-        yard.node(name, UUIDS[0])
-    assert "it is not started on a guess" in doubts(yard)["vm/a"]
+        yard.node(name, UUIDS[0], annotations={POLICY: "stay-off"})
+    one = decide(yard.observer.world(NOW), Policy(), NOW).of("vm/a")
+    assert one is not None
+    assert (one.action, "stay-off" in one.why) == (None, True), one
 
 
 @pytest.mark.parametrize("theirs", ["c2", "-"])
@@ -293,12 +318,14 @@ def test_the_budget_that_blocks_is_named_and_pods_going_change_nothing() -> None
 # -- back-off
 
 
-def test_tries_come_later_and_later_and_slower_when_overdue() -> None:
+def test_tries_come_later_and_later_and_a_return_every_ten_minutes() -> None:
     memory = Memory()
     waits = [memory.failed("a", "power", "no", NOW).not_before - NOW for _ in range(8)]
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
     assert max(waits) == BACKOFF_MOST
-    assert memory.failed("a", "power", "no", NOW, overdue=True).not_before - NOW == BACKOFF_OVERDUE
+    memory.keep_only(set())
+    waits = [memory.failed("a", "power", "no", NOW, returns=True).not_before - NOW for _ in range(9)]
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 600, 600]
     memory.keep_only(set())
     assert memory.of("a").power.number == 0
 

@@ -8,8 +8,10 @@ import pytest
 
 from hostler.host.facts import Unknown
 from hostler.maintenance.hosts import Is, cannot_move, stands, vm_doubt
-from hostler.maintenance.model import Wish
+from hostler.maintenance.model import Relocate, Wish
 from hostler.maintenance.placement import Ask, Placement, place, tied
+from hostler.maintenance.rights import POOL
+from hostler.vsphere.devices import KINDS, can_vmotion
 from hostler.vsphere.records import NOT_SAID, Backing, Cluster, Host, Pci, Vm, VmDevice
 from tests.unit.maintenance_world import DYNAMIC, Play, fixed
 
@@ -30,7 +32,7 @@ def yard(devices: tuple[VmDevice, ...] = (DYNAMIC,), **target: Any) -> Play:
 
 def found(play: Play, promised: tuple[str, ...] = (), **ask: Any) -> Placement:
     known = {"host-esx2": [play.vm(one) for one in promised]}
-    return place(Ask(play.vm("a"), "esx1", **ask), play.inventory, known)
+    return place(Ask(play.vm("a"), "esx1", "host-esx1", **ask), play.inventory, known)
 
 
 def why_not(placement: Placement, host: str = "esx2") -> str:
@@ -55,7 +57,7 @@ def test_a_free_device_of_the_same_kind_will_do() -> None:
         ({"standby": "entering"}, "it is not running (entering)"),
         ({"datastores": ()}, "it does not reach datastore ds"),
         ({"networks": ("other",)}, "it does not reach network net"),
-        ({"cpu_cores": 2}, "it has 2 cores, the VM needs 4"),
+        ({"cpu_threads": 2}, "it has 2 logical CPUs, the VM needs 4"),
         ({"memory_mb": 512}, "it has 512 MB of memory left, the VM needs 1024"),
         ({"pci": (), "passthrough": ()}, "it has no device 8086:56c0"),
     ],
@@ -69,7 +71,7 @@ def test_another_cluster_is_not_even_looked_at_unless_it_is_allowed() -> None:
     play.put(Cluster, "domain-2", name="other", drs_enabled=False)
     assert found(play).hosts == ()
     one = found(play, clusters=("other",))
-    assert (one.hosts, why_not(one)) == ((), "the resource pool of its cluster is not known")
+    assert (one.hosts, why_not(one)) == ((), "its resource pool is not known")
     play.put(Cluster, "domain-2", pool="pool-2")
     assert [one.name for one in found(play, clusters=("other",)).hosts] == ["esx2"]
 
@@ -130,9 +132,86 @@ def test_a_vgpu_goes_where_its_profile_is_offered() -> None:
 def test_a_fixed_address_exists_on_one_host() -> None:
     play = yard(devices=(fixed(),))
     assert tied(play.vm("a")) is True
-    assert why_not(found(play)) == "the VM holds a device by its address, which only esx1 has"
+    assert why_not(found(play)) == "the VM holds a device that only esx1 has"
     play.leave("esx1")
     assert [one.name for one in found(play).hosts] == ["esx1"]
+
+
+@pytest.mark.parametrize(
+    ("device", "ties", "moves"),
+    [
+        (fixed(), True, False),
+        (DYNAMIC, False, False),
+        (VGPU, False, True),
+        (VmDevice(Backing.SRIOV), False, False),
+        (VmDevice(Backing.SRIOV, "0000:5e:00.0"), True, False),
+        (VmDevice(Backing.USB), True, False),
+        (VmDevice(Backing.USB_REMOTE), True, True),
+        (VmDevice(Backing.OTHER), True, False),
+    ],
+)
+def test_what_a_kind_of_device_means(device: VmDevice, ties: bool, moves: bool) -> None:
+    play = yard(devices=(device,))
+    assert (tied(play.vm("a")), can_vmotion((device,))) == (ties, moves)
+    assert not can_vmotion((VGPU,), vgpu=False), "a setting says that the clusters cannot"
+    assert {one.backing for one in (device,)} <= KINDS.keys()
+
+
+def test_a_hardware_label_must_be_the_same() -> None:
+    """Two kinds of use of one model: an administrator labelled the devices, and the VM names the label."""
+    labelled = VmDevice(Backing.DYNAMIC, allowed=("8086:56c0",), label="training")
+    play = yard(devices=(labelled,))
+    assert why_not(found(play)) == "it has no device 8086:56c0 labelled training"
+    play.put(Host, "host-esx2", labels=(("0000:00:00.0", "inference"),))
+    assert "no device" in why_not(found(play))
+    play.put(Host, "host-esx2", labels=(("0000:00:00.0", "training"),))
+    assert found(play).best is not None
+    play.put(Vm, "vm-a", devices=(DYNAMIC,))
+    assert found(play).best is not None, "without a label any will do"
+
+
+# -- standalone hosts
+
+
+def standalone(**target: Any) -> Play:
+    """Two hosts that are in no cluster, each with a root resource pool of its own."""
+    play = yard(**target)
+    for host in ("esx1", "esx2"):
+        play.put(Cluster, f"domain-s{host}", name=host, standalone=True, pool=f"pool-{host}")
+        play.put(Host, f"host-{host}", cluster=f"domain-s{host}")
+    return play
+
+
+def test_a_vm_moves_between_standalone_hosts() -> None:
+    play = standalone()
+    assert [one.name for one in found(play).hosts] == ["esx2"]
+    play.enter("esx1")
+    play.run(40)
+    assert (play.in_service("a"), play.vm("a").host) == (True, "host-esx2")
+    assert [one.pool for one in play.did(Relocate)] == ["pool-esx2"]
+
+
+def test_a_standalone_host_of_another_datacenter_reaches_none_of_its_datastores() -> None:
+    assert why_not(found(standalone(datastores=("ds-of-dc2",)))) == "it does not reach datastore ds"
+
+
+def test_without_the_right_on_the_pool_it_waits_for_its_own_host() -> None:
+    play = standalone()
+    play.rights["pool-esx2"] = (POOL,)
+    play.run(20)
+    assert (play.state("a"), play.did(Relocate)) == ("powered-off", [])
+    play.leave("esx1")
+    play.run(15)
+    assert (play.in_service("a"), play.vm("a").host) == (True, "host-esx1")
+
+
+@pytest.mark.parametrize("clustered", ["esx1", "esx2"])
+def test_into_or_out_of_a_cluster_only_by_setting(clustered: str) -> None:
+    play = standalone()
+    play.put(Cluster, f"domain-s{clustered}", name="compute", standalone=False, drs_enabled=False)
+    assert found(play).hosts == ()
+    named = "compute" if clustered == "esx2" else "esx2"
+    assert [one.name for one in found(play, clusters=(named,)).hosts] == ["esx2"]
 
 
 def test_waiting_means_its_own_host_or_where_it_was_put() -> None:
@@ -142,12 +221,12 @@ def test_waiting_means_its_own_host_or_where_it_was_put() -> None:
     assert [one.name for one in found(play, wish=Wish.WAIT).hosts] == ["esx2"]
 
 
-def test_unknown_devices_place_nobody() -> None:
+def test_unknown_devices_count_as_tied_to_the_own_host() -> None:
     play = yard()
     play.put(Vm, "vm-a", devices=Unknown("not read"))
-    placement = found(play)
-    assert placement.best is None
-    assert "its devices are not known" in placement.why_none()
+    assert why_not(found(play)) == "the VM's devices are not known: not read"
+    play.leave("esx1")
+    assert [one.name for one in found(play).hosts] == ["esx1"]
 
 
 def test_the_order_is_own_host_then_reserved_then_the_emptiest() -> None:
@@ -201,6 +280,8 @@ def test_who_keeps_a_host_waiting() -> None:
     play.cluster("fullyAutomated")
     assert cannot_move(play.inventory, play.vm("a")) == ""
     play.put(Vm, "vm-a", devices=(VGPU,))
+    assert cannot_move(play.inventory, play.vm("a")) == "", "DRS may move it"
+    play.put(Vm, "vm-a", devices=(DYNAMIC,))
     assert cannot_move(play.inventory, play.vm("a")) == "it holds a device of the host"
     play.off("a")
     assert cannot_move(play.inventory, play.vm("a")) == ""

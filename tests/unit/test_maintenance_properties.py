@@ -19,7 +19,7 @@ from hostler.host.holds import HOLDS
 from hostler.kube.records import Taint
 from hostler.maintenance.allowed import drs_of
 from hostler.maintenance.decide import decide
-from hostler.maintenance.hosts import Is, stands, vm_doubt
+from hostler.maintenance.hosts import Is, return_doubt, stands, vm_doubt
 from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
@@ -48,8 +48,9 @@ from hostler.maintenance.model import (
     World,
     stamp,
 )
+from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import MOVE, STOP
-from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Cluster, Host, Task, Vm
+from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Cluster, Host, Place, Task, Vm
 from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed, pair
 
 ANY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -251,6 +252,29 @@ def spoil_subject(**fields: Any) -> Callable[[Play, World], World]:
     return lambda play, world: replace(world, subjects=(replace(world.subjects[0], **fields),))
 
 
+def spoil_datastore(**fields: Any) -> Callable[[Play, World], World]:
+    def spoil(play: Play, world: World) -> World:
+        play.put(Place, "ds", **fields)
+        return play.world()
+
+    return spoil
+
+
+def hide_datastore(play: Play, world: World) -> World:
+    play.put(Vm, "vm-a", datastores=("ds-hidden",))
+    for host in ("host-esx1", "host-esx2"):
+        play.put(Host, host, datastores=("ds-hidden",))
+    return play.world()
+
+
+def spoil_rights(lacks: Any) -> Callable[[Play, World], World]:
+    def spoil(play: Play, world: World) -> World:
+        play.rights["vm-a"] = lacks
+        return play.world()
+
+    return spoil
+
+
 SPOILT: dict[str, Callable[[Play, World], World]] = {
     "vCenter is away": lambda play, world: replace(world, sites={VC: Unknown("away")}),
     "vCenter was last heard long ago": lambda play, world: replace(
@@ -261,7 +285,7 @@ SPOILT: dict[str, Callable[[Play, World], World]] = {
     "its power state is denied": spoil_vm(unread=("runtime.powerState: NoPermission",)),
     "its host is denied": spoil_vm(unread=("runtime.host: NoPermission",)),
     "its power state was never said": spoil_vm(power=""),
-    "the VM is inaccessible": spoil_vm(connection="inaccessible"),
+    "the VM is disconnected": spoil_vm(connection="disconnected"),
     "the VM is suspended": spoil_vm(power="suspended"),
     "its host is disconnected": spoil_host(connection="disconnected"),
     "its host does not respond": spoil_host(connection="notResponding"),
@@ -304,13 +328,51 @@ def test_a_node_in_service_on_a_host_that_does_not_say_how_it_stands(fields: dic
     assert (one.action, one.unknown) == (None, True), one
 
 
-def test_devices_that_are_not_known_keep_a_vm_from_starting_anywhere() -> None:
+NO_STOP: dict[str, Callable[[Play, World], World]] = {
+    "the VM is inaccessible": spoil_vm(connection="inaccessible"),
+    "the VM is orphaned": spoil_vm(connection="orphaned"),
+    "whether the VM is connected was never said": spoil_vm(connection=""),
+    "its datastore is inaccessible": spoil_datastore(accessible=False),
+    "its datastore is inaccessible on its host": spoil_datastore(cut_off=("host-esx1",)),
+    "whether its datastore is accessible was never said": spoil_datastore(accessible=NOT_SAID),
+    "which hosts reach its datastore was never said": spoil_datastore(cut_off=NOT_SAID),
+    "vCenter does not show its datastore": hide_datastore,
+    "our user may not start it": spoil_rights((STOP[1],)),
+    "what our user may do is not known": spoil_rights(Unknown("no answer")),
+    "what our user may do was not looked at": spoil_rights(None),
+}
+
+
+@pytest.mark.parametrize("how", NO_STOP)
+def test_nothing_is_stopped_that_vcenter_says_cannot_be_started_again(how: str) -> None:
+    """Neither stopped nor emptied for it; a VM that is off already is started all the same."""
+    stops = returns = 0
+    for play, action in turns("off", True, False):
+        world = NO_STOP[how](play, play.world())
+        one = decide(world, play.policy, play.now).decisions[0]
+        if isinstance(action, (Relocate, PowerOn)):
+            returns += 1
+            assert isinstance(one.action, (Relocate, PowerOn)), (how, one)
+        elif isinstance(action, (ShutDown, PowerOff, Evictions)):
+            stops += 1
+            assert one.action is None or isinstance(one.action, PatchNode), (how, one)
+            assert not begins_to_stop(one.action)
+            assert one.why
+            assert one.next
+    assert stops
+    assert returns
+
+
+def test_a_vm_whose_devices_are_not_known_counts_as_tied_to_its_own_host() -> None:
     for play, action in turns("off", False, False):
         if isinstance(action, (Relocate, PowerOn)):
-            world = spoil_vm(devices=Unknown("not read"))(play, play.world())
-            one = decide(world, play.policy, play.now).decisions[0]
-            assert not drastic(one.action)
-            assert one.unknown, "no host was looked for, so none is lacking"
+            play.put(Vm, "vm-a", devices=Unknown("not read"), host="host-esx1")
+            one = play.decide().decisions[0]
+            assert (drastic(one.action), one.phase) == (False, "waiting for a host"), one
+            assert "the VM's devices are not known: not read" in one.blocked
+            play.leave("esx1")
+            play.run(8)
+            assert play.did(PowerOn)
 
 
 @pytest.mark.parametrize("late", [0, 1000])
@@ -385,11 +447,12 @@ def no_harm(world: World) -> None:
     assert isinstance(site, Known)
     assert NOW - site.at <= play_policy.max_age
     vm = subject.vm.value
-    assert vm_doubt(site.value, vm) == ""
+    returns = isinstance(action, (Relocate, PowerOn))
+    assert (return_doubt if returns else vm_doubt)(site.value, vm) == ""
     here = stands(site.value, site.value.host(vm.host))
     if isinstance(action, (ShutDown, PowerOff, Evictions)) or begins_to_stop(action):
         assert here.leaving, "only on a host that goes into maintenance"
-        assert not isinstance(vm.devices, Unknown), "and only what can be started again"
+        assert judge_restart(site.value, vm) == Restart(), "and only what can be started again"
     if isinstance(action, (ShutDown, PowerOff)):
         assert vm.power == "poweredOn"
         assert subject.state is State.DRAINING
@@ -431,10 +494,10 @@ def no_harm(world: World) -> None:
         assert isinstance(subject.drain.pods, Known)
     if isinstance(action, (Relocate, PowerOn)):
         assert vm.power == "poweredOff"
-        assert not isinstance(vm.devices, Unknown)
         assert not site.value.tasks_of(vm.moref), "nobody else is at it"
-        target = site.value.host(action.host if isinstance(action, Relocate) else (one.target or ("", ""))[1])
-        assert stands(site.value, target).what is Is.OUT
+        where = action.host if isinstance(action, Relocate) else (one.target or ("", ""))[1]
+        if where or not (isinstance(action, PowerOn) and action.drs):
+            assert stands(site.value, site.value.host(where)).what is Is.OUT
     if uncordons(action) and subject.state is State.DRAINING:
         assert vm.power == "poweredOn"
         cancelled = here.what is Is.OUT and world.out_since[VC, vm.host] <= NOW - SETTLE_SECONDS
@@ -608,7 +671,7 @@ def ends_well(story: Told) -> None:
         assert one is not None
         assert one.why
         assert one.next, one
-        assert one.blocked.startswith("no host"), one
+        assert one.blocked.startswith(("no host", "power-on")), one
         if POLICY not in play.nodes[name].metadata.annotations:
             assert not room_somewhere(play), f"{name} waits although a device is free: {one}"
     if everybody_leaves:

@@ -26,7 +26,7 @@ from hostler.maintenance.model import (
     ShutDown,
     State,
 )
-from hostler.maintenance.rights import MOVE, ON_VM, POOL, STOP, Judged, Lacks, judge, needs_of
+from hostler.maintenance.rights import MOVE, POOL, STOP, Judged, Lacks, judge, needs_of
 from hostler.vsphere.records import Cluster, Vm
 from tests.unit.maintenance_world import NOW, Play, fixed, pair
 from tests.unit.test_maintenance_stories import alone
@@ -70,13 +70,13 @@ def other_cluster() -> Play:
     return play
 
 
-@pytest.mark.parametrize("right", [*ON_VM, POOL])
+@pytest.mark.parametrize("right", STOP)
 def test_each_right_that_is_missing_keeps_a_node_from_being_touched_and_is_named_with_its_object(right: str) -> None:
-    play = other_cluster() if right == POOL else pair()
-    play.rights["pool-2" if right == POOL else "vm-a"] = (right,)
+    play = pair()
+    play.rights["vm-a"] = (right,)
     play.enter("esx1")
     one = play.run(20).decisions[0]
-    where = "the resource pool of cluster spare" if right == POOL else "VM a"
+    where = "VM a"
     assert (play.state("a"), play.nodes["a"].spec.unschedulable, play.done) == ("", False, [])
     assert f"our vCenter user lacks {right} on {where}" in one.why
     assert one.next.startswith(f"grant {right} on {where}")
@@ -118,23 +118,15 @@ def test_a_guest_that_did_not_go_off_is_not_switched_off_without_the_right_to_st
     assert play.in_service("a")
 
 
-@pytest.mark.parametrize("how", ["pool", "target later"])
-def test_a_node_that_may_not_be_stopped_gives_its_slot_back(how: str) -> None:
-    """b needs only PowerOff and PowerOn and is next; a was first and cannot go on."""
+def test_a_node_that_may_not_be_stopped_gives_its_slot_back() -> None:
+    """a was first and cannot go on; b is next."""
     play = other_cluster()
     play.worker("b", "esx1", pods=4, annotations={POLICY: "wait"})
     play.pods["a"] = 30
-    if how == "target later":
-        play.policy = replace(play.policy, clusters=())
     play.enter("esx1")
     play.run(4)
     assert (play.state("a"), play.state("b")) == ("draining", "")
-    if how == "pool":
-        play.rights["pool-2"] = (POOL,)
-    else:
-        play.lacks("a", MOVE)
-        assert Ledger(play.world(), play.policy, play.now).drains == ("a",), "it waits for its host: no need to move"
-        play.host("esx2")
+    play.lacks("a", STOP[1])
     assert Ledger(play.world(), play.policy, play.now).drains == ()
     play.run(20)
     assert play.state("b") == "powered-off"
@@ -144,29 +136,39 @@ def test_a_node_that_may_not_be_stopped_gives_its_slot_back(how: str) -> None:
     assert play.in_service("a")
 
 
-def test_what_may_not_be_moved_is_not_stopped() -> None:
+@pytest.mark.parametrize("right", [MOVE, POOL])
+def test_what_may_not_be_moved_is_stopped_with_a_doubt_and_waits_for_its_own_host(right: str) -> None:
+    """It runs on its own host now, so that can start it again: a right to move it holds back no stop."""
+    play = other_cluster() if right == POOL else pair()
+    play.rights["pool-2" if right == POOL else "vm-a"] = (right,)
+    play.enter("esx1")
+    one = play.decide().decisions[0]
+    where = "the resource pool of cluster spare" if right == POOL else "VM a"
+    assert one.doubt == ("" if right == POOL else f"it cannot move, because our vCenter user lacks {MOVE} on VM a")
+    found = play.run(20)
+    assert (play.state("a"), play.did(Relocate)) == ("powered-off", [])
+    assert TARGET not in play.nodes["a"].metadata.annotations, "no device is reserved that it cannot have"
+    assert found.decisions[0].blocked == f"privileges: our vCenter user lacks {right} on {where}"
+    assert f"grant {right} on {where}, or esx1 leaves maintenance" in found.decisions[0].next
+    play.leave("esx1")
+    play.run(20)
+    assert play.in_service("a")
+    assert play.vm("a").host == "host-esx1"
+
+
+def test_only_what_is_proven_is_stopped_where_a_setting_wants_it() -> None:
     play = pair()
+    play.policy = replace(play.policy, only_proven=True)
     play.lacks("a", MOVE)
     play.enter("esx1")
-    found = play.run(20)
-    one = found.decisions[0]
+    one = play.run(20).decisions[0]
     assert (play.state("a"), play.done) == ("", [])
-    assert one.blocked == f"privileges: our vCenter user lacks {MOVE} on VM a"
-    assert "VM a is to move to esx2; it is not stopped" in one.why
-    assert f"grant {MOVE} on VM a, or set {POLICY}=wait" in one.next
-    play.lacks("a")
+    assert one.blocked.startswith("no restart: it cannot move, because our vCenter user lacks")
+    assert "HOSTLER_MAINTENANCE_STOP_ONLY_PROVEN=false" in one.next
+    play.rights.clear()
     play.run(40)
     assert play.in_service("a")
     assert play.vm("a").host == "host-esx2"
-
-
-def test_what_it_holds_must_be_known_before_it_may_do_without_the_right() -> None:
-    play = pair(devices=Unknown("not read"))
-    play.lacks("a", MOVE)
-    play.enter("esx1")
-    one = play.run(5).decisions[0]
-    assert (one.state, play.done) == (None, [])
-    assert "is to move to another host" in one.why
 
 
 @pytest.mark.parametrize("how", ["wait", "fixed", "drs", "nowhere"])
@@ -190,8 +192,8 @@ def test_what_need_not_be_moved_by_us_is_stopped(how: str) -> None:
     assert play.vm("a").host == "host-esx1"
 
 
-@pytest.mark.parametrize("right", [MOVE, STOP[1]])
-def test_a_right_that_goes_while_it_is_emptied_keeps_it_running(right: str) -> None:
+def test_a_right_that_goes_while_it_is_emptied_keeps_it_running() -> None:
+    right = STOP[1]
     play = pair(pods=5)
     play.enter("esx1")
     while play.state("a") != "draining":
@@ -234,7 +236,7 @@ def test_it_keeps_nobody_else_waiting() -> None:
     play.enter("esx1")
     while play.state("a") != "draining":
         play.tick()
-    play.lacks("a", MOVE)
+    play.lacks("a", STOP[1])
     play.run(40)
     assert (play.state("a"), play.in_service("b")) == ("draining", True)
 
@@ -350,7 +352,7 @@ def test_a_bug_that_shows_where_one_node_is_to_go_does_not_end_the_pass() -> Non
     play.enter("esx1")
     play.run(3)
     assert (play.state("a"), play.state("b")) == ("draining", "draining")
-    play.put(Vm, "vm-a", cpus="four")  # as nothing that decodes it would write it
+    play.put(Vm, "vm-a", datastores=4)  # as nothing that decodes it would write it
     a, b = play.decide().decisions
     assert isinstance(a.bug, TypeError)
     assert (b.bug, isinstance(b.action, Evictions)) == (None, True)

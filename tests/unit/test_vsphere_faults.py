@@ -125,3 +125,53 @@ def test_devices_by_how_they_are_held() -> None:
     assert (dynamic.backing, dynamic.allowed, dynamic.label) == (Backing.DYNAMIC, ("8086:56c0",), "big")
     assert (share.backing, share.profile) == (Backing.VGPU, "grid_a100-40c")
     assert other.backing is Backing.OTHER
+
+
+def test_network_cards_and_usb_devices_of_the_host() -> None:
+    """A card whose physical function vCenter chooses has no address, and a USB device of a client none of the host."""
+    card, usb = vim.vm.device.VirtualSriovEthernetCard, vim.vm.device.VirtualUSB
+    function = vim.vm.device.VirtualPCIPassthrough.DeviceBackingInfo
+    ids = ("0000:5e:00.0", "Automatic-0000:5e:00.0")
+    chosen = [function(id=id, deviceId="1", systemId="s", vendorId=1, deviceName="") for id in ids]
+    devices = [
+        *(card(key=1, sriovBacking=card.SriovBackingInfo(physicalFunctionBacking=one)) for one in chosen),
+        card(key=2),
+        usb(key=3, backing=usb.USBBackingInfo(deviceName="path:1/0/1")),
+        usb(key=4, backing=usb.RemoteHostBackingInfo(deviceName="path:1/0/2", hostname="esx1")),
+        usb(key=5, backing=usb.RemoteClientBackingInfo(deviceName="", hostname="laptop")),
+        vim.vm.device.VirtualVmxnet3(key=6),
+    ]
+    found = change(VM, [("config.hardware.device", devices)])
+    assert found is not None
+    assert found.fields is not None
+    assert [(one.backing, one.id) for one in found.fields["devices"]] == [
+        (Backing.SRIOV, "0000:5e:00.0"), (Backing.SRIOV, ""), (Backing.SRIOV, ""), (Backing.USB, ""),
+        (Backing.USB_REMOTE, ""),
+    ]  # fmt: skip
+
+
+def test_disks_labels_and_standalone_hosts() -> None:
+    disk = vim.vm.device.VirtualDisk
+    store = vim.Datastore("datastore-1", None)
+    backing = disk.FlatVer2BackingInfo(fileName="[vsan] a/a.vmdk", diskMode="persistent", datastore=store)
+    vm = change(VM, [("config.hardware.device", [disk(key=1, backing=backing)])])
+    info = vim.host.PciPassthruInfo(
+        id="0000:3b:00.0", dependentDevice="", passthruEnabled=True, passthruCapable=True, passthruActive=True,
+        hardwareLabel="training",
+    )  # fmt: skip
+    host = change(vim.HostSystem("host-1", None), [("config.pciPassthruInfo", [info])])
+    alone = change(vim.ComputeResource("domain-s1", None), [("name", "esx1")])
+    cluster = change(vim.ClusterComputeResource("domain-c1", None), [("name", "gpu")])
+    mount = vim.host.MountInfo(accessMode="readWrite", mounted=True, accessible=False)
+    lost = [vim.Datastore.HostMount(key=vim.HostSystem("host-1", None), mountInfo=mount)]
+    place = change(store, [("summary.accessible", True), ("host", lost)])
+    assert vm is not None
+    assert vm.fields == {"devices": (), "disks": ("datastore-1",)}
+    assert host is not None
+    assert host.fields == {"passthrough": ("0000:3b:00.0",), "labels": (("0000:3b:00.0", "training"),)}
+    assert alone is not None
+    assert alone.fields == {"standalone": True, "name": "esx1"}
+    assert cluster is not None
+    assert cluster.fields == {"standalone": False, "name": "gpu"}
+    assert place is not None
+    assert place.fields == {"accessible": True, "cut_off": ("host-1",)}

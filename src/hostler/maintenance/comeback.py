@@ -7,16 +7,16 @@ from dataclasses import replace
 from hostler.drain import decide as drains
 from hostler.drain import model as drain
 from hostler.host.conditions import names
-from hostler.host.facts import Unknown
 from hostler.host.holds import Refusal
 from hostler.instant import Instant, iso
-from hostler.maintenance.hosts import Is
+from hostler.maintenance.hosts import Is, vm_doubt
 from hostler.maintenance.mark import Marked
 from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
     MIGRATED_TO,
+    ORIGIN,
     POWER_ON_SINCE,
     RELEASE_SECONDS,
     RELOCATE_SINCE,
@@ -24,21 +24,16 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     TARGET,
-    CancelTask,
     Decision,
     PatchNode,
-    PowerOn,
-    Relocate,
     State,
-    Wish,
     cleared,
-    stamp,
 )
+from hostler.maintenance.origin import origin_of
 from hostler.maintenance.patches import moved, noted, released, tainted
-from hostler.maintenance.placement import Placement, place, pool_for, tied
-from hostler.maintenance.rights import judge, moves_of
+from hostler.maintenance.power_on import due_at, say_overdue, start
 from hostler.maintenance.view import View, frozen, wait
-from hostler.vsphere.records import POWER_ON, RELOCATE, Host
+from hostler.vsphere.records import POWER_ON
 
 _LONG_AGO: Instant = 0.0
 # A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.
@@ -103,9 +98,9 @@ def _running(view: View, state: State) -> Decision:
     if view.here.leaving:
         why = f"VM {view.vm.name} runs on {host}, which goes into maintenance: it is emptied again"
         again = moved(view.node, State.DRAINING, host, view.now, why, event="DrainingAgain",
-                      also=cleared(*_STATE), warning=True)  # fmt: skip
+                      also=cleared(*_STATE) | {ORIGIN: origin_of(view.site, view.vm.host)}, warning=True)  # fmt: skip
         return _done(view, State.DRAINING, "draining", again, "its pods are evicted")
-    if state is State.POWERED_OFF and host != subject.origin:
+    if state is State.POWERED_OFF and not view.at_home:
         return now_elsewhere(view)
     return _finish(view, state)
 
@@ -125,7 +120,11 @@ def now_off(view: View, why: str) -> Decision:
     also = {BOOT_BEFORE: boot, MIGRATED_TO: None, POWER_ON_SINCE: None,
             RELOCATE_SINCE: None, SHUTDOWN_SINCE: None}  # fmt: skip
     origin = subject.origin or view.host_name
+    if not subject.annotations.get(ORIGIN) and view.own is not None:
+        also[ORIGIN] = origin_of(view.site, view.own.moref)
     patch = moved(view.node, State.POWERED_OFF, origin, view.now, why, event="PoweredOff", also=also)
+    if isinstance(patch, Refusal):
+        return start(view)  # its holds cannot be read: that keeps the cordon, and holds back no start
     return _done(view, State.POWERED_OFF, "off", patch, "a place to start it is looked for")
 
 
@@ -164,7 +163,7 @@ def _finish(view: View, state: State) -> Decision:
         why = f"VM {view.vm.name} runs on {host}, but {subject.name} is not back yet: {said}"
         release = "its kubelet reports a new boot or Ready anew, or goes on renewing its lease"
         one = wait(subject, state, "starting", why, release)
-        return replace(one, pulse=subject.ready and not booted, overdue=_overdue(view, why), wake=_due(view))
+        return replace(one, pulse=subject.ready and not booted, overdue=say_overdue(view, why), wake=due_at(view))
     if not booted and (asked := subject.at(SHUTDOWN_SINCE)) is not None and (late := _late_stop(view, state, asked)):
         return late
     done = released(view.node, f"{subject.name} runs on {host} and is Ready again", "BackInService")
@@ -182,29 +181,6 @@ def _late_stop(view: View, state: State, asked: Instant) -> Decision | None:
     return marked(view, Marked.ASKED)
 
 
-def _awaited(view: View) -> Instant | None:
-    """Since when it is to come back: since we started it, or since it runs again, whoever started it."""
-    subject, runs = view.subject, view.subject.remembered.running_since
-    since = subject.at(POWER_ON_SINCE)
-    if since is None and runs is not None:
-        since = max(runs, subject.at(SINCE) or runs)
-    return view.counted(since) if since is not None else None
-
-
-def _due(view: View) -> Instant | None:
-    """When POWER_ON_TIMEOUT_SECONDS passes; None where it has."""
-    since = _awaited(view)
-    return since + view.policy.power_on if since is not None and view.now < since + view.policy.power_on else None
-
-
-def _overdue(view: View, why: str) -> str:
-    since = _awaited(view)
-    if since is None or view.now < since + view.policy.power_on:
-        return ""
-    what = "was to be started" if view.subject.at(POWER_ON_SINCE) is not None else "runs again"
-    return f"{view.subject.name} is not back {view.policy.power_on:g} s after its VM {what}: {why}"
-
-
 # -- what the dead machine still holds
 
 
@@ -216,7 +192,7 @@ def _clear(view: View, late: bool = False) -> Decision | None:
     Only here, where vCenter has confirmed that it is off: the taint says that nothing runs there.
     """
     subject = view.subject
-    if subject.drain is None:
+    if subject.drain is None or vm_doubt(view.site, view.vm):
         return None
     policy = replace(view.policy.drain, timeout=0.0)
     found = drains.decide(replace(subject.drain, started=_LONG_AGO), policy, view.now)
@@ -241,115 +217,3 @@ def _clear(view: View, late: bool = False) -> Decision | None:
         release = f"Kubernetes lets go of them, or at {iso(until)} it goes on all the same"
         return wait(subject, State.POWERED_OFF, "letting go", what, release, wake=until, blocked=f"volumes: {what}")
     return None
-
-
-# -- starting it
-
-
-def start(view: View) -> Decision:
-    """The VM is off and ours to start, under the same checks whether or not it still has a node."""
-    subject, vm, known = view.subject, view.vm, view.subject.remembered
-    state = State.POWERED_OFF if subject.node is not None and subject.state is not None else None
-    wish = subject.wish
-    if isinstance(wish, Unknown):
-        return wait(subject, state, "off", wish.why, "mend the annotation", blocked="policy")
-    if wish in (Wish.STAY_OFF, Wish.IGNORE):
-        why = f"VM {vm.name} is off, and the policy of {subject.name} is {wish}"
-        return wait(subject, state, "off", why, "change the annotation, or start the VM by hand")
-    if (moving := _moving(view, state)) is not None:
-        return moving
-    if view.under_way(POWER_ON):
-        return wait(subject, state, "starting", f"VM {vm.name} is being powered on", "vCenter says it runs")
-    placement = place(view.ask(), view.site, view.promised)
-    failed = known.power if known.power.not_before >= known.relocate.not_before else known.relocate
-    if view.now < failed.not_before:
-        why = f"VM {vm.name} could not be started: {failed.why}"
-        one = wait(subject, state, "starting", why, f"it is tried again at {iso(failed.not_before)}",
-                   wake=failed.not_before, blocked=f"power-on: {failed.why}")  # fmt: skip
-        return replace(one, overdue=_overdue(view, why), rejected=placement.rejected, target=view.reserved())
-    if placement.unknown:
-        return frozen(subject, state, f"where VM {vm.name} can start: {placement.unknown}")
-    chooses = view.drs == "fullyAutomated" and wish is Wish.MIGRATE and tied(vm) is False
-    best = (placement if chooses else view.permitted(placement)).best
-    if best is None:
-        return _nowhere(view, state, placement)
-    if best.moref != vm.host and isinstance(view.drs, Unknown):
-        return frozen(subject, state, f"whether DRS places VM {vm.name} is not known: {view.drs.why}")
-    if not chooses and best.moref != vm.host:
-        one = _may_not_move(view, state, best) or _relocate(view, state, best, placement)
-    else:
-        one = _power_on(view, state, best, placement, chooses)
-    return replace(one, overdue=_overdue(view, failed.why or one.why))
-
-
-def _moving(view: View, state: State | None) -> Decision | None:
-    """A relocate is under way; it has its time and is then cancelled."""
-    subject, vm = view.subject, view.vm
-    if not view.under_way(RELOCATE):
-        return None
-    began = subject.at(RELOCATE_SINCE) or subject.remembered.relocating
-    until = view.counted(began) + view.policy.relocate if began is not None else None
-    task = view.task(RELOCATE)
-    why = f"VM {vm.name} is being moved"
-    if until is None or task is None or view.now < until:
-        one = wait(subject, state, "moving", why, "vCenter says it is there", wake=until)
-        return replace(one, target=view.reserved())
-    if task.cancelled:
-        return wait(subject, state, "moving", f"{why}, which was cancelled", "the task ends")
-    cancel = CancelTask(vm.moref, task.moref, f"moving VM {vm.name} took longer than {view.policy.relocate:g} s")
-    return Decision(subject.name, state, "moving", cancel.why, "it is tried again", cancel)
-
-
-def _nowhere(view: View, state: State | None, placement: Placement) -> Decision:
-    subject, origin = view.subject, view.subject.origin
-    why = f"VM {view.vm.name} is off, and no host can take it"
-    release = f"{origin} leaves maintenance, or another host can take it"
-    if subject.wish is Wish.WAIT or tied(view.vm) is True:
-        why, release = f"VM {view.vm.name} is off and waits for {origin}", f"{origin} leaves maintenance"
-    one = wait(subject, state, "waiting for a host", why, release, blocked=f"no host: {placement.why_none()}")
-    return replace(one, rejected=placement.rejected)
-
-
-def _may_not_move(view: View, state: State | None, to: Host) -> Decision | None:
-    needs = moves_of(view.vm, pool_for(view.site, view.vm, to))
-    said = judge(needs, view.world.rights, view.subject.vcenter, view.now)
-    if not said.lacking:
-        return None
-    why = f"VM {view.vm.name} is off, and our vCenter user lacks {said} to move it to {to.name}"
-    release = f"grant {said}, or {view.subject.origin} leaves maintenance"
-    blocked = f"privileges: our vCenter user lacks {said}"
-    return wait(view.subject, state, "waiting for a host", why, release, blocked=blocked)
-
-
-def _relocate(view: View, state: State | None, to: Host, placement: Placement) -> Decision:
-    """Written down first, with when: a relocate is bounded, also over a restart."""
-    subject, known = view.subject, view.subject.remembered
-    target = (subject.vcenter, to.moref)
-    why = f"VM {view.vm.name} is moved to {to.name} (compute only)"
-    if subject.node is not None and state is not None:
-        since = subject.annotations.get(RELOCATE_SINCE, "")
-        if not since or since == known.relocate_asked or subject.annotations.get(TARGET) != to.name:
-            patch = noted(view.node, {RELOCATE_SINCE: stamp(view.now), TARGET: to.name}, why, "Relocating")
-            return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", patch,
-                            rejected=placement.rejected, target=target)  # fmt: skip
-    cluster = pool_for(view.site, view.vm, to)
-    move = Relocate(view.vm.moref, to.moref, cluster.pool if cluster is not None else "", why)
-    return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", move,
-                    rejected=placement.rejected, target=target)  # fmt: skip
-
-
-def _power_on(view: View, state: State | None, best: Host, placement: Placement, drs: bool) -> Decision:
-    subject, vm = view.subject, view.vm
-    target = (subject.vcenter, best.moref)
-    if best.moref == vm.host and best.name == subject.origin and (until := view.settled()) is not None:
-        why = f"{best.name} seems to be in service again"
-        return wait(subject, state, "settling", why, f"if that lasts, VM {vm.name} is started there", wake=until)
-    where = "where DRS puts it" if drs else f"on {best.name}"
-    why = f"VM {vm.name} is started {where}"
-    if subject.node is not None and state is not None and not subject.annotations.get(POWER_ON_SINCE):
-        patch = noted(view.node, {POWER_ON_SINCE: stamp(view.now)}, why, "PoweringOn")
-        return Decision(subject.name, state, "starting", why, "its node becomes Ready", patch,
-                        rejected=placement.rejected, target=target)  # fmt: skip
-    on = PowerOn(vm.moref, vm.host, drs, why)
-    return Decision(subject.name, state, "starting", why, "its node becomes Ready", on,
-                    rejected=placement.rejected, target=target)  # fmt: skip

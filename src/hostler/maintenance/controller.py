@@ -256,8 +256,7 @@ class MaintenanceKeeper:
             ended = True
             self._memory.note(subject.name, pending=None)
             if task.error is not None and not task.error.already:
-                host = subject.vm.value.host if isinstance(subject.vm, Known) else ""
-                self._hands.ended(subject, pending.what, task.error.kind, task.error.sentence, host)
+                self._hands.ended(subject, pending.what, task.error.kind, task.error.sentence, pending.host)
             elif task.state == "success":
                 self._hands.succeeded(subject, pending.what)
         return ended

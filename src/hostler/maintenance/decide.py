@@ -16,7 +16,7 @@ from hostler.instant import Instant, iso
 from hostler.maintenance import comeback
 from hostler.maintenance.comeback import SHUTDOWN_GRACE
 from hostler.maintenance.foreign import hanging
-from hostler.maintenance.hosts import Is, vm_doubt
+from hostler.maintenance.hosts import Is, return_doubt, vm_doubt
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.leftover import leftover_of
 from hostler.maintenance.mark import Marked
@@ -24,6 +24,7 @@ from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     DRAIN_HELD,
     HOST,
+    ORIGIN,
     POWER_ON_SINCE,
     RELOCATE_SINCE,
     SHUTDOWN_SINCE,
@@ -41,6 +42,7 @@ from hostler.maintenance.model import (
     cleared,
     stamp,
 )
+from hostler.maintenance.origin import is_to_return, origin_of
 from hostler.maintenance.patches import adopted, moved, noted, released
 from hostler.maintenance.rights import EVER
 from hostler.maintenance.standstill import clocked, started
@@ -74,8 +76,10 @@ def decide(world: World, policy: Policy, now: Instant) -> Pass:
 
 def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: Instant) -> Decision:
     state = subject.state
-    if isinstance(state, Unknown):
+    returns = is_to_return(subject)
+    if isinstance(state, Unknown) and not returns:
         return frozen(subject, None, state.why)
+    state = state if isinstance(state, State) else None
     if subject.busy is not None:
         return wait(subject, state, "at work", "the last step is still under way", "its answer is waited for")
     if world.unknown:
@@ -88,22 +92,29 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
         # No age in it: each word of it is written on the node, and would be written again with every second.
         why = f"vCenter {subject.vcenter} has said nothing for longer than {policy.max_age:g} s"
         return frozen(subject, state, site.why if site is known else why)
-    doubt = vm_doubt(site.value, subject.vm.value)
+    vm = subject.vm.value
+    doubt = return_doubt(site.value, vm) if returns else vm_doubt(site.value, vm)
     if doubt:
         return frozen(subject, state, doubt)
-    view = View(subject, site.value, subject.vm.value, world, ledger, policy, now, site.at)
+    view = View(subject, site.value, vm, world, ledger, policy, now, site.at)
     if subject.node is None or state is None:
         return _without_state(view)
     unready = _adopt(view, state)
-    if unready is not None:
-        return unready
+    if unready is not None and not (unready.unknown and returns):
+        return unready  # holds that cannot be read keep the cordon, and hold back no return
     match state:
         case State.DRAINING:
-            return _draining(view)
+            return _with_doubt(view, _draining(view))
         case State.POWERED_OFF:
             return comeback.powered_off(view)
         case State.MIGRATED:
             return comeback.migrated(view)
+
+
+def _with_doubt(view: View, one: Decision) -> Decision:
+    """What our model doubts is told while the VM is emptied and stopped; with the setting it holds the stop instead."""
+    going = one.state is State.DRAINING and view.vm.power == "poweredOn" and not view.policy.only_proven
+    return replace(one, doubt=view.doubt()) if going and view.here.leaving else one
 
 
 def _adopt(view: View, state: State) -> Decision | None:
@@ -121,6 +132,8 @@ def _adopt(view: View, state: State) -> Decision | None:
         lacking[SINCE] = stamp(view.now)
     if hold is not None and not hold.implied and not lacking:
         return None
+    if not subject.annotations.get(ORIGIN) and (own := view.own) is not None:
+        lacking[ORIGIN] = origin_of(view.site, own.moref)
     patch = adopted(node, subject.origin or view.host_name, view.now, lacking)
     if isinstance(patch, Refusal):
         return frozen(subject, state, patch.why)
@@ -175,17 +188,20 @@ def _begin(view: View) -> Decision:
                     "it is its turn next, or MAX_CONCURRENT_DRAINS is raised", blocked="slot")  # fmt: skip
     placement = view.placement()
     target = placement.best if placement is not None else None
-    also = {**cleared(*_KEPT), TARGET: target.name if target is not None else None}
+    also = {
+        **cleared(*_KEPT), TARGET: target.name if target is not None else None,
+        ORIGIN: origin_of(view.site, view.vm.host),
+    }  # fmt: skip
     why = f"{goes}: {subject.name} is cordoned and emptied"
     patch = moved(node, State.DRAINING, host, view.now, why, event="Draining", also=also)
     if isinstance(patch, Refusal):
         return wait(subject, None, "waiting", f"{goes}, but {patch.why}", "see to its holds", blocked="holds")
     ledger.room = ledger.room.after(subject.name)
-    return Decision(
+    return _with_doubt(view, Decision(
         subject.name, State.DRAINING, "beginning", why, "its pods are evicted", patch,
         rejected=placement.rejected if placement is not None else (),
         target=(subject.vcenter, target.moref) if target is not None else None,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 _KEPT = (STATE, HOST, SINCE)
@@ -202,7 +218,7 @@ def _draining(view: View) -> Decision:
         return frozen(subject, State.DRAINING, f"VM {vm.name} is {vm.power}, which is neither on nor off")
     if view.here.what is Is.UNKNOWN:
         return frozen(subject, State.DRAINING, f"ESXi host {view.host_name}: {view.here.why}")
-    if view.host_name != subject.origin:
+    if not view.at_home:
         return _elsewhere(view)
     if not view.here.leaving:
         return _cancelled(view)
@@ -232,7 +248,8 @@ def _elsewhere(view: View) -> Decision:
     subject, host = view.subject, view.host_name
     if view.here.leaving:
         why = f"VM {view.vm.name} is on {host} by now, which goes into maintenance too"
-        patch = noted(view.node, {HOST: host, TARGET: None}, why, "HostChanged")
+        notes = {HOST: host, TARGET: None, ORIGIN: origin_of(view.site, view.vm.host)}
+        patch = noted(view.node, notes, why, "HostChanged")
         return Decision(subject.name, State.DRAINING, "draining", why, "its pods are evicted", patch)
     return comeback.now_elsewhere(view)
 
@@ -240,7 +257,7 @@ def _elsewhere(view: View) -> Decision:
 def _cancelled(view: View) -> Decision:
     """The host stays in service."""
     subject = view.subject
-    settled = view.settled()
+    settled = view.settled(view.vm.host)
     if settled is not None:
         why = f"{subject.origin} seems to stay in service"
         return wait(subject, State.DRAINING, "settling", why, "if that lasts, the node is released", wake=settled)

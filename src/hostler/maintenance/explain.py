@@ -36,10 +36,10 @@ from hostler.maintenance.model import (
     World,
 )
 from hostler.maintenance.observe import site_of
-from hostler.maintenance.placement import Placement, place, tied
+from hostler.maintenance.placement import Placement, place
 from hostler.maintenance.view import View
 from hostler.maintenance.wire import MaintenanceStatus, Row, Standing, Waiting
-from hostler.vsphere.records import Cluster, Entering, Host, Task, Vm
+from hostler.vsphere.records import Cluster, Entering, Host, Place, Task, Vm
 from hostler.vsphere.vcenter import VCenter
 
 _QUIET = ("in service", "not ours", "off")
@@ -68,6 +68,16 @@ class Supposing:
 
     def hosts_named(self, name: str) -> list[Host]:
         return self._site.hosts_named(name)
+
+    @property
+    def instance(self) -> str:
+        return self._site.instance
+
+    def hosts_with_uuid(self, uuid: str) -> list[Host]:
+        return self._site.hosts_with_uuid(uuid)
+
+    def place(self, moref: str) -> Place | None:
+        return self._site.place(moref)
 
     def vms_on(self, host: str) -> list[Vm]:
         return self._site.vms_on(host)
@@ -185,6 +195,10 @@ class MaintenanceExplainers:
             if one is None or not isinstance(subject.vm, Known):
                 continue
             rules.append(RuleSeen(name, one.phase, _sentence(one), decided=True))
+            if one.doubt:
+                rules.append(
+                    RuleSeen(name, "return in doubt", f"{one.doubt}. vCenter decides; it is stopped all the same.")
+                )
             placement = self._placement(subject, subject.vm.value, supposed, vcenter, now, ledger)
             if isinstance(placement, Placement) and placement.best is not None:
                 ledger.promise(vcenter, placement.best.moref, subject.vm.value)
@@ -224,7 +238,7 @@ class MaintenanceExplainers:
         if subject.wish in (Wish.STAY_OFF, Wish.IGNORE):
             return f"the policy is {subject.wish}"
         found = place(view.ask(), fact.value, view.promised)
-        if view.drs == "fullyAutomated" and tied(vm) is False and found.best is not None:
+        if view.drs_chooses:
             return "DRS would choose the host at power-on"
         return view.permitted(found)
 

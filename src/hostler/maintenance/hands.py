@@ -23,13 +23,12 @@ from hostler.kube.records import Node
 from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 from hostler.maintenance.conditions import patch_of
-from hostler.maintenance.hosts import Is, stands
+from hostler.maintenance.hosts import Is, power_doubt, stands
 from hostler.maintenance.mark import Mark
 from hostler.maintenance.marks import Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
-    POWER_ON_SINCE,
     RELOCATE_SINCE,
     SHUTDOWN_SINCE,
     CancelTask,
@@ -44,6 +43,7 @@ from hostler.maintenance.model import (
     Subject,
 )
 from hostler.maintenance.privileges import look_at
+from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import Need, judge
 from hostler.vsphere.outcomes import AlreadySo, Kind, Outcome, Refused, Started
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Vm
@@ -72,8 +72,6 @@ class Hands:
     gate: Gate
     clock: Callable[[], Instant]
     drain: DrainPolicy
-    power_on_timeout: float
-    resumed: Callable[[Instant], Instant]  # as in `World`
     said: set[str]
 
     async def perform(self, subject: Subject, decision: Decision) -> None:
@@ -182,12 +180,15 @@ class Hands:
                 self._event(subject, "Warning", "PoweringOff", action.why)
                 self._asked(subject, POWER_OFF, await vcenter.power_off(action.vm), now)
             case PowerOn():
+                self.memory.note(subject.name, tried_in=action.seen)
                 self._asked(subject, POWER_ON, await vcenter.power_on(action.vm), now, action.host)
             case Relocate():
                 self.memory.note(
-                    subject.name, relocate_asked=subject.annotations.get(RELOCATE_SINCE, ""), relocating=now
-                )
-                self._asked(subject, RELOCATE, await vcenter.relocate(action.vm, action.host, action.pool), now)
+                    subject.name, relocate_asked=subject.annotations.get(RELOCATE_SINCE, ""), relocating=now,
+                    tried_in=action.seen,
+                )  # fmt: skip
+                outcome = await vcenter.relocate(action.vm, action.host, action.pool)
+                self._asked(subject, RELOCATE, outcome, now, action.host)
             case CancelTask():
                 outcome = await vcenter.cancel_task(action.task)
                 self.metrics.task("cancel", _word(outcome))
@@ -199,8 +200,9 @@ class Hands:
         stops = isinstance(action, (ShutDown, PowerOff))
         wrong = await self._not_allowed(vcenter, action.needs) if isinstance(action, (ShutDown, PowerOff)) else ""
         # Each call takes time: the VM is looked at last, and after it only what was pushed meanwhile.
-        wrong = wrong or _different(await _now(vcenter, action.vm), action)
-        wrong = wrong or (_stays(vcenter, action.host) if stops else "")
+        vm = await _now(vcenter, action.vm)
+        wrong = wrong or _different(vm, action)
+        wrong = wrong or (_stays(vcenter, action.host) or _no_restart(vcenter, vm) if stops else "")
         if wrong:
             raise Changed(wrong)
 
@@ -236,7 +238,7 @@ class Hands:
         """A task is under way, or it is so already, or it was refused at once."""
         match outcome:
             case Started(task):
-                self.memory.pending(subject.name, task, what, now)
+                self.memory.pending(subject.name, task, what, now, host)
                 self.memory.note(subject.name, started=what == POWER_ON)
             case AlreadySo():
                 self.metrics.task(_verb(what), "already")
@@ -246,11 +248,10 @@ class Hands:
     def ended(self, subject: Subject, what: str, kind: Kind | None, why: str, host: str = "") -> None:
         """A task, or the call for one, has failed: later again, on another host first if there is one."""
         self.metrics.task(_verb(what), str(kind) if kind is not None else "failed")
-        since, now = subject.at(POWER_ON_SINCE), self.clock()
-        # As `View.counted` has it: what passed in a pause makes nobody late.
-        overdue = since is not None and now >= max(since, self.resumed(now)) + self.power_on_timeout
         book = "relocate" if what == RELOCATE else "power"
-        self.memory.failed(subject.name, book, why, now, kind=kind, host=host, overdue=overdue)
+        self.memory.failed(
+            subject.name, book, why, self.clock(), kind=kind, host=host, returns=what in (POWER_ON, RELOCATE)
+        )
         log.warning(f"{_verb(what)} of the VM of {subject.name} failed: {why}", vcenter=subject.vcenter)
         self._event(subject, "Warning", f"{_verb(what)}Failed", why)
 
@@ -295,12 +296,18 @@ def _stays(vcenter: VCenter, host: str) -> str:
     return "" if found.leaving else f"{name} does not go into maintenance any more"
 
 
+def _no_restart(vcenter: VCenter, vm: Vm | None) -> str:
+    """Why the VM could not be started again, by what vCenter says this moment."""
+    found = judge_restart(vcenter.inventory, vm) if vm is not None else Restart()
+    return found.never or found.unknown
+
+
 def _different(vm: Vm | None, action: ShutDown | PowerOff | Relocate | PowerOn) -> str:
     """Why the VM is not as it was decided on; "" where it is."""
     if vm is None:
         return "the VM is gone"
-    if vm.unread:
-        return f"vCenter would not tell all about it: {', '.join(vm.unread)}"
+    if found := power_doubt(vm):
+        return found
     match action:
         case ShutDown() | PowerOff():
             if vm.power != "poweredOn":

@@ -8,6 +8,7 @@ from enum import StrEnum
 from hostler.host.conditions import names
 from hostler.host.facts import Unknown
 from hostler.maintenance.model import Site
+from hostler.vsphere.devices import can_vmotion
 from hostler.vsphere.records import Host, Vm
 
 _SAYS = ("runtime.inMaintenanceMode", "runtime.connectionState", "recentTask")
@@ -52,18 +53,35 @@ def stands(site: Site, host: Host | None) -> Stands:
 
 def vm_doubt(site: Site, vm: Vm) -> str:
     """Why nothing may be decided on this VM's record; "" where all that matters is known."""
+    if found := power_doubt(vm):
+        return found
+    if vm.connection not in ("connected", ""):
+        return f"VM {vm.name} is {vm.connection} in vCenter"
+    if site.host(vm.host) is None:
+        return f"vCenter does not show the host of VM {vm.name}"
+    return return_doubt(site, vm)
+
+
+def return_doubt(site: Site, vm: Vm) -> str:
+    """Why a VM that vCenter calls off may run all the same; "" where that is known.
+
+    A VM that is invalid, orphaned or inaccessible is off: whether it can start, vCenter says when it is asked to.
+    """
+    if found := power_doubt(vm):
+        return found
+    host = site.host(vm.host)
+    if host is not None and host.connection != "connected":
+        return f"vCenter has no connection to {host.name}, the host of VM {vm.name} ({host.connection or 'not said'})"
+    return f"VM {vm.name} is disconnected in vCenter" if vm.connection == "disconnected" else ""
+
+
+def power_doubt(vm: Vm) -> str:
+    """Why nobody knows whether this VM runs, or where it is registered; "" where that is known."""
     refused = [one for one in vm.unread if one.startswith(_VM_SAYS)]
     if refused:
         return f"vCenter would not tell about VM {vm.name or vm.moref}: {names(refused, 2)}"
     if not vm.power or not vm.host:
         return f"vCenter has not said where VM {vm.name or vm.moref} is or whether it runs"
-    if vm.connection not in ("connected", ""):
-        return f"VM {vm.name} is {vm.connection} in vCenter"
-    host = site.host(vm.host)
-    if host is None:
-        return f"vCenter does not show the host of VM {vm.name}"
-    if host.connection != "connected":
-        return f"vCenter has no connection to {host.name}, the host of VM {vm.name} ({host.connection or 'not said'})"
     return ""
 
 
@@ -71,7 +89,7 @@ def cannot_move(site: Site, vm: Vm) -> str:
     """Why a running VM keeps its host from maintenance; "" where vCenter moves it by itself, or that is not known."""
     if vm.power != "poweredOn" or vm.template:
         return ""
-    if not isinstance(vm.devices, Unknown) and vm.devices:
+    if not isinstance(vm.devices, Unknown) and not can_vmotion(vm.devices):
         return "it holds a device of the host"
     host = site.host(vm.host)
     cluster = site.cluster(host.cluster) if host is not None else None

@@ -17,6 +17,8 @@ from hostler.instant import Instant
 from hostler.maintenance.allowed import judged
 from hostler.maintenance.hosts import vm_doubt
 from hostler.maintenance.model import SHUTDOWN_SINCE, TARGET, Policy, Site, State, Subject, World
+from hostler.maintenance.origin import own_host
+from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.standstill import started
 from hostler.vsphere.records import Vm
 
@@ -82,10 +84,10 @@ class Ledger:
         if subject.busy is not None and subject.busy.target is not None:
             self.promise(*subject.busy.target, vm)
             return
-        wanted = subject.annotations.get(TARGET, "")
-        if not wanted and vm.power == "poweredOff" and (subject.state is State.POWERED_OFF or subject.mark):
-            wanted = subject.origin
-        host = _named(site.value, wanted)
+        host = _named(site.value, subject.annotations.get(TARGET, ""))
+        if not host and vm.power == "poweredOff" and (subject.state is State.POWERED_OFF or subject.mark):
+            own = own_host(subject, site.value, vm)
+            host = own.moref if own is not None else ""
         if host and not (vm.host == host and vm.power == "poweredOn"):
             self.promise(subject.vcenter, host, vm)
 
@@ -119,18 +121,14 @@ class Ledger:
         # A guest that was asked has its time to go off; one that may not be stopped any more is not waited for.
         until = max(known.shutdown_at, self._resumed) + policy.guest_shutdown
         going = bool(since) and known.shutdown_asked == since and now < until
-        if not going and self._barred(subject, subject.vm.value, site.value, world, policy, now):
+        rights = judged(subject, subject.vm.value, world, now)
+        restart = judge_restart(site.value, subject.vm.value)
+        # Rights that nobody has looked at yet hold nobody up.
+        if not going and (rights.lacking or rights.unknown or restart != Restart()):
             return True
         if since:
             return known.power.number >= STUCK_TRIES
         return self.drained(subject, policy, now).state in (drain.State.UNKNOWN, drain.State.REFUSED)
-
-    def _barred(self, subject: Subject, vm: Vm, site: Site, world: World, policy: Policy, now: Instant) -> bool:
-        """Our user may not do what it takes, or vCenter would not tell. Rights not looked at yet are neither."""
-        if isinstance(vm.devices, Unknown):
-            return True
-        found = judged(subject, vm, site, world, policy, self.promised(subject.vcenter), now)
-        return bool(found.lacking or found.unknown)
 
 
 def _named(site: Site, name: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from hostler.instant import Instant, parse
-from hostler.maintenance import comeback
 from hostler.maintenance.comeback import SHUTDOWN_GRACE
 from hostler.maintenance.hosts import Is
 from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.marking import MARK_TRIES
 from hostler.maintenance.model import LATE_STOP_SECONDS, Decision, SetMark
+from hostler.maintenance.power_on import start
 from hostler.maintenance.view import View, wait
 
 
@@ -16,7 +16,7 @@ def leftover_of(view: View, mark: Mark) -> Decision | None:
     """A VM that still carries our mark: started again if we stopped it, else the mark goes."""
     vm, subject = view.vm, view.subject
     if vm.power == "poweredOff" and mark.what is not Marked.DRAINING:
-        return comeback.start(view)
+        return start(view)
     if view.here.leaving and subject.node is not None and vm.power == "poweredOn":
         return None  # it is about to be drained (again): the mark is right, or will be; its guest may still go off
     if mark.what is Marked.ASKED and vm.power == "poweredOn" and (until := _may_still_stop(view, mark)) is not None:

@@ -14,8 +14,11 @@ class Marked(StrEnum):
     ASKED = "asked"  # its guest was asked to shut down, then the maintenance was cancelled: it may still go off
 
 
-_MARK = re.compile(r"\(node=(\S+) host=(.+?) since=(\S+) policy=(\S+) cluster=(\S+) (draining|stopped|asked)\)$")
+_MARK = re.compile(
+    r"\(node=(\S+) host=(.+?) id=(\S+) since=(\S+) policy=(\S+) cluster=(\S+) (draining|stopped|asked)\)$"
+)
 NO_CLUSTER: Final = "-"
+NO_HOST: Final = "-"
 _DOING = {
     Marked.DRAINING: "is emptying this VM's node",
     Marked.STOPPED: "stopped this VM and starts it again",
@@ -34,14 +37,20 @@ class Mark:
     policy: str = "migrate"
     # Which Kubernetes cluster's it is: one vCenter serves many, each with an operator of its own.
     cluster: str = NO_CLUSTER
+    # The managed object id of its own host. An attribute is short, so the rest of its origin is on the node alone.
+    host_id: str = NO_HOST
 
     def text(self) -> str:
         """A sentence for the vSphere administrator, which `read_mark` understands again."""
-        whose = f"node={self.node} host={self.host} since={self.since} policy={self.policy} cluster={self.cluster}"
+        host = f"host={self.host} id={self.host_id}"
+        whose = f"node={self.node} {host} since={self.since} policy={self.policy} cluster={self.cluster}"
         return f"Hostler {_DOING[self.what]}: its ESXi host goes into maintenance ({whose} {self.what})"
 
 
 def read_mark(text: str) -> Mark | None:
     """None where there is none, or where it is somebody else's text."""
     found = _MARK.search(text.strip())
-    return Mark(found[1], found[2], found[3], Marked(found[6]), found[4], found[5]) if found else None
+    if found is None:
+        return None
+    node, host, host_id, since, policy, cluster, what = found.groups()
+    return Mark(node, host, since, Marked(what), policy, cluster, host_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostler.host.facts import Unknown
-from hostler.maintenance.mark import Mark, Marked
+from hostler.maintenance.mark import NO_HOST, Mark, Marked
 from hostler.maintenance.model import SHUTDOWN_SINCE, SINCE, Decision, SetMark, State, Wish
 from hostler.maintenance.view import View, wait
 
@@ -16,7 +16,8 @@ def marked(view: View, what: Marked) -> Decision | None:
     wish, state = subject.wish, subject.state if isinstance(subject.state, State) else None
     since = SHUTDOWN_SINCE if what is Marked.ASKED else SINCE  # a drain may take longer than a guest's late stop
     mark = Mark(subject.name, subject.origin, subject.annotations.get(since, ""), what,
-                str(wish) if not isinstance(wish, Unknown) else str(Wish.MIGRATE), view.world.cluster)  # fmt: skip
+                str(wish) if not isinstance(wish, Unknown) else str(Wish.MIGRATE), view.world.cluster,
+                view.own.moref if view.own is not None else NO_HOST)  # fmt: skip
     if mark in (subject.mark, subject.remembered.marked) or (
         known.number >= MARK_TRIES and view.now < known.not_before
     ):

@@ -15,7 +15,8 @@ from hostler.maintenance.rights import Lacks, Object
 from hostler.vsphere.outcomes import Kind
 
 RENEWALS = 2  # of a lease: a kubelet that lives for a whole period has also said whether it is Ready
-BACKOFF_FIRST, BACKOFF_MOST, BACKOFF_OVERDUE = 1.0, 60.0, 120.0
+BACKOFF_FIRST, BACKOFF_MOST = 1.0, 60.0
+BACKOFF_RETURN = 600.0  # a return that was refused so long is tried this often, and at once when something changes
 
 
 class Memory:
@@ -116,16 +117,16 @@ class Memory:
         *,
         kind: Kind | None = None,
         host: str = "",
-        overdue: bool = False,
+        returns: bool = False,
     ) -> Attempts:
-        """`what` is power, relocate or mark: tried again later, and later still each time."""
+        """`what` is power, relocate or mark: tried again after 1, 2, 4 ... 60 s; a return then every 10 minutes."""
         before: Attempts = getattr(self._of[name], what)
-        most = BACKOFF_OVERDUE if overdue else BACKOFF_MOST
-        delay = most if overdue else min(BACKOFF_FIRST * 2.0 ** min(before.number, 10), most)
+        doubled = BACKOFF_FIRST * 2.0 ** min(before.number, 10)
+        delay = BACKOFF_RETURN if returns and doubled >= 2 * BACKOFF_MOST else min(doubled, BACKOFF_MOST)
         hosts = (*(one for one in before.hosts if one != host), host) if host else before.hosts
-        after = Attempts(before.number + 1, now + delay, why, kind, hosts)
+        after = Attempts(before.number + 1, now + delay, why, kind, hosts, now)
         self.note(name, **{what: after})
         return after
 
-    def pending(self, name: str, task: str, what: str, now: Instant) -> None:
-        self.note(name, pending=Pending(task, what, now) if task else None)
+    def pending(self, name: str, task: str, what: str, now: Instant, host: str = "") -> None:
+        self.note(name, pending=Pending(task, what, now, host) if task else None)

@@ -13,7 +13,7 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 _DRAIN = (5, 15, 30, 60, 120, 300, 600, 1200, 3600)
 BLOCKED = (
     "budget", "volumes", "refused", "slot", "ceiling", "policy", "privileges", "drs", "holds", "uncordoned", "unknown",
-    "no host", "power-on", "power-off",
+    "no host", "no restart", "power-on", "power-off",
 )  # fmt: skip
 
 
@@ -25,6 +25,10 @@ class MaintenanceMetrics:
         self._blocked = Gauge(
             "hostler_maintenance_blocked", "Nodes that do not go on, by why.", ["reason"], registry=registry
         )
+        self._doubted = Gauge(
+            "hostler_maintenance_return_in_doubt", "Nodes being stopped whose return our model doubts.",
+            registry=registry,
+        )  # fmt: skip
         self.drained = Histogram(
             "hostler_maintenance_drain_seconds", "From the cordon to the stop of the VM.", registry=registry,
             buckets=_DRAIN,
@@ -55,6 +59,7 @@ class MaintenanceMetrics:
         self._passes.observe(seconds)
         for state in State:
             self._states.labels(str(state)).set(states[str(state)])
+        self._doubted.set(sum(bool(one.doubt) for one in found.decisions))
         reasons = Tally(one.blocked.partition(":")[0] for one in found.decisions if one.blocked)
         for reason in BLOCKED:
             self._blocked.labels(reason).set(reasons[reason])

@@ -25,11 +25,12 @@ from hostler.kube.records import Node
 from hostler.maintenance.mark import NO_CLUSTER, Mark
 from hostler.maintenance.rights import Lacks, Need, Object
 from hostler.vsphere.outcomes import Kind
-from hostler.vsphere.records import Cluster, Entering, Host, Task, Vm
+from hostler.vsphere.records import Cluster, Entering, Host, Place, Task, Vm
 
 # -- names on the Node; those of the seed are in host/maintenance.py
 POLICY: Final = "hostler.dev/maintenance-policy"
 TARGET: Final = "hostler.dev/maintenance-target"
+ORIGIN: Final = "hostler.dev/maintenance-origin"  # which host HOST names, however it is called later
 SHUTDOWN_SINCE: Final = "hostler.dev/guest-shutdown-since"
 BOOT_BEFORE: Final = "hostler.dev/boot-id-before"
 POWER_ON_SINCE: Final = "hostler.dev/power-on-since"
@@ -44,6 +45,7 @@ OURS: Final = (
     MIGRATED_TO,
     SINCE,
     TARGET,
+    ORIGIN,
     SHUTDOWN_SINCE,
     BOOT_BEFORE,
     POWER_ON_SINCE,
@@ -108,12 +110,16 @@ class InDoubt(Unknown):
 class Site(Protocol):
     """One vCenter's inventory, as far as a decision reads it: `vsphere.inventory.Inventory` is the real one."""
 
+    @property
+    def instance(self) -> str: ...
     def host(self, moref: str) -> Host | None: ...
     def vm(self, moref: str) -> Vm | None: ...
     def task(self, moref: str) -> Task | None: ...
     def cluster(self, moref: str) -> Cluster | None: ...
     def hosts(self) -> Iterator[Host]: ...
     def hosts_named(self, name: str) -> list[Host]: ...
+    def hosts_with_uuid(self, uuid: str) -> list[Host]: ...
+    def place(self, moref: str) -> Place | None: ...
     def vms_on(self, host: str) -> list[Vm]: ...
     def tasks_of(self, entity: str) -> list[Task]: ...
     def entering(self, host: str) -> Entering | None: ...
@@ -129,6 +135,7 @@ class Attempts:
     why: str = ""
     kind: Kind | None = None
     hosts: tuple[str, ...] = ()  # where it was tried
+    at: Instant = 0.0  # when the last one failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +145,7 @@ class Pending:
     task: str
     what: str  # the task's kind
     at: Instant
+    host: str = ""  # where it is to run or to go
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +158,7 @@ class Remembered:
     shutdown_refused: str = ""
     power: Attempts = Attempts()
     relocate: Attempts = Attempts()
+    tried_in: tuple[object, ...] = ()  # what a start depends on, as it was when it was last asked for
     mark: Attempts = Attempts()
     marked: Mark | None = None  # what the VM was last told to say; not repeated, whatever vCenter makes of it
     pending: Pending | None = None
@@ -251,6 +260,8 @@ class Policy:
     relocate: float = 600.0
     max_age: float = 60.0  # vCenter's facts older than this are unknown
     clusters: tuple[str, ...] = ()  # further clusters a VM may move to
+    vgpu_vmotion: bool = True  # DRS can move a running VM that has a vGPU
+    only_proven: bool = False  # nothing is stopped whose return our model doubts
 
 
 # -- what comes out
@@ -305,6 +316,7 @@ class Relocate:
     host: str  # where it goes
     pool: str
     why: str
+    seen: tuple[object, ...] = ()  # what it depends on, as it is now
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +325,7 @@ class PowerOn:
     host: str  # where it must be registered; with DRS only where it is now
     drs: bool
     why: str
+    seen: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +363,7 @@ class Decision:
     drain: drain.Decision | None = None
     pulse: bool = False  # look whether its kubelet is alive
     overdue: str = ""  # POWER_ON_TIMEOUT_SECONDS has passed: said once
+    doubt: str = ""  # it is stopped though our model doubts its return: said once
     unknown: bool = False  # it does not go on because a fact is not known
     bug: BaseException | None = None
 

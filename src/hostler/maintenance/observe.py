@@ -6,7 +6,7 @@ A node in service costs a few lookups and makes no subject: a pass over 5,000 no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from hostler.drain.model import Facts as DrainFacts
@@ -25,6 +25,7 @@ from hostler.maintenance.mark import NO_CLUSTER, Mark
 from hostler.maintenance.marks import Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
+    POLICY,
     SINCE,
     STATE,
     InDoubt,
@@ -34,6 +35,7 @@ from hostler.maintenance.model import (
     World,
     sorted_by_name,
 )
+from hostler.maintenance.origin import own_host
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Vm
 from hostler.vsphere.vcenter import VCenter
@@ -167,8 +169,9 @@ class Observer:
                 if (vcenter, moref) in claimed or nameless:
                     continue  # without a name it may be another cluster's
                 if (vm := fact.value.vm(moref)) is not None:
-                    doubt = self._not_the_marked(Found(vcenter, moref, ""), vm, mark, who, marked[mark.node])
+                    doubt = _not_the_marked(vm, mark, marked[mark.node])
                     known: Fact[Vm] = InDoubt(doubt) if doubt else Known(vm, fact.at)
+                    mark = self._with_policy(mark)
                     subjects.append(Subject(f"vm/{vm.name or moref}", None, vcenter, known, mark))
         chosen = sorted_by_name(self._remember(one, sites, now) for one in subjects)
         self._settle(chosen, sites, now)
@@ -233,24 +236,10 @@ class Observer:
         known: Fact[Vm] = Known(vm, fact.at) if vm is not None else Unknown(f"vCenter does not show VM {found.moref}")
         return Subject(name, node, found.vcenter, known, marks.get(found.vcenter, {}).get(found.moref))
 
-    def _not_the_marked(self, this: Found, vm: Vm, mark: Mark, who: Mapping[str, Found | Unknown], marked: int) -> str:
-        """Why a VM that is off and carries our mark may not be the one we stopped; "" where nothing speaks against it.
-
-        Whoever copies a VM copies its attributes, and a node may have been built anew under its old name: started, two
-        machines would be one node.
-        """
-        if vm.power != "poweredOff":
-            return ""
-        said = f"VM {vm.name} carries our mark for node {mark.node}"
+    def _with_policy(self, mark: Mark) -> Mark:
+        """A policy that its owner wrote on the node since then counts, also where nobody can tell which VM backs it."""
         node = self.nodes.store.get(mark.node)
-        its = (who.get(mark.node) or self.found(node)) if node is not None else None
-        if isinstance(its, Unknown):
-            return f"{said}, but which VM that is, is not known: {its.why}; it is not started on a guess"
-        if its is not None and (its.vcenter, its.moref) != (this.vcenter, this.moref):
-            return f"{said}, which is another VM; start it by hand, or take its attribute hostler away"
-        if its is None and marked > 1:
-            return f"{said}, as another VM does; none is started on a guess: take the attribute hostler from the copy"
-        return ""
+        return mark if node is None else replace(mark, policy=node.metadata.annotations.get(POLICY, ""))
 
     # -- what this process adds
 
@@ -277,11 +266,12 @@ class Observer:
 
     def _settle(self, subjects: Iterable[Subject], sites: dict[str, Fact[Site]], now: Instant) -> None:
         """Since when the hosts of our subjects are in service without a break. A vCenter that is away is a break."""
-        wanted = {
-            (one.vcenter, one.vm.value.host)
-            for one in subjects
-            if isinstance(one.vm, Known) and (one.mark is not None or one.state is not None)
-        }
+        wanted: set[tuple[str, str]] = set()
+        for one in subjects:
+            site = sites.get(one.vcenter)
+            if isinstance(one.vm, Known) and (one.mark is not None or one.state is not None):
+                own = own_host(one, site.value, one.vm.value) if isinstance(site, Known) else None
+                wanted |= {(one.vcenter, host) for host in (one.vm.value.host, own.moref if own else "") if host}
         out = self._memory.out_since
         for key in [key for key in out if key not in wanted]:
             del out[key]
@@ -299,6 +289,18 @@ def site_of(vcenter: VCenter) -> Fact[Site]:
             return Known(inventory, at)
         case Unknown() as unknown:
             return unknown
+
+
+def _not_the_marked(vm: Vm, mark: Mark, marked: int) -> str:
+    """Why a VM that is off and carries our mark may not be the one we stopped; "" where nothing speaks against it.
+
+    Whoever copies a VM copies its attributes: two VMs with one mark are a doubt. What nodes claim now is none: a node
+    that cannot be identified, or that another VM backs by now, holds back no VM that we stopped.
+    """
+    if vm.power != "poweredOff" or marked < 2:
+        return ""
+    said = f"VM {vm.name} carries our mark for node {mark.node}"
+    return f"{said}, as another VM does; none is started on a guess: take the attribute hostler from the copy"
 
 
 def _not_found(node: Node, why: str, unknown: Collection[str], of: int) -> str:

@@ -1,5 +1,6 @@
-"""Which hosts can take a VM, best first, and why the others cannot. Pure.
+"""Which hosts can take a VM by what we know, best first, and why the others cannot. Pure.
 
+A model: it prefers and explains. vCenter decides, so no return is ever held back by it (`comeback`).
 Invariant: a device is given away once. What running VMs hold and what is promised to others is taken off first, and
 where it is not known what a running VM holds, its host's devices count as not free.
 """
@@ -13,9 +14,8 @@ from hostler.host.conditions import names
 from hostler.host.facts import Unknown
 from hostler.maintenance.hosts import Is, stands
 from hostler.maintenance.model import Rejected, Site, Wish
+from hostler.vsphere.devices import is_tied
 from hostler.vsphere.records import Backing, Cluster, Host, Pci, Vm, VmDevice
-
-_TIED = (Backing.FIXED, Backing.OTHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,8 @@ class Ask:
     """What is looked for: a place for this VM."""
 
     vm: Vm
-    origin: str  # the name of the host it comes from: the only one with its fixed devices
+    origin: str  # the name of the host it comes from
+    own: str  # that host's id, "" where nobody can tell: the only host with its fixed devices
     wish: Wish = Wish.MIGRATE
     reserved: str = ""  # the name of the host it has reserved
     failed: tuple[str, ...] = ()  # ids of hosts where it was tried and refused: asked last
@@ -37,6 +38,7 @@ class Placement:
     hosts: tuple[Host, ...]
     rejected: tuple[Rejected, ...] = ()
     unknown: str = ""
+    forbidden: tuple[Host, ...] = ()  # they could take it, but our vCenter user lacks a right to take it there
 
     @property
     def best(self) -> Host | None:
@@ -53,17 +55,15 @@ def place(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> Placeme
     vm = ask.vm
     home = site.host(vm.host)
     if home is None:
-        return Placement((), unknown="its own host is not known")
-    if isinstance(vm.devices, Unknown):
-        return Placement((), unknown=f"its devices are not known: {vm.devices.why}")
+        return Placement((), unknown=f"vCenter does not show the host that VM {vm.name} is registered on")
     fitting: list[Host] = []
     rejected: list[Rejected] = []
     for host in sorted(site.hosts(), key=lambda one: one.name):
-        if host.cluster != home.cluster and site.name(host.cluster) not in ask.clusters:
+        if not may_go(site, home, host, ask.clusters):
             continue
         pool = pool_for(site, vm, host)
         if host.cluster != home.cluster and (pool is None or not pool.pool):
-            rejected.append(Rejected(host.name or host.moref, "the resource pool of its cluster is not known"))
+            rejected.append(Rejected(host.name or host.moref, "its resource pool is not known"))
             continue
         why = _unfit(ask, host, site, [one for one in promised.get(host.moref, ()) if one.moref != vm.moref])
         if why:
@@ -73,23 +73,47 @@ def place(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> Placeme
     return Placement(tuple(sorted(fitting, key=lambda host: _rank(ask, host, site, promised))), tuple(rejected))
 
 
+def may_go(site: Site, home: Host, to: Host, clusters: Collection[str]) -> bool:
+    """Within its cluster; between standalone hosts; into or out of a cluster only where a setting names it.
+
+    A datastore belongs to one datacenter, so two hosts that reach one are in the same.
+    """
+    if to.cluster == home.cluster or site.name(to.cluster) in clusters:
+        return True
+    found = site.cluster(home.cluster), site.cluster(to.cluster)
+    return all(one is not None and one.standalone for one in found)
+
+
 def pool_for(site: Site, vm: Vm, to: Host) -> Cluster | None:
     """The cluster into whose resource pool the VM comes on that host; None where it keeps the pool it has."""
     home = site.host(vm.host)
     return site.cluster(to.cluster) if home is None or home.cluster != to.cluster else None
 
 
-def tied(vm: Vm) -> bool | Unknown:
-    """It has a device that exists on one host only."""
-    if isinstance(vm.devices, Unknown):
-        return vm.devices
-    return any(device.backing in _TIED for device in vm.devices)
+def tied(vm: Vm) -> bool:
+    """It has a device that exists on one host only. While its devices are not known it counts as tied."""
+    return isinstance(vm.devices, Unknown) or is_tied(vm.devices)
 
 
-def _rank(ask: Ask, host: Host, site: Site, promised: Mapping[str, Sequence[Vm]]) -> tuple[bool, bool, bool, int, str]:
+def doubt_at_home(ask: Ask, site: Site, promised: Sequence[Vm]) -> str:
+    """Why the VM's own host might refuse it later, by what we know. It runs there now: a doubt, no more."""
+    host = site.host(ask.own)
+    if host is None:
+        return "its own host is not known"
+    if isinstance(ask.vm.devices, Unknown):
+        return f"its devices are not known: {ask.vm.devices.why}"
+    return _lacking(ask.vm, host, site, promised)
+
+
+def _rank(ask: Ask, host: Host, site: Site, promised: Mapping[str, Sequence[Vm]]) -> tuple[int, bool, bool, int, str]:
     busy = sum(vm.power == "poweredOn" for vm in site.vms_on(host.moref)) + len(promised.get(host.moref, ()))
     reserved = bool(ask.reserved) and host.name == ask.reserved
-    return host.moref in ask.failed, host.moref != ask.vm.host, not reserved, busy, host.name
+    return tried(ask.failed, host), host.moref != ask.vm.host, not reserved, busy, host.name
+
+
+def tried(failed: Sequence[str], host: Host) -> int:
+    """0 where it was not tried; else the later it was tried, the later it comes again."""
+    return failed.index(host.moref) + 1 if host.moref in failed else 0
 
 
 def _unfit(ask: Ask, host: Host, site: Site, promised: Sequence[Vm]) -> str:
@@ -100,10 +124,17 @@ def _unfit(ask: Ask, host: Host, site: Site, promised: Sequence[Vm]) -> str:
         return how.why
     if host.power != "poweredOn" or host.standby not in ("none", ""):
         return f"it is not running ({host.standby if host.standby not in ('none', '') else host.power or 'not said'})"
-    if ask.wish is Wish.WAIT and host.name != ask.origin and host.moref != vm.host:
+    if ask.wish is Wish.WAIT and host.moref not in (ask.own, vm.host):
         return "the node's policy is to wait for its own host"
-    if tied(vm) is True and host.name != ask.origin:
-        return f"the VM holds a device by its address, which only {ask.origin} has"
+    if host.moref != ask.own and tied(vm):
+        if isinstance(vm.devices, Unknown):
+            return f"the VM's devices are not known: {vm.devices.why}"
+        return f"the VM holds a device that only {ask.origin} has"
+    return _lacking(vm, host, site, promised)
+
+
+def _lacking(vm: Vm, host: Host, site: Site, promised: Sequence[Vm]) -> str:
+    """What the VM needs and the host does not have, by what we know; "" where it has all of it."""
     for what, wanted, there in (
         ("datastore", vm.datastores, host.datastores),
         ("network", vm.networks, host.networks),
@@ -116,9 +147,12 @@ def _unfit(ask: Ask, host: Host, site: Site, promised: Sequence[Vm]) -> str:
 
 
 def _capacity(vm: Vm, host: Host, running: Sequence[Vm], promised: Sequence[Vm]) -> str:
-    """VMs with devices have all their memory reserved; what others reserve only vCenter knows, and it says so then."""
-    if host.cpu_cores and vm.cpus > host.cpu_cores:
-        return f"it has {host.cpu_cores} cores, the VM needs {vm.cpus}"
+    """VMs with devices have all their memory reserved; what others reserve only vCenter knows, and it says so then.
+
+    ESXi compares a VM's vCPUs with the host's logical CPUs (fault NotEnoughLogicalCpus), not with its cores.
+    """
+    if host.cpu_threads and vm.cpus > host.cpu_threads:
+        return f"it has {host.cpu_threads} logical CPUs, the VM needs {vm.cpus}"
     taken = sum(one.memory_mb for one in (*(one for one in running if _has_devices(one)), *promised))
     if host.memory_mb and vm.memory_mb + taken > host.memory_mb:
         return f"it has {max(0, host.memory_mb - taken)} MB of memory left, the VM needs {vm.memory_mb}"
@@ -147,8 +181,11 @@ def _devices(vm: Vm, host: Host, running: Sequence[Vm], promised: Sequence[Vm]) 
         return ""
     kinds = names({pair for device in wanted for pair in device.allowed} or {device.id for device in wanted})
     like = [pci for pci in host.devices if any(_suits(device, pci) for device in wanted)]
+    labels = names({device.label for device in wanted if device.backing is Backing.DYNAMIC and device.label})
+    if not like and kinds:
+        return f"it has no device {kinds}" + (f" labelled {labels}" if labels else "")
     if not like:
-        return f"it has no device {kinds}"
+        return "vCenter does not say which devices the VM may have"
     holders = [one.name for one in running if _has_devices(one)]
     waiting = [f"{one.name} (promised)" for one in promised]
     return f"no device {kinds} is free: {len(like)} there, taken by {names([*holders, *waiting]) or 'others'}"
@@ -158,6 +195,8 @@ def _suits(device: VmDevice, pci: Pci) -> bool:
     """By address where the device has one: that is held already, or fixed."""
     if device.backing is Backing.FIXED or (device.backing is Backing.DYNAMIC and device.id):
         return device.id == pci.id
+    if device.label and device.label != pci.label:
+        return False
     return f"{pci.vendor}:{pci.device}" in device.allowed
 
 

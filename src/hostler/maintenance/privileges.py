@@ -108,8 +108,8 @@ class Privileges:
         return frozenset(one.moref for one in found if isinstance(one, Found) and one.vcenter == vcenter)
 
     def _pools(self, vcenter: VCenter) -> frozenset[str]:
-        """Resource pools of the clusters that VMs may move to."""
-        named = (one for one in vcenter.inventory.clusters() if one.name in self._clusters)
+        """Resource pools of the clusters and standalone hosts that VMs may move to."""
+        named = (one for one in vcenter.inventory.clusters() if one.name in self._clusters or one.standalone)
         return frozenset(one.pool for one in named if one.pool)
 
     def _begin(self, vcenter: VCenter, look: Coroutine[Any, Any, None]) -> None:

@@ -80,11 +80,13 @@ class MaintenanceRoom(CapabilityRoom):
             relocate=settings[say.RELOCATE_TIMEOUT_SECONDS],
             max_age=max(2 * poll, 15.0),
             clusters=tuple(one for one in settings[say.MAINTENANCE_CLUSTERS].split(",") if one),
+            vgpu_vmotion=settings[say.MAINTENANCE_VGPU_VMOTION],
+            only_proven=settings[say.MAINTENANCE_STOP_ONLY_PROVEN],
         )
         observer = Observer(nodes, sources, vcenters, marks, memory, settings[say.GPU_NODE_LABEL], room, resumed)
         hands = Hands(
             writer, nodes.store, Executor(writer, time.time), {one.name: one for one in vcenters}, marks, recorder,
-            memory, measured, gate, time.time, drain, settings[say.POWER_ON_TIMEOUT_SECONDS], resumed, set(),
+            memory, measured, gate, time.time, drain, set(),
         )  # fmt: skip
         self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=acting)
         self.controller = Controller("maintenance", as_leader(self.keeper.reconcile), metrics=metrics)

@@ -15,7 +15,7 @@ from hostler.maintenance.patches import noted
 
 # A process that has just started knows little for a moment: that is no standstill.
 NEW_SECONDS = 10.0
-_HELD = ("privileges", "slot", "refused", "uncordoned")
+_HELD = ("privileges", "no restart", "slot", "refused", "uncordoned")
 _NOT_KNOWN = ("unknown", "looking")
 _GOES_ON = ("draining", "stopping")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hostler.drain import model as drain
-from hostler.host.facts import Unknown
 from hostler.instant import Instant, iso
 from hostler.maintenance.mark import Marked
 from hostler.maintenance.marking import marked
@@ -15,7 +14,7 @@ from hostler.maintenance.model import (
     DRAIN_ENDED,
     EMPTY,
     LATE,
-    POLICY,
+    ORIGIN,
     SHUTDOWN_SINCE,
     SINCE,
     TARGET,
@@ -25,8 +24,10 @@ from hostler.maintenance.model import (
     State,
     stamp,
 )
+from hostler.maintenance.origin import origin_of
 from hostler.maintenance.patches import noted
-from hostler.maintenance.rights import RIGHTS_SECONDS, judge, needs_of
+from hostler.maintenance.restart import judge_restart
+from hostler.maintenance.rights import RIGHTS_SECONDS
 from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_OFF
 
@@ -35,7 +36,10 @@ HELD_BACK_SECONDS = 10.0
 
 
 def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> Decision | None:
-    """What could not be started again, or not be moved where it is to go, is neither emptied nor stopped."""
+    """What vCenter says could not be started again is neither emptied nor stopped; nor while vCenter does not say.
+
+    What only our model doubts holds nothing, unless a setting wants it so.
+    """
     subject, found = view.subject, view.judged(max_age)
     goes = f"ESXi host {view.host_name} goes into maintenance"
     if found.unseen:
@@ -45,20 +49,22 @@ def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> 
         )
     if found.unknown:
         return frozen(subject, state, f"{goes}, but {found.unknown}")
-    if not found.lacking:
-        if state is None or not isinstance(view.vm.devices, Unknown):
-            return None  # cordoned without knowing what it holds, which hurts nobody
-        # Off, it could be started nowhere, not even where it is.
-        why = f"{goes}, but what VM {view.vm.name} holds is not known: {view.vm.devices.why}; it is not stopped"
-        return frozen(subject, state, why)
-    why, release = f"{goes}, but our vCenter user lacks {found}", f"grant {found}"
-    if not judge(needs_of(view.vm, moves=False), view.world.rights, subject.vcenter, view.now).lacking:
-        placement = view.placement()
-        target = placement.best if placement is not None else None
-        why += f"; VM {view.vm.name} is to move to {target.name if target is not None else 'another host'}"
-        release += f", or set {POLICY}=wait on the node: then it waits for {view.host_name}, off"
-    why += "; it is not stopped"
-    return wait(subject, state, "waiting", why, release, blocked=f"privileges: our vCenter user lacks {found}")
+    if found.lacking:
+        why = f"{goes}, but our vCenter user lacks {found}; it is not stopped"
+        blocked = f"privileges: our vCenter user lacks {found}"
+        return wait(subject, state, "waiting", why, f"grant {found}", blocked=blocked)
+    restart = judge_restart(view.site, view.vm)
+    if restart.never:
+        why = f"{goes}, but {restart.never}, so it could not be started again; it is not stopped"
+        release = "mend that in vCenter, or stop the VM by hand"
+        return wait(subject, state, "waiting", why, release, blocked=f"no restart: {restart.never}")
+    if restart.unknown:
+        return frozen(subject, state, f"{goes}, but {restart.unknown}; it is not stopped")
+    if view.policy.only_proven and (doubt := view.doubt()):
+        why = f"{goes}, but whether VM {view.vm.name} could be started again is in doubt: {doubt}; it is not stopped"
+        release = "mend that, or set HOSTLER_MAINTENANCE_STOP_ONLY_PROVEN=false"
+        return wait(subject, state, "waiting", why, release, blocked=f"no restart: {doubt}")
+    return None
 
 
 def before_stop(view: View, found: drain.Decision) -> Decision:
@@ -77,7 +83,10 @@ def before_stop(view: View, found: drain.Decision) -> Decision:
     late = found.state is drain.State.DEADLINE_PASSED
     why = f"{found.why.rstrip('.')}: VM {view.vm.name} is stopped"
     boot = view.node.status.node_info.boot_id or None
-    notes = {SHUTDOWN_SINCE: stamp(view.now), BOOT_BEFORE: boot, DRAIN_ENDED: LATE if late else EMPTY}
+    notes = {
+        SHUTDOWN_SINCE: stamp(view.now), BOOT_BEFORE: boot, DRAIN_ENDED: LATE if late else EMPTY,
+        ORIGIN: origin_of(view.site, view.vm.host),
+    }  # fmt: skip
     patch = replace(noted(view.node, notes, why, "DrainTimeout" if late else "Drained"), warning=late)
     return Decision(subject.name, State.DRAINING, "stopping", why, "the guest is asked to shut down", patch,
                     rejected=rejected, target=held, drain=found)  # fmt: skip

@@ -25,6 +25,7 @@ _REASONS = {
     "budget": "DrainBlocked",
     "refused": "DrainRefused",
     "no host": "NoHost",
+    "no restart": "NotStopped",
     "privileges": "Waiting",
     "policy": "Waiting",
     "ceiling": "Waiting",
@@ -92,6 +93,9 @@ def _news(found: Pass, subjects: Mapping[str, Subject]) -> list[Said]:
         if one.overdue:
             # Once, however the reason changes from one try to the next.
             said.append(Said(one.subject, "PowerOnTimeout", one.overdue, f"{one.subject} is not back in time"))
+        if one.doubt:
+            note = f"{one.subject} is stopped, though its VM may not come back by what we know: {one.doubt}"
+            said.append(Said(one.subject, "ReturnInDoubt", note, one.doubt))
         word, _, by = one.blocked.partition(": ")
         if word in _REASONS:
             note = f"{one.why}. {by}" if by and by not in one.why else one.why

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hostler.host.facts import Unknown
+from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.kube.records import Node
-from hostler.maintenance.allowed import ask_for, destination, drs_of, judged, needed, permitted
-from hostler.maintenance.hosts import Stands, stands
+from hostler.maintenance.allowed import ask_for, destination, drs_of, judged, permitted
+from hostler.maintenance.hosts import Is, Stands, stands
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
     LIVE_MOVE_SECONDS,
@@ -20,11 +20,14 @@ from hostler.maintenance.model import (
     Site,
     State,
     Subject,
+    Wish,
     World,
 )
-from hostler.maintenance.placement import Ask, Placement
-from hostler.maintenance.rights import Judged, Need
-from hostler.vsphere.records import Task, Vm
+from hostler.maintenance.origin import is_at_home, own_host
+from hostler.maintenance.placement import Ask, Placement, doubt_at_home, may_go, tied
+from hostler.maintenance.rights import Judged, Need, judge, moves_of, needs_of
+from hostler.vsphere.devices import can_vmotion
+from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Host, Task, Vm
 
 # How long a task that vCenter gave us may stay unseen in its push before we stop believing in it.
 UNSEEN_SECONDS = 30.0
@@ -54,6 +57,24 @@ class View:
         return self.site.name(self.vm.host)
 
     @property
+    def own(self) -> Host | None:
+        """The VM's own host, by id; None where nobody can tell."""
+        return own_host(self.subject, self.site, self.vm)
+
+    @property
+    def at_home(self) -> bool:
+        return is_at_home(self.subject, self.site, self.vm)
+
+    @property
+    def own_in_service(self) -> bool:
+        return self.own is not None and stands(self.site, self.own).what is Is.OUT
+
+    @property
+    def drs_chooses(self) -> bool:
+        """A start is given to vCenter: DRS places the VM, its owner wants it moved, and nothing ties it."""
+        return self.drs == "fullyAutomated" and self.subject.wish is Wish.MIGRATE and not tied(self.vm)
+
+    @property
     def here(self) -> Stands:
         return stands(self.site, self.site.host(self.vm.host))
 
@@ -76,7 +97,7 @@ class View:
 
     def needs(self) -> tuple[Need, ...]:
         """What our user must be allowed to do before the VM is stopped."""
-        return needed(self.subject, self.vm, self.site, self.policy, self.promised, self.world.rights, self.now)
+        return needs_of(self.vm, moves=False)
 
     def permitted(self, placement: Placement) -> Placement:
         """Where our user may take the VM comes first."""
@@ -84,9 +105,45 @@ class View:
 
     def judged(self, max_age: float) -> Judged:
         """Whether it is, as looked at no longer ago than that."""
-        return judged(
-            self.subject, self.vm, self.site, self.world, self.policy, self.promised, self.now, max_age
-        )  # fmt: skip
+        return judged(self.subject, self.vm, self.world, self.now, max_age)
+
+    def doubt(self) -> str:
+        """Why the VM might not come back, by our model alone; "" where nothing speaks against it."""
+        ask = self.ask()
+        others = [one for one in self.promised.get(ask.own, ()) if one.moref != self.vm.moref]
+        if found := doubt_at_home(ask, self.site, others):
+            return f"{self.site.name(ask.own) or 'its own host'} may refuse it: {found}"
+        if self.subject.wish is not Wish.MIGRATE or self.drs_chooses or tied(self.vm):
+            return ""
+        rights = judge(moves_of(self.vm), self.world.rights, self.subject.vcenter, self.now)
+        return f"it cannot move, because our vCenter user lacks {rights}" if rights.lacking else ""
+
+    def start_depends_on(self) -> tuple[object, ...]:
+        """What vCenter's answer to a start may depend on: when any of it changes, a refused start is asked for again.
+
+        Tasks of ours on the VM are left out: each try would be a change.
+        """
+        vm, site, clusters = self.vm, self.site, set(self.policy.clusters)
+        near = [host for host in (self.own, site.host(vm.host)) if host is not None]
+        hosts = (host for host in site.hosts() if any(may_go(site, one, host, clusters) for one in near))
+        ours = (POWER_ON, POWER_OFF, RELOCATE)
+        tasks = ((task.moref, task.state) for task in site.tasks_of(vm.moref) if task.kind not in ours)
+        right = self.world.rights.get((self.subject.vcenter, vm.moref))
+        return (
+            replace(vm, attributes=(), tools=""),
+            self.drs,
+            right.value if isinstance(right, Known) else None,
+            tuple(tasks),
+            tuple(sorted((self._standing(host) for host in hosts), key=lambda one: str(one[0]))),
+        )
+
+    def _standing(self, host: Host) -> tuple[object, ...]:
+        """What of a host decides whether it can take a VM: its state, what it offers, and who holds its devices."""
+        running = (vm for vm in self.site.vms_on(host.moref) if vm.power != "poweredOff")
+        holders = tuple(vm.moref for vm in running if isinstance(vm.devices, Unknown) or vm.devices)
+        how = stands(self.site, host).what
+        offers = (host.passthrough, host.vgpu_profiles, host.datastores, host.networks, host.cpu_threads)
+        return host.moref, how, host.power, host.standby, offers, holders
 
     def counted(self, since: Instant) -> Instant:
         """From when on a time counts that began then: what passed in a pause is nobody's fault, and it begins anew."""
@@ -95,15 +152,16 @@ class View:
     def live_move(self) -> Instant | None:
         """Until when DRS may still move the VM by itself; None where nothing is to be waited for."""
         devices = self.vm.devices
-        if isinstance(devices, Unknown) or devices or self.drs != "fullyAutomated":
+        moves = not isinstance(devices, Unknown) and can_vmotion(devices, self.policy.vgpu_vmotion)
+        if not moves or self.drs != "fullyAutomated":
             return None
         since = self.subject.remembered.entering_since
         until = (since if since is not None else self.now) + LIVE_MOVE_SECONDS
         return until if self.now < until else None
 
-    def settled(self) -> Instant | None:
-        """None: the VM's host has been in service long enough to be believed; else when that will be."""
-        since = self.world.out_since.get((self.subject.vcenter, self.vm.host))
+    def settled(self, host: str) -> Instant | None:
+        """None: that host has been in service long enough to be believed; else when that will be."""
+        since = self.world.out_since.get((self.subject.vcenter, host))
         if since is None:
             return self.now + SETTLE_SECONDS
         return None if self.now >= since + SETTLE_SECONDS else since + SETTLE_SECONDS

@@ -35,13 +35,22 @@ RELOCATE_TIMEOUT_SECONDS = Setting(
 MAINTENANCE_CLUSTERS = Setting(
     "HOSTLER_MAINTENANCE_CLUSTERS", TEXT, "", "Further clusters a stopped VM may move to, separated by commas.", ROOM
 )
+MAINTENANCE_VGPU_VMOTION = Setting(
+    "HOSTLER_MAINTENANCE_VGPU_VMOTION", SWITCH, True,
+    "DRS can move a running VM that has a vGPU: it gets a minute for that. False: its node is drained at once.", ROOM,
+)  # fmt: skip
+MAINTENANCE_STOP_ONLY_PROVEN = Setting(
+    "HOSTLER_MAINTENANCE_STOP_ONLY_PROVEN", SWITCH, False,
+    "Stop no VM whose return Hostler's own model doubts (logical CPUs, memory, devices, networks, a right to move it).",
+    ROOM,
+)  # fmt: skip
 MAX_CONCURRENT_DRAINS = Setting("MAX_CONCURRENT_DRAINS", whole(1), 1, "Nodes drained at the same time.", ROOM)
 
 SETTINGS: tuple[AnySetting, ...] = (
     VCENTER_HOST, VCENTER_USER, VCENTER_PASSWORD, VCENTER_USER_FILE, VCENTER_PASSWORD_FILE, VCENTER_CA_BUNDLE,
     VCENTER_TLS_VERIFY, VCENTERS_FILE, GPU_NODE_LABEL, POLL_INTERVAL_SECONDS,
     GUEST_SHUTDOWN_TIMEOUT_SECONDS, POWER_ON_TIMEOUT_SECONDS, RELOCATE_TIMEOUT_SECONDS, MAX_CONCURRENT_DRAINS,
-    MAINTENANCE_CLUSTERS,
+    MAINTENANCE_CLUSTERS, MAINTENANCE_STOP_ONLY_PROVEN, MAINTENANCE_VGPU_VMOTION,
 )  # fmt: skip
 
 

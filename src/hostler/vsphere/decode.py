@@ -51,8 +51,14 @@ def _instant(value: Any) -> Instant | None:
     return None if value is None else float(value.timestamp())
 
 
-def _passthrough(value: Any) -> Names:
-    return tuple(sorted(str(one.id) for one in value or () if one.passthruEnabled and one.passthruActive))
+def _passthrough(value: Any) -> dict[str, Any]:
+    """Two fields from one property: which devices a VM may have, and how an administrator labelled them."""
+    offered = [one for one in value or () if one.passthruEnabled and one.passthruActive]
+    labels = ((str(one.id), _text(getattr(one, "hardwareLabel", ""))) for one in offered)
+    return {
+        "passthrough": tuple(sorted(str(one.id) for one in offered)),
+        "labels": tuple(sorted((id, label) for id, label in labels if label)),
+    }
 
 
 def _hex(word: Any) -> str:
@@ -77,7 +83,31 @@ def _fields(value: Any) -> tuple[tuple[int, str], ...]:
 
 
 def _devices(value: Any) -> tuple[VmDevice, ...]:
-    return tuple(_device(one) for one in value or () if isinstance(one, vim.vm.device.VirtualPCIPassthrough))
+    return tuple(found for one in value or () if (found := _held(one)) is not None)
+
+
+def _held(one: Any) -> VmDevice | None:
+    """What a virtual device holds of the host; None for all that a VM has of its own."""
+    usb = vim.vm.device.VirtualUSB
+    match one:
+        case vim.vm.device.VirtualPCIPassthrough():
+            return _device(one)
+        case vim.vm.device.VirtualSriovEthernetCard():
+            function = _text(getattr(getattr(one.sriovBacking, "physicalFunctionBacking", None), "id", ""))
+            # "Automatic-" and the one it has now: another will do as well.
+            return VmDevice(Backing.SRIOV, "" if function.startswith("Automatic-") else function)
+        case usb() if isinstance(one.backing, usb.USBBackingInfo):
+            return VmDevice(Backing.USB, label=_text(one.backing.deviceName))
+        case usb() if isinstance(one.backing, usb.RemoteHostBackingInfo):
+            return VmDevice(Backing.USB_REMOTE, label=_text(one.backing.deviceName))
+    return None
+
+
+def _hardware(value: Any) -> dict[str, Any]:
+    """Two fields from one property: what ties the VM to hosts, and where its disks are."""
+    disks = (one.backing for one in value or () if isinstance(one, vim.vm.device.VirtualDisk))
+    stores = {moref(store) for backing in disks if (store := getattr(backing, "datastore", None)) is not None}
+    return {"devices": _devices(value), "disks": tuple(sorted(stores))}
 
 
 def _device(one: Any) -> VmDevice:
@@ -93,6 +123,12 @@ def _device(one: Any) -> VmDevice:
             return VmDevice(Backing.FIXED, _text(backing.id), (pair,), _text(backing.deviceName))
         case _:
             return VmDevice(Backing.OTHER, label=type(backing).__name__)
+
+
+def _cut_off(value: Any) -> Names:
+    """The hosts that mount a datastore and say that they cannot reach it."""
+    found = (one for one in value or () if one.mountInfo.accessible is False or one.mountInfo.mounted is False)
+    return tuple(sorted(moref(one.key) for one in found))
 
 
 def _error(value: Any) -> faults.Fault | None:
@@ -116,6 +152,7 @@ def _drs(value: Any) -> dict[str, Any]:
 
 HOST: Paths = {
     "name": ("name", _text),
+    "summary.hardware.uuid": ("uuid", _text),
     "parent": ("cluster", moref),
     "runtime.connectionState": ("connection", _text),
     "runtime.powerState": ("power", _text),
@@ -125,8 +162,9 @@ HOST: Paths = {
     "config.product.build": ("build", _text),
     "summary.hardware.cpuMhz": ("cpu_mhz", _whole),
     "summary.hardware.numCpuCores": ("cpu_cores", _whole),
+    "summary.hardware.numCpuThreads": ("cpu_threads", _whole),
     "summary.hardware.memorySize": ("memory_mb", lambda size: _whole(size) // 2**20),
-    "config.pciPassthruInfo": ("passthrough", _passthrough),
+    "config.pciPassthruInfo": ("", _passthrough),
     "config.sharedPassthruGpuTypes": ("vgpu_profiles", lambda names: tuple(sorted(names or ()))),
     "datastore": ("datastores", _morefs),
     "network": ("networks", _morefs),
@@ -159,17 +197,18 @@ TASK: Paths = {
 }
 CLUSTER: Paths = {"name": ("name", _text), "resourcePool": ("pool", moref), "configurationEx": ("", _drs)}
 PLACE: Paths = {"name": ("name", _text)}
+DATASTORE: Paths = {**PLACE, "summary.accessible": ("accessible", _flag), "host": ("cut_off", _cut_off)}
 FIELDS: Paths = {"field": ("names", _fields)}
 # Only where a host offers devices.
 HEAVY_HOST: Paths = {"hardware.pciDevice": ("pci", _pci)}
-HEAVY_VM: Paths = {"config.hardware.device": ("devices", _devices)}
+HEAVY_VM: Paths = {"config.hardware.device": ("", _hardware)}
 
 KINDS: tuple[tuple[Any, type[Record], Paths], ...] = (
     (vim.HostSystem, Host, {**HOST, **HEAVY_HOST}),
     (vim.VirtualMachine, Vm, {**VM, **HEAVY_VM}),
     (vim.Task, Task, TASK),
-    (vim.ClusterComputeResource, Cluster, CLUSTER),
-    (vim.Datastore, Place, PLACE),
+    (vim.ComputeResource, Cluster, CLUSTER),  # clusters too
+    (vim.Datastore, Place, DATASTORE),
     (vim.Network, Place, PLACE),
     (vim.CustomFieldsManager, Fields, FIELDS),
 )
@@ -193,6 +232,8 @@ def change(obj: Any, values: Iterable[tuple[str, Any]], missing: Iterable[Any] =
         return None
     kind, paths = known
     fields: dict[str, Any] = {}
+    if kind is Cluster:
+        fields["standalone"] = not isinstance(obj, vim.ClusterComputeResource)
     told: list[str] = []
     for path, value in values:
         if path not in paths:

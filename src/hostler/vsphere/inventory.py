@@ -29,6 +29,7 @@ class Batch:
     began: bool = False
     complete: bool = False
     missing: tuple[tuple[str, str], ...] = ()  # objects we may not see: id and why
+    instance: str = ""  # the vCenter's own UUID, with the first of a listing
 
 
 class Inventory:
@@ -36,6 +37,7 @@ class Inventory:
 
     def __init__(self) -> None:
         self.complete = False
+        self.instance = ""  # the vCenter's own UUID: ids of objects mean something only within it
         self.missing: dict[str, str] = {}  # id -> why vCenter will not show it
         self._records: dict[str, Record] = {}
         self._by_uuid: dict[str, set[str]] = {}
@@ -73,6 +75,16 @@ class Inventory:
 
     def hosts_named(self, name: str) -> list[Host]:
         return [one for one in self._named(name) if isinstance(one, Host)]
+
+    def hosts_with_uuid(self, uuid: str) -> list[Host]:
+        """Every host that goes by this hardware UUID, by id."""
+        wanted = canonical(uuid)
+        found = (one for one in self.hosts() if wanted and canonical(one.uuid) == wanted)
+        return sorted(found, key=lambda one: one.moref)
+
+    def place(self, moref: str) -> Place | None:
+        """A datastore or a network."""
+        return self._get(Place, moref)
 
     def vms_named(self, name: str) -> list[Vm]:
         return [one for one in self._named(name) if isinstance(one, Vm)]
@@ -128,6 +140,7 @@ class Inventory:
         """
         if batch.began:
             self._next = Inventory()
+            self.instance = batch.instance or self.instance
         target = self if self._next is None else self._next
         for change in batch.changes:
             target.missing.pop(change.moref, None)

@@ -23,12 +23,15 @@ Names: TypeAlias = tuple[str, ...]
 
 
 class Backing(StrEnum):
-    """How a VM holds a device."""
+    """How a VM holds a device. What each kind means for moving the VM is in `devices`."""
 
-    FIXED = "fixed"  # by address: starts on this host only
+    FIXED = "fixed"  # by address
     DYNAMIC = "dynamic"  # any device of the allowed vendor:device
     VGPU = "vgpu"  # a share of a GPU, by profile
-    OTHER = "other"  # a kind we do not know: treat as one that cannot start elsewhere
+    SRIOV = "sriov"  # a virtual function of a network card; `id` where the physical function is given by address
+    USB = "usb"  # a USB device of the host
+    USB_REMOTE = "usb-remote"  # as USB, and the VM may run on another host meanwhile
+    OTHER = "other"  # a kind we do not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,12 @@ class Pci:
     device: str = ""
     name: str = ""
     passthrough: bool = False  # enabled and active: a VM may have it
+    label: str = ""  # the hardware label that an administrator gave it
 
 
 @dataclass(frozen=True, slots=True)
 class VmDevice:
-    """A device that ties a VM to hosts. `allowed` are "vendor:device" pairs; `id` is the address, if any."""
+    """A device of a host that a VM has. `allowed` are "vendor:device" pairs; `id` is the address, if any."""
 
     backing: Backing
     id: str = ""
@@ -57,6 +61,7 @@ class VmDevice:
 class Host:
     moref: str
     name: str = ""
+    uuid: str = ""  # of the hardware: the same after the host was renamed, or removed and added again
     cluster: str = ""  # the id of its cluster, or of its own compute resource where it stands alone
     connection: str = ""  # connected, disconnected, notResponding
     power: str = ""  # poweredOn, poweredOff, standBy, unknown
@@ -66,8 +71,10 @@ class Host:
     build: str = ""
     cpu_mhz: int = 0
     cpu_cores: int = 0
+    cpu_threads: int = 0  # logical CPUs: what ESXi compares a VM's vCPUs with
     memory_mb: int = 0
     passthrough: Names = ()  # addresses of the devices a VM may have
+    labels: tuple[tuple[str, str], ...] = ()  # hardware labels of those that have one, by address
     pci: tuple[Pci, ...] = ()
     vgpu_profiles: Names = ()
     datastores: Names = ()
@@ -82,9 +89,9 @@ class Host:
     @property
     def devices(self) -> tuple[Pci, ...]:
         """The devices a VM may have. One whose vendor is not known yet has an empty vendor and fits nobody."""
-        known = {pci.id: pci for pci in self.pci}
+        known, labels = {pci.id: pci for pci in self.pci}, dict(self.labels)
         return tuple(
-            Pci(id, one.vendor, one.device, one.name, True)
+            Pci(id, one.vendor, one.device, one.name, True, labels.get(id, ""))
             for id in self.passthrough
             for one in [known.get(id, Pci(id))]
         )
@@ -105,6 +112,7 @@ class Vm:
     memory_mb: int = 0
     template: bool = False
     datastores: Names = ()
+    disks: Names = ()  # the datastores of its disks; told with its devices
     networks: Names = ()
     attributes: tuple[tuple[int, str], ...] = ()  # custom attributes by key; `Inventory.attribute` knows the names
     devices: tuple[VmDevice, ...] | Unknown = NOT_READ
@@ -134,17 +142,22 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
+    """A cluster, or what stands in its place for a host that is in none."""
+
     moref: str
     name: str = ""
     drs_enabled: bool | Unknown = NOT_SAID
     drs_behaviour: str = ""  # fullyAutomated, partiallyAutomated, manual
     overrides_allowed: bool = True
     drs_vms: tuple[tuple[str, bool, str], ...] = ()  # vm, enabled, behaviour ("" = the cluster's)
-    pool: str = ""  # its root resource pool: a VM that comes from another cluster needs it
+    pool: str = ""  # its root resource pool: a VM that comes from another cluster or host needs it
+    standalone: bool = False  # no cluster: the compute resource of one host
     unread: Names = ()
 
     def drs(self, vm: str) -> str | Unknown:
         """What DRS does with this VM: "off", "manual", "partiallyAutomated" or "fullyAutomated"."""
+        if self.standalone:
+            return "off"
         if isinstance(self.drs_enabled, Unknown):
             return self.drs_enabled
         if not self.drs_enabled:
@@ -157,10 +170,12 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A datastore or a network: only its name matters."""
+    """A datastore or a network. Whether it can be reached is told of datastores only."""
 
     moref: str
     name: str = ""
+    accessible: bool | Unknown = NOT_SAID  # by any host
+    cut_off: Names | Unknown = NOT_SAID  # ids of hosts that mount it and cannot reach it
     unread: Names = ()
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hostler.vsphere.decode import CLUSTER, FIELDS, HEAVY_HOST, HEAVY_VM, HOST, PLACE, TASK, VM
+from hostler.vsphere.decode import CLUSTER, DATASTORE, FIELDS, HEAVY_HOST, HEAVY_VM, HOST, PLACE, TASK, VM
 from hostler.vsphere.session import Session
 from hostler.vsphere.vmomi import PropertyCollector as PC
 from hostler.vsphere.vmomi import Stub, vim
 
 # The kinds in the one container view; tasks are found through the hosts and VMs they are of.
-VIEWED = (vim.HostSystem, vim.VirtualMachine, vim.ClusterComputeResource, vim.Datastore, vim.Network)
+VIEWED = (vim.HostSystem, vim.VirtualMachine, vim.ComputeResource, vim.Datastore, vim.Network)
 
 
 def view(session: Session, kinds: Iterable[Any] = VIEWED) -> Any:
@@ -31,8 +31,8 @@ def everything(of: Any, session: Session) -> Any:
         vim.HostSystem: HOST,
         vim.VirtualMachine: VM,
         vim.Task: TASK,
-        vim.ClusterComputeResource: CLUSTER,
-        vim.Datastore: PLACE,
+        vim.ComputeResource: CLUSTER,
+        vim.Datastore: DATASTORE,
         vim.Network: PLACE,
         vim.CustomFieldsManager: FIELDS,
     }

@@ -165,7 +165,11 @@ class VCenter:
         unread = [one for one in vms if (vm := self.inventory.vm(one)) and isinstance(vm.devices, Unknown)]
         match await self.look(unread) if unread else Unknown("nothing to read"):
             case Known(found):
-                new = [Change(Vm, vm.moref, {"devices": vm.devices}) for vm in found if vm.moref in unread]
+                new = [
+                    Change(Vm, vm.moref, {"devices": vm.devices, "disks": vm.disks})
+                    for vm in found
+                    if vm.moref in unread
+                ]
                 self._changed(self.inventory.amend(new))
 
     def _beyond(self) -> frozenset[str]:

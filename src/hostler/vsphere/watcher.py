@@ -240,7 +240,8 @@ class Watcher:
                     changes.append(found)
                     self._note(found)
             missing += [(moref(one.obj), faults.read(one.fault).sentence) for one in part.missingSet or ()]
-        return Batch(tuple(changes), self._clock(), began=began, missing=tuple(missing))
+        instance = str(self.session.content.about.instanceUuid or "") if began else ""
+        return Batch(tuple(changes), self._clock(), began=began, missing=tuple(missing), instance=instance)
 
     def _note(self, found: Change) -> None:
         """Keep in mind which hosts offer devices."""
