@@ -383,12 +383,12 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
             assert found.spoke.node == known(action.node)
         if isinstance(action, RemoveNode):
             assert remove_node
-            assert found.state in model.UNBOUND
+            assert model.is_unbound(found.state)
             assert not action.node.ready
         if isinstance(action, Forget):
             nothing_left = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
             assert nothing_left
-            assert found.state in model.UNBOUND
+            assert model.is_unbound(found.state)
         if isinstance(action, LetGo):
             gone = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
             assert gone or found.previous is None
@@ -636,4 +636,17 @@ def test_the_table_has_one_target_for_each_name_and_the_published_words() -> Non
     assert {str(state) for state in State} == {
         "installed", "added-to-existing-cluster", "reclaiming", "reclaiming-rebooting",
         "unbinding-pending-user-action", "unbinding", "discovering-unbound", "known-unbound", "disconnected-unbound",
+        "insufficient-unbound", "disabled-unbound",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ["insufficient-unbound", "disabled-unbound", "some-later-unbound"])
+def test_a_host_in_any_unbound_state_is_in_discovery(state: str) -> None:
+    """What assisted-service finds out about a host in discovery does not keep our objects in its old cluster."""
+    at: Any = state
+    left = decide(host(at, spoke=spoke(remains=known(frozenset({DAEMON_SET})))), POLICY, NOW)
+    assert Withdraw() in left.actions
+    assert Forget() in decide(host(at), POLICY, NOW).actions
+    (action,) = decide(host(at, registration=stage_key(state, "T0")), POLICY, NOW).actions
+    assert isinstance(action, Enter)
+    assert action.transition == model.REGISTER

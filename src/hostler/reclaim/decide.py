@@ -13,7 +13,6 @@ from hostler.instant import Instant
 from hostler.reclaim import model
 from hostler.reclaim.model import (
     IN_A_CLUSTER,
-    UNBOUND,
     UNDER_WAY,
     Action,
     Answered,
@@ -38,6 +37,7 @@ from hostler.reclaim.model import (
     Transition,
     Uncancel,
     Withdraw,
+    is_unbound,
     pin,
     restarts,
     stage_key,
@@ -51,7 +51,8 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
     """Move one host one step on its way back to discovery, or say why it stays."""
     if host.deleted:
         return _swept(host, "The Agent is deleted.", ()) if host.kept else Decision((), "The Agent is deleted.")
-    if host.registration == stage_key(host.state, host.stage) and host.state in model.REGISTER.sources:
+    may_register = host.state in model.REGISTER.sources or is_unbound(host.state)
+    if may_register and host.registration == stage_key(host.state, host.stage):
         return _enter(model.REGISTER, Reason.REGISTERED, "The host is in discovery again.")
     if host.cancelled and (host.state not in (*IN_A_CLUSTER, *UNDER_WAY) or _in_its_cluster(host)):
         return Decision((Uncancel(),), "The wish to cancel was heard; it does not stand against another attempt.")
@@ -64,7 +65,7 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
             return _rebooting(host, policy, now)
         case State.PENDING:
             return _pending(host, policy, now)
-        case state if state in UNBOUND:
+        case state if is_unbound(state):
             return _settled(host, policy)
         case _:
             return Decision((), f"A host that is {host.state or 'without a state'} is not ours to return.")

@@ -49,7 +49,7 @@ class ReclaimExplainers:
         return Explanation(
             "reclaim",
             thought.decision.why,
-            tuple(rules_of(thought, policy)) if thought.host.state not in model.UNBOUND else (),
+            tuple(rules_of(thought, policy)) if not model.is_unbound(thought.host.state) else (),
             tuple(self._facts(agent, thought)),
             self._actions(thought),
         )

@@ -23,11 +23,13 @@ class State(StrEnum):
     DISCOVERING = "discovering-unbound"
     KNOWN = "known-unbound"
     DISCONNECTED = "disconnected-unbound"
+    INSUFFICIENT = "insufficient-unbound"
+    DISABLED = "disabled-unbound"
 
 
 IN_A_CLUSTER = (State.INSTALLED, State.ADDED)
 UNDER_WAY = (State.RECLAIMING, State.REBOOTING)
-UNBOUND = (State.DISCOVERING, State.KNOWN, State.DISCONNECTED)
+UNBOUND = tuple(state for state in State if state.endswith("-unbound"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,11 @@ class Decision:
     actions: tuple[Action, ...]
     why: str
     wake: Instant | None = None
+
+
+def is_unbound(state: str) -> bool:
+    """Whether a host with this state is in discovery; the states are assisted-service's, and it may add to them."""
+    return state.endswith("-unbound")
 
 
 def pin(stage: str, node: SpokeNode) -> str:
