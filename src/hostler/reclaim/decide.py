@@ -43,8 +43,11 @@ from hostler.reclaim.model import (
     stage_key,
     step_id,
 )
-from hostler.reclaim.rules import NotKnown, Refused, may_reclaim
+from hostler.reclaim.rules import NotKnown, Refused, Waits, accepted_risks, may_reclaim
 from hostler.reclaim.spoke import deployed
+
+LOOK_AGAIN = 30.0  # seconds until it is looked again whether the workers of a cluster are gone
+UNDECIDED = (Reason.DECIDING, Reason.WORKERS_FIRST)
 
 
 def decide(host: Host, policy: Policy, now: Instant) -> Decision:
@@ -123,7 +126,9 @@ def _unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Tra
             return _refuse(Reason.SPOKE_UNREACHABLE, message, stay)
         message = f"Whether the host can be returned to discovery is not known yet: {unknown}."
         return Decision((Say(Reason.DECIDING, message),), message, since + policy.patience)
-    message = f"The agent is put on node {node.name} and downloads the discovery image."
+    except Waits as waits:
+        return Decision((Say(Reason.WORKERS_FIRST, str(waits)),), str(waits), now + LOOK_AGAIN)
+    message = f"The agent is put on node {node.name} and downloads the discovery image.{accepted_risks(host)}"
     return _enter(go, Reason.RECLAIMING, message)
 
 
@@ -173,6 +178,8 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
             may_reclaim(host, policy)
         except Refused as refused:
             return _enter(model.FAIL, refused.reason, refused.message)
+        except Waits:
+            pass  # workers that were unbound after this began do not stop it
         except NotKnown as unknown:
             text = f"Whether it can still be returned is not known: {unknown}."
             return Decision((), text, _until(host, policy.reclaiming))
@@ -237,7 +244,7 @@ def _pending(host: Host, policy: Policy, now: Instant) -> Decision:
     # What the last attempt left goes first: its token may be old, and its agent has ended.
     if asked and not _remains(host):
         again = _unbound(host, policy, now, model.RETRY, None)
-        waits = any(isinstance(action, Say) and action.reason == Reason.DECIDING for action in again.actions)
+        waits = any(isinstance(action, Say) and action.reason in UNDECIDED for action in again.actions)
         answered: tuple[Action, ...] = () if waits else (Answered(host.retry),)
         return Decision((*again.actions, *answered), again.why, again.wake)
     return _swept(host, "It waits for a person to boot it into discovery.", ())
