@@ -105,11 +105,13 @@ def test_beside_assisted_service_hosts_are_explained_and_left_alone(clusters: Si
         before = case.agent()
         with clusters.running("--no-leader-election", name="beside") as running:
             words = ("explain", f"agent/{case.name}", "--operator", running.url)
-            told = until(
-                lambda: "note its cluster on" in (said := hostler(clusters.hub.kubeconfig, *words).stdout) and said,
-                "what would be done is explained",
-            )
-            assert "Only one of the two may own the Agents: docs/reclaim-assisted-service.md" in " ".join(told.split())
+
+            def explained() -> str:
+                said = " ".join(hostler(clusters.hub.kubeconfig, *words).stdout.split())
+                return said if "note its cluster on" in said else ""
+
+            told = until(explained, "what would be done is explained")
+            assert "Only one of the two may own the Agents: docs/reclaim-assisted-service.md" in told
             assert case.agent() == before
     finally:
         clusters.here.call("DELETE", "/apis/apps/v1/namespaces/multicluster-engine/deployments/assisted-service")
