@@ -191,7 +191,7 @@ def test_a_manager_that_the_owner_names_does_not_keep_the_node(node: SpokeNode, 
     assert entered(replace(managed, managed_by="another"))[1] == "ManagedByMachineProvider"
     accepted = replace(managed, managed_by=manager)
     assert entered(accepted) == ("ReclaimHost", "Reclaiming")
-    assert f"{manager} manages the node, as the annotation" in decide(accepted, POLICY, NOW).why
+    assert f"{manager}, as the annotation reclaim.hostler.dev/managed-by accepts" in decide(accepted, POLICY, NOW).why
 
 
 def test_what_is_not_known_is_waited_for_and_then_left_to_people() -> None:

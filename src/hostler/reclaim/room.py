@@ -33,7 +33,7 @@ from hostler.reclaim.explain import ReclaimExplainers
 from hostler.reclaim.hub import Hub, Listener
 from hostler.reclaim.keyring import Keyring
 from hostler.reclaim.model import Policy, Reason, State
-from hostler.reclaim.objects import AGENT, INFRA_ENV, INFRA_ENV_LABEL, PROGRESS, Agent, InfraEnv, host_of
+from hostler.reclaim.objects import AGENT, INFRA_ENV, INFRA_ENV_LABEL, PROGRESS, RECLAIMED, Agent, InfraEnv
 from hostler.reclaim.spokes import Spokes
 from hostler.settings import reclaim as say
 from hostler.settings.foundation import NAMESPACE, POD_NAME
@@ -210,13 +210,14 @@ def _infra_env(agent: Agent) -> str:
 
 
 def _cluster_left_by(agent: Agent | None) -> tuple[str, ...]:
-    previous = host_of(agent).previous if agent is not None else None
-    return (f"{previous.namespace}/{previous.name}",) if previous is not None else ()
+    note = agent.status.deprovision_info if agent is not None else None
+    return (f"{note.cluster_namespace}/{note.cluster_name}",) if note is not None else ()
 
 
 def _waits_for_workers_of(agent: Agent) -> tuple[str, ...]:
     """The cluster whose workers this host waits for."""
-    return _cluster_left_by(agent) if host_of(agent).reason == Reason.WORKERS_FIRST else ()
+    waits = any(one.type == RECLAIMED and one.reason == Reason.WORKERS_FIRST for one in agent.status.conditions)
+    return _cluster_left_by(agent) if waits else ()
 
 
 def _matters(agent: Agent) -> tuple[object, ...]:

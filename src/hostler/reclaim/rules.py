@@ -134,17 +134,21 @@ def _unmanaged(host: Host, _: Policy) -> str:
         own = node.provider_id == _own_provider(host)
         return f"Its provider {node.provider_id} is this very Agent." if own else "No machine provider manages it."
     if host.managed_by == manager:
-        return f"{manager} manages it, and the annotation {MANAGED_BY} accepts that."
+        return f"{_described(node)} manages it, and the annotation {MANAGED_BY} accepts that."
     raise Refused(
         Reason.MANAGED_BY_MACHINE_PROVIDER,
-        f"Node {node.name} is managed by {manager}, which may replace it or delete its machine. To return the host "
-        f"all the same, annotate the Agent with {MANAGED_BY}={manager}.",
+        f"Node {node.name} is managed by {_described(node)}, which may replace it or delete its machine. To return "
+        f"the host all the same, annotate the Agent with {MANAGED_BY}={manager}.",
     )
 
 
 def _manager(host: Host, node: SpokeNode) -> str:
     """Who else manages the node: its Machine, else its providerID. Cluster API's provider for Agents is no stranger."""
     return "" if node.provider_id == _own_provider(host) else node.machine or node.provider_id
+
+
+def _described(node: SpokeNode) -> str:
+    return f"Machine {node.machine}" if node.machine else f"the provider of {node.provider_id}"
 
 
 def _own_provider(host: Host) -> str:
@@ -200,8 +204,8 @@ def accepted_risks(host: Host) -> str:
     found = []
     if node.control_plane and host.confirmed and not _control_plane(host).keeps_quorum:
         found.append(f" Cluster {_where(host)} loses its control plane, as the annotation {CONFIRM} accepts.")
-    if manager := _manager(host, node):
-        found.append(f" {manager} manages the node, as the annotation {MANAGED_BY} accepts.")
+    if _manager(host, node):
+        found.append(f" The node is managed by {_described(node)}, as the annotation {MANAGED_BY} accepts.")
     return "".join(found)
 
 
