@@ -45,7 +45,8 @@ def free_port() -> int:
 async def prepare(client: Client, agents: int) -> str:
     """Agents that are `reclaiming`, with nothing known of their old cluster: the operator leaves them alone."""
     urls = {"kernel": "http://127.0.0.1:1/k", "initrd": "http://127.0.0.1:1/i", "rootfs": "http://127.0.0.1:1/r"}
-    made = await client.create(INFRA_ENV, {"metadata": {"name": "env"}, "spec": {}}, SPACE, type=Object)
+    body = {"metadata": {"name": "env"}, "spec": {"pullSecretRef": {"name": "pull"}}}
+    made = await client.create(INFRA_ENV, body, SPACE, type=Object)
     await client.patch(INFRA_ENV, "env", {"status": {"bootArtifacts": urls}}, SPACE, type=Object, subresource="status")
     limit = asyncio.Semaphore(32)
     now = iso(time.time())
@@ -54,9 +55,8 @@ async def prepare(client: Client, agents: int) -> str:
         name = f"host-{number:05d}"
         labels = {"infraenvs.agent-install.openshift.io": "env"}
         async with limit:
-            await client.create(
-                AGENT, {"metadata": {"name": name, "labels": labels}, "spec": {"approved": True}}, SPACE, type=Object
-            )
+            spec = {"approved": True, "role": "worker"}
+            await client.create(AGENT, {"metadata": {"name": name, "labels": labels}, "spec": spec}, SPACE, type=Object)
             status = {"debugInfo": {"state": "reclaiming"}, "progress": {"stageStartTime": now}}
             await client.patch(AGENT, name, {"status": status}, SPACE, type=Object, subresource="status")
 

@@ -171,7 +171,7 @@ class Case:
              "spec": {"pullSecretRef": {"name": "pull"}}},
             {"apiVersion": f"{GROUP}/v1beta1", "kind": "Agent",
              "metadata": {**meta, "name": self.name, "labels": {f"infraenvs.{GROUP}": "env", **labels}},
-             "spec": {"approved": True, "hostname": self.node, **(
+             "spec": {"approved": True, "role": "worker", "hostname": self.node, **(
                  {"clusterDeploymentName": {"name": "old", "namespace": self.namespace}} if bound else {})}},
         ])  # fmt: skip
         if artifacts is None:
@@ -187,7 +187,8 @@ class Case:
     def _cluster(self, name: str, kubeconfig: bytes) -> list[Json]:
         meta, secret = {"namespace": self.namespace, "name": name}, f"{name}-admin"
         data = {"kubeconfig": base64.b64encode(kubeconfig).decode()}
-        spec = {"clusterMetadata": {"adminKubeconfigSecretRef": {"name": secret}}}
+        metadata = {"adminKubeconfigSecretRef": {"name": secret}, "clusterID": name, "infraID": name}
+        spec = {"baseDomain": "example.com", "clusterName": name, "platform": {}, "clusterMetadata": metadata}
         return [
             {"apiVersion": "v1", "kind": "Secret", "metadata": {**meta, "name": secret}, "data": data},
             {"apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment", "metadata": meta, "spec": spec},

@@ -249,7 +249,13 @@ def test_windows_inventory_and_the_stop_button(
     says(running, early, f"s before expected host {name}-early was expected", eventually)
     says(running, idle, "is not being provisioned", eventually)
     assert hostler(sandbox.kubeconfig, "pause", "--why", "a look").returncode == 0
-    began = {"provisioning": {"state": "provisioning"}, "operationHistory": {"provision": {"start": iso(time.time())}}}
+    began = {
+        "provisioning": {"ID": "", "state": "provisioning"},
+        "operationHistory": {"provision": {"start": iso(time.time())}},
+        "errorMessage": "",
+        "operationalStatus": "OK",
+        "poweredOn": True,
+    }
     status(sandbox, "bmh", name, began)
     says(running, idle, "Every rule", eventually)
     says(running, idle, "heldBack", eventually)

@@ -185,6 +185,72 @@ def test_the_csi_operator_is_set_aside_and_back(
         sandbox.kubectl("delete", "daemonsets,deployments", "--all", "-n", OPENSHIFT[0])
 
 
+def test_the_driver_is_uninstalled_by_its_name_where_no_volume_needs_it(
+    sandbox: Sandbox, namespace: str, make_node: MakeNode
+) -> None:
+    """On the way: the cloud controller that may delete a node of another provider is named."""
+    name = CSI_DRIVER.rpartition("/")[2]
+    node = make_node(provider_id="metal3://a/b/c")
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": f"{namespace}-thin",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    volume = {
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+        "csi": {"driver": name, "volumeHandle": "v"},
+    }
+    attached = {"attacher": name, "nodeName": node, "source": {"persistentVolumeName": f"{namespace}-pv"}}
+    storage, named = "storage.k8s.io/v1", {"name": f"{namespace}-pv"}
+    pod = {"nodeSelector": {"no": "where"}, "containers": [{"name": "c", "image": "i"}]}
+    template = {"metadata": {"labels": {"app": "ccm"}}, "spec": pod}
+    cloud = "vsphere-cloud-controller-manager"
+    sandbox.apply(
+        {"apiVersion": "operator.openshift.io/v1", "kind": "ClusterCSIDriver", "metadata": {"name": name},
+         "spec": {"managementState": "Managed"}},
+        {"apiVersion": storage, "kind": "StorageClass", "metadata": {"name": f"{namespace}-thin"}, "provisioner": name},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": namespace},
+         "spec": claim},
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": named, "spec": volume},
+        {"apiVersion": storage, "kind": "VolumeAttachment", "metadata": named, "spec": attached},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": cloud, "namespace": namespace},
+         "spec": {"selector": {"matchLabels": {"app": "ccm"}}, "template": template}},
+    )  # fmt: skip
+
+    def refused(*words: str) -> str:
+        done = hostler(sandbox.kubeconfig, "platform", "remove-driver", *words, "--yes")
+        assert done.returncode == 5, done.stderr
+        assert sandbox.read(CSI_DRIVER)["spec"]["managementState"] == "Managed"
+        return " ".join(done.stderr.split())
+
+    try:
+        shown = " ".join(hostler(sandbox.kubeconfig, "platform", "status").stderr.split())
+        assert f"{namespace}/{cloud} may delete these Nodes while they are NotReady" in shown
+        assert node in shown
+        assert "is not the vSphere CSI driver" in refused("csi.example.com")
+        said = refused(name)
+        for needs in (
+            f"PersistentVolume {namespace}-pv",
+            f"VolumeAttachment {namespace}-pv",
+            f"StorageClass {namespace}-thin",
+        ):
+            assert needs in said
+        sandbox.kubectl("delete", "volumeattachment,pv", f"{namespace}-pv")
+        assert f"is in use: StorageClass {namespace}-thin; of it PersistentVolumeClaim {namespace}/data" in refused(
+            name
+        )
+        sandbox.kubectl("delete", "pvc", "data", "-n", namespace)
+        done = hostler(sandbox.kubeconfig, "platform", "remove-driver", name, "--yes")
+        assert done.returncode == 0, done.stderr
+        assert sandbox.read(CSI_DRIVER)["spec"]["managementState"] == "Removed"
+        assert '"managementState":"Managed"' in done.stderr, "and how it is put back"
+    finally:
+        sandbox.kubectl("delete", "clustercsidrivers", "--all", "--ignore-not-found")
+        sandbox.kubectl("delete", "volumeattachment,pv", f"{namespace}-pv", "--ignore-not-found", "--wait=false")
+        sandbox.kubectl("delete", "storageclass", f"{namespace}-thin", "--ignore-not-found")
+
+
 def doctor_of_platform(box: Sandbox) -> list[str]:
     found = json.loads(hostler(box.kubeconfig, "doctor", "-o", "json", "--operator", NOBODY).stdout)
     return [one["level"] for one in found if one["what"] == "platform"]

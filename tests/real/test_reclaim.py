@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hostler.errors import Exit
 from hostler.reclaim.spoke import NAMESPACE_NAME
 from hostler.sandbox import Options, Sandbox
 from hostler.sandbox.load import create
@@ -170,10 +171,44 @@ def test_every_refusal_has_its_reason_and_nothing_is_begun(
     assert "LastControlPlane" in explained.stdout, explained.stderr
 
     # What a person can mend, or mean: then it goes.
-    last.annotate(confirm="last-control-plane", retry="1")
+    last.annotate(confirm=f"{last.namespace}/old", retry="1")
     last.reach("reclaiming", "Reclaiming")
-    last.annotate(cancel="yes")
-    last.reach("unbinding-pending-user-action", "Cancelled")
+    provider.annotate(**{"managed-by": "aws:///us-east-1/i-1", "retry": "1"})
+    provider.reach("reclaiming", "Reclaiming")
+    assert "as the annotation reclaim.hostler.dev/managed-by accepts" in provider.message()
+    # Cluster API's provider for Agents: the Machine of the node is this very Agent.
+    clusters.there.call("PATCH", f"/api/v1/nodes/{machine.node}", {"spec": {"providerID": f"agent://{machine.name}"}})
+    machine.annotate(retry="1")
+    machine.reach("reclaiming", "Reclaiming")
+    for case in (last, provider, machine):
+        case.annotate(cancel="yes")
+        case.reach("unbinding-pending-user-action", "Cancelled")
+
+
+def test_a_control_plane_keeps_its_majority_and_goes_after_the_workers(
+    clusters: Site, running: Running, their_namespace: None, make: Make
+) -> None:
+    first, second, _third = (make(roles=["control-plane"]) for _ in range(3))
+    worker = make()
+    first.unbind()
+    first.reach("reclaiming", "Reclaiming")
+    second.unbind()
+    second.reach("unbinding-pending-user-action", "QuorumLost")
+    assert "only 1 of 3 control-plane nodes" in second.message()
+    assert f"reclaim.hostler.dev/confirm={second.namespace}/old" in second.message()
+
+    # The whole cluster goes, by its name; its workers go first, while its API answers.
+    words = ("reclaim", "start", f"{worker.namespace}/{worker.name}", "--yes", "--whole-cluster")
+    wrong = hostler(clusters.hub.kubeconfig, *words, "hosts/another")
+    assert (wrong.returncode, f"--whole-cluster {worker.namespace}/old" in wrong.stderr) == (Exit.REFUSED, True)
+    assert hostler(clusters.hub.kubeconfig, *words, f"{worker.namespace}/old").returncode == 0
+    worker.reach("reclaiming", "Reclaiming")
+    second.annotate(confirm=f"{second.namespace}/old", retry="1")
+    until(lambda: second.condition() == ("False", "WorkersFirst"), "it waits for the worker")
+    assert (second.state, worker.node in second.message()) == ("unbinding-pending-user-action", True)
+    worker.bind("old")
+    second.reach("reclaiming", "Reclaiming")
+    assert f"{second.namespace}/old loses its control plane" in second.message()
 
 
 def test_without_kubeconfig_or_artifacts_it_is_refused_and_a_silent_cluster_is_waited_for(
@@ -193,6 +228,13 @@ def test_without_kubeconfig_or_artifacts_it_is_refused_and_a_silent_cluster_is_w
     bare.annotate(retry="1")
     until(lambda: bare.condition()[1] == "NoKubeconfig", "no kubeconfig")
     assert bare.state == "unbinding-pending-user-action"
+    # A ClusterDeployment of assisted-service may name none: the Secret has a name of its own then.
+    metadata = {"name": "old-admin-kubeconfig", "namespace": bare.namespace}
+    create(clusters.hub, [
+        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"kubeconfig": read}}
+    ])  # fmt: skip
+    bare.annotate(retry="2")
+    until(lambda: bare.condition()[1] == "ArtifactsUnavailable", "its cluster is asked again")
 
 
 def test_cancelled_bound_again_and_tried_again(

@@ -15,6 +15,7 @@ from hostler.sandbox.load import create
 from tests.real.accounts import charted, kubeconfig_of, new_account, rights_here
 from tests.real.doors import Doors
 from tests.real.nursery import nursery
+from tests.real.operating import hostler
 from tests.real.reclaiming import Case, Make, Site, free_port, making, site, until
 from tests.real.test_maintenance_kill import Chain, by_the_doors
 
@@ -90,6 +91,31 @@ def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: 
         assert "that was waited for" in silent.message()
         until(lambda: not api.get(f"/api/v1/nodes/{case.node}"), "the node is deleted", 180)
         until(lambda: "deprovision_info" not in case.agent()["status"], "forgotten")
+
+
+def test_beside_assisted_service_hosts_are_explained_and_left_alone(clusters: Site, make: Make) -> None:
+    pod = {"nodeSelector": {"nobody": "has-this"}, "containers": [{"name": "c", "image": "theirs:1"}]}
+    template = {"metadata": {"labels": {"app": "assisted-service"}}, "spec": pod}
+    spec = {"selector": {"matchLabels": {"app": "assisted-service"}}, "template": template}
+    engine = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "multicluster-engine"}}
+    theirs = {"name": "assisted-service", "namespace": "multicluster-engine"}
+    create(clusters.hub, [engine, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": theirs, "spec": spec}])
+    try:
+        case = make()
+        before = case.agent()
+        with clusters.running("--no-leader-election", name="beside") as running:
+            words = ("explain", f"agent/{case.name}", "--operator", running.url)
+
+            def explained() -> str:
+                said = " ".join(hostler(clusters.hub.kubeconfig, *words).stdout.split())
+                return said if "note its cluster on" in said else ""
+
+            told = until(explained, "what would be done is explained")
+            assert "Only one of the two may own the Agents: docs/reclaim-assisted-service.md" in told
+            assert case.agent() == before
+    finally:
+        clusters.here.call("DELETE", "/apis/apps/v1/namespaces/multicluster-engine/deployments/assisted-service")
+        clusters.here.call("DELETE", "/api/v1/namespaces/multicluster-engine")
 
 
 def unanswered(clusters: Site) -> bytes:

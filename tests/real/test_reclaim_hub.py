@@ -27,7 +27,7 @@ from hostler.host.facts import Known
 from hostler.instant import iso
 from hostler.reclaim.decide import decide
 from hostler.reclaim.hub import DOWNLOADS_AT_ONCE
-from hostler.reclaim.model import Enter, Policy, Spoke, SpokeNode
+from hostler.reclaim.model import ControlPlane, Enter, Policy, Spoke, SpokeNode
 from hostler.reclaim.objects import CANCEL, PROGRESS, REGISTRATION, REPORT, Agent, host_of
 from hostler.reclaim.tokens import Keys
 from hostler.sandbox import Sandbox
@@ -109,7 +109,7 @@ class World:
         agent = msgspec.convert(self.agent(), Agent)
         now = time.time()
         node = SpokeNode("worker-1", "u", "", "b", False, "", True)
-        spoke = Spoke(Known(True, now), Known(node, now), Known(3, now), Known(frozenset(), now))
+        spoke = Spoke(Known(True, now), Known(node, now), Known(ControlPlane(3, 2), now), Known(frozenset(), now))
         for action in decide(replace(host_of(agent), spoke=spoke), Policy("https://hub"), now).actions:
             if isinstance(action, Enter):
                 self.enter(action.transition.target)
@@ -129,7 +129,12 @@ def world(sandbox: Sandbox, namespace: str, tmp_path: Path) -> Iterator[World]:
     install_crds(sandbox, ["agents"], Silent())
     group = "agent-install.openshift.io/v1beta1"
     sandbox.apply(
-        {"apiVersion": group, "kind": "InfraEnv", "metadata": {"name": "env", "namespace": namespace}, "spec": {}},
+        {
+            "apiVersion": group,
+            "kind": "InfraEnv",
+            "metadata": {"name": "env", "namespace": namespace},
+            "spec": {"pullSecretRef": {"name": "pull"}},
+        },
         {
             "apiVersion": group,
             "kind": "Agent",
@@ -138,7 +143,7 @@ def world(sandbox: Sandbox, namespace: str, tmp_path: Path) -> Iterator[World]:
                 "namespace": namespace,
                 "labels": {"infraenvs.agent-install.openshift.io": "env"},
             },
-            "spec": {"approved": True, "hostname": "worker-1"},
+            "spec": {"approved": True, "role": "worker", "hostname": "worker-1"},
         },
     )
     urls = {"kernel": "http://127.0.0.1:1/kernel", "initrd": "http://127.0.0.1:1/initrd", "rootfs": "http://x/rootfs"}
@@ -283,12 +288,14 @@ def test_a_host_nobody_knew_becomes_an_agent_that_is_not_approved(world: World) 
     try:
         assert world.call("POST", "/hosts", world.env_token(), {"host_id": "new-host"})[0] == 201
         made = world.agent("new-host")
-        assert (made["spec"]["approved"], made["status"]["debugInfo"]["state"]) == (False, "discovering-unbound")
+        assert made["spec"] == {"approved": False, "role": "auto-assign"}
+        assert made["status"]["debugInfo"]["state"] == "discovering-unbound"
         assert world.call("POST", "/hosts", world.env_token(), {"host_id": "new-host"})[0] == 201
         # One whose first status did not get through has it after the next registration.
         labels = {"infraenvs.agent-install.openshift.io": "env"}
         world.box.apply({
-            "apiVersion": "agent-install.openshift.io/v1beta1", "kind": "Agent", "spec": {"approved": False},
+            "apiVersion": "agent-install.openshift.io/v1beta1", "kind": "Agent",
+            "spec": {"approved": False, "role": "auto-assign"},
             "metadata": {"name": "half-made", "namespace": world.namespace, "labels": labels},
         })  # fmt: skip
         assert world.call("POST", "/hosts", world.env_token(), {"host_id": "half-made"})[0] == 201

@@ -38,7 +38,7 @@ def agents(sandbox: Sandbox, namespace: str) -> Iterator[None]:
     install_crds(sandbox, ["agents"], Silent())
     made = [
         {
-            "apiVersion": f"{GROUP}/v1beta1", "kind": "Agent", "spec": {"approved": True},
+            "apiVersion": f"{GROUP}/v1beta1", "kind": "Agent", "spec": {"approved": True, "role": "worker"},
             "metadata": {"name": name, "namespace": namespace, "finalizers": finalizers},
         }
         for name, finalizers in AGENTS.items()

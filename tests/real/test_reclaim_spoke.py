@@ -17,7 +17,7 @@ from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.writer import Writer
 from hostler.reclaim.hands import Hands, NotYet, Occupied
-from hostler.reclaim.model import Artifacts, SpokeNode
+from hostler.reclaim.model import Artifacts, Leaving, SpokeNode
 from hostler.reclaim.objects import Proxy
 from hostler.reclaim.spoke import HOST_LABEL, NAMESPACE_NAME, Order, name_for
 from hostler.sandbox import Sandbox
@@ -248,9 +248,9 @@ def test_on_openshift_its_pods_may_use_the_privileged_constraint(
 
 def test_only_control_plane_nodes_that_are_ready_and_stay_are_counted(sandbox: Sandbox, make_node: MakeNode) -> None:
     def left(*leaving: str) -> int:
-        found = ask(sandbox, lambda hands: hands.control_planes(own, frozenset(leaving)))
+        found = ask(sandbox, lambda hands: hands.control_plane(own, Leaving(frozenset(leaving))))
         assert isinstance(found, Known)
-        return found.value
+        return found.value.staying
 
     own, other = make_node(roles=["control-plane"]), make_node(roles=["control-plane"])
     before = left(other)
@@ -262,11 +262,10 @@ def test_only_control_plane_nodes_that_are_ready_and_stay_are_counted(sandbox: S
 
 def test_the_node_in_our_words(sandbox: Sandbox, make_node: MakeNode) -> None:
     plain = node_of(sandbox, make_node(provider_id=""))
-    assert (plain.managed_by, plain.control_plane, plain.ready) == ("", False, True)
-    assert node_of(sandbox, make_node(provider_id="agent://x")).managed_by == ""
-    assert node_of(sandbox, make_node(provider_id="aws:///x")).managed_by == "the provider of aws:///x"
+    assert (plain.machine, plain.provider_id, plain.control_plane, plain.ready) == ("", "", False, True)
+    assert node_of(sandbox, make_node(provider_id="aws:///x")).provider_id == "aws:///x"
     machine = make_node(provider_id="", roles=["control-plane"])
     sandbox.kubectl("annotate", "node", machine, "machine.openshift.io/machine=ns/m-1")
-    assert node_of(sandbox, machine).managed_by == "Machine ns/m-1"
+    assert node_of(sandbox, machine).machine == "ns/m-1"
     assert node_of(sandbox, machine).control_plane
     assert ask(sandbox, lambda hands: hands.node("no-such-node")).value is None  # type: ignore[union-attr]

@@ -28,16 +28,22 @@ HOST = {
 def test_our_own_definitions_are_served(sandbox: Sandbox, namespace: str) -> None:
     install_crds(sandbox, OWN, Silent())
     sandbox.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(HOST))
-    patch = {"status": {"provisioning": {"state": "available"}, "somethingNew": {"kept": True}}}
-    sandbox.kubectl(
-        *("patch", "bmh", "host-0", "-n", namespace, "--subresource=status", "--type=merge", "-p", json.dumps(patch))
-    )
+
+    def patch(body: dict[str, object], *more: str) -> None:
+        words = ("patch", "bmh", "host-0", "-n", namespace, "--type=merge", *more, "-p", json.dumps(body))
+        sandbox.kubectl(*words)
+
+    with pytest.raises(Complaint, match=r"(?s)provisioning.ID: Required value.*poweredOn: Required value"):
+        patch({"status": {"provisioning": {"state": "available"}}}, "--subresource=status")
+    whole = {"provisioning": {"ID": "", "state": "available"}, "errorMessage": "", "operationalStatus": "OK"}
+    given = {**whole, "poweredOn": False, "somethingNew": {"kept": True}}
+    patch({"status": given}, "--subresource=status")
     status = sandbox.get("bmh", "host-0", "-n", namespace)["status"]
-    assert status == patch["status"], "fields we do not know are kept"
-    with pytest.raises(Complaint, match="online"):
-        sandbox.kubectl(
-            "patch", "bmh", "host-0", "-n", namespace, "--type=merge", "-p", '{"spec":{"online":"perhaps"}}'
-        )
+    assert status == {**given, "errorCount": 0, "provisioningFailCount": 0}, "unknown fields stay, defaults are added"
+    wrong = {"online": "perhaps", "bootMode": "toaster", "bootMACAddress": "none"}
+    for field, value in wrong.items():
+        with pytest.raises(Complaint, match=field):
+            patch({"spec": {field: value}})
 
 
 def test_the_published_ones_take_their_place(sandbox: Sandbox, namespace: str, eventually: Eventually) -> None:
@@ -50,10 +56,10 @@ def test_the_published_ones_take_their_place(sandbox: Sandbox, namespace: str, e
     documents = "\n---\n".join(json.dumps(yaml.load(file.read_text(), Loader=yaml.CSafeLoader)) for file in files)
     sandbox.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=documents)
     try:
-        # The published schema forbids what ours let through, once the API server uses it.
-        wrong = '{"spec":{"bootMode":"toaster"}}'
-        words = ("patch", "bmh", "host-0", "-n", namespace, "--type=merge", "--dry-run=server", "-p", wrong)
-        eventually(lambda: "patched" not in sandbox.kubectl(*words, check=False), what="the published schema counts")
+        # The published schema drops what ours keeps, once the API server uses it.
+        wrong = '{"spec":{"somethingNew":true}}'
+        words = ("patch", "bmh", "host-0", "-n", namespace, "--type=merge", "--dry-run=server", "-o=json", "-p", wrong)
+        eventually(lambda: "somethingNew" not in sandbox.kubectl(*words), what="the published schema counts")
         assert sandbox.get("bmh", "host-0", "-n", namespace)["spec"]["online"] is True
     finally:
         take_out(sandbox, [one for name in OWN for one in definitions_of(name, Silent())])

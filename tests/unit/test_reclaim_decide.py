@@ -16,11 +16,12 @@ from hostler.reclaim import model
 from hostler.reclaim.controller import Seen
 from hostler.reclaim.decide import decide
 from hostler.reclaim.explain import rules_of
-from hostler.reclaim.hands import staying
+from hostler.reclaim.hands import control_plane_without
 from hostler.reclaim.model import (
     Answered,
     Artifacts,
     Cluster,
+    ControlPlane,
     Deploy,
     Enter,
     Evict,
@@ -28,6 +29,7 @@ from hostler.reclaim.model import (
     Hold,
     Host,
     Keep,
+    Leaving,
     LetGo,
     Policy,
     Release,
@@ -66,10 +68,16 @@ def known(value: Any) -> Known[Any]:
 def spoke(
     kubeconfig: Fact[bool] = known(True),
     node: Fact[SpokeNode | None] = known(NODE),
-    control_planes: Fact[int] = known(3),
+    control_plane: Fact[ControlPlane] = known(ControlPlane(3, 2)),
     remains: Fact[frozenset[str]] = known(frozenset()),
 ) -> Spoke:
-    return Spoke(kubeconfig, node, control_planes, remains)
+    return Spoke(kubeconfig, node, control_plane, remains)
+
+
+def in_control_plane(total: int, staying: int, *workers: str) -> Spoke:
+    return spoke(
+        node=known(replace(NODE, control_plane=True)), control_plane=known(ControlPlane(total, staying, workers))
+    )
 
 
 def host(state: State = State.INSTALLED, **more: Any) -> Host:
@@ -110,11 +118,13 @@ def test_an_installed_host_that_is_unbound_is_reclaimed() -> None:
         ({"spoke": spoke(kubeconfig=known(False))}, "NoKubeconfig"),
         ({"spoke": spoke(node=known(None))}, "NodeNotFound"),
         ({"system_uuid": "ffffffff-0001-4000-8000-000000000001"}, "AnotherMachine"),
-        ({"spoke": spoke(node=known(replace(NODE, managed_by="Machine a/b")))}, "ManagedByMachineProvider"),
-        (
-            {"spoke": spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(0))},
-            "LastControlPlane",
-        ),
+        ({"spoke": spoke(node=known(replace(NODE, machine="a/b")))}, "ManagedByMachineProvider"),
+        ({"spoke": spoke(node=known(replace(NODE, provider_id="aws:///i-1")))}, "ManagedByMachineProvider"),
+        ({"spoke": spoke(node=known(replace(NODE, provider_id="agent://agent-2")))}, "ManagedByMachineProvider"),
+        ({"spoke": in_control_plane(1, 0)}, "LastControlPlane"),
+        ({"spoke": in_control_plane(2, 1)}, "QuorumLost"),
+        ({"spoke": in_control_plane(3, 1)}, "QuorumLost"),
+        ({"spoke": in_control_plane(5, 2)}, "QuorumLost"),
         ({"reason": "Registered"}, "PreviousClusterNotConfirmed"),
         ({"reason": "PreviousClusterNotConfirmed"}, "PreviousClusterNotConfirmed"),
         ({"artifacts": known(None)}, "ArtifactsUnavailable"),
@@ -136,9 +146,53 @@ def test_uuids_that_are_the_same_in_the_other_byte_order_are_the_same_machine() 
     assert entered(host(system_uuid="3e9d1a0c-0100-0040-8000-000000000001"))[0] == "ReclaimHost"
 
 
-def test_the_last_control_plane_node_goes_if_that_was_confirmed() -> None:
-    last = spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(0))
-    assert entered(host(spoke=last, confirmed=True)) == ("ReclaimHost", "Reclaiming")
+@pytest.mark.parametrize(("total", "staying"), [(3, 2), (5, 4), (5, 3), (4, 3)])
+def test_a_control_plane_node_goes_while_a_majority_stays(total: int, staying: int) -> None:
+    assert entered(host(spoke=in_control_plane(total, staying))) == ("ReclaimHost", "Reclaiming")
+
+
+@pytest.mark.parametrize(("total", "staying"), [(1, 0), (3, 1)])
+def test_a_cluster_loses_its_control_plane_only_if_that_was_confirmed(total: int, staying: int) -> None:
+    found = host(spoke=in_control_plane(total, staying), confirmed=True)
+    assert entered(found) == ("ReclaimHost", "Reclaiming")
+    assert "spoke-ns/spoke loses its control plane, as the annotation" in decide(found, POLICY, NOW).why
+
+
+def test_a_control_plane_node_waits_for_the_workers_of_its_cluster() -> None:
+    workers = tuple(f"worker-{number}" for number in range(2, 7))
+    found = host(spoke=in_control_plane(3, 0, *workers), confirmed=True)
+    waiting = decide(found, POLICY, NOW)
+    (said,) = waiting.actions
+    assert isinstance(said, Say)
+    assert (said.reason, waiting.wake) == ("WorkersFirst", NOW + 30)
+    assert said.message.endswith("worker-2, worker-3, worker-4 and 2 more.")
+    # However long that takes it is not refused, and a request to try again stays open.
+    assert decide(replace(found, waiting_since=NOW - 7000), POLICY, NOW).actions == (said,)
+    assert decide(replace(found, state=State.PENDING, retry="1"), POLICY, NOW).actions == (said,)
+    # Workers do not wait for each other, nor for the control plane.
+    assert entered(host(spoke=spoke(control_plane=known(ControlPlane(3, 0, workers)))))[0] == "ReclaimHost"
+
+
+def test_the_node_of_this_very_agent_is_not_managed_by_a_stranger() -> None:
+    """Cluster API's provider for Agents gives nodes agent://AGENT; the Machine is then this Agent's own."""
+    own = replace(NODE, machine="ns/m-1", provider_id="agent://agent-1")
+    assert entered(host(spoke=spoke(node=known(own))))[0] == "ReclaimHost"
+
+
+@pytest.mark.parametrize(
+    ("node", "manager"),
+    [
+        (replace(NODE, machine="ns/m-1", provider_id="vsphere://1"), "ns/m-1"),
+        (replace(NODE, provider_id="vsphere://1"), "vsphere://1"),
+    ],
+)
+def test_a_manager_that_the_owner_names_does_not_keep_the_node(node: SpokeNode, manager: str) -> None:
+    managed = host(spoke=spoke(node=known(node)))
+    assert f"annotate the Agent with reclaim.hostler.dev/managed-by={manager}." in decide(managed, POLICY, NOW).why
+    assert entered(replace(managed, managed_by="another"))[1] == "ManagedByMachineProvider"
+    accepted = replace(managed, managed_by=manager)
+    assert entered(accepted) == ("ReclaimHost", "Reclaiming")
+    assert f"{manager}, as the annotation reclaim.hostler.dev/managed-by accepts" in decide(accepted, POLICY, NOW).why
 
 
 def test_what_is_not_known_is_waited_for_and_then_left_to_people() -> None:
@@ -276,9 +330,12 @@ def test_a_cluster_that_never_answers_again_is_not_decided_on() -> None:
 
 
 def test_the_rules_hold_again_before_the_agent_is_put_there() -> None:
-    last = spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(0))
+    last = in_control_plane(1, 0)
     assert entered(host(State.RECLAIMING, spoke=last)) == ("ReclaimFailed", "LastControlPlane")
     assert decide(host(State.RECLAIMING), POLICY, NOW).actions == (Keep(PINNED),)
+    # Workers that are unbound after it began do not stop it.
+    late = host(State.RECLAIMING, spoke=in_control_plane(3, 2, "worker-2"))
+    assert decide(late, POLICY, NOW).actions == (Keep(PINNED),)
     # A pin of an earlier attempt is none.
     early = host(State.RECLAIMING, kept=True, pinned=pin("T-1", NODE))
     assert decide(early, POLICY, NOW).actions == (Keep(PINNED),)
@@ -318,8 +375,10 @@ def test_what_other_hosts_share_does_not_count_as_the_agent() -> None:
 def test_control_plane_nodes_that_are_dead_or_leaving_do_not_count() -> None:
     one = replace(NODE, control_plane=True)
     nodes = [one, replace(one, name="dead", ready=False), replace(one, name="leaving"), replace(NODE, name="worker")]
-    assert staying(nodes, {"worker-1", "leaving"}) == 0
-    assert staying([*nodes, replace(one, name="stays")], {"worker-1", "leaving"}) == 1
+    out = Leaving(frozenset({"leaving", "worker"}), frozenset({"leaving", "worker"}))
+    assert control_plane_without("worker-1", nodes, out) == ControlPlane(3, 0, ("worker",))
+    more = [*nodes, replace(one, name="stays")]
+    assert control_plane_without("worker-1", more, Leaving(out.nodes)) == ControlPlane(4, 1)
 
 
 def test_hosts_leave_from_the_unbind_on() -> None:
@@ -333,7 +392,9 @@ def test_hosts_leave_from_the_unbind_on() -> None:
         agent("stays", "installed", bound=True), agent("elsewhere", "reclaiming", cluster="other"),
         *(agent(state, state) for state in State),
     ]  # fmt: skip
-    assert leaving(agents, host()) == {str(state) for state in State}
+    found = leaving(agents, host())
+    assert found.nodes == {str(state) for state in State}
+    assert found.busy == {"installed", "added-to-existing-cluster", "reclaiming", "reclaiming-rebooting"}
 
 
 # -- whatever is not known
@@ -363,7 +424,7 @@ hosts = st.builds(
         spoke,
         kubeconfig=st.sampled_from([GONE, known(True), known(False)]),
         node=facts_of_nodes,
-        control_planes=st.sampled_from([GONE, known(0), known(3)]),
+        control_plane=st.sampled_from([GONE, known(ControlPlane(1, 0)), known(ControlPlane(3, 2))]),
         remains=st.sampled_from([GONE, known(frozenset()), known(frozenset({"x"}))]),
     ),
 )
@@ -393,12 +454,12 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
             assert found.spoke.node == known(action.node)
         if isinstance(action, RemoveNode):
             assert remove_node
-            assert found.state in model.UNBOUND
+            assert model.is_unbound(found.state)
             assert not action.node.ready
         if isinstance(action, Forget):
             nothing_left = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
             assert nothing_left
-            assert found.state in model.UNBOUND
+            assert model.is_unbound(found.state)
         if isinstance(action, LetGo):
             gone = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
             assert gone or found.previous is None
@@ -621,8 +682,8 @@ def outcomes(found: Host) -> list[tuple[str, str]]:
 
 def test_every_rule_is_shown_until_one_does_not_hold() -> None:
     assert outcomes(host()) == [(rule.name, "holds") for rule in RULES]
-    last = spoke(node=known(replace(NODE, control_plane=True)), control_planes=known(0))
-    assert outcomes(host(spoke=last))[-1] == ("not the last control-plane node", "does not hold")
+    assert outcomes(host(spoke=in_control_plane(1, 0)))[-1] == ("the control plane keeps its quorum", "does not hold")
+    assert outcomes(host(spoke=in_control_plane(3, 2, "w")))[-1] == ("workers first", "does not hold")
     assert outcomes(host(spoke=spoke(node=GONE)))[-1] == ("the node is there", "unknown")
     assert outcomes(host(previous=None))[-1] == ("the old cluster is known", "does not hold")
 
@@ -646,4 +707,17 @@ def test_the_table_has_one_target_for_each_name_and_the_published_words() -> Non
     assert {str(state) for state in State} == {
         "installed", "added-to-existing-cluster", "reclaiming", "reclaiming-rebooting",
         "unbinding-pending-user-action", "unbinding", "discovering-unbound", "known-unbound", "disconnected-unbound",
+        "insufficient-unbound", "disabled-unbound",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ["insufficient-unbound", "disabled-unbound", "some-later-unbound"])
+def test_a_host_in_any_unbound_state_is_in_discovery(state: str) -> None:
+    """What assisted-service finds out about a host in discovery does not keep our objects in its old cluster."""
+    at: Any = state
+    left = decide(host(at, spoke=spoke(remains=known(frozenset({DAEMON_SET})))), POLICY, NOW)
+    assert Withdraw() in left.actions
+    assert Forget() in decide(host(at), POLICY, NOW).actions
+    (action,) = decide(host(at, registration=stage_key(state, "T0")), POLICY, NOW).actions
+    assert isinstance(action, Enter)
+    assert action.transition == model.REGISTER

@@ -124,11 +124,19 @@ def test_wishes_are_answered_and_finalizers_of_others_stay() -> None:
 
 
 def test_a_confirmation_is_of_one_time_only() -> None:
-    said = agent(annotations={"reclaim.hostler.dev/confirm": "last-control-plane"})
+    names = ("reclaim.hostler.dev/confirm", "reclaim.hostler.dev/managed-by")
+    said = agent(annotations=dict.fromkeys(names, "ns/old"))
     for action in (Forget(), Remember(Cluster("ns", "old", "w")), Enter(model.REBIND, Reason.CANCELLED, "It is back.")):
-        assert notes_patch(said, [action]) == {"metadata": {"annotations": {"reclaim.hostler.dev/confirm": None}}}
+        assert notes_patch(said, [action]) == {"metadata": {"annotations": dict.fromkeys(names)}}
     assert notes_patch(said, [Enter(model.FAIL, "NoSpace", "It is full.")]) is None
     assert notes_patch(agent(), [Forget()]) is None
+
+
+def test_a_confirmation_names_the_cluster_it_is_for() -> None:
+    was = {"deprovision_info": {"cluster_name": "old", "cluster_namespace": "ns", "node_name": "worker-1"}}
+    for word, confirmed in (("ns/old", True), ("ns/other", False), ("last-control-plane", False), ("", False)):
+        assert host_of(agent(was, annotations={"reclaim.hostler.dev/confirm": word})).confirmed is confirmed
+    assert not host_of(agent(annotations={"reclaim.hostler.dev/confirm": "/"})).confirmed
 
 
 def test_a_vm_of_vsphere_is_known_by_its_serial_number() -> None:

@@ -65,7 +65,9 @@ STORIES: dict[str, Story] = {
     "HostlerJoinRequestsLeft": one('hostler_join_requests{act="leave"}', 2),
     "HostlerPlatformDegraded": one('hostler_platform_condition{type="Degraded"}', 1, -1),
     "HostlerPlatformFight": one('hostler_platform_reverts_total{daemonset="d"}', 1, daemonset="d"),
-    "HostlerPlatformUnchecked": one('hostler_platform_condition{type="Upgradeable"}', -1, 1),
+    "HostlerPlatformUnchecked": Story(
+        {'hostler_platform_condition{type="Upgradeable"}': (-1, 1), 'hostler_vcenter_connected{vcenter="v"}': (0, 1)}
+    ),
     "HostlerPodsWithoutDriver": one("hostler_platform_stranded_pods", 3, value="3"),
     "HostlerIngressRoutersMissing": Story(
         {
@@ -168,6 +170,20 @@ def test_alerts_fire_and_resolve(room: str, tmp_path: Path) -> None:
     for words in (["check", "rules", rules], ["test", "rules", str(file)]):
         done = subprocess.run([promtool, *words], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nodes_that_no_vcenter_could_check_are_no_alert(tmp_path: Path) -> None:
+    """Where no vCenter is configured they stay unchecked for good, and nobody is woken for that."""
+    (alert,) = (one for one in ROOMS["platform"] if one.alert == "HostlerPlatformUnchecked")
+    story = check(alert, one('hostler_platform_condition{type="Upgradeable"}', -1, -1))
+    for look in story["alert_rule_test"]:
+        look["exp_alerts"] = []
+    file = tmp_path / "stories.yaml"
+    rules = str(ROOT / "chart/alerts/platform.yaml")
+    file.write_text(yaml.safe_dump({"rule_files": [rules], "evaluation_interval": "1m", "tests": [story]}))
+    words = [tool("promtool", "prometheus"), "test", "rules", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_prometheus_understands_every_panel_of_the_dashboard(tmp_path: Path) -> None:

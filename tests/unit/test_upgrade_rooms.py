@@ -23,7 +23,7 @@ from hostler.join.observe import Memory, line_of, uses_in
 from hostler.metal.remediation_model import WAITING
 from hostler.reclaim.decide import decide
 from hostler.reclaim.instructions import DOWNLOAD, Reply, noted, registered
-from hostler.reclaim.model import Artifacts, Deploy, Policy, Spoke, SpokeNode, State, Withdraw, step_id
+from hostler.reclaim.model import Artifacts, ControlPlane, Deploy, Policy, Spoke, SpokeNode, State, Withdraw, step_id
 from hostler.reclaim.objects import FINALIZER, Agent, host_of
 from hostler.reclaim.status import notes_patch, status_patch
 from tests.unit.test_metal_remediation import OFF, Rack, merged
@@ -81,7 +81,8 @@ class Return:
 
     def look(self) -> None:
         there = frozenset({"daemonset"}) if self.deployed else frozenset()
-        spoke = Spoke(Known(True, self.now), Known(self.NODE, self.now), Known(3, self.now), Known(there, self.now))
+        plane = Known(ControlPlane(3, 2), self.now)
+        spoke = Spoke(Known(True, self.now), Known(self.NODE, self.now), plane, Known(there, self.now))
         artifacts: Fact[Artifacts | None] = Known(Artifacts("http://a/k", "http://a/i", "http://a/r"), self.now)
         agent = self.agent
         decision = decide(replace(host_of(agent), spoke=spoke, artifacts=artifacts), self.POLICY, self.now)

@@ -43,8 +43,9 @@ def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
             for one in found.daemon_sets
         ],
     )
-    if found.note:
-        say.note(found.note)
+    for note in (found.note, found.node_deletion):
+        if note:
+            say.note(note)
     if found.conditions:
         say.text("")
         say.table(
@@ -83,3 +84,36 @@ def withdraw(
         say.json({"done": done})
     else:
         say.note("Done." if done else "Nothing of platform is left in this cluster.")
+
+
+@app.command()
+@flags.takes(*flags.CLUSTER)
+def remove_driver(
+    settings: Settings,
+    driver: Annotated[
+        str, typer.Argument(metavar="DRIVER", help="csi.vsphere.vmware.com, to say what is meant.", show_default=False)
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Without asking.")] = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Uninstall OpenShift's vSphere CSI driver from the whole cluster, if no volume needs it.
+
+    The storage operator is Degraded while a node is no VM; only this ends that. Volumes, attachments and storage
+    classes in use refuse it, by name.
+    """
+    from hostler.cli.cluster import ask_cluster
+    from hostler.platform import removal
+
+    found = ask_cluster(settings, removal.find_driver)
+    verdict = removal.decide_removal(driver, found, ask_cluster(settings, removal.find_use))
+    if verdict.refused is not None or found is None:
+        raise Complaint(verdict.why, hint=verdict.hint, code=Exit.REFUSED)
+    say.note(verdict.why)
+    if not verdict.done:
+        if not yes and not typer.confirm("Go on?", default=False, err=True):
+            raise Complaint("Nothing was changed.", code=Exit.REFUSED)
+        ask_cluster(settings, lambda client: removal.remove_driver(client, found))
+    if output is say.Output.JSON:
+        say.json({"driver": driver, "removed": True})
+    else:
+        say.note(f"It is put back with: {removal.PUT_BACK}")

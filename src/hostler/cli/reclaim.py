@@ -66,9 +66,12 @@ def start(
     settings: Settings,
     agent: Name,
     yes: Yes = False,
-    last_control_plane: Annotated[
-        bool, typer.Option("--last-control-plane", help="Also if its cluster has no other control-plane node.")
-    ] = False,
+    whole_cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMESPACE/NAME", help="Also if this cluster loses its control plane.", show_default=False
+        ),
+    ] = "",
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
     """Take an installed host out of its cluster and restart it into discovery. Its disks are not wiped."""
@@ -81,7 +84,7 @@ def start(
             raise Complaint(f"{line.agent} stays as it is.", code=Exit.REFUSED)
 
     _wish(
-        settings, agent, lambda client, found: look.start(client, found, last_control_plane=last_control_plane), output,
+        settings, agent, lambda client, found: look.start(client, found, whole_cluster=whole_cluster), output,
         ask,
     )  # fmt: skip
 

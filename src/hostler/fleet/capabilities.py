@@ -88,7 +88,7 @@ CAPABILITIES: tuple[Capability, ...] = (
                     Where("multicluster-engine", "77190dcb.agent-install.openshift.io"),
                     Where("assisted-installer", "77190dcb.agent-install.openshift.io"),
                 ),
-                remedy="Only one of the two may own the Agents.",
+                remedy="Only one of the two may own the Agents: docs/reclaim-assisted-service.md.",
             ),
         ),
         built=True,

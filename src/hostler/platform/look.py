@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
@@ -14,8 +15,8 @@ from hostler.host.platform import Class, classify
 from hostler.host.reverts import RevertLimits
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
-from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, Kind
-from hostler.kube.records import Node, key_of
+from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, NODE, Kind
+from hostler.kube.records import Node, Object, key_of
 from hostler.platform.decide import ScopeFacts, decide_scope
 from hostler.platform.model import (
     BINDING,
@@ -34,6 +35,8 @@ from hostler.platform.targets import key_of_target, resolve, targets_of
 
 T = TypeVar("T")
 PREFIX = "Platform"
+# As upstream, its chart, OpenShift and RKE2 name it.
+_CLOUD_CONTROLLER = re.compile(r"vsphere-(cloud-controller-manager|cpi)\b")
 
 
 class ClassLine(msgspec.Struct, rename="camel", frozen=True):
@@ -78,6 +81,7 @@ class Status(msgspec.Struct, rename="camel", frozen=True):
     daemon_sets: tuple[ScopeLine, ...]
     conditions: tuple[Condition, ...]
     note: str = ""
+    node_deletion: str = ""  # who may delete which nodes
 
 
 async def status_of(client: Client, grace: float) -> Status:
@@ -107,7 +111,26 @@ async def status_of(client: Client, grace: float) -> Status:
             if one.type.startswith(PREFIX)
         ),
         "" if served else f"Server-side apply is the way here: {NO_POLICIES}.",
+        node_deletion(await _cloud_controllers(client, there), nodes),
     )
+
+
+def node_deletion(controllers: Iterable[str], nodes: Iterable[PlacedNode]) -> str:
+    """A cloud controller deletes a NotReady Node if it finds no VM for its providerID, whoever gave it that."""
+    controllers = sorted(controllers)
+    foreign = sorted(one.name for one in nodes if one.found.kind is Class.OTHER)
+    if not controllers or not foreign:
+        return ""
+    return (
+        f"{names(controllers)} may delete these Nodes while they are NotReady, for their providerID is no VM's: "
+        f"{names(foreign)}. A Node that registers again lacks what others wrote on it: labels, taints, holds."
+    )
+
+
+async def _cloud_controllers(client: Client, daemon_sets: Iterable[str]) -> set[str]:
+    """The vSphere cloud controllers here: a Deployment on OpenShift, else a DaemonSet."""
+    deployments = (key_of(one.metadata) for one in await client.list(DEPLOYMENT, type=Object))
+    return {key for key in (*daemon_sets, *deployments) if _CLOUD_CONTROLLER.search(key.partition("/")[2])}
 
 
 def _line(scope: Scope, in_force: Collection[str]) -> ScopeLine:

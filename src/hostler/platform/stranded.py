@@ -14,7 +14,7 @@ from hostler.drain.observe import claims_of
 from hostler.instant import Instant
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Unreachable
-from hostler.kube.records import Pod, PodConditionType, PodPhase, Record, key_of
+from hostler.kube.records import Metadata, Pod, PodConditionType, PodPhase, Record, key_of
 from hostler.platform.model import CLAIM, CSI_DRIVER, VOLUME
 
 log = structlog.get_logger("hostler.platform")
@@ -46,8 +46,15 @@ class _VolumeSpec(Record, frozen=True):
     vsphere_volume: _Present | None = None
 
 
-class _Volume(Record, frozen=True):
+class Volume(Record, frozen=True):
+    metadata: Metadata = Metadata()
     spec: _VolumeSpec = _VolumeSpec()
+
+    @property
+    def needs_driver(self) -> bool:
+        """Whether the vSphere CSI driver mounts it; a volume of the old plugin is migrated to the driver."""
+        csi = self.spec.csi
+        return (csi is not None and csi.driver == CSI_DRIVER) or self.spec.vsphere_volume is not None
 
 
 def stuck(pod: Pod) -> bool:
@@ -107,6 +114,5 @@ class Stranded:
         bound = await self._client.get(CLAIM, name, namespace, type=_Claim)
         if not bound.spec.volume_name:
             return False
-        volume = await self._client.get(VOLUME, bound.spec.volume_name, type=_Volume)
-        csi = volume.spec.csi
-        return (csi is not None and csi.driver == CSI_DRIVER) or volume.spec.vsphere_volume is not None
+        volume = await self._client.get(VOLUME, bound.spec.volume_name, type=Volume)
+        return volume.needs_driver

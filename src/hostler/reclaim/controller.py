@@ -24,7 +24,6 @@ from hostler.reclaim.decide import decide
 from hostler.reclaim.hands import Hands, NotYet, Occupied
 from hostler.reclaim.keyring import Keyring
 from hostler.reclaim.model import (
-    UNBOUND,
     UNCONFIRMED,
     Action,
     Artifacts,
@@ -44,6 +43,7 @@ from hostler.reclaim.model import (
     State,
     WarnNotOneShot,
     Withdraw,
+    is_unbound,
 )
 from hostler.reclaim.objects import (
     AGENT,
@@ -284,7 +284,7 @@ class ReclaimKeeper:
 def _no_kubelet(host: Host) -> bool:
     """Whether nobody runs the node's pods any more. An agent that does all the same is told by the hub to end."""
     node = host.spoke.node
-    return host.state in UNBOUND or (isinstance(node, Known) and (node.value is None or not node.value.ready))
+    return is_unbound(host.state) or (isinstance(node, Known) and (node.value is None or not node.value.ready))
 
 
 def _again(host: Host, decision: Decision, now: Instant) -> float | None:
@@ -297,6 +297,6 @@ def _again(host: Host, decision: Decision, now: Instant) -> float | None:
         waits.append(DRAINING if drains else AT_WORK)
     if asks(host) and any(isinstance(one, Unknown) for one in (host.spoke.node, host.spoke.kubeconfig, host.artifacts)):
         waits.append(UNKNOWN_AGAIN)
-    if host.state in UNBOUND and host.previous is not None:
+    if is_unbound(host.state) and host.previous is not None:
         waits.append(UNKNOWN_AGAIN)
     return max(0.0, min(waits)) if waits else None

@@ -13,7 +13,6 @@ from hostler.instant import Instant
 from hostler.reclaim import model
 from hostler.reclaim.model import (
     IN_A_CLUSTER,
-    UNBOUND,
     UNDER_WAY,
     Action,
     Answered,
@@ -39,20 +38,25 @@ from hostler.reclaim.model import (
     Uncancel,
     WarnNotOneShot,
     Withdraw,
+    is_unbound,
     pin,
     restarts,
     stage_key,
     step_id,
 )
-from hostler.reclaim.rules import NotKnown, Refused, may_reclaim
+from hostler.reclaim.rules import NotKnown, Refused, Waits, accepted_risks, may_reclaim
 from hostler.reclaim.spoke import deployed
+
+LOOK_AGAIN = 30.0  # seconds until it is looked again whether the workers of a cluster are gone
+UNDECIDED = (Reason.DECIDING, Reason.WORKERS_FIRST)
 
 
 def decide(host: Host, policy: Policy, now: Instant) -> Decision:
     """Move one host one step on its way back to discovery, or say why it stays."""
     if host.deleted:
         return _swept(host, "The Agent is deleted.", ()) if host.kept else Decision((), "The Agent is deleted.")
-    if host.registration == stage_key(host.state, host.stage) and host.state in model.REGISTER.sources:
+    may_register = host.state in model.REGISTER.sources or is_unbound(host.state)
+    if may_register and host.registration == stage_key(host.state, host.stage):
         return _enter(model.REGISTER, Reason.REGISTERED, "The host is in discovery again.")
     if host.cancelled and (host.state not in (*IN_A_CLUSTER, *UNDER_WAY) or _in_its_cluster(host)):
         return Decision((Uncancel(),), "The wish to cancel was heard; it does not stand against another attempt.")
@@ -65,7 +69,7 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
             return _rebooting(host, policy, now)
         case State.PENDING:
             return _pending(host, policy, now)
-        case state if state in UNBOUND:
+        case state if is_unbound(state):
             return _settled(host, policy)
         case _:
             return Decision((), f"A host that is {host.state or 'without a state'} is not ours to return.")
@@ -123,7 +127,9 @@ def _unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Tra
             return _refuse(Reason.SPOKE_UNREACHABLE, message, stay)
         message = f"Whether the host can be returned to discovery is not known yet: {unknown}."
         return Decision((Say(Reason.DECIDING, message),), message, since + policy.patience)
-    message = f"The agent is put on node {node.name} and downloads the discovery image."
+    except Waits as waits:
+        return Decision((Say(Reason.WORKERS_FIRST, str(waits)),), str(waits), now + LOOK_AGAIN)
+    message = f"The agent is put on node {node.name} and downloads the discovery image.{accepted_risks(host)}"
     return _enter(go, Reason.RECLAIMING, message)
 
 
@@ -180,6 +186,8 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
             may_reclaim(host, policy)
         except Refused as refused:
             return _enter(model.FAIL, refused.reason, refused.message)
+        except Waits:
+            pass  # workers that were unbound after this began do not stop it
         except NotKnown as unknown:
             text = f"Whether it can still be returned is not known: {unknown}."
             return Decision((), text, _until(host, policy.reclaiming))
@@ -244,7 +252,7 @@ def _pending(host: Host, policy: Policy, now: Instant) -> Decision:
     # What the last attempt left goes first: its token may be old, and its agent has ended.
     if asked and not _remains(host):
         again = _unbound(host, policy, now, model.RETRY, None)
-        waits = any(isinstance(action, Say) and action.reason == Reason.DECIDING for action in again.actions)
+        waits = any(isinstance(action, Say) and action.reason in UNDECIDED for action in again.actions)
         answered: tuple[Action, ...] = () if waits else (Answered(host.retry),)
         return Decision((*again.actions, *answered), again.why, again.wake)
     return _swept(host, "It waits for a person to boot it into discovery.", ())

@@ -13,7 +13,7 @@ from hostler.reclaim import model
 from hostler.reclaim.controller import ReclaimKeeper, Seen
 from hostler.reclaim.model import Policy
 from hostler.reclaim.objects import PROGRESS, Agent
-from hostler.reclaim.rules import RULES, NotKnown, Refused
+from hostler.reclaim.rules import RULES, NotKnown, Refused, Waits
 from hostler.reclaim.spokes import asks
 
 _VERBS: dict[type[object], str] = {
@@ -49,7 +49,7 @@ class ReclaimExplainers:
         return Explanation(
             "reclaim",
             thought.decision.why,
-            tuple(rules_of(thought, policy)) if thought.host.state not in model.UNBOUND else (),
+            tuple(rules_of(thought, policy)) if not model.is_unbound(thought.host.state) else (),
             tuple(self._facts(agent, thought)),
             self._actions(thought),
         )
@@ -90,6 +90,9 @@ def rules_of(thought: Seen, policy: Policy) -> Iterator[RuleSeen]:
             yield RuleSeen(rule.name, "holds", rule.check(thought.host, policy))
         except Refused as refused:
             yield RuleSeen(rule.name, "does not hold", f"{refused.reason}: {refused.message}", decided=True)
+            return
+        except Waits as waits:
+            yield RuleSeen(rule.name, "does not hold", str(waits), decided=True)
             return
         except NotKnown as unknown:
             yield RuleSeen(rule.name, "unknown", f"{str(unknown)[:1].upper()}{str(unknown)[1:]}", decided=True)

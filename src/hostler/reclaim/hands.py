@@ -6,7 +6,7 @@ Each call may be repeated at any point, and after any half of it. What another h
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from hostler.kube.errors import ApiError, NotFound, Unreachable, WriteRefused
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, DEPLOYMENT, NAMESPACE, NODE, POD, SECRET, Kind
 from hostler.kube.records import Metadata, Node, Object, Record
 from hostler.kube.writer import Writer
-from hostler.reclaim.model import SpokeNode
+from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode
 from hostler.reclaim.spoke import (
     HOST_LABEL,
     MANAGED,
@@ -35,7 +35,6 @@ from hostler.reclaim.spoke import (
 
 MACHINES = ("machine.openshift.io/machine", "cluster.x-k8s.io/machine")
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-OWN_PROVIDER = "agent://"  # what a host installed by the assisted way has, if it has one
 HOLDER = "reclaim"
 # What a cluster puts into every namespace: bundles of certificates, service accounts (three of them OpenShift) and
 # their Secrets.
@@ -106,16 +105,21 @@ def spoke_node(node: Node) -> SpokeNode:
         system_uuid=node.status.node_info.system_uuid,
         boot_id=node.status.node_info.boot_id,
         control_plane=any(role in labels for role in CONTROL_PLANE),
-        managed_by=_managed_by(notes, node.spec.provider_id),
+        machine=next((notes[name] for name in MACHINES if notes.get(name)), ""),
         ready=any(one.type == "Ready" and one.status == "True" for one in node.status.conditions),
         hostname_label=labels.get("kubernetes.io/hostname", ""),
         held=isinstance(held_by(node, HOLDER), Held),
+        provider_id=node.spec.provider_id,
     )
 
 
-def staying(nodes: Iterable[SpokeNode], leaving: Collection[str]) -> int:
-    """How many control-plane nodes are ready and stay."""
-    return sum(one.control_plane and one.ready and one.name not in leaving for one in nodes)
+def control_plane_without(own: str, nodes: Iterable[SpokeNode], leaving: Leaving) -> ControlPlane:
+    """What is left of a cluster's control plane without one of its nodes."""
+    nodes = tuple(nodes)
+    masters = [node for node in nodes if node.control_plane]
+    stay = [node for node in masters if node.ready and node.name != own and node.name not in leaving.nodes]
+    workers = tuple(sorted(node.name for node in nodes if not node.control_plane and node.name in leaving.busy))
+    return ControlPlane(len(masters), len(stay), workers)
 
 
 class Hands:
@@ -135,13 +139,12 @@ class Hands:
             return Unknown(str(error))
         return Known(spoke_node(found), self._clock())
 
-    async def control_planes(self, own: str, leaving: frozenset[str]) -> Fact[int]:
-        """How many control-plane nodes are left to the cluster without this one: ready, and not on their way out."""
+    async def control_plane(self, own: str, leaving: Leaving) -> Fact[ControlPlane]:
         try:
             nodes = await self._client.list(NODE, type=Node)
         except (ApiError, Unreachable) as error:
             return Unknown(str(error))
-        return Known(staying(map(spoke_node, nodes), {own, *leaving}), self._clock())
+        return Known(control_plane_without(own, map(spoke_node, nodes), leaving), self._clock())
 
     async def remains(self, host_uid: str) -> Fact[frozenset[str]]:
         """Objects of this host, and, where no other host needs them, those that hosts share."""
@@ -336,12 +339,3 @@ def _admission(labels: dict[str, str]) -> str:
     return (
         "" if level else f" Its namespace was there and has no label {ADMISSION}: if no pod comes, it needs privileged."
     )
-
-
-def _managed_by(notes: dict[str, str], provider: str) -> str:
-    for name in MACHINES:
-        if notes.get(name):
-            return f"Machine {notes[name]}"
-    if provider and not provider.startswith(OWN_PROVIDER):
-        return f"the provider of {provider}"
-    return ""

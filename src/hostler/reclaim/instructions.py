@@ -148,10 +148,10 @@ def registered(agent: Agent) -> dict[str, str]:
 
 
 def new_agent(host: str, infra_env: str) -> dict[str, Any]:
-    """An Agent for a host nobody knew: in discovery, not approved; a person decides about it."""
+    """An Agent for an unknown host: in discovery, not approved. The published definition requires both fields."""
     return {
         "metadata": {"name": host, "labels": {INFRA_ENV_LABEL: infra_env, f"{GROUP}/discovered": "true"}},
-        "spec": {"approved": False},
+        "spec": {"approved": False, "role": "auto-assign"},
     }
 
 

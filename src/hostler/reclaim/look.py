@@ -20,7 +20,6 @@ from hostler.reclaim.objects import (
     BMH_LABEL,
     CANCEL,
     CONFIRM,
-    CONFIRMED,
     INFRA_ENV,
     PROGRESS,
     RECLAIMED,
@@ -97,7 +96,7 @@ async def find(client: Client, name: str) -> Agent:
 _LIST = "`hostler reclaim status` lists them."
 
 
-async def start(client: Client, agent: Agent, *, last_control_plane: bool = False) -> str:
+async def start(client: Client, agent: Agent, *, whole_cluster: str = "") -> str:
     """Unbind an installed host; the operator does the rest."""
     state, name = agent.status.debug_info.state, key_of(agent.metadata)
     if state not in IN_A_CLUSTER:
@@ -106,8 +105,12 @@ async def start(client: Client, agent: Agent, *, last_control_plane: bool = Fals
         host = agent.metadata.labels[BMH_LABEL]
         raise Complaint(f"BareMetalHost {host} boots {name}; unbind it there.", code=Exit.REFUSED)
     notes: dict[str, str | None] = {CANCEL: None}
-    if last_control_plane:
-        notes[CONFIRM] = CONFIRMED
+    if whole_cluster:
+        cluster = line_of(agent).cluster
+        if whole_cluster != cluster:
+            hint = f"If that is meant: --whole-cluster {cluster}"
+            raise Complaint(f"{name} is in cluster {cluster}, not {whole_cluster}.", hint=hint, code=Exit.REFUSED)
+        notes[CONFIRM] = whole_cluster
     await _change(client, agent, {"metadata": {"annotations": notes}, "spec": {"clusterDeploymentName": None}})
     return f"{name} is unbound. An operator with --only reclaim returns it to discovery: hostler reclaim status {name}"
 

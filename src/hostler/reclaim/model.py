@@ -23,11 +23,13 @@ class State(StrEnum):
     DISCOVERING = "discovering-unbound"
     KNOWN = "known-unbound"
     DISCONNECTED = "disconnected-unbound"
+    INSUFFICIENT = "insufficient-unbound"
+    DISABLED = "disabled-unbound"
 
 
 IN_A_CLUSTER = (State.INSTALLED, State.ADDED)
 UNDER_WAY = (State.RECLAIMING, State.REBOOTING)
-UNBOUND = (State.DISCOVERING, State.KNOWN, State.DISCONNECTED)
+UNBOUND = tuple(state for state in State if state.endswith("-unbound"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Reason(StrEnum):
     ANOTHER_MACHINE = "AnotherMachine"
     MANAGED_BY_MACHINE_PROVIDER = "ManagedByMachineProvider"
     LAST_CONTROL_PLANE = "LastControlPlane"
+    QUORUM_LOST = "QuorumLost"
+    WORKERS_FIRST = "WorkersFirst"
     ARTIFACTS_UNAVAILABLE = "ArtifactsUnavailable"
     HUB_NOT_CONFIGURED = "HubNotConfigured"
     DRAIN_FAILED = "DrainFailed"
@@ -104,10 +108,32 @@ class SpokeNode:
     system_uuid: str
     boot_id: str
     control_plane: bool
-    managed_by: str  # who else manages this machine, in words; empty where nobody does
+    machine: str  # the Machine its annotation names; empty without one
     ready: bool
     hostname_label: str = ""  # its label kubernetes.io/hostname, which need not be its name
     held: bool = False  # cordoned by us, to be emptied
+    provider_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Nodes of one cluster whose hosts leave it."""
+
+    nodes: frozenset[str] = frozenset()  # all that are unbound, whatever became of that
+    busy: frozenset[str] = frozenset()  # of these, the ones whose return still needs their cluster's API
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """The old cluster's control plane, from the view of one of its nodes."""
+
+    total: int  # control-plane nodes, this one included
+    staying: int  # others that are Ready and whose hosts do not leave
+    workers: tuple[str, ...] = ()  # worker nodes whose return still needs this cluster's API
+
+    @property
+    def keeps_quorum(self) -> bool:
+        return 2 * self.staying > self.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +160,7 @@ class Spoke:
 
     kubeconfig: Fact[bool]
     node: Fact[SpokeNode | None]
-    control_planes: Fact[int]  # how many other control-plane nodes are ready and stay
+    control_plane: Fact[ControlPlane]
     remains: Fact[frozenset[str]]  # objects of ours for this host
     drain: emptying.Decision | None = None  # how emptying the node stands; None where it was not looked at
 
@@ -157,7 +183,8 @@ class Host:
     hostname: str
     system_uuid: str = ""
     bare_metal_host: str = ""
-    confirmed: bool = False  # the owner said yes to reclaiming the last control-plane node
+    confirmed: bool = False  # the owner accepts, by its name, that the old cluster loses its control plane
+    managed_by: str = ""  # the manager (Machine or providerID) that the owner accepts on the node
     cancelled: bool = False
     deleted: bool = False  # somebody deleted the Agent; it stays until nothing of it is left in the old cluster
     kept: bool = False  # our finalizer is on it
@@ -304,6 +331,11 @@ class Decision:
     actions: tuple[Action, ...]
     why: str
     wake: Instant | None = None
+
+
+def is_unbound(state: str) -> bool:
+    """Whether a host with this state is in discovery; the states are assisted-service's, and it may add to them."""
+    return state.endswith("-unbound")
 
 
 def pin(stage: str, node: SpokeNode) -> str:

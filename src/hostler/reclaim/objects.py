@@ -11,7 +11,7 @@ from hostler.host.facts import Unknown
 from hostler.instant import Instant, parse
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Condition, Metadata, Record
-from hostler.reclaim.model import IN_A_CLUSTER, Artifacts, Cluster, Host, Report
+from hostler.reclaim.model import IN_A_CLUSTER, UNDER_WAY, Artifacts, Cluster, Host, Leaving, Report
 
 GROUP = "agent-install.openshift.io"
 AGENT = Kind(GROUP, "v1beta1", "agents", "Agent", True)
@@ -26,7 +26,8 @@ REPORT = f"{OURS}/report"
 PROGRESS = f"{OURS}/progress"
 REGISTRATION = f"{OURS}/registration"
 # Wishes of people.
-CONFIRM, CONFIRMED = f"{OURS}/confirm", "last-control-plane"
+CONFIRM = f"{OURS}/confirm"  # NAMESPACE/NAME of the cluster that may lose its control plane
+MANAGED_BY = f"{OURS}/managed-by"  # the Machine or providerID that does not keep the node from being returned
 CANCEL = f"{OURS}/cancel"
 PINNED = f"{OURS}/node"  # which node a stage is about
 RETRY, RETRIED = f"{OURS}/retry", f"{OURS}/retried"
@@ -169,6 +170,7 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
     status, bound = agent.status, agent.spec.cluster_deployment_name
     stage = status.progress.stage_start_time
     condition = next((one for one in status.conditions if one.type == RECLAIMED), None)
+    previous = _previous(status.deprovision_info)
     waiting = condition is not None and condition.status == "Unknown"
     return Host(
         name=agent.metadata.name,
@@ -177,11 +179,12 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
         stage=stage,
         since=started if started is not None else parse(stage),
         bound=(bound.namespace or agent.metadata.namespace, bound.name) if bound is not None and bound.name else None,
-        previous=_previous(status.deprovision_info),
+        previous=previous,
         hostname=agent.spec.hostname or status.inventory.hostname,
         system_uuid=_system_uuid(status.inventory.system_vendor.serial_number),
         bare_metal_host=agent.metadata.labels.get(BMH_LABEL, ""),
-        confirmed=notes.get(CONFIRM) == CONFIRMED,
+        confirmed=previous is not None and notes.get(CONFIRM) == f"{previous.namespace}/{previous.name}",
+        managed_by=notes.get(MANAGED_BY, ""),
         cancelled=bool(notes.get(CANCEL)),
         deleted=bool(agent.metadata.deletion_timestamp),
         kept=FINALIZER in agent.metadata.finalizers,
@@ -196,17 +199,24 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
     )
 
 
-def leaving(agents: Iterable[Agent], host: Host) -> frozenset[str]:
-    """Nodes of this host's old cluster whose own hosts leave it, or left it: unbound, whatever became of that."""
+def leaving(agents: Iterable[Agent], host: Host) -> Leaving:
+    """Nodes of this host's old cluster whose own hosts leave it, or left it."""
     assert host.previous is not None
-    found = (host_of(one) for one in agents if one.metadata.uid != host.uid)
-    return frozenset(
-        one.previous.node
-        for one in found
-        if one.previous is not None
-        and (one.previous.namespace, one.previous.name) == (host.previous.namespace, host.previous.name)
-        and (one.bound is None or one.state not in IN_A_CLUSTER)
-    )
+    nodes, busy = set[str](), set[str]()
+    for other in (host_of(one) for one in agents if one.metadata.uid != host.uid):
+        if other.previous is None or (other.bound is not None and other.state in IN_A_CLUSTER):
+            continue
+        if (other.previous.namespace, other.previous.name) != (host.previous.namespace, host.previous.name):
+            continue
+        nodes.add(other.previous.node)
+        if other.kept or (not other.deleted and other.state in (*IN_A_CLUSTER, *UNDER_WAY)):
+            busy.add(other.previous.node)
+    return Leaving(frozenset(nodes), frozenset(busy))
+
+
+def default_kubeconfig(cluster: str) -> str:
+    """How assisted-service names the Secret with a cluster's admin kubeconfig."""
+    return f"{cluster}-admin-kubeconfig"
 
 
 def _system_uuid(serial: str) -> str:

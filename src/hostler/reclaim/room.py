@@ -32,8 +32,8 @@ from hostler.reclaim.door import room_for
 from hostler.reclaim.explain import ReclaimExplainers
 from hostler.reclaim.hub import Hub, Listener
 from hostler.reclaim.keyring import Keyring
-from hostler.reclaim.model import Policy, State
-from hostler.reclaim.objects import AGENT, INFRA_ENV, INFRA_ENV_LABEL, PROGRESS, Agent, InfraEnv
+from hostler.reclaim.model import Policy, Reason, State
+from hostler.reclaim.objects import AGENT, INFRA_ENV, INFRA_ENV_LABEL, PROGRESS, RECLAIMED, Agent, InfraEnv
 from hostler.reclaim.spokes import Spokes
 from hostler.settings import reclaim as say
 from hostler.settings.foundation import NAMESPACE, POD_NAME
@@ -74,7 +74,11 @@ class ReclaimRoom(CapabilityRoom):
         self._client, self._settings, self._dry_run = client, settings, dry_run
         writer = writer_for(client)
         self._agents = Watch(
-            client, AGENT, Agent, metrics=metrics, indexes={"infra_env": lambda one: (_infra_env(one),)}
+            client,
+            AGENT,
+            Agent,
+            metrics=metrics,
+            indexes={"infra_env": lambda one: (_infra_env(one),), "waiting": _waits_for_workers_of},
         )
         self._infra_envs = Watch(client, INFRA_ENV, InfraEnv, metrics=metrics)
         self._keyring = Keyring(client, writer, settings[NAMESPACE], metrics)
@@ -141,6 +145,9 @@ class ReclaimRoom(CapabilityRoom):
     def _agent_changed(self, key: str, before: Agent | None, after: Agent | None) -> None:
         if before is None or after is None or _matters(before) != _matters(after):
             self.controller.queue.add(key)
+            for cluster in {cluster for agent in (before, after) for cluster in _cluster_left_by(agent)}:
+                for waiting in self._agents.store.keys_by("waiting", cluster):
+                    self.controller.queue.add(waiting)
 
     def _infra_env(self, key: str) -> InfraEnv | None:
         """As it is watched; None where the watch cannot be relied upon just now."""
@@ -202,6 +209,17 @@ class ReclaimRoom(CapabilityRoom):
 
 def _infra_env(agent: Agent) -> str:
     return f"{agent.metadata.namespace}/{agent.metadata.labels.get(INFRA_ENV_LABEL, '')}"
+
+
+def _cluster_left_by(agent: Agent | None) -> tuple[str, ...]:
+    note = agent.status.deprovision_info if agent is not None else None
+    return (f"{note.cluster_namespace}/{note.cluster_name}",) if note is not None else ()
+
+
+def _waits_for_workers_of(agent: Agent) -> tuple[str, ...]:
+    """The cluster whose workers this host waits for."""
+    waits = any(one.type == RECLAIMED and one.reason == Reason.WORKERS_FIRST for one in agent.status.conditions)
+    return _cluster_left_by(agent) if waits else ()
 
 
 def _matters(agent: Agent) -> tuple[object, ...]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hostler.host.facts import Known, Unknown
-from hostler.reclaim.model import UNCONFIRMED, Host, Policy, Reason, SpokeNode
+from hostler.reclaim.model import UNCONFIRMED, ControlPlane, Host, Policy, Reason, SpokeNode
+from hostler.reclaim.objects import CONFIRM, MANAGED_BY, default_kubeconfig
 from hostler.uuids import normalise, same_uuid
 
 
@@ -22,19 +23,26 @@ class NotKnown(Exception):
     """A fact is missing; caught in this room only."""
 
 
+class Waits(Exception):
+    """It may be returned, but others go first; caught in this room only. The last rule: all others hold."""
+
+
 Check = Callable[[Host, Policy], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`check` says what it found, or raises Refused or NotKnown. It may rely on the rules before it."""
+    """`check` says what it found, or raises Refused, NotKnown or Waits. It may rely on the rules before it."""
 
     name: str
     check: Check
 
 
 def may_reclaim(host: Host, policy: Policy) -> SpokeNode:
-    """The node to put the agent on. Raises Refused with the first reason against it, NotKnown for a missing fact."""
+    """The node to put the agent on.
+
+    Raises Refused with the first reason against it, NotKnown for a missing fact, Waits where others go first.
+    """
     for rule in RULES:
         rule.check(host, policy)
     return _node_of(host)
@@ -86,7 +94,12 @@ def _kubeconfig(host: Host, _: Policy) -> str:
         case Unknown(why):
             raise NotKnown(f"the kubeconfig of {where} cannot be read: {why}")
         case Known(False):
-            raise Refused(Reason.NO_KUBECONFIG, f"ClusterDeployment {where} has no admin kubeconfig Secret.")
+            raise Refused(
+                Reason.NO_KUBECONFIG,
+                f"ClusterDeployment {where} has no admin kubeconfig: neither the Secret that its "
+                "spec.clusterMetadata.adminKubeconfigSecretRef names nor Secret "
+                f"{default_kubeconfig(where.partition('/')[2])} is there.",
+            )
     return f"The kubeconfig of {where} is there."
 
 
@@ -116,29 +129,84 @@ def _same_machine(host: Host, _: Policy) -> str:
 
 def _unmanaged(host: Host, _: Policy) -> str:
     node = _node_of(host)
-    if node.managed_by:
-        raise Refused(Reason.MANAGED_BY_MACHINE_PROVIDER, f"Node {node.name} is managed by {node.managed_by}.")
-    return "No machine provider manages it."
+    manager = _manager(host, node)
+    if not manager:
+        own = node.provider_id == _own_provider(host)
+        return f"Its provider {node.provider_id} is this very Agent." if own else "No machine provider manages it."
+    if host.managed_by == manager:
+        return f"{_described(node)} manages it, and the annotation {MANAGED_BY} accepts that."
+    raise Refused(
+        Reason.MANAGED_BY_MACHINE_PROVIDER,
+        f"Node {node.name} is managed by {_described(node)}, which may replace it or delete its machine. To return "
+        f"the host all the same, annotate the Agent with {MANAGED_BY}={manager}.",
+    )
 
 
-def _not_the_last(host: Host, _: Policy) -> str:
+def _manager(host: Host, node: SpokeNode) -> str:
+    """Who else manages the node: its Machine, else its providerID. Cluster API's provider for Agents is no stranger."""
+    return "" if node.provider_id == _own_provider(host) else node.machine or node.provider_id
+
+
+def _described(node: SpokeNode) -> str:
+    return f"Machine {node.machine}" if node.machine else f"the provider of {node.provider_id}"
+
+
+def _own_provider(host: Host) -> str:
+    """The providerID that Cluster API's provider for Agents gives the node of this Agent."""
+    return f"agent://{host.name}"
+
+
+def _quorum(host: Host, _: Policy) -> str:
     node, where = _node_of(host), _where(host)
     if not node.control_plane:
         return "It is no control-plane node."
+    found = _control_plane(host)
+    if found.keeps_quorum:
+        return f"{found.staying} of {found.total} control-plane nodes of {where} are Ready and stay without it."
     if host.confirmed:
-        return "It is a control-plane node, and the owner confirmed it."
-    match host.spoke.control_planes:
+        return f"{where} loses its control plane, and the annotation {CONFIRM} accepts that."
+    accept = f"To return the whole cluster, annotate each of its Agents with {CONFIRM}={where}."
+    if not found.staying:
+        raise Refused(
+            Reason.LAST_CONTROL_PLANE,
+            f"Node {node.name} is the last control-plane node of {where}: no other one is Ready and stays. {accept}",
+        )
+    raise Refused(
+        Reason.QUORUM_LOST,
+        f"Without node {node.name} only {found.staying} of {found.total} control-plane nodes of {where} are Ready and "
+        f"stay, which is no majority. {accept}",
+    )
+
+
+def _workers_first(host: Host, _: Policy) -> str:
+    """Returning a host needs the API of its old cluster, and that goes with the control plane."""
+    if not _node_of(host).control_plane:
+        return "It is no control-plane node."
+    workers = _control_plane(host).workers
+    if not workers:
+        return "No worker of its cluster is being returned."
+    more = f" and {len(workers) - 3} more" if len(workers) > 3 else ""
+    raise Waits(f"It waits until the workers of its cluster are returned: {', '.join(workers[:3])}{more}.")
+
+
+def _control_plane(host: Host) -> ControlPlane:
+    match host.spoke.control_plane:
         case Unknown(why):
-            raise NotKnown(f"which other control-plane nodes {where} has is not known: {why}")
-        case Known(0):
-            raise Refused(
-                Reason.LAST_CONTROL_PLANE,
-                f"Node {node.name} is the last control-plane node of {where}: no other one is ready and stays. The "
-                "annotation reclaim.hostler.dev/confirm=last-control-plane says that this is meant.",
-            )
-        case Known(count):
-            return f"{where} has {count} other control-plane nodes that are ready and stay."
+            raise NotKnown(f"the control-plane nodes of {_where(host)} are not known: {why}")
+        case Known(found):
+            return found
     raise AssertionError("a fact is Known or Unknown")
+
+
+def accepted_risks(host: Host) -> str:
+    """What annotations of the owner accept on this return, for the condition; all rules hold."""
+    node = _node_of(host)
+    found = []
+    if node.control_plane and host.confirmed and not _control_plane(host).keeps_quorum:
+        found.append(f" Cluster {_where(host)} loses its control plane, as the annotation {CONFIRM} accepts.")
+    if _manager(host, node):
+        found.append(f" The node is managed by {_described(node)}, as the annotation {MANAGED_BY} accepts.")
+    return "".join(found)
 
 
 def _artifacts(host: Host, _: Policy) -> str:
@@ -163,8 +231,9 @@ RULES = (
     Rule("its boot is known", _boot),
     Rule("the same machine", _same_machine),
     Rule("no machine provider", _unmanaged),
-    Rule("not the last control-plane node", _not_the_last),
+    Rule("the control plane keeps its quorum", _quorum),
     Rule("boot artifacts", _artifacts),
+    Rule("workers first", _workers_first),
 )
 
 

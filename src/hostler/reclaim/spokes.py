@@ -20,13 +20,12 @@ from hostler.kube.records import Object
 from hostler.kube.writer import Writer
 from hostler.reclaim import emptying
 from hostler.reclaim.hands import Hands
-from hostler.reclaim.model import IN_A_CLUSTER, Cluster, Host, Policy, Reason, Spoke, SpokeNode, State
-from hostler.reclaim.objects import CLUSTER_DEPLOYMENT, ClusterDeployment
+from hostler.reclaim.model import IN_A_CLUSTER, Cluster, Host, Leaving, Policy, Reason, Spoke, SpokeNode, State
+from hostler.reclaim.objects import CLUSTER_DEPLOYMENT, ClusterDeployment, default_kubeconfig
 from hostler.reclaim.spoke import deployed
 
 TIMEOUT = 10.0  # seconds for one answer of an old cluster
 SILENT = 10.0  # after it did not answer, it is not asked again for so long: its other hosts would only wait too
-Leaving = Callable[[], frozenset[str]]
 _UNASKED = Unknown("it was not looked at")
 
 
@@ -97,8 +96,8 @@ class Spokes:
                 return
             yield Open(Known(True, self._clock()), Hands(client, self._writer_for(client), self._clock), client=client)
 
-    async def look(self, host: Host, spoke: Open, policy: Policy, leaving: Leaving = frozenset) -> Spoke:
-        """What the old cluster says of this host now; `leaving` are the nodes of hosts that leave it too."""
+    async def look(self, host: Host, spoke: Open, policy: Policy, leaving: Callable[[], Leaving] = Leaving) -> Spoke:
+        """What the old cluster says of this host now; `leaving` finds the nodes of hosts that leave it too."""
         assert host.previous is not None
         if spoke.hands is None or spoke.client is None:
             unknown = Unknown(spoke.why)
@@ -115,7 +114,7 @@ class Spokes:
         found = Spoke(
             spoke.kubeconfig,
             node,
-            await hands.control_planes(host.previous.node, leaving()) if counts else _UNASKED,
+            await hands.control_plane(host.previous.node, leaving()) if counts else _UNASKED,
             await hands.remains(host.uid) if host.state != State.RECLAIMING or drains or host.deleted else _UNASKED,
         )
         if drains and node.value is not None and node.value.held:
@@ -142,18 +141,25 @@ class Spokes:
         self._memories.pop(uid, None)
 
     async def _secret(self, cluster: Cluster) -> str | Fact[bool]:
-        """The name of the Secret with the admin kubeconfig, if there is one."""
+        """The name of the Secret with the admin kubeconfig: the one it names, else the one assisted-service makes."""
         try:
             deployment = await self._hub.get(
                 CLUSTER_DEPLOYMENT, cluster.name, cluster.namespace, type=ClusterDeployment
             )
             metadata = deployment.spec.cluster_metadata
             reference = metadata.admin_kubeconfig_secret_ref if metadata is not None else None
-            if reference is None or not reference.name:
-                return Known(False, self._clock())
-            await self._hub.get(SECRET, reference.name, cluster.namespace, type=Object)
+            for name in (reference.name if reference is not None else "", default_kubeconfig(cluster.name)):
+                if name and await self._is_there(name, cluster.namespace):
+                    return name
         except NotFound:
-            return Known(False, self._clock())
+            pass  # the ClusterDeployment is gone
         except (ApiError, Unreachable) as error:
             return Unknown(str(error))
-        return reference.name
+        return Known(False, self._clock())
+
+    async def _is_there(self, secret: str, namespace: str) -> bool:
+        try:
+            await self._hub.get(SECRET, secret, namespace, type=Object)
+        except NotFound:
+            return False
+        return True

@@ -27,7 +27,7 @@ from hostler.reclaim.model import (
     Uncancel,
     WarnNotOneShot,
 )
-from hostler.reclaim.objects import CANCEL, CONFIRM, FINALIZER, PINNED, RECLAIMED, RETRIED, Agent
+from hostler.reclaim.objects import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, PINNED, RECLAIMED, RETRIED, Agent
 
 BOUND, NOT_ONE_SHOT = "Bound", "NotOneShot"
 _BOUND_REASONS = {
@@ -75,8 +75,9 @@ def notes_patch(agent: Agent, actions: Iterable[Action]) -> dict[str, Any] | Non
         match action:
             case Answered(request) if there.get(RETRIED) != request:
                 notes[RETRIED] = request
-            case Remember() | Forget() | Enter(transition=model.REBIND) if CONFIRM in there:
-                notes[CONFIRM] = None  # it was said of this time, not of the next
+            case Remember() | Forget() | Enter(transition=model.REBIND):
+                # What was accepted, was for this time only.
+                notes |= {name: None for name in (CONFIRM, MANAGED_BY) if name in there}
             case Uncancel() if CANCEL in there:
                 notes[CANCEL] = None
             case Keep(pin):
