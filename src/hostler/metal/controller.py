@@ -216,7 +216,7 @@ class MachineKeeper:
     async def _release(self, facts: Facts) -> float | None:
         if not facts.elsewhere:  # else its addresses are in use, for as long as it takes
             await self._data.let_go(facts.machine)
-        decision = decide_release(self._with_secret(facts), fast_track=self._fast_track)
+        decision = self.decide_release(facts)
         for write in decision.writes:
             try:
                 await self._write(write)
@@ -226,12 +226,14 @@ class MachineKeeper:
             await self._status(facts.machine, decision.said, {})
         return decision.wake
 
-    def _with_secret(self, facts: Facts) -> Facts:
-        """What was written before a crash is not written again: else it could happen there again and again."""
+    def decide_release(self, facts: Facts) -> Decision:
+        """What comes next for a machine that is being deleted; the operator, `explain` and `plan` all ask this."""
+        # What was written before a crash is not written again: else it could happen there again and again.
         host = facts.host
         name = names.key(host.metadata.namespace, host.spec.bmc.credentials_name) if host is not None else ""
         secret = self.caches.secrets.store.get(name)
-        return replace(facts, secret_clear=secret is not None and names.CLUSTER_NAME not in secret.metadata.labels)
+        clear = secret is not None and names.CLUSTER_NAME not in secret.metadata.labels
+        return decide_release(replace(facts, secret_clear=clear), fast_track=self._fast_track)
 
     # -- pause
 
