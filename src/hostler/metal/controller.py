@@ -26,6 +26,7 @@ from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
 from hostler.metal.decide import FAILED, Facts, decide, settled, status_change, why_none
 from hostler.metal.decision import Decision, Said, Write
+from hostler.metal.health import Troubles
 from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.nodes import Nodes
 from hostler.metal.release import ELSEWHERE_SECONDS, PAUSED, decide_release, pauses, unpause_change
@@ -65,6 +66,7 @@ class MachineKeeper:
         self.caches, self.claims = caches, claims
         self._nodes, self._client, self._writer, self._recorder = nodes, client, writer, recorder
         self._data, self._fast_track, self._clock = data, fast_track, clock
+        self.troubles = Troubles()
         self._leads = True
         self._gone: dict[str, str] = {}  # machines that may go, by key: their uids
         self.secretless: dict[str, str] = {}  # a BMC secret that is missing -> the machine that says so
@@ -102,6 +104,8 @@ class MachineKeeper:
 
     def facts(self, machine: Metal3Machine) -> Facts:
         facts = self.caches.facts(machine)
+        if facts.host is not None:
+            facts = replace(facts, trouble=self.troubles.of(facts.host))
         if machine.spec.data_template is None:
             return facts
         return replace(facts, rendered=self._data.rendered(machine))
@@ -113,7 +117,7 @@ class MachineKeeper:
             return await self._pause(facts)
         if why := self.caches.unreadable_host(machine):
             self.claims.waiting.remove(key_of(machine.metadata))
-            await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why))
+            await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why), keep_ready=True)
             return UNREADABLE_SECONDS
         facts = await self._unpause(facts)
         if machine.metadata.deletion_timestamp:
@@ -146,9 +150,11 @@ class MachineKeeper:
         note = _sentence(choice.why)
         self._recorder.event(names.METAL3_MACHINE, facts.machine.metadata, "Normal", "HostChosen", "Claim", note)
 
-    async def _say(self, facts: Facts, said: Said) -> float | None:
-        ready = Said(names.READY, False, said.reason, said.message)
-        await self._status(facts.machine, (said, ready, _unpaused()), {})
+    async def _say(self, facts: Facts, said: Said, *, keep_ready: bool = False) -> float | None:
+        """That it has no host, or what hinders us. What hinders only us makes no machine less ready that is a node."""
+        kept = settled(facts.machine) and (keep_ready or facts.associated)
+        ready = () if kept else (Said(names.READY, False, said.reason, said.message),)
+        await self._status(facts.machine, (said, *ready, _unpaused()), {})
         return None
 
     # -- a machine with its host

@@ -15,8 +15,11 @@ from hostler.kube.records import Metadata
 from hostler.metal import names
 from hostler.metal.capi import Cluster, Machine, cluster_of
 from hostler.metal.decision import Decision, Said, Write
+from hostler.metal.health import NO_TROUBLE, Trouble, decide_health, error_of
 from hostler.metal.model import Host, Image, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
 
+# Nothing has to be installed on a host in these states.
+PROVISIONED = ("provisioned", "externally provisioned")
 SUCCESS = "AssociateBareMetalHostSuccess"
 FAILED = "AssociateBareMetalHostFailed"
 
@@ -60,6 +63,7 @@ class Facts:
     secret_clear: bool = False  # the BMC secret is known not to carry a cluster's label
     several: bool = False  # further hosts name it as their consumer, which is nobody's doing here
     elsewhere: str = ""  # that the host it names is in another namespace and still has it as its consumer
+    trouble: Trouble = NO_TROUBLE  # for how long its host has shown errors, or none
     owned: tuple[Host, ...] = ()  # hosts with an owner reference to it: they would be deleted after it
 
     @property
@@ -267,6 +271,9 @@ def decide(facts: Facts) -> Decision:
     if facts.secret_problem:
         said = [Said(names.ASSOCIATED, False, "BMCSecretMissing", facts.secret_problem)]
     said += _data_said(facts)
+    told = next((one for one in machine.status.conditions if one.type == names.HEALTHY), None)
+    health, look = decide_health(host, told, facts.trouble)
+    said += [health] if health is not None else []
     status = _status_of(facts, host)
     ready, why, wake = _readiness(facts, host)
     said.append(Said(names.READY, ready, "Provisioned" if ready else "NotProvisioned", "" if ready else why))
@@ -277,7 +284,7 @@ def decide(facts: Facts) -> Decision:
                 Write(names.METAL3_MACHINE, machine.metadata.name, machine.metadata.namespace,
                       {"spec": {"providerID": facts.node.provider_id}}, f"its node is {facts.node.name}")
             )  # fmt: skip
-    return Decision(why, tuple(writes), tuple(said), status, wake)
+    return Decision(why, tuple(writes), tuple(said), status, min((one for one in (wake, look) if one), default=None))
 
 
 def settled(machine: Metal3Machine) -> bool:
@@ -286,9 +293,17 @@ def settled(machine: Metal3Machine) -> bool:
 
 
 def _readiness(facts: Facts, host: Host) -> tuple[bool, str, float | None]:
+    """Whether the machine is ready, why, and when to look again.
+
+    Cluster API mirrors it into the Machine. So once the node was found, an error of the BMC changes nothing here: the
+    node runs on without it (`BareMetalHostHealthy` tells of it).
+    """
     machine, name = facts.machine, host.metadata.name
-    if host.failing:
-        return False, f"Host {name} reports {host.status.error_type or 'an error'}: {host.status.error_message}", None
+    if settled(machine) and host.state in PROVISIONED:
+        trouble = f" {error_of(host)}" if host.failing else ""
+        return True, f"Host {name} is {host.state} and the machine is ready.{trouble}", None
+    if host.failing and host.state not in PROVISIONED:
+        return False, error_of(host), None
     if facts.rendered is not None and not facts.rendered.ready and not host.imaged:
         return False, f"Host {name} is this machine's; {facts.rendered.why}", None
     if not host.imaged and (wrong := wrong_spec(machine)):
@@ -297,8 +312,6 @@ def _readiness(facts: Facts, host: Host) -> tuple[bool, str, float | None]:
         paused = host.metadata.annotations.get(names.PAUSED)
         held = f" and paused by {paused or 'somebody'}" if paused is not None else ""
         return False, f"Host {name} is {host.state or 'new'}{held}.", None
-    if settled(machine):
-        return True, f"Host {name} is provisioned and the machine is ready.", None
     node = facts.node
     if node is None:
         return False, f"Host {name} is provisioned; its node is being looked for.", None

@@ -146,5 +146,5 @@ def _conditions(machine: Metal3Machine) -> tuple[FactSeen, ...]:
     return tuple(
         FactSeen(f"condition {one.type}", f"{one.status} ({one.reason}): {one.message}".rstrip(": "))
         for one in machine.status.conditions
-        if one.type in (names.READY, names.ASSOCIATED, names.DATA_READY)
+        if one.type in (names.READY, names.ASSOCIATED, names.DATA_READY, names.HEALTHY)
     )

@@ -63,6 +63,7 @@ SECRET_TYPE = f"{INFRASTRUCTURE}/secret"
 
 # Conditions of a Metal3Machine.
 READY = "Ready"
+HEALTHY = "BareMetalHostHealthy"
 ASSOCIATED = "AssociateBareMetalHost"
 METADATA = "AssociateMetal3MachineMetaData"
 DATA_READY = "Metal3DataReady"

@@ -10,11 +10,13 @@ from itertools import groupby
 import pytest
 
 from hostler.sandbox import Sandbox
+from hostler.sandbox.load import create
 from tests.real.auditing import READS, who
 from tests.real.conftest import Eventually
 from tests.real.metal_remedies import UNHEALTHY
 from tests.real.metal_world import (
     IPAM,
+    Json,
     World,
     available,
     consumer,
@@ -47,6 +49,10 @@ def world(sandbox: Sandbox, running: Running, namespace: str) -> Iterator[World]
     made.scrub()
 
 
+def status_of(thing: Json, type: str) -> str:
+    return next((str(one["status"]) for one in thing["status"]["conditions"] if one["type"] == type), "")
+
+
 def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
     world: World, eventually: Eventually, make_node: object, sandbox: Sandbox
 ) -> None:
@@ -76,6 +82,18 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
     assert machine["spec"]["providerID"] == provider
     assert machine["status"]["initialization"] == {"provisioned": True}
     assert {"type": "Hostname", "address": name} in machine["status"]["addresses"]
+    # Its BMC fails: the node runs on, so the machine stays ready. What it asks of its host shows that it was looked at.
+    world.api.delete(world.core("secrets", f"{name}-bmc"))
+    eventually(lambda: world.host(name)["status"].get("errorType"), 60, "the BMC fails")
+    for mode in ("disabled", "metadata"):
+        world.api.patch(world.metal("metal3machines", "m1"), {"spec": {"automatedCleaningMode": mode}})
+        eventually(lambda: world.host(name)["spec"]["automatedCleaningMode"] == mode, 60, "looked at")  # noqa: B023
+    assert world.host(name)["status"].get("errorType"), "all the while"
+    was = history(world.api, world.metal("metal3machines"), machine["metadata"]["resourceVersion"])
+    assert {status_of(one, "Ready") for one in was} == {"True"}
+    assert {status_of(one, "BareMetalHostHealthy") for one in was} == {"True"}, "not for every blink"
+    bmc = {"username": "u", "password": "p"}
+    create(world.box, [world._secret(f"{name}-bmc", bmc, {"environment.metal3.io": "baremetal"})])
     world.api.delete(world.metal("metal3machines", "m1"))
     eventually(lambda: not world.machine("m1"), 60, "the machine is gone")
     after = world.host(name)
