@@ -314,6 +314,22 @@ class World:
         }
         create(self.box, [self._object(CAPI, "MachineDeployment", name, spec)])
 
+    def make_machine_set(self, name: str, *, deployment: str, template: str) -> None:
+        """A MachineSet without replicas, as Cluster API makes one for each template of a MachineDeployment."""
+        reference = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3MachineTemplate", "name": template}
+        inner = {"clusterName": self.cluster, "bootstrap": {"dataSecretName": "x"}, "infrastructureRef": reference}
+        spec = {
+            "clusterName": self.cluster, "replicas": 0, "selector": {"matchLabels": {"a": name}},
+            "template": {"metadata": {"labels": {"a": name}}, "spec": inner},
+        }  # fmt: skip
+        owner = self.owner("MachineDeployment", deployment)
+        create(self.box, [self._object(CAPI, "MachineSet", name, spec, owner=owner)])
+
+    def owner(self, kind: str, name: str) -> Json:
+        """An owner reference to an object of Cluster API."""
+        uid = self.api.get(self.capi(f"{kind.lower()}s", name))["metadata"]["uid"]
+        return {"apiVersion": CAPI, "kind": kind, "name": name, "uid": uid, "controller": True}
+
     def secret_text(self, name: str, field: str) -> str:
         data = self.api.get(self.core("secrets", name)).get("data", {}).get(field, "")
         return base64.b64decode(data).decode()

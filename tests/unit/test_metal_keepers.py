@@ -20,6 +20,7 @@ from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
 from hostler.metal import names
+from hostler.metal.capi import ControlPlane, Machine, MachineSet
 from hostler.metal.claims import DEBOUNCE_SECONDS
 from hostler.metal.controller import MachineKeeper
 from hostler.metal.data import DataDesk
@@ -27,7 +28,7 @@ from hostler.metal.data_caches import DataCaches
 from hostler.metal.data_model import RenderedSecret
 from hostler.metal.decide import why_none
 from hostler.metal.explain import MetalExplainers
-from hostler.metal.model import BmcSecret, Host, Metal3Machine
+from hostler.metal.model import BmcSecret, Host, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.nodes import Nodes
 from hostler.metal.release import decide_release
 from hostler.metal.remediation import LOOK_SECONDS, decide_remediation
@@ -311,6 +312,41 @@ def test_a_name_that_several_have_or_that_cannot_be_read_is_not_one_that_nobody_
             room.caches.hosts.store.unread("n/h", 99, "spec.online is a string")
             with pytest.raises(UnknownName, match='"n/h" is there and cannot be read'):
                 explained("n/h")
+
+    asyncio.run(run())
+
+
+def test_the_template_of_a_machine_is_found_without_its_annotation_too() -> None:
+    """Cluster API leaves the annotation out at times; the owner of the Machine names the template as well."""
+
+    def record(kind: type[Any], spec: Any, **meta: Any) -> Any:
+        return msgspec.convert({"metadata": {"namespace": "n", "resourceVersion": "5", **meta}, "spec": spec}, kind)
+
+    def cloned(name: str, kind: str = "Metal3MachineTemplate") -> dict[str, Any]:
+        return {"spec": {"infrastructureRef": {"kind": kind, "name": name}}}
+
+    async def run() -> None:
+        async with ward() as room:
+            caches = room.caches
+            for name in ("workers", "control", "annotated"):
+                caches.templates.store.put(record(Metal3MachineTemplate, {"nodeReuse": True}, name=name))
+            caches.machine_sets.store.put(record(MachineSet, {"template": cloned("workers")}, name="md-1"))
+            caches.machine_sets.store.put(record(MachineSet, {"template": cloned("workers", "Other")}, name="md-2"))
+            caches.control_planes.store.put(record(ControlPlane, {"machineTemplate": cloned("control")}, name="kcp"))
+
+            def template(kind: str, owner: str, **annotations: str) -> str:
+                found = caches.template_of(
+                    record(Metal3Machine, {}, name="m", annotations=annotations),
+                    record(Machine, {}, name="m", ownerReferences=[{"kind": kind, "name": owner}]),
+                )
+                return found.metadata.name if found is not None else ""
+
+            assert template("MachineSet", "md-1") == "workers"
+            assert template("KubeadmControlPlane", "kcp") == "control"
+            assert template("MachineSet", "md-1", **{names.CLONED_FROM: "annotated"}) == "annotated"
+            assert template("MachineSet", "md-2") == "", "of another provider"
+            assert template("MachineSet", "gone") == ""
+            assert template("RKE2ControlPlane", "kcp") == ""
 
     asyncio.run(run())
 

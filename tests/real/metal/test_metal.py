@@ -208,11 +208,16 @@ def test_a_rolling_replacement_uses_the_same_hosts_again(
 
 
 def test_a_host_kept_for_a_deployment_that_goes_is_freed(world: World, eventually: Eventually) -> None:
+    """Its machine lacks the annotation and the label that name template and deployment: its MachineSet names both."""
     world.make_deployment("md")
     world.make_template("t", reuse=True)
+    world.make_machine_set("md-1", deployment="md", template="t")
     world.make_hosts("h1")
     available(world, eventually, "h1")
-    world.make_machines("old", labels={DEPLOYMENT: "md"}, annotations={CLONED: "t"})
+    world.make_machines("old")
+    world.api.patch(
+        world.capi("machines", "old"), {"metadata": {"ownerReferences": [world.owner("MachineSet", "md-1")]}}
+    )
     eventually(lambda: world.host_of("old") == "h1", 60, "claimed")
     world.api.delete(world.metal("metal3machines", "old"))
     eventually(lambda: world.host("h1")["spec"].get("consumerRef", {}).get("kind") == "Cluster", 60, "kept")
