@@ -196,7 +196,7 @@ class World:
         uid = self.api.get(self.capi("clusters", cluster))["metadata"]["uid"]
         owner = {"apiVersion": CAPI, "kind": "Cluster", "name": cluster, "uid": uid}
         create(box, [self._object(INFRA, "Metal3Cluster", cluster, {
-            "controlPlaneEndpoint": {"host": "10.0.0.1", "port": 6443},
+            "controlPlaneEndpoint": {"host": "10.0.0.1"},
         }, owner=owner)])  # fmt: skip
         status = {"status": {"initialization": {"infrastructureProvisioned": True}}}
         self.api.patch(f"{self.capi('clusters', cluster)}/status", status)
@@ -287,9 +287,10 @@ class World:
     def make_pool(self, name: str, spec: Json) -> None:
         create(self.box, [self._object("ipam.metal3.io/v1alpha1", "IPPool", name, {"namePrefix": name, **spec})])
 
-    def make_remediation(self, machine: str) -> None:
+    def make_remediation(self, machine: str, strategy: Json | None = None) -> None:
         """As Cluster API's health check does it: from a template, with the name and as a thing of the Machine."""
-        template = {"template": {"spec": {"strategy": {"type": "Reboot", "retryLimit": 1, "timeoutSeconds": 600}}}}
+        usual = {"type": "Reboot", "retryLimit": 1, "timeoutSeconds": 600}
+        template = {"template": {"spec": {"strategy": usual if strategy is None else strategy}}}
         if not self.api.get(self.metal("metal3remediationtemplates", "reboot")):
             create(self.box, [self._object(INFRA, "Metal3RemediationTemplate", "reboot", template)])
         spec = self.api.get(self.metal("metal3remediationtemplates", "reboot"))["spec"]["template"]["spec"]

@@ -196,6 +196,15 @@ def test_who_is_told_words_that_hosts_have_overtaken_looks_again_and_nobody_else
     assert new.again is None, "and then it rests"
 
 
+def test_the_failure_domain_of_the_machine_comes_before_that_of_its_infrastructure() -> None:
+    room = Room()
+    room.machine("m1", failureDomain="own")
+    assert room.wish("m1").domain == "own"
+    owner = {"metadata": {"name": "m1", "namespace": "n"}, "spec": {"clusterName": "c", "failureDomain": "asked"}}
+    room.put(msgspec.convert(owner, Machine))
+    assert room.wish("m1").domain == "asked"
+
+
 def test_spread_counts_what_is_used_and_what_is_being_taken() -> None:
     room = Room(Policy(Selection.SPREAD))
     room.machine("m1")

@@ -226,7 +226,8 @@ class Caches:
     def wish(self, facts: Facts) -> Wish:
         """What this machine wants of a host; raises WrongSelector."""
         owner = facts.owner
-        domain = facts.machine.spec.failure_domain or (owner.spec.failure_domain if owner is not None else "")
+        # The Go provider writes the Machine's into the Metal3Machine, over what is there.
+        domain = (owner.spec.failure_domain if owner is not None else "") or facts.machine.spec.failure_domain
         return Wish.of(facts.machine, domain=domain, reuse=facts.reuse, cluster=facts.cluster_name)
 
     def leaving(self, host: Host) -> bool:

@@ -16,7 +16,7 @@ from hostler.metal import names
 from hostler.metal.capi import Cluster, Machine, cluster_of
 from hostler.metal.decision import Decision, Said, Write
 from hostler.metal.health import NO_TROUBLE, Trouble, decide_health, error_of
-from hostler.metal.model import Host, Image, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
+from hostler.metal.model import Host, Image, MachineImage, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
 
 # Nothing has to be installed on a host in these states.
 PROVISIONED = ("provisioned", "externally provisioned")
@@ -133,13 +133,9 @@ def _waits(reason: str, message: str) -> Said:
 def wrong_spec(machine: Metal3Machine) -> str:
     """What is wrong with the machine's own spec, as a sentence; empty: nothing."""
     spec, namespace = machine.spec, machine.metadata.namespace
-    image = spec.image
-    if not image.url and spec.custom_deploy is None:
-        return "spec has neither image.url nor customDeploy, so there is nothing to provision."
-    if image.url and not _URL.match(image.url):
-        return f"spec.image.url is no URL: {image.url[:80]!r}; it begins with a scheme, such as https://."
-    if image.url and not image.checksum and image.disk_format != "live-iso" and not image.url.startswith("oci://"):
-        return "spec.image has no checksum; only live-iso and oci:// images go without one."
+    # What a custom deploy procedure makes of the image is its own business, as with the Go provider.
+    if (spec.custom_deploy is None or not spec.custom_deploy.method) and (why := _wrong_image(spec.image)):
+        return why
     for field, secret in (
         ("userData", spec.user_data),
         ("metaData", spec.meta_data),
@@ -149,6 +145,16 @@ def wrong_spec(machine: Metal3Machine) -> str:
             return f"spec.{field} names a secret in namespace {secret.namespace}; it must be in {namespace}."
     if spec.data_template is not None and spec.data_template.namespace not in ("", namespace):
         return f"spec.dataTemplate is in namespace {spec.data_template.namespace}; it must be in {namespace}."
+    return ""
+
+
+def _wrong_image(image: MachineImage) -> str:
+    if not image.url:
+        return "spec has neither image.url nor customDeploy, so there is nothing to provision."
+    if not _URL.match(image.url):
+        return f"spec.image.url is no URL: {image.url[:80]!r}; it begins with a scheme, such as https://."
+    if not image.checksum and image.disk_format != "live-iso" and not image.url.startswith("oci://"):
+        return "spec.image has no checksum; only live-iso and oci:// images go without one."
     return ""
 
 

@@ -58,6 +58,9 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
 ) -> None:
     world.make_kubeconfig()
     world.make_hosts("h1", "h2")
+    own = {"name": "own", "namespace": world.namespace}  # of whoever made the hosts; the machine brings none
+    for name in ("h1", "h2"):
+        world.api.patch(world.hosts_path(name), {"spec": {"networkData": own}})
     eventually(lambda: [world.state(name) for name in ("h1", "h2")] == ["available"] * 2, 60, "hosts are available")
     world.make_machines("m1")
     name = eventually(lambda: world.host_of("m1"), 60, "a host is claimed")
@@ -99,6 +102,8 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
     after = world.host(name)
     assert "consumerRef" not in after["spec"]
     assert "image" not in after["spec"]
+    assert "userData" not in after["spec"]
+    assert after["spec"]["networkData"] == own
     assert after["spec"]["online"] is False
     assert "cluster.x-k8s.io/cluster-name" not in after["metadata"].get("labels", {})
     assert not after["metadata"].get("ownerReferences")
@@ -585,6 +590,10 @@ def test_a_cluster_goes_after_its_machines_and_keeps_no_host(world: World, event
     eventually(lambda: world.host_of("m1") == "h1", 60, "claimed")
     path, ready = world.metal("metal3clusters", "c1"), {"provisioned": True}
     eventually(lambda: world.api.get(path).get("status", {}).get("initialization") == ready, 60, "ready")
+    assert world.api.get(path)["spec"]["controlPlaneEndpoint"] == {"host": "10.0.0.1", "port": 6443}, "the default port"
+    for domains in ([{"name": "one", "controlPlane": True}], None):
+        world.api.patch(path, {"spec": {"failureDomains": domains}})
+        eventually(lambda: world.api.get(path)["status"].get("failureDomains") == domains, 60, "as in its spec")  # noqa: B023
     world.api.patch(world.capi("clusters", "c1"), {"metadata": {"finalizers": ["test.hostler.dev/keep"]}})
     world.api.delete(world.capi("clusters", "c1"))
     world.api.delete(world.metal("metal3clusters", "c1"))
