@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostler.kube.records import Metadata
 from hostler.metal.choose import Around, Choice, Policy, Selection, Wish, choose, counted, summary
 from hostler.metal.free import Bag, FreeHosts, Waiting, free
 from hostler.metal.look import Capacity, capacity
 from hostler.metal.model import Host, HostSelector, Metal3Machine, Metal3MachineTemplate
+from hostler.metal.names import HOST_ANNOTATION, PAUSED
 from hostler.metal.selector import WrongSelector, compile_selector, unmet
 
 REUSE = "infrastructure.cluster.x-k8s.io/node-reuse"
@@ -40,6 +42,8 @@ def consumer(name: str, kind: str = "Metal3Machine", version: str = "infrastruct
     return {"apiVersion": version, "kind": kind, "name": name, "namespace": "n"}
 
 
+# What Baremetal Operator writes for a HostClaim, which may be in any namespace.
+HOST_CLAIM = {"apiVersion": "metal3.io/v1alpha1", "kind": "HostClaim", "name": "m", "namespace": "tenant"}
 CLUSTER = consumer("c", "Cluster", "cluster.x-k8s.io/v1beta2")
 
 
@@ -119,6 +123,8 @@ def test_labels_and_expressions_must_all_be_met() -> None:
     [
         (host("h", consumer=consumer("other")), "its consumer is Metal3Machine n/other"),
         (host("h", consumer=consumer("m", kind="Server")), "its consumer is Server n/m"),
+        (host("h", consumer=HOST_CLAIM), "its consumer is HostClaim tenant/m"),
+        (host("h", annotations={PAUSED: "metal3.io/hostclaim"}), "it is paused by metal3.io/hostclaim"),
         (host("h", consumer=consumer("m", version="example.org/v1")), "its consumer is Metal3Machine n/m"),
         (host("h", deletionTimestamp="now"), "it is being deleted"),
         (host("h", status={"errorType": "power error", "errorMessage": "no"}), "it reports power error: no"),
@@ -140,6 +146,17 @@ def test_every_refusal_says_why(one: Host, why: str) -> None:
     assert choice.host is None
     assert choice.refused == {"n/h": why}
     assert not free(one) or REUSE in one.metadata.labels
+
+
+def test_a_host_of_a_host_claim_is_not_taken_though_it_is_reserved_or_named() -> None:
+    labels = {REUSE: "md-a"}
+    assert chosen([host("h", labels=labels, consumer=HOST_CLAIM)], wish(reuse="md-a")).host is None
+    naming = msgspec.convert({"name": "m", "namespace": "n", "annotations": {HOST_ANNOTATION: "n/h"}}, Metadata)
+    named = msgspec.structs.replace(machine(), metadata=naming)
+    assert chosen([host("h")], wish(named)).host is not None
+    choice = chosen([host("h", consumer=HOST_CLAIM)], wish(named))
+    assert choice.host is None
+    assert choice.why == "no host can be had now: some have another consumer"
 
 
 def test_no_host_at_all() -> None:

@@ -30,7 +30,7 @@ from hostler.metal.free import SAMPLES
 from hostler.metal.model import Host, Metal3Machine, SecretRef
 from hostler.metal.selector import Requirement
 from tests.sizes import examples
-from tests.unit.test_metal_choose import CLUSTER, consumer, host
+from tests.unit.test_metal_choose import CLUSTER, HOST_CLAIM, consumer, host
 
 
 class Room:
@@ -281,8 +281,8 @@ def test_a_failure_domain_is_preferred_among_more_hosts_than_are_drawn_too() -> 
 
 
 SOME_HOSTS: tuple[dict[str, Any], ...] = (
-    {"state": "provisioning"}, {"consumer": consumer("x")}, {"consumer": CLUSTER}, {"image": True},
-    {"status": {"errorType": "power error"}}, {"annotations": {"capm3.metal3.io/unhealthy": ""}},
+    {"state": "provisioning"}, {"consumer": consumer("x")}, {"consumer": HOST_CLAIM}, {"consumer": CLUSTER},
+    {"image": True}, {"status": {"errorType": "power error"}}, {"annotations": {"capm3.metal3.io/unhealthy": ""}},
 )  # fmt: skip
 KEPT_HOSTS: tuple[dict[str, Any], ...] = (
     {"consumer": CLUSTER}, {"consumer": CLUSTER, "state": "deprovisioning"}, {"consumer": consumer("x")},

@@ -611,20 +611,26 @@ def test_what_people_see(world: World, sandbox: Sandbox, running: Running, event
     world.make_template("t", {"hostSelector": {"matchLabels": {"rack": "1"}}})
     world.make_hosts("h1", "h2", labels={"rack": "1"})
     world.make_hosts("h3")
-    available(world, eventually, "h1", "h2", "h3")
+    world.make_hosts("h4", labels={"rack": "2"})
+    available(world, eventually, "h1", "h2", "h3", "h4")
+    # What Baremetal Operator writes for a HostClaim.
+    claim = {"apiVersion": "metal3.io/v1alpha1", "kind": "HostClaim", "name": "claim", "namespace": "tenant"}
+    world.api.patch(world.hosts_path("h4"), {"spec": {"consumerRef": claim}})
     world.make_machines("m1", spec={"hostSelector": {"matchLabels": {"rack": "2"}}})
-    eventually(lambda: world.condition("m1"), 60, "it waits")
+    eventually(lambda: "another consumer" in world.condition("m1").get("message", ""), 60, "it waits")
+    assert world.host("h4")["spec"]["consumerRef"] == claim
     listed = hostler(sandbox.kubeconfig, "metal", "hosts", "--in", world.namespace)
     assert listed.returncode == 0, listed.stderr
     assert f"{world.namespace}/h1" in listed.stdout
     assert "available" in listed.stdout
     fits = hostler(sandbox.kubeconfig, "metal", "capacity", f"{world.namespace}/t", "--output", "json")
     assert json.loads(fits.stdout)["fit"] == 2, fits.stdout
-    assert json.loads(fits.stdout)["limits"] == {"some do not meet the selector": 1}
+    assert json.loads(fits.stdout)["limits"] == {"some do not meet the selector": 2}
     none = hostler(sandbox.kubeconfig, "metal", "capacity", f"{world.namespace}/none")
     assert none.returncode == 5
     assert "There is no Metal3MachineTemplate" in none.stderr
     said = hostler(sandbox.kubeconfig, "explain", f"metal3machine/{world.namespace}/m1", "--operator", running.url)
     assert "its labels do not meet rack=2" in said.stdout, said.stdout + said.stderr
+    assert "its consumer is HostClaim tenant/claim" in said.stdout
     about = hostler(sandbox.kubeconfig, "explain", f"baremetalhost/{world.namespace}/h1", "--operator", running.url)
     assert "It is free." in about.stdout
