@@ -198,7 +198,7 @@ class World:
         uid = self.api.get(self.capi("clusters", cluster))["metadata"]["uid"]
         owner = {"apiVersion": CAPI, "kind": "Cluster", "name": cluster, "uid": uid}
         create(box, [self._object(INFRA, "Metal3Cluster", cluster, {
-            "controlPlaneEndpoint": {"host": "10.0.0.1", "port": 6443},
+            "controlPlaneEndpoint": {"host": "10.0.0.1"},
         }, owner=owner)])  # fmt: skip
         status = {"status": {"initialization": {"infrastructureProvisioned": True}}}
         self.api.patch(f"{self.capi('clusters', cluster)}/status", status)
@@ -292,9 +292,10 @@ class World:
     def make_pool(self, name: str, spec: Json) -> None:
         create(self.box, [self._object("ipam.metal3.io/v1alpha1", "IPPool", name, {"namePrefix": name, **spec})])
 
-    def make_remediation(self, machine: str) -> None:
+    def make_remediation(self, machine: str, strategy: Json | None = None) -> None:
         """As Cluster API's health check does it: from a template, with the name and as a thing of the Machine."""
-        template = {"template": {"spec": {"strategy": {"type": "Reboot", "retryLimit": 1, "timeoutSeconds": 600}}}}
+        usual = {"type": "Reboot", "retryLimit": 1, "timeoutSeconds": 600}
+        template = {"template": {"spec": {"strategy": usual if strategy is None else strategy}}}
         if not self.api.get(self.metal("metal3remediationtemplates", "reboot")):
             create(self.box, [self._object(INFRA, "Metal3RemediationTemplate", "reboot", template)])
         spec = self.api.get(self.metal("metal3remediationtemplates", "reboot"))["spec"]["template"]["spec"]
@@ -318,6 +319,22 @@ class World:
             "selector": {"matchLabels": {"a": name}},
         }
         create(self.box, [self._object(CAPI, "MachineDeployment", name, spec)])
+
+    def make_machine_set(self, name: str, *, deployment: str, template: str) -> None:
+        """A MachineSet without replicas, as Cluster API makes one for each template of a MachineDeployment."""
+        reference = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3MachineTemplate", "name": template}
+        inner = {"clusterName": self.cluster, "bootstrap": {"dataSecretName": "x"}, "infrastructureRef": reference}
+        spec = {
+            "clusterName": self.cluster, "replicas": 0, "selector": {"matchLabels": {"a": name}},
+            "template": {"metadata": {"labels": {"a": name}}, "spec": inner},
+        }  # fmt: skip
+        owner = self.owner("MachineDeployment", deployment)
+        create(self.box, [self._object(CAPI, "MachineSet", name, spec, owner=owner)])
+
+    def owner(self, kind: str, name: str) -> Json:
+        """An owner reference to an object of Cluster API."""
+        uid = self.api.get(self.capi(f"{kind.lower()}s", name))["metadata"]["uid"]
+        return {"apiVersion": CAPI, "kind": kind, "name": name, "uid": uid, "controller": True}
 
     def secret_text(self, name: str, field: str) -> str:
         data = self.api.get(self.core("secrets", name)).get("data", {}).get(field, "")

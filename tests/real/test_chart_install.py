@@ -93,7 +93,7 @@ def test_the_image_arms_a_host_as_its_agent(image: Image, tmp_path: Path) -> Non
     """All that the agent needs of a host it reaches from the image, where there is no program but Python."""
     server, scratch = Server(tmp_path), Scratch(tmp_path / "host").rhcos()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    node = SpokeNode("worker-0", "u", "", boot, control_plane=False, managed_by="", ready=True)
+    node = SpokeNode("worker-0", "u", "", boot, control_plane=False, machine="", ready=True)
     urls = Artifacts(f"{server.url}/kernel", f"{server.url}/initrd", f"{server.url}/rootfs")
     order = Order(HOST, "uid", node, INFRA_ENV, urls, server.url, "hostler:1", "secret-of-this-host")
     template = next(thing.body for thing in things(order) if thing.kind is DAEMON_SET)["spec"]["template"]

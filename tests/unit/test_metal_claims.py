@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import msgspec
@@ -20,14 +22,15 @@ from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, consumer_key
 from hostler.metal.capi import Cluster, Machine
-from hostler.metal.choose import Policy, Selection, Wish
+from hostler.metal.choose import Policy, Selection, Wish, choose
 from hostler.metal.claims import DEBOUNCE_SECONDS, OLD_WORDS_SECONDS, Claims
 from hostler.metal.data_caches import Indexes
 from hostler.metal.data_model import Data, DataSpec
-from hostler.metal.free import DRAWS
+from hostler.metal.free import SAMPLES
 from hostler.metal.model import Host, Metal3Machine, SecretRef
+from hostler.metal.selector import Requirement
 from tests.sizes import examples
-from tests.unit.test_metal_choose import CLUSTER, consumer, host
+from tests.unit.test_metal_choose import CLUSTER, HOST_CLAIM, consumer, host
 
 
 class Room:
@@ -58,11 +61,12 @@ class Room:
         }  # fmt: skip
         watches[type(record)].store.put(known)
 
-    def machine(self, name: str, kind: str = "", **spec: Any) -> None:
+    def machine(self, name: str, kind: str = "", annotations: dict[str, str] | None = None, **spec: Any) -> None:
         labels = {names.DEPLOYMENT_NAME: kind} if kind else {}
         owner = {"metadata": {"name": name, "namespace": "n", "labels": labels}, "spec": {"clusterName": "c"}}
         self.put(msgspec.convert(owner, Machine))
-        meta = {"name": name, "namespace": "n", "ownerReferences": [{"kind": "Machine", "name": name}]}
+        owners = [{"kind": "Machine", "name": name}]
+        meta = {"name": name, "namespace": "n", "ownerReferences": owners, "annotations": annotations or {}}
         self.put(msgspec.convert({"metadata": meta, "spec": spec}, Metal3Machine))
 
     def wish(self, name: str) -> Wish:
@@ -158,18 +162,18 @@ def test_a_host_that_gets_the_right_label_wakes_who_waits_for_it() -> None:
     assert room.woken == ["n/m1"]
 
 
-def test_quick_and_slow_say_the_same_when_nothing_is_free() -> None:
+def test_a_sample_says_the_same_as_all_hosts_when_nothing_is_free() -> None:
     room = Room()
     room.machine("m1")
     room.put(host("h", "provisioning"))
     wish = room.wish("m1")
-    assert room.claims.quickly(wish).why == room.claims.choose(wish).why
+    assert room.claims.find_host(wish).why == room.claims.choose(wish).why
     room.put(host("free"))
-    chosen = room.claims.quickly(wish).host
+    chosen = room.claims.find_host(wish).host
     assert chosen is not None
     assert chosen.metadata.name == "free"
     room.claims.free.reservations["n/free"] = "n/other"
-    assert room.claims.quickly(wish).host is None, "somebody is taking it"
+    assert room.claims.find_host(wish).host is None, "somebody is taking it"
 
 
 def test_who_is_told_words_that_hosts_have_overtaken_looks_again_and_nobody_else_does() -> None:
@@ -177,19 +181,28 @@ def test_who_is_told_words_that_hosts_have_overtaken_looks_again_and_nobody_else
     room.machine("m1")
     room.put(host("h", "provisioning"))
     wish = room.wish("m1")
-    first = room.claims.quickly(wish)
+    first = room.claims.find_host(wish)
     assert "not available yet" in first.why
-    assert room.claims.quickly(wish) == first, "kept, and as true as it was"
-    assert first.again is None
+    kept = room.claims.find_host(wish)
+    assert (kept.why, kept.again, first.again) == (first.why, None, None), "kept, and as true as it was"
     room.put(host("x", "provisioning", namespace="another"))
-    assert room.claims.quickly(wish) == first, "hosts of others say nothing about it"
+    assert room.claims.find_host(wish) == kept, "hosts of others say nothing about it"
     room.put(host("h", status={"errorType": "power error"}))
-    old = room.claims.quickly(wish)
+    old = room.claims.find_host(wish)
     assert (old.why, old.again) == (first.why, OLD_WORDS_SECONDS)
     room.pass_time(OLD_WORDS_SECONDS)
-    new = room.claims.quickly(wish)
+    new = room.claims.find_host(wish)
     assert new.why != old.why
     assert new.again is None, "and then it rests"
+
+
+def test_the_failure_domain_of_the_machine_comes_before_that_of_its_infrastructure() -> None:
+    room = Room()
+    room.machine("m1", failureDomain="own")
+    assert room.wish("m1").domain == "own"
+    owner = {"metadata": {"name": "m1", "namespace": "n"}, "spec": {"clusterName": "c", "failureDomain": "asked"}}
+    room.put(msgspec.convert(owner, Machine))
+    assert room.wish("m1").domain == "asked"
 
 
 def test_spread_counts_what_is_used_and_what_is_being_taken() -> None:
@@ -223,13 +236,13 @@ def test_a_host_that_can_be_had_again_is_found_though_others_were_just_told_that
     room = Room()
     for name in ("m1", "m2"):
         room.machine(name, hostSelector={"matchLabels": {"rack": "1"}})
-    for number in range(20 * DRAWS):
+    for number in range(20 * SAMPLES[-1]):
         room.put(host(f"other-{number}"))
     room.put(host("h", labels={"rack": "1"}, status={"errorType": "power error", "errorCount": 1}))
     room.put(host("h", labels={"rack": "1"}, status={"errorCount": 1}))
 
     def found() -> str:
-        chosen = room.claims.quickly(room.wish("m1")).host
+        chosen = room.claims.find_host(room.wish("m1")).host
         return chosen.metadata.name if chosen is not None else ""
 
     def waits_a_little() -> None:
@@ -257,14 +270,103 @@ def test_a_failure_domain_is_preferred_among_more_hosts_than_are_drawn_too() -> 
     """One of its domain suits among many that do not; elsewhere all would do."""
     room = Room()
     room.machine("m1", failureDomain="near", hostSelector={"matchLabels": {"rack": "1"}})
-    for number in range(20 * DRAWS):
+    for number in range(20 * SAMPLES[-1]):
         room.put(host(f"near-{number}", labels={names.FAILURE_DOMAIN: "near"}))
         room.put(host(f"far-{number}", labels={names.FAILURE_DOMAIN: "far", "rack": "1"}))
     room.put(host("h", labels={names.FAILURE_DOMAIN: "near", "rack": "1"}))
     for _ in range(5):
-        chosen = room.claims.quickly(room.wish("m1")).host
+        chosen = room.claims.find_host(room.wish("m1")).host
         assert chosen is not None
         assert chosen.metadata.name == "h"
+
+
+SOME_HOSTS: tuple[dict[str, Any], ...] = (
+    {"state": "provisioning"}, {"consumer": consumer("x")}, {"consumer": HOST_CLAIM}, {"consumer": CLUSTER},
+    {"image": True}, {"status": {"errorType": "power error"}}, {"annotations": {"capm3.metal3.io/unhealthy": ""}},
+)  # fmt: skip
+KEPT_HOSTS: tuple[dict[str, Any], ...] = (
+    {"consumer": CLUSTER}, {"consumer": CLUSTER, "state": "deprovisioning"}, {"consumer": consumer("x")},
+    {"consumer": CLUSTER, "status": {"errorType": "power error"}}, {},
+)  # fmt: skip
+
+
+def some_world(dice: random.Random) -> Room:
+    """Hosts of every sort, few or more than are sampled; some rest after an error, some are being taken."""
+    room = Room(Policy(strict_domains=dice.random() < 0.3))
+    racks = {domain: dice.choice((["1"], ["1", "2"], ["2"] * 60 + ["1"])) for domain in ("near", "far", "")}
+    domains = dice.choice((["near"], ["near", "far"], ["far"] * 30 + ["near"], [""]))
+    kept, busy = dice.choice((0.0, 0.0, 0.05)), dice.choice((0.05, 0.7))
+    for number in range(dice.choice((0, 3, 12, 40, 3 * SAMPLES[-1]))):
+        domain = dice.choice(domains)
+        labels = {"rack": dice.choice(racks[domain]), names.FAILURE_DOMAIN: domain}
+        sort = dict(dice.choice(SOME_HOSTS)) if dice.random() < busy else {}
+        if dice.random() < kept:
+            labels[names.NODE_REUSE] = dice.choice(("md-a", "md-b"))
+            sort = dict(dice.choice(KEPT_HOSTS))
+        if dice.random() < 0.05:
+            room.put(host(f"h{number}", labels=labels, status={"errorType": "power error", "errorCount": 1}))
+            sort["status"] = {"errorCount": 1}
+        room.put(host(f"h{number}", labels=labels, **sort))
+        if dice.random() < 0.05:
+            room.claims.free.reservations[f"n/h{number}"] = dice.choice(("n/other", "n/m"))
+    named = {names.HOST_ANNOTATION: f"n/h{dice.randrange(4)}"} if dice.random() < 0.2 else {}
+    wanted: dict[str, Any] = {"hostSelector": {"matchLabels": {"rack": "1"}}} if dice.random() < 0.6 else {}
+    room.machine("m", dice.choice(("", "a")), named, failureDomain=dice.choice(("", "near")), **wanted)
+    if dice.random() < 0.1:
+        room.put(host("own", "provisioned", consumer=consumer("m")))
+    return room
+
+
+@settings(max_examples=examples(300))
+@given(st.randoms(use_true_random=True))
+def test_a_sample_leads_to_a_choice_among_all_hosts_and_misses_none(dice: random.Random) -> None:
+    room = some_world(dice)
+    wish, claims = room.wish("m"), room.claims
+    hosts = list(room.caches.hosts.store.by("namespace", "n"))
+    drawn: list[int] = []
+
+    def among_all(number: int) -> str:
+        """What `choose` says over every host, if the draw gives this number."""
+
+        def pick(of: int) -> int:
+            drawn.append(of)
+            return number
+
+        found = choose(wish, hosts, claims.policy, claims.around(wish), pick).host
+        return found.metadata.name if found is not None else ""
+
+    first = among_all(0)
+    choices = drawn[0] if drawn else 1
+    for _ in range(3):  # the second time words may be kept
+        found = claims.find_host(wish).host
+        assert (found is None) == (not first)
+        if found is not None:
+            at = bisect_left(range(choices), found.metadata.name, key=among_all)
+            assert at < choices
+            assert among_all(at) == found.metadata.name
+        room.put(host("elsewhere", namespace="other"))
+
+
+def test_what_one_claim_costs_does_not_grow_with_the_hosts() -> None:
+    """Counted in labels that were compared, not in time."""
+
+    def looks(number: int) -> int:
+        room = Room()
+        for one in range(number):
+            room.put(host(f"h{one}"))
+        room.machine("m")
+        wish = room.wish("m")
+        looked: list[object] = []
+
+        def look(labels: object) -> bool:
+            looked.append(labels)
+            return True
+
+        counting = replace(wish, requirements=(Requirement("anything", look),))
+        assert room.claims.find_host(counting).host is not None
+        return len(looked)
+
+    assert looks(3 * SAMPLES[-1]) == looks(30 * SAMPLES[-1]) <= SAMPLES[0]
 
 
 class Crowd(Room):
@@ -325,7 +427,7 @@ class Crowd(Room):
             return
         if self.paused or self.caches.own_host(machine) is not None:
             self.claims.waiting.remove(key)
-        elif (found := self.claims.quickly(self.wish(machine.metadata.name)).host) is None:
+        elif (found := self.claims.find_host(self.wish(machine.metadata.name)).host) is None:
             self.claims.waiting.add(key)
         else:
             self.claims.waiting.remove(key)

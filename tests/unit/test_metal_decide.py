@@ -26,7 +26,7 @@ from hostler.metal.decision import Said
 from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
 from hostler.metal.moving import unpause_change
 from hostler.metal.release import abandoned, decide_release, pauses
-from hostler.metal.upkeep import cluster_change, pause_change
+from hostler.metal.upkeep import cluster_change, endpoint_change, pause_change
 
 IMAGE = {"url": "http://x/os.raw", "checksum": "abc", "checksumType": "sha256"}
 API = "infrastructure.cluster.x-k8s.io/v1beta2"
@@ -112,6 +112,9 @@ def test_a_machine_may_bring_its_own_user_data() -> None:
         ({"image": {"url": "http://x", "diskFormat": "live-iso"}}, ""),
         ({"image": {"url": "oci://x"}}, ""),
         ({"image": {}, "customDeploy": {"method": "install"}}, ""),
+        ({"image": {"url": "http://x"}, "customDeploy": {"method": "install"}}, ""),
+        ({"image": {"url": "http://x"}, "customDeploy": {"method": ""}}, "has no checksum"),
+        ({"image": {}, "customDeploy": {"method": ""}}, "nothing to provision"),
         ({"image": {}}, "nothing to provision"),
         ({"userData": {"name": "s", "namespace": "other"}}, "it must be in n"),
         ({"networkData": {"name": "s", "namespace": "other"}}, "it must be in n"),
@@ -268,7 +271,7 @@ def test_no_host_is_deleted_after_its_machine() -> None:
 
 def test_a_host_is_emptied_first() -> None:
     decision = decide_release(
-        facts(host=host("provisioned", mine=True, spec={"image": IMAGE, "userData": {"name": "x"}}))
+        facts(host=host("provisioned", mine=True, spec={"image": IMAGE, "userData": {"name": "boot"}}))
     )
     (write,) = decision.writes
     assert write.body["spec"] == {"image": None, "userData": None, "online": False}
@@ -278,6 +281,27 @@ def test_a_host_is_emptied_first() -> None:
     # Should the machine be removed by force, the host stays; and it is not moved before it is empty.
     assert write.body["metadata"] == {"ownerReferences": None, "annotations": {names.BLOCK_MOVE: ""}}
     assert write.version == "9"
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "told", "cleared"),
+    [
+        ("userData", "boot", False, True),  # its Machine names it
+        ("userData", "x", True, True),
+        ("userData", "x", False, False),
+        ("metaData", "m-metadata", False, True),  # rendered for it; its status was lost with a move
+        ("metaData", "x", False, False),
+        ("networkData", "x", True, True),
+        ("networkData", "x", False, False),
+        ("networkData", "mine", False, True),  # its own spec names it
+    ],
+)
+def test_data_that_the_owner_of_a_host_had_set_stays(field: str, name: str, told: bool, cleared: bool) -> None:
+    known = machine(status={field: {"name": "whatever"}} if told else {}, networkData={"name": "mine"})
+    mine = host("provisioned", mine=True, spec={"image": IMAGE, field: {"name": name}})
+    (write,) = decide_release(facts(machine=known, host=mine)).writes
+    assert (field in write.body["spec"]) == cleared
+    assert "image" in write.body["spec"]
 
 
 @pytest.mark.parametrize(
@@ -340,7 +364,7 @@ def test_a_machine_that_was_a_node_is_given_no_other_host_though_its_status_was_
 
 def test_a_host_on_which_nothing_is_yet_is_emptied_and_handed_back_in_one_patch() -> None:
     owned = {"ownerReferences": [OWNED]}
-    claimed = host("available", mine=True, spec={"image": IMAGE, "userData": {"name": "x"}}, meta=owned)
+    claimed = host("available", mine=True, spec={"image": IMAGE, "userData": {"name": "boot"}}, meta=owned)
     _, back, finalizer = decide_release(facts(host=claimed)).writes
     assert back.body["spec"] == {"image": None, "userData": None, "online": False, "consumerRef": None}
     assert back.body["metadata"]["ownerReferences"] is None
@@ -454,6 +478,32 @@ def test_a_cluster_of_somebody_else_keeps_its_host_and_so_does_one_that_is_pause
     assert abandoned(kept("md-a", namespace="other"), set(), {}) == ""
     # It may be on its way to another management cluster: its deployments are gone from here before it is.
     assert abandoned(kept("md-a"), set(), {"c": cluster(paused=True)}) == ""
+
+
+def test_an_endpoint_without_a_port_gets_the_default_one() -> None:
+    def change(**endpoint: Any) -> Any:
+        return endpoint_change(msgspec.convert({"spec": {"controlPlaneEndpoint": endpoint}}, Metal3Cluster))
+
+    assert change(host="10.0.0.1") == {"spec": {"controlPlaneEndpoint": {"port": 6443}}}
+    assert change(host="10.0.0.1", port=443) == {}
+    assert change() == {}, "without a host there is nothing to add to"
+
+
+def test_the_failure_domains_of_a_cluster_follow_its_spec() -> None:
+    def change(spec: Any, status: Any) -> Any:
+        cluster = msgspec.convert(
+            {"spec": {"failureDomains": spec}, "status": {"failureDomains": status}}, Metal3Cluster
+        )
+        return cluster_change(cluster, Said(names.READY, True, "Ready"), 1.0)["status"].get(
+            "failureDomains", "as it was"
+        )
+
+    one, two = {"name": "one", "controlPlane": True}, {"name": "two"}
+    assert change([one, two], []) == [one, two]
+    assert change([one, two], [one, two]) == "as it was"
+    assert change([two], [one, two]) == [two]
+    assert change([], [one]) is None
+    assert change([], []) == "as it was"
 
 
 def test_a_paused_cluster_says_so_once_and_what_it_said_before_stays() -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from hostler.fleet.registry import UnknownName
 from hostler.instant import iso
@@ -19,13 +20,15 @@ from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
 from hostler.metal import names
+from hostler.metal.capi import ControlPlane, Machine, MachineSet
 from hostler.metal.claims import DEBOUNCE_SECONDS
 from hostler.metal.controller import MachineKeeper
 from hostler.metal.data import DataDesk
+from hostler.metal.data_caches import DataCaches
 from hostler.metal.data_model import RenderedSecret
 from hostler.metal.decide import why_none
 from hostler.metal.explain import MetalExplainers
-from hostler.metal.model import Host, Metal3Machine
+from hostler.metal.model import BmcSecret, Host, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.nodes import Nodes
 from hostler.metal.release import decide_release
 from hostler.metal.remediation import LOOK_SECONDS, decide_remediation
@@ -49,7 +52,7 @@ class Ward(Room):
         super().__init__()
         for watch in self.caches.all():
             watch.store.synced = True
-        metrics = Metrics()
+        metrics, self.client = Metrics(), client
         self.writer = writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(100), dry_run=True)
         self.recorder = Recorder(writer, "me", metrics)
         self.remediator = Remediator(
@@ -75,6 +78,15 @@ class Ward(Room):
         meta = {"name": "h", "namespace": "n", "annotations": {OFF: "{}"} if asked else {}}
         spec = {"online": True, "consumerRef": CONSUMER}
         self.put(msgspec.convert({"metadata": meta, "spec": spec, "status": known}, Host))
+
+    def keeper(self, *, fast_track: bool = False) -> MachineKeeper:
+        client, writer, metrics = self.client, self.writer, Metrics()
+        data = DataDesk(self.caches, DataCaches.make(client, metrics), client, writer)
+        nodes = Nodes(Clusters(client), lambda _: writer)
+        return MachineKeeper(
+            self.caches, self.claims, nodes, client, writer, self.recorder, metrics=metrics, data=data,
+            fast_track=fast_track,
+        )  # fmt: skip
 
     def fresh(self) -> bool:
         found = self.caches.remediations.store.get("n/r")
@@ -245,6 +257,48 @@ def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
         assert bool(release.wake) == taken
 
 
+@pytest.mark.parametrize("state", ["provisioned", "deprovisioning", "available"])
+@pytest.mark.parametrize("fast_track", [True, False])
+@pytest.mark.parametrize("clear", [True, False])
+def test_explain_shows_the_writes_that_the_operator_makes_at_release(state: str, fast_track: bool, clear: bool) -> None:
+    """The host was emptied but for its power; whether the BMC secret still has the cluster's label differs."""
+
+    async def run() -> None:
+        async with ward() as room:
+            label = {names.CLUSTER_NAME: "c"}
+            moving = {"annotations": {names.BLOCK_MOVE: ""}, "labels": {**label, names.MOVE_HIERARCHY: ""}}
+            meta: dict[str, Any] = {"name": "h", "namespace": "n", **moving}
+            spec = {
+                "online": True, "automatedCleaningMode": "metadata", "consumerRef": CONSUMER,
+                "bmc": {"credentialsName": "bmc"},
+            }  # fmt: skip
+            status = {"provisioning": {"state": state}}
+            room.put(msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Host))
+            secret = {"name": "bmc", "namespace": "n", "resourceVersion": "1", "labels": {} if clear else label}
+            room.caches.secrets.store.put(msgspec.convert({"metadata": secret}, BmcSecret))
+            gone = {
+                "name": "m", "namespace": "n", "deletionTimestamp": iso(NOW), "finalizers": [names.MACHINE_FINALIZER],
+                "ownerReferences": [{"kind": "Machine", "name": "m"}],
+            }  # fmt: skip
+            room.put(msgspec.convert({"metadata": gone, "spec": {"image": IMAGE}}, Metal3Machine))
+            for record in (owner(), cluster()):
+                room.put(record)
+            keeper = room.keeper(fast_track=fast_track)
+            explained = MetalExplainers(keeper, room.remediator, lambda: None, lambda: NOW).machine("n/m")
+            assert explained is not None
+            with capture_logs() as lines:
+                await keeper.reconcile("n/m")
+            written = [(one["verb"], one["kind"].lower(), one["why"]) for one in lines if one["event"] == "would write"]
+            shown = [(one.verb, one.target.partition("/")[0], one.why) for one in explained.actions]
+            assert shown == [one for one in written if one[2] != explained.outcome], "but for its own status"
+            expected = set() if fast_track and state != "available" else {"baremetalhost"}
+            if state == "available":
+                expected |= {"metal3machine"} if clear else {"metal3machine", "secret"}
+            assert {one[1] for one in shown} == expected
+
+    asyncio.run(run())
+
+
 def test_a_name_that_several_have_or_that_cannot_be_read_is_not_one_that_nobody_has() -> None:
     async def run() -> None:
         async with ward() as room:
@@ -259,6 +313,41 @@ def test_a_name_that_several_have_or_that_cannot_be_read_is_not_one_that_nobody_
             room.caches.hosts.store.unread("n/h", 99, "spec.online is a string")
             with pytest.raises(UnknownName, match='"n/h" is there and cannot be read'):
                 explained("n/h")
+
+    asyncio.run(run())
+
+
+def test_the_template_of_a_machine_is_found_without_its_annotation_too() -> None:
+    """Cluster API leaves the annotation out at times; the owner of the Machine names the template as well."""
+
+    def record(kind: type[Any], spec: Any, **meta: Any) -> Any:
+        return msgspec.convert({"metadata": {"namespace": "n", "resourceVersion": "5", **meta}, "spec": spec}, kind)
+
+    def cloned(name: str, kind: str = "Metal3MachineTemplate") -> dict[str, Any]:
+        return {"spec": {"infrastructureRef": {"kind": kind, "name": name}}}
+
+    async def run() -> None:
+        async with ward() as room:
+            caches = room.caches
+            for name in ("workers", "control", "annotated"):
+                caches.templates.store.put(record(Metal3MachineTemplate, {"nodeReuse": True}, name=name))
+            caches.machine_sets.store.put(record(MachineSet, {"template": cloned("workers")}, name="md-1"))
+            caches.machine_sets.store.put(record(MachineSet, {"template": cloned("workers", "Other")}, name="md-2"))
+            caches.control_planes.store.put(record(ControlPlane, {"machineTemplate": cloned("control")}, name="kcp"))
+
+            def template(kind: str, owner: str, **annotations: str) -> str:
+                found = caches.template_of(
+                    record(Metal3Machine, {}, name="m", annotations=annotations),
+                    record(Machine, {}, name="m", ownerReferences=[{"kind": kind, "name": owner}]),
+                )
+                return found.metadata.name if found is not None else ""
+
+            assert template("MachineSet", "md-1") == "workers"
+            assert template("KubeadmControlPlane", "kcp") == "control"
+            assert template("MachineSet", "md-1", **{names.CLONED_FROM: "annotated"}) == "annotated"
+            assert template("MachineSet", "md-2") == "", "of another provider"
+            assert template("MachineSet", "gone") == ""
+            assert template("RKE2ControlPlane", "kcp") == ""
 
     asyncio.run(run())
 

@@ -359,9 +359,16 @@ def test_what_is_not_there_is_waited_for(missing: dict[str, Any]) -> None:
     assert step.why.endswith(".")
 
 
+@pytest.mark.parametrize("strategy", [{}, {"type": ""}])
+def test_a_remediation_without_a_strategy_reboots(strategy: dict[str, Any]) -> None:
+    rack = Rack()
+    rack.remediation["spec"]["strategy"] = strategy
+    assert rack.step().writes
+
+
 def test_an_unknown_strategy_is_said() -> None:
     rack = Rack()
-    rack.remediation["spec"]["strategy"] = {}
+    rack.remediation["spec"]["strategy"] = {"type": "Pray"}
     step = rack.step()
     assert step.event == "UnknownStrategy"
     assert step.writes == ()

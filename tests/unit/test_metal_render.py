@@ -218,6 +218,18 @@ def test_which_pools_are_claimed() -> None:
     assert pools_of(template(), CONTEXT) == []
 
 
+def test_a_pool_by_annotation_comes_before_every_other() -> None:
+    """As the API says of fromPoolAnnotation: the other ways are ignored then."""
+    every = {
+        "fromPoolRef": {"name": "other", "kind": OTHER.kind, "apiGroup": OTHER.group},
+        "fromPoolAnnotation": {"object": "baremetalhost", "annotation": "pool"},
+    }
+    route = {"network": "0.0.0.0", "gateway": {**every, "fromIPPool": "six"}}
+    network = {"id": "n", "link": "eth0", **every, "ipAddressFromIPPool": "six", "routes": [route]}
+    pool = PoolRef(str(CONTEXT.of("baremetalhost").annotations["pool"]))
+    assert pools_of(template(networkData={"networks": {"ipv4": [network]}}), CONTEXT) == [pool]
+
+
 ETHERNET = {"id": "e", "type": "phy"}
 
 

@@ -28,7 +28,7 @@ def group() -> None:
 @app.command()
 @flags.takes(*flags.CLUSTER)
 def hosts(settings: Settings, within: Within = "", output: say.OutputFlag = say.Output.TABLE) -> None:
-    """Show every host: its state, who has it, where it is, and why it is not to be had."""
+    """Show every host: its state, who has it, where it is, and why it is unavailable."""
     from hostler.cli.cluster import ask_cluster
     from hostler.metal.look import hosts_of
 

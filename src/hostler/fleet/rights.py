@@ -171,7 +171,11 @@ RIGHTS: dict[str, tuple[Right, ...]] = {
         Right(f"ipaddresses.{_IPAM}", FOLLOW, "The answers to those claims."),
         Right(f"clusters.{_CAPI}", FOLLOW, "Whether a cluster is paused or ready."),
         Right(f"machines.{_CAPI}", FOLLOW, "Bootstrap data and failure domain of a machine."),
-        Right(f"machinesets.{_CAPI}", FOLLOW, "Whose hosts a machine may have again."),
+        Right(f"machinesets.{_CAPI}", FOLLOW, "Whose hosts a machine may have again, and from which template it is."),
+        Right(
+            f"kubeadmcontrolplanes.controlplane.{_CAPI}", FOLLOW,
+            "From which template a machine of a control plane is, where its own annotation is missing.",
+        ),
         Right(f"machinedeployments.{_CAPI}", FOLLOW, "Hosts kept for a deployment that is gone are freed."),
         Right(
             "secrets", FOLLOW,

@@ -12,7 +12,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Object, key_of
 from hostler.kube.watch import Watch
 from hostler.metal import names
-from hostler.metal.capi import Cluster, Machine, cluster_of
+from hostler.metal.capi import Cluster, ControlPlane, Machine, MachineSet, cluster_of
 from hostler.metal.choose import Wish
 from hostler.metal.decide import Facts
 from hostler.metal.model import BmcSecret, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
@@ -77,7 +77,8 @@ class Caches:
     templates: Watch[Metal3MachineTemplate]
     capi_machines: Watch[Machine]
     capi_clusters: Watch[Cluster]
-    machine_sets: Watch[Object]
+    machine_sets: Watch[MachineSet]
+    control_planes: Watch[ControlPlane]
     deployments: Watch[Object]
     remediations: Watch[Remediation]
     secrets: Watch[BmcSecret]  # by the label that Baremetal Operator gives them
@@ -103,7 +104,8 @@ class Caches:
             templates=watch(names.METAL3_MACHINE_TEMPLATE, Metal3MachineTemplate),
             capi_machines=watch(names.MACHINE, Machine),
             capi_clusters=watch(names.CLUSTER, Cluster),
-            machine_sets=watch(names.MACHINE_SET, Object),
+            machine_sets=watch(names.MACHINE_SET, MachineSet),
+            control_planes=watch(names.KUBEADM_CONTROL_PLANE, ControlPlane),
             deployments=watch(names.MACHINE_DEPLOYMENT, Object),
             remediations=watch(
                 names.METAL3_REMEDIATION, Remediation, owner=_owner_machine, power=lambda one: (one.power_off,)
@@ -113,8 +115,8 @@ class Caches:
 
     def all(self) -> Iterator[Watch[Any]]:
         yield from (self.hosts, self.machines, self.clusters, self.templates)
-        yield from (self.capi_machines, self.capi_clusters, self.machine_sets, self.deployments)
-        yield from (self.remediations, self.secrets)
+        yield from (self.capi_machines, self.capi_clusters, self.machine_sets, self.control_planes)
+        yield from (self.deployments, self.remediations, self.secrets)
 
     def unread(self) -> str:
         """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
@@ -177,18 +179,34 @@ class Caches:
         owner = self.capi_machines.store.get(owner_key(machine.metadata, "Machine"))
         namespace = machine.metadata.namespace
         cluster = self.capi_clusters.store.get(names.key(namespace, cluster_of(machine, owner)))
-        template = machine.metadata.annotations.get(names.CLONED_FROM, "")
         return Facts(
             machine,
             owner,
             cluster,
-            self.templates.store.get(names.key(namespace, template)) if template else None,
+            self.template_of(machine, owner),
             self.host_of(machine),
             self.reuse_of(owner),
             several=len(self.hosts.store.keys_by("consumer", key_of(machine.metadata))) > 1,
             elsewhere=self.host_elsewhere(machine),
             owned=tuple(self.hosts.store.by("owner", key_of(machine.metadata))),
         )
+
+    def template_of(self, machine: Metal3Machine, owner: Machine | None) -> Metal3MachineTemplate | None:
+        """The template a machine was made from: as its annotation says, else as the owner of its Machine does.
+
+        Cluster API is known to leave out the annotation at times, and node reuse must not depend on that.
+        """
+        name = machine.metadata.annotations.get(names.CLONED_FROM, "")
+        if not name and owner is not None:
+            meta = owner.metadata
+            made_by: MachineSet | ControlPlane | None = self.machine_sets.store.get(owner_key(meta, "MachineSet"))
+            if made_by is None:
+                key = owner_key(meta, names.KUBEADM_CONTROL_PLANE.kind)
+                made_by = self.control_planes.store.get(key)
+            reference = made_by.infrastructure if made_by is not None else None
+            if reference is not None and reference.kind == names.METAL3_MACHINE_TEMPLATE.kind:
+                name = reference.name
+        return self.templates.store.get(names.key(machine.metadata.namespace, name)) if name else None
 
     def reuse_of(self, owner: Machine | None) -> str:
         """`cp-NAME` or `md-NAME`: whose hosts a machine may have again; empty where that is not known."""
@@ -208,7 +226,8 @@ class Caches:
     def wish(self, facts: Facts) -> Wish:
         """What this machine wants of a host; raises WrongSelector."""
         owner = facts.owner
-        domain = facts.machine.spec.failure_domain or (owner.spec.failure_domain if owner is not None else "")
+        # The Go provider writes the Machine's into the Metal3Machine, over what is there.
+        domain = (owner.spec.failure_domain if owner is not None else "") or facts.machine.spec.failure_domain
         return Wish.of(facts.machine, domain=domain, reuse=facts.reuse, cluster=facts.cluster_name)
 
     def leaving(self, host: Host) -> bool:

@@ -36,6 +36,44 @@ class Machine(Record, frozen=True):
         share(self.metadata, "namespace", "finalizers")
 
 
+class ClonedSpec(Record, frozen=True):
+    infrastructure_ref: ContractReference = ContractReference()
+
+
+class Cloned(Record, frozen=True):
+    """What machines are made from."""
+
+    spec: ClonedSpec = ClonedSpec()
+
+
+class MachineSetSpec(Record, frozen=True):
+    template: Cloned = Cloned()
+
+
+class MachineSet(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: MachineSetSpec = MachineSetSpec()
+
+    @property
+    def infrastructure(self) -> ContractReference:
+        return self.spec.template.spec.infrastructure_ref
+
+
+class ControlPlaneSpec(Record, frozen=True):
+    machine_template: Cloned = Cloned()
+
+
+class ControlPlane(Record, frozen=True):
+    """A KubeadmControlPlane."""
+
+    metadata: Metadata = Metadata()
+    spec: ControlPlaneSpec = ControlPlaneSpec()
+
+    @property
+    def infrastructure(self) -> ContractReference:
+        return self.spec.machine_template.spec.infrastructure_ref
+
+
 class ClusterSpec(Record, frozen=True):
     paused: bool = False
     control_plane_ref: ContractReference = ContractReference()

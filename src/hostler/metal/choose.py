@@ -1,7 +1,8 @@
 """Which host a machine gets, and for every other host the reason why not. Pure.
 
-The order: a host that is already this machine's; then hosts reserved for its deployment or control plane, and if one of
-those is only on its way the machine waits for it; then any free host. Among equals the policy decides.
+The order: a host that is already this machine's; the host that it names, if it can have it; then hosts reserved for its
+deployment or control plane, and if one of those is only on its way the machine waits for it; then any free host, of its
+failure domain first. Among equals the policy decides. Nothing else in this room prefers one host to another.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from enum import StrEnum
 
 from hostler.kube.records import key_of
 from hostler.metal.model import Host, Metal3Machine
-from hostler.metal.names import CLUSTER, CLUSTER_API, FAILURE_DOMAIN, NODE_REUSE, group_of
+from hostler.metal.names import CLUSTER, CLUSTER_API, FAILURE_DOMAIN, HOST_ANNOTATION, NODE_REUSE, group_of
 from hostler.metal.selector import Requirement, compile_selector, unmet
 
 
@@ -120,7 +121,10 @@ def choose(
     around: Around = NOWHERE,
     pick: Callable[[int], int] = lambda _: 0,
 ) -> Choice:
-    """Choose over all hosts of the namespace. `pick(n)` draws one of n for the random policy."""
+    """Choose among hosts of the machine's namespace. `pick(n)` draws one of n for the random policy.
+
+    What it says is the whole truth where these are all hosts; of a sample see `is_final`.
+    """
     everything = list(hosts)
     own = next((one for one in everything if _own(wish, one)), None)
     if own is not None:
@@ -129,6 +133,10 @@ def choose(
         )
     refused = {key_of(one.metadata): refusal(wish, one, policy, around) for one in everything}
     free = [one for one in everything if not refused[key_of(one.metadata)]]
+    named = next((one for one in free if _named(wish, one)), None)
+    if named is not None:
+        others = {key: why or "not needed" for key, why in refused.items() if key != key_of(named.metadata)}
+        return Choice(named, f"host {named.metadata.name} was chosen before", others)
     reserved = [one for one in free if one.metadata.labels.get(NODE_REUSE)]
     if not reserved:
         coming = [one for one in everything if _on_its_way(wish, one, policy, around)]
@@ -140,11 +148,23 @@ def choose(
         return Choice(None, summary(refused.values()), refused)
     preferred = [one for one in best if wish.domain and domain_of(one) == wish.domain] or best
     host = _pick(preferred, policy, around, pick)
-    kept = "reserved for " + wish.reuse if reserved else f"{len(preferred)} suited"
+    kept = f"reserved for {wish.reuse}, " if reserved else ""
     for one in free:
         refused[key_of(one.metadata)] = "it would do too, but another was chosen" if one is not host else ""
     refused.pop(key_of(host.metadata))
-    return Choice(host, f"host {host.metadata.name} was chosen ({kept}, {policy.selection})", refused)
+    return Choice(host, f"host {host.metadata.name} was chosen ({kept}{policy.selection})", refused)
+
+
+def is_final(wish: Wish, choice: Choice, *, whole_domain: bool) -> bool:
+    """Whether a choice by the random policy among a sample could also have been made among all hosts.
+
+    The sample has the host that is this machine's, the one it names and every host reserved for its kind; others may be
+    missing. `whole_domain`: none is missing that is free and in the machine's failure domain.
+    """
+    host = choice.host
+    if host is None:
+        return choice.on_its_way
+    return whole_domain or domain_of(host) == wish.domain or _own(wish, host) or _named(wish, host)
 
 
 def summary(reasons: Iterable[str]) -> str:
@@ -181,6 +201,11 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 def _own(wish: Wish, host: Host) -> bool:
     consumer = host.spec.consumer_ref
     return consumer is not None and consumer.is_machine(wish.machine)
+
+
+def _named(wish: Wish, host: Host) -> bool:
+    """An intent, of an earlier look or of whoever made the machine."""
+    return wish.machine.metadata.annotations.get(HOST_ANNOTATION) == key_of(host.metadata)
 
 
 def _is_cluster(host: Host, wish: Wish) -> bool:

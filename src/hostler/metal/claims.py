@@ -21,19 +21,9 @@ from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches
-from hostler.metal.choose import (
-    Around,
-    Choice,
-    Policy,
-    Selection,
-    Wish,
-    choose,
-    domain_of,
-    refusal,
-    summary,
-)
+from hostler.metal.choose import Around, Choice, Policy, Selection, Wish, choose, domain_of, is_final, refusal
 from hostler.metal.decide import Facts, host_change
-from hostler.metal.free import FreeHosts, Waiting, free
+from hostler.metal.free import SAMPLES, FreeHosts, Sample, Waiting, free
 from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.selector import WrongSelector
 
@@ -157,31 +147,36 @@ class Claims:
         hosts = self._caches.hosts.store.by("namespace", wish.machine.metadata.namespace)
         return choose(wish, hosts, self.policy, self.around(wish), self._dice.randrange)
 
-    def quickly(self, wish: Wish) -> Choice:
-        """The same answer, found without looking at every host wherever that is possible."""
-        namespace = wish.machine.metadata.namespace
-        if self.free.reserved(namespace, wish.reuse) or self.policy.selection is not Selection.RANDOM:
+    def find_host(self, wish: Wish) -> Choice:
+        """What `choose` says, without a look at every host wherever a sample of the free ones settles it."""
+        if self.policy.selection is not Selection.RANDOM:
             return self.choose(wish)
-        around, hosts = self.around(wish), self._caches.hosts.store
-        # Reserved for nobody's reuse, so no host is on its way to this machine and any free one will do.
-        drawn = self.free.draw(
-            namespace, wish.domain, self.policy.strict_domains, lambda key: self._takes(wish, key, around)
-        )
-        if drawn is not None and (host := hosts.get(drawn)) is not None:
-            return Choice(host, f"host {host.metadata.name} was chosen ({self.policy.selection})")
+        around, strict = self.around(wish), self.policy.strict_domains
+        for most in SAMPLES:
+            sample = self.free.sample(wish, strict=strict, most=most)
+            choice = choose(wish, self._candidates(wish, sample), self.policy, around, self._dice.randrange)
+            if is_final(wish, choice, whole_domain=sample.whole_domain):
+                return choice
+            if sample.whole:
+                break
         kept, current, why = self._kept(wish)
-        if self.free.count(namespace) and not (kept and current):  # else every host was just looked at for its like
-            choice = self.choose(wish)
-            if choice.host is None and not choice.on_its_way:
-                self._keep(wish, choice.why)
-            return choice
-        if not kept:
-            return Choice(None, self._keep(wish, self._refusals(wish)))
-        return Choice(None, why, again=None if current else OLD_WORDS_SECONDS)
+        if choice.host is None and kept and (current or sample.whole):  # every host was just looked at for its like
+            return Choice(None, why, again=None if current else OLD_WORDS_SECONDS)
+        choice = self.choose(wish)
+        if choice.host is None and not choice.on_its_way:
+            self._keep(wish, choice.why)
+        return choice
 
-    def _takes(self, wish: Wish, key: str, around: Around) -> bool:
-        host = self._caches.hosts.store.get(key)
-        return host is not None and not refusal(wish, host, self.policy, around)
+    def _candidates(self, wish: Wish, sample: Sample) -> list[Host]:
+        """The hosts of a sample, and those that have the machine as their consumer or that it names."""
+        hosts, machine = self._caches.hosts.store, wish.machine
+        named = self._caches.named_host(machine)
+        special = (*hosts.by("consumer", key_of(machine.metadata)), *([named] if named is not None else []))
+        found = {key_of(host.metadata): host for host in special}
+        for key in sample.hosts:
+            if key not in found and (host := hosts.get(key)) is not None:
+                found[key] = host
+        return list(found.values())
 
     def _kept(self, wish: Wish) -> tuple[bool, bool, str]:
         """Why no host fits, kept for a moment: a thousand waiting machines of one kind get one answer.
@@ -191,26 +186,20 @@ class Claims:
         when, changes, why = self._words.get(wish.same_kind(), (float("-inf"), 0, ""))
         return self._clock() - when <= WORDS_SECONDS, changes == self._so_far(wish), why
 
-    def _keep(self, wish: Wish, why: str) -> str:
+    def _keep(self, wish: Wish, why: str) -> None:
         if len(self._words) > 1000:
             self._words.clear()
         self._words[wish.same_kind()] = (self._clock(), self._so_far(wish), why)
-        return why
 
     def _so_far(self, wish: Wish) -> int:
         return self._changes[wish.machine.metadata.namespace]
-
-    def _refusals(self, wish: Wish) -> str:
-        around = self.around(wish)
-        hosts = self._caches.hosts.store.by("namespace", wish.machine.metadata.namespace)
-        return summary([refusal(wish, one, self.policy, around) for one in hosts])
 
     # -- claiming
 
     async def take(self, facts: Facts, wish: Wish) -> tuple[Facts, Choice]:
         """Give the machine a host, or the reason why not. Raises Conflict where somebody was faster: look again."""
         key = key_of(facts.machine.metadata)
-        choice = self._intended(facts, wish) or self.quickly(wish)
+        choice = self.find_host(wish)
         host = choice.host
         if host is None:
             self.waiting.add(key)
@@ -227,13 +216,6 @@ class Claims:
         finally:
             self.free.reservations.pop(host_key, None)
             self._changed(host_key)
-
-    def _intended(self, facts: Facts, wish: Wish) -> Choice | None:
-        """The host the machine already names, if it can still be had."""
-        host = self._caches.named_host(facts.machine)
-        if host is None or refusal(wish, host, self.policy, self.around(wish)):
-            return None
-        return Choice(host, f"host {host.metadata.name} was chosen before")
 
     async def _intend(self, machine: Metal3Machine, host_key: str) -> Metal3Machine:
         """Write on the machine which host it is going to take; its version decides between two who want to."""

@@ -25,6 +25,7 @@ from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
 from hostler.metal.decide import FAILED, Facts, decide, settled, status_change, why_none
 from hostler.metal.decision import Decision, Said, Write
+from hostler.metal.health import Troubles
 from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.moving import is_movable, is_moved_away, pause_change, unpause_change
 from hostler.metal.nodes import Nodes
@@ -65,6 +66,7 @@ class MachineKeeper:
         self.caches, self.claims = caches, claims
         self._nodes, self._client, self._writer, self._recorder = nodes, client, writer, recorder
         self._data, self._fast_track, self._clock = data, fast_track, clock
+        self.troubles = Troubles()
         self._leads = True
         self._gone: dict[str, str] = {}  # machines that may go, by key: their uids
         self.secretless: dict[str, str] = {}  # a BMC secret that is missing -> the machine that says so
@@ -102,6 +104,8 @@ class MachineKeeper:
 
     def facts(self, machine: Metal3Machine) -> Facts:
         facts = self.caches.facts(machine)
+        if facts.host is not None:
+            facts = replace(facts, trouble=self.troubles.of(facts.host))
         if machine.spec.data_template is None:
             return facts
         return replace(facts, rendered=self._data.rendered(machine))
@@ -116,7 +120,7 @@ class MachineKeeper:
             return await self._pause(facts)
         if why := self.caches.unreadable_host(machine):
             self.claims.waiting.remove(key_of(machine.metadata))
-            await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why))
+            await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why), keep_ready=True)
             return UNREADABLE_SECONDS
         facts = await self._unpause(facts)
         if facts.host is not None and names.PAUSED in facts.host.metadata.annotations:
@@ -151,9 +155,11 @@ class MachineKeeper:
         note = _sentence(choice.why)
         self._recorder.event(names.METAL3_MACHINE, facts.machine.metadata, "Normal", "HostChosen", "Claim", note)
 
-    async def _say(self, facts: Facts, said: Said) -> float | None:
-        ready = Said(names.READY, False, said.reason, said.message)
-        await self._status(facts.machine, (said, ready, _unpaused()), {})
+    async def _say(self, facts: Facts, said: Said, *, keep_ready: bool = False) -> float | None:
+        """That it has no host, or what hinders us. What hinders only us makes no machine less ready that is a node."""
+        kept = settled(facts.machine) and (keep_ready or facts.associated)
+        ready = () if kept else (Said(names.READY, False, said.reason, said.message),)
+        await self._status(facts.machine, (said, *ready, _unpaused()), {})
         return None
 
     # -- a machine with its host
@@ -221,7 +227,7 @@ class MachineKeeper:
     async def _release(self, facts: Facts) -> float | None:
         if not facts.elsewhere:  # else its addresses are in use, for as long as it takes
             await self._data.let_go(facts.machine)
-        decision = decide_release(self._with_secret(facts), fast_track=self._fast_track)
+        decision = self.decide_release(facts)
         for write in decision.writes:
             try:
                 await self._write(write)
@@ -231,12 +237,14 @@ class MachineKeeper:
             await self._status(facts.machine, decision.said, {})
         return decision.wake
 
-    def _with_secret(self, facts: Facts) -> Facts:
-        """What was written before a crash is not written again: else it could happen there again and again."""
+    def decide_release(self, facts: Facts) -> Decision:
+        """What comes next for a machine that is being deleted; the operator, `explain` and `plan` all ask this."""
+        # What was written before a crash is not written again: else it could happen there again and again.
         host = facts.host
         name = names.key(host.metadata.namespace, host.spec.bmc.credentials_name) if host is not None else ""
         secret = self.caches.secrets.store.get(name)
-        return replace(facts, secret_clear=secret is not None and names.CLUSTER_NAME not in secret.metadata.labels)
+        clear = secret is not None and names.CLUSTER_NAME not in secret.metadata.labels
+        return decide_release(replace(facts, secret_clear=clear), fast_track=self._fast_track)
 
     # -- pause
 

@@ -14,9 +14,12 @@ from hostler.instant import Instant
 from hostler.metal import names
 from hostler.metal.capi import Cluster, Machine, cluster_of
 from hostler.metal.decision import Decision, Said, Write
-from hostler.metal.model import Host, Image, Metal3Machine, Metal3MachineTemplate, SecretRef
+from hostler.metal.health import NO_TROUBLE, Trouble, decide_health, error_of
+from hostler.metal.model import Host, Image, MachineImage, Metal3Machine, Metal3MachineTemplate, SecretRef
 from hostler.metal.moving import block_change, owner_change
 
+# Nothing has to be installed on a host in these states.
+PROVISIONED = ("provisioned", "externally provisioned")
 SUCCESS = "AssociateBareMetalHostSuccess"
 FAILED = "AssociateBareMetalHostFailed"
 
@@ -60,6 +63,7 @@ class Facts:
     secret_clear: bool = False  # the BMC secret is known not to carry a cluster's label
     several: bool = False  # further hosts name it as their consumer, which is nobody's doing here
     elsewhere: str = ""  # that the host it names is in another namespace and still has it as its consumer
+    trouble: Trouble = NO_TROUBLE  # for how long its host has shown errors, or none
     owned: tuple[Host, ...] = ()  # hosts with an owner reference to it: they would be deleted after it
 
     @property
@@ -129,13 +133,9 @@ def _waits(reason: str, message: str) -> Said:
 def wrong_spec(machine: Metal3Machine) -> str:
     """What is wrong with the machine's own spec, as a sentence; empty: nothing."""
     spec, namespace = machine.spec, machine.metadata.namespace
-    image = spec.image
-    if not image.url and spec.custom_deploy is None:
-        return "spec has neither image.url nor customDeploy, so there is nothing to provision."
-    if image.url and not _URL.match(image.url):
-        return f"spec.image.url is no URL: {image.url[:80]!r}; it begins with a scheme, such as https://."
-    if image.url and not image.checksum and image.disk_format != "live-iso" and not image.url.startswith("oci://"):
-        return "spec.image has no checksum; only live-iso and oci:// images go without one."
+    # What a custom deploy procedure makes of the image is its own business, as with the Go provider.
+    if (spec.custom_deploy is None or not spec.custom_deploy.method) and (why := _wrong_image(spec.image)):
+        return why
     for field, secret in (
         ("userData", spec.user_data),
         ("metaData", spec.meta_data),
@@ -145,6 +145,16 @@ def wrong_spec(machine: Metal3Machine) -> str:
             return f"spec.{field} names a secret in namespace {secret.namespace}; it must be in {namespace}."
     if spec.data_template is not None and spec.data_template.namespace not in ("", namespace):
         return f"spec.dataTemplate is in namespace {spec.data_template.namespace}; it must be in {namespace}."
+    return ""
+
+
+def _wrong_image(image: MachineImage) -> str:
+    if not image.url:
+        return "spec has neither image.url nor customDeploy, so there is nothing to provision."
+    if not _URL.match(image.url):
+        return f"spec.image.url is no URL: {image.url[:80]!r}; it begins with a scheme, such as https://."
+    if not image.checksum and image.disk_format != "live-iso" and not image.url.startswith("oci://"):
+        return "spec.image has no checksum; only live-iso and oci:// images go without one."
     return ""
 
 
@@ -255,6 +265,9 @@ def decide(facts: Facts) -> Decision:
     if facts.secret_problem:
         said = [Said(names.ASSOCIATED, False, "BMCSecretMissing", facts.secret_problem)]
     said += _data_said(facts)
+    told = next((one for one in machine.status.conditions if one.type == names.HEALTHY), None)
+    health, look = decide_health(host, told, facts.trouble)
+    said += [health] if health is not None else []
     status = _status_of(facts, host)
     ready, why, wake = _readiness(facts, host)
     said.append(Said(names.READY, ready, "Provisioned" if ready else "NotProvisioned", "" if ready else why))
@@ -265,7 +278,7 @@ def decide(facts: Facts) -> Decision:
                 Write(names.METAL3_MACHINE, machine.metadata.name, machine.metadata.namespace,
                       {"spec": {"providerID": facts.node.provider_id}}, f"its node is {facts.node.name}")
             )  # fmt: skip
-    return Decision(why, tuple(writes), tuple(said), status, wake)
+    return Decision(why, tuple(writes), tuple(said), status, min((one for one in (wake, look) if one), default=None))
 
 
 def settled(machine: Metal3Machine) -> bool:
@@ -274,9 +287,17 @@ def settled(machine: Metal3Machine) -> bool:
 
 
 def _readiness(facts: Facts, host: Host) -> tuple[bool, str, float | None]:
+    """Whether the machine is ready, why, and when to look again.
+
+    Cluster API mirrors it into the Machine. So once the node was found, an error of the BMC changes nothing here: the
+    node runs on without it (`BareMetalHostHealthy` tells of it).
+    """
     machine, name = facts.machine, host.metadata.name
-    if host.failing:
-        return False, f"Host {name} reports {host.status.error_type or 'an error'}: {host.status.error_message}", None
+    if settled(machine) and host.state in PROVISIONED:
+        trouble = f" {error_of(host)}" if host.failing else ""
+        return True, f"Host {name} is {host.state} and the machine is ready.{trouble}", None
+    if host.failing and host.state not in PROVISIONED:
+        return False, error_of(host), None
     if facts.rendered is not None and not facts.rendered.ready and not host.imaged:
         return False, f"Host {name} is this machine's; {facts.rendered.why}", None
     if not host.imaged and (wrong := wrong_spec(machine)):
@@ -285,8 +306,6 @@ def _readiness(facts: Facts, host: Host) -> tuple[bool, str, float | None]:
         paused = host.metadata.annotations.get(names.PAUSED)
         held = f" and paused by {paused or 'somebody'}" if paused is not None else ""
         return False, f"Host {name} is {host.state or 'new'}{held}.", None
-    if settled(machine):
-        return True, f"Host {name} is provisioned and the machine is ready.", None
     node = facts.node
     if node is None:
         return False, f"Host {name} is provisioned; its node is being looked for.", None

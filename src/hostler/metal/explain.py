@@ -1,4 +1,4 @@
-"""Why a machine has its host, or none: every host with its reason; and why a host is or is not to be had."""
+"""Why a machine has its host, or none: every host with its reason; and why a host is free or unavailable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hostler.metal.decide import Facts, decide, why_none
 from hostler.metal.decision import Write
 from hostler.metal.look import line_of
 from hostler.metal.model import Metal3Machine
-from hostler.metal.release import decide_release, pauses
+from hostler.metal.release import pauses
 from hostler.metal.remediation import decide_remediation
 from hostler.metal.remediator import Remediator
 from hostler.metal.selector import WrongSelector
@@ -54,7 +54,7 @@ class MetalExplainers:
         if why := self.keeper.caches.unreadable_host(found):
             return Explanation("metal", why, facts=seen)
         if found.metadata.deletion_timestamp:
-            decision = decide_release(facts)
+            decision = self.keeper.decide_release(facts)
             return Explanation("metal", decision.why, facts=seen, actions=self._actions(decision.writes))
         if facts.associated:
             decision = decide(facts)
@@ -115,7 +115,7 @@ class MetalExplainers:
             FactSeen("failure domain", line.failure_domain or "none"),
             FactSeen("last used", line.last_used or "never"),
         )
-        free = "It is free." if not line.why_not_available else f"It is not to be had: {line.why_not_available}."
+        free = "It is free." if not line.why_not_available else f"It is unavailable: {line.why_not_available}."
         return Explanation("metal", free, facts=facts)
 
 
@@ -146,5 +146,5 @@ def _conditions(machine: Metal3Machine) -> tuple[FactSeen, ...]:
     return tuple(
         FactSeen(f"condition {one.type}", f"{one.status} ({one.reason}): {one.message}".rstrip(": "))
         for one in machine.status.conditions
-        if one.type in (names.READY, names.ASSOCIATED, names.DATA_READY)
+        if one.type in (names.READY, names.ASSOCIATED, names.DATA_READY, names.HEALTHY)
     )

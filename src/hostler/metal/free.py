@@ -1,21 +1,31 @@
-"""Hosts that can be had, kept so that one is found without looking at all; and the machines that wait for one.
+"""An index of free hosts that supplies candidates without a look at every host; and the machines that wait for one.
 
-Nothing here decides: whatever is drawn is asked `choose.refusal` first, and what is not found quickly is looked for by
-`choose.choose` over every host.
+Nothing here decides: `choose.choose` decides among the candidates, and among all hosts where those do not settle it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from hostler.kube.records import key_of
-from hostler.metal.choose import domain_of
+from hostler.metal.choose import Wish, domain_of
 from hostler.metal.model import Host
 from hostler.metal.names import CLUSTER, NODE_REUSE
 
-# So many are drawn before every host is looked at: enough where one free host in eight suits.
-DRAWS = 64
+# Candidates in the first sample and in the second; then every host is looked at. The first is enough where most free
+# hosts suit, the second where one in eight does.
+SAMPLES = (4, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Candidates for one machine, as keys; one may be in it twice."""
+
+    hosts: tuple[str, ...]
+    whole: bool  # no host is missing that the machine could be given
+    whole_domain: bool  # none of its own failure domain is
 
 
 class Bag:
@@ -42,13 +52,12 @@ class Bag:
             self._keys[place] = last
             self._places[last] = place
 
-    def draw(self, dice: random.Random, most: int) -> Iterator[str]:
-        """Keys in random order, each at most once where they are few."""
-        if len(self._keys) <= most:
-            yield from dice.sample(self._keys, len(self._keys))
-        else:
-            for _ in range(most):
-                yield dice.choice(self._keys)
+    def sample(self, dice: random.Random, most: int) -> list[str]:
+        """So many keys at random, each once; all where they are not more."""
+        return dice.sample(self._keys, min(most, len(self._keys)))
+
+
+_EMPTY = Bag()
 
 
 class FreeHosts:
@@ -90,25 +99,25 @@ class FreeHosts:
             if bag is not None:
                 bag.remove(key)
 
-    def count(self, namespace: str) -> int:
-        bag = self._bags.get((namespace, None))
-        return len(bag) if bag is not None else 0
-
     def reserved(self, namespace: str, label: str) -> Collection[str]:
         """The hosts kept for somebody, whatever their state; for nobody none are."""
         return self._reserved.get((namespace, label), ()) if label else ()
 
-    def draw(self, namespace: str, domain: str, strict: bool, accept: Callable[[str], bool]) -> str | None:
-        """A free host that `accept` takes, of the domain first; None: none was found quickly."""
-        for wanted in ([domain] if domain else []) + ([] if domain and strict else [None]):
-            bag = self._bags.get((namespace, wanted))
-            if bag is not None:
-                for key in bag.draw(self._dice, DRAWS):
-                    if accept(key):
-                        return key
-                if len(bag) > DRAWS:
-                    return None  # one that was not drawn may suit, and comes before those of other domains
-        return None
+    def sample(self, wish: Wish, *, strict: bool, most: int) -> Sample:
+        """Every host reserved for this machine's kind, and at most so many free ones of its domain and of any.
+
+        `strict`: no host of another domain could be chosen.
+        """
+        namespace, domain = wish.machine.metadata.namespace, wish.domain
+        near = self._bags.get((namespace, domain), _EMPTY) if domain else _EMPTY
+        anywhere = self._bags.get((namespace, None), _EMPTY) if not (domain and strict) else _EMPTY
+        hosts = (
+            *self.reserved(namespace, wish.reuse),
+            *near.sample(self._dice, most),
+            *anywhere.sample(self._dice, most),
+        )
+        whole_domain = len(near) <= most
+        return Sample(hosts, whole_domain and len(anywhere) <= most, whole_domain)
 
     def taken(self, key: str, by: str) -> str:
         """Who else is taking this host right now, as words."""

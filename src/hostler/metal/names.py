@@ -24,6 +24,9 @@ MACHINE = Kind(CLUSTER_API, "v1beta2", "machines", "Machine", True)
 CLUSTER = Kind(CLUSTER_API, "v1beta2", "clusters", "Cluster", True)
 MACHINE_SET = Kind(CLUSTER_API, "v1beta2", "machinesets", "MachineSet", True)
 MACHINE_DEPLOYMENT = Kind(CLUSTER_API, "v1beta2", "machinedeployments", "MachineDeployment", True)
+KUBEADM_CONTROL_PLANE = Kind(
+    "controlplane.cluster.x-k8s.io", "v1beta2", "kubeadmcontrolplanes", "KubeadmControlPlane", True
+)
 METAL3_IP_CLAIM = Kind(METAL3_IPAM, "v1alpha1", "ipclaims", "IPClaim", True)
 METAL3_IP_ADDRESS = Kind(METAL3_IPAM, "v1alpha1", "ipaddresses", "IPAddress", True)
 IP_ADDRESS_CLAIM = Kind(CAPI_IPAM, "v1beta2", "ipaddressclaims", "IPAddressClaim", True)
@@ -66,6 +69,7 @@ SECRET_TYPE = f"{INFRASTRUCTURE}/secret"
 
 # Conditions of a Metal3Machine.
 READY = "Ready"
+HEALTHY = "BareMetalHostHealthy"
 ASSOCIATED = "AssociateBareMetalHost"
 METADATA = "AssociateMetal3MachineMetaData"
 DATA_READY = "Metal3DataReady"

@@ -7,9 +7,9 @@ from typing import Any
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
 from hostler.metal.capi import Cluster
-from hostler.metal.decide import Facts
+from hostler.metal.decide import Facts, data_of, user_data_of
 from hostler.metal.decision import Decision, Said, Write
-from hostler.metal.model import Host, Reference
+from hostler.metal.model import Host, Reference, SecretRef
 from hostler.metal.moving import block_change, owner_change, unpause_change
 
 # In these states nothing of a machine is left on the host.
@@ -68,10 +68,7 @@ def _deleting(why: str) -> tuple[Said, ...]:
 def _emptied(facts: Facts, host: Host, fast_track: bool) -> dict[str, Any]:
     spec = host.spec
     change: dict[str, Any] = {}
-    for field, value in (
-        ("image", spec.image), ("customDeploy", spec.custom_deploy), ("userData", spec.user_data),
-        ("metaData", spec.meta_data), ("networkData", spec.network_data),
-    ):  # fmt: skip
+    for field, value in (("image", spec.image), ("customDeploy", spec.custom_deploy), *_own_data(facts, host)):
         if value is not None:
             change[field] = None
     online = spec.online if spec.disable_power_off else fast_track and spec.automated_cleaning_mode != "disabled"
@@ -90,6 +87,27 @@ def _emptied(facts: Facts, host: Host, fast_track: bool) -> dict[str, Any]:
     elif blocked := block_change(host):
         found.setdefault("metadata", {})["annotations"] = blocked
     return found
+
+
+def _own_data(facts: Facts, host: Host) -> list[tuple[str, SecretRef | None]]:
+    """The data references that the machine brought; what the host's owner had set himself is his, and stays.
+
+    The machine's status has them, as with the Go provider. It is lost when a cluster is moved; then their names tell.
+    """
+    machine, spec = facts.machine, host.spec
+    status, name = machine.status, machine.metadata.name
+    meta_data, network_data = data_of(facts)
+    fields = (
+        ("userData", spec.user_data, status.user_data, user_data_of(facts), ""),
+        ("metaData", spec.meta_data, status.meta_data, meta_data, f"{name}-metadata"),
+        ("networkData", spec.network_data, status.network_data, network_data, f"{name}-networkdata"),
+    )
+    return [
+        (field, value)
+        for field, value, told, wanted, rendered in fields
+        if value is not None
+        and (told is not None or value.name == rendered or (wanted is not None and value.name == wanted.name))
+    ]
 
 
 def why_not_empty(host: Host) -> str:

@@ -72,8 +72,8 @@ def decide_remediation(facts: RemediationFacts, now: Instant) -> Step:
         return Step(why, _let_on(facts, why))
     if host is None:
         return Step(f"Metal3Machine {facts.machine.metadata.name} has no host; there is nothing to reboot.")
-    if remediation.spec.strategy.type != REBOOT:
-        why = f"Its strategy is {remediation.spec.strategy.type or '(none)'}; the only one known is {REBOOT}."
+    if remediation.spec.strategy.type not in (REBOOT, ""):
+        why = f"Its strategy is {remediation.spec.strategy.type}; the only one known is {REBOOT}."
         return Step(why, event="UnknownStrategy", warning=True)
     if not host.spec.online:
         why = f"Host {host.metadata.name} is switched off (spec.online is false); it is not rebooted."

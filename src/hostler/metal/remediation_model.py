@@ -17,7 +17,7 @@ HOST_UNHEALTHY = "HostUnhealthy"  # the event of one that is given up
 
 
 class Strategy(Record, frozen=True):
-    type: str = ""
+    type: str = REBOOT  # as the Go provider's webhook defaults it
     retry_limit: int = 1
     timeout_seconds: int = 600
 

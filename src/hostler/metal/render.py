@@ -106,10 +106,10 @@ def _pools(template: DataTemplate, context: Context) -> Iterator[PoolRef]:
 
 
 def _network_pool(network: Network, context: Context) -> PoolRef:
+    if network.from_pool_annotation is not None:  # the API: the others are ignored then
+        return PoolRef(_annotation(network.from_pool_annotation, context))
     if network.from_pool_ref is not None:
         return pool_ref(network.from_pool_ref)
-    if network.from_pool_annotation is not None:
-        return PoolRef(_annotation(network.from_pool_annotation, context))
     if network.ip_address_from_ip_pool:
         return PoolRef(network.ip_address_from_ip_pool)
     raise CannotRender(f"network {network.id} names no pool to take its address from")
@@ -118,10 +118,10 @@ def _network_pool(network: Network, context: Context) -> PoolRef:
 def _gateway_pool(gateway: Gateway, context: Context) -> PoolRef | None:
     if gateway.string:
         return None
-    if gateway.from_pool_ref is not None:
-        return pool_ref(gateway.from_pool_ref)
     if gateway.from_pool_annotation is not None:
         return PoolRef(_annotation(gateway.from_pool_annotation, context))
+    if gateway.from_pool_ref is not None:
+        return pool_ref(gateway.from_pool_ref)
     return PoolRef(gateway.from_ip_pool) if gateway.from_ip_pool else None
 
 

@@ -159,6 +159,7 @@ class MetalRoom(CapabilityRoom):
     def _host_changed(self, key: str, before: Host | None, after: Host | None) -> None:
         self.claims.host_changed(key, before, after)
         self.remediator.power.host_changed(before, after)
+        self.keeper.troubles.host_changed(key, before, after)
         claimed = before is not None and after is not None and not consumer_key(before)
         for host in (before, after):
             if host is not None and (machine := consumer_key(host)):

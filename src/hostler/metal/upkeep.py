@@ -30,6 +30,17 @@ NOT_READY_SECONDS = 15.0
 
 # -- Metal3Cluster: pure
 
+DEFAULT_PORT = 6443
+
+
+def endpoint_change(cluster: Metal3Cluster) -> dict[str, Any]:
+    """The port where only the host of the endpoint is named, as the Go provider's webhook defaults it.
+
+    It has to be in the spec: Cluster API copies it from there into the Cluster.
+    """
+    endpoint = cluster.spec.control_plane_endpoint
+    return {"spec": {"controlPlaneEndpoint": {"port": DEFAULT_PORT}}} if endpoint.host and not endpoint.port else {}
+
 
 def cluster_said(cluster: Metal3Cluster, owner: Cluster | None) -> Said:
     """Whether the infrastructure of a cluster is ready: metal has none of its own but the endpoint's name."""
@@ -74,8 +85,8 @@ def cluster_change(cluster: Metal3Cluster, said: Said, now: Instant) -> dict[str
     change = _told(cluster, (*ready, Said(names.PAUSED_CONDITION, False, "NotPaused"), *labels_said(cluster)), now)
     if said.true and not cluster.status.initialization.provisioned:
         change["initialization"] = {"provisioned": True}
-    if cluster.spec.failure_domains and cluster.spec.failure_domains != cluster.status.failure_domains:
-        change["failureDomains"] = msgspec.to_builtins(list(cluster.spec.failure_domains))
+    if cluster.spec.failure_domains != cluster.status.failure_domains:
+        change["failureDomains"] = msgspec.to_builtins(list(cluster.spec.failure_domains)) or None  # none: not empty
     return {"status": change} if change else {}
 
 
@@ -121,6 +132,8 @@ class ClusterKeeper:
             finalizers = [*meta.finalizers, names.CLUSTER_FINALIZER]
             body = {"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}}
             cluster = await self._patch(cluster, body, "its machines go before it") or cluster
+        if change := endpoint_change(cluster):
+            cluster = await self._patch(cluster, change, "its endpoint names no port") or cluster
         said = cluster_said(cluster, owner)
         if change := cluster_change(cluster, said, self._clock()):
             await self._patch(cluster, change, said.message or "its endpoint is known", subresource="status")

@@ -10,11 +10,13 @@ from itertools import groupby
 import pytest
 
 from hostler.sandbox import Sandbox
+from hostler.sandbox.load import create
 from tests.real.auditing import READS, who
 from tests.real.conftest import Eventually
 from tests.real.metal_remedies import UNHEALTHY
 from tests.real.metal_world import (
     IPAM,
+    Json,
     World,
     available,
     consumer,
@@ -49,11 +51,18 @@ def world(sandbox: Sandbox, running: Running, namespace: str) -> Iterator[World]
     made.scrub()
 
 
+def status_of(thing: Json, type: str) -> str:
+    return next((str(one["status"]) for one in thing["status"]["conditions"] if one["type"] == type), "")
+
+
 def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
     world: World, eventually: Eventually, make_node: object, sandbox: Sandbox
 ) -> None:
     world.make_kubeconfig()
     world.make_hosts("h1", "h2")
+    own = {"name": "own", "namespace": world.namespace}  # of whoever made the hosts; the machine brings none
+    for name in ("h1", "h2"):
+        world.api.patch(world.hosts_path(name), {"spec": {"networkData": own}})
     eventually(lambda: [world.state(name) for name in ("h1", "h2")] == ["available"] * 2, 60, "hosts are available")
     world.make_machines("m1")
     name = eventually(lambda: world.host_of("m1"), 60, "a host is claimed")
@@ -78,11 +87,25 @@ def test_a_machine_gets_a_host_becomes_ready_and_lets_go(
     assert machine["spec"]["providerID"] == provider
     assert machine["status"]["initialization"] == {"provisioned": True}
     assert {"type": "Hostname", "address": name} in machine["status"]["addresses"]
+    # Its BMC fails: the node runs on, so the machine stays ready. What it asks of its host shows that it was looked at.
+    world.api.delete(world.core("secrets", f"{name}-bmc"))
+    eventually(lambda: world.host(name)["status"].get("errorType"), 60, "the BMC fails")
+    for mode in ("disabled", "metadata"):
+        world.api.patch(world.metal("metal3machines", "m1"), {"spec": {"automatedCleaningMode": mode}})
+        eventually(lambda: world.host(name)["spec"]["automatedCleaningMode"] == mode, 60, "looked at")  # noqa: B023
+    assert world.host(name)["status"].get("errorType"), "all the while"
+    was = history(world.api, world.metal("metal3machines"), machine["metadata"]["resourceVersion"])
+    assert {status_of(one, "Ready") for one in was} == {"True"}
+    assert {status_of(one, "BareMetalHostHealthy") for one in was} == {"True"}, "not for every blink"
+    bmc = {"username": "u", "password": "p"}
+    create(world.box, [world._secret(f"{name}-bmc", bmc, {"environment.metal3.io": "baremetal"})])
     world.api.delete(world.metal("metal3machines", "m1"))
     eventually(lambda: not world.machine("m1"), 60, "the machine is gone")
     after = world.host(name)
     assert "consumerRef" not in after["spec"]
     assert "image" not in after["spec"]
+    assert "userData" not in after["spec"]
+    assert after["spec"]["networkData"] == own
     assert after["spec"]["online"] is False
     assert "cluster.x-k8s.io/cluster-name" not in after["metadata"].get("labels", {})
     assert not after["metadata"].get("ownerReferences")
@@ -193,11 +216,16 @@ def test_a_rolling_replacement_uses_the_same_hosts_again(
 
 
 def test_a_host_kept_for_a_deployment_that_goes_is_freed(world: World, eventually: Eventually) -> None:
+    """Its machine lacks the annotation and the label that name template and deployment: its MachineSet names both."""
     world.make_deployment("md")
     world.make_template("t", reuse=True)
+    world.make_machine_set("md-1", deployment="md", template="t")
     world.make_hosts("h1")
     available(world, eventually, "h1")
-    world.make_machines("old", labels={DEPLOYMENT: "md"}, annotations={CLONED: "t"})
+    world.make_machines("old")
+    world.api.patch(
+        world.capi("machines", "old"), {"metadata": {"ownerReferences": [world.owner("MachineSet", "md-1")]}}
+    )
     eventually(lambda: world.host_of("old") == "h1", 60, "claimed")
     world.api.delete(world.metal("metal3machines", "old"))
     eventually(lambda: world.host("h1")["spec"].get("consumerRef", {}).get("kind") == "Cluster", 60, "kept")
@@ -568,6 +596,10 @@ def test_a_cluster_goes_after_its_machines_and_keeps_no_host(world: World, event
     eventually(lambda: world.host_of("m1") == "h1", 60, "claimed")
     path, ready = world.metal("metal3clusters", "c1"), {"provisioned": True}
     eventually(lambda: world.api.get(path).get("status", {}).get("initialization") == ready, 60, "ready")
+    assert world.api.get(path)["spec"]["controlPlaneEndpoint"] == {"host": "10.0.0.1", "port": 6443}, "the default port"
+    for domains in ([{"name": "one", "controlPlane": True}], None):
+        world.api.patch(path, {"spec": {"failureDomains": domains}})
+        eventually(lambda: world.api.get(path)["status"].get("failureDomains") == domains, 60, "as in its spec")  # noqa: B023
     world.api.patch(world.capi("clusters", "c1"), {"metadata": {"finalizers": ["test.hostler.dev/keep"]}})
     world.api.delete(world.capi("clusters", "c1"))
     world.api.delete(world.metal("metal3clusters", "c1"))
@@ -585,20 +617,26 @@ def test_what_people_see(world: World, sandbox: Sandbox, running: Running, event
     world.make_template("t", {"hostSelector": {"matchLabels": {"rack": "1"}}})
     world.make_hosts("h1", "h2", labels={"rack": "1"})
     world.make_hosts("h3")
-    available(world, eventually, "h1", "h2", "h3")
+    world.make_hosts("h4", labels={"rack": "2"})
+    available(world, eventually, "h1", "h2", "h3", "h4")
+    # What Baremetal Operator writes for a HostClaim.
+    claim = {"apiVersion": "metal3.io/v1alpha1", "kind": "HostClaim", "name": "claim", "namespace": "tenant"}
+    world.api.patch(world.hosts_path("h4"), {"spec": {"consumerRef": claim}})
     world.make_machines("m1", spec={"hostSelector": {"matchLabels": {"rack": "2"}}})
-    eventually(lambda: world.condition("m1"), 60, "it waits")
+    eventually(lambda: "another consumer" in world.condition("m1").get("message", ""), 60, "it waits")
+    assert world.host("h4")["spec"]["consumerRef"] == claim
     listed = hostler(sandbox.kubeconfig, "metal", "hosts", "--in", world.namespace)
     assert listed.returncode == 0, listed.stderr
     assert f"{world.namespace}/h1" in listed.stdout
     assert "available" in listed.stdout
     fits = hostler(sandbox.kubeconfig, "metal", "capacity", f"{world.namespace}/t", "--output", "json")
     assert json.loads(fits.stdout)["fit"] == 2, fits.stdout
-    assert json.loads(fits.stdout)["limits"] == {"some do not meet the selector": 1}
+    assert json.loads(fits.stdout)["limits"] == {"some do not meet the selector": 2}
     none = hostler(sandbox.kubeconfig, "metal", "capacity", f"{world.namespace}/none")
     assert none.returncode == 5
     assert "There is no Metal3MachineTemplate" in none.stderr
     said = hostler(sandbox.kubeconfig, "explain", f"metal3machine/{world.namespace}/m1", "--operator", running.url)
     assert "its labels do not meet rack=2" in said.stdout, said.stdout + said.stderr
+    assert "its consumer is HostClaim tenant/claim" in said.stdout
     about = hostler(sandbox.kubeconfig, "explain", f"baremetalhost/{world.namespace}/h1", "--operator", running.url)
     assert "It is free." in about.stdout

@@ -110,7 +110,7 @@ def test_a_remediation_that_ends_in_the_middle_leaves_nothing_behind(
 ) -> None:
     node = a_node(world, eventually, make_node, "m1", "h1")
     bound_pod(world, "stuck", node, finalizers=["test.hostler.dev/stuck"])
-    world.make_remediation("m1")
+    world.make_remediation("m1", strategy={})  # a reboot, as nothing else is known
     eventually(lambda: OUT_OF_SERVICE in taints(world, node), 60, "off, and out of service")
     assert not world.host("h1")["status"]["poweredOn"]
     target = f"metal3remediation/{world.namespace}/m1"
