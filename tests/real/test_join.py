@@ -249,14 +249,7 @@ def test_windows_inventory_and_the_stop_button(
     says(running, early, f"s before expected host {name}-early was expected", eventually)
     says(running, idle, "is not being provisioned", eventually)
     assert hostler(sandbox.kubeconfig, "pause", "--why", "a look").returncode == 0
-    began = {
-        "provisioning": {"ID": "", "state": "provisioning"},
-        "operationHistory": {"provision": {"start": iso(time.time())}},
-        "errorMessage": "",
-        "operationalStatus": "OK",
-        "poweredOn": True,
-    }
-    status(sandbox, "bmh", name, began)
+    begin_provisioning(sandbox, name)
     says(running, idle, "Every rule", eventually)
     says(running, idle, "heldBack", eventually)
     assert not approved(sandbox, idle), "nothing while paused"
@@ -406,8 +399,16 @@ def provision_host(box: Sandbox, machine: str) -> None:
         "metadata": {"name": f"{machine}-host", "namespace": "default"},
         "spec": {"online": True, "consumerRef": {**consumer, "namespace": "default"}},
     })  # fmt: skip
-    began = {"provisioning": {"state": "provisioning"}, "operationHistory": {"provision": {"start": iso(time.time())}}}
-    status(box, "bmh", f"{machine}-host", began)
+    begin_provisioning(box, f"{machine}-host")
+
+
+def begin_provisioning(box: Sandbox, host: str) -> None:
+    """What Baremetal Operator writes then, with every field that its CRD requires."""
+    status(box, "bmh", host, {
+        "provisioning": {"ID": "", "state": "provisioning"},
+        "operationHistory": {"provision": {"start": iso(time.time())}},
+        "errorMessage": "", "operationalStatus": "OK", "poweredOn": True,
+    })  # fmt: skip
 
 
 def status(box: Sandbox, kind: str, name: str, body: Mapping[str, object]) -> None:
