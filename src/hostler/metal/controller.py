@@ -66,7 +66,7 @@ class MachineKeeper:
         self.caches, self.claims = caches, claims
         self._nodes, self._client, self._writer, self._recorder = nodes, client, writer, recorder
         self._data, self._fast_track, self._clock = data, fast_track, clock
-        self.troubles = Troubles()
+        self.troubles = Troubles(time.monotonic)
         self._leads = True
         self._gone: dict[str, str] = {}  # machines that may go, by key: their uids
         self.secretless: dict[str, str] = {}  # a BMC secret that is missing -> the machine that says so

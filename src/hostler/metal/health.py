@@ -7,7 +7,6 @@ on without its BMC.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -55,7 +54,7 @@ def error_of(host: Host) -> str:
 class Troubles:
     """Follows the host cache. What it remembers may be lost: then the minute begins again, and what was said stays."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._began = clock, clock()
         self._failing: dict[str, float] = {}  # host -> its first error
         self._calm: dict[str, float] = {}  # host -> when it stopped to show one
