@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, cast
 
 import msgspec
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from hostler.fleet.registry import UnknownName
@@ -16,6 +17,7 @@ from hostler.instant import iso
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters
+from hostler.kube.errors import Conflict
 from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
@@ -36,6 +38,7 @@ from hostler.metal.remediation_model import RUNNING, Remediation
 from hostler.metal.remediator import Remediator
 from hostler.metal.secrets import whose
 from hostler.metal.upkeep import ReservedHostKeeper
+from tests.unit.answering import answering
 from tests.unit.test_kube_events import Here
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_decide import IMAGE, cluster, kept, owner
@@ -297,6 +300,46 @@ def test_explain_shows_the_writes_that_the_operator_makes_at_release(state: str,
             assert {one[1] for one in shown} == expected
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("paused", [True, False, None], ids=["paused by now", "not paused", "gone"])
+def test_our_pause_is_taken_back_only_for_a_cluster_read_again(paused: bool | None) -> None:
+    """In the middle of a move the watch of Clusters may be behind that of hosts."""
+    asked: list[str] = []
+    mine = {
+        "metadata": {"name": "h", "namespace": "n", "annotations": {names.PAUSED: names.OUR_PAUSE}},
+        "spec": {"consumerRef": CONSUMER, "image": IMAGE},
+    }
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        if request.method == "PATCH":
+            return web.json_response({**mine, "metadata": {"name": "h", "namespace": "n", "resourceVersion": "99"}})
+        if paused is None:
+            return web.json_response({"kind": "Status", "reason": "NotFound", "code": 404}, status=404)
+        about = {"name": "c", "namespace": "n", "resourceVersion": "99"}
+        return web.json_response({"metadata": about, "spec": {"paused": paused}})
+
+    async def run() -> None:
+        async with answering(answer) as client:
+            room = Ward(client)
+            for record in (owner(), cluster(), msgspec.convert(mine, Host)):
+                room.put(record)
+            writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(100), metrics=Metrics())
+            desk = DataDesk(room.caches, DataCaches.make(client, Metrics()), client, writer)
+            nodes = Nodes(Clusters(client), lambda _: writer)
+            keeper = MachineKeeper(
+                room.caches, room.claims, nodes, client, writer, room.recorder, metrics=Metrics(), data=desk,
+            )  # fmt: skip
+            machine = room.caches.machines.store.get("n/m")
+            assert machine is not None
+            with pytest.raises(Conflict, match="is paused by now") if paused else nullcontext():
+                await keeper._unpause(keeper.facts(machine))
+            if paused:
+                assert room.caches.paused("n", "c"), "and the next look knows"
+
+    asyncio.run(run())
+    assert asked == (["GET", "PATCH"] if paused is False else ["GET"])
 
 
 def test_a_name_that_several_have_or_that_cannot_be_read_is_not_one_that_nobody_has() -> None:

@@ -169,7 +169,10 @@ RIGHTS: dict[str, tuple[Right, ...]] = {
         Right(f"ipaddresses.{_IPAM3}", FOLLOW, "The answers to those claims."),
         Right(f"ipaddressclaims.{_IPAM}", (*FOLLOW, "create", "patch", "delete"), "The same for Cluster API's pools."),
         Right(f"ipaddresses.{_IPAM}", FOLLOW, "The answers to those claims."),
-        Right(f"clusters.{_CAPI}", FOLLOW, "Whether a cluster is paused or ready."),
+        Right(
+            f"clusters.{_CAPI}", ("get", *FOLLOW),
+            "Whether a cluster is paused or ready; read again before the pause of a host is taken back.",
+        ),
         Right(f"machines.{_CAPI}", FOLLOW, "Bootstrap data and failure domain of a machine."),
         Right(f"machinesets.{_CAPI}", FOLLOW, "Whose hosts a machine may have again, and from which template it is."),
         Right(

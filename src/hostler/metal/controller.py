@@ -12,7 +12,7 @@ from prometheus_client import Counter, Gauge
 
 from hostler.instant import Instant
 from hostler.kube.client import Client
-from hostler.kube.errors import Invalid, NotFound
+from hostler.kube.errors import Conflict, Invalid, NotFound
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import SECRET
 from hostler.kube.metrics import Metrics
@@ -20,6 +20,7 @@ from hostler.kube.records import Object, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches
+from hostler.metal.capi import Cluster
 from hostler.metal.choose import Choice
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
@@ -267,11 +268,22 @@ class MachineKeeper:
             await self._write(Write(names.HOST, meta.name, meta.namespace, change, why, version=version))
 
     async def _unpause(self, facts: Facts) -> Facts:
-        """Only for a Cluster that is known not to be paused: its machines may be seen before it where it was moved."""
-        host = facts.host
-        change = unpause_change(host) if host is not None and facts.associated and facts.cluster is not None else {}
-        if not change or host is None:
+        """Only where the Cluster, read again, is there and not paused: its cache may lag behind that of hosts.
+
+        In the middle of a move Baremetal Operator would go on with a host that is being copied.
+        """
+        host, cluster = facts.host, facts.cluster
+        change = unpause_change(host) if host is not None and facts.associated and cluster is not None else {}
+        if not change or host is None or cluster is None:
             return facts
+        about = cluster.metadata
+        try:
+            fresh = await self._client.get(names.CLUSTER, about.name, about.namespace, type=Cluster)
+        except NotFound:
+            return facts
+        if fresh.spec.paused:
+            self.caches.capi_clusters.store.overlay(fresh)
+            raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is paused by now")
         meta, why = host.metadata, f"Cluster {facts.cluster_name} is not paused any more"
         write = Write(names.HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
         return replace(facts, host=await self._write(write) or host)

@@ -141,9 +141,6 @@ def test_a_take_over_from_the_go_provider_and_the_way_back_touch_no_host(
             world.make_machines("m3", spec=spec)
             eventually(lambda: world.api.get(world.metal("metal3datas", "t-1")), 60, "the index is given again")
             assert terminating(world) == []
-            told = hostler(sandbox.kubeconfig, "metal", "withdraw", "--yes", "--operator", running.url)
-            assert told.returncode == Exit.REFUSED, told
-            assert "has metal on and would put it all back" in told.stderr
             label_for_clusterctl(sandbox, running)
             assert refused(running) == []
         # Back again. Nobody keeps the annotation up to date any more.
