@@ -64,9 +64,12 @@ MADE = {name: maker for maker, name in re.findall(r'\b(\w+)\(\s*"(hostler_\w+)"'
 
 
 def exist(expr: str) -> None:
-    """Every metric in it is made somewhere, and those named _total are counters."""
+    """Every metric in it is made somewhere; those named _total are counters, _bucket and _count are of histograms."""
     for metric in set(re.findall(r"\bhostler_\w+", expr)):
         maker = MADE.get(metric.removesuffix("_total"))
+        if maker is None and (part := re.fullmatch(r"(\w+)_(bucket|count|sum)", metric)):
+            maker = MADE.get(part[1])
+            assert maker is None or "histogram" in maker.lower(), metric
         assert maker, f"{metric} is counted nowhere"
         assert metric.endswith("_total") is ("counter" in maker.lower()), metric
 
