@@ -21,11 +21,11 @@ import pytest
 from hostler.errors import Exit
 from hostler.fleet.roles import Account, roles
 from hostler.maintenance.model import State
-from hostler.maintenance.rights import ON_VM, POOL
+from hostler.maintenance.rights import ON_VM, POOL, STOP
 from hostler.sandbox import Sandbox
 from hostler.sandbox.load import create
 from tests.real.accounts import charted, new_account, rights_here
-from tests.real.maintaining import POLICY, Kube, Plan, Site, site, until
+from tests.real.maintaining import Kube, Plan, Site, site, until
 from tests.real.maintenance_stories import ALONE, PAIR, blocked, unblock
 from tests.real.operating import Running, environment, hostler, operator
 from tests.real.story import Story, on_its_own, telling
@@ -188,8 +188,10 @@ def missing_rights_are_named_with_their_object_and_granting_them_releases(
             story.enter("esx1")
             for one in (*ON_VM, POOL):
                 says(running, f"lacks {one}, which it needs")
-            said = f"{' and '.join(ON_VM)} on VM {story.full('a')}, and {POOL} on the resource pool of cluster {spare}"
-            story.wait("a", lambda: any(said in event for event in story.events("a")), "an Event names each")
+            said = f"{' and '.join(STOP)} on VM {story.full('a')}; it is not stopped"
+            story.wait(
+                "a", lambda: any(said in event for event in story.events("a")), "an Event names what a stop takes"
+            )
             assert (story.state("a"), story.cordoned("a"), story.switched("a")) == ("", False, (0, 0))
             assert not story.trail.evictions()
             lacking()(made)
@@ -234,20 +236,18 @@ def a_right_that_comes_late_is_noticed(sandbox: Sandbox, namespace: str, tmp_pat
 
 
 @tale
-def what_may_not_be_moved_is_not_stopped(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
-    """Without the right to move VMs a worker that is to move is left running; one that is to wait needs it not."""
-    with on_its_own(sandbox, tmp_path, namespace, PAIR, before=lacking("Resource.ColdMigrate")) as (running, story):
+def what_may_not_be_moved_waits_for_its_own_host(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    """Without the right to move VMs a worker is stopped with a warning, and started again where it was."""
+    with on_its_own(sandbox, tmp_path, namespace, PAIR, before=lacking("Resource.ColdMigrate")) as (_, story):
         story.nodes()
         story.enter("esx1")
         story.wait("a", lambda: any("Resource.ColdMigrate" in one for one in story.events("a")), "an Event names it")
-        says(running, "is to move to")
-        assert (story.state("a"), story.cordoned("a"), story.switched("a")) == ("", False, (0, 0))
-        story.annotate("a", **{POLICY: "wait"})
         story.reaches("a", "powered-off")
         story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
         story.exit("esx1")
         story.comes_back("a", "esx1")
         assert story.switched("a") == (1, 1)
+        assert any(one.startswith("ReturnInDoubt: ") for one in story.events("a")), story.events("a")
 
 
 @tale
