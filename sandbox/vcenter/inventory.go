@@ -109,9 +109,10 @@ const (
 	drsPartial = "partiallyAutomated"
 	drsFull    = "fullyAutomated"
 
-	toolsRunning      = "running"
-	toolsNotRunning   = "notRunning"
-	toolsNotInstalled = "notInstalled"
+	toolsRunning          = "running"
+	toolsExecutingScripts = "executingScripts"
+	toolsNotRunning       = "notRunning"
+	toolsNotInstalled     = "notInstalled"
 
 	deviceFixed   = "fixed"
 	deviceDynamic = "dynamic"
