@@ -214,8 +214,11 @@ def test_many_are_read_in_one_call(simulator: Simulator) -> None:
             assert isinstance(looked, Known), looked
             assert {one.name: one.power for one in looked.value} == {"gpu-1": "poweredOn", "off": "poweredOff"}
             wanted = [Privilege("VirtualMachine.Interact.PowerOff", "to power off")]
-            lacking = await vcenter.missing_privileges(["", vm(seen, "gpu-1").moref], wanted)
-            assert lacking == Known([], lacking.at if isinstance(lacking, Known) else 0)
+            on = (vm(seen, "gpu-1").moref, next(seen.clusters()).pool)
+            lacking = await vcenter.lacking_privileges(on, wanted)
+            assert lacking == Known({one: [] for one in on}, lacking.at if isinstance(lacking, Known) else 0)
+            assert measured(vcenter, "hostler_vcenter_calls_total", method="HasPrivilegeOnEntities") == 1
+            assert measured(vcenter, "hostler_vcenter_calls_total", method="FetchUserPrivilegeOnEntities") == 0
 
     asyncio.run(story())
 

@@ -74,7 +74,7 @@ class MaintenanceKeeper:
         self._followed: dict[str, frozenset[str]] = {}
         self._warned: set[str] = set()
         self._teller = Teller(hands.recorder, metrics)
-        self._privileges = Privileges(observer, memory, policy.clusters, self._spawn, self.wake)
+        self._privileges = Privileges(observer, memory, policy, hands.recorder, self._spawn, self.wake)
         self._forgetting = False
         self._named = False  # the cluster
         self._name_after = 0.0  # when it is asked for again, where we may not read it
@@ -91,6 +91,10 @@ class MaintenanceKeeper:
         return (vcenter, vm) in self._vms
 
     # -- looking
+
+    def unanswered(self, vcenter: str) -> str:
+        """Why this vCenter does not say what our user may do; "" where it does, or was not asked."""
+        return self._memory.why_unanswered(vcenter)
 
     def look(self, also: Collection[str] = ()) -> tuple[World, Pass]:
         now = self._clock()

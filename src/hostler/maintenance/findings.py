@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hostler.fleet.doctor import Finding, Level
+from hostler.fleet.doctor import RIGHTS_UNREAD, Finding, Level
 from hostler.host.facts import Fact, Unknown
 from hostler.maintenance.wire import MaintenanceStatus
 
@@ -24,3 +24,6 @@ def findings(found: Fact[MaintenanceStatus]) -> Iterator[Finding]:
             if one.connected
             else Finding(Level.PROBLEM, what, one.sentence, MEND)
         )
+        if one.rights_unknown:
+            why = f"It does not say what the operator's user may do: {one.rights_unknown}."
+            yield Finding(Level.WARNING, what, why, RIGHTS_UNREAD)

@@ -214,11 +214,18 @@ class Hands:
 
     async def _not_allowed(self, vcenter: VCenter, needs: Collection[Need]) -> str:
         """What we may do was looked at a while ago: nothing is stopped that could not be started again by now."""
-        found = await look_at(vcenter, self.memory, [one.on for one in needs])
+        now, objects = self.clock(), [one.on for one in needs]
+        found = await look_at(vcenter, self.memory, objects, now)
         if isinstance(found, Unknown):
-            return found.why
-        judged = judge(needs, self.memory.rights, vcenter.name, self.clock())
-        return f"our vCenter user lacks {judged}" if judged.lacking else judged.unknown
+            if not vcenter.link.connected:
+                return found.why
+            for one in objects:
+                self.memory.unanswered((vcenter.name, one), found.why, now)
+        judged = judge(needs, self.memory.rights, vcenter.name, now)
+        if judged.lacking:
+            return f"our vCenter user lacks {judged}"
+        # Where it is to be held for ever, the decision has held it: this was decided without an answer.
+        return judged.unknown if judged.holds(now, for_ever=False) else ""
 
     def _shut_down(self, subject: Subject, action: ShutDown, outcome: Outcome) -> None:
         self.metrics.task("shutdown", _word(outcome))

@@ -130,7 +130,7 @@ class Ledger:
         if isinstance(vm.devices, Unknown):
             return True
         found = judged(subject, vm, site, world, policy, self.promised(subject.vcenter), now)
-        return bool(found.lacking or found.unknown)
+        return found.holds(now, policy.unknown_rights_hold)
 
 
 def _named(site: Site, name: str) -> str:

@@ -251,6 +251,7 @@ class Policy:
     relocate: float = 600.0
     max_age: float = 60.0  # vCenter's facts older than this are unknown
     clusters: tuple[str, ...] = ()  # further clusters a VM may move to
+    unknown_rights_hold: bool = False  # rights that vCenter will not tell hold a VM for ever, not for a minute
 
 
 # -- what comes out

@@ -80,6 +80,7 @@ class MaintenanceRoom(CapabilityRoom):
             relocate=settings[say.RELOCATE_TIMEOUT_SECONDS],
             max_age=max(2 * poll, 15.0),
             clusters=tuple(one for one in settings[say.MAINTENANCE_CLUSTERS].split(",") if one),
+            unknown_rights_hold=settings[say.UNKNOWN_RIGHTS_HOLD],
         )
         observer = Observer(nodes, sources, vcenters, marks, memory, settings[say.GPU_NODE_LABEL], room, resumed)
         hands = Hands(

@@ -26,7 +26,7 @@ from hostler.maintenance.model import (
     stamp,
 )
 from hostler.maintenance.patches import noted
-from hostler.maintenance.rights import RIGHTS_SECONDS, judge, needs_of
+from hostler.maintenance.rights import RIGHTS_SECONDS, UNANSWERED_SECONDS, judge, needs_of
 from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_OFF
 
@@ -43,8 +43,9 @@ def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> 
         return wait(
             subject, state, "waiting", why, "vCenter says it", wake=view.now + 1.0, blocked="looking" if state else ""
         )
-    if found.unknown:
-        return frozen(subject, state, f"{goes}, but {found.unknown}")
+    if found.unknown and found.holds(view.now, view.policy.unknown_rights_hold):
+        until = None if view.policy.unknown_rights_hold else found.since + UNANSWERED_SECONDS
+        return replace(frozen(subject, state, f"{goes}, but {found.unknown}"), wake=until)
     if not found.lacking:
         if state is None or not isinstance(view.vm.devices, Unknown):
             return None  # cordoned without knowing what it holds, which hurts nobody

@@ -35,6 +35,7 @@ class Standing(msgspec.Struct, rename="camel", frozen=True):
     vcenter: str
     connected: bool
     sentence: str
+    rights_unknown: str = ""  # why it does not say what our user may do
 
 
 class MaintenanceStatus(msgspec.Struct, rename="camel", frozen=True):

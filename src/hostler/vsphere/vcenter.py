@@ -134,17 +134,13 @@ class VCenter:
         """Hardware and ESXi version of many VMs by UUID, in one bulk read."""
         return await self._read("node checks", lambda: bulk.check_nodes(self._session, uuids))
 
-    async def missing_privileges(
-        self, entities: Collection[str], wanted: Collection[bulk.Privilege]
-    ) -> Fact[list[bulk.Privilege]]:
-        """Which privileges our user lacks on any of these entities ("" = everywhere)."""
-        return await self._read("privileges", lambda: bulk.missing_privileges(self._session, entities, wanted))
-
     async def lacking_privileges(
         self, entities: Collection[str], wanted: Collection[bulk.Privilege]
     ) -> Fact[dict[str, list[bulk.Privilege]]]:
-        """As `missing_privileges`, by entity; one that vCenter said nothing of is not in the answer."""
-        return await self._read("privileges", lambda: bulk.lacking_on(self._session, entities, wanted))
+        """Which privileges our user lacks on VMs and resource pools, by id; what vCenter left out is not in it."""
+        vms = [one for one in entities if self.inventory.vm(one) is not None]
+        pools = [one for one in entities if self.inventory.vm(one) is None]
+        return await self._read("privileges", lambda: bulk.lacking_on(self._session, vms, pools, wanted))
 
     async def look(self, vms: Collection[str]) -> Fact[list[Vm]]:
         """These VMs as they are now, devices too: one call. For right before something drastic.
@@ -228,6 +224,8 @@ class VCenter:
             return Known(await self._pool.run(read), asked)
         except NotConnected:
             return Unknown(str(self.link))
+        except bulk.NoAnswer as error:
+            return Unknown(f"vCenter {self.name} did not answer ({what}): {error}")
         except faults.RAISED as error:
             return Unknown(f"vCenter {self.name} did not answer ({what}): {faults.read(error).sentence}")
 
