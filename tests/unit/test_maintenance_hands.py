@@ -21,7 +21,7 @@ from hostler.maintenance.privileges import Privileges, look_at
 from hostler.maintenance.rights import ON_VM, POOL, STOP, Lacks, Unanswered, needs_of
 from hostler.vsphere.bulk import NEEDED, lacking_on
 from hostler.vsphere.inventory import Inventory
-from hostler.vsphere.outcomes import Kind
+from hostler.vsphere.outcomes import Kind, Refused
 from hostler.vsphere.records import POWER_ON, Cluster, Host, Task
 from hostler.vsphere.vcenter import VCenter
 from tests.unit.maintenance_world import NOW, Play, pair
@@ -130,6 +130,17 @@ def test_a_start_that_failed_after_a_pause_is_not_late_for_it(paused: bool, dela
     hands = hands_of(Asked(play), resumed=NOW - 1 if paused else 0.0)
     hands.ended(play.world().subjects[0], POWER_ON, Kind.NO_RESOURCES, "no device is free")
     assert hands.memory.of("a").power.not_before == NOW + delay
+
+
+@pytest.mark.parametrize("starting", [False, True])
+def test_a_guest_whose_tools_are_starting_is_asked_again(starting: bool) -> None:
+    """Refused for want of Tools: at once the end of asking where they do not run, and a try where they are starting."""
+    play = pair()
+    hands, subject = hands_of(Asked(play)), play.world().subjects[0]
+    ask = ShutDown("vm-a", "host-esx1", "since", "it is stopped")
+    hands._shut_down(subject, ask, Refused(Kind.NO_TOOLS, "no tools"), starting)
+    known = hands.memory.of("a")
+    assert (known.power.number, bool(known.shutdown_refused)) == ((1, False) if starting else (0, True))
 
 
 # -- what our user may do

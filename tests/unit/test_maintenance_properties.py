@@ -133,7 +133,7 @@ def some_world(fact: Facts) -> World:
         pods=fact.any(0, 2),
         power=fact(power, "poweredOff", "suspended", ""),
         connection=fact("connected", "inaccessible", "orphaned"),
-        tools=fact.any("guestToolsRunning", "guestToolsNotRunning", ""),
+        tools=fact.any("guestToolsRunning", "guestToolsNotRunning", "guestToolsExecutingScripts", ""),
         unread=fact((), ("runtime.powerState: no",)),
         annotations={key: value for key, value in annotations.items() if value},
     )

@@ -191,7 +191,7 @@ def test_what_it_holds_must_be_known_before_it_may_do_without_the_right() -> Non
     play = pair(devices=Unknown("not read"))
     play.lacks("a", MOVE)
     play.enter("esx1")
-    one = play.run(5).decisions[0]
+    one = play.run(70).decisions[0]
     assert (one.state, play.done) == (None, [])
     assert "is to move to another host" in one.why
 

@@ -103,7 +103,7 @@ def _running(view: View, state: State) -> Decision:
     if view.here.leaving:
         why = f"VM {view.vm.name} runs on {host}, which goes into maintenance: it is emptied again"
         again = moved(view.node, State.DRAINING, host, view.now, why, event="DrainingAgain",
-                      also=cleared(*_STATE), warning=True)  # fmt: skip
+                      also={**cleared(*_STATE), MIGRATED_TO: host}, warning=True)  # fmt: skip
         return _done(view, State.DRAINING, "draining", again, "its pods are evicted")
     if state is State.POWERED_OFF and host != subject.origin:
         return now_elsewhere(view)

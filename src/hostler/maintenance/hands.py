@@ -177,7 +177,8 @@ class Hands:
         now = self.clock()
         match action:
             case ShutDown():
-                self._shut_down(subject, action, await vcenter.shut_down_guest(action.vm))
+                starting = (vm := vcenter.inventory.vm(action.vm)) is not None and vm.tools_start
+                self._shut_down(subject, action, await vcenter.shut_down_guest(action.vm), starting)
             case PowerOff():
                 self._event(subject, "Warning", "PoweringOff", action.why)
                 self._asked(subject, POWER_OFF, await vcenter.power_off(action.vm), now)
@@ -227,10 +228,12 @@ class Hands:
         # Where it is to be held for ever, the decision has held it: this was decided without an answer.
         return judged.unknown if judged.holds(now, for_ever=False) else ""
 
-    def _shut_down(self, subject: Subject, action: ShutDown, outcome: Outcome) -> None:
+    def _shut_down(self, subject: Subject, action: ShutDown, outcome: Outcome, starting: bool) -> None:
+        """`starting`: its Tools are, so that a guest which cannot be asked now is asked again, until its time is up."""
         self.metrics.task("shutdown", _word(outcome))
         name = subject.name
-        if isinstance(outcome, Refused) and outcome.kind in _LATER:
+        later = (*_LATER, Kind.NO_TOOLS) if starting else _LATER
+        if isinstance(outcome, Refused) and outcome.kind in later:
             self.memory.failed(name, "power", outcome.sentence, self.clock(), kind=outcome.kind)
             if outcome.kind is Kind.NOT_CONNECTED:
                 self.memory.note(name, stop_noted="")  # the answer is lost, the question perhaps not

@@ -19,7 +19,7 @@ from hostler.kube.kinds import NODE
 from hostler.maintenance.hosts import stands
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import Policy, State, World
-from hostler.maintenance.observe import Found, Observer
+from hostler.maintenance.observe import Observer
 from hostler.maintenance.rights import ON_VM, POOL, UNANSWERED_SECONDS, Unanswered
 from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege
 from hostler.vsphere.vcenter import VCenter
@@ -76,7 +76,7 @@ class Privileges:
         at, before = self._checked.get(name, (-AGAIN_SECONDS, frozenset()))
         if not due and now - at < NEW_VM_SECONDS:
             return
-        vms = self._vms_of(name) if now - at >= NEW_VM_SECONDS else frozenset()
+        vms = self._observer.managed_vms(name) if now - at >= NEW_VM_SECONDS else frozenset()
         if vms and (now - at >= AGAIN_SECONDS or not vms <= before):
             self._checked[name] = (now, vms)
             self._begin(vcenter, self._all(vcenter, vms, now))
@@ -108,11 +108,6 @@ class Privileges:
     def _lacks(self, vcenter: str, one: str) -> bool:
         fact = self._memory.rights.get((vcenter, one))
         return not isinstance(fact, Known) or bool(fact.value)
-
-    def _vms_of(self, vcenter: str) -> frozenset[str]:
-        nodes = (one for one in self._observer.nodes.store.values() if self._observer.looked_after(one))
-        found = (self._observer.found(node) for node in nodes)
-        return frozenset(one.moref for one in found if isinstance(one, Found) and one.vcenter == vcenter)
 
     def _pools(self, vcenter: VCenter) -> frozenset[str]:
         """Resource pools of the clusters that VMs may move to."""

@@ -93,9 +93,12 @@ class View:
         return max(since, self.world.resumed)
 
     def live_move(self) -> Instant | None:
-        """Until when DRS may still move the VM by itself; None where nothing is to be waited for."""
+        """Until when DRS may still move the VM by itself; None where nothing is to be waited for.
+
+        A VM whose devices are not known may be such a one. After the time it counts as tied to its own host.
+        """
         devices = self.vm.devices
-        if isinstance(devices, Unknown) or devices or self.drs != "fullyAutomated":
+        if not isinstance(devices, Unknown) and (devices or self.drs != "fullyAutomated"):
             return None
         since = self.subject.remembered.entering_since
         until = (since if since is not None else self.now) + LIVE_MOVE_SECONDS
