@@ -738,6 +738,18 @@ def test_the_boot_is_written_down_before_the_stop() -> None:
     assert play.nodes["a"].metadata.annotations.get(BOOT_BEFORE) == "boot-0-a"
 
 
+def test_a_boot_is_called_ended_only_of_a_vm_that_is_off_right_then() -> None:
+    """The push of its start may be late: the boot that is new to us is then the one that runs."""
+    play = alone()
+    play.enter("esx1")
+    play.run(20)
+    assert play.state("a") == "powered-off"
+    play.report("a", "True", boot="boot-x-a")
+    play.run(20)
+    ended = [one for one in play.did(PatchNode) if one.body["metadata"]["annotations"].get(BOOT_BEFORE) == "boot-x-a"]
+    assert [one.off for one in ended] == ["vm-a"]
+
+
 def test_a_live_vm_is_left_to_drs_first() -> None:
     play = pair(devices=())
     play.cluster("fullyAutomated")

@@ -79,7 +79,11 @@ def _ended_boot(view: View) -> Decision | None:
         why = f"{subject.name} has a boot that is new to us, and vCenter says that its VM is off"
         return wait(subject, State.POWERED_OFF, "off", why, "vCenter confirms it, or says that it runs",
                     wake=view.now + BOOT_SECONDS)  # fmt: skip
-    patch = noted(view.node, {BOOT_BEFORE: boot}, f"the boot of {subject.name} that has ended is written down")
+    # Looked at right before: where the push of its start is late, this is the boot that runs.
+    patch = replace(
+        noted(view.node, {BOOT_BEFORE: boot}, f"the boot of {subject.name} that has ended is written down"),
+        off=view.vm.moref,
+    )
     return Decision(subject.name, State.POWERED_OFF, "off", patch.why, "then a place is looked for", patch)
 
 

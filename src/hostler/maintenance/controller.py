@@ -74,6 +74,7 @@ class MaintenanceKeeper:
         self._failures: Counter[str] = Counter()
         self._pulsing: set[str] = set()
         self._followed: dict[str, frozenset[str]] = {}  # by vCenter: VMs whose devices are read wherever they are
+        self._refreshed: dict[str, Instant] = {}  # by vCenter
         self._follow_looked: dict[str, Instant] = {}  # by vCenter: when all our VMs were last looked through
         self._warned: set[str] = set()
         self._teller = Teller(hands.recorder, metrics)
@@ -126,7 +127,9 @@ class MaintenanceKeeper:
             self._handle(subjects[one.subject], one, now)
         if self._hands.gate() is None or self._hands.writer.dry_run:
             self._teller.tell(world, shown)
-        wake = min([now + LOOK_AGAIN, *filter(None, [shown.wake]), *self._rests(now)])
+        connected = (one for one in self._hands.vcenters.values() if one.link.connected)
+        looks = [self._refreshed.get(one.name, now) + one.poll for one in connected]
+        wake = min([now + LOOK_AGAIN, *looks, *filter(None, [shown.wake]), *self._rests(now)])
         return max(0.02, wake - now) if not world.unknown else NOT_READY
 
     async def _name_cluster(self) -> bool:
@@ -304,6 +307,7 @@ class MaintenanceKeeper:
         """Devices of the VMs we look after are followed; what our user may do is asked now and then."""
         for vcenter in self._hands.vcenters.values():
             self._follow(vcenter, world, now)
+            self._refresh(vcenter, now)
             self._privileges.check(vcenter, world, now)
             gone = self._hands.marks.gone(vcenter.name, vcenter.inventory) if vcenter.link.connected else ()
             if gone and self._hands.gate() is None and not self._forgetting:
@@ -327,6 +331,14 @@ class MaintenanceKeeper:
         if not unread <= (followed := self._followed.get(name, frozenset())):
             self._followed[name] = followed | unread
             self._spawn(vcenter.follow(self._followed[name]))
+
+    def _refresh(self, vcenter: VCenter, now: Instant) -> None:
+        """POLL_INTERVAL_SECONDS: so often our VMs and their hosts are looked at, whatever is pushed."""
+        if now < self._refreshed.get(vcenter.name, 0.0) + vcenter.poll or not vcenter.link.connected:
+            return
+        self._refreshed[vcenter.name] = now
+        marked = {vm for name, vm in self._vms if name == vcenter.name}  # also of nodes that are gone
+        self._spawn(vcenter.refresh(self.observer.managed_vms(vcenter.name) | marked))
 
     async def _forget(self, vcenter: str, gone: Iterable[str]) -> None:
         """Marks of VMs that are not in vCenter any more."""

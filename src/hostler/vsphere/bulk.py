@@ -8,7 +8,7 @@ from typing import Any
 
 from hostler.uuids import canonical
 from hostler.vsphere import faults, selection
-from hostler.vsphere.decode import HEAVY_VM, VM, Change, change
+from hostler.vsphere.decode import HEAVY_VM, TASK, VM, Change, change
 from hostler.vsphere.session import NotConnected, Session
 from hostler.vsphere.vmomi import PropertyCollector as PC
 from hostler.vsphere.vmomi import Unreadable, moref, vim, vmodl
@@ -48,6 +48,25 @@ def read_vms(session: Session, vms: Collection[str]) -> list[Change]:
         ]
         one = change(content.obj, values, refused)
         if one is not None and (values or refused):
+            found[one.moref] = one
+    return list(found.values())
+
+
+# What a maintenance is decided on. The rest may come as late as its push.
+_STANDING: Mapping[Any, tuple[str, ...]] = {
+    vim.HostSystem: ("runtime.connectionState", "runtime.powerState", "runtime.inMaintenanceMode"),
+    vim.VirtualMachine: ("runtime.powerState", "runtime.host", "runtime.connectionState"),
+    vim.Task: tuple(TASK),
+}
+
+
+def read_standing(session: Session, hosts: Collection[str], vms: Collection[str]) -> list[Change]:
+    """How these hosts and VMs stand now, and their recent tasks; one call however many they are."""
+    found: dict[str, Change] = {}
+    for content in retrieve(session, selection.of_tasks(hosts, vms, session.calls, _STANDING)):
+        # What is refused here, or gone, is left to the push, which says it in all its parts.
+        one = change(content.obj, [(one.name, one.val) for one in content.propSet or ()])
+        if one is not None and one.fields:
             found[one.moref] = one
     return list(found.values())
 
