@@ -26,6 +26,13 @@ def test_a_vcenter_that_does_not_say_what_our_user_may_do_is_named() -> None:
     assert "HOSTLER_MAINTENANCE_UNKNOWN_RIGHTS_HOLD" in unread.fix
 
 
+def test_machines_that_nobody_tells_of_a_maintenance_are_named() -> None:
+    (seen,) = findings(Known(MaintenanceStatus(untold_machines=("team/gpu-1",)), 0.0))
+    assert (seen.level, seen.what) == (Level.WARNING, "Cluster API")
+    assert "team/gpu-1" in seen.why
+    assert "cluster.x-k8s.io/skip-remediation" in seen.fix
+
+
 def test_that_it_could_not_be_asked_is_said() -> None:
     (seen,) = findings(Unknown("No operator answers."))
     assert (seen.level, seen.fix) == (Level.WARNING, "hostler maintenance status")

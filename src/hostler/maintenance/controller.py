@@ -24,6 +24,7 @@ from hostler.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unreach
 from hostler.kube.kinds import LEASE, NAMESPACE
 from hostler.kube.queue import Queue
 from hostler.kube.records import Lease, Node, Object
+from hostler.maintenance.announcing import machine_of
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hands import Changed, Hands
@@ -99,6 +100,13 @@ class MaintenanceKeeper:
     def unanswered(self, vcenter: str) -> str:
         """Why this vCenter does not say what our user may do; "" where it does, or was not asked."""
         return self._memory.why_unanswered(vcenter)
+
+    def untold_machines(self) -> tuple[str, ...]:
+        """Cluster API Machines of our nodes that nobody tells of a maintenance."""
+        told, absent = self.policy.skip_remediation, self._hands.machines
+        nodes = (one for one in self.observer.nodes.store.values() if self.observer.looked_after(one))
+        machines = filter(None, map(machine_of, nodes))
+        return tuple(sorted(one for one in machines if not told or (absent is not None and one in absent.elsewhere)))
 
     def look(self, also: Collection[str] = ()) -> tuple[World, Pass]:
         now = self._clock()

@@ -14,6 +14,7 @@ from hostler.host.facts import Known, Unknown, fresh
 from hostler.host.holds import MAINTENANCE, Refusal, held_by
 from hostler.instant import Instant, iso
 from hostler.maintenance import comeback
+from hostler.maintenance.announcing import machine_of, told_machine
 from hostler.maintenance.comeback import SHUTDOWN_GRACE
 from hostler.maintenance.foreign import hanging
 from hostler.maintenance.hosts import Is, vm_doubt
@@ -37,6 +38,7 @@ from hostler.maintenance.model import (
     Policy,
     State,
     Subject,
+    TellMachine,
     Wish,
     World,
     cleared,
@@ -182,7 +184,8 @@ def _begin(view: View) -> Decision:
     target = placement.best if placement is not None else None
     also = {**cleared(*_KEPT), TARGET: target.name if target is not None else None}
     why = f"{goes}: {subject.name} is cordoned and emptied"
-    patch = moved(node, State.DRAINING, host, view.now, why, event="Draining", also=also)
+    machine = machine_of(node) if view.policy.skip_remediation else ""
+    patch = moved(node, State.DRAINING, host, view.now, why, event="Draining", also=also, machine=machine)
     if isinstance(patch, Refusal):
         return wait(subject, None, "waiting", f"{goes}, but {patch.why}", "see to its holds", blocked="holds")
     ledger.room = ledger.room.after(subject.name)
@@ -307,6 +310,11 @@ def _emptying(view: View) -> Decision:
     marking = marked(view, Marked.DRAINING)
     if marking is not None:
         return marking
+    machine = told_machine(subject.annotations)
+    if machine and subject.remembered.machine_told != machine:
+        tell = TellMachine(machine, f"Machine {machine} is told of the maintenance, so that nobody replaces it")
+        return Decision(subject.name, State.DRAINING, "draining", tell.why, "its pods are evicted", tell,
+                        target=view.reserved())  # fmt: skip
     found = view.ledger.drained(subject, view.policy, view.now)
     one = Decision(subject.name, State.DRAINING, "draining", found.why.rstrip("."), wake=found.wake, drain=found,
                    target=view.reserved())  # fmt: skip

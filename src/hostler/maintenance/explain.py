@@ -271,6 +271,7 @@ class MaintenanceExplainers:
             ),
             tuple(filter(None, (*notes, world.unlabelled))),
             tuple(filter(None, (world.unknown, *self._unknown()))),
+            self.keeper.untold_machines(),
         )
 
     def _facts_of(self, vcenter: VCenter) -> Fact[Site]:

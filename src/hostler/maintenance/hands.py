@@ -24,6 +24,7 @@ from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.hosts import Is, stands
+from hostler.maintenance.machines import Machines
 from hostler.maintenance.mark import Mark
 from hostler.maintenance.marks import Marks
 from hostler.maintenance.memory import Memory
@@ -42,6 +43,7 @@ from hostler.maintenance.model import (
     SetMark,
     ShutDown,
     Subject,
+    TellMachine,
 )
 from hostler.maintenance.privileges import look_at
 from hostler.maintenance.rights import Need, judge
@@ -75,6 +77,7 @@ class Hands:
     power_on_timeout: float
     resumed: Callable[[Instant], Instant]  # as in `World`
     said: set[str]
+    machines: Machines | None = None
 
     async def perform(self, subject: Subject, decision: Decision) -> None:
         """Raises what the API server says; a refusal of vCenter is remembered and tried again later."""
@@ -89,6 +92,10 @@ class Hands:
                     raise WriteRefused(done.stopped)
             case SetMark(vm, mark, why):
                 await self._mark(subject, vm, mark, why)
+            case TellMachine(machine, why):
+                if self.machines is not None:
+                    await self.machines.tell(machine, subject.name, why)
+                self.memory.note(subject.name, machine_told=machine)
             case None:
                 pass
             case action:
@@ -101,6 +108,8 @@ class Hands:
         body: dict[str, Any] = dict(patch.body)
         if patch.off and not self.writer.dry_run:
             await self._must_be_off(self.vcenters[subject.vcenter], patch.off)
+        if patch.frees and self.machines is not None:
+            await self.machines.release(patch.frees, subject.name, patch.why)
         written = await self.writer.patch(NODE, subject.name, body, type=Node, why=patch.why)
         if patch.event:
             kind: Literal["Normal", "Warning"] = "Warning" if patch.warning else "Normal"

@@ -44,3 +44,4 @@ class MaintenanceStatus(msgspec.Struct, rename="camel", frozen=True):
     vcenters: tuple[Standing, ...] = ()
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()  # why it cannot be said whether a host is entering maintenance
+    untold_machines: tuple[str, ...] = ()  # Cluster API Machines of our nodes that nobody tells of a maintenance

@@ -35,6 +35,11 @@ RELOCATE_TIMEOUT_SECONDS = Setting(
 MAINTENANCE_CLUSTERS = Setting(
     "HOSTLER_MAINTENANCE_CLUSTERS", TEXT, "", "Further clusters a stopped VM may move to, separated by commas.", ROOM
 )
+SKIP_REMEDIATION = Setting(
+    "HOSTLER_MAINTENANCE_SKIP_REMEDIATION", SWITCH, False,
+    "Annotate the Cluster API Machine of a node in maintenance, if it is in this cluster, so that no "
+    "MachineHealthCheck replaces it.", ROOM,
+)  # fmt: skip
 UNKNOWN_RIGHTS_HOLD = Setting(
     "HOSTLER_MAINTENANCE_UNKNOWN_RIGHTS_HOLD", SWITCH, False,
     "Stop no VM while vCenter will not say what our user may do; unset: go on after 60 s.", ROOM,
@@ -45,7 +50,7 @@ SETTINGS: tuple[AnySetting, ...] = (
     VCENTER_HOST, VCENTER_USER, VCENTER_PASSWORD, VCENTER_USER_FILE, VCENTER_PASSWORD_FILE, VCENTER_CA_BUNDLE,
     VCENTER_TLS_VERIFY, VCENTERS_FILE, GPU_NODE_LABEL, POLL_INTERVAL_SECONDS,
     GUEST_SHUTDOWN_TIMEOUT_SECONDS, POWER_ON_TIMEOUT_SECONDS, RELOCATE_TIMEOUT_SECONDS, MAX_CONCURRENT_DRAINS,
-    MAINTENANCE_CLUSTERS, UNKNOWN_RIGHTS_HOLD,
+    MAINTENANCE_CLUSTERS, SKIP_REMEDIATION, UNKNOWN_RIGHTS_HOLD,
 )  # fmt: skip
 
 
