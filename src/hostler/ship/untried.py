@@ -21,7 +21,6 @@ UNTRIED: dict[str, str] = {
     "create poddisruptionbudgets.policy in openshift-ingress": _APPLY,
     "delete baremetalhosts.metal3.io": "Never used: OpenShift's admission wants it of whoever writes a host's owner.",
     "get baremetalhosts.metal3.io": "One that another process chose, or that is to be paused, is read afresh.",
-    "get machines.cluster.x-k8s.io": "Read where HOSTLER_MAINTENANCE_SKIP_REMEDIATION is set.",
     "get metal3machines.infrastructure.cluster.x-k8s.io": "So is the machine that a host was chosen for.",
     "list endpointslices.discovery.k8s.io": "Once a webhook points at the old provider; tried without an operator.",
     "patch ingresses.config.openshift.io, only cluster": "The backfill is tried on an API server of its own.",
