@@ -183,8 +183,9 @@ def test_a_guest_whose_tools_are_starting_is_asked() -> None:
     play = pair(tools="guestToolsExecutingScripts")
     play.stubborn.add("a")
     play.enter("esx1")
-    while not play.did(ShutDown):
+    while not (play.did(ShutDown) or play.did(PowerOff)):
         play.tick()
+    assert play.did(ShutDown)
     play.run(4)
     assert not play.did(PowerOff), "it has its time"
     play.run(4)
