@@ -198,7 +198,7 @@ async def idle(sandbox: Sandbox, running: Operator, size: Size, found: Found) ->
     await asyncio.sleep(size.idle)
     minutes = size.idle / 60
     found.add(
-        "SOAP calls per idle minute", f"{(running.metric('hostler_vcenter_calls_total') - calls) / minutes:.1f}", "<= 4"
+        "SOAP calls per idle minute", f"{(running.metric('hostler_vcenter_calls_total') - calls) / minutes:.1f}", "<= 8"
     )
     found.add("CPU s per idle minute", f"{(running.cpu() - cpu) / minutes:.2f}")
     found.add("API writes per idle minute", f"{(len(writes(sandbox)) - written) / minutes:.1f}")

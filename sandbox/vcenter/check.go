@@ -224,7 +224,7 @@ func (c *checker) vm(path string, vm *VM, dc *Datacenter, hosts map[string]*Host
 	if vm.Power == "on" && host.Maintenance {
 		return fmt.Errorf("%s.power: it cannot be on, its host %q is in maintenance", path, vm.Host)
 	}
-	if err := oneOf(path+".tools", vm.Tools, toolsRunning, toolsNotRunning, toolsNotInstalled); err != nil {
+	if err := oneOf(path+".tools", vm.Tools, toolsRunning, toolsExecutingScripts, toolsNotRunning, toolsNotInstalled); err != nil {
 		return err
 	}
 	if !hardwarePattern.MatchString(vm.HardwareVersion) {

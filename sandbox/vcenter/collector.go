@@ -3,6 +3,7 @@ package main
 import (
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,9 +23,23 @@ const (
 )
 
 type collectors struct {
-	sim *Sim
-	mu  sync.Mutex
-	all map[collectorKey]*collector
+	sim    *Sim
+	mu     sync.Mutex
+	all    map[collectorKey]*collector
+	silent atomic.Bool // changes are noted and not told
+}
+
+// speak ends a silence: what changed meanwhile is told now.
+func (cs *collectors) speak() {
+	cs.silent.Store(false)
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, c := range cs.all {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
 }
 
 type collectorKey struct {
@@ -273,7 +288,11 @@ func (c *collector) next(s *Sim, ctx *simulator.Context, maxObjects int32) *type
 	if len(c.pending) == 0 {
 		c.mu.Lock()
 		dirty, filters := c.dirty, c.filters
-		c.dirty = map[ref]*dirt{} // what changes from here on is seen by the next look
+		if s.collectors.silent.Load() {
+			dirty = map[ref]*dirt{} // a new filter is answered all the same
+		} else {
+			c.dirty = map[ref]*dirt{} // what changes from here on is seen by the next look
+		}
 		c.used = time.Now()
 		c.mu.Unlock()
 		for _, f := range filters {

@@ -233,3 +233,44 @@ func TestAFilterAddedLaterIsTakenIn(t *testing.T) {
 		t.Error("the filter was destroyed twice")
 	}
 }
+
+func TestASilenceHoldsChangesBackAndNotReads(t *testing.T) {
+	w := newWorld(t)
+	ctx := w.client()
+	self := w.collectors.create(ctx)
+	c := w.collectors.get(ctx, self)
+	w.collectors.addFilter(ctx, c, types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: w.vmRef("gpu-off")}},
+		PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"runtime.powerState"}}},
+	})
+	next := func(version string) *types.UpdateSet {
+		set, _ := w.collectors.wait(ctx, c, version, types.NewInt32(0), 0)
+		return set
+	}
+	first := next("")
+	status, _ := w.ask("POST", "/silence", "")
+	want(t, "asked for", status, 202)
+	status, _ = w.ask("POST", "/silence", "")
+	want(t, "twice", status, 409)
+	w.powerTo("gpu-off", poweredOn)
+	want(t, "nothing is told", next(first.Version) == nil, true)
+	now, _ := w.vmNow(w.vmRef("gpu-off"))
+	want(t, "though it is so", now.power, poweredOn)
+	w.ask("DELETE", "/silence", "")
+	want(t, "told in the end", next(first.Version) != nil, true)
+}
+
+func TestToolsThatAreStartingTakeAShutdown(t *testing.T) {
+	w := newWorld(t)
+	vm := w.vmRef("web-1")
+	for state, fault := range map[string]string{"executingScripts": "", "running": "", "notRunning": "ToolsUnavailable"} {
+		w.ask("POST", "/vms/web-1/tools", `{"state": "`+state+`"}`)
+		got := ""
+		if refused := w.needGuest(vm); refused != nil {
+			got = faultName(refused)
+		}
+		want(t, state, got, fault)
+	}
+	status, _ := w.ask("POST", "/vms/web-1/tools", `{"state": "asleep"}`)
+	want(t, "no state", status, 400)
+}

@@ -49,6 +49,7 @@ func (c *Control) Handler() http.Handler {
 		"/privileges":               {"POST": c.postPrivileges},
 		"/sessions/expire":          {"POST": c.postExpire},
 		"/outage":                   {"POST": c.postOutage, "DELETE": c.deleteOutage},
+		"/silence":                  {"POST": c.postSilence, "DELETE": c.deleteSilence},
 		"/stop":                     {"POST": c.postStop},
 	}
 	mux := http.NewServeMux()
@@ -206,8 +207,11 @@ func (c *Control) vmDo(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if r.PathValue("do") == "drs" {
+	switch r.PathValue("do") {
+	case "drs":
 		return c.vmDRS(r, vm)
+	case "tools":
+		return c.vmTools(r, vm)
 	}
 	now, _ := c.sim.vmNow(vm)
 	var body powerBody
@@ -240,7 +244,7 @@ func (c *Control) vmDo(r *http.Request) (int, any, error) {
 		task, fault := c.sim.reset(ctx, vm)
 		return accepted(task, fault, "VM", now.name)
 	default:
-		return 0, nil, refuse(http.StatusNotFound, "a VM can power, reset and drs, not %q", do)
+		return 0, nil, refuse(http.StatusNotFound, "a VM can power, reset, drs and tools, not %q", do)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/vmware/govmomi/vim25/types"
 )
@@ -256,6 +257,46 @@ func (s *Sim) hasCrashed(host ref) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.crashes[host] != nil
+}
+
+type silenceBody struct {
+	Seconds *float64 `json:"seconds"`
+}
+
+// postSilence keeps every change from clients that wait for one, for so long or until deleteSilence.
+func (c *Control) postSilence(r *http.Request) (int, any, error) {
+	body := silenceBody{}
+	if err := readBody(r, &body); err != nil {
+		return 0, nil, err
+	}
+	if !c.sim.collectors.silent.CompareAndSwap(false, true) {
+		return 0, nil, refuse(http.StatusConflict, "changes are held back already")
+	}
+	if body.Seconds != nil {
+		time.AfterFunc(seconds(*body.Seconds), c.sim.collectors.speak)
+	}
+	return http.StatusAccepted, map[string]any{"seconds": body.Seconds}, nil
+}
+
+func (c *Control) deleteSilence(*http.Request) (int, any, error) {
+	c.sim.collectors.speak()
+	return http.StatusOK, map[string]bool{"ok": true}, nil
+}
+
+type toolsBody struct {
+	State string `json:"state"`
+}
+
+func (c *Control) vmTools(r *http.Request, vm ref) (int, any, error) {
+	body := toolsBody{}
+	if err := readBody(r, &body); err != nil {
+		return 0, nil, err
+	}
+	if err := oneOf("state", body.State, toolsRunning, toolsExecutingScripts, toolsNotRunning, toolsNotInstalled); err != nil {
+		return 0, nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	c.sim.setTools(vm, body.State)
+	return http.StatusOK, map[string]string{"state": body.State}, nil
 }
 
 type drsBody struct {

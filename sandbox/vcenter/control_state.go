@@ -134,6 +134,8 @@ func (s *Sim) toolsWord(r ref, vm vmState) string {
 		return toolsNotInstalled
 	case vm.tools == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning):
 		return toolsRunning
+	case vm.tools == string(types.VirtualMachineToolsRunningStatusGuestToolsExecutingScripts):
+		return toolsExecutingScripts
 	default:
 		return toolsNotRunning
 	}

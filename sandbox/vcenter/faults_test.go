@@ -144,3 +144,32 @@ func TestMissingPrivileges(t *testing.T) {
 	w.ask("POST", "/privileges", `{"missing": []}`)
 	want(t, "given back", w.call("PowerOffVM_Task", w.vmRef("gpu-1"), nil), nil)
 }
+
+func TestPrivilegesAreAskedWithTheObjectsOwnType(t *testing.T) {
+	w := newWorld(t)
+	vm, ctx := w.vmRef("gpu-1"), w.client()
+	ctx.Session.UserName = "tester"
+	manager := &calls{sim: w.Sim, self: *w.model.ServiceContent.AuthorizationManager}
+	by := func(entity ref) types.BaseMethodFault {
+		body := manager.HasPrivilegeOnEntities(ctx, &types.HasPrivilegeOnEntities{Entity: []ref{entity}})
+		if body.Fault() == nil {
+			return nil
+		}
+		return body.Fault().VimFault().(types.BaseMethodFault)
+	}
+	byUser := func(entity ref, user string) string {
+		body := manager.FetchUserPrivilegeOnEntities(ctx, &types.FetchUserPrivilegeOnEntities{Entities: []ref{entity}, UserName: user})
+		if body.Fault() != nil {
+			return faultName(body.Fault().VimFault().(types.BaseMethodFault))
+		}
+		return ""
+	}
+	want(t, "its own type", by(vm), nil)
+	want(t, "its base type", faultName(by(ref{Type: "ManagedEntity", Value: vm.Value})), "ManagedObjectNotFound")
+	want(t, "another type", faultName(by(ref{Type: "ResourcePool", Value: vm.Value})), "ManagedObjectNotFound")
+	want(t, "by user", byUser(vm, "tester"), "")
+	want(t, "by another user", byUser(vm, "nobody"), "InvalidArgument")
+	w.ask("POST", "/faults", `{"method": "*", "vm": "gpu-1", "fault": "NoPermission", "times": -1}`)
+	want(t, "a VM that may not be read", faultName(by(vm)), "NoPermission")
+	want(t, "which System.View is enough for", byUser(vm, "tester"), "")
+}

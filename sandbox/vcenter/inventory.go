@@ -112,9 +112,10 @@ const (
 	drsPartial = "partiallyAutomated"
 	drsFull    = "fullyAutomated"
 
-	toolsRunning      = "running"
-	toolsNotRunning   = "notRunning"
-	toolsNotInstalled = "notInstalled"
+	toolsRunning          = "running"
+	toolsExecutingScripts = "executingScripts"
+	toolsNotRunning       = "notRunning"
+	toolsNotInstalled     = "notInstalled"
 
 	deviceFixed   = "fixed"
 	deviceDynamic = "dynamic"

@@ -17,7 +17,7 @@ var ours = map[string]map[string]bool{
 	"PropertyCollector": set("CreateFilter", "CreatePropertyCollector", "DestroyPropertyCollector", "CancelWaitForUpdates",
 		"WaitForUpdatesEx", "WaitForUpdates", "CheckForUpdates", "RetrievePropertiesEx", "RetrieveProperties", "ContinueRetrievePropertiesEx"),
 	"PropertyFilter":       set("DestroyPropertyFilter"),
-	"AuthorizationManager": set("HasPrivilegeOnEntities", "HasUserPrivilegeOnEntities"),
+	"AuthorizationManager": set("HasPrivilegeOnEntities", "HasUserPrivilegeOnEntities", "FetchUserPrivilegeOnEntities"),
 	"CustomFieldsManager":  set("SetField"),
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 
+	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
@@ -58,21 +59,85 @@ func (s *Sim) unprivileged(method *simulator.Method) types.BaseMethodFault {
 	return &types.NoPermission{Object: &about, PrivilegeId: needed}
 }
 
-func (c *calls) HasPrivilegeOnEntities(_ *simulator.Context, req *types.HasPrivilegeOnEntities) soap.HasFault {
+// unaskable says why nobody may be asked about these entities: a reference must carry the object's own
+// type (VirtualMachine, ResourcePool, Folder), and the client must have the privilege on each of them.
+func (s *Sim) unaskable(entities []ref, needed string) types.BaseMethodFault {
+	for _, entity := range entities {
+		if s.reg.Get(entity) == nil {
+			return &types.ManagedObjectNotFound{Obj: entity}
+		}
+		about := entity
+		if s.faults.lacks(needed) {
+			return &types.NoPermission{Object: &about, PrivilegeId: needed}
+		}
+		if needed == "System.Read" {
+			if fault := s.hidden(entity, ""); fault != nil {
+				return fault
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Sim) availability(entities []ref, ids []string) []types.EntityPrivilege {
 	out := []types.EntityPrivilege{}
-	for _, entity := range req.Entity {
+	for _, entity := range entities {
 		one := types.EntityPrivilege{Entity: entity}
-		for _, id := range req.PrivId {
-			one.PrivAvailability = append(one.PrivAvailability, types.PrivilegeAvailability{PrivId: id, IsGranted: !c.sim.faults.lacks(id)})
+		for _, id := range ids {
+			one.PrivAvailability = append(one.PrivAvailability, types.PrivilegeAvailability{PrivId: id, IsGranted: !s.faults.lacks(id)})
 		}
 		out = append(out, one)
 	}
-	return &methods.HasPrivilegeOnEntitiesBody{Res: &types.HasPrivilegeOnEntitiesResponse{Returnval: out}}
+	return out
 }
 
-func (c *calls) HasUserPrivilegeOnEntities(_ *simulator.Context, req *types.HasUserPrivilegeOnEntities) soap.HasFault {
-	body := c.HasPrivilegeOnEntities(nil, &types.HasPrivilegeOnEntities{Entity: req.Entities, PrivId: req.PrivId}).(*methods.HasPrivilegeOnEntitiesBody)
-	return &methods.HasUserPrivilegeOnEntitiesBody{Res: &types.HasUserPrivilegeOnEntitiesResponse{Returnval: body.Res.Returnval}}
+func (c *calls) HasPrivilegeOnEntities(_ *simulator.Context, req *types.HasPrivilegeOnEntities) soap.HasFault {
+	body := &methods.HasPrivilegeOnEntitiesBody{}
+	if fault := c.sim.unaskable(req.Entity, "System.Read"); fault != nil {
+		body.Fault_ = soapFault(fault)
+		return body
+	}
+	body.Res = &types.HasPrivilegeOnEntitiesResponse{Returnval: c.sim.availability(req.Entity, req.PrivId)}
+	return body
+}
+
+func (c *calls) HasUserPrivilegeOnEntities(ctx *simulator.Context, req *types.HasUserPrivilegeOnEntities) soap.HasFault {
+	body := &methods.HasUserPrivilegeOnEntitiesBody{}
+	fault := c.sim.unaskable(req.Entities, "System.View")
+	if fault == nil && req.UserName != ctx.Session.UserName {
+		fault = &types.InvalidArgument{InvalidProperty: "userName"}
+	}
+	if fault != nil {
+		body.Fault_ = soapFault(fault)
+		return body
+	}
+	body.Res = &types.HasUserPrivilegeOnEntitiesResponse{Returnval: c.sim.availability(req.Entities, req.PrivId)}
+	return body
+}
+
+func (c *calls) FetchUserPrivilegeOnEntities(ctx *simulator.Context, req *types.FetchUserPrivilegeOnEntities) soap.HasFault {
+	body := &methods.FetchUserPrivilegeOnEntitiesBody{}
+	fault := c.sim.unaskable(req.Entities, "System.View")
+	if fault == nil && req.UserName != ctx.Session.UserName {
+		fault = &types.InvalidArgument{InvalidProperty: "userName"}
+	}
+	if fault != nil {
+		body.Fault_ = soapFault(fault)
+		return body
+	}
+	manager := c.sim.reg.Get(c.self).(*simulator.AuthorizationManager)
+	all := object.AuthorizationRoleList(manager.RoleList).ByName("Admin").Privilege
+	body.Res = &types.FetchUserPrivilegeOnEntitiesResponse{}
+	for _, entity := range req.Entities {
+		one := types.UserPrivilegeResult{Entity: entity}
+		for _, id := range all {
+			if !c.sim.faults.lacks(id) {
+				one.Privileges = append(one.Privileges, id)
+			}
+		}
+		body.Res.Returnval = append(body.Res.Returnval, one)
+	}
+	return body
 }
 
 // SetField is ours because the stock one tells no watcher. An empty value takes the attribute away.

@@ -122,6 +122,10 @@ func guestInfo(tools, hostName, ip string, on bool) *types.GuestInfo {
 		g.ToolsStatus = types.VirtualMachineToolsStatusToolsNotInstalled
 		g.ToolsVersionStatus = string(types.VirtualMachineToolsVersionStatusGuestToolsNotInstalled)
 		g.ToolsVersionStatus2 = g.ToolsVersionStatus
+	case tools == toolsExecutingScripts && on:
+		g.GuestState = string(types.VirtualMachineGuestStateRunning)
+		g.ToolsStatus = types.VirtualMachineToolsStatusToolsOk
+		g.ToolsRunningStatus = string(types.VirtualMachineToolsRunningStatusGuestToolsExecutingScripts)
 	case tools == toolsRunning && on:
 		g.GuestState = string(types.VirtualMachineGuestStateRunning)
 		g.ToolsStatus = types.VirtualMachineToolsStatusToolsOk

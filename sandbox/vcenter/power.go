@@ -111,6 +111,17 @@ func (s *Sim) applyPower(vmRef ref, to types.VirtualMachinePowerState) {
 	}
 }
 
+// setTools changes what VMware Tools do in a VM from now on.
+func (s *Sim) setTools(vmRef ref, tools string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.traitsOf(vmRef)
+	t.tools = tools
+	now, _ := s.vmNow(vmRef)
+	guest := guestInfo(t.tools, t.hostName, t.ip, now.power == poweredOn)
+	s.update(s.context(), s.vm(vmRef), change("guest", *guest), change("summary.guest", *guestSummary(guest)))
+}
+
 // needGuest is what every guest operation asks first; mu is held.
 func (s *Sim) needGuest(vmRef ref) types.BaseMethodFault {
 	now, there := s.vmNow(vmRef)
@@ -120,7 +131,7 @@ func (s *Sim) needGuest(vmRef ref) types.BaseMethodFault {
 	if now.power != poweredOn {
 		return &types.InvalidPowerState{RequestedState: poweredOn, ExistingState: now.power}
 	}
-	if now.tools != string(types.VirtualMachineToolsRunningStatusGuestToolsRunning) {
+	if now.tools == string(types.VirtualMachineToolsRunningStatusGuestToolsNotRunning) {
 		return &types.ToolsUnavailable{}
 	}
 	return nil

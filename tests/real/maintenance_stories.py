@@ -94,6 +94,32 @@ def drs(story: Story) -> None:
     story.evicted_once()
 
 
+@story(Plan({"esx1": 0, "esx2": 0}, {"a": "esx1"}, drs="fullyAutomated", tuned={"a": {"devices": []}}))
+def left_to_drs(story: Story) -> None:
+    """No device ties it, and no host of it has any: DRS moves it live, and its node is never touched."""
+    story.nodes()
+    story.tune("a", migrateSeconds=3)
+    story.enter("esx1")
+    until(lambda: story.host("esx1")["inMaintenance"], "the task completed")
+    assert story.vm("a")["host"] == story.full("esx2")
+    assert (story.state("a"), story.cordoned("a"), story.switched("a")) == ("", False, (0, 0))
+    assert not [one for one in story.events("a") if "Draining" in one]
+    assert not story.trail.evictions()
+
+
+@story(Plan({"esx1": 1, "esx2": 0}, {"a": "esx1"}, tuned={"a": {"tools": "executingScripts"}}))
+def tools_are_starting(story: Story) -> None:
+    """The guest is asked, and asked again where it cannot be yet: nothing is powered off."""
+    story.nodes(pods=0)
+    story.fault("ShutdownGuest", "ToolsUnavailable", "a")
+    story.enter("esx1")
+    story.reaches("a", "powered-off")
+    assert ends(story, "a") == {}, "the guest shut itself down"
+    story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
+    story.exit("esx1")
+    story.comes_back("a", "esx1")
+
+
 @story(Plan({"esx1": 1, "esx2": 1}, {"a": "esx1"}, tuned={"a": {"guestShutdownSeconds": -1}}))
 def stubborn_guest(story: Story) -> None:
     """The guest never shuts down: powered off hard, once, after the timeout and not before."""

@@ -27,6 +27,7 @@ from hostler.sandbox.load import create
 from tests.real.accounts import charted, new_account, rights_here
 from tests.real.maintaining import Kube, Plan, Site, site, until
 from tests.real.maintenance_stories import ALONE, PAIR, blocked, unblock
+from tests.real.metal_world import install
 from tests.real.operating import Running, environment, hostler, operator
 from tests.real.story import Story, on_its_own, telling
 from tests.real.together import Told, own_namespace, selected, side_by_side
@@ -150,6 +151,40 @@ def a_malformed_label_is_refused_at_start(sandbox: Sandbox, namespace: str, tmp_
         said = running.log.read_text()
         assert "GPU_NODE_LABEL" in said
         assert "Traceback" not in said
+
+
+@tale
+def other_controllers_are_told_and_told_of_the_end(sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
+    """The cluster autoscaler on the Node, Cluster API's health checks on its Machine, which is in this cluster."""
+    install(sandbox)
+    scale_down = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+    skip = "cluster.x-k8s.io/skip-remediation"
+    told = {"HOSTLER_MAINTENANCE_SKIP_REMEDIATION": "true"}
+    with on_its_own(sandbox, tmp_path, namespace, ALONE, told=told) as (_, story):
+        kube, at = story.site.kube, f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{namespace}/machines"
+        spec = {
+            "clusterName": "c",
+            "bootstrap": {"dataSecretName": "b"},
+            "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "X", "name": "x"},
+        }
+        kind = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine"}
+        kube.create(at, {**kind, "metadata": {"name": "m"}, "spec": spec})
+        assert kube.patch(f"{at}/m/status", {"status": {"nodeRef": {"name": story.full("a")}}}) == 200
+
+        def said() -> tuple[bool, bool]:
+            machine = kube.get(f"{at}/m")["metadata"].get("annotations", {})
+            return scale_down in story.annotations("a"), skip in machine
+
+        machine = {"cluster.x-k8s.io/machine": "m", "cluster.x-k8s.io/cluster-namespace": namespace}
+        story.nodes(annotations=machine)
+        story.enter("esx1")
+        story.wait("a", story.trail.evictions, "its first eviction")
+        assert said() == (True, True)
+        story.reaches("a", "powered-off")
+        story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
+        story.exit("esx1")
+        story.comes_back("a", "esx1")
+        assert said() == (False, False)
 
 
 @tale

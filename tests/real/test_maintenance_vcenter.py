@@ -176,6 +176,7 @@ LENGTHS = {"short": 3.0, "minute": 60.0}
 PLANS = {
     **{f"{name}-{length}": plan for length in LENGTHS for name, (plan, _) in MOMENTS.items()},
     "expired": ALONE,
+    "silent": ALONE,
     "paused": ALONE,
 }
 
@@ -239,6 +240,22 @@ def test_the_session_expires(yard: Site, running: Running, namespace: str) -> No
         story.exit("esx1")
         back(story, "esx1")
         assert story.site.control("GET", "/state")["logins"]["attempts"] > logins
+
+
+def test_pushes_that_never_come_do_not_stop_it(yard: Site, running: Running, namespace: str) -> None:
+    """Every POLL_INTERVAL_SECONDS our VMs and their hosts are looked at."""
+    with telling(yard, "silent", namespace) as story:
+        story.nodes(pods=0)
+        story.site.control("POST", "/silence")
+        try:
+            story.enter("esx1")
+            story.reaches("a", "powered-off")
+            assert story.switched("a") == (1, 0)
+        finally:
+            story.site.control("DELETE", "/silence")
+        story.wait("a", lambda: story.host("esx1")["inMaintenance"], "the task completed")
+        story.exit("esx1")
+        back(story, "esx1")
 
 
 # -- the stop button

@@ -220,8 +220,63 @@ def test_many_are_read_in_one_call(simulator: Simulator) -> None:
             assert isinstance(looked, Known), looked
             assert {one.name: one.power for one in looked.value} == {"gpu-1": "poweredOn", "off": "poweredOff"}
             wanted = [Privilege("VirtualMachine.Interact.PowerOff", "to power off")]
-            lacking = await vcenter.missing_privileges(["", vm(seen, "gpu-1").moref], wanted)
-            assert lacking == Known([], lacking.at if isinstance(lacking, Known) else 0)
+            on = (vm(seen, "gpu-1").moref, next(seen.clusters()).pool)
+            lacking = await vcenter.lacking_privileges(on, wanted)
+            assert lacking == Known({one: [] for one in on}, lacking.at if isinstance(lacking, Known) else 0)
+            assert measured(vcenter, "hostler_vcenter_calls_total", method="HasPrivilegeOnEntities") == 1
+            assert measured(vcenter, "hostler_vcenter_calls_total", method="FetchUserPrivilegeOnEntities") == 0
+
+    asyncio.run(story())
+
+
+def test_what_is_not_pushed_is_seen_by_one_call(simulator: Simulator) -> None:
+    """Power, place, maintenance and tasks of our VMs and their hosts; a direct look counts too."""
+
+    async def story() -> None:
+        async with following(simulator.endpoint(), poll=600) as vcenter:
+            seen = known(vcenter)
+            worker, spare = vm(seen, "gpu-1"), vm(seen, "off")
+            assert await asyncio.to_thread(simulator.ask, "POST", "/silence")
+            enter = await asyncio.to_thread(simulator.ask, "POST", f"/hosts/{seen.name(worker.host)}/enter")
+            await asyncio.sleep(0.2)
+            assert seen.entering(worker.host) is None, "nothing is pushed"
+            calls = measured(vcenter, "hostler_vcenter_calls_total", method="RetrievePropertiesEx")
+            await vcenter.refresh([worker.moref, spare.moref])
+            assert measured(vcenter, "hostler_vcenter_calls_total", method="RetrievePropertiesEx") == calls + 1
+            entering = seen.entering(worker.host)
+            assert entering is not None
+            assert entering.tasks == (enter["task"],)
+            await asyncio.to_thread(simulator.ask, "POST", "/vms/gpu-1/power", {"state": "off"})
+            await vcenter.look([worker.moref])
+            assert vm(seen, "gpu-1").power == "poweredOff", "what was looked at is known"
+            await eventually(lambda: simulator.ask("GET", f"/tasks/{enter['task']}")["state"] == "success", "it is in")
+            await vcenter.refresh([worker.moref, spare.moref])
+            host = seen.host(worker.host)
+            assert host is not None
+            assert (host.in_maintenance, seen.entering(worker.host)) == (True, None)
+            await asyncio.to_thread(simulator.ask, "DELETE", "/silence")
+
+    asyncio.run(story())
+
+
+def test_devices_of_followed_vms_are_read_again_in_a_new_session(simulator: Simulator) -> None:
+    """It was where a host's devices are read, and the new session finds it elsewhere, where nobody reads them."""
+
+    async def story() -> None:
+        async with following(simulator.endpoint(), poll=600) as vcenter:
+            seen = known(vcenter)
+            one, gpus, plain = vm(seen, "deaf").moref, host(seen, "esx1").moref, host(seen, "esx2").moref
+            await vcenter.follow([one])
+            assert vm(seen, "deaf").devices == ()
+            await vcenter.relocate(one, gpus)
+            await eventually(lambda: vm(seen, "deaf").host == gpus, "it is on a host with devices")
+            await asyncio.to_thread(simulator.ask, "POST", "/silence")
+            await vcenter.relocate(one, plain)
+            await asyncio.sleep(1)
+            await asyncio.to_thread(simulator.ask, "POST", "/sessions/expire")
+            await asyncio.to_thread(simulator.ask, "DELETE", "/silence")
+            await eventually(lambda: vm(seen, "deaf").host == plain, "the new session has found it")
+            await eventually(lambda: vm(seen, "deaf").devices == (), "its devices are known")
 
     asyncio.run(story())
 

@@ -11,7 +11,7 @@ from unittest.mock import ANY
 import pytest
 
 from hostler.host.facts import Known, Unknown
-from hostler.vsphere.bulk import NEEDED, OPTIONAL
+from hostler.vsphere.bulk import NEEDED, OPTIONAL, NoAnswer, missing_at_root
 from hostler.vsphere.faults import Kind, Refused, Started
 from hostler.vsphere.session import Standing
 from hostler.vsphere.vcenter import VCenter
@@ -120,11 +120,11 @@ def test_missing_privileges_are_each_named(simulator: Simulator) -> None:
             on = moref(vcenter, "on")
             lacking = ["Global.ManageCustomFields", "Global.SetCustomField", "VirtualMachine.Interact.PowerOff"]
             wanted = (*NEEDED, *OPTIONAL)
-            assert await vcenter.missing_privileges([""], wanted) == Known([], ANY)
+            assert await vcenter.lacking_privileges([on], wanted) == Known({on: []}, ANY)
             simulator.ask("POST", "/privileges", {"missing": lacking})
-            found = await vcenter.missing_privileges(["", on], wanted)
+            found = await vcenter.lacking_privileges([on], wanted)
             assert isinstance(found, Known), found
-            assert sorted(one.id for one in found.value) == lacking
+            assert sorted(one.id for one in found.value[on]) == lacking
             marked = await vcenter.mark(on, "why")
             assert isinstance(marked, Refused)
             assert (marked.kind, marked.privilege) == (Kind.NO_PERMISSION, "Global.ManageCustomFields")
@@ -135,6 +135,33 @@ def test_missing_privileges_are_each_named(simulator: Simulator) -> None:
             assert marked.privilege == "Global.SetCustomField"
             simulator.ask("POST", "/privileges", {"missing": []})
             assert await vcenter.mark(on, "why") == Started("")
+
+    asyncio.run(story())
+
+
+def test_rights_that_one_question_does_not_tell_are_asked_for_by_another(simulator: Simulator) -> None:
+    """On the VM, on its resource pool and at the root; references carry each object's own type."""
+
+    async def story() -> None:
+        async with following(simulator.endpoint()) as vcenter:
+            on = (moref(vcenter, "on"), next(vcenter.inventory.clusters()).pool)
+            right = "VirtualMachine.Interact.PowerOn"
+            simulator.ask("POST", "/privileges", {"missing": [right]})
+            refused = {"fault": "NotSupported", "times": -1}
+            simulator.ask("POST", "/faults", {"method": "HasPrivilegeOnEntities", **refused})
+            found = await vcenter.lacking_privileges(on, NEEDED)
+            assert isinstance(found, Known), found
+            assert {one: [each.id for each in lacks] for one, lacks in found.value.items()} == {
+                one: [right] for one in on
+            }
+            assert [one.id for one in missing_at_root(vcenter._session, NEEDED)] == [right]
+            simulator.ask("POST", "/faults", {"method": "FetchUserPrivilegeOnEntities", **refused})
+            unknown = await vcenter.lacking_privileges(on, NEEDED)
+            assert isinstance(unknown, Unknown)
+            assert "HasPrivilegeOnEntities: " in unknown.why
+            assert "FetchUserPrivilegeOnEntities: " in unknown.why
+            with pytest.raises(NoAnswer):
+                missing_at_root(vcenter._session, NEEDED)
 
     asyncio.run(story())
 

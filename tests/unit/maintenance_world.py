@@ -55,6 +55,7 @@ from hostler.maintenance.model import (
     Site,
     State,
     Subject,
+    TellMachine,
     World,
 )
 from hostler.maintenance.restart import Restart, judge_restart
@@ -378,6 +379,8 @@ class Play:
                     self.marks.pop(name, None)
                 else:
                     self.marks[name] = mark
+            case TellMachine(machine):
+                self.note(one.subject, machine_told=machine)
             case ShutDown(since=since):
                 self.note(one.subject, shutdown_asked=since, shutdown_at=self.now)
                 if name not in self.stubborn:

@@ -18,6 +18,21 @@ def test_each_vcenter_is_named_as_the_operator_stands_with_it() -> None:
     assert "docs/vsphere.md" in ill.fix
 
 
+def test_a_vcenter_that_does_not_say_what_our_user_may_do_is_named() -> None:
+    seen = MaintenanceStatus(vcenters=(Standing("a", True, "vCenter a is followed.", "NotSupported"),))
+    well, unread = findings(Known(seen, 0.0))
+    assert (well.level, unread.level) == (Level.FINE, Level.WARNING)
+    assert "NotSupported" in unread.why
+    assert "HOSTLER_MAINTENANCE_UNKNOWN_RIGHTS_HOLD" in unread.fix
+
+
+def test_machines_that_nobody_tells_of_a_maintenance_are_named() -> None:
+    (seen,) = findings(Known(MaintenanceStatus(untold_machines=("team/gpu-1",)), 0.0))
+    assert (seen.level, seen.what) == (Level.WARNING, "Cluster API")
+    assert "team/gpu-1" in seen.why
+    assert "cluster.x-k8s.io/skip-remediation" in seen.fix
+
+
 def test_that_it_could_not_be_asked_is_said() -> None:
     (seen,) = findings(Unknown("No operator answers."))
     assert (seen.level, seen.fix) == (Level.WARNING, "hostler maintenance status")

@@ -11,16 +11,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pyVmomi import vim
 
-from hostler.host.facts import Known, Unknown
+from hostler.host.facts import Known
 from hostler.kube.events import Recorder
 from hostler.maintenance.hands import Changed, Hands
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import HOST, STATE, ShutDown
+from hostler.maintenance.model import HOST, STATE, Policy, ShutDown
 from hostler.maintenance.privileges import Privileges, look_at
-from hostler.maintenance.rights import ON_VM, POOL, STOP, needs_of
+from hostler.maintenance.rights import ON_VM, POOL, STOP, Lacks, Unanswered, needs_of
 from hostler.vsphere.bulk import NEEDED, lacking_on
 from hostler.vsphere.inventory import Inventory
+from hostler.vsphere.outcomes import Kind, Refused
 from hostler.vsphere.records import POWER_ON, Cluster, Host, Task
 from hostler.vsphere.vcenter import VCenter
 from tests.unit.maintenance_world import NOW, Play, pair
@@ -122,20 +123,48 @@ def test_nothing_is_called_out_of_service_that_is_not_plainly_off(what: str) -> 
     assert said == {"": "", "runs": "it is poweredOn", "starts": "it is being powered on"}[what]
 
 
+@pytest.mark.parametrize("starting", [False, True])
+def test_a_guest_whose_tools_are_starting_is_asked_again(starting: bool) -> None:
+    """Refused for want of Tools: at once the end of asking where they do not run, and a try where they are starting."""
+    play = pair()
+    hands, subject = hands_of(Asked(play)), play.world().subjects[0]
+    ask = ShutDown("vm-a", "host-esx1", "since", "it is stopped")
+    hands._shut_down(subject, ask, Refused(Kind.NO_TOOLS, "no tools"), starting)
+    known = hands.memory.of("a")
+    assert (known.power.number, bool(known.shutdown_refused)) == ((1, False) if starting else (0, True))
+
+
 # -- what our user may do
 
 
 def looked(vcenter: Asked, *objects: str) -> Memory:
     memory = Memory()
-    asyncio.run(look_at(cast(VCenter, vcenter), memory, objects))
+    asyncio.run(look_at(cast(VCenter, vcenter), memory, objects, NOW))
     return memory
 
 
 def test_what_vcenter_leaves_out_of_its_answer_is_not_known() -> None:
     vcenter = entering()
     vcenter.answers = lambda objects: {}
-    assert looked(vcenter, "vm-a").rights == {("vc", "vm-a"): Unknown("vCenter said nothing of it")}
+    assert looked(vcenter, "vm-a").rights == {("vc", "vm-a"): Unanswered("vCenter said nothing of it", NOW)}
     assert last_look(vcenter) == ("what our vCenter user may do with VM a is not known: vCenter said nothing of it")
+
+
+def test_without_an_answer_for_a_minute_the_last_look_lets_it_go_on() -> None:
+    """What was lacking when vCenter last answered is still lacking."""
+    vcenter = entering()
+    vcenter.answers = lambda objects: {}
+    hands = hands_of(vcenter)
+    key = ("vc", "vm-a")
+    cases: list[tuple[Lacks, bool]] = [
+        (Unanswered("no answer", NOW - 59), False),
+        (Unanswered("no answer", NOW - 60), True),
+        (Known((STOP[1],), NOW - 600), False),
+    ]
+    for before, goes_on in cases:
+        hands.memory.rights[key] = before
+        said = asyncio.run(hands._not_allowed(cast(VCenter, vcenter), needs_of(vcenter.play.vm("a"), moves=False)))
+        assert (said == "") is goes_on, (before, said)
 
 
 def test_a_right_counts_only_on_what_it_is_needed_on() -> None:
@@ -151,6 +180,8 @@ class Answers:
     """The outermost edge of a session with vCenter: it answers for some of the entities."""
 
     def InvokeMethod(self, mo: Any, info: Any, args: Any) -> Any:
+        if info.wsdlName == "FetchUserPrivilegeOnEntities":
+            return []
         return [self._said(one) for one in args[0] if one._moId != "vm-left-out"]
 
     def _said(self, entity: Any) -> Any:
@@ -162,10 +193,10 @@ def test_who_lacks_nothing_is_told_from_who_was_left_out() -> None:
     calls = Answers()
     content = SimpleNamespace(
         authorizationManager=SimpleNamespace(_moId="auth"), rootFolder=VIM.Folder("group-d1", calls),
-        sessionManager=SimpleNamespace(currentSession=SimpleNamespace(key="k")),
+        sessionManager=SimpleNamespace(currentSession=SimpleNamespace(key="k", userName="us")),
     )  # fmt: skip
     session = cast(Any, SimpleNamespace(content=content, calls=calls))
-    found = lacking_on(session, ["vm-a", "vm-b", "vm-left-out"], NEEDED)
+    found = lacking_on(session, ["vm-a", "vm-b", "vm-left-out"], [], NEEDED)
     assert {name: [one.id for one in lacks] for name, lacks in found.items()} == {"vm-a": [], "vm-b": [STOP[0]]}
 
 
@@ -175,7 +206,8 @@ def test_a_pool_that_a_vm_which_is_off_waits_for_is_looked_at_soon() -> None:
     yard.vm("a", UUIDS[0], power="poweredOff")
     yard.node("a", UUIDS[0], annotations={STATE: "powered-off", HOST: "h1"})
     yard.put(Cluster, "domain-2", name="spare", pool="pool-2")
-    privileges = Privileges(yard.observer, yard.memory, ("spare",), lambda _: None, lambda _: None)
+    policy, nobody = Policy(clusters=("spare",)), cast(Recorder, None)
+    privileges = Privileges(yard.observer, yard.memory, policy, nobody, lambda _: None, lambda _: None)
     vcenter, world = yard.vcenters["vc"], yard.observer.world(NOW)
     yard.memory.rights[("vc", "vm-a-0")] = Known((), NOW)
     yard.memory.rights[("vc", "pool-2")] = Known((), NOW)

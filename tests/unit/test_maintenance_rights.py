@@ -26,7 +26,7 @@ from hostler.maintenance.model import (
     ShutDown,
     State,
 )
-from hostler.maintenance.rights import MOVE, POOL, STOP, Judged, Lacks, judge, needs_of
+from hostler.maintenance.rights import MOVE, POOL, STOP, Judged, Lacks, Unanswered, judge, needs_of
 from hostler.vsphere.records import Cluster, Vm
 from tests.unit.maintenance_world import NOW, Play, fixed, pair
 from tests.unit.test_maintenance_stories import alone
@@ -100,6 +100,31 @@ def test_rights_that_are_not_known_now_keep_pods_and_machine(how: str) -> None:
     play.rights.clear()
     play.run(40)
     assert play.in_service("a")
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_rights_that_vcenter_will_not_tell_hold_for_a_minute_or_as_long_as_set(hold: bool) -> None:
+    """The predecessor never asked: a question that is refused must not freeze every node for ever."""
+    play = pair()
+    play.policy = replace(play.policy, unknown_rights_hold=hold)
+    play.rights["vm-a"] = Unanswered("no answer", play.now)
+    play.enter("esx1")
+    one = play.run(58).decisions[0]
+    assert (play.done, one.unknown) == ([], True)
+    assert "what our vCenter user may do with VM a is not known: no answer" in one.why
+    play.run(60)
+    assert play.in_service("a") is True
+    assert bool(play.did(ShutDown)) is not hold
+    assert play.vm("a").host == ("host-esx1" if hold else "host-esx2")
+
+
+@pytest.mark.parametrize("lacks", [(STOP[1],), Unanswered("no answer", NOW + 1000)])
+def test_what_is_lacking_or_unanswered_only_since_now_still_holds(lacks: Any) -> None:
+    play = other_cluster()
+    play.rights["vm-a"], play.rights["pool-2"] = lacks, Unanswered("no answer", play.now)
+    play.enter("esx1")
+    play.run(100)
+    assert (play.state("a"), play.did(Evictions)) == ("", [])
 
 
 def test_a_guest_that_did_not_go_off_is_not_switched_off_without_the_right_to_start_it_again() -> None:

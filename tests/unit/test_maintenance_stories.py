@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hostler.host.conditions import Status
+from hostler.host.facts import Unknown
 from hostler.host.holds import HOLDS
 from hostler.kube.records import NodeSpec
 from hostler.maintenance.conditions import conditions_of
@@ -176,6 +177,19 @@ def test_a_stubborn_guest_is_powered_off_after_its_time_and_not_before() -> None
     play.tick()
     assert len(play.did(PowerOff)) == 1
     assert len(play.did(ShutDown)) == 1
+
+
+def test_a_guest_whose_tools_are_starting_is_asked() -> None:
+    play = pair(tools="guestToolsExecutingScripts")
+    play.stubborn.add("a")
+    play.enter("esx1")
+    while not (play.did(ShutDown) or play.did(PowerOff)):
+        play.tick()
+    assert play.did(ShutDown)
+    play.run(4)
+    assert not play.did(PowerOff), "it has its time"
+    play.run(4)
+    assert len(play.did(PowerOff)) == 1
 
 
 def test_without_tools_nobody_is_asked() -> None:
@@ -725,6 +739,18 @@ def test_the_boot_is_written_down_before_the_stop() -> None:
     assert play.nodes["a"].metadata.annotations.get(BOOT_BEFORE) == "boot-0-a"
 
 
+def test_a_boot_is_called_ended_only_of_a_vm_that_is_off_right_then() -> None:
+    """The push of its start may be late: the boot that is new to us is then the one that runs."""
+    play = alone()
+    play.enter("esx1")
+    play.run(20)
+    assert play.state("a") == "powered-off"
+    play.report("a", "True", boot="boot-x-a")
+    play.run(20)
+    ended = [one for one in play.did(PatchNode) if one.body["metadata"]["annotations"].get(BOOT_BEFORE) == "boot-x-a"]
+    assert [one.off for one in ended] == ["vm-a"]
+
+
 def test_a_live_vm_is_left_to_drs_first() -> None:
     play = pair(devices=())
     play.cluster("fullyAutomated")
@@ -734,6 +760,52 @@ def test_a_live_vm_is_left_to_drs_first() -> None:
     play.note("a", entering_since=NOW)
     play.run(70)
     assert play.did(Evictions), "DRS did not, so the node is drained"
+
+
+@pytest.mark.parametrize("drs", ["off", "fullyAutomated"])
+def test_unknown_devices_have_a_minute_before_the_node_is_cordoned(drs: str) -> None:
+    """It may be a VM that DRS moves live; a minute later its node is drained all the same."""
+    play = pair(devices=Unknown("not read yet"))
+    play.cluster(drs)
+    play.enter("esx1")
+    one = play.run(59).decisions[0]
+    assert (play.done, one.blocked) == ([], "looking")
+    assert "which devices VM a holds is not known: not read yet" in one.why
+    play.run(3)
+    assert play.state("a") == "draining"
+
+
+def test_devices_that_become_known_in_time_leave_the_vm_to_drs() -> None:
+    play = pair(devices=Unknown("not read yet"))
+    play.cluster("fullyAutomated")
+    play.enter("esx1")
+    play.run(5)
+    play.put(Vm, "vm-a", devices=())
+    assert play.run(5).decisions[0].blocked == "drs"
+    play.put(Vm, "vm-a", host="host-esx2")
+    play.run(5)
+    assert (play.done, play.in_service("a")) == ([], True)
+
+
+@pytest.mark.parametrize("moment", ["first", "later", "restarted"])
+def test_a_drain_is_given_up_when_the_vm_moves_before_the_first_eviction(moment: str) -> None:
+    """After it, or where HA has started it there, the node comes back as one that was started elsewhere."""
+    play = pair(pods=5)
+    play.enter("esx1")
+    while play.state("a") != "draining":
+        play.tick()
+    while moment == "later" and not play.did(Evictions):
+        play.tick()
+    play.put(Vm, "vm-a", host="host-esx2")
+    if moment == "restarted":
+        play.booting["a"] = play.now + 60
+    play.run(6)
+    events = {one.event for one in play.did(PatchNode)}
+    assert ("MaintenanceCancelled" in events) is (moment == "first")
+    assert play.in_service("a") is (moment != "restarted")
+    play.run(120)
+    assert play.in_service("a")
+    assert not play.did(ShutDown)
 
 
 def test_marks_are_sentences_that_can_be_read_again() -> None:

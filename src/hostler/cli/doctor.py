@@ -202,7 +202,7 @@ def _vcenter(endpoint: Endpoint) -> VCenterSeen:
     from prometheus_client import CollectorRegistry
 
     from hostler.fleet.doctor import VCenterSeen
-    from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege, missing_privileges
+    from hostler.vsphere.bulk import NEEDED, OPTIONAL, NoAnswer, Privilege, missing_at_root
     from hostler.vsphere.metrics import Metrics
     from hostler.vsphere.session import Session, diagnose
 
@@ -212,7 +212,9 @@ def _vcenter(endpoint: Endpoint) -> VCenterSeen:
     session = Session(endpoint, Metrics(CollectorRegistry()), wait_seconds=0)
     try:
         session.open()
-        lacking = missing_privileges(session, [""], (*NEEDED, *OPTIONAL))
+        lacking = missing_at_root(session, (*NEEDED, *OPTIONAL))
+    except NoAnswer as error:
+        return VCenterSeen(endpoint.name, rights_unread=str(error), unverified=not endpoint.verified)
     except Exception as error:  # noqa: BLE001  # whatever it is, `diagnose` has a sentence for it
         return VCenterSeen(endpoint.name, trouble=diagnose(endpoint.name, error).sentence)
     finally:

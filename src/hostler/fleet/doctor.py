@@ -28,6 +28,10 @@ LEAST_KUBERNETES = (1, 26)  # the eviction API and server-side apply as we use t
 # Clocks of two machines are compared here, so only for spans that dwarf any difference.
 STALE_SECONDS = 86_400.0
 _LOOK = "Check --kubeconfig and --context; to look at them you need `list` on {}."
+RIGHTS_UNREAD = (
+    "Give our user System.Read on its VMs. Meanwhile a maintenance goes on after 60 s without knowing whether a VM can "
+    "be started again; HOSTLER_MAINTENANCE_UNKNOWN_RIGHTS_HOLD=true holds it instead."
+)
 _ON_POOLS = "Resource.AssignVMToPool"  # the one privilege that is needed on resource pools, and not on VMs
 
 
@@ -53,6 +57,7 @@ class VCenterSeen:
     lacks: tuple[str, ...] = ()  # "privilege (what for)"
     lacks_optional: tuple[str, ...] = ()
     unverified: bool = False
+    rights_unread: str = ""  # why it does not say what our user may do
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +243,9 @@ def _vcenter(seen: VCenterSeen) -> Finding:
             "The host, the login and the CA are settings (docs/vsphere.md); the operator's own may be others than here."
         )
         return Finding(Level.PROBLEM, what, seen.trouble, fix)
+    if seen.rights_unread:
+        return Finding(Level.WARNING, what, f"It does not say what our user may do: {seen.rights_unread}.",
+                       RIGHTS_UNREAD)  # fmt: skip
     if seen.lacks:
         fix = "Add it to the role, at the vCenter's root."
         if any(one.startswith(_ON_POOLS) for one in seen.lacks):

@@ -78,6 +78,10 @@ RIGHTS: dict[str, tuple[Right, ...]] = {
         Right("namespaces", ("get",), "Its UID names this cluster in the marks on VMs.", names=("kube-system",)),
         Right("configmaps", ("create",), "Marks of stopped VMs, where vCenter's attributes cannot be written.", OWN),
         Right("configmaps", ("list", "watch", "patch"), "They are read and changed.", OWN, ("hostler-stopped-vms",)),
+        Right(
+            f"machines.{_CAPI}", ("get", "patch"),
+            "HOSTLER_MAINTENANCE_SKIP_REMEDIATION annotates the machine of a node in maintenance.",
+        ),
     ),
     "ingress": (
         Right("ingresses.config.openshift.io", FOLLOW, "Where OpenShift wants its routers by default."),

@@ -74,7 +74,11 @@ def _ended_boot(view: View) -> Decision | None:
         why = f"{subject.name} has a boot that is new to us, and vCenter says that its VM is off"
         return wait(subject, State.POWERED_OFF, "off", why, "vCenter confirms it, or says that it runs",
                     wake=view.now + BOOT_SECONDS)  # fmt: skip
-    patch = noted(view.node, {BOOT_BEFORE: boot}, f"the boot of {subject.name} that has ended is written down")
+    # Looked at right before: where the push of its start is late, this is the boot that runs.
+    patch = replace(
+        noted(view.node, {BOOT_BEFORE: boot}, f"the boot of {subject.name} that has ended is written down"),
+        off=view.vm.moref,
+    )
     return Decision(subject.name, State.POWERED_OFF, "off", patch.why, "then a place is looked for", patch)
 
 
@@ -98,7 +102,8 @@ def _running(view: View, state: State) -> Decision:
     if view.here.leaving:
         why = f"VM {view.vm.name} runs on {host}, which goes into maintenance: it is emptied again"
         again = moved(view.node, State.DRAINING, host, view.now, why, event="DrainingAgain",
-                      also=cleared(*_STATE) | {ORIGIN: origin_of(view.site, view.vm.host)}, warning=True)  # fmt: skip
+                      also={**cleared(*_STATE), ORIGIN: origin_of(view.site, view.vm.host), MIGRATED_TO: host},
+                      warning=True)  # fmt: skip
         return _done(view, State.DRAINING, "draining", again, "its pods are evicted")
     if state is State.POWERED_OFF and not view.at_home:
         return now_elsewhere(view)

@@ -24,6 +24,7 @@ from hostler.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unreach
 from hostler.kube.kinds import LEASE, NAMESPACE
 from hostler.kube.queue import Queue
 from hostler.kube.records import Lease, Node, Object
+from hostler.maintenance.announcing import machine_of
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hands import Changed, Hands
@@ -34,6 +35,7 @@ from hostler.maintenance.model import STATE, Busy, Decision, Pass, Policy, Subje
 from hostler.maintenance.observe import Observer
 from hostler.maintenance.privileges import Privileges
 from hostler.maintenance.telling import Teller
+from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler.maintenance")
 
@@ -41,6 +43,7 @@ KEY = "maintenance"
 LOOK_AGAIN = 30.0  # a cache grows old without an event to say so
 NOT_READY = 0.5
 PULSE_SECONDS = 2.0
+FOLLOW_SECONDS = 10.0  # so often all VMs we look after are looked through for new ones
 REST_FIRST, REST_MOST = 0.2, 30.0
 LEASES_IN = "kube-node-lease"
 
@@ -71,10 +74,12 @@ class MaintenanceKeeper:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: Counter[str] = Counter()
         self._pulsing: set[str] = set()
-        self._followed: dict[str, frozenset[str]] = {}
+        self._followed: dict[str, frozenset[str]] = {}  # by vCenter: VMs whose devices are read wherever they are
+        self._refreshed: dict[str, Instant] = {}  # by vCenter
+        self._follow_looked: dict[str, Instant] = {}  # by vCenter: when all our VMs were last looked through
         self._warned: set[str] = set()
         self._teller = Teller(hands.recorder, metrics)
-        self._privileges = Privileges(observer, memory, policy.clusters, self._spawn, self.wake)
+        self._privileges = Privileges(observer, memory, policy, hands.recorder, self._spawn, self.wake)
         self._forgetting = False
         self._named = False  # the cluster
         self._name_after = 0.0  # when it is asked for again, where we may not read it
@@ -91,6 +96,17 @@ class MaintenanceKeeper:
         return (vcenter, vm) in self._vms
 
     # -- looking
+
+    def unanswered(self, vcenter: str) -> str:
+        """Why this vCenter does not say what our user may do; "" where it does, or was not asked."""
+        return self._memory.why_unanswered(vcenter)
+
+    def untold_machines(self) -> tuple[str, ...]:
+        """Cluster API Machines of our nodes that nobody tells of a maintenance."""
+        told, absent = self.policy.skip_remediation, self._hands.machines
+        nodes = (one for one in self.observer.nodes.store.values() if self.observer.looked_after(one))
+        machines = filter(None, map(machine_of, nodes))
+        return tuple(sorted(one for one in machines if not told or (absent is not None and one in absent.elsewhere)))
 
     def look(self, also: Collection[str] = ()) -> tuple[World, Pass]:
         now = self._clock()
@@ -119,7 +135,9 @@ class MaintenanceKeeper:
             self._handle(subjects[one.subject], one, now)
         if self._hands.gate() is None or self._hands.writer.dry_run:
             self._teller.tell(world, shown)
-        wake = min([now + LOOK_AGAIN, *filter(None, [shown.wake]), *self._rests(now)])
+        connected = (one for one in self._hands.vcenters.values() if one.link.connected)
+        looks = [self._refreshed.get(one.name, now) + one.poll for one in connected]
+        wake = min([now + LOOK_AGAIN, *looks, *filter(None, [shown.wake]), *self._rests(now)])
         return max(0.02, wake - now) if not world.unknown else NOT_READY
 
     async def _name_cluster(self) -> bool:
@@ -293,22 +311,41 @@ class MaintenanceKeeper:
             self.wake()
 
     def _housekeep(self, world: World, now: Instant) -> None:
-        """Devices of the VMs at hand are followed; what our user may do is asked now and then."""
-        # Only those whose devices nobody reads otherwise, and none is given up again: each change costs vCenter a lot.
-        wanted = {name: set(self._followed.get(name, ())) for name in self._hands.vcenters}
-        for one in world.subjects:
-            if isinstance(one.vm, Known) and isinstance(one.vm.value.devices, Unknown):
-                wanted[one.vcenter].add(one.vm.value.moref)
-        for name, vms in wanted.items():
-            vcenter = self._hands.vcenters[name]
-            if frozenset(vms) != self._followed.get(name, frozenset()) and vcenter.link.connected:
-                self._followed[name] = frozenset(vms)
-                self._spawn(vcenter.follow(frozenset(vms)))
+        """Devices of the VMs we look after are followed; what our user may do is asked now and then."""
+        for vcenter in self._hands.vcenters.values():
+            self._follow(vcenter, world, now)
+            self._refresh(vcenter, now)
             self._privileges.check(vcenter, world, now)
             gone = self._hands.marks.gone(vcenter.name, vcenter.inventory) if vcenter.link.connected else ()
             if gone and self._hands.gate() is None and not self._forgetting:
                 self._forgetting = True
                 self._spawn(self._forget(vcenter.name, gone))
+
+    def _follow(self, vcenter: VCenter, world: World, now: Instant) -> None:
+        """Read which devices our VMs hold before anybody needs to know: a VM without any may be left to DRS.
+
+        Only of those on hosts without devices, the others are read with their host; none is given up again, because
+        each change costs vCenter a lot, and for the same reason many are added at once.
+        """
+        name, inventory = vcenter.name, vcenter.inventory
+        if not vcenter.link.connected or not inventory.complete or not self.observer.nodes.store.synced:
+            return
+        vms = {one.vm.value.moref for one in world.subjects if one.vcenter == name and isinstance(one.vm, Known)}
+        if now - self._follow_looked.get(name, -FOLLOW_SECONDS) >= FOLLOW_SECONDS:
+            self._follow_looked[name] = now
+            vms |= self.observer.managed_vms(name)
+        unread = {one for one in vms if (vm := inventory.vm(one)) is not None and isinstance(vm.devices, Unknown)}
+        if not unread <= (followed := self._followed.get(name, frozenset())):
+            self._followed[name] = followed | unread
+            self._spawn(vcenter.follow(self._followed[name]))
+
+    def _refresh(self, vcenter: VCenter, now: Instant) -> None:
+        """POLL_INTERVAL_SECONDS: so often our VMs and their hosts are looked at, whatever is pushed."""
+        if now < self._refreshed.get(vcenter.name, 0.0) + vcenter.poll or not vcenter.link.connected:
+            return
+        self._refreshed[vcenter.name] = now
+        marked = {vm for name, vm in self._vms if name == vcenter.name}  # also of nodes that are gone
+        self._spawn(vcenter.refresh(self.observer.managed_vms(vcenter.name) | marked))
 
     async def _forget(self, vcenter: str, gone: Iterable[str]) -> None:
         """Marks of VMs that are not in vCenter any more."""

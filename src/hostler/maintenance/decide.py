@@ -14,6 +14,7 @@ from hostler.host.facts import Known, Unknown, fresh
 from hostler.host.holds import MAINTENANCE, Refusal, held_by
 from hostler.instant import Instant, iso
 from hostler.maintenance import comeback
+from hostler.maintenance.announcing import machine_of, told_machine
 from hostler.maintenance.comeback import SHUTDOWN_GRACE
 from hostler.maintenance.foreign import hanging
 from hostler.maintenance.hosts import Is, return_doubt, vm_doubt
@@ -24,6 +25,7 @@ from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     DRAIN_HELD,
     HOST,
+    MIGRATED_TO,
     ORIGIN,
     POWER_ON_SINCE,
     RELOCATE_SINCE,
@@ -37,6 +39,7 @@ from hostler.maintenance.model import (
     Policy,
     State,
     Subject,
+    TellMachine,
     Wish,
     World,
     cleared,
@@ -175,6 +178,10 @@ def _begin(view: View) -> Decision:
     if (why_not := barred(view, None, EVER)) is not None:
         return why_not
     patience = view.live_move()
+    if patience is not None and isinstance(view.vm.devices, Unknown):
+        why = f"{goes}; which devices VM {view.vm.name} holds is not known: {view.vm.devices.why}"
+        release = "it is drained if that is not known in time, and comes back on its own host"
+        return wait(subject, None, "waiting", why, release, wake=patience, blocked="looking")
     if patience is not None:
         why = f"{goes}, and nothing ties VM {view.vm.name} to it: DRS is given time to move it live"
         return wait(subject, None, "waiting", why, "it is drained if DRS does not", wake=patience, blocked="drs")
@@ -193,7 +200,8 @@ def _begin(view: View) -> Decision:
         ORIGIN: origin_of(view.site, view.vm.host),
     }  # fmt: skip
     why = f"{goes}: {subject.name} is cordoned and emptied"
-    patch = moved(node, State.DRAINING, host, view.now, why, event="Draining", also=also)
+    machine = machine_of(node) if view.policy.skip_remediation else ""
+    patch = moved(node, State.DRAINING, host, view.now, why, event="Draining", also=also, machine=machine)
     if isinstance(patch, Refusal):
         return wait(subject, None, "waiting", f"{goes}, but {patch.why}", "see to its holds", blocked="holds")
     ledger.room = ledger.room.after(subject.name)
@@ -248,10 +256,27 @@ def _elsewhere(view: View) -> Decision:
     subject, host = view.subject, view.host_name
     if view.here.leaving:
         why = f"VM {view.vm.name} is on {host} by now, which goes into maintenance too"
-        notes = {HOST: host, TARGET: None, ORIGIN: origin_of(view.site, view.vm.host)}
+        notes = {HOST: host, TARGET: None, MIGRATED_TO: host, ORIGIN: origin_of(view.site, view.vm.host)}
         patch = noted(view.node, notes, why, "HostChanged")
         return Decision(subject.name, State.DRAINING, "draining", why, "its pods are evicted", patch)
-    return comeback.now_elsewhere(view)
+    return _given_up(view) or comeback.now_elsewhere(view)
+
+
+def _given_up(view: View) -> Decision | None:
+    """Moved live, most likely by DRS, before a pod was evicted: nothing is left to do. None where that is not so.
+
+    HA may have started it there instead: only a kubelet that goes on renewing its lease shows that it never stopped.
+    """
+    subject, known = view.subject, view.subject.remembered
+    evicting = subject.mark is not None or known.marked is not None or known.mark.number > 0
+    if evicting or subject.annotations.get(SHUTDOWN_SINCE) or not subject.ready:
+        return None
+    why = f"VM {view.vm.name} was moved to {view.host_name} before a pod of {subject.name} was evicted"
+    settled = view.settled(view.vm.host)
+    if known.alive and settled is None:
+        return _release(view, why)
+    release = "it is released when its kubelet shows that it is alive"
+    return replace(wait(subject, State.DRAINING, "waiting", why, release, wake=settled), pulse=True)
 
 
 def _cancelled(view: View) -> Decision:
@@ -268,7 +293,12 @@ def _called_off(view: View, because: str) -> Decision:
     """Before the guest was asked to stop that ends it; after it, or where that is not sure, the guest is waited for."""
     subject, began = view.subject, view.subject.at(SHUTDOWN_SINCE)
     if not subject.annotations.get(SHUTDOWN_SINCE) or began is None:
-        return _release(view, f"{because} before VM {view.vm.name} was stopped")
+        because = f"{because} before VM {view.vm.name} was stopped"
+        if subject.annotations.get(MIGRATED_TO) and not (subject.ready and subject.remembered.alive):
+            # It was started since it was last in service, by HA perhaps: its node's Ready may be from before that.
+            release = "its kubelet shows that it is alive"
+            return replace(wait(subject, State.DRAINING, "waiting", because, release), pulse=subject.ready)
+        return _release(view, because)
     sure = max(began, subject.remembered.shutdown_at) + view.policy.guest_shutdown + SHUTDOWN_GRACE
     if view.now < sure:
         why = f"{because}, but the guest of VM {view.vm.name} may have been asked to shut down, and may do so"
@@ -297,6 +327,11 @@ def _emptying(view: View) -> Decision:
     marking = marked(view, Marked.DRAINING)
     if marking is not None:
         return marking
+    machine = told_machine(subject.annotations)
+    if machine and subject.remembered.machine_told != machine:
+        tell = TellMachine(machine, f"Machine {machine} is told of the maintenance, so that nobody replaces it")
+        return Decision(subject.name, State.DRAINING, "draining", tell.why, "its pods are evicted", tell,
+                        target=view.reserved())  # fmt: skip
     found = view.ledger.drained(subject, view.policy, view.now)
     one = Decision(subject.name, State.DRAINING, "draining", found.why.rstrip("."), wake=found.wake, drain=found,
                    target=view.reserved())  # fmt: skip

@@ -279,9 +279,13 @@ class MaintenanceExplainers:
         return MaintenanceStatus(
             self.rows(world, found),
             tuple(Waiting(one.host, one.vcenter, one.vms) for one in found.hanging),
-            tuple(Standing(one.name, one.link.connected, one.link.sentence) for one in self.vcenters),
+            tuple(
+                Standing(one.name, one.link.connected, one.link.sentence, self.keeper.unanswered(one.name))
+                for one in self.vcenters
+            ),
             tuple(filter(None, (*notes, world.unlabelled))),
             tuple(filter(None, (world.unknown, *self._unknown()))),
+            self.keeper.untold_machines(),
         )
 
     def _facts_of(self, vcenter: VCenter) -> Fact[Site]:

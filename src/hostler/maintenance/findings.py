@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hostler.fleet.doctor import Finding, Level
+from hostler.fleet.doctor import RIGHTS_UNREAD, Finding, Level
+from hostler.host.conditions import names
 from hostler.host.facts import Fact, Unknown
 from hostler.maintenance.wire import MaintenanceStatus
 
+UNTOLD = (
+    "HOSTLER_MAINTENANCE_SKIP_REMEDIATION=true tells Machines in this cluster. Elsewhere their owner annotates them "
+    "with cluster.x-k8s.io/skip-remediation for the time of a maintenance, or pauses the MachineHealthCheck."
+)
 MEND = "See docs/vsphere.md. With the operator's VCENTER_ settings, `hostler doctor` tries the same from this machine."
 
 
@@ -24,3 +29,10 @@ def findings(found: Fact[MaintenanceStatus]) -> Iterator[Finding]:
             if one.connected
             else Finding(Level.PROBLEM, what, one.sentence, MEND)
         )
+        if one.rights_unknown:
+            why = f"It does not say what the operator's user may do: {one.rights_unknown}."
+            yield Finding(Level.WARNING, what, why, RIGHTS_UNREAD)
+    if found.value.untold_machines:
+        machines = found.value.untold_machines
+        why = f"{names(machines)} may be replaced by a MachineHealthCheck while off for maintenance."
+        yield Finding(Level.WARNING, "Cluster API", why, UNTOLD)

@@ -24,6 +24,7 @@ from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.hosts import Is, power_doubt, stands
+from hostler.maintenance.machines import Machines
 from hostler.maintenance.mark import Mark
 from hostler.maintenance.marks import Marks
 from hostler.maintenance.memory import Memory
@@ -41,6 +42,7 @@ from hostler.maintenance.model import (
     SetMark,
     ShutDown,
     Subject,
+    TellMachine,
 )
 from hostler.maintenance.privileges import look_at
 from hostler.maintenance.restart import Restart, judge_restart
@@ -73,6 +75,7 @@ class Hands:
     clock: Callable[[], Instant]
     drain: DrainPolicy
     said: set[str]
+    machines: Machines | None = None
 
     async def perform(self, subject: Subject, decision: Decision) -> None:
         """Raises what the API server says; a refusal of vCenter is remembered and tried again later."""
@@ -87,6 +90,10 @@ class Hands:
                     raise WriteRefused(done.stopped)
             case SetMark(vm, mark, why):
                 await self._mark(subject, vm, mark, why)
+            case TellMachine(machine, why):
+                if self.machines is not None:
+                    await self.machines.tell(machine, subject.name, why)
+                self.memory.note(subject.name, machine_told=machine)
             case None:
                 pass
             case action:
@@ -99,6 +106,8 @@ class Hands:
         body: dict[str, Any] = dict(patch.body)
         if patch.off and not self.writer.dry_run:
             await self._must_be_off(self.vcenters[subject.vcenter], patch.off)
+        if patch.frees and self.machines is not None:
+            await self.machines.release(patch.frees, subject.name, patch.why)
         written = await self.writer.patch(NODE, subject.name, body, type=Node, why=patch.why)
         if patch.event:
             kind: Literal["Normal", "Warning"] = "Warning" if patch.warning else "Normal"
@@ -175,7 +184,8 @@ class Hands:
         now = self.clock()
         match action:
             case ShutDown():
-                self._shut_down(subject, action, await vcenter.shut_down_guest(action.vm))
+                starting = (vm := vcenter.inventory.vm(action.vm)) is not None and vm.tools_start
+                self._shut_down(subject, action, await vcenter.shut_down_guest(action.vm), starting)
             case PowerOff():
                 self._event(subject, "Warning", "PoweringOff", action.why)
                 self._asked(subject, POWER_OFF, await vcenter.power_off(action.vm), now)
@@ -216,16 +226,25 @@ class Hands:
 
     async def _not_allowed(self, vcenter: VCenter, needs: Collection[Need]) -> str:
         """What we may do was looked at a while ago: nothing is stopped that could not be started again by now."""
-        found = await look_at(vcenter, self.memory, [one.on for one in needs])
+        now, objects = self.clock(), [one.on for one in needs]
+        found = await look_at(vcenter, self.memory, objects, now)
         if isinstance(found, Unknown):
-            return found.why
-        judged = judge(needs, self.memory.rights, vcenter.name, self.clock())
-        return f"our vCenter user lacks {judged}" if judged.lacking else judged.unknown
+            if not vcenter.link.connected:
+                return found.why
+            for one in objects:
+                self.memory.unanswered((vcenter.name, one), found.why, now)
+        judged = judge(needs, self.memory.rights, vcenter.name, now)
+        if judged.lacking:
+            return f"our vCenter user lacks {judged}"
+        # Where it is to be held for ever, the decision has held it: this was decided without an answer.
+        return judged.unknown if judged.holds(now, for_ever=False) else ""
 
-    def _shut_down(self, subject: Subject, action: ShutDown, outcome: Outcome) -> None:
+    def _shut_down(self, subject: Subject, action: ShutDown, outcome: Outcome, starting: bool) -> None:
+        """`starting`: its Tools are, so that a guest which cannot be asked now is asked again, until its time is up."""
         self.metrics.task("shutdown", _word(outcome))
         name = subject.name
-        if isinstance(outcome, Refused) and outcome.kind in _LATER:
+        later = (*_LATER, Kind.NO_TOOLS) if starting else _LATER
+        if isinstance(outcome, Refused) and outcome.kind in later:
             self.memory.failed(name, "power", outcome.sentence, self.clock(), kind=outcome.kind)
             if outcome.kind is Kind.NOT_CONNECTED:
                 self.memory.note(name, stop_noted="")  # the answer is lost, the question perhaps not

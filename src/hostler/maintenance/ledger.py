@@ -124,7 +124,7 @@ class Ledger:
         rights = judged(subject, subject.vm.value, world, now)
         restart = judge_restart(site.value, subject.vm.value)
         # Rights that nobody has looked at yet hold nobody up.
-        if not going and (rights.lacking or rights.unknown or restart != Restart()):
+        if not going and (rights.holds(now, policy.unknown_rights_hold) or restart != Restart()):
             return True
         if since:
             return known.power.number >= STUCK_TRIES

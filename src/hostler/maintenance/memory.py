@@ -11,7 +11,7 @@ from hostler.host.facts import Fact, Known
 from hostler.instant import Instant
 from hostler.maintenance.hosts import stands
 from hostler.maintenance.model import SHUTDOWN_SINCE, Attempts, Busy, Pending, Remembered, Site, Subject, ready_stamp
-from hostler.maintenance.rights import Lacks, Object
+from hostler.maintenance.rights import Lacks, Object, Unanswered
 from hostler.vsphere.outcomes import Kind
 
 RENEWALS = 2  # of a lease: a kubelet that lives for a whole period has also said whether it is Ready
@@ -55,6 +55,17 @@ class Memory:
             if entering != (since is not None):
                 self.note(name, entering_since=site.at if entering else None)
         return self.of(name)
+
+    def unanswered(self, key: Object, why: str, now: Instant) -> None:
+        """vCenter would not say what our user may do there. What was lacking when it last said so is still lacking."""
+        before = self.rights.get(key)
+        if isinstance(before, Known) and before.value:
+            return
+        self.rights[key] = Unanswered(why, before.since if isinstance(before, Unanswered) else now)
+
+    def why_unanswered(self, vcenter: str) -> str:
+        found = (fact for (name, _), fact in self.rights.items() if name == vcenter)
+        return next((fact.why for fact in found if isinstance(fact, Unanswered)), "")
 
     def renewed(self, node: str, at: str) -> int:
         """The node's lease was last renewed at this time by its kubelet's clock; how often that changed so far."""

@@ -38,6 +38,7 @@ RELOCATE_SINCE: Final = "hostler.dev/relocate-since"
 DRAIN_ENDED: Final = "hostler.dev/drain-ended"  # how the drain ended
 EMPTY, LATE = "empty", "late"
 DRAIN_HELD: Final = "hostler.dev/drain-held"  # since when nothing may be evicted
+TOLD: Final = "hostler.dev/maintenance-told"  # which controllers we told of it, and so have to tell of its end
 # What ends with a maintenance. The policy is the owner's and stays.
 OURS: Final = (
     STATE,
@@ -52,6 +53,7 @@ OURS: Final = (
     RELOCATE_SINCE,
     DRAIN_ENDED,
     DRAIN_HELD,
+    TOLD,
 )
 
 # A host counts as back only after it has been so for this long: a task's success is told a moment before the host
@@ -171,6 +173,7 @@ class Remembered:
     running_since: Instant | None = None  # since when we see its VM run
     entering_since: Instant | None = None  # since when we see its host enter, by our clock
     kept_volumes: frozenset[str] = frozenset()
+    machine_told: str = ""  # the Machine that was told of this maintenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +265,8 @@ class Policy:
     clusters: tuple[str, ...] = ()  # further clusters a VM may move to
     vgpu_vmotion: bool = True  # DRS can move a running VM that has a vGPU
     only_proven: bool = False  # nothing is stopped whose return our model doubts
+    skip_remediation: bool = False  # the Cluster API Machine of a node is told of its maintenance
+    unknown_rights_hold: bool = False  # rights that vCenter will not tell hold a VM for ever, not for a minute
 
 
 # -- what comes out
@@ -276,6 +281,7 @@ class PatchNode:
     event: str = ""
     warning: bool = False
     off: str = ""  # this VM must be off, looked at right before
+    frees: str = ""  # this Machine is told first that it is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +296,14 @@ class SetMark:
 
     vm: str
     mark: Mark | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellMachine:
+    """Tell the Cluster API Machine of a node that it is in maintenance."""
+
+    machine: str  # NAMESPACE/NAME
     why: str
 
 
@@ -335,7 +349,9 @@ class CancelTask:
     why: str
 
 
-Action: TypeAlias = PatchNode | Evictions | SetMark | ShutDown | PowerOff | Relocate | PowerOn | CancelTask
+Action: TypeAlias = (
+    PatchNode | Evictions | SetMark | TellMachine | ShutDown | PowerOff | Relocate | PowerOn | CancelTask
+)
 
 
 @dataclass(frozen=True, slots=True)

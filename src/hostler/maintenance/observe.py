@@ -80,6 +80,11 @@ class Observer:
         """It has the label, or a state from when it had."""
         return self._label.on(node) or STATE in node.metadata.annotations
 
+    def managed_vms(self, vcenter: str) -> frozenset[str]:
+        """The VMs in this vCenter of every node we look after."""
+        found = (self.found(node) for node in self.nodes.store.values() if self.looked_after(node))
+        return frozenset(one.moref for one in found if isinstance(one, Found) and one.vcenter == vcenter)
+
     def vms_changed(self, vcenter: str, changed: Iterable[str]) -> None:
         """A VM that came, went or was renamed can change who is who."""
         inventory = self._vcenters[vcenter].inventory

@@ -8,6 +8,7 @@ from hostler.host.holds import MAINTENANCE, Nothing, Patch, Refusal, place, rele
 from hostler.host.taints import out_of_service_patch
 from hostler.instant import Instant
 from hostler.kube.records import Node
+from hostler.maintenance.announcing import announced, taken_back, told_machine
 from hostler.maintenance.model import HOST, SINCE, STATE, PatchNode, State, cleared, stamp
 
 
@@ -25,9 +26,10 @@ def moved(
     event: str,
     also: Mapping[str, str | None] | None = None,
     warning: bool = False,
+    machine: str = "",
 ) -> PatchNode | Refusal:
     """Hold, cordon and state in one patch, so that a crash leaves all of it or nothing."""
-    annotations = {STATE: str(after), HOST: host, SINCE: stamp(now), **(also or {})}
+    annotations = {STATE: str(after), HOST: host, SINCE: stamp(now), **(also or {}), **announced(node, machine)}
     match place(node, MAINTENANCE, hold_why(host), now, also=annotations):
         case Patch(body):
             return PatchNode(body, why, event, warning)
@@ -39,7 +41,7 @@ def moved(
 
 def adopted(node: Node, host: str, now: Instant, also: Mapping[str, str | None]) -> PatchNode | Refusal:
     """A state of the seed's controller gets a hold of its own, and whatever a state must have."""
-    match place(node, MAINTENANCE, hold_why(host), now, also=also):
+    match place(node, MAINTENANCE, hold_why(host), now, also={**also, **announced(node)}):
         case Patch(body):
             why = f"{node.metadata.name} is taken over in state {node.metadata.annotations.get(STATE, '')}"
             return PatchNode(body, why, "TakenOver")
@@ -51,9 +53,9 @@ def adopted(node: Node, host: str, now: Instant, also: Mapping[str, str | None])
 
 def released(node: Node, why: str, event: str) -> PatchNode | Refusal:
     """The maintenance is over: state and hold go together, and with the last hold the cordon, if it is ours."""
-    match release(node, MAINTENANCE, also=cleared()):
+    match release(node, MAINTENANCE, also={**cleared(), **taken_back(node)}):
         case Patch(body, said):
-            return PatchNode(body, f"{why}; {said}", event)
+            return PatchNode(body, f"{why}; {said}", event, frees=told_machine(node.metadata.annotations))
         case Refusal() as refusal:
             return refusal
         case Nothing(said):

@@ -14,11 +14,13 @@ import structlog
 
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import NODE
 from hostler.maintenance.hosts import stands
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.model import State, World
-from hostler.maintenance.observe import Found, Observer
-from hostler.maintenance.rights import ON_VM, POOL
+from hostler.maintenance.model import Policy, State, World
+from hostler.maintenance.observe import Observer
+from hostler.maintenance.rights import ON_VM, POOL, UNANSWERED_SECONDS, Unanswered
 from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege
 from hostler.vsphere.vcenter import VCenter
 
@@ -27,20 +29,22 @@ log = structlog.get_logger("hostler.maintenance")
 AGAIN_SECONDS, AT_HAND_SECONDS, NEW_VM_SECONDS = 600.0, 10.0, 2.0
 
 
-async def look_at(vcenter: VCenter, memory: Memory, objects: Collection[str]) -> dict[str, list[Privilege]] | Unknown:
+async def look_at(
+    vcenter: VCenter, memory: Memory, objects: Collection[str], now: Instant
+) -> dict[str, list[Privilege]] | Unknown:
     """What our user lacks on these VMs and resource pools, in one call; remembered, and returned by object."""
     answer = await vcenter.lacking_privileges(objects, (*NEEDED, *OPTIONAL))
     if isinstance(answer, Unknown):
         return answer
-    pools = {one.pool for one in vcenter.inventory.clusters()}
     for one in objects:
-        matter = (POOL,) if one in pools else ON_VM  # each right only on what it is needed on
+        matter = ON_VM if vcenter.inventory.vm(one) is not None else (POOL,)  # each right only on what it is needed on
         lacks = answer.value.get(one)
-        memory.rights[(vcenter.name, one)] = (
-            Known(tuple(found.id for found in lacks if found.id in matter), answer.at)
-            if lacks is not None
-            else Unknown("vCenter said nothing of it")
-        )
+        if lacks is None:
+            memory.unanswered((vcenter.name, one), "vCenter said nothing of it", now)
+        else:
+            memory.rights[(vcenter.name, one)] = Known(
+                tuple(found.id for found in lacks if found.id in matter), answer.at
+            )
     return answer.value
 
 
@@ -49,33 +53,36 @@ class Privileges:
         self,
         observer: Observer,
         memory: Memory,
-        clusters: Collection[str],
+        policy: Policy,
+        recorder: Recorder,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         wake: Callable[[float], None],
     ) -> None:
-        self._observer, self._memory, self._clusters = observer, memory, clusters
+        self._observer, self._memory, self._policy, self._recorder = observer, memory, policy, recorder
         self._spawn, self._wake = spawn, wake
         self._checked: dict[str, tuple[Instant, frozenset[str]]] = {}  # all of them, by vCenter
         self._asked: dict[tuple[str, str], Instant] = {}  # those at hand
         self._looking: set[str] = set()
         self._warned: set[str] = set()
+        self._unanswered: set[tuple[str, str]] = set()  # nodes that carry the Event, by vCenter
 
     def check(self, vcenter: VCenter, world: World, now: Instant) -> None:
         """Begin a look where one is due; one at a time per vCenter."""
         name = vcenter.name
+        self._tell_unanswered(vcenter, world, now)
         if not vcenter.link.connected or not self._observer.nodes.store.synced or name in self._looking:
             return
         due = frozenset(one for one in self._at_hand(vcenter, world) if self._due(name, one, now))
         at, before = self._checked.get(name, (-AGAIN_SECONDS, frozenset()))
         if not due and now - at < NEW_VM_SECONDS:
             return
-        vms = self._vms_of(name) if now - at >= NEW_VM_SECONDS else frozenset()
+        vms = self._observer.managed_vms(name) if now - at >= NEW_VM_SECONDS else frozenset()
         if vms and (now - at >= AGAIN_SECONDS or not vms <= before):
             self._checked[name] = (now, vms)
-            self._begin(vcenter, self._all(vcenter, vms))
+            self._begin(vcenter, self._all(vcenter, vms, now))
         elif due:
             self._asked.update({(name, one): now for one in due})
-            self._begin(vcenter, self._some(vcenter, due))
+            self._begin(vcenter, self._some(vcenter, due, now))
 
     def _due(self, vcenter: str, one: str, now: Instant) -> bool:
         fact = self._memory.rights.get((vcenter, one))
@@ -102,23 +109,18 @@ class Privileges:
         fact = self._memory.rights.get((vcenter, one))
         return not isinstance(fact, Known) or bool(fact.value)
 
-    def _vms_of(self, vcenter: str) -> frozenset[str]:
-        nodes = (one for one in self._observer.nodes.store.values() if self._observer.looked_after(one))
-        found = (self._observer.found(node) for node in nodes)
-        return frozenset(one.moref for one in found if isinstance(one, Found) and one.vcenter == vcenter)
-
     def _pools(self, vcenter: VCenter) -> frozenset[str]:
         """Resource pools of the clusters and standalone hosts that VMs may move to."""
-        named = (one for one in vcenter.inventory.clusters() if one.name in self._clusters or one.standalone)
+        named = (one for one in vcenter.inventory.clusters() if one.name in self._policy.clusters or one.standalone)
         return frozenset(one.pool for one in named if one.pool)
 
     def _begin(self, vcenter: VCenter, look: Coroutine[Any, Any, None]) -> None:
         self._looking.add(vcenter.name)
         self._spawn(look)
 
-    async def _all(self, vcenter: VCenter, vms: frozenset[str]) -> None:
+    async def _all(self, vcenter: VCenter, vms: frozenset[str], now: Instant) -> None:
         try:
-            found = await look_at(vcenter, self._memory, vms | self._pools(vcenter))
+            found = await look_at(vcenter, self._memory, vms | self._pools(vcenter), now)
             if isinstance(found, Unknown) and not vcenter.link.connected:
                 self._checked.pop(vcenter.name, None)
             elif isinstance(found, Unknown):
@@ -129,20 +131,41 @@ class Privileges:
             self._looking.discard(vcenter.name)
             self._wake(0.0 if vcenter.link.connected else 1.0)
 
-    async def _some(self, vcenter: VCenter, objects: frozenset[str]) -> None:
+    async def _some(self, vcenter: VCenter, objects: frozenset[str], now: Instant) -> None:
         """Those at hand. One that is refused must not keep the others from being known: then each is asked for."""
         try:
-            found = await look_at(vcenter, self._memory, objects)
+            found = await look_at(vcenter, self._memory, objects, now)
             for one in sorted(objects) if isinstance(found, Unknown) and vcenter.link.connected else ():
-                alone = await look_at(vcenter, self._memory, (one,)) if len(objects) > 1 else found
+                alone = await look_at(vcenter, self._memory, (one,), now) if len(objects) > 1 else found
                 if isinstance(alone, Unknown) and vcenter.link.connected:
-                    self._memory.rights[(vcenter.name, one)] = alone
+                    self._memory.unanswered((vcenter.name, one), alone.why, now)
             if not vcenter.link.connected:
                 for one in objects:
                     self._asked.pop((vcenter.name, one), None)
         finally:
             self._looking.discard(vcenter.name)
             self._wake(0.0 if vcenter.link.connected else 1.0)
+
+    def _tell_unanswered(self, vcenter: VCenter, world: World, now: Instant) -> None:
+        """One Warning on each node that goes on, or waits, without an answer; another one only after an answer."""
+        for one in world.subjects:
+            if one.vcenter != vcenter.name or one.node is None or not isinstance(one.vm, Known):
+                continue
+            vm = one.vm.value
+            fact, key = self._memory.rights.get((vcenter.name, vm.moref)), (vcenter.name, one.name)
+            leaves = stands(vcenter.inventory, vcenter.inventory.host(vm.host)).leaving
+            if not isinstance(fact, Unanswered):
+                self._unanswered.discard(key)
+            elif leaves and now >= fact.since + UNANSWERED_SECONDS and key not in self._unanswered:
+                self._unanswered.add(key)
+                then = (
+                    "it is not stopped, because HOSTLER_MAINTENANCE_UNKNOWN_RIGHTS_HOLD is set"
+                    if self._policy.unknown_rights_hold
+                    else "its maintenance goes on; HOSTLER_MAINTENANCE_UNKNOWN_RIGHTS_HOLD=true would hold it"
+                )
+                note = f"Cannot tell whether our vCenter user may start VM {vm.name} again: {fact.why}; {then}."
+                log.warning(note, vcenter=vcenter.name, node=one.name)
+                self._recorder.event(NODE, one.node.metadata, "Warning", "RightsUnknown", "Maintenance", note)
 
     def _warn(self, vcenter: VCenter, found: dict[str, list[Privilege]], vms: frozenset[str]) -> None:
         """Each privilege once, with how many VMs; on a resource pool only the one that is needed there."""

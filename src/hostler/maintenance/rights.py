@@ -20,9 +20,18 @@ ON_VM = (*STOP, MOVE)
 # Before pods are evicted or a VM is stopped, what we may do must have been looked at no longer ago than this.
 RIGHTS_SECONDS = 60.0
 EVER = float("inf")
+# What vCenter will not say holds a VM for so long; the predecessor never asked.
+UNANSWERED_SECONDS = 60.0
 
 Object: TypeAlias = tuple[str, str]  # vCenter, id
 Lacks: TypeAlias = Fact[tuple[str, ...]]  # what our user lacks on an object
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered(Unknown):
+    """vCenter was asked in every way we know and would not say; `since` is by our clock."""
+
+    since: Instant = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +53,15 @@ class Judged:
     lacking: tuple[Need, ...] = ()
     unknown: str = ""  # it was asked, and vCenter would not tell
     unseen: str = ""  # of which object nobody has looked (lately)
+    since: Instant = 0.0  # since when `unknown` is so
 
     @property
     def well(self) -> bool:
         return self == Judged()
+
+    def holds(self, now: Instant, for_ever: bool) -> bool:
+        """Whether this keeps a VM from being emptied or stopped; what vCenter will not say only for a time."""
+        return bool(self.lacking) or (bool(self.unknown) and (for_ever or now < self.since + UNANSWERED_SECONDS))
 
     def __str__(self) -> str:
         return ", and ".join(str(one) for one in self.lacking)
@@ -74,12 +88,16 @@ def judge(
     """What is lacking counts however old it is; that all is well only if it was looked at lately."""
     lacking: list[Need] = []
     unknown = unseen = ""
+    since = 0.0
     for need in needs:
         fact = rights.get((vcenter, need.on))
         if isinstance(fact, Unknown):
             unknown = unknown or f"what our vCenter user may do with {need.said} is not known: {fact.why}"
+            since = max(since, fact.since if isinstance(fact, Unanswered) else now)
         elif fact is not None and (found := tuple(one for one in need.privileges if one in fact.value)):
             lacking.append(Need(need.on, need.said, found))
         elif fact is None or not isinstance(fresh(fact, now, max_age), Known):
             unseen = unseen or need.said
-    return Judged(tuple(lacking)) if lacking else Judged(unknown=unknown) if unknown else Judged(unseen=unseen)
+    if lacking:
+        return Judged(tuple(lacking))
+    return Judged(unknown=unknown, since=since) if unknown else Judged(unseen=unseen)

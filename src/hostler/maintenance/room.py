@@ -29,6 +29,7 @@ from hostler.kube.writer import Writer
 from hostler.maintenance.controller import KEY, MaintenanceKeeper, concerns
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.hands import Hands
+from hostler.maintenance.machines import Machines
 from hostler.maintenance.marks import NAME, ConfigMap, Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
@@ -82,11 +83,13 @@ class MaintenanceRoom(CapabilityRoom):
             clusters=tuple(one for one in settings[say.MAINTENANCE_CLUSTERS].split(",") if one),
             vgpu_vmotion=settings[say.MAINTENANCE_VGPU_VMOTION],
             only_proven=settings[say.MAINTENANCE_STOP_ONLY_PROVEN],
+            skip_remediation=settings[say.SKIP_REMEDIATION],
+            unknown_rights_hold=settings[say.UNKNOWN_RIGHTS_HOLD],
         )
         observer = Observer(nodes, sources, vcenters, marks, memory, settings[say.GPU_NODE_LABEL], room, resumed)
         hands = Hands(
             writer, nodes.store, Executor(writer, time.time), {one.name: one for one in vcenters}, marks, recorder,
-            memory, measured, gate, time.time, drain, set(),
+            memory, measured, gate, time.time, drain, set(), Machines(client, writer),
         )  # fmt: skip
         self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=acting)
         self.controller = Controller("maintenance", as_leader(self.keeper.reconcile), metrics=metrics)

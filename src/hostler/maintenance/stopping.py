@@ -27,7 +27,7 @@ from hostler.maintenance.model import (
 from hostler.maintenance.origin import origin_of
 from hostler.maintenance.patches import noted
 from hostler.maintenance.restart import judge_restart
-from hostler.maintenance.rights import RIGHTS_SECONDS
+from hostler.maintenance.rights import RIGHTS_SECONDS, UNANSWERED_SECONDS
 from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_OFF
 
@@ -47,8 +47,9 @@ def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> 
         return wait(
             subject, state, "waiting", why, "vCenter says it", wake=view.now + 1.0, blocked="looking" if state else ""
         )
-    if found.unknown:
-        return frozen(subject, state, f"{goes}, but {found.unknown}")
+    if found.unknown and found.holds(view.now, view.policy.unknown_rights_hold):
+        until = None if view.policy.unknown_rights_hold else found.since + UNANSWERED_SECONDS
+        return replace(frozen(subject, state, f"{goes}, but {found.unknown}"), wake=until)
     if found.lacking:
         why = f"{goes}, but our vCenter user lacks {found}; it is not stopped"
         blocked = f"privileges: our vCenter user lacks {found}"

@@ -150,10 +150,14 @@ class View:
         return max(since, self.world.resumed)
 
     def live_move(self) -> Instant | None:
-        """Until when DRS may still move the VM by itself; None where nothing is to be waited for."""
+        """Until when DRS may still move the VM by itself; None where nothing is to be waited for.
+
+        A VM whose devices are not known may be such a one. After the time it counts as tied to its own host.
+        """
         devices = self.vm.devices
-        moves = not isinstance(devices, Unknown) and can_vmotion(devices, self.policy.vgpu_vmotion)
-        if not moves or self.drs != "fullyAutomated":
+        if not isinstance(devices, Unknown) and (
+            not can_vmotion(devices, self.policy.vgpu_vmotion) or self.drs != "fullyAutomated"
+        ):
             return None
         since = self.subject.remembered.entering_since
         until = (since if since is not None else self.now) + LIVE_MOVE_SECONDS

@@ -35,6 +35,7 @@ class Standing(msgspec.Struct, rename="camel", frozen=True):
     vcenter: str
     connected: bool
     sentence: str
+    rights_unknown: str = ""  # why it does not say what our user may do
 
 
 class MaintenanceStatus(msgspec.Struct, rename="camel", frozen=True):
@@ -43,3 +44,4 @@ class MaintenanceStatus(msgspec.Struct, rename="camel", frozen=True):
     vcenters: tuple[Standing, ...] = ()
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()  # why it cannot be said whether a host is entering maintenance
+    untold_machines: tuple[str, ...] = ()  # Cluster API Machines of our nodes that nobody tells of a maintenance

@@ -44,13 +44,22 @@ MAINTENANCE_STOP_ONLY_PROVEN = Setting(
     "Stop no VM whose return Hostler's own model doubts (logical CPUs, memory, devices, networks, a right to move it).",
     ROOM,
 )  # fmt: skip
+SKIP_REMEDIATION = Setting(
+    "HOSTLER_MAINTENANCE_SKIP_REMEDIATION", SWITCH, False,
+    "Annotate the Cluster API Machine of a node in maintenance, if it is in this cluster, so that no "
+    "MachineHealthCheck replaces it.", ROOM,
+)  # fmt: skip
+UNKNOWN_RIGHTS_HOLD = Setting(
+    "HOSTLER_MAINTENANCE_UNKNOWN_RIGHTS_HOLD", SWITCH, False,
+    "Stop no VM while vCenter will not say what our user may do; unset: go on after 60 s.", ROOM,
+)  # fmt: skip
 MAX_CONCURRENT_DRAINS = Setting("MAX_CONCURRENT_DRAINS", whole(1), 1, "Nodes drained at the same time.", ROOM)
 
 SETTINGS: tuple[AnySetting, ...] = (
     VCENTER_HOST, VCENTER_USER, VCENTER_PASSWORD, VCENTER_USER_FILE, VCENTER_PASSWORD_FILE, VCENTER_CA_BUNDLE,
     VCENTER_TLS_VERIFY, VCENTERS_FILE, GPU_NODE_LABEL, POLL_INTERVAL_SECONDS,
     GUEST_SHUTDOWN_TIMEOUT_SECONDS, POWER_ON_TIMEOUT_SECONDS, RELOCATE_TIMEOUT_SECONDS, MAX_CONCURRENT_DRAINS,
-    MAINTENANCE_CLUSTERS, MAINTENANCE_STOP_ONLY_PROVEN, MAINTENANCE_VGPU_VMOTION,
+    MAINTENANCE_CLUSTERS, MAINTENANCE_STOP_ONLY_PROVEN, MAINTENANCE_VGPU_VMOTION, SKIP_REMEDIATION, UNKNOWN_RIGHTS_HOLD,
 )  # fmt: skip
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostler.uuids import canonical
-from hostler.vsphere import selection
-from hostler.vsphere.decode import HEAVY_VM, VM, Change, change
+from hostler.vsphere import faults, selection
+from hostler.vsphere.decode import HEAVY_VM, TASK, VM, Change, change
 from hostler.vsphere.session import NotConnected, Session
 from hostler.vsphere.vmomi import PropertyCollector as PC
-from hostler.vsphere.vmomi import moref, vim, vmodl
+from hostler.vsphere.vmomi import Unreadable, moref, vim, vmodl
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,25 @@ def read_vms(session: Session, vms: Collection[str]) -> list[Change]:
         ]
         one = change(content.obj, values, refused)
         if one is not None and (values or refused):
+            found[one.moref] = one
+    return list(found.values())
+
+
+# What a maintenance is decided on. The rest may come as late as its push.
+_STANDING: Mapping[Any, tuple[str, ...]] = {
+    vim.HostSystem: ("runtime.connectionState", "runtime.powerState", "runtime.inMaintenanceMode"),
+    vim.VirtualMachine: ("runtime.powerState", "runtime.host", "runtime.connectionState"),
+    vim.Task: tuple(TASK),
+}
+
+
+def read_standing(session: Session, hosts: Collection[str], vms: Collection[str]) -> list[Change]:
+    """How these hosts and VMs stand now, and their recent tasks; one call however many they are."""
+    found: dict[str, Change] = {}
+    for content in retrieve(session, selection.of_tasks(hosts, vms, session.calls, _STANDING)):
+        # What is refused here, or gone, is left to the push, which says it in all its parts.
+        one = change(content.obj, [(one.name, one.val) for one in content.propSet or ()])
+        if one is not None and one.fields:
             found[one.moref] = one
     return list(found.values())
 
@@ -114,28 +133,76 @@ OPTIONAL = (
 )
 
 
-def missing_privileges(session: Session, entities: Collection[str], wanted: Collection[Privilege]) -> list[Privilege]:
-    """Which of these our user lacks on any of the entities ("" is the root of the inventory); one call."""
-    lacking = {one.id for found in lacking_on(session, entities, wanted).values() for one in found}
-    return [one for one in wanted if one.id in lacking]
+class NoAnswer(Exception):
+    """vCenter would not say what our user may do, however it was asked; the text is what it said instead."""
+
+
+def missing_at_root(session: Session, wanted: Collection[Privilege]) -> list[Privilege]:
+    """Which of these our user lacks at the root of the inventory."""
+    root = session.content.rootFolder
+    found = _lacking(session, [vim.Folder(moref(root), session.calls)], wanted)
+    if moref(root) not in found:
+        raise NoAnswer("it said nothing of its root folder")
+    return found[moref(root)]
 
 
 def lacking_on(
-    session: Session, entities: Collection[str], wanted: Collection[Privilege]
+    session: Session, vms: Collection[str], pools: Collection[str], wanted: Collection[Privilege]
 ) -> dict[str, list[Privilege]]:
-    """Which of these our user lacks, by entity; one call. An entity that vCenter left out is not in the answer."""
+    """Which of these our user lacks, by VM or resource pool. One that vCenter left out is not in the answer."""
+    # A reference names the type of its object: vCenter looks objects up by both.
+    objects = [vim.VirtualMachine(one, session.calls) for one in sorted(vms)]
+    objects += [vim.ResourcePool(one, session.calls) for one in sorted(pools)]
+    return _lacking(session, objects, wanted)
+
+
+# A question that is refused or answered in a way that nobody understands; a connection that broke is neither.
+_REFUSED: tuple[type[Exception], ...] = (vmodl.MethodFault, Unreadable)
+
+
+def _lacking(session: Session, objects: list[Any], wanted: Collection[Privilege]) -> dict[str, list[Privilege]]:
+    """By our session; what that refuses or leaves out, by our user's name, which needs less (System.View)."""
     content = session.content
     manager = vim.AuthorizationManager(content.authorizationManager._moId, session.calls)
     own = content.sessionManager.currentSession
     if own is None:
         raise NotConnected("the session is not logged in")
-    objects = [vim.ManagedEntity(one, session.calls) if one else content.rootFolder for one in sorted(entities)]
-    answer = manager.HasPrivilegeOnEntities(objects, own.key, [one.id for one in wanted])
-    by_id = {one.id: one for one in wanted}
-    root = moref(content.rootFolder)
     lacking: dict[str, list[Privilege]] = {}
-    for entity in answer or ():
-        found = [by_id[one.privId] for one in entity.privAvailability or () if not one.isGranted]
-        name = moref(entity.entity)
-        lacking["" if name == root else name] = found
+    refused = ""
+    try:
+        lacking = _by_session(manager, own, objects, wanted)
+    except vim.fault.NotAuthenticated:
+        raise
+    except _REFUSED as error:
+        refused = f"HasPrivilegeOnEntities: {faults.read(error).sentence}"
+    left = [one for one in objects if moref(one) not in lacking]
+    if not left:
+        return lacking
+    try:
+        return lacking | _by_user(manager, own, left, wanted)
+    except vim.fault.NotAuthenticated:
+        raise
+    except _REFUSED as error:
+        if not refused:
+            return lacking
+        raise NoAnswer(f"{refused}; FetchUserPrivilegeOnEntities: {faults.read(error).sentence}") from error
+
+
+def _by_session(
+    manager: Any, own: Any, objects: list[Any], wanted: Collection[Privilege]
+) -> dict[str, list[Privilege]]:
+    by_id = {one.id: one for one in wanted}
+    answer = manager.HasPrivilegeOnEntities(objects, own.key, list(by_id))
+    return {
+        moref(entity.entity): [by_id[one.privId] for one in entity.privAvailability or () if not one.isGranted]
+        for entity in answer or ()
+    }
+
+
+def _by_user(manager: Any, own: Any, objects: list[Any], wanted: Collection[Privilege]) -> dict[str, list[Privilege]]:
+    lacking: dict[str, list[Privilege]] = {}
+    for one in manager.FetchUserPrivilegeOnEntities(objects, own.userName) or ():
+        granted = frozenset(one.privileges or ())
+        if "System.View" in granted:  # we see the object: an answer without it is not about our user
+            lacking[moref(one.entity)] = [privilege for privilege in wanted if privilege.id not in granted]
     return lacking

@@ -154,6 +154,11 @@ class Inventory:
         """Take something the server told us elsewhere and that its push cannot contradict."""
         return frozenset(change.moref for change in changes if change.moref in self._records and self._take(change))
 
+    def refresh(self, changes: Iterable[Change]) -> frozenset[str]:
+        """As `amend`, from a direct look at hosts and VMs, where tasks may be new."""
+        known = [one for one in changes if one.kind is Task or one.moref in self._records]
+        return frozenset(one.moref for one in known if self._take(one))
+
     def _replace(self, by: Inventory) -> frozenset[str]:
         keys = self._records.keys() | by._records.keys()
         changed = frozenset(moref for moref in keys if self._records.get(moref) != by._records.get(moref))

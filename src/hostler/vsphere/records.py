@@ -120,7 +120,12 @@ class Vm:
 
     @property
     def tools_run(self) -> bool:
-        return self.tools == "guestToolsRunning"
+        return self.tools == "guestToolsRunning" or self.tools_start
+
+    @property
+    def tools_start(self) -> bool:
+        """VMware Tools are starting: the guest may be asked, and may not be able to answer yet."""
+        return self.tools == "guestToolsExecutingScripts"
 
 
 @dataclass(frozen=True, slots=True)

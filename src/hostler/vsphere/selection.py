@@ -49,6 +49,16 @@ def devices(hosts: Iterable[str], vms: Iterable[str], stub: Stub) -> Any:
     return _spec(objects, {vim.HostSystem: HEAVY_HOST, vim.VirtualMachine: HEAVY_VM})
 
 
+def of_tasks(hosts: Iterable[str], vms: Iterable[str], stub: Stub, wanted: Mapping[Any, Iterable[str]]) -> Any:
+    """Some properties of named hosts and VMs, and of the recent tasks of each."""
+    objects = [
+        PC.ObjectSpec(obj=kind(one, stub), selectSet=[_walk("tasks", kind, "recentTask")])
+        for kind, ids in ((vim.HostSystem, hosts), (vim.VirtualMachine, vms))
+        for one in sorted(ids)
+    ]
+    return _spec(objects, {kind: dict.fromkeys(paths, ()) for kind, paths in wanted.items()})
+
+
 def of_objects(objects: Iterable[Any], kind: Any, paths: Iterable[str]) -> Any:
     """Some properties of named objects, in one call however many they are."""
     return _spec([PC.ObjectSpec(obj=one) for one in objects], {kind: dict.fromkeys(paths, ())})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -24,7 +24,7 @@ from hostler.vsphere.inventory import Batch, Inventory
 from hostler.vsphere.metrics import Metrics
 from hostler.vsphere.outcomes import said
 from hostler.vsphere.pool import Pool, post
-from hostler.vsphere.records import Vm
+from hostler.vsphere.records import Host, Task, Vm
 from hostler.vsphere.session import Link, NotConnected, Session, Standing
 from hostler.vsphere.watcher import Watcher
 
@@ -65,6 +65,7 @@ class VCenter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watcher: Watcher | None = None
         self._followed: frozenset[str] = frozenset()
+        self._pushed: dict[str, float] = {}  # when each object was last pushed, by the monotonic clock
         began = clock()
         metrics.silence(self.name, lambda: max(0.0, clock() - (self.heard if self.heard is not None else began)))
         metrics.connected(self.name, False)
@@ -134,24 +135,41 @@ class VCenter:
         """Hardware and ESXi version of many VMs by UUID, in one bulk read."""
         return await self._read("node checks", lambda: bulk.check_nodes(self._session, uuids))
 
-    async def missing_privileges(
-        self, entities: Collection[str], wanted: Collection[bulk.Privilege]
-    ) -> Fact[list[bulk.Privilege]]:
-        """Which privileges our user lacks on any of these entities ("" = everywhere)."""
-        return await self._read("privileges", lambda: bulk.missing_privileges(self._session, entities, wanted))
-
     async def lacking_privileges(
         self, entities: Collection[str], wanted: Collection[bulk.Privilege]
     ) -> Fact[dict[str, list[bulk.Privilege]]]:
-        """As `missing_privileges`, by entity; one that vCenter said nothing of is not in the answer."""
-        return await self._read("privileges", lambda: bulk.lacking_on(self._session, entities, wanted))
+        """Which privileges our user lacks on VMs and resource pools, by id; what vCenter left out is not in it."""
+        vms = [one for one in entities if self.inventory.vm(one) is not None]
+        pools = [one for one in entities if self.inventory.vm(one) is None]
+        return await self._read("privileges", lambda: bulk.lacking_on(self._session, vms, pools, wanted))
+
+    async def refresh(self, vms: Collection[str]) -> None:
+        """Look how these VMs and their hosts stand, in one call: a push may come late, or not at all."""
+        known = [vm for one in vms if (vm := self.inventory.vm(one)) is not None]
+        hosts, ids = {vm.host for vm in known if vm.host}, [vm.moref for vm in known]
+        if not self.link.connected or not ids:
+            return
+        asked = time.monotonic()
+        match await self._read("a look at hosts and VMs", lambda: bulk.read_standing(self._session, hosts, ids)):
+            case Known(changes):
+                seen = {one.moref for one in changes}
+                tasks = [task for one in changes if one.kind is Host for task in self.inventory.tasks_of(one.moref)]
+                over = [Change(Task, task.moref, None) for task in tasks if task.moref not in seen]
+                self._changed(self.inventory.refresh(self._newer([*changes, *over], asked)))
+
+    def _newer(self, changes: Iterable[Change], asked: float) -> list[Change]:
+        """Of what was read, the objects of which nothing was pushed since it was asked for: that may be newer."""
+        return [one for one in changes if self._pushed.get(one.moref, 0.0) < asked]
 
     async def look(self, vms: Collection[str]) -> Fact[list[Vm]]:
         """These VMs as they are now, devices too: one call. For right before something drastic.
 
-        A VM that is not in the answer is gone. The inventory stays as it is: what was pushed meanwhile is newer.
+        A VM that is not in the answer is gone. What was seen counts for the next decision too.
         """
+        asked = time.monotonic()
         read = await self._read("a look at VMs", lambda: bulk.read_vms(self._session, vms))
+        if isinstance(read, Known):
+            self._changed(self.inventory.amend(self._newer(read.value, asked)))
         return then(
             read, lambda changes: [replace(Vm(one.moref), **(one.fields or {}), unread=one.unread) for one in changes]
         )
@@ -162,15 +180,13 @@ class VCenter:
             return
         self._followed = frozenset(vms)
         self._watcher.extra = self._beyond()  # from the next answer of the server on
-        unread = [one for one in vms if (vm := self.inventory.vm(one)) and isinstance(vm.devices, Unknown)]
-        match await self.look(unread) if unread else Unknown("nothing to read"):
-            case Known(found):
-                new = [
-                    Change(Vm, vm.moref, {"devices": vm.devices, "disks": vm.disks})
-                    for vm in found
-                    if vm.moref in unread
-                ]
-                self._changed(self.inventory.amend(new))
+        unread = [one for one in vms if self._unread(one)]
+        if unread:
+            await self.look(unread)
+
+    def _unread(self, vm: str) -> bool:
+        """Its devices are not known."""
+        return (found := self.inventory.vm(vm)) is not None and isinstance(found.devices, Unknown)
 
     def _beyond(self) -> frozenset[str]:
         """Followed VMs that are on no host with devices: those of such a host are known with it."""
@@ -232,6 +248,8 @@ class VCenter:
             return Known(await self._pool.run(read), asked)
         except NotConnected:
             return Unknown(str(self.link))
+        except bulk.NoAnswer as error:
+            return Unknown(f"vCenter {self.name} did not answer ({what}): {error}")
         except faults.RAISED as error:
             return Unknown(f"vCenter {self.name} did not answer ({what}): {faults.read(error).sentence}")
 
@@ -239,7 +257,15 @@ class VCenter:
 
     def _take(self, batch: Batch) -> None:
         self.heard = batch.at
+        if batch.began:
+            self._pushed.clear()  # by id: of a listing anew nothing was pushed yet
         changed = self.inventory.apply(batch)
+        self._pushed.update(dict.fromkeys((one.moref for one in batch.changes), time.monotonic()))
+        if batch.complete and any(self._unread(one) for one in self._followed):
+            # A new session: what is followed may be elsewhere now, where nobody reads its devices.
+            again = asyncio.ensure_future(self.follow(self._followed))
+            self._doubts.add(again)
+            again.add_done_callback(self._doubts.discard)
         if self._watcher is not None and not changed.isdisjoint(self._followed):
             self._watcher.extra = self._beyond()
         self._changed(changed)

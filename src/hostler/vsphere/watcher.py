@@ -175,11 +175,11 @@ class Watcher:
             if updates is not None:
                 version = updates.version
                 self._tell(self._batch(updates))
-                self._watch_devices(collector)
             elif self._stop.is_set():
                 return
             else:
                 self._tell(Batch((), self._clock()))
+            self._watch_devices(collector)
             if time.monotonic() - alive > ALIVE_SECONDS:
                 alive = time.monotonic()
                 if not self.session.alive():
