@@ -14,15 +14,16 @@ from hostler.cli.maintenance import _show
 from hostler.fleet.registry import Explanation
 from hostler.host.facts import Known
 from hostler.kube.events import Recorder
+from hostler.kube.watch import Watch
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.hands import Hands
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import Busy, Decision, Hanging, Pass, Policy, State, World
+from hostler.maintenance.model import POLICY, Busy, Decision, Hanging, Pass, Policy, State, World
 from hostler.maintenance.telling import LASTS_SECONDS, Teller
 from hostler.maintenance.wire import MaintenanceStatus
 from hostler.vsphere.outcomes import AlreadySo, Kind, Refused, Started, said
-from hostler.vsphere.records import Backing, Pci, VmDevice
+from hostler.vsphere.records import Backing, Cluster, Pci, VmDevice
 from hostler.vsphere.session import Link, Standing
 from tests.unit.maintenance_world import Play, pair
 from tests.unit.maintenance_yard import NOW, UUIDS, Yard
@@ -62,7 +63,16 @@ def yard_of(gpus: dict[str, int], workers: dict[str, str], device: VmDevice = DY
         yard.node(name, UUIDS[number])
     for number, name in enumerate(workers):
         yard.memory.rights[("vc", f"vm-{name}-{number}")] = Known((), NOW)
+    for watch in (yard.sources.pods, yard.sources.budgets, yard.sources.attachments, yard.sources.daemon_sets):
+        read_once(watch)
     return yard
+
+
+def read_once(watch: Watch[Any]) -> None:
+    """Its cache is complete and fresh, with nothing in it."""
+    watch.store.begin_sync()
+    watch.store.end_sync(0)
+    watch.heard = watch._clock()
 
 
 def steps(found: Explanation | None, verb: str) -> dict[str, str]:
@@ -79,9 +89,10 @@ def test_two_vms_that_want_one_device_are_planned_as_it_would_go() -> None:
     found = explainers(yard).plan("h1")
     assert steps(found, "move") == {"VM a": "to h2 (compute only)"}
     waits = steps(found, "wait for")
-    assert list(waits) == ["its own host"]
-    assert "h2: no device 10de:20b5 is free: 1 there, taken by a (promised)" in waits["its own host"]
-    assert "h3: it has no device 10de:20b5" in waits["its own host"]
+    assert list(waits) == ["h1"]
+    assert "h2: no device 10de:20b5 is free: 1 there, taken by a" in waits["h1"]
+    assert "h3: it has no device 10de:20b5" in waits["h1"]
+    assert steps(found, "power on") == {"VM a": "on h2", "VM b": "on h1"}
     assert found is not None
     assert ("b to h2", "cannot take it") in [(one.name, one.outcome) for one in found.rules]
 
@@ -98,13 +109,53 @@ def test_a_device_taken_there_by_somebody_is_not_planned_with() -> None:
     yard = yard_of({"h1": 2, "h2": 2}, {"a": "h1", "b": "h1", "c": "h2"})
     found = explainers(yard).plan("h1")
     assert steps(found, "move") == {"VM a": "to h2 (compute only)"}
-    assert "taken by a (promised) and c" in steps(found, "wait for")["its own host"]
+    assert "taken by a and c" in steps(found, "wait for")["h1"]
 
 
 def test_vgpus_are_planned_where_their_profile_is_offered() -> None:
     yard = yard_of({"h1": 1, "h2": 0, "h3": 1}, {"a": "h1", "b": "h1"}, VGPU)
     found = explainers(yard).plan("h1")
     assert steps(found, "move") == {"VM a": "to h3 (compute only)", "VM b": "to h3 (compute only)"}
+
+
+def plan_of(yard: Yard) -> tuple[str, list[str]]:
+    """The outcome, and each step as the CLI prints it, without why."""
+    found = explainers(yard).plan("h1")
+    assert found is not None
+    return found.outcome, [f"{one.verb} {one.target}" for one in found.actions]
+
+
+def test_a_worker_to_be_ignored_is_planned_to_run_on() -> None:
+    yard = yard_of({"h1": 1, "h2": 1}, {"a": "h1"})
+    yard.node("a", UUIDS[0], annotations={POLICY: "ignore"})
+    outcome, planned = plan_of(yard)
+    assert planned == ["leave VM a running"]
+    assert outcome == (
+        "If h1 entered maintenance now: a would be left running. The task would hang: a would go on running there."
+    )
+
+
+def test_a_worker_that_is_to_stay_off_is_not_planned_to_start() -> None:
+    yard = yard_of({"h1": 1, "h2": 1}, {"a": "h1"})
+    yard.node("a", UUIDS[0], annotations={POLICY: "stay-off"})
+    outcome, planned = plan_of(yard)
+    assert planned == ["hold a", "shut down VM a", "leave VM a off"]
+    assert outcome == "If h1 entered maintenance now: a would be emptied and stopped, and stay off."
+
+
+def test_a_worker_that_drs_moves_live_is_not_planned_to_stop() -> None:
+    yard = yard_of({"h1": 1, "h2": 1}, {"a": "h1"})
+    yard.put(Cluster, "c1", name="compute", drs_enabled=True, drs_behaviour="fullyAutomated")
+    yard.host("h1", cluster="c1")
+    yard.host("h2", cluster="c1")
+    yard.vm("a", UUIDS[0], devices=())
+    assert plan_of(yard) == ("If h1 entered maintenance now: a would be moved live by DRS.", ["wait for DRS"])
+
+
+def test_a_worker_that_is_off_is_in_the_plan() -> None:
+    yard = yard_of({"h1": 1, "h2": 1}, {"a": "h1"})
+    yard.vm("a", UUIDS[0], power="poweredOff")
+    assert plan_of(yard) == ("If h1 entered maintenance now: a would stay off.", ["leave VM a off"])
 
 
 # -- not known is not none

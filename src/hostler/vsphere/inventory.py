@@ -11,8 +11,19 @@ from typing import Any, TypeVar
 
 from hostler.instant import Instant
 from hostler.uuids import canonical
-from hostler.vsphere.decode import Change
-from hostler.vsphere.records import ENTER_MAINTENANCE, Cluster, Entering, Fields, Host, Names, Place, Record, Task, Vm
+from hostler.vsphere.records import (
+    ENTER_MAINTENANCE,
+    Change,
+    Cluster,
+    Entering,
+    Fields,
+    Host,
+    Names,
+    Place,
+    Record,
+    Task,
+    Vm,
+)
 
 R = TypeVar("R", Host, Vm, Task, Cluster, Place, Fields)
 
@@ -118,6 +129,20 @@ class Inventory:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    # -- for a simulation
+
+    def copy(self) -> Inventory:
+        """A second inventory with the same records; a change of either does not show in the other."""
+        other = Inventory()
+        other.complete, other.missing, other.fields = self.complete, dict(self.missing), self.fields
+        for moref, record in self._records.items():
+            other._put(moref, record)
+        return other
+
+    def put(self, record: Record) -> None:
+        """Take a whole record in place of the one with its id."""
+        self._put(record.moref, record)
 
     # -- what the watcher does
 
