@@ -444,6 +444,19 @@ def policies(story: Story) -> None:
     story.comes_back("stay", "esx1")
 
 
+# -- a hold that nobody ends
+
+
+@story(PAIR)
+def stray_hold(story: Story) -> None:
+    """A hold of maintenance without a state: the node is well, so the hold goes, and the cordon with it."""
+    hold = '[{"holder":"maintenance","why":"by hand","since":"","cordonedBefore":false}]'
+    story.nodes(pods=0, unschedulable=True, annotations={f"{OURS}holds": hold})
+    story.comes_back("a", "esx1", rebooted=False)
+    assert story.switched("a") == (0, 0)
+    until(lambda: any(one.startswith("HoldReleased: ") for one in story.events("a")), "an Event says so")
+
+
 # -- taken over from the seed's controller
 
 

@@ -45,6 +45,7 @@ from hostler.maintenance.patches import adopted, moved, noted, released
 from hostler.maintenance.rights import EVER
 from hostler.maintenance.standstill import clocked, started
 from hostler.maintenance.stopping import barred, before_stop, refilled, stopping
+from hostler.maintenance.stray import has_stray_hold, name_stray_hold, release_stray_hold
 from hostler.maintenance.view import View, frozen, wait
 
 # So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
@@ -138,11 +139,15 @@ def _without_state(view: View) -> Decision:
             return leftover
     if subject.node is None:
         return wait(subject, None, "not ours", "its VM has no node", "nothing is done")
+    stray = has_stray_hold(subject.node)
     if vm.power != "poweredOn":
-        return wait(subject, None, "off", f"VM {vm.name} is off, and not by us", "nothing is done to it")
+        why = f"VM {vm.name} is off, and not by us"
+        return name_stray_hold(subject, why) if stray else wait(subject, None, "off", why, "nothing is done to it")
     here = view.here
     if here.what is Is.UNKNOWN:
         return frozen(subject, None, f"ESXi host {view.host_name}: {here.why}")
+    if not here.leaving and stray:
+        return release_stray_hold(view)
     if not here.leaving:
         return Decision(subject.name, None, "in service", f"its ESXi host {view.host_name} is in service")
     return _begin(view)

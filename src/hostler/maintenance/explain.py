@@ -32,6 +32,7 @@ from hostler.maintenance.model import (
 from hostler.maintenance.observe import Found, site_of
 from hostler.maintenance.plan import explain_plan, sentence_of
 from hostler.maintenance.simulate import simulate
+from hostler.maintenance.stray import has_stray_hold
 from hostler.maintenance.wire import MaintenanceStatus, Row, Standing, Waiting
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Host
@@ -194,7 +195,8 @@ class MaintenanceExplainers:
 def _listed(subject: Subject, one: Decision) -> bool:
     """A node in service whose VM nobody knows is no maintenance; `explain` says so where it is asked."""
     doubted = isinstance(subject.vm, InDoubt)
-    return bool(subject.annotations.get(STATE)) or subject.mark is not None or doubted or not one.unknown
+    kept = bool(subject.annotations.get(STATE)) or subject.mark is not None or has_stray_hold(subject.node)
+    return kept or doubted or not one.unknown
 
 
 def _row(subject: Subject, one: Decision, world: World) -> Row:

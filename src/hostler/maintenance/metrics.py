@@ -13,7 +13,7 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 _DRAIN = (5, 15, 30, 60, 120, 300, 600, 1200, 3600)
 BLOCKED = (
     "budget", "volumes", "refused", "slot", "ceiling", "policy", "privileges", "drs", "holds", "uncordoned", "unknown",
-    "no host", "power-on", "power-off",
+    "no host", "power-on", "power-off", "looking", "stray hold",
 )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from hostler.maintenance.model import (
     World,
     sorted_by_name,
 )
+from hostler.maintenance.stray import has_stray_hold
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Vm
 from hostler.vsphere.vcenter import VCenter
@@ -75,8 +76,8 @@ class Observer:
     # -- which VM a node is
 
     def looked_after(self, node: Node) -> bool:
-        """It has the label, or a state from when it had."""
-        return self._label.on(node) or STATE in node.metadata.annotations
+        """It has the label, or a state or a hold from when it had."""
+        return self._label.on(node) or STATE in node.metadata.annotations or has_stray_hold(node)
 
     def vms_changed(self, vcenter: str, changed: Iterable[str]) -> None:
         """A VM that came, went or was renamed can change who is who."""
@@ -212,7 +213,12 @@ class Observer:
         moving: dict[str, frozenset[str]],
     ) -> bool:
         """In service, on a host that plainly is: nothing to decide. Nearly every node, nearly always."""
-        if isinstance(found, Unknown) or STATE in node.metadata.annotations or left_behind(node):
+        if (
+            isinstance(found, Unknown)
+            or STATE in node.metadata.annotations
+            or left_behind(node)
+            or has_stray_hold(node)
+        ):
             return False
         site = sites[found.vcenter]
         if isinstance(site, Unknown) or found.moref in marks[found.vcenter]:
@@ -280,7 +286,7 @@ class Observer:
         wanted = {
             (one.vcenter, one.vm.value.host)
             for one in subjects
-            if isinstance(one.vm, Known) and (one.mark is not None or one.state is not None)
+            if isinstance(one.vm, Known) and (one.mark is not None or one.state is not None or has_stray_hold(one.node))
         }
         out = self._memory.out_since
         for key in [key for key in out if key not in wanted]:

@@ -17,6 +17,7 @@ from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import Decision, InDoubt, Pass, Subject, World
+from hostler.maintenance.stray import has_stray_hold, mend_command
 
 log = structlog.get_logger("hostler.maintenance")
 
@@ -28,6 +29,7 @@ _REASONS = {
     "privileges": "Waiting",
     "policy": "Waiting",
     "ceiling": "Waiting",
+    "stray hold": "StrayHold",
 }
 
 
@@ -100,6 +102,10 @@ def _news(found: Pass, subjects: Mapping[str, Subject]) -> list[Said]:
             # Once per freeze: on its way back a vCenter is away, then being read; the condition follows that.
             core = f"Nothing is done to {one.subject}"
             said.append(Said(one.subject, "Frozen", f"{core}: {one.why}", core))
+        if one.unknown and has_stray_hold(subjects[one.subject].node):
+            core = f"{one.subject} carries a hold of maintenance without a state"
+            note = f"{core}: {one.why}. If it is to be in service: {mend_command(one.subject)}"
+            said.append(Said(one.subject, "StrayHold", note, core))
         if one.unknown and isinstance(subjects[one.subject].vm, InDoubt):
             said.append(Said(one.subject, "InDoubt", one.why, one.why))
     for hanging in found.hanging:
