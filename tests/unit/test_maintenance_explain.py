@@ -286,7 +286,7 @@ def test_what_blocks_is_one_line_and_one_event_per_change() -> None:
         "a", State.POWERED_OFF, "waiting", "VM a is off, and no host can take it", blocked="no host: h2: full"
     )
     assert told(one, play, nowhere) == [
-        "warning: VM a is off, and no host can take it. h2: full.",
+        "info: VM a is off, and no host can take it. h2: full.",
         "info: No longer so: web/y: budget web/c.",
     ]
     assert [reason for reason, _ in notes.events] == ["DrainBlocked", "DrainBlocked", "NoHost"]

@@ -16,7 +16,7 @@ from hostler.instant import Instant, iso
 from hostler.maintenance import comeback
 from hostler.maintenance.comeback import SHUTDOWN_GRACE
 from hostler.maintenance.foreign import hanging
-from hostler.maintenance.hosts import Is, vm_doubt
+from hostler.maintenance.hosts import Is, reboots_in_maintenance, vm_doubt
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.leftover import leftover_of
 from hostler.maintenance.mark import Marked
@@ -90,6 +90,9 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
         why = f"vCenter {subject.vcenter} has said nothing for longer than {policy.max_age:g} s"
         return frozen(subject, state, site.why if site is known else why)
     doubt = vm_doubt(site.value, subject.vm.value)
+    stopped = state is not None or subject.mark is not None
+    if doubt and stopped and reboots_in_maintenance(site.value, subject.vm.value):
+        return _host_reboots(subject, state, site.value.name(subject.vm.value.host))
     if doubt:
         return frozen(subject, state, doubt)
     view = View(subject, site.value, subject.vm.value, world, ledger, policy, now, site.at)
@@ -105,6 +108,12 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
             return comeback.powered_off(view)
         case State.MIGRATED:
             return comeback.migrated(view)
+
+
+def _host_reboots(subject: Subject, state: State | None, host: str) -> Decision:
+    """Nothing is done while its host is away, and nothing is wrong: it is in maintenance."""
+    why = f"{host} is in maintenance, and vCenter has no connection to it: it may be rebooting"
+    return wait(subject, state, "waiting for a host", why, f"{host} is connected again", blocked=f"no host: {why}")
 
 
 def _adopt(view: View, state: State) -> Decision | None:
