@@ -19,7 +19,8 @@ from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.hands import Hands
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import POLICY, Busy, Decision, Hanging, Pass, Policy, State, World
+from hostler.maintenance.model import POLICY, Busy, Decision, Hanging, Pass, Policy, Rejected, State, World
+from hostler.maintenance.placement import Placement
 from hostler.maintenance.telling import LASTS_SECONDS, Teller
 from hostler.maintenance.wire import MaintenanceStatus
 from hostler.vsphere.outcomes import AlreadySo, Kind, Refused, Started, said
@@ -43,13 +44,15 @@ class Notes:
         self.events.append((reason, note))
 
 
-def explainers(yard: Yard) -> MaintenanceExplainers:
+def explainers(yard: Yard, blocked: str | None = None) -> MaintenanceExplainers:
     hands = cast(Hands, type("Looking", (), {"recorder": None}))  # looking does nothing
     keeper = MaintenanceKeeper(
         yard.client, yard.observer, hands, yard.memory, Policy(), MaintenanceMetrics(CollectorRegistry()),
         acting=lambda: pytest.fail("nothing is done"), clock=lambda: NOW,
     )  # fmt: skip
-    return MaintenanceExplainers(keeper, tuple(yard.vcenters.values()), yard.sources, lambda: None, lambda: NOW)
+    return MaintenanceExplainers(
+        keeper, tuple(yard.vcenters.values()), yard.sources, lambda: blocked, lambda: blocked, lambda: NOW
+    )
 
 
 def yard_of(gpus: dict[str, int], workers: dict[str, str], device: VmDevice = DYNAMIC) -> Yard:
@@ -201,6 +204,28 @@ def test_a_label_on_no_node_is_in_the_status(capsys: pytest.CaptureFixture[str])
     yard = Yard()
     yard.node("a", labelled=False)
     assert "No node has the label gpu" in shown(explainers(yard).status(()), capsys)
+
+
+def test_the_status_beside_another_controller_does_not_say_that_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    yard = yard_of({"h1": 1, "h2": 1}, {"a": "h1"})
+    yard.enter("h1")
+    (row,) = explainers(yard).status(()).rows
+    assert row.phase == "beginning"
+    beside = explainers(yard, "The old controller is at work.").status(())
+    assert (beside.rows[0].phase, beside.rows[0].blocked_by) == ("held back", "The old controller is at work.")
+    assert beside.notes == ("The old controller is at work.",)
+
+
+def test_a_labelled_worker_that_is_off_is_in_the_status(capsys: pytest.CaptureFixture[str]) -> None:
+    yard = yard_of({"h1": 1}, {"a": "h1", "b": "h1"})
+    yard.vm("a", UUIDS[0], power="poweredOff")
+    (row,) = explainers(yard).status(()).rows
+    assert (row.node, row.phase, row.why) == ("a", "off", "VM a is off, and not by us")
+
+
+def test_hosts_beyond_those_shown_are_counted() -> None:
+    rejected = tuple(Rejected(f"h{number:02}", "full") for number in range(30))
+    assert Placement((), rejected).why_none().endswith("h05: full; and 24 more")
 
 
 # -- news, once each

@@ -49,7 +49,7 @@ def world(policy: str, device: str, drs: str, spare: bool) -> Automated:
     play.live_moves = drs == "fullyAutomated" and spare
     play.cluster(drs)
     play.host("esx1", vgpu_profiles=(VGPU.profile,))
-    play.host("esx2", vgpu_profiles=(VGPU.profile,), datastores=("ds",) if spare else ())
+    play.host("esx2", vgpu_profiles=(VGPU.profile,), in_maintenance=not spare)
     play.worker("a", "esx1", devices=DEVICES[device], pods=1, annotations={POLICY: policy} if policy else {})
     return play
 
@@ -85,13 +85,13 @@ def lived(play: Play) -> list[tuple[str, ...]]:
     """What is really decided and done: until nothing moves any more, then the host leaves, then until the end."""
     play.enter("esx1")
     for last in (False, True):
-        quiet = 0
-        while quiet < 3:
-            before = len(play.done)
+        quiet, before = 0, 0
+        while quiet < 5:
             found = play.tick()
-            quiet = 0 if len(play.done) > before else quiet + 1
+            seen = len(once_each(action for _, action in play.done))
+            quiet, before = (quiet + 1 if seen == before else 0), seen
             if quiet and found.wake is not None and found.wake > play.now:
-                play.now, quiet = found.wake, 0  # nobody does anything before that
+                play.now = found.wake  # nobody does anything before that
         if not last:
             play.leave("esx1")
             play.done.append(("a", HostLeaves("host-esx1", "")))

@@ -63,7 +63,7 @@ def decide(world: World, policy: Policy, now: Instant) -> Pass:
             if not world.unknown:
                 one = clocked(subject, one, now, world.resumed)
         except Exception as bug:  # noqa: BLE001  # one bad node never stops the others; the controller logs it
-            why = f"Hostler has a bug that shows on this node ({type(bug).__name__}: {bug}); nothing is done to it"
+            why = "Hostler has a bug that shows on this node; nothing is done to it"
             one = Decision(subject.name, None, "failed", why, "Report it with the operator's log.", bug=bug)
         if one.bug is None and subject.name in ledger.bugs:
             one = replace(one, bug=ledger.bugs[subject.name])

@@ -6,7 +6,7 @@ The same decision that runs, over facts already in memory; a plan runs it forwar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostler.drain.model import Memory
 from hostler.drain.observe import Sources, observe
@@ -38,7 +38,7 @@ from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Host
 from hostler.vsphere.vcenter import VCenter
 
-_QUIET = ("in service", "not ours", "off")
+_QUIET = ("in service", "not ours")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ class MaintenanceExplainers:
     vcenters: tuple[VCenter, ...]
     sources: Sources
     gate: Gate
+    blocked: Gate  # as `gate`, without what is different on each replica: paused, or another controller is at work
     clock: Callable[[], Instant]
 
     def register(self, registry: Registry) -> None:
@@ -162,7 +163,9 @@ class MaintenanceExplainers:
 
     def rows(self, world: World, found: Pass) -> tuple[Row, ...]:
         subjects = {one.name: one for one in world.subjects}
-        shown = (one for one in found.decisions if one.state is not None or one.phase not in _QUIET)
+        held = self.blocked() or ""
+        decisions = (_held_back(one, held) if held and one.action is not None else one for one in found.decisions)
+        shown = (one for one in decisions if one.state is not None or one.phase not in _QUIET)
         return tuple(_row(subjects[one.subject], one, world) for one in shown if _listed(subjects[one.subject], one))
 
     def status(self, notes: Iterable[str]) -> MaintenanceStatus:
@@ -171,7 +174,7 @@ class MaintenanceExplainers:
             self.rows(world, found),
             tuple(Waiting(one.host, one.vcenter, one.vms) for one in found.hanging),
             tuple(Standing(one.name, one.link.connected, one.link.sentence) for one in self.vcenters),
-            tuple(filter(None, (*notes, world.unlabelled))),
+            tuple(dict.fromkeys(filter(None, (*notes, self.blocked(), world.unlabelled)))),
             tuple(filter(None, (world.unknown, *self._unknown()))),
         )
 
@@ -190,6 +193,13 @@ class MaintenanceExplainers:
                 yield str(vcenter.link)
             elif isinstance(facts := self._facts_of(vcenter), Unknown):
                 yield f"vCenter {vcenter.name} was {facts.why}"
+
+
+def _held_back(one: Decision, why: str) -> Decision:
+    """What is decided is not done: the status must not say that it is under way."""
+    return replace(
+        one, phase="held back", blocked=f"held back: {why}", next=f"then: {one.action.why}" if one.action else ""
+    )
 
 
 def _listed(subject: Subject, one: Decision) -> bool:

@@ -224,7 +224,8 @@ class Observer:
         if isinstance(site, Unknown) or found.moref in marks[found.vcenter]:
             return False
         vm = site.value.vm(found.moref)
-        return vm is not None and vm.host not in moving[found.vcenter]
+        # One that is off is shown in the status, so that nobody has to ask for it by name.
+        return vm is not None and vm.power == "poweredOn" and vm.host not in moving[found.vcenter]
 
     def _subject(
         self, node: Node, found: Found | Unknown, sites: dict[str, Fact[Site]], marks: dict[str, dict[str, Mark]]
@@ -236,7 +237,7 @@ class Observer:
         if isinstance(fact, Unknown):
             return Subject(name, node, found.vcenter, fact)
         vm = fact.value.vm(found.moref)
-        known: Fact[Vm] = Known(vm, fact.at) if vm is not None else Unknown(f"vCenter does not show VM {found.moref}")
+        known: Fact[Vm] = Known(vm, fact.at) if vm is not None else Unknown(f"vCenter no longer shows the VM of {name}")
         return Subject(name, node, found.vcenter, known, marks.get(found.vcenter, {}).get(found.moref))
 
     def _not_the_marked(self, this: Found, vm: Vm, mark: Mark, who: Mapping[str, Found | Unknown], marked: int) -> str:

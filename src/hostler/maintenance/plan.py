@@ -22,14 +22,13 @@ from hostler.maintenance.model import (
     Site,
     Subject,
 )
+from hostler.maintenance.placement import Placement
 from hostler.maintenance.simulate import Forecast, HostLeaves, LiveMove, Step
 from hostler.vsphere.records import Host
 
 _HOLDS = ("Draining", "DrainingAgain", "TakenOver")
 _RELEASES = ("BackInService", "MaintenanceCancelled")
 _TAINTS = {"OutOfService": "taint", "OutOfServiceEnded": "untaint"}
-# Reasons of a wait that name hosts are cut after so many.
-HOSTS_SHOWN = 6
 
 
 def explain_plan(
@@ -111,9 +110,8 @@ def _actions(
             yield Action("wait for", "DRS", f"{vm}: {why}")
         case HostLeaves(host=which, why=why):
             if any(one.subject == name for one in after):
-                shown = [f"{one.host}: {one.why}" for one in step.decision.rejected if one.host != site.name(which)]
-                more = f"; and {len(shown) - HOSTS_SHOWN} more hosts" if len(shown) > HOSTS_SHOWN else ""
-                reasons = f" ({'; '.join(shown[:HOSTS_SHOWN])}{more})" if shown else ""
+                others = tuple(one for one in step.decision.rejected if one.host != site.name(which))
+                reasons = f" ({Placement((), others).why_none()})" if others else ""
                 yield Action("wait for", site.name(which), f"{why}{reasons}")
 
 

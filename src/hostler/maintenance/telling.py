@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import structlog
 
+from hostler.host.conditions import names
 from hostler.instant import Instant
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
@@ -113,6 +114,6 @@ def _news(world: World, found: Pass, subjects: Mapping[str, Subject]) -> list[Sa
         if one.unknown and isinstance(subjects[one.subject].vm, InDoubt):
             said.append(Said(one.subject, "InDoubt", one.why, one.why))
     for hanging in found.hanging:
-        note = f"ESXi host {hanging.host} also waits for VMs that are not ours: {', '.join(hanging.vms)}"
+        note = f"ESXi host {hanging.host} also waits for VMs that are not ours: {names(hanging.vms, 10)}"
         said += [Said(name, "ForeignVMs", note, note) for name in hanging.nodes]
     return said

@@ -5,6 +5,7 @@ Nothing is guessed: whoever asks by name or UUID gets every candidate.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from hostler.vsphere.records import (
     Vm,
 )
 
+_ID = re.compile(r"\b[a-zA-Z]+-[0-9]+\b")  # as vCenter gives them: vm-39, host-21, domain-c8 has a letter more
 R = TypeVar("R", Host, Vm, Task, Cluster, Place, Fields)
 
 
@@ -126,6 +128,10 @@ class Inventory:
     def name(self, moref: str) -> str:
         """How people call an object; its id where we do not know."""
         return getattr(self._records.get(moref), "name", "") or moref
+
+    def with_names(self, text: str) -> str:
+        """A sentence with the names of objects in place of their ids."""
+        return _ID.sub(lambda found: self.name(found[0]), text)
 
     def __len__(self) -> int:
         return len(self._records)
