@@ -4,7 +4,7 @@ The decisions are the operator's own. The rest of the world is played in its sim
 
 - vCenter and the API server do at once what they are asked; a guest that is asked shuts down; after a power-on the
   kubelet reports Ready from a new boot;
-- DRS moves a running VM live where `cannot_move` sees no obstacle and placement finds a host;
+- DRS moves a running VM live where `cannot_move` sees no obstacle and a host of its cluster reaches what it needs;
 - a host reaches maintenance when no VM runs on it that cannot move, and takes no VM until it leaves again;
 - a PodDisruptionBudget that lets no pod go now never does; volumes are detached when no pod is left;
 - when nothing goes on any more, the host leaves maintenance, once.
@@ -12,7 +12,7 @@ The decisions are the operator's own. The rest of the world is played in its sim
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -26,7 +26,7 @@ from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.instant import Instant
 from hostler.kube.records import Condition, Taint
 from hostler.maintenance.decide import decide
-from hostler.maintenance.hosts import Is, cannot_move, stands
+from hostler.maintenance.hosts import Is, cannot_move, in_service, stands
 from hostler.maintenance.mark import Mark
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
@@ -51,9 +51,8 @@ from hostler.maintenance.model import (
     Subject,
     World,
 )
-from hostler.maintenance.placement import Ask, place
 from hostler.vsphere.inventory import Inventory
-from hostler.vsphere.records import ENTER_MAINTENANCE, POWER_OFF, POWER_ON, RELOCATE, Task, Vm
+from hostler.vsphere.records import ENTER_MAINTENANCE, POWER_OFF, POWER_ON, RELOCATE, Host, Task, Vm
 
 T = TypeVar("T")
 _TASK: Final = "task-simulated"
@@ -164,7 +163,7 @@ class _Course:
         sites: dict[str, Fact[Site]] = dict(self._base.sites)
         sites.update({name: Known(site, self._now) for name, site in self._sites.items()})
         subjects = tuple(self._subject(one, sites) for one in self._base.subjects)
-        self._settle(subjects)
+        self._settle()
         rights = {
             key: replace(fact, at=self._now) if isinstance(fact, Known) else fact
             for key, fact in self._base.rights.items()
@@ -201,15 +200,14 @@ class _Course:
         site = self._sites.get(subject.vcenter)
         return site.vm(subject.vm.value.moref) if isinstance(subject.vm, Known) and site is not None else None
 
-    def _settle(self, subjects: tuple[Subject, ...]) -> None:
-        for one in subjects:
-            vm, site = self._vm(one), self._sites.get(one.vcenter)
-            if vm is None or site is None:
-                continue
-            if stands(site, site.host(vm.host)).what is Is.OUT:
-                self._out_since.setdefault((one.vcenter, vm.host), self._now)
-            else:
-                self._out_since.pop((one.vcenter, vm.host), None)
+    def _settle(self) -> None:
+        """Since when each host is in service."""
+        for vcenter, site in self._sites.items():
+            for host in site.hosts():
+                if stands(site, host).what is Is.OUT:
+                    self._out_since.setdefault((vcenter, host.moref), self._now)
+                else:
+                    self._out_since.pop((vcenter, host.moref), None)
 
     def _room(self) -> Room:
         """The ceiling with our subjects as they are by now; every other node as it was."""
@@ -353,7 +351,7 @@ class _Course:
         for vm in self._site.vms_on(self._host):
             if vm.power != "poweredOn" or isinstance(vm.devices, Unknown) or cannot_move(self._site, vm):
                 continue
-            best = place(Ask(vm, host.name), self._site, {}).best
+            best = next(self._takes_live(vm, host.cluster), None)
             if best is None:
                 continue
             moved = True
@@ -369,6 +367,13 @@ class _Course:
                     what = LiveMove(best.moref, "DRS moves it live, to a host of its choice")
                     self._steps.append(Step(one.name, what, decision))
         return moved
+
+    def _takes_live(self, vm: Vm, cluster: str) -> Iterator[Host]:
+        """Hosts of its cluster that are in service and reach what the VM reaches."""
+        for host in sorted(self._site.hosts(), key=lambda one: one.name):
+            reaches = set(vm.datastores) <= set(host.datastores) and set(vm.networks) <= set(host.networks)
+            if host.cluster == cluster and reaches and in_service(self._site, host):
+                yield host
 
     def _completes(self) -> bool:
         """The host reaches maintenance once nothing runs on it."""
