@@ -14,7 +14,7 @@ from hostler.host.facts import Known, Unknown
 from hostler.kube.records import BudgetSpec, BudgetStatus, Metadata, PodDisruptionBudget, Selector
 from hostler.maintenance.model import POLICY, Evictions, PatchNode, PowerOff, PowerOn, Relocate, SetMark, ShutDown
 from hostler.maintenance.simulate import Forecast, HostLeaves, LiveMove, simulate
-from hostler.vsphere.records import Backing, Vm, VmDevice
+from hostler.vsphere.records import POWER_ON, Backing, Task, Vm, VmDevice
 from tests.unit.maintenance_world import DYNAMIC, VC, Play, fixed
 
 VGPU = VmDevice(Backing.VGPU, profile="grid_a100-40c")
@@ -168,3 +168,15 @@ def test_what_is_not_known_ends_the_plan_there() -> None:
     forecast = simulate(play.world(), play.policy, play.now, VC, "host-esx1", {"a": unread})
     assert not any(isinstance(one.what, (Evictions, ShutDown, PowerOff)) for one in forecast.steps)
     assert forecast.hangs_for == ("a",)
+
+
+def test_what_vcenter_is_doing_already_comes_to_its_end() -> None:
+    """A start is under way when the plan is asked for: it is not asked for again."""
+    play = world("wait", "dynamic", "off", spare=True)
+    play.enter("esx1")
+    play.run(20)
+    play.leave("esx1")
+    play.put(Task, "task-on", kind=POWER_ON, state="running", entity="vm-a")
+    steps = foretold(play, "esx2").of("a")
+    assert not [one for one in steps if isinstance(one.what, PowerOn)]
+    assert ("patch", "BackInService") in [told(one.what) for one in steps]

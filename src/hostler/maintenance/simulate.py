@@ -13,48 +13,26 @@ The decisions are the operator's own. The rest of the world is played in its sim
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final, TypeAlias, TypeVar
-
-import msgspec
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 from hostler.drain import model as drain
-from hostler.drain.blockers import foreseen
-from hostler.host.ceiling import Room, is_out
-from hostler.host.facts import Fact, Known, Unknown, value_or
-from hostler.host.maintenance import OUT_OF_SERVICE
+from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
-from hostler.kube.records import Condition, Taint
 from hostler.maintenance.decide import decide
-from hostler.maintenance.hosts import Is, cannot_move, in_service, stands
-from hostler.maintenance.mark import Mark
-from hostler.maintenance.memory import Memory
+from hostler.maintenance.hosts import cannot_move, in_service, stands
 from hostler.maintenance.model import (
-    RELOCATE_SINCE,
-    SHUTDOWN_SINCE,
-    SINCE,
-    TARGET,
     Action,
-    CancelTask,
     Decision,
-    Evictions,
     Pass,
-    PatchNode,
     Policy,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    SetMark,
-    ShutDown,
-    Site,
-    State,
     Subject,
     World,
 )
+from hostler.maintenance.simulated import SimulatedWorld
 from hostler.vsphere.inventory import Inventory
-from hostler.vsphere.records import ENTER_MAINTENANCE, POWER_OFF, POWER_ON, RELOCATE, Host, Task, Vm
+from hostler.vsphere.records import ENTER_MAINTENANCE, Host, Task, Vm
 
-T = TypeVar("T")
 _TASK: Final = "task-simulated"
 # A simulation ends after so many passes, or after so many in a row in which nothing came of waiting.
 PASSES_MOST, IDLE_MOST = 1000, 200
@@ -106,30 +84,14 @@ def simulate(
     world: World, policy: Policy, now: Instant, vcenter: str, host: str, pods: Mapping[str, drain.Facts]
 ) -> Forecast:
     """The course of a maintenance of this host (its id) that begins now. `pods`: those on each subject's node."""
-    return _Course(world, policy, now, vcenter, host, pods).run()
+    return _Course(SimulatedWorld(world, policy, now, pods), world.subjects, vcenter, host).run(policy)
 
 
 class _Course:
-    def __init__(
-        self, world: World, policy: Policy, now: Instant, vcenter: str, host: str, pods: Mapping[str, drain.Facts]
-    ) -> None:
-        self._base, self._policy, self._now = world, policy, now
+    def __init__(self, world: SimulatedWorld, subjects: tuple[Subject, ...], vcenter: str, host: str) -> None:
+        self._world, self._subjects = world, subjects
         self._vcenter, self._host = vcenter, host
-        self._sites = {
-            name: fact.value.copy() for name, fact in world.sites.items()
-            if isinstance(fact, Known) and isinstance(fact.value, Inventory)
-        }  # fmt: skip
-        self._nodes = {one.name: one.node for one in world.subjects if one.node is not None}
-        self._marks = {one.name: one.mark for one in world.subjects}
-        self._pods = dict(pods)
-        self._out_since = dict(world.out_since)
-        self._memory = Memory()
-        for one in world.subjects:
-            known = {field.name: getattr(one.remembered, field.name) for field in fields(one.remembered)}
-            self._memory.note(one.name, **{**known, "pending": None})
-            self._finish_tasks(one)
         self._steps: list[Step] = []
-        self._boots = 0
         self._left = False
         self._hangs_for: tuple[str, ...] = ()
         here = self._site.host(host)
@@ -138,10 +100,10 @@ class _Course:
 
     @property
     def _site(self) -> Inventory:
-        return self._sites[self._vcenter]
+        return self._world.sites[self._vcenter]
 
-    def run(self) -> Forecast:
-        first = found = decide(self._world(), self._policy, self._now)
+    def run(self, policy: Policy) -> Forecast:
+        first = found = decide(self._world.world(), policy, self._world.now)
         idle = 0
         for _ in range(PASSES_MOST):
             acted = [self._act(one) for one in found.decisions if one.action is not None]
@@ -152,168 +114,17 @@ class _Course:
                     break
                 self._leave(found)
                 idle = 0
-            self._now += 1.0
-            found = decide(self._world(), self._policy, self._now)
-        power = {one.name: vm.power for one in self._base.subjects if (vm := self._vm(one)) is not None}
+            self._world.now += 1.0
+            found = decide(self._world.world(), policy, self._world.now)
+        power = {one.name: vm.power for one in self._subjects if (vm := self._world.vm_of(one)) is not None}
         return Forecast(tuple(self._steps), first, found, power, self._hangs_for)
-
-    # -- what a pass sees
-
-    def _world(self) -> World:
-        sites: dict[str, Fact[Site]] = dict(self._base.sites)
-        sites.update({name: Known(site, self._now) for name, site in self._sites.items()})
-        subjects = tuple(self._subject(one, sites) for one in self._base.subjects)
-        self._settle()
-        rights = {
-            key: replace(fact, at=self._now) if isinstance(fact, Known) else fact
-            for key, fact in self._base.rights.items()
-        }
-        return replace(
-            self._base, subjects=subjects, sites=sites, room=self._room(), out_since=dict(self._out_since),
-            rights=rights,
-        )  # fmt: skip
-
-    def _subject(self, base: Subject, sites: Mapping[str, Fact[Site]]) -> Subject:
-        vm = self._vm(base)
-        known: Fact[Vm] = Known(vm, self._now) if vm is not None else base.vm
-        one = replace(
-            base, node=self._nodes.get(base.name), vm=known, mark=self._marks[base.name], busy=None, drain=None
-        )
-        one = replace(one, remembered=self._memory.saw(one, sites.get(one.vcenter), self._now))
-        if one.state not in (State.DRAINING, State.POWERED_OFF) or one.name not in self._pods:
-            return one
-        facts, began = self._pods[one.name], one.at(SINCE)
-        facts = replace(
-            facts,
-            started=began if began is not None else self._now,
-            pods=self._fresh(facts.pods),
-            attachments=self._fresh(facts.attachments),
-            budgets=self._fresh(facts.budgets),
-            daemon_sets=self._fresh(facts.daemon_sets),
-        )
-        return replace(one, drain=facts)
-
-    def _fresh(self, fact: Fact[T]) -> Fact[T]:
-        return replace(fact, at=self._now) if isinstance(fact, Known) else fact
-
-    def _vm(self, subject: Subject) -> Vm | None:
-        site = self._sites.get(subject.vcenter)
-        return site.vm(subject.vm.value.moref) if isinstance(subject.vm, Known) and site is not None else None
-
-    def _settle(self) -> None:
-        """Since when each host is in service."""
-        for vcenter, site in self._sites.items():
-            for host in site.hosts():
-                if stands(site, host).what is Is.OUT:
-                    self._out_since.setdefault((vcenter, host.moref), self._now)
-                else:
-                    self._out_since.pop((vcenter, host.moref), None)
-
-    def _room(self) -> Room:
-        """The ceiling with our subjects as they are by now; every other node as it was."""
-        room = self._base.room
-        out = set(room.out) - self._nodes.keys() | {name for name, node in self._nodes.items() if is_out(node)}
-        return replace(room, out=tuple(sorted(out)), left=max(0, room.allowed - len(out)))
-
-    # -- what the operator does
 
     def _act(self, one: Decision) -> bool:
         """Do it. False: it was refused."""
-        subject = next(each for each in self._base.subjects if each.name == one.subject)
-        action, name, done, refused = one.action, one.subject, True, tuple[drain.Blocker, ...]()
-        match action:
-            case PatchNode(body):
-                self._patch(subject, body)
-            case Evictions(evictions):
-                refused = self._evict(name, evictions)
-                done = len(refused) < len(evictions)
-            case SetMark(_, mark):
-                self._mark(name, mark)
-            case ShutDown(since=since):
-                self._memory.note(name, shutdown_asked=since, shutdown_at=self._now)
-                self._switch(subject, "poweredOff")
-            case PowerOff():
-                self._switch(subject, "poweredOff")
-            case Relocate(host=to):
-                since = self._nodes[name].metadata.annotations.get(RELOCATE_SINCE, "") if name in self._nodes else ""
-                self._memory.note(name, relocate_asked=since)
-                self._put(subject, host=to)
-            case PowerOn():
-                done = self._start(subject, action, one)
-            case CancelTask() | None:
-                pass
-        if action is not None:
-            self._steps.append(Step(name, action, one, refused, done or bool(refused)))
+        done, refused = self._world.act(one)
+        if one.action is not None:
+            self._steps.append(Step(one.subject, one.action, one, refused, done or bool(refused)))
         return done
-
-    def _patch(self, subject: Subject, body: Mapping[str, Any]) -> None:
-        node, annotations = self._nodes[subject.name], body["metadata"].get("annotations", {})
-        if since := annotations.get(SHUTDOWN_SINCE):
-            self._memory.stop_noted(replace(subject, node=node), since)
-        merged = {**node.metadata.annotations, **annotations}
-        kept = {key: value for key, value in merged.items() if value is not None}
-        spec, wanted = node.spec, body.get("spec", {})
-        if "unschedulable" in wanted:
-            spec = msgspec.structs.replace(spec, unschedulable=bool(wanted["unschedulable"]))
-        if "taints" in wanted:
-            spec = msgspec.structs.replace(spec, taints=msgspec.convert(wanted["taints"] or [], tuple[Taint, ...]))
-        metadata = msgspec.structs.replace(node.metadata, annotations=kept)
-        self._nodes[subject.name] = msgspec.structs.replace(node, metadata=metadata, spec=spec)
-        if any(one.key == OUT_OF_SERVICE for one in spec.taints):
-            self._empty(subject.name)
-
-    def _evict(self, name: str, evictions: tuple[drain.Evict, ...]) -> tuple[drain.Blocker, ...]:
-        """The pods go, but for those whose budget lets none go."""
-        facts = self._pods[name]
-        asked = {one.uid: one for one in evictions}
-        verdicts = [
-            drain.Verdict(pod, drain.Act.EVICT, "")
-            for pod in value_or(facts.pods, ()) if pod.metadata.uid in asked
-        ]  # fmt: skip
-        refused = foreseen(verdicts, facts.budgets.value if isinstance(facts.budgets, Known) else ())
-        held, memory = {one.pod for one in refused}, facts.memory
-        for one in verdicts:
-            if one.key in held:
-                said = drain.Answer(drain.Outcome.REFUSED, "its budget lets none go")
-                memory = memory.after(asked[one.pod.metadata.uid], said, self._policy.drain, self._now)
-        gone = {one.pod.metadata.uid for one in verdicts if one.key not in held}
-        left = tuple(pod for pod in value_or(facts.pods, ()) if pod.metadata.uid not in gone)
-        self._pods[name] = replace(facts, pods=Known(left, self._now), memory=memory)
-        return refused
-
-    def _mark(self, name: str, mark: Mark | None) -> None:
-        self._marks[name] = mark
-        self._memory.note(name, marked=mark)
-
-    def _start(self, subject: Subject, action: PowerOn, one: Decision) -> bool:
-        vm, site = self._vm(subject), self._sites[subject.vcenter]
-        assert vm is not None, "only a VM that is known is started"
-        chosen = one.target[1] if action.drs and one.target is not None else vm.host
-        if stands(site, site.host(chosen)).what is not Is.OUT:
-            self._memory.failed(subject.name, "power", "no host takes it", self._now, host=chosen)
-            return False
-        self._put(subject, host=chosen)
-        self._switch(subject, "poweredOn")
-        self._memory.note(subject.name, started=True)
-        return True
-
-    def _switch(self, subject: Subject, power: str) -> None:
-        on = power == "poweredOn"
-        self._put(subject, power=power, tools="guestToolsRunning" if on else "guestToolsNotRunning")
-        node = self._nodes.get(subject.name)
-        if not on or node is None:
-            return
-        self._boots += 1
-        others = tuple(one for one in node.status.conditions if one.type != "Ready")
-        info = msgspec.structs.replace(node.status.node_info, boot_id=f"simulated-{self._boots}")
-        ready = Condition(type="Ready", status="True", last_heartbeat_time=f"simulated-{self._boots}")
-        status = msgspec.structs.replace(node.status, conditions=(ready, *others), node_info=info)
-        self._nodes[subject.name] = msgspec.structs.replace(node, status=status)
-
-    def _put(self, subject: Subject, **changes: Any) -> None:
-        vm = self._vm(subject)
-        assert vm is not None, "only a VM that is known is changed"
-        self._sites[subject.vcenter].put(replace(vm, **changes))
 
     # -- what happens by itself
 
@@ -321,27 +132,16 @@ class _Course:
         """Pods end, volumes are detached, DRS moves VMs, the host reaches maintenance, kubelets show that they live."""
         changed = False
         for one in found.decisions:
-            if one.pulse and not self._memory.of(one.subject).alive:
-                self._memory.note(one.subject, alive=True)
+            if one.pulse and not self._world.memory.of(one.subject).alive:
+                self._world.memory.note(one.subject, alive=True)
                 changed = True
             waits = one.drain is not None and one.drain.state is drain.State.WAITING_FOR_VOLUMES
-            changed = (self._ended(one.subject) or waits) or changed
+            changed = (self._world.end_pods(one.subject) or waits) or changed
             if waits:
-                self._pods[one.subject] = replace(self._pods[one.subject], attachments=Known((), self._now))
+                self._world.pods[one.subject] = replace(
+                    self._world.pods[one.subject], attachments=Known((), self._world.now)
+                )
         return self._live_moves(found) or self._completes() or changed
-
-    def _ended(self, name: str) -> bool:
-        """Pods that are terminating already are gone."""
-        facts = self._pods.get(name)
-        if facts is None or not isinstance(facts.pods, Known):
-            return False
-        left = tuple(one for one in facts.pods.value if not one.metadata.deletion_timestamp)
-        self._pods[name] = replace(facts, pods=Known(left, self._now))
-        return len(left) < len(facts.pods.value)
-
-    def _empty(self, name: str) -> None:
-        if (facts := self._pods.get(name)) is not None:
-            self._pods[name] = replace(facts, pods=Known((), self._now), attachments=Known((), self._now))
 
     def _live_moves(self, found: Pass) -> bool:
         host = self._site.host(self._host)
@@ -356,8 +156,8 @@ class _Course:
                 continue
             moved = True
             self._site.put(replace(vm, host=best.moref))
-            for one in self._base.subjects:
-                ours, decision = self._vm(one), found.of(one.name)
+            for one in self._subjects:
+                ours, decision = self._world.vm_of(one), found.of(one.name)
                 if (
                     one.vcenter == self._vcenter
                     and ours is not None
@@ -400,20 +200,7 @@ class _Course:
 
     def _later(self, found: Pass) -> bool:
         """Go to the next moment at which something is decided anew."""
-        if found.wake is None or found.wake <= self._now:
+        if found.wake is None or found.wake <= self._world.now:
             return found.wake is not None
-        self._now = found.wake
+        self._world.now = found.wake
         return True
-
-    def _finish_tasks(self, subject: Subject) -> None:
-        """What vCenter is doing to the VM already comes to its end."""
-        site, vm = self._sites.get(subject.vcenter), self._vm(subject)
-        for task in site.tasks_of(vm.moref) if site is not None and vm is not None else ():
-            if not task.under_way or site is None:
-                continue
-            site.put(replace(task, state="success"))
-            hosts = site.hosts_named(subject.annotations.get(TARGET, ""))
-            if task.kind in (POWER_ON, POWER_OFF):
-                self._switch(subject, "poweredOn" if task.kind == POWER_ON else "poweredOff")
-            elif task.kind == RELOCATE and len(hosts) == 1:
-                self._put(subject, host=hosts[0].moref)
