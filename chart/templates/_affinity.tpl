@@ -1,7 +1,8 @@
 {{- /* Made from src/hostler/fleet/manifests.py by `make chart`: edit that. */}}
 {{- define "hostler.label" }}{{ get (.Values.settings | default dict) "GPU_NODE_LABEL" | default "intel.feature.node.kubernetes.io/gpu=true" }}{{ end }}
+{{- define "hostler.plainLabel" }}{{ if regexMatch "^([a-z0-9.-]+/)?[A-Za-z0-9._-]+(=[A-Za-z0-9._-]*)?$" (include "hostler.label" .) }}yes{{ end }}{{ end }}
 {{- define "hostler.affinity" }}
-{{- if has "maintenance" (include "hostler.named" . | fromJsonArray) }}
+{{- if and (has "maintenance" (include "hostler.named" . | fromJsonArray)) (include "hostler.plainLabel" .) }}
 nodeAffinity:
   requiredDuringSchedulingIgnoredDuringExecution:
     nodeSelectorTerms:

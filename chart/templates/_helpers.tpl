@@ -1,13 +1,15 @@
 {{- /* Also of Services, which have letters, digits and dashes and begin with a letter; a release may have dots. */}}
 {{- define "hostler.name" -}}
 {{- $release := .Release.Name | replace "." "-" }}
-{{- $name := contains "hostler" $release | ternary $release (printf "%s-hostler" $release) }}
-{{- if regexMatch "^[0-9]" $name }}{{ $name = printf "hostler-%s" $release }}{{ end }}
+{{- $chart := .Values.nameOverride | default "hostler" }}
+{{- $name := contains $chart $release | ternary $release (printf "%s-%s" $release $chart) }}
+{{- if regexMatch "^[0-9]" $name }}{{ $name = printf "%s-%s" $chart $release }}{{ end }}
+{{- with .Values.fullnameOverride }}{{ $name = . }}{{ end }}
 {{- regexReplaceAll "-+$" (trunc 50 $name) "" }}
 {{- end }}
 
 {{- define "hostler.selector" -}}
-app.kubernetes.io/name: hostler
+app.kubernetes.io/name: {{ .Values.nameOverride | default "hostler" | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
@@ -70,6 +72,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "hostler.place" -}}
 {{- $own := include "hostler.affinity" . | fromYaml }}
 {{- $theirs := deepCopy (.Values.affinity | default dict) }}
+{{- if and (has "maintenance" (include "hostler.named" . | fromJsonArray)) (not (include "hostler.plainLabel" .)) (not $theirs.nodeAffinity) }}
+{{- fail (printf "settings.GPU_NODE_LABEL is %q, which is neither KEY nor KEY=VALUE, so the chart cannot tell which nodes Hostler must keep off: it would drain itself. Say where it may run: affinity.nodeAffinity." (include "hostler.label" .)) }}
+{{- end }}
 {{- with $own.nodeAffinity }}
 {{- $ours := (first .requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms).matchExpressions }}
 {{- with $theirs.nodeAffinity }}{{ with .requiredDuringSchedulingIgnoredDuringExecution }}{{ range .nodeSelectorTerms }}

@@ -103,7 +103,8 @@ def make_maintenance(house: House) -> MaintenanceRoom:
     pauses = Pauses(house.fleet)
     return MaintenanceRoom(
         house.client, house.writers.of("maintenance"), house.recorder, house.settings,
-        gate=house.writers.guard.gate_for("maintenance"), vcenters=house.vcenters, nodes=house.nodes,
+        gate=house.writers.guard.gate_for("maintenance"), blocked=lambda: house.writers.guard.blocked("maintenance"),
+        vcenters=house.vcenters, nodes=house.nodes,
         sources=house.sources, drain=house.drain, room=house.ceiling, metrics=house.metrics,
         resumed=lambda now: max(pauses.ended(now), house.stepped(now)), as_leader=house.as_leader, acting=house.acting,
     )  # fmt: skip

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from hostler.maintenance.telling import LASTS_SECONDS
 from tests.real.draining import budget, settled
 from tests.real.filming import filmed
 from tests.real.maintaining import OURS, POLICY, SEED, Plan, until
@@ -468,6 +469,37 @@ def policies(story: Story) -> None:
     assert story.cordoned("stay")
     story.switch("stay", "on")
     story.comes_back("stay", "esx1")
+
+
+# -- a host that reboots in maintenance
+
+
+@story(ALONE)
+def reboot_in_maintenance(story: Story) -> None:
+    """vCenter loses the host while it is in maintenance: a normal wait, and no Warning on the parked worker."""
+    story.nodes(pods=0)
+    story.enter("esx1")
+    story.reaches("a", "powered-off")
+    until(lambda: story.host("esx1")["inMaintenance"], "the task completed")
+    story.site.control("POST", f"/hosts/{story.full('esx1')}/disconnect")
+    time.sleep(LASTS_SECONDS + 2)
+    story.site.control("POST", f"/hosts/{story.full('esx1')}/reconnect")
+    story.exit("esx1")
+    story.comes_back("a", "esx1")
+    assert not [one for one in story.events("a") if one.startswith("Frozen")]
+
+
+# -- a hold that nobody ends
+
+
+@story(PAIR)
+def stray_hold(story: Story) -> None:
+    """A hold of maintenance without a state: the node is well, so the hold goes, and the cordon with it."""
+    hold = '[{"holder":"maintenance","why":"by hand","since":"","cordonedBefore":false}]'
+    story.nodes(pods=0, unschedulable=True, annotations={f"{OURS}holds": hold})
+    story.comes_back("a", "esx1", rebooted=False)
+    assert story.switched("a") == (0, 0)
+    until(lambda: any(one.startswith("HoldReleased: ") for one in story.events("a")), "an Event says so")
 
 
 # -- taken over from the seed's controller

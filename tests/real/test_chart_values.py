@@ -75,6 +75,45 @@ def test_nobody_s_own_choice_of_nodes_brings_it_to_one_it_empties(helm: Helm, tm
     assert terms(helm, tmp_path) == [{"matchExpressions": [ZONE]}, {"matchFields": []}], "it empties none"
 
 
+SELECTORS = (r"gpu in (a\,b)", r"gpu\,!spot", "gpu!=none")
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_a_selector_needs_the_owner_s_word_on_where_it_may_run(helm: Helm, tmp_path: Path, selector: str) -> None:
+    """The chart cannot turn it round; without an affinity Hostler could land on a node that it drains."""
+    given = ("--set", f"settings.GPU_NODE_LABEL={selector}")
+    refused = helm.run("template", "hostler", str(CHART), *LOGIN, *given)
+    assert refused.returncode != 0
+    assert "Say where it may run: affinity.nodeAffinity." in refused.stderr
+    helm("template", "hostler", str(CHART), *given)  # it empties none without a vCenter
+    assert terms(helm, tmp_path, *LOGIN, *given) == [{"matchExpressions": [ZONE]}, {"matchFields": []}], "theirs alone"
+
+
+# -- values of the predecessor's chart
+
+
+def test_names_contexts_and_the_place_of_the_ca_can_be_given(helm: Helm) -> None:
+    given = (
+        "nameOverride=keeper", "podSecurityContext.fsGroup=7", "securityContext.readOnlyRootFilesystem=false",
+        "vcenter.caBundle.configMapName=ca", "vcenter.caBundle.mountPath=/ca/",
+    )  # fmt: skip
+    found = rendered(helm("template", "blue", str(CHART), *LOGIN, "--set", ",".join(given)))
+    made = only(found, "Deployment")
+    assert made["metadata"]["name"] == "blue-keeper"
+    assert made["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"] == "keeper"
+    pod = made["spec"]["template"]["spec"]
+    assert (pod["securityContext"]["fsGroup"], pod["securityContext"]["runAsNonRoot"]) == (7, True)
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": False, "capabilities": {"drop": ["ALL"]},
+    }  # fmt: skip
+    assert {"name": "VCENTER_CA_BUNDLE", "value": "/ca/ca.pem"} in container["env"]
+    assert "/ca/" in [one["mountPath"] for one in container["volumeMounts"]]
+    whole = rendered(helm("template", "blue", str(CHART), *LOGIN, "--set", "fullnameOverride=gpu-keeper"))
+    assert only(whole, "Deployment")["metadata"]["name"] == "gpu-keeper"
+    assert only(whole, "ServiceAccount")["metadata"]["name"] == "gpu-keeper"
+
+
 # -- what a values file may lack
 
 
@@ -89,8 +128,10 @@ WRONG = {
     "hub.ingress=null": "'ingress'",
     "podDisruptionBudget.maxUnavailable=0": "/podDisruptionBudget/maxUnavailable",
     "podDisruptionBudget.maxUnavailable=some": "/podDisruptionBudget/maxUnavailable",
-    "settings.GPU_NODE_LABEL=a!=b": "/settings/GPU_NODE_LABEL",
-    r"settings.GPU_NODE_LABEL=a\,b": "/settings/GPU_NODE_LABEL",
+    "settings.GPU_NODE_LABEL=a=b=c": "/settings/GPU_NODE_LABEL",
+    "settings.GPU_NODE_LABEL=a in b": "/settings/GPU_NODE_LABEL",
+    "fullnameOverride=1abc": "/fullnameOverride",
+    "vcenter.caBundle.mountPath=relative": "/vcenter/caBundle/mountPath",
     "settings.HOSTLER_LEASE_NAME=A_b": "/settings/HOSTLER_LEASE_NAME",
     "settings.HOSTLER_IGNORE_INCUMBENT=metall": "/settings/HOSTLER_IGNORE_INCUMBENT",
 }

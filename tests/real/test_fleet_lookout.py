@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hostler.fleet.capabilities import Capability, Choice
+from hostler.fleet.capabilities import BY_NAME, Capability, Choice
 from hostler.fleet.controller import FleetController
 from hostler.fleet.guard import Guard
 from hostler.fleet.incumbents import Incumbent, State, Trail, Verdict, Where
@@ -115,6 +115,38 @@ def test_a_deployment_in_a_namespace_we_do_not_know(sandbox: Sandbox, namespace:
             assert [(str(one.at), one.replicas) for one in sighting.deployments] == [(f"{namespace}/{name}", 2)]
 
     asyncio.run(see())
+
+
+def test_the_predecessor_under_any_name_of_its_release(sandbox: Sandbox, namespace: str) -> None:
+    """Known by its chart's label, its image or its variables; Hostler itself, which has the same variables, is not."""
+    controller = "gpu-node-vsphere-maintenance-controller"
+    variables = [{"name": name, "value": "x"} for name in ("GPU_NODE_LABEL", "VCENTER_HOST")]
+    made = {name: deployment(namespace, name, 1) for name in ("blue", "green", "red", "web", "ours")}
+    made["blue"]["metadata"]["labels"] = {"app.kubernetes.io/name": controller}  # type: ignore[index]
+    for name, container in {
+        "green": {"name": "c", "image": f"example.org/team/{controller}:1"},
+        "red": {"name": "c", "image": IMAGE, "env": variables},
+        "ours": {"name": "c", "image": IMAGE, "env": [*variables, {"name": "HOSTLER_NAMESPACE", "value": "x"}]},
+    }.items():
+        made[name]["spec"]["template"]["spec"]["containers"] = [container]  # type: ignore[index]
+
+    async def see() -> dict[str, str]:
+        (one,) = BY_NAME["maintenance"].incumbents
+        async with Client(load(str(sandbox.kubeconfig))) as client:
+            sighting = await look(client, one)
+            assert not sighting.failed
+            return {seen.at.name: seen.sign for seen in sighting.deployments if seen.at.namespace == namespace}
+
+    try:
+        for one in made.values():
+            sandbox.apply(one)
+        assert asyncio.run(see()) == {
+            "blue": f"label app.kubernetes.io/name={controller}",
+            "green": f"image example.org/team/{controller}:1",
+            "red": "it sets GPU_NODE_LABEL and VCENTER_HOST",
+        }
+    finally:  # or the operators of later tests would keep still beside them
+        sandbox.kubectl("-n", namespace, "delete", "deployment", *made, "--ignore-not-found")
 
 
 def test_a_lease_is_believed_by_our_own_clock_only(sandbox: Sandbox, namespace: str, story: Story) -> None:

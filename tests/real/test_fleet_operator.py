@@ -232,7 +232,7 @@ def test_through_the_api_server_s_proxy_to_the_pod_that_leads(
                 "metadata": {
                     "name": "hostler-0",
                     "namespace": namespace,
-                    "labels": {"app.kubernetes.io/name": "hostler"},
+                    "labels": {"app.kubernetes.io/part-of": "hostler"},
                 },
                 "spec": {
                     "nodeName": name,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from hostler.sandbox import Sandbox
-from tests.real.maintaining import Site, site, until
+from tests.real.maintaining import POLICY, Plan, Site, site, until
 from tests.real.maintenance_stories import PAIR, PLANS, SCRIPTS, TOLD
 from tests.real.operating import Running, hostler, operator
 from tests.real.story import outage, telling
@@ -18,13 +19,19 @@ from tests.real.together import Told, own_namespace, selected, side_by_side
 
 AT_ONCE = 8
 SECOND = "second-vcenter"
+PLANNED = "plan-comes-true"
 NOBODY = "without-an-operator-the-task-hangs-for-ever"
+# Three workers and one free device elsewhere.
+WISHES = {"move": "migrate", "stay": "stay-off", "not": "ignore"}
+THREE = Plan({"esx1": 3, "esx2": 1}, dict.fromkeys(WISHES, "esx1"))
 LONG = ("budget-for-ever", "power-on-fails-three-times", "policies", "relocate-takes-too-long", SECOND)  # begun first
 
 
 @pytest.fixture(scope="module")
 def yard(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site(sandbox, tmp_path_factory.mktemp("yard"), {**PLANS, "nobody": PAIR, "beside": PAIR}) as made:
+    with site(
+        sandbox, tmp_path_factory.mktemp("yard"), {**PLANS, "nobody": PAIR, "beside": PAIR, PLANNED: THREE}
+    ) as made:
         yield made
 
 
@@ -77,6 +84,8 @@ def told(request: pytest.FixtureRequest, yard: Site, elsewhere: Site, running: R
     def tell_one(name: str) -> None:
         if name == SECOND:
             second_vcenter(yard, elsewhere, running)
+        elif name == PLANNED:
+            plan_comes_true(yard, running)
         elif name == NOBODY:
             without_an_operator(yard)
         else:
@@ -112,7 +121,37 @@ def second_vcenter(yard: Site, elsewhere: Site, running: Running) -> None:
         far.evicted_once()
 
 
-@pytest.mark.parametrize("name", [NOBODY, *SCRIPTS, SECOND])
+def plan_comes_true(yard: Site, running: Running) -> None:
+    """What `hostler maintenance plan` foretells of each policy is what vCenter sees afterwards."""
+    with own_namespace(yard.kube) as namespace, telling(yard, PLANNED, namespace) as story:
+        for vm, wish in WISHES.items():
+            story.nodes(vm, pods=0, annotations={POLICY: wish})
+
+        def planned() -> dict[str, Counter[str]]:
+            asked = ("maintenance", "plan", story.full("esx1"), "--operator", running.url, "--output", "json")
+            answer = json.loads(hostler(yard.sandbox.kubeconfig, *asked).stdout)
+            steps = [one for said in answer["explanations"] for one in said.get("actions", ())]
+            verbs = {vm: [one["verb"] for one in steps if story.full(vm) in one["target"].split()] for vm in WISHES}
+            return {vm: Counter(some) for vm, some in verbs.items()}
+
+        def read() -> dict[str, Counter[str]]:
+            plan = planned()
+            return plan if plan["move"]["hold"] and plan["stay"]["hold"] else {}
+
+        plan = until(read, "what our vCenter user may do with each VM has been looked at")
+        story.enter("esx1")
+        story.comes_back("move", "esx2")
+        story.reaches("stay", "powered-off")
+        story.cancel("esx1")
+        time.sleep(1)
+        for vm in WISHES:
+            ended = Counter(what for what, how, _ in story.tasks(vm) if how == "success")
+            assert story.switched(vm) == (plan[vm]["shut down"] + plan[vm]["power off"], plan[vm]["power on"]), vm
+            assert (ended["relocate"], ended["powerOn"]) == (plan[vm]["move"], plan[vm]["power on"]), vm
+            assert story.cordoned(vm) == bool(plan[vm]["hold"] and not plan[vm]["release"]), vm
+
+
+@pytest.mark.parametrize("name", [NOBODY, *SCRIPTS, SECOND, PLANNED])
 def test_story(name: str, told: Told, running: Running) -> None:
     told[name].result()
     assert running.process.poll() is None

@@ -116,6 +116,8 @@ def a_wrong_password_is_tried_once_and_the_rest_goes_on(sandbox: Sandbox, namesp
         story.enter("esx1")
         says(running, "refuses our user or password")
         # The rest does not need vCenter: what it reads, and what nobody but this operator writes.
+        refused = hostler(sandbox.kubeconfig, "hold", story.full("a"), "--why", "a test", "--holder", "maintenance")
+        assert (refused.returncode, story.cordoned("a")) == (Exit.REFUSED, False), refused.stderr
         hostler(sandbox.kubeconfig, "hold", story.full("a"), "--why", "a test", "--holder", "tester")
         explain = ("explain", f"node/{story.full('a')}", "--operator", running.url)
         until(lambda: "tester" in hostler(sandbox.kubeconfig, *explain).stdout, "this operator knows of the hold")

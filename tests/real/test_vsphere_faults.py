@@ -61,6 +61,7 @@ async def asked(vcenter: VCenter, method: str) -> Kind | None:
             outcome = await vcenter.shut_down_guest(on)
     match outcome:
         case Refused():
+            assert not [one for one in (on, off, host) if one in outcome.sentence], "people know them by name"
             return outcome.kind
         case Started(task) if task:
             seen = vcenter.inventory

@@ -8,7 +8,6 @@ import pytest
 
 from hostler.drain.filters import Around, judge
 from hostler.drain.model import Act, Memory, Policy
-from hostler.drain.selector import parse_selector
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.kube.records import (
     OwnerReference,
@@ -21,6 +20,7 @@ from hostler.kube.records import (
     PodSpec,
     PodStatus,
     Present,
+    Selector,
     Volume,
 )
 
@@ -131,7 +131,7 @@ def test_an_owner_that_is_not_the_controller_does_not_manage() -> None:
 
 
 def test_the_selector_comes_first() -> None:
-    only_db = Policy(selector=parse_selector("app=db"), evict_unmanaged=False)
+    only_db = Policy(selector=Selector(match_labels={"app": "db"}), evict_unmanaged=False)
     assert judge(pod("a", owner=""), around(only_db)).act is Act.SKIP
     assert judge(pod("a", labels={"app": "db"}), around(only_db)).act is Act.EVICT
 

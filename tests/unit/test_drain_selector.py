@@ -1,10 +1,12 @@
 """Label selectors as Kubernetes has them."""
 
+import re
+
 import pytest
 
-from hostler.drain.selector import matches, parse_selector
-from hostler.errors import Complaint
+from hostler.drain.selector import matches
 from hostler.kube.records import Selector
+from hostler.selectors import PATTERN, parse_selector
 
 LABELS = {"app": "web", "tier": "front", "empty": ""}
 
@@ -43,14 +45,23 @@ def test_what_a_selector_matches(selector: Selector, expected: bool) -> None:
     [
         ("", True), ("app=web", True), ("app==web", True), (" app = web , tier=front ", True), ("app!=web", False),
         ("none!=x", True), ("app in (db, web)", True), ("app notin (db,web)", False), ("tier", True), ("!tier", False),
-        ("!none,app in (web)", True), ("empty=", True), ("app.kubernetes.io/name=x", False),
+        ("!none,app in (web)", True), ("empty=", True), ("app.kubernetes.io/name=x", False), ("cores>8", True),
+        ("cores<8", False), ("app>8", False), ("none<8", False), ("none notin (x)", True), ("empty in ()", True),
     ],
 )  # fmt: skip
 def test_a_selector_as_text(text: str, expected: bool) -> None:
-    assert matches(parse_selector(text), LABELS) is expected
+    assert all(one.holds(LABELS | {"cores": "16"}) for one in parse_selector(text)) is expected
+    assert not text or re.fullmatch(PATTERN, text)
 
 
-@pytest.mark.parametrize("text", ["=web", "app in web", "app=(web)", "app=a=b", "a b", "!", ",", "app in (a"])
-def test_a_wrong_selector_is_a_sentence(text: str) -> None:
-    with pytest.raises(Complaint, match=r"pod selector .* cannot be read"):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=web", "app in web", "app=(web)", "app=a=b", "a b", "!", ",", "app in (a", "app=web,", "-app=x", "app=x-",
+        "UPPER.io/x", "a/b/c", "cores>many", f"{'x' * 64}=1", f"app={'x' * 64}",
+    ],
+)  # fmt: skip
+def test_a_wrong_selector_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot be read|is no"):
         parse_selector(text)
+    assert not re.fullmatch(PATTERN, text) or "/" in text, "the schema of the chart takes any prefix in small letters"

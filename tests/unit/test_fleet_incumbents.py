@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hostler.fleet.capabilities import BY_NAME, CAPABILITIES, choose
 from hostler.fleet.incumbents import (
+    Container,
     DeploymentSeen,
     Incumbent,
     LeaseSeen,
@@ -20,6 +21,7 @@ from hostler.fleet.incumbents import (
     WebhookSeen,
     Where,
     judge,
+    recognise,
     remember,
 )
 
@@ -159,8 +161,30 @@ def test_a_capability_that_takes_a_place_says_whose() -> None:
             assert incumbent.remedy.endswith(".")
 
 
-def test_the_seed_s_controller_is_known_by_every_name_its_readme_gives_it() -> None:
-    """By its manifests, by Flux, which calls the release as the chart, and by Helm: release and chart, cut at 63."""
-    plain, chart = "gpu-node-vsphere-maintenance", "gpu-node-vsphere-maintenance-controller"
+PLAIN, CHART = "gpu-node-vsphere-maintenance", "gpu-node-vsphere-maintenance-controller"
+BOTH = ("GPU_NODE_LABEL", "VCENTER_HOST")
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "container", "sign"),
+    [
+        # By its manifests, by Flux, which calls the release as the chart, and by Helm: release and chart, cut at 63.
+        (PLAIN, "", Container("x"), "its name"),
+        (CHART, "", Container("x"), "its name"),
+        (f"{PLAIN}-{CHART}"[:63], "", Container("x"), "its name"),
+        ("blue", CHART, Container("x"), f"label app.kubernetes.io/name={CHART}"),
+        ("blue", "", Container(f"registry:5000/team/{CHART}:1.2"), f"image registry:5000/team/{CHART}:1.2"),
+        ("blue", "", Container("r.io/my-vsphere-passthrough-node-controller@sha256:0"), "image r.io/my-"),
+        ("blue", "", Container("x", (*BOTH, "TZ")), "it sets GPU_NODE_LABEL and VCENTER_HOST"),
+        ("blue", "web", Container("registry:5000/web:1", BOTH[:1]), ""),
+        ("blue", "", Container(f"r.io/web:{CHART}"), ""),
+        # Ours, also under the other's name.
+        (CHART, CHART, Container(f"r.io/{CHART}", (*BOTH, "HOSTLER_NAMESPACE")), ""),
+    ],
+)
+def test_the_predecessor_is_recognised_under_any_name(name: str, label: str, container: Container, sign: str) -> None:
     (one,) = BY_NAME["maintenance"].incumbents
-    assert {where.name for where in one.deployments} == {plain, chart, f"{plain}-{chart}"[:63]}
+    assert one.signs is not None
+    found = recognise(one.signs, name, label, (Container("sidecar:1"), container))
+    assert found.startswith(sign)
+    assert bool(found) == bool(sign)

@@ -14,15 +14,17 @@ from hostler.cli.maintenance import _show
 from hostler.fleet.registry import Explanation
 from hostler.host.facts import Known
 from hostler.kube.events import Recorder
+from hostler.kube.watch import Watch
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.hands import Hands
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import Busy, Decision, Hanging, Pass, Policy, State, World
+from hostler.maintenance.model import POLICY, Busy, Decision, Hanging, Pass, Policy, Rejected, State, World
+from hostler.maintenance.placement import Placement
 from hostler.maintenance.telling import LASTS_SECONDS, Teller
 from hostler.maintenance.wire import MaintenanceStatus
 from hostler.vsphere.outcomes import AlreadySo, Kind, Refused, Started, said
-from hostler.vsphere.records import Backing, Pci, VmDevice
+from hostler.vsphere.records import Backing, Cluster, Pci, VmDevice
 from hostler.vsphere.session import Link, Standing
 from tests.unit.maintenance_world import Play, pair
 from tests.unit.maintenance_yard import NOW, UUIDS, Yard
@@ -42,13 +44,15 @@ class Notes:
         self.events.append((reason, note))
 
 
-def explainers(yard: Yard) -> MaintenanceExplainers:
-    hands = cast(Hands, type("Looking", (), {"recorder": None}))  # looking does nothing
+def explainers(yard: Yard, blocked: str | None = None) -> MaintenanceExplainers:
+    hands = cast(Hands, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
     keeper = MaintenanceKeeper(
         yard.client, yard.observer, hands, yard.memory, Policy(), MaintenanceMetrics(CollectorRegistry()),
         acting=lambda: pytest.fail("nothing is done"), clock=lambda: NOW,
     )  # fmt: skip
-    return MaintenanceExplainers(keeper, tuple(yard.vcenters.values()), yard.sources, lambda: None, lambda: NOW)
+    return MaintenanceExplainers(
+        keeper, tuple(yard.vcenters.values()), yard.sources, lambda: blocked, lambda: blocked, lambda: NOW
+    )
 
 
 def yard_of(gpus: dict[str, int], workers: dict[str, str], device: VmDevice = DYNAMIC) -> Yard:
@@ -62,7 +66,16 @@ def yard_of(gpus: dict[str, int], workers: dict[str, str], device: VmDevice = DY
         yard.node(name, UUIDS[number])
     for number, name in enumerate(workers):
         yard.memory.rights[("vc", f"vm-{name}-{number}")] = Known((), NOW)
+    for watch in (yard.sources.pods, yard.sources.budgets, yard.sources.attachments, yard.sources.daemon_sets):
+        read_once(watch)
     return yard
+
+
+def read_once(watch: Watch[Any]) -> None:
+    """Its cache is complete and fresh, with nothing in it."""
+    watch.store.begin_sync()
+    watch.store.end_sync(0)
+    watch.heard = watch._clock()
 
 
 def steps(found: Explanation | None, verb: str) -> dict[str, str]:
@@ -79,9 +92,10 @@ def test_two_vms_that_want_one_device_are_planned_as_it_would_go() -> None:
     found = explainers(yard).plan("h1")
     assert steps(found, "move") == {"VM a": "to h2 (compute only)"}
     waits = steps(found, "wait for")
-    assert list(waits) == ["its own host"]
-    assert "h2: no device 10de:20b5 is free: 1 there, taken by a (promised)" in waits["its own host"]
-    assert "h3: it has no device 10de:20b5" in waits["its own host"]
+    assert list(waits) == ["h1"]
+    assert "h2: no device 10de:20b5 is free: 1 there, taken by a" in waits["h1"]
+    assert "h3: it has no device 10de:20b5" in waits["h1"]
+    assert steps(found, "power on") == {"VM a": "on h2", "VM b": "on h1"}
     assert found is not None
     assert ("b to h2", "cannot take it") in [(one.name, one.outcome) for one in found.rules]
 
@@ -98,13 +112,53 @@ def test_a_device_taken_there_by_somebody_is_not_planned_with() -> None:
     yard = yard_of({"h1": 2, "h2": 2}, {"a": "h1", "b": "h1", "c": "h2"})
     found = explainers(yard).plan("h1")
     assert steps(found, "move") == {"VM a": "to h2 (compute only)"}
-    assert "taken by a (promised) and c" in steps(found, "wait for")["its own host"]
+    assert "taken by a and c" in steps(found, "wait for")["h1"]
 
 
 def test_vgpus_are_planned_where_their_profile_is_offered() -> None:
     yard = yard_of({"h1": 1, "h2": 0, "h3": 1}, {"a": "h1", "b": "h1"}, VGPU)
     found = explainers(yard).plan("h1")
     assert steps(found, "move") == {"VM a": "to h3 (compute only)", "VM b": "to h3 (compute only)"}
+
+
+def plan_of(yard: Yard) -> tuple[str, list[str]]:
+    """The outcome, and each step as the CLI prints it, without why."""
+    found = explainers(yard).plan("h1")
+    assert found is not None
+    return found.outcome, [f"{one.verb} {one.target}" for one in found.actions]
+
+
+def test_a_worker_to_be_ignored_is_planned_to_run_on() -> None:
+    yard = yard_of({"h1": 1, "h2": 1}, {"a": "h1"})
+    yard.node("a", UUIDS[0], annotations={POLICY: "ignore"})
+    outcome, planned = plan_of(yard)
+    assert planned == ["leave VM a running"]
+    assert outcome == (
+        "If h1 entered maintenance now: a would be left running. The task would hang: a would go on running there."
+    )
+
+
+def test_a_worker_that_is_to_stay_off_is_not_planned_to_start() -> None:
+    yard = yard_of({"h1": 1, "h2": 1}, {"a": "h1"})
+    yard.node("a", UUIDS[0], annotations={POLICY: "stay-off"})
+    outcome, planned = plan_of(yard)
+    assert planned == ["hold a", "shut down VM a", "leave VM a off"]
+    assert outcome == "If h1 entered maintenance now: a would be emptied and stopped, and stay off."
+
+
+def test_a_worker_that_drs_moves_live_is_not_planned_to_stop() -> None:
+    yard = yard_of({"h1": 1, "h2": 1}, {"a": "h1"})
+    yard.put(Cluster, "c1", name="compute", drs_enabled=True, drs_behaviour="fullyAutomated")
+    yard.host("h1", cluster="c1")
+    yard.host("h2", cluster="c1")
+    yard.vm("a", UUIDS[0], devices=())
+    assert plan_of(yard) == ("If h1 entered maintenance now: a would be moved live by DRS.", ["wait for DRS"])
+
+
+def test_a_worker_that_is_off_is_in_the_plan() -> None:
+    yard = yard_of({"h1": 1, "h2": 1}, {"a": "h1"})
+    yard.vm("a", UUIDS[0], power="poweredOff")
+    assert plan_of(yard) == ("If h1 entered maintenance now: a would stay off.", ["leave VM a off"])
 
 
 # -- not known is not none
@@ -150,6 +204,28 @@ def test_a_label_on_no_node_is_in_the_status(capsys: pytest.CaptureFixture[str])
     yard = Yard()
     yard.node("a", labelled=False)
     assert "No node has the label gpu" in shown(explainers(yard).status(()), capsys)
+
+
+def test_the_status_beside_another_controller_does_not_say_that_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    yard = yard_of({"h1": 1, "h2": 1}, {"a": "h1"})
+    yard.enter("h1")
+    (row,) = explainers(yard).status(()).rows
+    assert row.phase == "beginning"
+    beside = explainers(yard, "The old controller is at work.").status(())
+    assert (beside.rows[0].phase, beside.rows[0].blocked_by) == ("held back", "The old controller is at work.")
+    assert beside.notes == ("The old controller is at work.",)
+
+
+def test_a_labelled_worker_that_is_off_is_in_the_status(capsys: pytest.CaptureFixture[str]) -> None:
+    yard = yard_of({"h1": 1}, {"a": "h1", "b": "h1"})
+    yard.vm("a", UUIDS[0], power="poweredOff")
+    (row,) = explainers(yard).status(()).rows
+    assert (row.node, row.phase, row.why) == ("a", "off", "VM a is off, and not by us")
+
+
+def test_hosts_beyond_those_shown_are_counted() -> None:
+    rejected = tuple(Rejected(f"h{number:02}", "full") for number in range(30))
+    assert Placement((), rejected).why_none().endswith("h05: full; and 24 more")
 
 
 # -- news, once each
@@ -235,7 +311,7 @@ def test_what_blocks_is_one_line_and_one_event_per_change() -> None:
         "a", State.POWERED_OFF, "waiting", "VM a is off, and no host can take it", blocked="no host: h2: full"
     )
     assert told(one, play, nowhere) == [
-        "warning: VM a is off, and no host can take it. h2: full.",
+        "info: VM a is off, and no host can take it. h2: full.",
         "info: No longer so: web/y: budget web/c.",
     ]
     assert [reason for reason, _ in notes.events] == ["DrainBlocked", "DrainBlocked", "NoHost"]

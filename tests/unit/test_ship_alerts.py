@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hostler.maintenance.waiting import NORMAL
 from hostler.ship import alerts
 from hostler.ship.dashboard import PANELS
 from tests.tools import tool
@@ -54,7 +55,7 @@ STORIES: dict[str, Story] = {
     "HostlerVCenterLost": one('hostler_vcenter_connected{vcenter="v"}', 0, 1, vcenter="v"),
     "HostlerVCenterLoginRefused": one('hostler_vcenter_credential_refused{vcenter="v"}', 1, vcenter="v"),
     "HostlerMaintenanceBlocked": one('hostler_maintenance_blocked{reason="budget"}', 1, reason="budget"),
-    "HostlerNodeOffForLong": one('hostler_maintenance_nodes{state="powered-off"}', 1),
+    "HostlerWorkerNotBack": one("hostler_maintenance_not_back", 1),
     "HostlerPowerOnOverdue": one("hostler_maintenance_power_on_timeouts_total", 1),
     "HostlerMachinesWithoutHost": one("hostler_metal_waiting", 4, value="4"),
     "HostlerRemediationGivenUp": one('hostler_metal_remediation_steps_total{step="HostUnhealthy"}', 1),
@@ -181,6 +182,25 @@ def test_nodes_that_no_vcenter_could_check_are_no_alert(tmp_path: Path) -> None:
     file = tmp_path / "stories.yaml"
     rules = str(ROOT / "chart/alerts/platform.yaml")
     file.write_text(yaml.safe_dump({"rule_files": [rules], "evaluation_interval": "1m", "tests": [story]}))
+    words = [tool("promtool", "prometheus"), "test", "rules", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_normal_wait_in_maintenance_fires_nothing(tmp_path: Path) -> None:
+    """Two days of waiting for the own host, a spare one, a turn, the ceiling or DRS."""
+    series = [where(f'hostler_maintenance_blocked{{reason="{word}"}}') for word in NORMAL]
+    series.append(where('hostler_maintenance_nodes{state="powered-off"}'))
+    quiet = {
+        "interval": "1m",
+        "input_series": [{"series": one, "values": "1+0x2880"} for one in series],
+        "alert_rule_test": [
+            {"eval_time": "48h", "alertname": one.alert, "exp_alerts": []} for one in ROOMS["maintenance"]
+        ],
+    }
+    file = tmp_path / "quiet.yaml"
+    rules = str(ROOT / "chart/alerts/maintenance.yaml")
+    file.write_text(yaml.safe_dump({"rule_files": [rules], "evaluation_interval": "1m", "tests": [quiet]}))
     words = [tool("promtool", "prometheus"), "test", "rules", str(file)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

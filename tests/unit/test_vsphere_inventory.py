@@ -127,3 +127,10 @@ def test_what_was_refused_is_named_until_it_is_told() -> None:
     inventory.apply(Batch((Change(Vm, "vm-1", {"host": "host-1"}, (), ("runtime.host",)),), 2.0))
     (vm,) = inventory.vms()
     assert (vm.host, vm.unread) == ("host-1", ("runtime.powerState: no",))
+
+
+def test_sentences_name_objects_as_people_do() -> None:
+    inventory = Inventory()
+    inventory.apply(Batch((Change(Vm, "vm-39", {"name": "gpu-1"}),), 0.0))
+    said = inventory.with_names("powering on vm-39 was refused: NoPermission on vm-40 of node gpu-2.")
+    assert said == "powering on gpu-1 was refused: NoPermission on vm-40 of node gpu-2."

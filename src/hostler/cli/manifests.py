@@ -34,6 +34,7 @@ def manifests(
     import yaml
 
     from hostler.fleet.blueprint import Wanted
+    from hostler.fleet.manifests import PLAIN
     from hostler.fleet.manifests import manifests as made
     from hostler.fleet.roles import Account
 
@@ -48,6 +49,12 @@ def manifests(
     if "maintenance" in on and not vcenter:
         raise typer.BadParameter(
             "maintenance needs a vCenter: name the Secret with its login", param_hint="--vcenter-secret"
+        )
+    if "maintenance" in on and not re.fullmatch(PLAIN, str(settings[GPU_NODE_LABEL])):
+        raise typer.BadParameter(
+            "is neither KEY nor KEY=VALUE, so it cannot be told which nodes Hostler must keep off; use the chart, and "
+            "give it affinity.nodeAffinity",
+            param_hint="--gpu-node-label",
         )
     ours = (one for one in settings if one.setting in (DRY_RUN, *TOLD) and settings.given(one.setting))
     told = {one.setting.name: one.shown for one in ours if one.value != ""}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hostler.fleet.incumbents import Incumbent, Trail, Where
+from hostler.fleet.incumbents import Incumbent, Signs, Trail, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,16 @@ CAPABILITIES: tuple[Capability, ...] = (
         incumbents=(
             Incumbent(
                 "the GPU node vSphere maintenance controller",
-                deployments=(
-                    Where("", "gpu-node-vsphere-maintenance"),
-                    Where("", "gpu-node-vsphere-maintenance-controller"),
-                    # As its chart calls it when it is installed as its README says: release and chart, cut by Helm.
-                    Where("", "gpu-node-vsphere-maintenance-gpu-node-vsphere-maintenance-contr"),
+                signs=Signs(
+                    names=(
+                        "gpu-node-vsphere-maintenance",
+                        "gpu-node-vsphere-maintenance-controller",
+                        # As its chart calls it when it is installed as its README says, cut by Helm.
+                        "gpu-node-vsphere-maintenance-gpu-node-vsphere-maintenance-contr",
+                        "vsphere-passthrough-node-controller",
+                    ),
+                    images=("gpu-node-vsphere-maintenance-controller", "vsphere-passthrough-node-controller"),
+                    variables=("GPU_NODE_LABEL", "VCENTER_HOST"),
                 ),
                 remedy="Scale it to 0; Hostler continues from its annotations.",
             ),

@@ -188,6 +188,13 @@ def _node(node: Node, now: Instant) -> Iterator[Finding]:
         why = f"It has the taint {OUT_OF_SERVICE}, but no maintenance: pods cannot stay on it."
         yield Finding(Level.PROBLEM, what, why, f"If the machine runs: kubectl taint node {node.metadata.name} "
                       f"{OUT_OF_SERVICE}-")  # fmt: skip
+    if not state and any(hold.holder == MAINTENANCE for hold in holds):
+        why = "It carries a hold of maintenance, but no maintenance of it is under way."
+        mend = (
+            "The operator releases it once its VM runs, its ESXi host is in service and the node is Ready. By hand: "
+            f"hostler release {node.metadata.name} --holder {MAINTENANCE}"
+        )
+        yield Finding(Level.WARNING, what, why, mend)
     other = [hold for hold in holds if hold.holder != MAINTENANCE and not hold.implied]
     if other:
         held, holders = [hold.said() for hold in other], [hold.holder for hold in other]

@@ -6,7 +6,7 @@ change, and as left behind because it did not change for longer than its duratio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -41,6 +41,21 @@ class Trail:
 
 
 @dataclass(frozen=True, slots=True)
+class Signs:
+    """By what a Deployment of any name, in any namespace, is known as the incumbent's."""
+
+    names: tuple[str, ...]  # of the Deployment, or its label app.kubernetes.io/name, which its chart sets
+    images: tuple[str, ...]  # how the name of an image ends, without registry, tag and digest
+    variables: tuple[str, ...]  # one container sets all of these
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    image: str
+    variables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Incumbent:
     """A controller that a capability takes the place of, and by what it shows that it is alive."""
 
@@ -51,6 +66,7 @@ class Incumbent:
     webhook_services: tuple[Where, ...] = ()  # Services its admission and conversion webhooks point at
     definitions: tuple[str, ...] = ()  # CRDs that may be converted by those webhooks
     remedy: str = ""
+    signs: Signs | None = None
 
 
 class State(StrEnum):
@@ -74,6 +90,7 @@ class DeploymentSeen:
     at: Where
     replicas: int  # wanted: one that is down but wanted may be back at any moment
     ready: int
+    sign: str = ""  # by what it was recognised, where not by its place and name
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +143,33 @@ class Memory:
     tracks: Mapping[str, Track] = field(default_factory=dict)
 
 
+def recognise(signs: Signs, name: str, label: str, containers: Iterable[Container]) -> str:
+    """By what this Deployment is known as the incumbent's; "" where it is not. `label`: app.kubernetes.io/name.
+
+    Ours has the same variables, and may have been installed under the other's name: it sets HOSTLER_ variables.
+    """
+    known = tuple(containers)
+    if any(variable.startswith("HOSTLER_") for one in known for variable in one.variables):
+        return ""
+    if label in signs.names:
+        return f"label app.kubernetes.io/name={label}"
+    if name in signs.names:
+        return "its name"
+    for one in known:
+        if _image_name(one.image).endswith(signs.images):
+            return f"image {one.image}"
+        if set(signs.variables) <= set(one.variables):
+            return f"it sets {' and '.join(signs.variables)}"
+    return ""
+
+
+def _image_name(image: str) -> str:
+    """`registry:5000/team/name:tag@sha256:...` is `registry:5000/team/name`."""
+    name = image.partition("@")[0]
+    folder, slash, last = name.rpartition("/")
+    return folder + slash + last.partition(":")[0]
+
+
 def remember(memory: Memory, sighting: Sighting, now: Instant) -> Memory:
     """Fold one look into what is known. `now` is our own clock, the same one at each call."""
     marks = {f"lease {seen.at}": seen.mark for seen in sighting.leases}
@@ -146,7 +190,8 @@ def judge(incumbent: Incumbent, sighting: Sighting, memory: Memory, now: Instant
         if deployment.replicas > 0:
             return _found(
                 incumbent,
-                f"Deployment {deployment.at} is scaled to {deployment.replicas}, of which ready: {deployment.ready}",
+                f"Deployment {deployment.at}{f' ({deployment.sign})' if deployment.sign else ''} is scaled to "
+                f"{deployment.replicas}, of which ready: {deployment.ready}",
             )
     lease = _judge_leases(incumbent, sighting, memory, now)
     if lease is not None and lease.state is State.FOUND:

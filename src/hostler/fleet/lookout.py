@@ -12,11 +12,13 @@ import structlog
 from hostler.fleet.capabilities import Capability
 from hostler.fleet.guard import Guard
 from hostler.fleet.incumbents import (
+    Container,
     DeploymentSeen,
     Incumbent,
     LeaseSeen,
     Memory,
     Sighting,
+    Signs,
     State,
     Trail,
     TrailSeen,
@@ -24,13 +26,14 @@ from hostler.fleet.incumbents import (
     WebhookSeen,
     Where,
     judge,
+    recognise,
     remember,
 )
 from hostler.kube.client import Client
 from hostler.kube.clock import Clock, boottime
 from hostler.kube.errors import ApiError, NotFound, Unreachable
 from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION, DAEMON_SET, DEPLOYMENT, LEASE, Kind
-from hostler.kube.records import Lease, Metadata, Record, Workload
+from hostler.kube.records import Lease, Metadata, Record, Workload, WorkloadStatus
 
 log = structlog.get_logger("hostler.incumbents")
 
@@ -92,6 +95,34 @@ class _Definition(Record, frozen=True):
     spec: _DefinitionSpec = _DefinitionSpec()
 
 
+class _Variable(Record, frozen=True):
+    name: str = ""
+
+
+class _Container(Record, frozen=True):
+    image: str = ""
+    env: tuple[_Variable, ...] | None = None
+
+
+class _PodSpec(Record, frozen=True):
+    containers: tuple[_Container, ...] | None = None
+
+
+class _Template(Record, frozen=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class _DeploymentSpec(Record, frozen=True):
+    replicas: int | None = None
+    template: _Template = _Template()
+
+
+class _Deployment(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: _DeploymentSpec = _DeploymentSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
 class _EndpointConditions(Record, frozen=True):
     ready: bool | None = None
 
@@ -114,6 +145,7 @@ async def look(client: Client, incumbent: Incumbent) -> Sighting:
     # Begun one after the other: a stop in between must not leave coroutines that nobody awaits.
     looks: list[tuple[str, Callable[[], Awaitable[None]]]] = [
         *((f"Deployment {at}", partial(_deployments, client, at, deployments)) for at in incumbent.deployments),
+        *((("Deployments", partial(_signs, client, incumbent.signs, deployments)),) if incumbent.signs else ()),
         *((f"Lease {at}", partial(_leases, client, at, leases)) for at in incumbent.leases),
         *((f"{trail.kind} {trail.at}", partial(_trails, client, trail, trails)) for trail in incumbent.trails),
         *(
@@ -140,6 +172,21 @@ async def _deployments(client: Client, at: Where, found: list[DeploymentSeen]) -
         where = Where(one.metadata.namespace, one.metadata.name)
         replicas = 1 if one.spec.replicas is None else one.spec.replicas
         found.append(DeploymentSeen(where, replicas, one.status.ready_replicas))
+
+
+async def _signs(client: Client, signs: Signs, found: list[DeploymentSeen]) -> None:
+    """Every Deployment of the cluster, since it may have any name."""
+    for one in await client.list(DEPLOYMENT, type=_Deployment):
+        containers = [
+            Container(each.image, tuple(variable.name for variable in each.env or ()))
+            for each in one.spec.template.spec.containers or ()
+        ]
+        label = one.metadata.labels.get("app.kubernetes.io/name", "")
+        sign = recognise(signs, one.metadata.name, label, containers)
+        if sign:
+            where = Where(one.metadata.namespace, one.metadata.name)
+            replicas = 1 if one.spec.replicas is None else one.spec.replicas
+            found.append(DeploymentSeen(where, replicas, one.status.ready_replicas, sign))
 
 
 async def _leases(client: Client, at: Where, found: list[LeaseSeen]) -> None:

@@ -62,7 +62,11 @@ IMAGE = Value('include "hostler.image" . | quote', lambda wanted: wanted.image)
 SETTINGS = Value('include "hostler.settings" .', lambda wanted: wanted.settings, lines=True)
 LOGIN = Value('include "hostler.vcenterSecret" . | quote', lambda wanted: wanted.vcenter)
 CA = Value(".Values.vcenter.caBundle.configMapName | quote", lambda wanted: wanted.ca)
-CA_FILE = Value('printf "/etc/ssl/vcenter-ca/%s" .Values.vcenter.caBundle.key', lambda _: "/etc/ssl/vcenter-ca/ca.pem")
+CA_FOLDER = Value(".Values.vcenter.caBundle.mountPath | quote", lambda _: "/etc/ssl/vcenter-ca")
+CA_FILE = Value(
+    'printf "%s/%s" (trimSuffix "/" .Values.vcenter.caBundle.mountPath) .Values.vcenter.caBundle.key',
+    lambda _: "/etc/ssl/vcenter-ca/ca.pem",
+)
 
 
 def _only_chart(helm: str) -> Value:
@@ -95,6 +99,9 @@ HUB_CA = When(f"and ({RECLAIM.helm}) .Values.hub.caBundle.configMapName")
 # The nodes that maintenance may empty.
 LABEL = f'get (.Values.settings | default dict) "GPU_NODE_LABEL" | default "{GPU_NODE_LABEL.default}"'
 _LABEL = '(include "hostler.label" .)'
+# KEY or KEY=VALUE. From any other selector the chart cannot tell where it may run: then the values say it.
+PLAIN = "^([a-z0-9.-]+/)?[A-Za-z0-9._-]+(=[A-Za-z0-9._-]*)?$"
+PLAIN_LABEL = f'regexMatch "{PLAIN}" {_LABEL}'
 LABEL_WITH_VALUE = When(f'contains "=" {_LABEL}', lambda wanted: "=" in wanted.label)
 LABEL_WITHOUT = When(f'not (contains "=" {_LABEL})', lambda wanted: "=" not in wanted.label)
 
@@ -231,7 +238,7 @@ VOLUMES = (
         "/etc/hostler/vcenters",
         _secret(_only_chart(".Values.vcenter.vcentersSecret | quote")),
     ),
-    (OWN_CA, "vcenter-ca", "/etc/ssl/vcenter-ca", _config_map(CA)),
+    (OWN_CA, "vcenter-ca", CA_FOLDER, _config_map(CA)),
     (HUB_TLS, "hub", "/etc/hostler/hub", _secret(_only_chart(".Values.hub.tlsSecret | quote"))),
     (HUB_CA, "hub-ca", "/etc/ssl/hub-ca", _config_map(_only_chart(".Values.hub.caBundle.configMapName | quote"))),
 )
@@ -240,6 +247,23 @@ VOLUMES = (
 def _any_or(name: str) -> When:
     """Whether there is a volume, of ours or of the values file."""
     return When(f"or {_ASKS} ({HUB_TLS.helm}) ({HUB_CA.helm}) .Values.{name}", _asks)
+
+
+CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+}  # fmt: skip
+POD_SECURITY = {
+    "runAsNonRoot": True,
+    # On OpenShift the SCC restricted-v2 gives them, from the namespace's range.
+    NOT_OPENSHIFT: {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def _merged(own: str, values: str, blueprint: Blueprint) -> Value:
+    """Ours, and over it what the values file has under that name."""
+    helm = f'mustMergeOverwrite (include "{own}" . | fromYaml) (.Values.{values} | default dict) | toYaml'
+    return Value(helm, lambda wanted: filled(blueprint, wanted), lines=True)
 
 
 CONTAINER = {
@@ -259,9 +283,7 @@ CONTAINER = {
     "resources": _by_default(
         "resources", {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}, lines=True
     ),
-    "securityContext": {
-        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
-    },
+    "securityContext": _merged("hostler.security", "securityContext", CONTAINER_SECURITY),
     _any_or("extraVolumeMounts"): {
         "volumeMounts": [
             *((when, {"name": name, "mountPath": path, "readOnly": True}) for when, name, path, _ in VOLUMES),
@@ -272,7 +294,7 @@ CONTAINER = {
 
 # Off the nodes it may empty, so that it never drains itself; and the replicas on different nodes.
 OWN_AFFINITY = {
-    MAINTENANCE: {
+    When(f'and ({MAINTENANCE.helm}) (include "hostler.plainLabel" .)', lambda wanted: "maintenance" in wanted.on): {
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {
                 "nodeSelectorTerms": [{
@@ -303,12 +325,7 @@ POD = {
     "terminationGracePeriodSeconds": 30,
     "priorityClassName": FromValues("priorityClassName"),
     "imagePullSecrets": FromValues("imagePullSecrets"),
-    "securityContext": {
-        "runAsNonRoot": True,
-        # On OpenShift the SCC restricted-v2 gives them, from the namespace's range.
-        NOT_OPENSHIFT: {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    },
+    "securityContext": _merged("hostler.podSecurity", "podSecurityContext", POD_SECURITY),
     "containers": [CONTAINER],
     _any_or("extraVolumes"): {
         "volumes": [

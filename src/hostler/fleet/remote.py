@@ -27,7 +27,7 @@ T = TypeVar("T")
 URL_ANNOTATION = "hostler.dev/url"
 PORT_ANNOTATION = "hostler.dev/port"
 # What the chart puts on every pod of the operator, and calls its port.
-POD_LABEL = "app.kubernetes.io/name=hostler"
+POD_LABEL = "app.kubernetes.io/part-of=hostler"  # whatever the chart's nameOverride says
 PORT_NAME = "http"
 SECONDS = 15.0
 _NO_DECODE = "The operator's answer cannot be read; it may be of another version than this CLI ({})."

@@ -199,6 +199,8 @@ def _incumbent_rights(capability: Capability) -> Iterator[Right]:
     """To see whether the controller we take the place of is still at work. In any namespace: theirs may not exist."""
     for one in capability.incumbents:
         why = f"Whether {one.name} is still at work."
+        if one.signs is not None:
+            yield Right("deployments.apps", ("list",), f"{why} It may have any name: label, image and variables tell.")
         for at in one.deployments:
             yield Right("deployments.apps", ("get",) if at.namespace else ("list",), why, names=(at.name,))
         for at in one.leases:

@@ -25,6 +25,8 @@ from hostler.kube.records import Node
 
 HOLDS: Final = "hostler.dev/holds"
 MAINTENANCE: Final = "maintenance"
+# Capabilities hold in their own names; a person who did would place a hold that nothing ends.
+CAPABILITIES: Final = frozenset({"fleet", "holds", "maintenance", "join", "ingress", "platform", "metal", "reclaim"})
 WHY_LIMIT = 256
 HOLDER_LIMIT = 128
 
@@ -248,6 +250,16 @@ def _said_after(node: Node, holds: tuple[Hold, ...], staying: tuple[Hold, ...], 
     if not active(holds):
         return "it stays cordoned, because somebody else cordoned it since"
     return "it stays cordoned, because it was so before us"
+
+
+def may_hold(holder: str) -> Refusal | None:
+    """Whether a person may hold in this name."""
+    if holder.strip().lower() not in CAPABILITIES:
+        return None
+    return Refusal(
+        f'"{holder}" is a capability of Hostler, which places and ends its holds itself. Hold in another name: '
+        "--holder NAME"
+    )
 
 
 def may_release(node: Node, who: str, *, holder: str = "", everybody: bool = False) -> Refusal | None:

@@ -23,6 +23,7 @@ from hostler.host.holds import (
     Refusal,
     holds_of,
     keep,
+    may_hold,
     may_release,
     overridden,
     place,
@@ -139,8 +140,13 @@ async def hold(
     *,
     also: Mapping[str, str | None] | None = None,
 ) -> Done:
-    """Hold a node in a holder's name. A refusal is raised as a Complaint."""
-    return await _change(client, writer, node, lambda found: place(found, holder, why, clock(), also=also, anew=True))
+    """Hold a node in a person's name. A refusal is raised as a Complaint."""
+    refusal = may_hold(holder)
+
+    def decide(found: Node) -> Change:
+        return refusal or place(found, holder, why, clock(), also=also, anew=True)
+
+    return await _change(client, writer, node, decide)
 
 
 async def let_go(

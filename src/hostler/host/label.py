@@ -1,20 +1,20 @@
-"""Which nodes a label picks: `key=value`, or `key` with any value."""
+"""Which nodes a label selector picks."""
 
 from __future__ import annotations
 
 from hostler.kube.records import Node
+from hostler.selectors import parse_selector
 
 
 class Label:
     def __init__(self, text: str) -> None:
         self.text = text
-        self._key, equals, value = text.partition("=")
-        self._value = value if equals else None
+        self._requirements = parse_selector(text)
 
     def on(self, node: Node) -> bool:
-        value = node.metadata.labels.get(self._key)
-        return value is not None and self._value in (None, value)
+        labels = node.metadata.labels
+        return all(one.holds(labels) for one in self._requirements)
 
     def nowhere(self) -> str:
-        """What to say where no node has it."""
+        """The sentence where it picks no node."""
         return f"No node has the label {self.text}, so no ESXi host's maintenance is followed."

@@ -124,7 +124,7 @@ class MaintenanceKeeper:
         found = decide(world, self.policy, now)
         states = Counter(one.annotations.get(STATE, "") for one in world.subjects)
         self.seconds = time.perf_counter() - began
-        self._metrics.passed(found, states, self.seconds)
+        self._metrics.passed(world, found, states, self.seconds)
         subjects = {one.name: one for one in world.subjects}
         self.subjects = frozenset(subjects)
         self._vms = frozenset((one.vcenter, one.vm.value.moref) for one in world.subjects if isinstance(one.vm, Known))

@@ -17,7 +17,7 @@ from hostler.maintenance import comeback
 from hostler.maintenance.announcing import machine_of, told_machine
 from hostler.maintenance.comeback import SHUTDOWN_GRACE
 from hostler.maintenance.foreign import hanging
-from hostler.maintenance.hosts import Is, return_doubt, vm_doubt
+from hostler.maintenance.hosts import Is, reboots_in_maintenance, return_doubt, vm_doubt
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.leftover import leftover_of
 from hostler.maintenance.mark import Marked
@@ -50,6 +50,7 @@ from hostler.maintenance.patches import adopted, moved, noted, released
 from hostler.maintenance.rights import EVER
 from hostler.maintenance.standstill import clocked, started
 from hostler.maintenance.stopping import barred, before_stop, refilled, stopping
+from hostler.maintenance.stray import has_stray_hold, name_stray_hold, release_stray_hold
 from hostler.maintenance.view import View, frozen, wait
 
 # So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
@@ -67,7 +68,7 @@ def decide(world: World, policy: Policy, now: Instant) -> Pass:
             if not world.unknown:
                 one = clocked(subject, one, now, world.resumed)
         except Exception as bug:  # noqa: BLE001  # one bad node never stops the others; the controller logs it
-            why = f"Hostler has a bug that shows on this node ({type(bug).__name__}: {bug}); nothing is done to it"
+            why = "Hostler has a bug that shows on this node; nothing is done to it"
             one = Decision(subject.name, None, "failed", why, "Report it with the operator's log.", bug=bug)
         if one.bug is None and subject.name in ledger.bugs:
             one = replace(one, bug=ledger.bugs[subject.name])
@@ -97,6 +98,9 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
         return frozen(subject, state, site.why if site is known else why)
     vm = subject.vm.value
     doubt = return_doubt(site.value, vm) if returns else vm_doubt(site.value, vm)
+    stopped = state is not None or subject.mark is not None
+    if doubt and stopped and reboots_in_maintenance(site.value, vm):
+        return _host_reboots(subject, state, site.value.name(vm.host))
     if doubt:
         return frozen(subject, state, doubt)
     view = View(subject, site.value, vm, world, ledger, policy, now, site.at)
@@ -118,6 +122,12 @@ def _with_doubt(view: View, one: Decision) -> Decision:
     """What our model doubts is told while the VM is emptied and stopped; with the setting it holds the stop instead."""
     going = one.state is State.DRAINING and view.vm.power == "poweredOn" and not view.policy.only_proven
     return replace(one, doubt=view.doubt()) if going and view.here.leaving else one
+
+
+def _host_reboots(subject: Subject, state: State | None, host: str) -> Decision:
+    """Nothing is done while its host is away, and nothing is wrong: it is in maintenance."""
+    why = f"{host} is in maintenance, and vCenter has no connection to it: it may be rebooting"
+    return wait(subject, state, "waiting for a host", why, f"{host} is connected again", blocked=f"no host: {why}")
 
 
 def _adopt(view: View, state: State) -> Decision | None:
@@ -154,11 +164,15 @@ def _without_state(view: View) -> Decision:
             return leftover
     if subject.node is None:
         return wait(subject, None, "not ours", "its VM has no node", "nothing is done")
+    stray = has_stray_hold(subject.node)
     if vm.power != "poweredOn":
-        return wait(subject, None, "off", f"VM {vm.name} is off, and not by us", "nothing is done to it")
+        why = f"VM {vm.name} is off, and not by us"
+        return name_stray_hold(subject, why) if stray else wait(subject, None, "off", why, "nothing is done to it")
     here = view.here
     if here.what is Is.UNKNOWN:
         return frozen(subject, None, f"ESXi host {view.host_name}: {here.why}")
+    if not here.leaving and stray:
+        return release_stray_hold(view)
     if not here.leaving:
         return Decision(subject.name, None, "in service", f"its ESXi host {view.host_name} is in service")
     return _begin(view)

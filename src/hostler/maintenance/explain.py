@@ -1,6 +1,6 @@
 """What maintenance has to say: about a node, about an ESXi host that might enter, and the table of all of them.
 
-The same decision that runs, over facts already in memory; a plan only pretends that one more host is entering.
+The same decision that runs, over facts already in memory; a plan runs it forward (`simulate.py`).
 """
 
 from __future__ import annotations
@@ -8,19 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from hostler.drain.blockers import foreseen
-from hostler.drain.decide import decide as decide_drain
-from hostler.drain.model import Act, Memory
+from hostler.drain.model import Memory
 from hostler.drain.observe import Sources, observe
-from hostler.drain.order import rank
 from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.host.facts import Fact, Known, Unknown, fresh
 from hostler.instant import Instant, iso, parse
 from hostler.kube.client import Gate
 from hostler.maintenance.controller import MaintenanceKeeper
-from hostler.maintenance.decide import decide
 from hostler.maintenance.hosts import stands
-from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
     HOST,
     OURS,
@@ -32,64 +27,18 @@ from hostler.maintenance.model import (
     Pass,
     Site,
     Subject,
-    Wish,
     World,
 )
-from hostler.maintenance.observe import site_of
-from hostler.maintenance.placement import Placement, place
-from hostler.maintenance.view import View
+from hostler.maintenance.observe import Found, site_of
+from hostler.maintenance.plan import explain_plan, sentence_of
+from hostler.maintenance.simulate import simulate
+from hostler.maintenance.stray import has_stray_hold
 from hostler.maintenance.wire import MaintenanceStatus, Row, Standing, Waiting
-from hostler.vsphere.records import Cluster, Entering, Host, Place, Task, Vm
+from hostler.vsphere.inventory import Inventory
+from hostler.vsphere.records import Host
 from hostler.vsphere.vcenter import VCenter
 
-_QUIET = ("in service", "not ours", "off")
-
-
-class Supposing:
-    """A vCenter as it would be if one host were entering maintenance now."""
-
-    def __init__(self, site: Site, host: str) -> None:
-        self._site, self._host = site, host
-
-    def host(self, moref: str) -> Host | None:
-        return self._site.host(moref)
-
-    def vm(self, moref: str) -> Vm | None:
-        return self._site.vm(moref)
-
-    def task(self, moref: str) -> Task | None:
-        return self._site.task(moref)
-
-    def cluster(self, moref: str) -> Cluster | None:
-        return self._site.cluster(moref)
-
-    def hosts(self) -> Iterator[Host]:
-        return self._site.hosts()
-
-    def hosts_named(self, name: str) -> list[Host]:
-        return self._site.hosts_named(name)
-
-    @property
-    def instance(self) -> str:
-        return self._site.instance
-
-    def hosts_with_uuid(self, uuid: str) -> list[Host]:
-        return self._site.hosts_with_uuid(uuid)
-
-    def place(self, moref: str) -> Place | None:
-        return self._site.place(moref)
-
-    def vms_on(self, host: str) -> list[Vm]:
-        return self._site.vms_on(host)
-
-    def tasks_of(self, entity: str) -> list[Task]:
-        return self._site.tasks_of(entity)
-
-    def entering(self, host: str) -> Entering | None:
-        return Entering(host, (), None) if host == self._host else self._site.entering(host)
-
-    def name(self, moref: str) -> str:
-        return self._site.name(moref)
+_QUIET = ("in service", "not ours")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +47,7 @@ class MaintenanceExplainers:
     vcenters: tuple[VCenter, ...]
     sources: Sources
     gate: Gate
+    blocked: Gate  # as `gate`, without what is different on each replica: paused, or another controller is at work
     clock: Callable[[], Instant]
 
     def register(self, registry: Registry) -> None:
@@ -120,7 +70,11 @@ class MaintenanceExplainers:
         rules = [RuleSeen(f"host {r.host}", "cannot take it", r.why) for r in one.rejected]
         action = self._action(one)
         return Explanation(
-            "maintenance", _sentence(one), tuple(rules), tuple(self._facts(subject, world)), (action,) if action else ()
+            "maintenance",
+            sentence_of(one),
+            tuple(rules),
+            tuple(self._facts(subject, world)),
+            (action,) if action else (),
         )
 
     def _facts(self, subject: Subject, world: World) -> Iterator[FactSeen]:
@@ -176,102 +130,42 @@ class MaintenanceExplainers:
             return None
         return Explanation("maintenance", f"Whether there is a host {name} is not known: {'; '.join(unknown)}.")
 
-    def _plan(self, vcenter: str, site: Site, host: Host) -> Explanation:
+    def _plan(self, vcenter: str, site: Inventory, host: Host) -> Explanation:
         now = self.clock()
-        members = sorted(self._on(vcenter, host))
-        if not members:
-            return Explanation("maintenance", f"No node that is looked after is on {host.name}; nothing would be done.")
-        rules: list[RuleSeen] = []
-        actions: list[Action] = []
         # All of them in one world: each device is promised once, and none is a stranger to the others.
-        world, _ = self.keeper.look(also=members)
-        supposed = self._suppose(world, vcenter, site, host)
-        found = decide(supposed, self.keeper.policy, now)
-        foreign = next((h.vms for h in found.hanging if h.host == host.name), ())
-        ledger = Ledger(supposed, self.keeper.policy, now)
-        for name in members:
-            subject = next(one for one in supposed.subjects if one.name == name)
-            one = found.of(name)
-            if one is None or not isinstance(subject.vm, Known):
-                continue
-            rules.append(RuleSeen(name, one.phase, _sentence(one), decided=True))
-            if one.doubt:
-                rules.append(
-                    RuleSeen(name, "return in doubt", f"{one.doubt}. vCenter decides; it is stopped all the same.")
-                )
-            placement = self._placement(subject, subject.vm.value, supposed, vcenter, now, ledger)
-            if isinstance(placement, Placement) and placement.best is not None:
-                ledger.promise(vcenter, placement.best.moref, subject.vm.value)
-            rules += _hosts(name, placement)
-            actions += self._steps(subject, subject.vm.value, placement, one, now)
-        left = "It keeps the task waiting until somebody stops or moves it."
-        rules += [RuleSeen(vm, "is not ours", left) for vm in foreign]
-        already = stands(site, host)
-        said = f" ({already.why} already)" if already.leaving else ""
-        outcome = f"If {host.name} entered maintenance now{said}: {', '.join(members)} would be emptied and stopped."
-        return Explanation("maintenance", outcome, tuple(rules), actions=tuple(actions))
-
-    def _suppose(self, world: World, vcenter: str, site: Site, host: Host) -> World:
-        fact = world.sites[vcenter]
-        at = fact.at if isinstance(fact, Known) else self.clock()
-        sites: dict[str, Fact[Site]] = {**world.sites, vcenter: Known(Supposing(site, host.moref), at)}
-        return replace(world, sites=sites)
+        world, _ = self.keeper.look(also=sorted(self._on(vcenter, host)))
+        here = {vm.moref for vm in site.vms_on(host.moref)}
+        members = tuple(
+            one for one in world.subjects
+            if one.vcenter == vcenter and isinstance(one.vm, Known) and one.vm.value.moref in here
+        )  # fmt: skip
+        if not members:
+            return Explanation("maintenance", f"No managed node is on {host.name}; nothing would be done.")
+        pods = {
+            one.name: one.drain or observe(self.sources, one.name, now, Memory(), now)
+            for one in world.subjects if one.node is not None
+        }  # fmt: skip
+        forecast = simulate(world, self.keeper.policy, now, vcenter, host.moref, pods)
+        stands_now = stands(site, host)
+        already = stands_now.why if stands_now.leaving else ""
+        return explain_plan(forecast, members, site, host, self.keeper.policy, already)
 
     def _on(self, vcenter: str, host: Host) -> Iterator[str]:
+        """The managed nodes whose VM is registered on that host, running or not."""
         observer = self.keeper.observer
+        here = {vm.moref for name, site in self._sites() if name == vcenter for vm in site.vms_on(host.moref)}
         for node in observer.nodes.store.values():
             found = observer.found(node) if observer.looked_after(node) else None
-            if found is not None and not isinstance(found, Unknown) and found.vcenter == vcenter:
-                vm = next((one for one in self._vms(vcenter, host.moref) if one.moref == found.moref), None)
-                if vm is not None and vm.power == "poweredOn":
-                    yield node.metadata.name
-
-    def _vms(self, vcenter: str, host: str) -> list[Vm]:
-        return next(site.vms_on(host) for name, site in self._sites() if name == vcenter)
-
-    def _placement(
-        self, subject: Subject, vm: Vm, world: World, vcenter: str, now: Instant, ledger: Ledger
-    ) -> Placement | str:
-        fact = world.sites[vcenter]
-        assert isinstance(fact, Known)
-        view = View(subject, fact.value, vm, world, ledger, self.keeper.policy, now, now)
-        if subject.wish in (Wish.STAY_OFF, Wish.IGNORE):
-            return f"the policy is {subject.wish}"
-        found = place(view.ask(), fact.value, view.promised)
-        if view.drs_chooses:
-            return "DRS would choose the host at power-on"
-        return view.permitted(found)
-
-    def _steps(
-        self, subject: Subject, vm: Vm, placement: Placement | str, one: Decision, now: Instant
-    ) -> Iterator[Action]:
-        name = subject.name
-        held = one.blocked and one.why
-        yield Action("hold", name, "cordoned, with the state draining in the same write", held_back=held or "")
-        facts = observe(self.sources, name, now, Memory(), now)
-        drained = decide_drain(facts, self.keeper.policy.drain, now)
-        budgets = facts.budgets.value if isinstance(facts.budgets, Known) else ()
-        blocked = {one.pod: one.why for one in foreseen(drained.verdicts, budgets)}
-        leaving = [one for one in drained.verdicts if one.act is Act.EVICT]
-        for verdict in sorted(leaving, key=lambda one: rank(one.pod)):
-            why = f"priority {verdict.pod.spec.priority}"
-            yield Action("evict", verdict.key, why, held_back=blocked.get(verdict.key, ""))
-        yield Action("shut down", f"VM {vm.name}", f"within {self.keeper.policy.guest_shutdown:g} s, else powered off")
-        if isinstance(placement, str):
-            yield Action("power on", f"VM {vm.name}", placement)
-        elif placement.best is not None:
-            yield Action("move", f"VM {vm.name}", f"to {placement.best.name} (compute only)")
-            yield Action("power on", f"VM {vm.name}", f"on {placement.best.name}")
-        else:
-            origin = subject.origin or "its own host"
-            yield Action("wait for", origin, f"no other host can take it: {placement.why_none()}")
-        yield Action("release", name, "once its node is Ready from the new boot")
+            if isinstance(found, Found) and found.vcenter == vcenter and found.moref in here:
+                yield node.metadata.name
 
     # -- everything
 
     def rows(self, world: World, found: Pass) -> tuple[Row, ...]:
         subjects = {one.name: one for one in world.subjects}
-        shown = (one for one in found.decisions if one.state is not None or one.phase not in _QUIET)
+        held = self.blocked() or ""
+        decisions = (_held_back(one, held) if held and one.action is not None else one for one in found.decisions)
+        shown = (one for one in decisions if one.state is not None or one.phase not in _QUIET)
         return tuple(_row(subjects[one.subject], one, world) for one in shown if _listed(subjects[one.subject], one))
 
     def status(self, notes: Iterable[str]) -> MaintenanceStatus:
@@ -283,7 +177,7 @@ class MaintenanceExplainers:
                 Standing(one.name, one.link.connected, one.link.sentence, self.keeper.unanswered(one.name))
                 for one in self.vcenters
             ),
-            tuple(filter(None, (*notes, world.unlabelled))),
+            tuple(dict.fromkeys(filter(None, (*notes, self.blocked(), world.unlabelled)))),
             tuple(filter(None, (world.unknown, *self._unknown()))),
             self.keeper.untold_machines(),
         )
@@ -291,11 +185,10 @@ class MaintenanceExplainers:
     def _facts_of(self, vcenter: VCenter) -> Fact[Site]:
         return fresh(site_of(vcenter), self.clock(), self.keeper.policy.max_age)
 
-    def _sites(self) -> Iterator[tuple[str, Site]]:
+    def _sites(self) -> Iterator[tuple[str, Inventory]]:
         for vcenter in self.vcenters:
-            facts = self._facts_of(vcenter)
-            if isinstance(facts, Known):
-                yield vcenter.name, facts.value
+            if isinstance(self._facts_of(vcenter), Known):
+                yield vcenter.name, vcenter.inventory
 
     def _unknown(self) -> Iterator[str]:
         """Of which vCenters nothing is known now, and why."""
@@ -306,10 +199,18 @@ class MaintenanceExplainers:
                 yield f"vCenter {vcenter.name} was {facts.why}"
 
 
+def _held_back(one: Decision, why: str) -> Decision:
+    """What is decided is not done: the status must not say that it is under way."""
+    return replace(
+        one, phase="held back", blocked=f"held back: {why}", next=f"then: {one.action.why}" if one.action else ""
+    )
+
+
 def _listed(subject: Subject, one: Decision) -> bool:
     """A node in service whose VM nobody knows is no maintenance; `explain` says so where it is asked."""
     doubted = isinstance(subject.vm, InDoubt)
-    return bool(subject.annotations.get(STATE)) or subject.mark is not None or doubted or not one.unknown
+    kept = bool(subject.annotations.get(STATE)) or subject.mark is not None or has_stray_hold(subject.node)
+    return kept or doubted or not one.unknown
 
 
 def _row(subject: Subject, one: Decision, world: World) -> Row:
@@ -337,21 +238,6 @@ def _row(subject: Subject, one: Decision, world: World) -> Row:
 def _since(text: str) -> str:
     at = parse(text)
     return iso(at) if at is not None else text
-
-
-def _hosts(name: str, placement: Placement | str) -> list[RuleSeen]:
-    if isinstance(placement, str):
-        return [RuleSeen(f"{name}: host", "not ours to choose", placement)]
-    if placement.unknown:
-        return [RuleSeen(f"{name}: host", "not known", placement.unknown)]
-    has = "It is in service, reaches datastores and networks, and has what the VM needs free."
-    can = [RuleSeen(f"{name} to {one.name}", "can take it", has) for one in placement.hosts]
-    return [*can, *(RuleSeen(f"{name} to {one.host}", "cannot take it", one.why) for one in placement.rejected)]
-
-
-def _sentence(one: Decision) -> str:
-    first = one.why[:1] if one.why.startswith(one.subject) else one.why[:1].upper()
-    return f"{first}{one.why[1:]}." + (f" Next: {one.next}." if one.next else "")
 
 
 _VERBS = {

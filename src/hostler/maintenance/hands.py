@@ -162,7 +162,7 @@ class Hands:
             self.memory.note(name, marked=mark)
         except (ApiError, Unreachable) as error:
             self.memory.failed(name, "mark", str(error), self.clock())
-            log.warning("a VM could not be marked anywhere", vm=vm, error=str(error))
+            log.warning("a VM could not be marked anywhere", vm=vcenter.inventory.name(vm), error=str(error))
 
     def _no_marks(self, vcenter: str, refused: Refused) -> None:
         needs = f" Grant {refused.privilege}." if refused.privilege else ""
@@ -267,6 +267,7 @@ class Hands:
     def ended(self, subject: Subject, what: str, kind: Kind | None, why: str, host: str = "") -> None:
         """A task, or the call for one, has failed: later again, on another host first if there is one."""
         self.metrics.task(_verb(what), str(kind) if kind is not None else "failed")
+        why = self.vcenters[subject.vcenter].inventory.with_names(why)  # of a task: it speaks of objects by their ids
         book = "relocate" if what == RELOCATE else "power"
         self.memory.failed(
             subject.name, book, why, self.clock(), kind=kind, host=host, returns=what in (POWER_ON, RELOCATE)
@@ -291,7 +292,8 @@ class Hands:
             line = f"{subject.vcenter} {vm}: {why}"
             if line not in self.said:
                 self.said.add(line)
-                log.info("would ask vCenter", vcenter=subject.vcenter, vm=vm, why=why)
+                name = self.vcenters[subject.vcenter].inventory.name(vm)
+                log.info("would ask vCenter", vcenter=subject.vcenter, vm=name, why=why)
             return False
         if (refusal := self.gate()) is not None:
             raise WriteRefused(refusal)

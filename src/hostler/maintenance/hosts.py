@@ -85,6 +85,21 @@ def power_doubt(vm: Vm) -> str:
     return ""
 
 
+def reboots_in_maintenance(site: Site, vm: Vm) -> bool:
+    """The VM is off, and its host is known to be in maintenance and away: most likely it reboots.
+
+    vCenter keeps the last `inMaintenanceMode` of a host that it has no connection to, and calls its VMs disconnected.
+    """
+    host = site.host(vm.host)
+    away = host is not None and host.in_maintenance is True and host.connection in ("disconnected", "notResponding")
+    told = not [one for one in vm.unread if one.startswith(_VM_SAYS)] and vm.connection in ("connected", "disconnected")
+    return away and told and vm.power == "poweredOff"
+
+
+def in_service(site: Site, host: Host | None) -> bool:
+    return stands(site, host).what is Is.OUT
+
+
 def cannot_move(site: Site, vm: Vm) -> str:
     """Why a running VM keeps its host from maintenance; "" where vCenter moves it by itself, or that is not known."""
     if vm.power != "poweredOn" or vm.template:

@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from hostler.maintenance.model import Pass, State
+from hostler.maintenance.model import Pass, State, World
+from hostler.maintenance.waiting import is_not_back
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 _DRAIN = (5, 15, 30, 60, 120, 300, 600, 1200, 3600)
 BLOCKED = (
     "budget", "volumes", "refused", "slot", "ceiling", "policy", "privileges", "drs", "holds", "uncordoned", "unknown",
-    "no host", "no restart", "power-on", "power-off",
+    "no host", "no restart", "power-on", "power-off", "looking", "stray hold",
 )  # fmt: skip
 
 
@@ -29,6 +30,11 @@ class MaintenanceMetrics:
             "hostler_maintenance_return_in_doubt", "Nodes being stopped whose return our model doubts.",
             registry=registry,
         )  # fmt: skip
+        self._not_back = Gauge(
+            "hostler_maintenance_not_back",
+            "Nodes whose VM we stopped and whose ESXi host is in service again, while the VM is off.",
+            registry=registry,
+        )
         self.drained = Histogram(
             "hostler_maintenance_drain_seconds", "From the cordon to the stop of the VM.", registry=registry,
             buckets=_DRAIN,
@@ -55,11 +61,12 @@ class MaintenanceMetrics:
     def overdue(self) -> None:
         self._overdue.inc()
 
-    def passed(self, found: Pass, states: Tally[str], seconds: float) -> None:
+    def passed(self, world: World, found: Pass, states: Tally[str], seconds: float) -> None:
         self._passes.observe(seconds)
         for state in State:
             self._states.labels(str(state)).set(states[str(state)])
         self._doubted.set(sum(bool(one.doubt) for one in found.decisions))
+        self._not_back.set(sum(is_not_back(one, world) for one in world.subjects))
         reasons = Tally(one.blocked.partition(":")[0] for one in found.decisions if one.blocked)
         for reason in BLOCKED:
             self._blocked.labels(reason).set(reasons[reason])

@@ -36,6 +36,7 @@ from hostler.maintenance.model import (
     sorted_by_name,
 )
 from hostler.maintenance.origin import own_host
+from hostler.maintenance.stray import has_stray_hold
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Vm
 from hostler.vsphere.vcenter import VCenter
@@ -77,8 +78,8 @@ class Observer:
     # -- which VM a node is
 
     def looked_after(self, node: Node) -> bool:
-        """It has the label, or a state from when it had."""
-        return self._label.on(node) or STATE in node.metadata.annotations
+        """It has the label, or a state or a hold from when it had."""
+        return self._label.on(node) or STATE in node.metadata.annotations or has_stray_hold(node)
 
     def managed_vms(self, vcenter: str) -> frozenset[str]:
         """The VMs in this vCenter of every node we look after."""
@@ -220,13 +221,19 @@ class Observer:
         moving: dict[str, frozenset[str]],
     ) -> bool:
         """In service, on a host that plainly is: nothing to decide. Nearly every node, nearly always."""
-        if isinstance(found, Unknown) or STATE in node.metadata.annotations or left_behind(node):
+        if (
+            isinstance(found, Unknown)
+            or STATE in node.metadata.annotations
+            or left_behind(node)
+            or has_stray_hold(node)
+        ):
             return False
         site = sites[found.vcenter]
         if isinstance(site, Unknown) or found.moref in marks[found.vcenter]:
             return False
         vm = site.value.vm(found.moref)
-        return vm is not None and vm.host not in moving[found.vcenter]
+        # One that is off is shown in the status, so that nobody has to ask for it by name.
+        return vm is not None and vm.power == "poweredOn" and vm.host not in moving[found.vcenter]
 
     def _subject(
         self, node: Node, found: Found | Unknown, sites: dict[str, Fact[Site]], marks: dict[str, dict[str, Mark]]
@@ -238,7 +245,7 @@ class Observer:
         if isinstance(fact, Unknown):
             return Subject(name, node, found.vcenter, fact)
         vm = fact.value.vm(found.moref)
-        known: Fact[Vm] = Known(vm, fact.at) if vm is not None else Unknown(f"vCenter does not show VM {found.moref}")
+        known: Fact[Vm] = Known(vm, fact.at) if vm is not None else Unknown(f"vCenter no longer shows the VM of {name}")
         return Subject(name, node, found.vcenter, known, marks.get(found.vcenter, {}).get(found.moref))
 
     def _with_policy(self, mark: Mark) -> Mark:
@@ -274,7 +281,8 @@ class Observer:
         wanted: set[tuple[str, str]] = set()
         for one in subjects:
             site = sites.get(one.vcenter)
-            if isinstance(one.vm, Known) and (one.mark is not None or one.state is not None):
+            ours = one.mark is not None or one.state is not None or has_stray_hold(one.node)
+            if isinstance(one.vm, Known) and ours:
                 own = own_host(one, site.value, one.vm.value) if isinstance(site, Known) else None
                 wanted |= {(one.vcenter, host) for host in (one.vm.value.host, own.moref if own else "") if host}
         out = self._memory.out_since

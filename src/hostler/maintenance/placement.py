@@ -17,6 +17,8 @@ from hostler.maintenance.model import Rejected, Site, Wish
 from hostler.vsphere.devices import is_tied
 from hostler.vsphere.records import Backing, Cluster, Host, Pci, Vm, VmDevice
 
+REJECTED_SHOWN = 6  # hosts with their reasons; further ones are counted
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -47,7 +49,9 @@ class Placement:
     def why_none(self) -> str:
         if self.unknown:
             return self.unknown
-        return "; ".join(f"{one.host}: {one.why}" for one in self.rejected[:6]) or "there is no other host"
+        shown = "; ".join(f"{one.host}: {one.why}" for one in self.rejected[:REJECTED_SHOWN])
+        more = len(self.rejected) - REJECTED_SHOWN
+        return f"{shown}; and {more} more" if more > 0 else shown or "there is no other host"
 
 
 def place(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> Placement:

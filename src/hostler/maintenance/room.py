@@ -54,6 +54,7 @@ class MaintenanceRoom(CapabilityRoom):
         settings: Settings,
         *,
         gate: Gate,
+        blocked: Gate,
         vcenters: tuple[VCenter, ...],
         nodes: Watch[Node],
         sources: Sources,
@@ -95,7 +96,7 @@ class MaintenanceRoom(CapabilityRoom):
         self.controller = Controller("maintenance", as_leader(self.keeper.reconcile), metrics=metrics)
         self.keeper.queue = self.controller.queue
         self._nodes, self._sources = nodes, sources
-        self._explainers = MaintenanceExplainers(self.keeper, vcenters, sources, gate, time.time)
+        self._explainers = MaintenanceExplainers(self.keeper, vcenters, sources, gate, blocked, time.time)
 
     def controllers(self) -> tuple[Controller, ...]:
         return (self.controller,)

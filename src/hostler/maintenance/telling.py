@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import structlog
 
+from hostler.host.conditions import names
 from hostler.instant import Instant
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import Decision, InDoubt, Pass, Subject, World
+from hostler.maintenance.stray import has_stray_hold, mend_command
+from hostler.maintenance.waiting import is_normal_wait
 
 log = structlog.get_logger("hostler.maintenance")
 
@@ -29,6 +32,7 @@ _REASONS = {
     "privileges": "Waiting",
     "policy": "Waiting",
     "ceiling": "Waiting",
+    "stray hold": "StrayHold",
 }
 
 
@@ -37,6 +41,7 @@ class Said(NamedTuple):
     reason: str  # of the Event
     note: str  # a sentence without its dot
     core: str  # what of it is news: counts and times change all the time
+    normal: bool = False  # a wait that wants nobody's attention
 
 
 class Teller:
@@ -67,17 +72,18 @@ class Teller:
             log.warning(world.unlabelled, mend="Label the GPU workers, or set GPU_NODE_LABEL to the label they have.")
         self._unlabelled = world.unlabelled
         subjects = {one.name: one for one in world.subjects}
-        said = {(one.reason, one.subject): one for one in _news(found, subjects)}
+        said = {(one.reason, one.subject): one for one in _news(world, found, subjects)}
         for key, one in said.items():
             if self._told.get(key) == one.core:
                 continue
             self._told[key] = one.core
-            log.warning(f"{one.note}.", node=one.subject, reason=one.reason)
+            kind: Literal["Normal", "Warning"] = "Normal" if one.normal else "Warning"
+            (log.info if one.normal else log.warning)(f"{one.note}.", node=one.subject, reason=one.reason)
             if one.reason == "PowerOnTimeout":
                 self._metrics.overdue()
             node = subjects[one.subject].node
             if node is not None:
-                self._recorder.event(NODE, node.metadata, "Warning", one.reason, "Maintenance", f"{one.note}.")
+                self._recorder.event(NODE, node.metadata, kind, one.reason, "Maintenance", f"{one.note}.")
         busy = _busy(world)
         for reason, subject in [key for key in self._told if key not in said and key[1] not in busy]:
             log.info(f"No longer so: {self._told.pop((reason, subject))}.", node=subject, reason=reason)
@@ -87,7 +93,7 @@ def _busy(world: World) -> set[str]:
     return {one.name for one in world.subjects if one.busy is not None}
 
 
-def _news(found: Pass, subjects: Mapping[str, Subject]) -> list[Said]:
+def _news(world: World, found: Pass, subjects: Mapping[str, Subject]) -> list[Said]:
     said: list[Said] = []
     for one in found.decisions:
         if one.overdue:
@@ -99,14 +105,19 @@ def _news(found: Pass, subjects: Mapping[str, Subject]) -> list[Said]:
         word, _, by = one.blocked.partition(": ")
         if word in _REASONS:
             note = f"{one.why}. {by}" if by and by not in one.why else one.why
-            said.append(Said(one.subject, _REASONS[word], note, by if word == "budget" else note))
+            normal = is_normal_wait(subjects[one.subject], one, world)
+            said.append(Said(one.subject, _REASONS[word], note, by if word == "budget" else note, normal))
         if one.unknown and one.state is not None:
             # Once per freeze: on its way back a vCenter is away, then being read; the condition follows that.
             core = f"Nothing is done to {one.subject}"
             said.append(Said(one.subject, "Frozen", f"{core}: {one.why}", core))
+        if one.unknown and has_stray_hold(subjects[one.subject].node):
+            core = f"{one.subject} carries a hold of maintenance without a state"
+            note = f"{core}: {one.why}. If it is to be in service: {mend_command(one.subject)}"
+            said.append(Said(one.subject, "StrayHold", note, core))
         if one.unknown and isinstance(subjects[one.subject].vm, InDoubt):
             said.append(Said(one.subject, "InDoubt", one.why, one.why))
     for hanging in found.hanging:
-        note = f"ESXi host {hanging.host} also waits for VMs that are not ours: {', '.join(hanging.vms)}"
+        note = f"ESXi host {hanging.host} also waits for VMs that are not ours: {names(hanging.vms, 10)}"
         said += [Said(name, "ForeignVMs", note, note) for name in hanging.nodes]
     return said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostler.settings.model import AnySetting, Rule, Setting, Settings
-from hostler.settings.readers import LABEL, PATH, SWITCH, TEXT, seconds, whole
+from hostler.settings.readers import PATH, SELECTOR, SWITCH, TEXT, seconds, whole
 
 ROOM = "maintenance"
 
@@ -18,7 +18,7 @@ VCENTER_CA_BUNDLE = Setting("VCENTER_CA_BUNDLE", PATH, "", "CA bundle (PEM) to v
 VCENTER_TLS_VERIFY = Setting("VCENTER_TLS_VERIFY", SWITCH, False, "Verify with the system's trust store.", ROOM)
 VCENTERS_FILE = Setting("VCENTERS_FILE", PATH, "", "YAML file with further vCenters; see docs/vsphere.md.", ROOM)
 GPU_NODE_LABEL = Setting(
-    "GPU_NODE_LABEL", LABEL, "intel.feature.node.kubernetes.io/gpu=true", "Label of the nodes to look after.", ROOM
+    "GPU_NODE_LABEL", SELECTOR, "intel.feature.node.kubernetes.io/gpu=true", "Selects the nodes to look after.", ROOM
 )
 POLL_INTERVAL_SECONDS = Setting(
     "POLL_INTERVAL_SECONDS", seconds(1), 30.0, "Look at vCenter at least this often, even if it pushes nothing.", ROOM

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+from hostler.selectors import PATTERN, parse_selector
+
 T = TypeVar("T")
 
 
@@ -189,6 +191,21 @@ def _read_label(text: str) -> str:
 
 
 LABEL: Reader[str] = Reader("a label as KEY=VALUE or KEY", _read_label, metavar="KEY=VALUE", pattern=_WHOLE_LABEL)
+
+
+def _read_selector(text: str) -> str:
+    text = text.strip()
+    if not parse_selector(text):
+        raise ValueError
+    return text
+
+
+SELECTOR: Reader[str] = Reader(
+    "a label selector as `kubectl -l` takes it: KEY=VALUE, KEY, or several such as KEY in (A,B),!KEY",
+    _read_selector,
+    metavar="SELECTOR",
+    pattern=PATTERN,
+)
 
 _DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 

@@ -86,7 +86,10 @@ def schema() -> Json:
             vcenter={
                 **_object(
                     host=_TEXT, user=_TEXT, password=_TEXT, existingSecret=_NAME, vcentersSecret=_NAME,
-                    caBundle=_object(configMapName=_NAME, key=_TEXT), tlsVerify=_BOOL,
+                    caBundle=_object(
+                        configMapName=_NAME, key=_TEXT, mountPath={"type": "string", "pattern": "^/.+"}
+                    ),
+                    tlsVerify=_BOOL,
                 ),
                 **_WHOLE_LOGIN,
             },
@@ -98,6 +101,8 @@ def schema() -> Json:
                 pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
             ),
             imagePullSecrets={"type": "array", "items": {"type": "object"}},
+            nameOverride=_OVERRIDE, fullnameOverride=_OVERRIDE,
+            podSecurityContext={"type": "object"}, securityContext={"type": "object"},
             replicas={"type": "integer", "minimum": 0, "maximum": 9},
             logLevel={"enum": list(foundation.LOG_LEVEL.reader.words)},
             crds=_object(install=_BOOL),
@@ -124,6 +129,8 @@ def schema() -> Json:
 _BOOL: Json = {"type": "boolean"}
 _TEXT: Json = {"type": "string"}
 _NAME: Json = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?$"}
+# Also of a Service, and cut at 50.
+_OVERRIDE: Json = {"type": "string", "pattern": "^([a-z]([a-z0-9-]{0,48}[a-z0-9])?)?$"}
 _MAP: Json = {"type": "object", "additionalProperties": {"type": "string"}}
 _SHARE: Json = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9]+%$"}]}
 _NAMED: Json = {"type": "array", "items": {"type": "object", "required": ["name"], "properties": {"name": _TEXT}}}

@@ -9,18 +9,31 @@ from typing import Any
 import yaml
 
 from hostler.fleet.blueprint import FromValues, Value, When
-from hostler.fleet.manifests import LABEL, OWN_AFFINITY, TEMPLATES
+from hostler.fleet.manifests import (
+    CONTAINER_SECURITY,
+    LABEL,
+    OWN_AFFINITY,
+    PLAIN_LABEL,
+    POD_SECURITY,
+    TEMPLATES,
+)
 
 HEAD = "{{- /* Made from src/hostler/fleet/manifests.py by `make chart`: edit that. */}}"
 
 
 def files() -> Iterator[tuple[str, str]]:
     """Each template's name and text."""
+    plain = f'{{{{- define "hostler.plainLabel" }}}}{{{{ if {PLAIN_LABEL} }}}}yes{{{{ end }}}}{{{{ end }}}}'
     label = f'{{{{- define "hostler.label" }}}}{{{{ {LABEL} }}}}{{{{ end }}}}'
-    affinity = ('{{- define "hostler.affinity" }}', *_fields(OWN_AFFINITY, 0), "{{- end }}")
-    yield "_affinity.tpl", _text(label, *affinity)
+    yield "_affinity.tpl", _text(label, plain, *_defined("hostler.affinity", OWN_AFFINITY))
+    pod, container = _defined("hostler.podSecurity", POD_SECURITY), _defined("hostler.security", CONTAINER_SECURITY)
+    yield "_security.tpl", _text(*pod, *container)
     for name, objects in TEMPLATES.items():
         yield name, _text(*(line for one in objects for line in ("---", *_fields(one, 0))))
+
+
+def _defined(name: str, blueprint: dict[Any, Any]) -> tuple[str, ...]:
+    return (f'{{{{- define "{name}" }}}}', *_fields(blueprint, 0), "{{- end }}")
 
 
 def _text(*lines: str) -> str:

@@ -7,7 +7,6 @@ only where a host offers devices: for 5,000 VMs they would be most of the bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hostler.instant import Instant
@@ -26,6 +25,7 @@ from hostler.vsphere.records import (
     Vm,
     VmDevice,
 )
+from hostler.vsphere.records import Change as Change
 from hostler.vsphere.vmomi import moref, vim
 
 Paths: TypeAlias = Mapping[str, tuple[str, Callable[[Any], Any]]]
@@ -212,17 +212,6 @@ KINDS: tuple[tuple[Any, type[Record], Paths], ...] = (
     (vim.Network, Place, PLACE),
     (vim.CustomFieldsManager, Fields, FIELDS),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What one object's update says. `fields` None: the object is gone."""
-
-    kind: type[Record]
-    moref: str
-    fields: Mapping[str, Any] | None
-    unread: Names = ()  # "path: why" of what was refused
-    told: Names = ()  # the paths that were told: what was refused before is known now
 
 
 def change(obj: Any, values: Iterable[tuple[str, Any]], missing: Iterable[Any] = ()) -> Change | None:

@@ -5,15 +5,28 @@ Nothing is guessed: whoever asks by name or UUID gets every candidate.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from hostler.instant import Instant
 from hostler.uuids import canonical
-from hostler.vsphere.decode import Change
-from hostler.vsphere.records import ENTER_MAINTENANCE, Cluster, Entering, Fields, Host, Names, Place, Record, Task, Vm
+from hostler.vsphere.records import (
+    ENTER_MAINTENANCE,
+    Change,
+    Cluster,
+    Entering,
+    Fields,
+    Host,
+    Names,
+    Place,
+    Record,
+    Task,
+    Vm,
+)
 
+_ID = re.compile(r"\b[a-zA-Z]+-[0-9]+\b")  # as vCenter gives them: vm-39, host-21, domain-c8 has a letter more
 R = TypeVar("R", Host, Vm, Task, Cluster, Place, Fields)
 
 
@@ -128,8 +141,26 @@ class Inventory:
         """How people call an object; its id where we do not know."""
         return getattr(self._records.get(moref), "name", "") or moref
 
+    def with_names(self, text: str) -> str:
+        """A sentence with the names of objects in place of their ids."""
+        return _ID.sub(lambda found: self.name(found[0]), text)
+
     def __len__(self) -> int:
         return len(self._records)
+
+    # -- for a simulation
+
+    def copy(self) -> Inventory:
+        """A second inventory with the same records; a change of either does not show in the other."""
+        other = Inventory()
+        other.complete, other.missing, other.fields = self.complete, dict(self.missing), self.fields
+        for moref, record in self._records.items():
+            other._put(moref, record)
+        return other
+
+    def put(self, record: Record) -> None:
+        """Take a whole record in place of the one with its id."""
+        self._put(record.moref, record)
 
     # -- what the watcher does
 

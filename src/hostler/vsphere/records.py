@@ -6,9 +6,10 @@ tell is "", and a fact whose absence could do harm is `Unknown`. Times are vCent
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from hostler.host.facts import Unknown
 from hostler.instant import Instant
@@ -194,6 +195,17 @@ class Fields:
 
 
 Record: TypeAlias = Host | Vm | Task | Cluster | Place | Fields
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one object's update says. `fields` None: the object is gone."""
+
+    kind: type[Record]
+    moref: str
+    fields: Mapping[str, Any] | None
+    unread: Names = ()  # "path: why" of what was refused
+    told: Names = ()  # the paths that were told: what was refused before is known now
 
 
 @dataclass(frozen=True, slots=True)

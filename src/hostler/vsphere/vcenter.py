@@ -19,7 +19,7 @@ from hostler.instant import Instant
 from hostler.vsphere import actions, bulk, faults
 from hostler.vsphere.decode import Change
 from hostler.vsphere.endpoints import Endpoint
-from hostler.vsphere.faults import Kind, Outcome, Refused, Started
+from hostler.vsphere.faults import AlreadySo, Kind, Outcome, Refused, Started
 from hostler.vsphere.inventory import Batch, Inventory
 from hostler.vsphere.metrics import Metrics
 from hostler.vsphere.outcomes import said
@@ -216,18 +216,28 @@ class VCenter:
         """Write the attribute `hostler` of a VM; "" takes it away. The inventory shows it at once."""
         known = self.inventory.attribute_key(actions.ATTRIBUTE)
         outcome, key = await self._pool.run(lambda: actions.mark(self._session, vm, text, known))
+        outcome = self._with_names(outcome)
         done = "marked a VM" if text else "took the mark off a VM"
-        log.info(done, vcenter=self.name, vm=vm, text=text, answer=said(outcome))
+        log.info(done, vcenter=self.name, vm=self.inventory.name(vm), id=vm, text=text, answer=said(outcome))
         self._doubt(outcome)
         if isinstance(outcome, Started) and key is not None:
             self._overlay(vm, key, text)
         return outcome
 
     async def _act(self, action: Callable[..., Outcome], *args: str) -> Outcome:
-        outcome = await self._pool.run(lambda: action(self._session, *args))
-        what = action.__name__.replace("_", " ")
-        log.info("asked vCenter", vcenter=self.name, to=" ".join((what, *args)).strip(), answer=said(outcome))
+        outcome = self._with_names(await self._pool.run(lambda: action(self._session, *args)))
+        what = " ".join((action.__name__.replace("_", " "), *(self.inventory.name(one) for one in args))).strip()
+        log.info("asked vCenter", vcenter=self.name, to=what, ids=args, answer=said(outcome))
         self._doubt(outcome)
+        return outcome
+
+    def _with_names(self, outcome: Outcome) -> Outcome:
+        """What is said of objects names them as people do: it ends in Events and logs."""
+        match outcome:
+            case AlreadySo(why):
+                return AlreadySo(self.inventory.with_names(why))
+            case Refused(_, sentence):
+                return replace(outcome, sentence=self.inventory.with_names(sentence))
         return outcome
 
     def _doubt(self, outcome: Outcome) -> None:
@@ -251,7 +261,8 @@ class VCenter:
         except bulk.NoAnswer as error:
             return Unknown(f"vCenter {self.name} did not answer ({what}): {error}")
         except faults.RAISED as error:
-            return Unknown(f"vCenter {self.name} did not answer ({what}): {faults.read(error).sentence}")
+            why = self.inventory.with_names(faults.read(error).sentence)
+            return Unknown(f"vCenter {self.name} did not answer ({what}): {why}")
 
     # -- on the loop, from the watcher
 

@@ -57,7 +57,8 @@ class Stub(_Adapter):  # type: ignore[misc]
         except BROKEN:
             raise  # a certificate that fails its check is a ValueError too
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise Unreadable(f"{info.wsdlName}: {type(error).__name__}: {error}"[:300]) from error
+            unknown = str(error).strip("'\"") or "something"
+            raise Unreadable(f"{info.wsdlName}: pyVmomi does not understand {unknown}"[:300]) from error
         finally:
             for left in self._mine.opened:
                 left.close()
