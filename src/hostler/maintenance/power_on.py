@@ -49,20 +49,22 @@ def start(view: View) -> Decision:
     if view.under_way(POWER_ON):
         return wait(subject, state, "starting", f"VM {vm.name} is being powered on", "vCenter says it runs")
     placement = view.permitted(place(view.ask(), view.site, view.promised))
-    seen = view.start_depends_on()
     failed = known.power if known.power.not_before >= known.relocate.not_before else known.relocate
-    if (until := _tried_again(view, failed, seen)) is not None:
+    if (until := _tried_again(view, failed)) is not None:
         one = _refused(view, state, placement, failed, until)
     else:
-        one = _start_somewhere(view, state, placement, seen)
+        one = _start_somewhere(view, state, placement)
     return replace(one, overdue=say_overdue(view, failed.why or one.why))
 
 
-def _tried_again(view: View, failed: Attempts, seen: tuple[object, ...]) -> Instant | None:
+def _tried_again(view: View, failed: Attempts) -> Instant | None:
     """When a start that was refused is asked for again; None: now. A change of what it depends on counts at once."""
-    changed = view.subject.remembered.tried_in not in ((), seen)
-    until = min(failed.not_before, failed.at + CHANGED_SECONDS) if changed else failed.not_before
-    return until if view.now < until else None
+    soonest = min(failed.not_before, failed.at + CHANGED_SECONDS)
+    if view.now >= failed.not_before:
+        return None
+    if view.subject.remembered.tried_in in ((), view.start_depends_on()):
+        return failed.not_before
+    return soonest if view.now < soonest else None
 
 
 def _refused(view: View, state: State | None, placement: Placement, failed: Attempts, until: Instant) -> Decision:
@@ -82,14 +84,14 @@ def _only_vcenter_knows(view: View, placement: Placement) -> bool:
     return view.drs_chooses and placement.best is None and not view.own_in_service
 
 
-def _start_somewhere(view: View, state: State | None, placement: Placement, seen: tuple[object, ...]) -> Decision:
+def _start_somewhere(view: View, state: State | None, placement: Placement) -> Decision:
     """An order of preference: the best host we know of; wherever DRS puts it; its own host, whatever our model says.
 
     vCenter decides. Our model never holds back the return of a VM that we stopped.
     """
     vm, own = view.vm, view.own if view.own_in_service else None
     if view.drs_chooses:
-        return _power_on(view, state, placement.best or own, placement, seen, drs=True)
+        return _power_on(view, state, placement.best or own, placement, drs=True)
     order = list(placement.hosts)
     if isinstance(view.drs, Unknown):
         order = [host for host in order if host.moref == vm.host]  # whose choice it is, is not known
@@ -101,8 +103,8 @@ def _start_somewhere(view: View, state: State | None, placement: Placement, seen
     if own is not None and best.moref == own.moref and (until := view.settled(own.moref)) is not None:
         return _settling(view, state, own, until)
     if best.moref != vm.host:
-        return _relocate(view, state, best, placement, seen)
-    return _power_on(view, state, best, placement, seen, drs=False)
+        return _relocate(view, state, best, placement)
+    return _power_on(view, state, best, placement, drs=False)
 
 
 def _settling(view: View, state: State | None, own: Host, until: Instant) -> Decision:
@@ -153,7 +155,7 @@ def _may_not_move(view: View, state: State | None, to: Host) -> Decision:
     return wait(view.subject, state, "waiting for a host", why, release, blocked=blocked)
 
 
-def _relocate(view: View, state: State | None, to: Host, placement: Placement, seen: tuple[object, ...]) -> Decision:
+def _relocate(view: View, state: State | None, to: Host, placement: Placement) -> Decision:
     """Written down first, with when: a relocate is bounded, also over a restart."""
     subject, known = view.subject, view.subject.remembered
     target = (subject.vcenter, to.moref)
@@ -165,14 +167,12 @@ def _relocate(view: View, state: State | None, to: Host, placement: Placement, s
             return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", patch,
                             rejected=placement.rejected, target=target)  # fmt: skip
     cluster = pool_for(view.site, view.vm, to)
-    move = Relocate(view.vm.moref, to.moref, cluster.pool if cluster is not None else "", why, seen)
+    move = Relocate(view.vm.moref, to.moref, cluster.pool if cluster is not None else "", why, view.start_depends_on())
     return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", move,
                     rejected=placement.rejected, target=target)  # fmt: skip
 
 
-def _power_on(
-    view: View, state: State | None, best: Host | None, placement: Placement, seen: tuple[object, ...], *, drs: bool
-) -> Decision:
+def _power_on(view: View, state: State | None, best: Host | None, placement: Placement, *, drs: bool) -> Decision:
     """`best` is where we expect it to run; None: our model finds no host, and only vCenter may know one."""
     subject, vm, own = view.subject, view.vm, view.own
     target = (subject.vcenter, best.moref) if best is not None else None
@@ -187,7 +187,7 @@ def _power_on(
         patch = noted(view.node, {POWER_ON_SINCE: stamp(view.now)}, why, "PoweringOn")
         return Decision(subject.name, state, "starting", why, "its node becomes Ready", patch,
                         rejected=placement.rejected, target=target)  # fmt: skip
-    on = PowerOn(vm.moref, vm.host, drs, why, seen)
+    on = PowerOn(vm.moref, vm.host, drs, why, view.start_depends_on())
     return Decision(subject.name, state, "starting", why, "its node becomes Ready", on,
                     rejected=placement.rejected, target=target)  # fmt: skip
 
