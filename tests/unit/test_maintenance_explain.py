@@ -43,7 +43,7 @@ class Notes:
 
 
 def explainers(yard: Yard) -> MaintenanceExplainers:
-    hands = cast(Hands, type("Looking", (), {"recorder": None}))  # looking does nothing
+    hands = cast(Hands, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
     keeper = MaintenanceKeeper(
         yard.client, yard.observer, hands, yard.memory, Policy(), MaintenanceMetrics(CollectorRegistry()),
         acting=lambda: pytest.fail("nothing is done"), clock=lambda: NOW,
