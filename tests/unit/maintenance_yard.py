@@ -31,7 +31,7 @@ from hostler.vsphere.decode import Change
 from hostler.vsphere.endpoints import Endpoint
 from hostler.vsphere.inventory import Batch
 from hostler.vsphere.metrics import Metrics as VCenterMetrics
-from hostler.vsphere.records import ENTER_MAINTENANCE, Host, Task, Vm
+from hostler.vsphere.records import ENTER_MAINTENANCE, Host, Place, Task, Vm
 from hostler.vsphere.session import Link, Standing
 from hostler.vsphere.vcenter import VCenter
 from tests.unit.nowhere import Nowhere
@@ -94,12 +94,20 @@ class Yard:
         self.observer.vms_changed(vcenter, changed)
 
     def vm(self, name: str, uuid: str = "", vcenter: str = "vc", **fields: Any) -> None:
-        known = {"name": name, "uuid": uuid, "host": "h1", "power": "poweredOn", "connection": "connected", **fields}
+        known: dict[str, Any] = {
+            "name": name,
+            "uuid": uuid,
+            "host": "h1",
+            "power": "poweredOn",
+            "connection": "connected",
+        }
+        known |= {"datastores": ("ds",), **fields}
         self.put(Vm, f"vm-{name}-{uuid[-1:]}", vcenter=vcenter, **known)
 
     def host(self, moref: str = "h1", vcenter: str = "vc", **fields: Any) -> None:
-        known = {"name": moref, "connection": "connected", "in_maintenance": False, **fields}
+        known = {"name": moref, "connection": "connected", "in_maintenance": False, "datastores": ("ds",), **fields}
         self.put(Host, moref, vcenter=vcenter, **known)
+        self.put(Place, "ds", vcenter=vcenter, name="ds", accessible=True, cut_off=())
 
     def enter(self, host: str = "h1", vcenter: str = "vc") -> None:
         known = {"kind": ENTER_MAINTENANCE, "state": "running", "entity": host}

@@ -26,7 +26,9 @@ from hostler.join.inventory import (
 )
 from hostler.join.model import Act, Facts, Use
 from hostler.join.observe import clusters_of
+from hostler.join.room import inventories_of
 from hostler.kube.records import Metadata, Node
+from hostler.settings.join import INVENTORIES
 from tests.unit.joining import NOW, POLICY, client, facts, failed, invited, judged, node, serving
 
 
@@ -194,6 +196,15 @@ def test_a_machine_in_a_namespace_of_a_tenant_invites_nobody() -> None:
     assert machines_of(found, frozenset()) == 0
     both = invitations([in_namespace("tenant"), in_namespace("openshift-machine-api")], [], only)
     assert judged(client(), facts(invitations=both["worker-1"])).act is Act.APPROVE
+
+
+def test_limiting_one_kind_of_inventory_opens_no_other() -> None:
+    machines, hosts = MACHINE.resource, BARE_METAL_HOST.resource
+    only = frozenset({"openshift-machine-api"})
+    assert inventories_of(()) == {machines: only}
+    assert inventories_of((f"{hosts}=metal",)) == {hosts: frozenset({"metal"}), machines: only}
+    assert inventories_of((f"{machines}=*",)) == {}
+    assert INVENTORIES.read(f"{machines}=*,{hosts}=a") == (f"{machines}=*", f"{hosts}=a")
 
 
 def test_a_dns_name_with_a_last_dot_is_the_same_name() -> None:

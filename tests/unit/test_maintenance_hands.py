@@ -69,7 +69,7 @@ def hands_of(vcenter: Asked) -> Hands:
 def last_look(vcenter: Asked) -> str:
     """Why the stop is not asked for; "" where it is."""
     vm = vcenter.play.vm("a")
-    stop = ShutDown(vm.moref, vm.host, "", "it is stopped", needs_of(vm, moves=False))
+    stop = ShutDown(vm.moref, vm.host, "", "it is stopped", needs_of(vm))
     try:
         asyncio.run(hands_of(vcenter)._look(cast(VCenter, vcenter), stop))
     except Changed as changed:
@@ -163,7 +163,7 @@ def test_without_an_answer_for_a_minute_the_last_look_lets_it_go_on() -> None:
     ]
     for before, goes_on in cases:
         hands.memory.rights[key] = before
-        said = asyncio.run(hands._not_allowed(cast(VCenter, vcenter), needs_of(vcenter.play.vm("a"), moves=False)))
+        said = asyncio.run(hands._not_allowed(cast(VCenter, vcenter), needs_of(vcenter.play.vm("a"))))
         assert (said == "") is goes_on, (before, said)
 
 

@@ -22,6 +22,7 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     TARGET,
+    PowerOff,
     PowerOn,
     Relocate,
     ShutDown,
@@ -120,7 +121,7 @@ def test_a_renamed_host_is_known_by_its_id() -> None:
     """The name is the predecessor's contract; a device by address is on this very host, however it is called."""
     play = stopped(alone(devices=(fixed(),)))
     noted = play.nodes["a"].metadata.annotations
-    assert (noted[HOST], read_origin(noted[ORIGIN])) == ("esx1", Origin("", "host-esx1", hardware("esx1")))
+    assert (noted[HOST], read_origin(noted[ORIGIN])) == ("esx1", Origin("", "host-esx1", hardware("esx1"), "esx1"))
     play.put(Host, "host-esx1", name="gpu-07.example.com")
     comes_home(play)
 
@@ -137,12 +138,34 @@ def test_a_host_that_is_renamed_while_it_is_emptied_has_not_moved_its_vm() -> No
     assert play.in_service("a")
 
 
+def test_ids_of_an_earlier_maintenance_do_not_beat_the_name_of_this_one() -> None:
+    """The predecessor took over, ended that maintenance and parked the node for another host; it knows no ids."""
+    play = stopped(alone(devices=(fixed(),)))
+    play.put(Vm, "vm-a", host="host-esx2")
+    annotate(play, {HOST: "esx2"})
+    assert read_origin(play.nodes["a"].metadata.annotations[ORIGIN]) is not None
+    play.put(Host, "host-esx2", in_maintenance=False)
+    play.run(20)
+    assert not play.did(Relocate)
+    assert {one.host for one in play.did(PowerOn)} == {"host-esx2"}
+
+
+def test_a_vm_whose_datastores_are_not_told_is_not_stopped() -> None:
+    play = alone()
+    play.put(Vm, "vm-a", datastores=(), disks=(), unread=("datastore: NoPermission",))
+    play.enter("esx1")
+    found = play.run(90)
+    assert not play.did(ShutDown)
+    assert not play.did(PowerOff)
+    assert "on which datastores" in found.decisions[0].why
+
+
 def test_a_host_that_was_added_again_is_known_by_its_hardware() -> None:
     """Removed from vCenter and added under another name: another id. The VM is registered elsewhere meanwhile."""
     play = stopped(alone(devices=(fixed(),)))
     play.put(Vm, "vm-a", host="host-esx2")
     play.put(Host, "host-esx1", name="old", uuid="", connection="disconnected")
-    annotate(play, {ORIGIN: Origin("another-vcenter", "host-esx1", hardware("esx1")).text()})
+    annotate(play, {ORIGIN: Origin("another-vcenter", "host-esx1", hardware("esx1"), "esx1").text()})
     play.host("new", uuid=hardware("esx1"))
     play.run(20)
     assert [one.host for one in play.did(Relocate)] == ["host-new"]
@@ -324,7 +347,7 @@ def worlds(draw: st.DrawFn) -> Play:
     annotate(play, {
         STATE: any_of("powered-off", "powered-off", "migrated", "draining", "odd", None),
         HOST: "esx1", SINCE: stamp(NOW - 900), BOOT_BEFORE: "boot-0-a",
-        ORIGIN: any_of(Origin("", "host-esx1", hardware("esx1")).text(), "somebody edited it", None),
+        ORIGIN: any_of(Origin("", "host-esx1", hardware("esx1"), "esx1").text(), "somebody edited it", None),
         POLICY: any_of(None, "migrate", "wait"), HOLDS: any_of(None, "broken"),
         TARGET: any_of(None, "esx2", "gone"),
     })  # fmt: skip

@@ -26,7 +26,7 @@ from hostler.maintenance.model import (
     ShutDown,
     State,
 )
-from hostler.maintenance.rights import MOVE, POOL, STOP, Judged, Lacks, Unanswered, judge, needs_of
+from hostler.maintenance.rights import MOVE, POOL, STOP, Judged, Lacks, Need, Unanswered, judge, moves_of, needs_of
 from hostler.vsphere.records import Cluster, Vm
 from tests.unit.maintenance_world import NOW, Play, fixed, pair
 from tests.unit.test_maintenance_stories import alone
@@ -35,23 +35,23 @@ VM = Vm("vm-a", "a")
 SPARE = Cluster("domain-2", "spare", pool="pool-2")
 
 
-def judged(lacks: tuple[str, ...], pool: tuple[str, ...] = (), **how: Any) -> str:
+def judged(needs: tuple[Need, ...], lacks: tuple[str, ...], pool: tuple[str, ...] = ()) -> str:
     rights: dict[tuple[str, str], Lacks] = {("vc", "vm-a"): Known(lacks, NOW), ("vc", "pool-2"): Known(pool, NOW)}
-    return str(judge(needs_of(VM, **how), rights, "vc", NOW))
+    return str(judge(needs, rights, "vc", NOW))
 
 
 def test_only_what_is_needed_counts_and_on_its_own_object() -> None:
-    assert judged((MOVE, POOL), moves=False) == ""
-    assert judged((MOVE, POOL), moves=True) == f"{MOVE} on VM a"
-    assert judged((POOL,), moves=True, into=SPARE) == "", "that right is needed on the pool, not on the VM"
-    assert judged((MOVE,), (POOL,), moves=True, into=SPARE) == (
+    assert judged(needs_of(VM), (MOVE, POOL)) == ""
+    assert judged(moves_of(VM), (MOVE, POOL)) == f"{MOVE} on VM a"
+    assert judged(moves_of(VM, SPARE), (POOL,)) == "", "that right is needed on the pool, not on the VM"
+    assert judged(moves_of(VM, SPARE), (MOVE,), (POOL,)) == (
         f"{MOVE} on VM a, and {POOL} on the resource pool of cluster spare"
     )
-    assert judged(STOP, moves=False) == f"{STOP[0]} and {STOP[1]} on VM a"
+    assert judged(needs_of(VM), STOP) == f"{STOP[0]} and {STOP[1]} on VM a"
 
 
 def test_that_all_is_well_must_have_been_looked_at_lately_what_is_lacking_counts_anyhow() -> None:
-    needs = needs_of(VM, moves=True)
+    needs = moves_of(VM)
     assert judge(needs, {}, "vc", NOW) == Judged(unseen="VM a")
     old: dict[tuple[str, str], Lacks] = {("vc", "vm-a"): Known((), NOW - 100)}
     assert judge(needs, old, "vc", NOW).well

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby, product
 from typing import Any
 
+import msgspec
 import pytest
 
 from hostler.drain import model as drain
@@ -117,6 +118,28 @@ def test_a_plan_is_what_decide_does_step_by_step(policy: str) -> None:
         last = forecast.last.of("a")
         assert last is not None
         assert last.why == play.decide().decisions[0].why, where
+
+
+def test_without_vgpu_vmotion_no_plan_moves_a_vgpu_live() -> None:
+    play = world("", "vgpu", "fullyAutomated", spare=True)
+    play.live_moves, play.policy = False, replace(play.policy, vgpu_vmotion=False)
+    forecast = foretold(play)
+    assert once_each(one.what for one in forecast.steps) == lived(play)
+    assert not any(isinstance(one.what, LiveMove) for one in forecast.steps)
+
+
+def test_a_plan_goes_on_after_a_machine_is_told() -> None:
+    play = world("", "dynamic", "off", spare=True)
+    play.policy = replace(play.policy, skip_remediation=True)
+    about = play.nodes["a"].metadata
+    told_of = {"cluster.x-k8s.io/machine": "m", "cluster.x-k8s.io/cluster-namespace": "n"}
+    annotations = {**about.annotations, **told_of}
+    play.nodes["a"] = msgspec.structs.replace(
+        play.nodes["a"], metadata=msgspec.structs.replace(about, annotations=annotations)
+    )
+    steps = [type(one.what).__name__ for one in foretold(play).steps]
+    assert steps.count("TellMachine") == 1
+    assert {"Evictions", "ShutDown", "PowerOn"} <= set(steps)
 
 
 def test_two_workers_are_emptied_one_after_the_other() -> None:

@@ -42,6 +42,7 @@ def texts(setting: AnySetting) -> tuple[str, str]:
         ("a", "b"),
         ("a/b", "c/d"),
         BOOTSTRAP,
+        ("machines.cluster.x-k8s.io=a", "machines.cluster.x-k8s.io=b"),
     ):
         try:
             if setting.reader.read(pair[0]) != setting.reader.read(pair[1]):

@@ -41,16 +41,24 @@ def policy_of(settings: Settings, server: str) -> Policy:
         slack=settings[say.JOIN_PENDING_SLACK],
         api_server=canonical(urlsplit(server).hostname or ""),
         clusters=frozenset(clusters),
-        inventories=_inventories(settings[say.JOIN_INVENTORIES]),
+        inventories=inventories_of(settings[say.JOIN_INVENTORIES]),
     )
 
 
-def _inventories(listed: tuple[str, ...]) -> dict[str, frozenset[str]]:
-    """Namespaces by kind, of `KIND=NAMESPACE`."""
+def inventories_of(listed: tuple[str, ...]) -> dict[str, frozenset[str]]:
+    """Namespaces by kind, of `KIND=NAMESPACE`; `KIND=*` is every namespace.
+
+    A kind that is not listed keeps its default: to limit one kind does not open another.
+    """
     found: dict[str, set[str]] = {}
-    for kind, _, namespace in (one.partition("=") for one in listed):
+    for kind, _, namespace in (one.partition("=") for one in (*listed, *_unlisted(listed))):
         found.setdefault(kind, set()).add(namespace)
-    return {kind: frozenset(those) for kind, those in found.items()}
+    return {kind: frozenset(those) for kind, those in found.items() if "*" not in those}
+
+
+def _unlisted(listed: tuple[str, ...]) -> tuple[str, ...]:
+    named = {one.partition("=")[0] for one in listed}
+    return tuple(one for one in say.JOIN_INVENTORIES.default if one.partition("=")[0] not in named)
 
 
 class JoinRoom(CapabilityRoom):

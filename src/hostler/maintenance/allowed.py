@@ -71,4 +71,4 @@ def destination(
 
 def judged(subject: Subject, vm: Vm, world: World, now: Instant, max_age: float = EVER) -> Judged:
     """Whether our user may stop this VM and start it again. A right to move it is not needed for that."""
-    return judge(needs_of(vm, moves=False), world.rights, subject.vcenter, now, max_age)
+    return judge(needs_of(vm), world.rights, subject.vcenter, now, max_age)

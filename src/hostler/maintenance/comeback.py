@@ -29,7 +29,7 @@ from hostler.maintenance.model import (
     State,
     cleared,
 )
-from hostler.maintenance.origin import origin_of
+from hostler.maintenance.origin import has_origin, origin_of
 from hostler.maintenance.patches import moved, noted, released, tainted
 from hostler.maintenance.power_on import due_at, say_overdue, start
 from hostler.maintenance.view import View, frozen, wait
@@ -102,7 +102,7 @@ def _running(view: View, state: State) -> Decision:
     if view.here.leaving:
         why = f"VM {view.vm.name} runs on {host}, which goes into maintenance: it is emptied again"
         again = moved(view.node, State.DRAINING, host, view.now, why, event="DrainingAgain",
-                      also={**cleared(*_STATE), ORIGIN: origin_of(view.site, view.vm.host), MIGRATED_TO: host},
+                      also={**cleared(*_STATE), ORIGIN: origin_of(view.site, view.vm.host, host), MIGRATED_TO: host},
                       warning=True)  # fmt: skip
         return _done(view, State.DRAINING, "draining", again, "its pods are evicted")
     if state is State.POWERED_OFF and not view.at_home:
@@ -125,8 +125,8 @@ def now_off(view: View, why: str) -> Decision:
     also = {BOOT_BEFORE: boot, MIGRATED_TO: None, POWER_ON_SINCE: None,
             RELOCATE_SINCE: None, SHUTDOWN_SINCE: None}  # fmt: skip
     origin = subject.origin or view.host_name
-    if not subject.annotations.get(ORIGIN) and view.own is not None:
-        also[ORIGIN] = origin_of(view.site, view.own.moref)
+    if not has_origin(subject) and view.own is not None:
+        also[ORIGIN] = origin_of(view.site, view.own.moref, origin)
     patch = moved(view.node, State.POWERED_OFF, origin, view.now, why, event="PoweredOff", also=also)
     if isinstance(patch, Refusal):
         return start(view)  # its holds cannot be read: that keeps the cordon, and holds back no start

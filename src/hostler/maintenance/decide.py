@@ -45,7 +45,7 @@ from hostler.maintenance.model import (
     cleared,
     stamp,
 )
-from hostler.maintenance.origin import is_to_return, origin_of
+from hostler.maintenance.origin import has_origin, is_to_return, origin_of
 from hostler.maintenance.patches import adopted, moved, noted, released
 from hostler.maintenance.rights import EVER
 from hostler.maintenance.standstill import clocked, started
@@ -145,8 +145,8 @@ def _adopt(view: View, state: State) -> Decision | None:
         lacking[SINCE] = stamp(view.now)
     if hold is not None and not hold.implied and not lacking:
         return None
-    if not subject.annotations.get(ORIGIN) and (own := view.own) is not None:
-        lacking[ORIGIN] = origin_of(view.site, own.moref)
+    if not has_origin(subject) and (own := view.own) is not None:
+        lacking[ORIGIN] = origin_of(view.site, own.moref, subject.origin or view.host_name)
     patch = adopted(node, subject.origin or view.host_name, view.now, lacking)
     if isinstance(patch, Refusal):
         return frozen(subject, state, patch.why)
@@ -211,7 +211,7 @@ def _begin(view: View) -> Decision:
     target = placement.best if placement is not None else None
     also = {
         **cleared(*_KEPT), TARGET: target.name if target is not None else None,
-        ORIGIN: origin_of(view.site, view.vm.host),
+        ORIGIN: origin_of(view.site, view.vm.host, host),
     }  # fmt: skip
     why = f"{goes}: {subject.name} is cordoned and emptied"
     machine = machine_of(node) if view.policy.skip_remediation else ""
@@ -270,7 +270,7 @@ def _elsewhere(view: View) -> Decision:
     subject, host = view.subject, view.host_name
     if view.here.leaving:
         why = f"VM {view.vm.name} is on {host} by now, which goes into maintenance too"
-        notes = {HOST: host, TARGET: None, MIGRATED_TO: host, ORIGIN: origin_of(view.site, view.vm.host)}
+        notes = {HOST: host, TARGET: None, MIGRATED_TO: host, ORIGIN: origin_of(view.site, view.vm.host, host)}
         patch = noted(view.node, notes, why, "HostChanged")
         return Decision(subject.name, State.DRAINING, "draining", why, "its pods are evicted", patch)
     return _given_up(view) or comeback.now_elsewhere(view)

@@ -244,6 +244,7 @@ _VERBS = {
     "PatchNode": "patch",
     "Evictions": "evict pods of",
     "SetMark": "mark the VM of",
+    "TellMachine": "tell the Machine of",
     "ShutDown": "shut down the guest of",
     "PowerOff": "power off the VM of",
     "Relocate": "move the VM of",

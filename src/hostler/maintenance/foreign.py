@@ -33,6 +33,7 @@ def hanging(world: World, policy: Policy, now: Instant) -> Iterator[Hanging]:
         if host is None or stands(there, host).what is not Is.ENTERING:
             continue
         vms = [vm for vm in there.vms_on(moref) if (vcenter, vm.moref) not in known]
-        stuck = tuple(sorted(f"{vm.name} ({why})" for vm in vms if (why := cannot_move(there, vm))))
+        reasons = {vm.name: cannot_move(there, vm, policy.vgpu_vmotion) for vm in vms}
+        stuck = tuple(sorted(f"{name} ({why})" for name, why in reasons.items() if why))
         if stuck:
             yield Hanging(vcenter, host.name, stuck, tuple(sorted(set(nodes))))

@@ -219,8 +219,12 @@ class Hands:
     async def _must_be_off(self, vcenter: VCenter, vm: str) -> None:
         """Kubernetes takes the volumes of what we call out of service from it: nothing may run there."""
         seen = await _now(vcenter, vm)
-        if seen is None or seen.unread or seen.power != "poweredOff":
-            raise Changed("the VM is gone" if seen is None else f"it is {seen.power or 'not to be read'}")
+        if seen is None:
+            raise Changed("the VM is gone")
+        if doubt := power_doubt(seen):
+            raise Changed(doubt)
+        if seen.power != "poweredOff":
+            raise Changed(f"it is {seen.power}")
         if any(one.kind == POWER_ON and one.under_way for one in vcenter.inventory.tasks_of(vm)):
             raise Changed("it is being powered on")
 

@@ -100,11 +100,11 @@ def in_service(site: Site, host: Host | None) -> bool:
     return stands(site, host).what is Is.OUT
 
 
-def cannot_move(site: Site, vm: Vm) -> str:
+def cannot_move(site: Site, vm: Vm, vgpu_vmotion: bool = True) -> str:
     """Why a running VM keeps its host from maintenance; "" where vCenter moves it by itself, or that is not known."""
     if vm.power != "poweredOn" or vm.template:
         return ""
-    if not isinstance(vm.devices, Unknown) and not can_vmotion(vm.devices):
+    if not isinstance(vm.devices, Unknown) and not can_vmotion(vm.devices, vgpu_vmotion):
         return "it holds a device of the host"
     host = site.host(vm.host)
     cluster = site.cluster(host.cluster) if host is not None else None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from hostler.kube.client import Client
-from hostler.kube.errors import Forbidden, NotFound
+from hostler.kube.errors import ApiError, Forbidden, NotFound
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Object, Record
 from hostler.kube.writer import Writer
@@ -17,6 +17,7 @@ log = structlog.get_logger("hostler.maintenance")
 
 # Cluster API serves the newer one from 1.11 on.
 KINDS = tuple(Kind("cluster.x-k8s.io", version, "machines", "Machine", True) for version in ("v1beta2", "v1beta1"))
+TRIES = 3  # then it goes on without the Machine
 OURS = "hostler.dev/maintenance-of"  # on the Machine: the annotation beside it is ours, for this node
 
 
@@ -36,6 +37,7 @@ class Machines:
     def __init__(self, client: Client, writer: Writer) -> None:
         self._client, self._writer = client, writer
         self._said: set[str] = set()
+        self._tries: dict[str, int] = {}
         self.elsewhere: set[str] = set()  # Machines that are not in this cluster
 
     async def tell(self, machine: str, node: str, why: str) -> None:
@@ -63,6 +65,17 @@ class Machines:
                 continue
             except Forbidden as error:
                 self._warn(f"Machine {machine} of {node} cannot be told of the maintenance: {error}.")
+                return
+            except ApiError as error:
+                # A webhook of Cluster API that is down must keep no node cordoned, nor a maintenance from going on.
+                self._tries[machine] = self._tries.get(machine, 0) + 1
+                if self._tries[machine] < TRIES:
+                    raise
+                del self._tries[machine]
+                self._warn(
+                    f"Machine {machine} of {node} could not be written: {error}. If it carries {OURS} when the "
+                    f"maintenance is over, remove that annotation and {SKIP_REMEDIATION}."
+                )
                 return
         self.elsewhere.add(machine)
         self._warn(

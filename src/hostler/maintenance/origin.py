@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hostler.host.facts import Known
 from hostler.maintenance.mark import Marked
-from hostler.maintenance.model import ORIGIN, Site, State, Subject
+from hostler.maintenance.model import HOST, ORIGIN, Site, State, Subject
 from hostler.vsphere.records import Host, Vm
 
 _NOT_TOLD = "-"
@@ -18,35 +18,46 @@ _NOT_TOLD = "-"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The annotation `hostler.dev/maintenance-origin`: vCenter's instance UUID, host's id, host's hardware UUID."""
+    """The annotation `hostler.dev/maintenance-origin`: vCenter's instance UUID, host's id, hardware UUID and name.
+
+    The name is the one in the predecessor's annotation. Where that says another by now, the predecessor (or a person)
+    has written it since, and what is here is of an earlier maintenance.
+    """
 
     vcenter: str = ""
     host: str = ""
     uuid: str = ""
+    name: str = ""
 
     def text(self) -> str:
-        return "/".join(part or _NOT_TOLD for part in (self.vcenter, self.host, self.uuid))
+        return "/".join(part or _NOT_TOLD for part in (self.vcenter, self.host, self.uuid, self.name))
 
 
 def read_origin(text: str) -> Origin | None:
     """None where it is missing, or somebody edited it: then the host's name decides."""
-    parts = text.split("/")
-    if len(parts) != 3 or not all(parts):
+    parts = text.split("/", 3)
+    if len(parts) != 4 or not all(parts):
         return None
     return Origin(*("" if part == _NOT_TOLD else part for part in parts))
 
 
-def origin_of(site: Site, host: str) -> str:
-    """What is written down of a VM's own host before the VM is stopped."""
+def origin_of(site: Site, host: str, name: str) -> str:
+    """What is written down of a VM's own host before the VM is stopped, beside its name in the other annotation."""
     found = site.host(host)
-    return Origin(site.instance, host, found.uuid if found is not None else "").text()
+    return Origin(site.instance, host, found.uuid if found is not None else "", name).text()
+
+
+def has_origin(subject: Subject) -> bool:
+    """The ids are on the node, and of the maintenance that the host's name is of."""
+    found = read_origin(subject.annotations.get(ORIGIN, ""))
+    return found is not None and found.name == subject.annotations.get(HOST)
 
 
 def _recorded(subject: Subject) -> Origin:
     """From the node; for a VM without a node its mark, which has the host's id alone."""
     found = read_origin(subject.annotations.get(ORIGIN, ""))
     if found is not None:
-        return found
+        return found if has_origin(subject) else Origin()
     return Origin(host=subject.mark.host_id) if subject.mark is not None else Origin()
 
 

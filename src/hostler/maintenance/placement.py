@@ -1,6 +1,6 @@
 """Which hosts can take a VM by what we know, best first, and why the others cannot. Pure.
 
-A model: it prefers and explains. vCenter decides, so no return is ever held back by it (`comeback`).
+A model: it prefers and explains. vCenter decides, so no return is ever held back by it (`power_on`).
 Invariant: a device is given away once. What running VMs hold and what is promised to others is taken off first, and
 where it is not known what a running VM holds, its host's devices count as not free.
 """

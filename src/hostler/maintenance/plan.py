@@ -21,6 +21,7 @@ from hostler.maintenance.model import (
     ShutDown,
     Site,
     Subject,
+    TellMachine,
 )
 from hostler.maintenance.placement import Placement
 from hostler.maintenance.simulate import Forecast, HostLeaves, LiveMove, Step
@@ -96,6 +97,8 @@ def _actions(
                 yield Action("release", name, why)
             elif event in _TAINTS:
                 yield Action(_TAINTS[event], name, why)
+        case TellMachine(machine=machine, why=why):
+            yield Action("tell", f"Machine {machine}", why)
         case Evictions():
             yield from _evictions(step, asked)
         case ShutDown():

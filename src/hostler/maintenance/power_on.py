@@ -62,7 +62,8 @@ def _tried_again(view: View, failed: Attempts) -> Instant | None:
     soonest = min(failed.not_before, failed.at + CHANGED_SECONDS)
     if view.now >= failed.not_before:
         return None
-    if view.subject.remembered.tried_in in ((), view.start_depends_on()):
+    tried_in = view.subject.remembered.tried_in
+    if not tried_in or tried_in == view.start_depends_on():
         return failed.not_before
     return soonest if view.now < soonest else None
 

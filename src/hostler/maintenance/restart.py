@@ -29,6 +29,8 @@ def judge_restart(site: Site, vm: Vm) -> Restart:
         return Restart(never=f"VM {vm.name} is {vm.connection} in vCenter")
     if vm.connection != "connected":
         return Restart(unknown=f"vCenter does not say whether VM {vm.name} is connected ({vm.connection or 'nothing'})")
+    if not vm.disks and not vm.datastores:  # each VM has its own files somewhere
+        return Restart(unknown=f"vCenter does not say on which datastores VM {vm.name} is")
     found = [_judge_datastore(site, vm, one) for one in vm.disks or vm.datastores]
     worst = next((one for one in found if one.never), None) or next((one for one in found if one.unknown), None)
     return worst or Restart()

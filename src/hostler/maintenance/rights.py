@@ -1,6 +1,6 @@
 """What our vCenter user must be allowed to do, and on which object, before a VM is emptied or stopped. Pure.
 
-Invariant: nothing is stopped that could not be started again, nor moved where it is to go.
+Invariant: nothing is stopped that our user may not start again. A missing right to move a VM holds no stop.
 """
 
 from __future__ import annotations
@@ -67,10 +67,9 @@ class Judged:
         return ", and ".join(str(one) for one in self.lacking)
 
 
-def needs_of(vm: Vm, *, moves: bool, into: Cluster | None = None) -> tuple[Need, ...]:
-    """To stop a VM and start it again; to move it meanwhile; `into`: into the resource pool of another cluster."""
-    own = Need(vm.moref, f"VM {vm.name}", ON_VM if moves else STOP)
-    return (own, *_pool(into))
+def needs_of(vm: Vm) -> tuple[Need, ...]:
+    """To stop a VM and start it again."""
+    return (Need(vm.moref, f"VM {vm.name}", STOP),)
 
 
 def moves_of(vm: Vm, into: Cluster | None = None) -> tuple[Need, ...]:

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 from hostler.drain import model as drain
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
+from hostler.maintenance.allowed import drs_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hosts import cannot_move, in_service, stands
 from hostler.maintenance.model import (
@@ -107,7 +108,7 @@ class _Course:
         idle = 0
         for _ in range(PASSES_MOST):
             acted = [self._act(one) for one in found.decisions if one.action is not None]
-            moved = any(acted) or self._goes_on(found)
+            moved = any(acted) or self._goes_on(found, policy)
             idle = 0 if moved else idle + 1
             if not moved and (idle > IDLE_MOST or not self._later(found)):
                 if self._left:
@@ -128,7 +129,7 @@ class _Course:
 
     # -- what happens by itself
 
-    def _goes_on(self, found: Pass) -> bool:
+    def _goes_on(self, found: Pass, policy: Policy) -> bool:
         """Pods end, volumes are detached, DRS moves VMs, the host reaches maintenance, kubelets show that they live."""
         changed = False
         for one in found.decisions:
@@ -141,15 +142,17 @@ class _Course:
                 self._world.pods[one.subject] = replace(
                     self._world.pods[one.subject], attachments=Known((), self._world.now)
                 )
-        return self._live_moves(found) or self._completes() or changed
+        return self._live_moves(found, policy) or self._completes() or changed
 
-    def _live_moves(self, found: Pass) -> bool:
+    def _live_moves(self, found: Pass, policy: Policy) -> bool:
         host = self._site.host(self._host)
         if host is None or not stands(self._site, host).leaving:
             return False
         moved = False
         for vm in self._site.vms_on(self._host):
-            if vm.power != "poweredOn" or isinstance(vm.devices, Unknown) or cannot_move(self._site, vm):
+            if vm.power != "poweredOn" or isinstance(vm.devices, Unknown) or drs_of(self._site, vm) != "fullyAutomated":
+                continue
+            if cannot_move(self._site, vm, policy.vgpu_vmotion):
                 continue
             best = next(self._takes_live(vm, host.cluster), None)
             if best is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 import msgspec
 
@@ -39,6 +39,7 @@ from hostler.maintenance.model import (
     Site,
     State,
     Subject,
+    TellMachine,
     World,
 )
 from hostler.vsphere.inventory import Inventory
@@ -149,8 +150,12 @@ class SimulatedWorld:
                 self._put(subject, host=to)
             case PowerOn():
                 done = self._start(subject, action, one)
+            case TellMachine(machine):
+                self.memory.note(name, machine_told=machine)
             case CancelTask() | None:
                 pass
+            case _:
+                assert_never(action)
         return done, refused
 
     def _patch(self, subject: Subject, body: Mapping[str, Any]) -> None:
@@ -197,7 +202,7 @@ class SimulatedWorld:
         assert vm is not None, "only a VM that is known is started"
         chosen = one.target[1] if action.drs and one.target is not None else vm.host
         if stands(site, site.host(chosen)).what is not Is.OUT:
-            self.memory.failed(subject.name, "power", "no host takes it", self.now, host=chosen)
+            self.memory.failed(subject.name, "power", "no host takes it", self.now, host=chosen, returns=True)
             return False
         self._put(subject, host=chosen)
         self._switch(subject, "poweredOn")

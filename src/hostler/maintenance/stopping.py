@@ -86,7 +86,7 @@ def before_stop(view: View, found: drain.Decision) -> Decision:
     boot = view.node.status.node_info.boot_id or None
     notes = {
         SHUTDOWN_SINCE: stamp(view.now), BOOT_BEFORE: boot, DRAIN_ENDED: LATE if late else EMPTY,
-        ORIGIN: origin_of(view.site, view.vm.host),
+        ORIGIN: origin_of(view.site, view.vm.host, subject.origin),
     }  # fmt: skip
     patch = replace(noted(view.node, notes, why, "DrainTimeout" if late else "Drained"), warning=late)
     return Decision(subject.name, State.DRAINING, "stopping", why, "the guest is asked to shut down", patch,

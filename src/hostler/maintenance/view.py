@@ -97,7 +97,7 @@ class View:
 
     def needs(self) -> tuple[Need, ...]:
         """What our user must be allowed to do before the VM is stopped."""
-        return needs_of(self.vm, moves=False)
+        return needs_of(self.vm)
 
     def permitted(self, placement: Placement) -> Placement:
         """Where our user may take the VM comes first."""
@@ -140,7 +140,9 @@ class View:
     def _standing(self, host: Host) -> tuple[object, ...]:
         """What of a host decides whether it can take a VM: its state, what it offers, and who holds its devices."""
         running = (vm for vm in self.site.vms_on(host.moref) if vm.power != "poweredOff")
-        holders = tuple(vm.moref for vm in running if isinstance(vm.devices, Unknown) or vm.devices)
+        holders = tuple(
+            vm.moref for vm in running if (host.offers_devices if isinstance(vm.devices, Unknown) else bool(vm.devices))
+        )
         how = stands(self.site, host).what
         offers = (host.passthrough, host.vgpu_profiles, host.datastores, host.networks, host.cpu_threads)
         return host.moref, how, host.power, host.standby, offers, holders

@@ -15,7 +15,7 @@ _KINDS = (
     "baremetalhosts.metal3.io", "metal3machines.infrastructure.cluster.x-k8s.io", "agents.agent-install.openshift.io",
     "machines.machine.openshift.io", "machines.cluster.x-k8s.io",
 )  # fmt: skip
-_INVENTORY = re.compile(rf"({'|'.join(map(re.escape, _KINDS))})=[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?")
+_INVENTORY = re.compile(rf"({'|'.join(map(re.escape, _KINDS))})=(\*|[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?)")
 _CLUSTER = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?/{_NAME}")
 
 
@@ -92,8 +92,8 @@ JOIN_INVENTORIES = Setting(
     "HOSTLER_JOIN_INVENTORIES",
     INVENTORIES,
     ("machines.machine.openshift.io=openshift-machine-api",),
-    "The namespaces whose objects invite hosts, per kind. A kind that is not listed counts in every namespace, so list "
-    "each kind that tenants may create.",
+    "The namespaces whose objects invite hosts, per kind; * is every namespace. A kind that is not listed counts in "
+    "every namespace, but for Machines of OpenShift: list each kind that tenants may create.",
     ROOM,
 )
 

@@ -60,15 +60,22 @@ _STANDING: Mapping[Any, tuple[str, ...]] = {
 }
 
 
-def read_standing(session: Session, hosts: Collection[str], vms: Collection[str]) -> list[Change]:
-    """How these hosts and VMs stand now, and their recent tasks; one call however many they are."""
+def read_standing(
+    session: Session, hosts: Collection[str], vms: Collection[str]
+) -> tuple[list[Change], frozenset[str]]:
+    """How these hosts and VMs stand now, and their recent tasks; one call however many they are.
+
+    Second: the ids of all objects in the answer, also of those whose properties were refused.
+    """
     found: dict[str, Change] = {}
+    shown: set[str] = set()
     for content in retrieve(session, selection.of_tasks(hosts, vms, session.calls, _STANDING)):
         # What is refused here, or gone, is left to the push, which says it in all its parts.
         one = change(content.obj, [(one.name, one.val) for one in content.propSet or ()])
         if one is not None and one.fields:
             found[one.moref] = one
-    return list(found.values())
+        shown.add(moref(content.obj))
+    return list(found.values()), frozenset(shown)
 
 
 def check_nodes(session: Session, uuids: Iterable[str]) -> list[Checked]:

@@ -154,6 +154,7 @@ class Inventory:
         """A second inventory with the same records; a change of either does not show in the other."""
         other = Inventory()
         other.complete, other.missing, other.fields = self.complete, dict(self.missing), self.fields
+        other.instance = self.instance
         for moref, record in self._records.items():
             other._put(moref, record)
         return other

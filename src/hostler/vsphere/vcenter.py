@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -65,7 +66,7 @@ class VCenter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watcher: Watcher | None = None
         self._followed: frozenset[str] = frozenset()
-        self._pushed: dict[str, float] = {}  # when each object was last pushed, by the monotonic clock
+        self._reads: list[set[str]] = []  # of each read under way, what was pushed meanwhile
         began = clock()
         metrics.silence(self.name, lambda: max(0.0, clock() - (self.heard if self.heard is not None else began)))
         metrics.connected(self.name, False)
@@ -149,27 +150,32 @@ class VCenter:
         hosts, ids = {vm.host for vm in known if vm.host}, [vm.moref for vm in known]
         if not self.link.connected or not ids:
             return
-        asked = time.monotonic()
-        match await self._read("a look at hosts and VMs", lambda: bulk.read_standing(self._session, hosts, ids)):
-            case Known(changes):
-                seen = {one.moref for one in changes}
-                tasks = [task for one in changes if one.kind is Host for task in self.inventory.tasks_of(one.moref)]
-                over = [Change(Task, task.moref, None) for task in tasks if task.moref not in seen]
-                self._changed(self.inventory.refresh(self._newer([*changes, *over], asked)))
+        with self._noting_pushes() as pushed:
+            match await self._read("a look at hosts and VMs", lambda: bulk.read_standing(self._session, hosts, ids)):
+                case Known((changes, shown)):
+                    tasks = [task for one in changes if one.kind is Host for task in self.inventory.tasks_of(one.moref)]
+                    over = [Change(Task, task.moref, None) for task in tasks if task.moref not in shown]
+                    self._changed(self.inventory.refresh(_unpushed([*changes, *over], pushed)))
 
-    def _newer(self, changes: Iterable[Change], asked: float) -> list[Change]:
-        """Of what was read, the objects of which nothing was pushed since it was asked for: that may be newer."""
-        return [one for one in changes if self._pushed.get(one.moref, 0.0) < asked]
+    @contextmanager
+    def _noting_pushes(self) -> Iterator[set[str]]:
+        """The ids of what is pushed while something is read: a push may be newer than what was read."""
+        pushed: set[str] = set()
+        self._reads.append(pushed)
+        try:
+            yield pushed
+        finally:
+            self._reads.remove(pushed)
 
     async def look(self, vms: Collection[str]) -> Fact[list[Vm]]:
         """These VMs as they are now, devices too: one call. For right before something drastic.
 
         A VM that is not in the answer is gone. What was seen counts for the next decision too.
         """
-        asked = time.monotonic()
-        read = await self._read("a look at VMs", lambda: bulk.read_vms(self._session, vms))
-        if isinstance(read, Known):
-            self._changed(self.inventory.amend(self._newer(read.value, asked)))
+        with self._noting_pushes() as pushed:
+            read = await self._read("a look at VMs", lambda: bulk.read_vms(self._session, vms))
+            if isinstance(read, Known):
+                self._changed(self.inventory.amend(_unpushed(read.value, pushed)))
         return then(
             read, lambda changes: [replace(Vm(one.moref), **(one.fields or {}), unread=one.unread) for one in changes]
         )
@@ -268,10 +274,9 @@ class VCenter:
 
     def _take(self, batch: Batch) -> None:
         self.heard = batch.at
-        if batch.began:
-            self._pushed.clear()  # by id: of a listing anew nothing was pushed yet
         changed = self.inventory.apply(batch)
-        self._pushed.update(dict.fromkeys((one.moref for one in batch.changes), time.monotonic()))
+        for pushed in self._reads:
+            pushed.update(one.moref for one in batch.changes)
         if batch.complete and any(self._unread(one) for one in self._followed):
             # A new session: what is followed may be elsewhere now, where nobody reads its devices.
             again = asyncio.ensure_future(self.follow(self._followed))
@@ -306,3 +311,8 @@ class VCenter:
         if self.inventory.attribute_key(actions.ATTRIBUTE) is None:
             self.inventory.fields = replace(fields, names=(*fields.names, (key, actions.ATTRIBUTE)))
         self._changed(self.inventory.amend([Change(Vm, vm, {"attributes": attributes})]))
+
+
+def _unpushed(changes: Iterable[Change], pushed: Collection[str]) -> list[Change]:
+    """Of what was read, the objects of which nothing was pushed meanwhile."""
+    return [one for one in changes if one.moref not in pushed]
