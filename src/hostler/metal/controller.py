@@ -268,23 +268,31 @@ class MachineKeeper:
             await self._write(Write(names.HOST, meta.name, meta.namespace, change, why, version=version))
 
     async def _unpause(self, facts: Facts) -> Facts:
-        """Only where the Cluster, read again, is there and not paused: its cache may lag behind that of hosts.
+        """Take our pause back in two writes, with a fresh read of the Cluster between them.
 
-        In the middle of a move Baremetal Operator would go on with a host that is being copied.
+        `clusterctl move` pauses the Cluster and then looks for block-move. So the host is blocked first, while it is
+        still paused: a Cluster that is paused before our read is seen by us, and one that is paused after it waits.
         """
         host, cluster = facts.host, facts.cluster
         change = unpause_change(host) if host is not None and facts.associated and cluster is not None else {}
         if not change or host is None or cluster is None:
             return facts
-        about = cluster.metadata
+        about, meta = cluster.metadata, host.metadata
+        if names.BLOCK_MOVE not in meta.annotations:
+            why = "it is about to lose its pause and must not be moved then"
+            blocked = {"metadata": {"annotations": {names.BLOCK_MOVE: ""}}}
+            write = Write(names.HOST, meta.name, meta.namespace, blocked, why, version=meta.resource_version)
+            host = await self._write(write) or host
+            facts, meta = replace(facts, host=host), host.metadata
         try:
             fresh = await self._client.get(names.CLUSTER, about.name, about.namespace, type=Cluster)
         except NotFound:
-            return facts
+            raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is gone by now") from None
         if fresh.spec.paused:
             self.caches.capi_clusters.store.overlay(fresh)
+            await self._make_movable(facts, f"Cluster {facts.cluster_name} is paused", pause=True)
             raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is paused by now")
-        meta, why = host.metadata, f"Cluster {facts.cluster_name} is not paused any more"
+        why = f"Cluster {facts.cluster_name} is not paused any more"
         write = Write(names.HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
         return replace(facts, host=await self._write(write) or host)
 

@@ -1,11 +1,12 @@
 """What `clusterctl move` must find on a host, and what it must not. Pure.
 
 A host that is copied without its status is installed once more where it arrives. So a host that one of our machines
-has is always in one of two states, and goes from one to the other in a single patch that holds for one version only:
+has is always in one of two states, and becomes movable in a single patch that holds for one version only:
 
 - not paused, with the annotation block-move: clusterctl waits, also while no operator runs;
 - paused, with its status in an annotation, without block-move: clusterctl may copy it.
 
+On the way back block-move comes first and the pause goes last, with a fresh read of the Cluster between the two.
 No host has its machine as an owner: Kubernetes would delete the host after the machine.
 """
 
