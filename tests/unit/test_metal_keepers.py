@@ -371,6 +371,35 @@ def test_our_pause_is_taken_back_only_from_a_host_that_clusterctl_waits_for(when
         assert left == {names.PAUSED, names.STATUS_ANNOTATION}, "paused, with its status, and free to move"
 
 
+def test_a_host_is_kept_from_moving_before_its_cluster_is_asked_for_the_node() -> None:
+    """A cluster that does not answer may take half a minute; a move could begin in that time."""
+    asked: list[str] = []
+    mine = {"name": "h", "namespace": "n", "resourceVersion": "50"}
+    body = {"metadata": mine, "spec": {"consumerRef": CONSUMER, "image": IMAGE}, "status": {
+        "operationalStatus": "OK", "provisioning": {"state": "provisioned"},
+    }}  # fmt: skip
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(f"{request.method} {request.path.rpartition('/')[2]}")
+        if request.method == "PATCH" and request.path.endswith("baremetalhosts/h"):
+            meta = {**mine, "resourceVersion": "99", **(await request.json())["metadata"]}
+            return web.json_response({**body, "metadata": meta | {"resourceVersion": "99"}})
+        if request.method == "PATCH":
+            return web.json_response({"metadata": {"name": "m", "namespace": "n", "resourceVersion": "98"}})
+        return web.json_response({"kind": "Status", "reason": "NotFound", "code": 404}, status=404)
+
+    async def run() -> None:
+        async with answering(answer) as client:
+            room = Ward(client)
+            for record in (owner(), cluster(), msgspec.convert(body, Host)):
+                room.put(record)
+            await room.keeper(dry_run=False).reconcile("n/m")
+
+    asyncio.run(run())
+    assert asked.count("PATCH h") == 1, asked
+    assert asked.index("PATCH h") < asked.index("GET c-kubeconfig"), asked
+
+
 def test_a_name_that_several_have_or_that_cannot_be_read_is_not_one_that_nobody_has() -> None:
     async def run() -> None:
         async with ward() as room:

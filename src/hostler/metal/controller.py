@@ -24,7 +24,7 @@ from hostler.metal.capi import Cluster
 from hostler.metal.choose import Choice
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
-from hostler.metal.decide import FAILED, Facts, decide, settled, status_change, why_none
+from hostler.metal.decide import FAILED, Facts, decide, host_write, settled, status_change, why_none
 from hostler.metal.decision import Decision, Said, Write
 from hostler.metal.health import Troubles
 from hostler.metal.model import Host, Metal3Machine
@@ -173,12 +173,16 @@ class MachineKeeper:
         facts = await self._named(facts)
         facts = await self._label_secret(facts)
         await self._data.ask(facts)
+        # Before its cluster is asked, which may take long: without block-move the host could be moved meanwhile.
+        if (write := host_write(facts, host)) is not None:
+            host = await self._write(write) or host
+            facts = replace(facts, host=host)
         if host.state == "provisioned" and not settled(machine):
             infrastructure = self.caches.clusters.store.get(self._infrastructure(facts))
             cloud = infrastructure is not None and infrastructure.spec.cloud_provider_enabled
             facts = replace(facts, node=await self._nodes.find(machine, host, facts.cluster_name, cloud_provider=cloud))
         decision = decide(facts)
-        machine = await self._act(decision, facts.machine)
+        machine = await self._act(tuple(one for one in decision.writes if one.kind != names.HOST), facts.machine)
         await self._status(machine, (*decision.said, _unpaused()), decision.status)
         return SECRET_LOOK_SECONDS if facts.secret_problem else decision.wake
 
@@ -298,8 +302,8 @@ class MachineKeeper:
 
     # -- writing
 
-    async def _act(self, decision: Decision, machine: Metal3Machine) -> Metal3Machine:
-        for write in decision.writes:
+    async def _act(self, writes: tuple[Write, ...], machine: Metal3Machine) -> Metal3Machine:
+        for write in writes:
             after = await self._write(write)
             if isinstance(after, Metal3Machine):
                 machine = after

@@ -201,6 +201,15 @@ def host_change(facts: Facts, host: Host) -> dict[str, Any]:
     return change
 
 
+def host_write(facts: Facts, host: Host) -> Write | None:
+    """The write that makes the host what it ought to be for this machine; None: it is."""
+    change, meta = host_change(facts, host), host.metadata
+    why = f"for Metal3Machine {facts.machine.metadata.name}"
+    if not change:
+        return None
+    return Write(names.HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
+
+
 def _provisioning(facts: Facts, host: Host) -> dict[str, Any]:
     """Image and data, only where the host has none: another image would be a new installation."""
     wanted, spec = facts.machine.spec, host.spec
@@ -253,14 +262,7 @@ def decide(facts: Facts) -> Decision:
     machine, host = facts.machine, facts.host
     if host is None or not facts.associated:
         raise ValueError(f"{machine.metadata.name} has no host yet; choose one first")
-    name = host.metadata.name
-    writes: list[Write] = []
-    change = host_change(facts, host)
-    if change:
-        writes.append(
-            Write(names.HOST, name, host.metadata.namespace, change, f"for Metal3Machine {machine.metadata.name}",
-                  version=host.metadata.resource_version)
-        )  # fmt: skip
+    writes = [write] if (write := host_write(facts, host)) is not None else []
     said = [Said(names.ASSOCIATED, True, SUCCESS)]
     if facts.secret_problem:
         said = [Said(names.ASSOCIATED, False, "BMCSecretMissing", facts.secret_problem)]
