@@ -371,6 +371,28 @@ def test_our_pause_is_taken_back_only_from_a_host_that_clusterctl_waits_for(when
         assert left == {names.PAUSED, names.STATUS_ANNOTATION}, "paused, with its status, and free to move"
 
 
+def test_a_host_that_is_gone_is_not_healthy() -> None:
+    written: list[dict[str, Any]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        assert (request.method, request.path.rpartition("/")[2]) == ("PATCH", "status")
+        written.append(await request.json())
+        return web.json_response({"metadata": {"name": "m", "namespace": "n", "resourceVersion": "98"}})
+
+    async def run() -> None:
+        async with answering(answer) as client:
+            room = Ward(client)
+            room.machine("m", annotations={names.HOST_ANNOTATION: "n/h"}, providerID="metal3://n/h/m", image=IMAGE)
+            for record in (owner(), cluster()):
+                room.put(record)
+            await room.keeper(dry_run=False).reconcile("n/m")
+
+    asyncio.run(run())
+    (body,) = written
+    told = {one["type"]: (one["status"], one["reason"]) for one in body["status"]["conditions"]}
+    assert told[names.ASSOCIATED] == told[names.HEALTHY] == told[names.READY] == ("False", "HostLost")
+
+
 def test_a_host_is_kept_from_moving_before_its_cluster_is_asked_for_the_node() -> None:
     """A cluster that does not answer may take half a minute; a move could begin in that time."""
     asked: list[str] = []

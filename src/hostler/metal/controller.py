@@ -24,7 +24,7 @@ from hostler.metal.capi import Cluster
 from hostler.metal.choose import Choice
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
-from hostler.metal.decide import FAILED, Facts, decide, host_write, settled, status_change, why_none
+from hostler.metal.decide import FAILED, HOST_LOST, Facts, decide, host_write, settled, status_change, why_none
 from hostler.metal.decision import Decision, Said, Write
 from hostler.metal.health import Troubles
 from hostler.metal.model import Host, Metal3Machine
@@ -160,7 +160,9 @@ class MachineKeeper:
         """That it has no host, or what hinders us. What hinders only us makes no machine less ready that is a node."""
         kept = settled(facts.machine) and (keep_ready or facts.associated)
         ready = () if kept else (Said(names.READY, False, said.reason, said.message),)
-        await self._status(facts.machine, (said, *ready, _unpaused()), {})
+        # A host that is gone reports no error any more, and is not healthy for that.
+        health = (replace(said, type=names.HEALTHY),) if said.reason == HOST_LOST else ()
+        await self._status(facts.machine, (said, *ready, *health, _unpaused()), {})
         return None
 
     # -- a machine with its host
