@@ -362,6 +362,22 @@ def test_a_machine_that_was_a_node_is_given_no_other_host_though_its_status_was_
     assert why_none(facts(machine=machine(named))) is None, "one that was none yet gets another"
 
 
+@pytest.mark.parametrize(
+    ("provider", "says"),
+    [
+        ("metal3://n/h/m", "Host n/h does not have it"),
+        ("metal3://0b1c", "The host of provider id metal3://0b1c does not have it"),
+        ("other://n/h/m", "The host of provider id other://n/h/m does not have it"),
+    ],
+)
+def test_a_machine_that_was_a_node_gets_no_second_host_though_it_names_none(provider: str, says: str) -> None:
+    """The annotation may be taken off by hand or by a restore; the provider id says that it had a host."""
+    said = why_none(facts(machine=machine(providerID=provider)))
+    assert said is not None
+    assert said.reason == "HostLost"
+    assert says in said.message
+
+
 def test_a_host_on_which_nothing_is_yet_is_emptied_and_handed_back_in_one_patch() -> None:
     owned = {"ownerReferences": [OWNED]}
     claimed = host("available", mine=True, spec={"image": IMAGE, "userData": {"name": "boot"}}, meta=owned)

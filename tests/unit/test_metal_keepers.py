@@ -82,8 +82,10 @@ class Ward(Room):
         spec = {"online": True, "consumerRef": CONSUMER}
         self.put(msgspec.convert({"metadata": meta, "spec": spec, "status": known}, Host))
 
-    def keeper(self, *, fast_track: bool = False) -> MachineKeeper:
+    def keeper(self, *, fast_track: bool = False, dry_run: bool = True) -> MachineKeeper:
         client, writer, metrics = self.client, self.writer, Metrics()
+        if not dry_run:
+            writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(100), metrics=metrics)
         data = DataDesk(self.caches, DataCaches.make(client, metrics), client, writer)
         nodes = Nodes(Clusters(client), lambda _: writer)
         return MachineKeeper(
@@ -302,44 +304,122 @@ def test_explain_shows_the_writes_that_the_operator_makes_at_release(state: str,
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("paused", [True, False, None], ids=["paused by now", "not paused", "gone"])
-def test_our_pause_is_taken_back_only_for_a_cluster_read_again(paused: bool | None) -> None:
-    """In the middle of a move the watch of Clusters may be behind that of hosts."""
+@pytest.mark.parametrize("when", ["before", "first write", "never", "gone"])
+def test_our_pause_is_taken_back_only_from_a_host_that_clusterctl_waits_for(when: str) -> None:
+    """`clusterctl move` pauses the Cluster, then copies each host that does not carry block-move, at any moment."""
     asked: list[str] = []
-    mine = {
-        "metadata": {"name": "h", "namespace": "n", "annotations": {names.PAUSED: names.OUR_PAUSE}},
-        "spec": {"consumerRef": CONSUMER, "image": IMAGE},
-    }
+    server: dict[str, Any] = {
+        "metadata": {
+            "name": "h", "namespace": "n", "resourceVersion": "50",
+            "annotations": {names.PAUSED: names.OUR_PAUSE, names.STATUS_ANNOTATION: "{}"},
+        },
+        "spec": {"consumerRef": CONSUMER, "image": IMAGE}, "status": {"provisioning": {"state": "provisioned"}},
+    }  # fmt: skip
+    state = {"paused": when == "before"}
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(request.method)
+        kind, meta = request.path.split("/")[-2], server["metadata"]
+        asked.append(f"{request.method} {kind}")
         if request.method == "PATCH":
-            return web.json_response({**mine, "metadata": {"name": "h", "namespace": "n", "resourceVersion": "99"}})
-        if paused is None:
+            # clusterctl in this very moment, before the write arrives: it copies what is not blocked.
+            state["paused"] |= when == "first write"
+            if state["paused"] and names.BLOCK_MOVE not in meta["annotations"]:
+                assert {names.PAUSED, names.STATUS_ANNOTATION} <= set(meta["annotations"])
+            change = (await request.json())["metadata"]
+            assert change["resourceVersion"] == meta["resourceVersion"], "each write holds for one version"
+            both = {**meta["annotations"], **change["annotations"]}
+            meta["annotations"] = {key: value for key, value in both.items() if value is not None}
+            meta["resourceVersion"] = str(int(meta["resourceVersion"]) + 1)
+            if names.PAUSED not in meta["annotations"]:
+                assert asked[-2:] == ["GET clusters", "PATCH baremetalhosts"], (
+                    "the Cluster was read once it was blocked"
+                )
+                assert len(asked) == 3
+        if kind == "baremetalhosts":
+            return web.json_response(server)
+        if when == "gone":
             return web.json_response({"kind": "Status", "reason": "NotFound", "code": 404}, status=404)
         about = {"name": "c", "namespace": "n", "resourceVersion": "99"}
-        return web.json_response({"metadata": about, "spec": {"paused": paused}})
+        return web.json_response({"metadata": about, "spec": {"paused": state["paused"]}})
 
     async def run() -> None:
         async with answering(answer) as client:
             room = Ward(client)
-            for record in (owner(), cluster(), msgspec.convert(mine, Host)):
+            room.version = 49
+            room.put(msgspec.convert(server, Host))
+            for record in (owner(), cluster()):
                 room.put(record)
-            writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(100), metrics=Metrics())
-            desk = DataDesk(room.caches, DataCaches.make(client, Metrics()), client, writer)
-            nodes = Nodes(Clusters(client), lambda _: writer)
-            keeper = MachineKeeper(
-                room.caches, room.claims, nodes, client, writer, room.recorder, metrics=Metrics(), data=desk,
-            )  # fmt: skip
+            keeper = room.keeper(dry_run=False)
             machine = room.caches.machines.store.get("n/m")
             assert machine is not None
-            with pytest.raises(Conflict, match="is paused by now") if paused else nullcontext():
-                await keeper._unpause(keeper.facts(machine))
+            paused = when in ("before", "first write")
+            with nullcontext() if when == "never" else pytest.raises(Conflict, match=r"is (paused|gone) by now"):
+                facts = await keeper._unpause(keeper.facts(machine))
+                assert facts.host is not None
+                assert names.PAUSED not in facts.host.metadata.annotations
             if paused:
                 assert room.caches.paused("n", "c"), "and the next look knows"
 
     asyncio.run(run())
-    assert asked == (["GET", "PATCH"] if paused is False else ["GET"])
+    left = set(server["metadata"]["annotations"])
+    if when == "never":
+        assert asked == ["PATCH baremetalhosts", "GET clusters", "PATCH baremetalhosts"]
+        assert names.BLOCK_MOVE in left
+    elif when == "gone":
+        assert asked == ["PATCH baremetalhosts", "GET clusters"], "the next look sees no Cluster and lets it move"
+    else:
+        assert left == {names.PAUSED, names.STATUS_ANNOTATION}, "paused, with its status, and free to move"
+
+
+def test_a_host_that_is_gone_is_not_healthy() -> None:
+    written: list[dict[str, Any]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        assert (request.method, request.path.rpartition("/")[2]) == ("PATCH", "status")
+        written.append(await request.json())
+        return web.json_response({"metadata": {"name": "m", "namespace": "n", "resourceVersion": "98"}})
+
+    async def run() -> None:
+        async with answering(answer) as client:
+            room = Ward(client)
+            room.machine("m", annotations={names.HOST_ANNOTATION: "n/h"}, providerID="metal3://n/h/m", image=IMAGE)
+            for record in (owner(), cluster()):
+                room.put(record)
+            await room.keeper(dry_run=False).reconcile("n/m")
+
+    asyncio.run(run())
+    (body,) = written
+    told = {one["type"]: (one["status"], one["reason"]) for one in body["status"]["conditions"]}
+    assert told[names.ASSOCIATED] == told[names.HEALTHY] == told[names.READY] == ("False", "HostLost")
+
+
+def test_a_host_is_kept_from_moving_before_its_cluster_is_asked_for_the_node() -> None:
+    """A cluster that does not answer may take half a minute; a move could begin in that time."""
+    asked: list[str] = []
+    mine = {"name": "h", "namespace": "n", "resourceVersion": "50"}
+    body = {"metadata": mine, "spec": {"consumerRef": CONSUMER, "image": IMAGE}, "status": {
+        "operationalStatus": "OK", "provisioning": {"state": "provisioned"},
+    }}  # fmt: skip
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(f"{request.method} {request.path.rpartition('/')[2]}")
+        if request.method == "PATCH" and request.path.endswith("baremetalhosts/h"):
+            meta = {**mine, "resourceVersion": "99", **(await request.json())["metadata"]}
+            return web.json_response({**body, "metadata": meta | {"resourceVersion": "99"}})
+        if request.method == "PATCH":
+            return web.json_response({"metadata": {"name": "m", "namespace": "n", "resourceVersion": "98"}})
+        return web.json_response({"kind": "Status", "reason": "NotFound", "code": 404}, status=404)
+
+    async def run() -> None:
+        async with answering(answer) as client:
+            room = Ward(client)
+            for record in (owner(), cluster(), msgspec.convert(body, Host)):
+                room.put(record)
+            await room.keeper(dry_run=False).reconcile("n/m")
+
+    asyncio.run(run())
+    assert asked.count("PATCH h") == 1, asked
+    assert asked.index("PATCH h") < asked.index("GET c-kubeconfig"), asked
 
 
 def test_a_name_that_several_have_or_that_cannot_be_read_is_not_one_that_nobody_has() -> None:

@@ -63,6 +63,13 @@ def test_pause_status_and_leave_to_move_are_one_patch(
 
 def test_a_host_without_a_status_stays_blocked_and_one_to_be_restored_keeps_what_it_brought() -> None:
     assert pause_change(whole(BLOCKED, None), MACHINE, pause=True) == {"metadata": {"annotations": OURS}}
+    first = pause_change(whole({}, None), MACHINE, pause=True)
+    assert first == {"metadata": {"annotations": {**OURS, **BLOCKED}}}, "blocked in the patch that pauses it"
+    assert pause_change(whole(THEIRS, None), MACHINE, pause=False) == {"metadata": {"annotations": BLOCKED}}
+    later = merged(whole({}), first)
+    assert not is_movable(record(later)), "so it is looked at again with its next change"
+    change = pause_change(later, MACHINE, pause=True)
+    assert change == {"metadata": {"annotations": {names.STATUS_ANNOTATION: KEPT, names.BLOCK_MOVE: None}}}
     brought = {**BLOCKED, names.STATUS_ANNOTATION: KEPT}
     change = pause_change(whole(brought, {}), MACHINE, pause=True)
     assert change == {"metadata": {"annotations": {**OURS, names.BLOCK_MOVE: None}}}
@@ -90,6 +97,8 @@ def test_whatever_is_there_a_host_ends_blocked_or_movable_and_never_both(pause: 
             assert names.BLOCK_MOVE in after, has
         elif known or saved:
             assert is_movable(record(body)), has
+        else:
+            assert names.BLOCK_MOVE in after, has
         if by is THEIRS:
             assert after[names.PAUSED] == "me", has
 

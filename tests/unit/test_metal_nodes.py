@@ -69,8 +69,8 @@ def test_which_node_a_machine_is(nodes: tuple[Node, ...], how: dict[str, Any], e
     assert found == expected or (" " in expected and expected in found), found
 
 
-def test_machines_that_look_at_the_same_moment_share_one_list() -> None:
-    """A thousand machines that come up must not have a thousand lists of a thousand nodes made."""
+def look_together(status: int, machines: int) -> tuple[list[NodeSeen], list[str]]:
+    """What so many machines of one cluster see at the same moment, and what was asked for that."""
     asked: list[str] = []
     found = {"items": [{"metadata": {"name": "a"}, "spec": {"providerID": NOW}}]}
 
@@ -84,6 +84,8 @@ def test_machines_that_look_at_the_same_moment_share_one_list() -> None:
             }  # fmt: skip
             value = base64.b64encode(json.dumps(config).encode()).decode()
             return web.json_response({"metadata": {"resourceVersion": "1"}, "data": {"value": value}})
+        if status != 200:
+            return web.json_response({"kind": "Status", "message": "not yours", "code": status}, status=status)
         return web.json_response(found)
 
     def writer_for(client: Client) -> Writer:
@@ -95,11 +97,24 @@ def test_machines_that_look_at_the_same_moment_share_one_list() -> None:
             nodes = Nodes(clusters, writer_for)
             machine = msgspec.convert({"metadata": {"name": "m", "namespace": "n"}}, Metal3Machine)
             host = msgspec.convert({"metadata": {"name": "h", "namespace": "n", "uid": "hu"}}, Host)
-            looks = [nodes.find(machine, host, "c", cloud_provider=False) for _ in range(20)]
+            looks = [nodes.find(machine, host, "c", cloud_provider=False) for _ in range(machines)]
             try:
                 return await asyncio.gather(*looks)
             finally:
                 await clusters.close()
 
-    assert asyncio.run(run()) == [NodeSeen("a", NOW)] * 20
+    return asyncio.run(run()), asked
+
+
+def test_machines_that_look_at_the_same_moment_share_one_list() -> None:
+    """A thousand machines that come up must not have a thousand lists of a thousand nodes made."""
+    seen, asked = look_together(200, 20)
+    assert seen == [NodeSeen("a", NOW)] * 20
+    assert asked.count("GET /api/v1/nodes") == 1, asked
+
+
+def test_machines_of_a_cluster_that_does_not_answer_share_the_failure() -> None:
+    """One after the other they would wait for as many timeouts, and machines of other clusters behind them."""
+    seen, asked = look_together(403, 20)
+    assert seen == [NodeSeen(why="its cluster could not be asked for the node: not yours.")] * 20
     assert asked.count("GET /api/v1/nodes") == 1, asked

@@ -54,7 +54,7 @@ def test_the_picture_of_a_machine_has_every_reason_that_ready_can_have() -> None
     found = set(re.findall(r'(?:Said\(names\.(?:ASSOCIATED|READY), \w+|_waits\()[,\s]*"(\w+)"', source))
     found |= set(re.findall(r'"(\w+)" if ready else "(\w+)"', source)[0])
     without_a_host = found - {"BMCSecretMissing"}  # of a machine with its host: Ready says how far that is
-    assert states(machines.METAL) == without_a_host | {metal.FAILED}
+    assert states(machines.METAL) == without_a_host | {metal.FAILED, metal.HOST_LOST}
 
 
 def test_every_arrow_is_drawn_and_every_place_is_filled() -> None:

@@ -75,8 +75,9 @@ def withdraw(
     """Take back what metal put on hosts, once it is switched off: before another provider takes over, or none.
 
     The annotation block-move, for which `clusterctl move` would wait for ever, and owner references to Metal3Machines,
-    with which Kubernetes would delete a host after its machine. Nothing else of a host changes. You need `list` and
-    `patch` on baremetalhosts.metal3.io, and `list` on clusters.cluster.x-k8s.io.
+    with which Kubernetes would delete a host after its machine. Nothing else of a host changes. From then until a
+    provider runs again do not run `clusterctl move`: the hosts would be installed again. You need `list`, `get` and
+    `patch` on baremetalhosts.metal3.io, and `list` and `get` on clusters.cluster.x-k8s.io.
 
     Examples: `hostler metal withdraw` shows what it would do and asks; `hostler metal withdraw --yes --output json
     --operator http://hostler.example:8080` is for scripts.
@@ -91,6 +92,7 @@ def withdraw(
         leftovers.refuse_mid_move(left)
         for line in done:
             say.note(f"{line}.")
+        say.note(leftovers.NO_MOVE)
         if not yes and not typer.confirm("Go on?", default=False, err=True):
             raise Complaint("Nothing was changed.", code=Exit.REFUSED)
         ask_cluster(settings, lambda client: leftovers.take_back(client, left))

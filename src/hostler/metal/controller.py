@@ -24,7 +24,7 @@ from hostler.metal.capi import Cluster
 from hostler.metal.choose import Choice
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
-from hostler.metal.decide import FAILED, Facts, decide, settled, status_change, why_none
+from hostler.metal.decide import FAILED, HOST_LOST, Facts, decide, host_write, settled, status_change, why_none
 from hostler.metal.decision import Decision, Said, Write
 from hostler.metal.health import Troubles
 from hostler.metal.model import Host, Metal3Machine
@@ -160,7 +160,9 @@ class MachineKeeper:
         """That it has no host, or what hinders us. What hinders only us makes no machine less ready that is a node."""
         kept = settled(facts.machine) and (keep_ready or facts.associated)
         ready = () if kept else (Said(names.READY, False, said.reason, said.message),)
-        await self._status(facts.machine, (said, *ready, _unpaused()), {})
+        # A host that is gone reports no error any more, and is not healthy for that.
+        health = (replace(said, type=names.HEALTHY),) if said.reason == HOST_LOST else ()
+        await self._status(facts.machine, (said, *ready, *health, _unpaused()), {})
         return None
 
     # -- a machine with its host
@@ -173,12 +175,16 @@ class MachineKeeper:
         facts = await self._named(facts)
         facts = await self._label_secret(facts)
         await self._data.ask(facts)
+        # Before its cluster is asked, which may take long: without block-move the host could be moved meanwhile.
+        if (write := host_write(facts, host)) is not None:
+            host = await self._write(write) or host
+            facts = replace(facts, host=host)
         if host.state == "provisioned" and not settled(machine):
             infrastructure = self.caches.clusters.store.get(self._infrastructure(facts))
             cloud = infrastructure is not None and infrastructure.spec.cloud_provider_enabled
             facts = replace(facts, node=await self._nodes.find(machine, host, facts.cluster_name, cloud_provider=cloud))
         decision = decide(facts)
-        machine = await self._act(decision, facts.machine)
+        machine = await self._act(tuple(one for one in decision.writes if one.kind != names.HOST), facts.machine)
         await self._status(machine, (*decision.said, _unpaused()), decision.status)
         return SECRET_LOOK_SECONDS if facts.secret_problem else decision.wake
 
@@ -268,30 +274,38 @@ class MachineKeeper:
             await self._write(Write(names.HOST, meta.name, meta.namespace, change, why, version=version))
 
     async def _unpause(self, facts: Facts) -> Facts:
-        """Only where the Cluster, read again, is there and not paused: its cache may lag behind that of hosts.
+        """Take our pause back in two writes, with a fresh read of the Cluster between them.
 
-        In the middle of a move Baremetal Operator would go on with a host that is being copied.
+        `clusterctl move` pauses the Cluster and then looks for block-move. So the host is blocked first, while it is
+        still paused: a Cluster that is paused before our read is seen by us, and one that is paused after it waits.
         """
         host, cluster = facts.host, facts.cluster
         change = unpause_change(host) if host is not None and facts.associated and cluster is not None else {}
         if not change or host is None or cluster is None:
             return facts
-        about = cluster.metadata
+        about, meta = cluster.metadata, host.metadata
+        if names.BLOCK_MOVE not in meta.annotations:
+            why = "it is about to lose its pause and must not be moved then"
+            blocked = {"metadata": {"annotations": {names.BLOCK_MOVE: ""}}}
+            write = Write(names.HOST, meta.name, meta.namespace, blocked, why, version=meta.resource_version)
+            host = await self._write(write) or host
+            facts, meta = replace(facts, host=host), host.metadata
         try:
             fresh = await self._client.get(names.CLUSTER, about.name, about.namespace, type=Cluster)
         except NotFound:
-            return facts
+            raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is gone by now") from None
         if fresh.spec.paused:
             self.caches.capi_clusters.store.overlay(fresh)
+            await self._make_movable(facts, f"Cluster {facts.cluster_name} is paused", pause=True)
             raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is paused by now")
-        meta, why = host.metadata, f"Cluster {facts.cluster_name} is not paused any more"
+        why = f"Cluster {facts.cluster_name} is not paused any more"
         write = Write(names.HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
         return replace(facts, host=await self._write(write) or host)
 
     # -- writing
 
-    async def _act(self, decision: Decision, machine: Metal3Machine) -> Metal3Machine:
-        for write in decision.writes:
+    async def _act(self, writes: tuple[Write, ...], machine: Metal3Machine) -> Metal3Machine:
+        for write in writes:
             after = await self._write(write)
             if isinstance(after, Metal3Machine):
                 machine = after

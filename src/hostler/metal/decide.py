@@ -22,6 +22,7 @@ from hostler.metal.moving import block_change, owner_change
 PROVISIONED = ("provisioned", "externally provisioned")
 SUCCESS = "AssociateBareMetalHostSuccess"
 FAILED = "AssociateBareMetalHostFailed"
+HOST_LOST = "HostLost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +109,33 @@ def why_none(facts: Facts) -> Said | None:
 
 
 def _lost(facts: Facts) -> Said | None:
-    """A machine whose host is gone is not given another: its node, its data and its address were that host's."""
+    """A machine that was a node is not given another host: its node, its data and its address were the first one's."""
     machine, named = facts.machine, facts.named_host
     if facts.elsewhere:
         message = f"{facts.elsewhere}; delete the Machine to have it replaced."
-        return Said(names.ASSOCIATED, False, "HostLost", message)
+        return Said(names.ASSOCIATED, False, HOST_LOST, message)
     # By its spec alone: a status does not come along when a cluster is moved or restored.
-    if not machine.spec.provider_id or not named:
+    if not machine.spec.provider_id:
         return None
-    if facts.host is None and named.partition("/")[0] != machine.metadata.namespace:
+    if facts.host is None and named and named.partition("/")[0] != machine.metadata.namespace:
         message = f"Host {named} is in another namespace, so it is not touched; delete the Machine to replace it."
+    elif facts.host is None and not named:
+        message = f"{_host_by_id(machine)} does not have it as its consumer; delete the Machine to have it replaced."
     elif facts.host is None:
         message = f"Host {named} does not exist any more; delete the Machine to have it replaced."
     else:
         now = "has another consumer now" if facts.host.spec.consumer_ref is not None else "has no consumer any more"
         message = f"Host {named} {now}; delete the Machine to have it replaced."
-    return Said(names.ASSOCIATED, False, "HostLost", message)
+    return Said(names.ASSOCIATED, False, HOST_LOST, message)
+
+
+def _host_by_id(machine: Metal3Machine) -> str:
+    """The host of a machine that does not name it any more, as its provider id has it: by name, or by uid before."""
+    scheme, _, path = machine.spec.provider_id.partition("://")
+    parts = path.split("/")
+    if scheme == "metal3" and len(parts) == 3:
+        return f"Host {names.key(parts[0], parts[1])}"
+    return f"The host of provider id {machine.spec.provider_id}"
 
 
 def _waits(reason: str, message: str) -> Said:
@@ -201,6 +213,15 @@ def host_change(facts: Facts, host: Host) -> dict[str, Any]:
     return change
 
 
+def host_write(facts: Facts, host: Host) -> Write | None:
+    """The write that makes the host what it ought to be for this machine; None: it is."""
+    change, meta = host_change(facts, host), host.metadata
+    why = f"for Metal3Machine {facts.machine.metadata.name}"
+    if not change:
+        return None
+    return Write(names.HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
+
+
 def _provisioning(facts: Facts, host: Host) -> dict[str, Any]:
     """Image and data, only where the host has none: another image would be a new installation."""
     wanted, spec = facts.machine.spec, host.spec
@@ -253,14 +274,7 @@ def decide(facts: Facts) -> Decision:
     machine, host = facts.machine, facts.host
     if host is None or not facts.associated:
         raise ValueError(f"{machine.metadata.name} has no host yet; choose one first")
-    name = host.metadata.name
-    writes: list[Write] = []
-    change = host_change(facts, host)
-    if change:
-        writes.append(
-            Write(names.HOST, name, host.metadata.namespace, change, f"for Metal3Machine {machine.metadata.name}",
-                  version=host.metadata.resource_version)
-        )  # fmt: skip
+    writes = [write] if (write := host_write(facts, host)) is not None else []
     said = [Said(names.ASSOCIATED, True, SUCCESS)]
     if facts.secret_problem:
         said = [Said(names.ASSOCIATED, False, "BMCSecretMissing", facts.secret_problem)]

@@ -1,6 +1,6 @@
 """What metal leaves on hosts when it is switched off, for `hostler metal withdraw` and `hostler doctor`.
 
-Needs no operator. Each write holds only for the version of the host that was looked at.
+Needs no operator. Each write holds only for the version of the host that was read just before.
 """
 
 from __future__ import annotations
@@ -17,14 +17,22 @@ from hostler.host.conditions import count
 from hostler.host.conditions import names as listed
 from hostler.host.facts import Fact, Unknown
 from hostler.kube.client import Client
-from hostler.kube.errors import Conflict, NotFound
+from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable
 from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from hostler.kube.records import Object, key_of
 from hostler.metal import names
 from hostler.metal.capi import Cluster
-from hostler.metal.model import Host, Owner
+from hostler.metal.model import Host, OwnedMetadata, Owner
 
 WITHDRAW = "hostler metal withdraw"
+TRIES = 5  # for a host that another party changes between our read and our write
+# Without block-move clusterctl copies a host at once, and only a provider saves its status before.
+NO_MOVE = (
+    "From now until a provider runs again, do not run `clusterctl move`: it would copy the hosts without their status, "
+    "and they would be installed again. Where no provider follows, take the label "
+    f"{names.MOVE_HIERARCHY} off the hosts, so that a move leaves them behind: "
+    f"`kubectl label bmh --all --all-namespaces {names.MOVE_HIERARCHY}-`."
+)
 MOVED_KINDS = "clusterctl.cluster.x-k8s.io"  # label: clusterctl looks at objects of this CRD at all
 MOVED_ALWAYS = "clusterctl.cluster.x-k8s.io/move"  # label: and moves each of them
 # The CRDs of Baremetal Operator and the labels without which clusterctl leaves their objects behind.
@@ -97,21 +105,60 @@ def refuse_mid_move(left: Leftovers) -> None:
 
 
 async def take_back(client: Client, left: Leftovers) -> None:
-    """Take our annotation and every owner reference to a Metal3Machine off; nothing else of a host is changed."""
+    """Take our annotation and every owner reference to a Metal3Machine off; nothing else of a host is changed.
+
+    A host for which that cannot be done does not keep the others from it; all such hosts are reported at the end.
+    """
+    failed = {}
     for host in left.hosts:
-        meta = host.metadata
-        kept = [msgspec.to_builtins(one) for one in meta.owner_references if not _is_machine(one)]
-        change: dict[str, Any] = {"resourceVersion": meta.resource_version, "annotations": {names.BLOCK_MOVE: None}}
-        if len(kept) != len(meta.owner_references):
-            change["ownerReferences"] = kept or None
+        if why := await _take_back_from(client, host.metadata):
+            failed[key_of(host.metadata)] = why
+    if failed:
+        done = len(left.hosts) - len(failed)
+        reasons = "; ".join(f"{key}: {why}" for key, why in failed.items())
+        raise Complaint(
+            f"{count(done, 'host')} done; {count(len(failed), 'host')} left as before: {reasons}.",
+            hint=f"Mend that, then `{WITHDRAW}` again.",
+            code=Exit.REFUSED,
+        )
+
+
+async def _take_back_from(client: Client, known: OwnedMetadata) -> str:
+    """What hinders it, as part of a sentence; empty: done, or there is nothing (any more) to do."""
+    for _ in range(TRIES):
         try:
+            host = await client.get(names.HOST, known.name, known.namespace, type=Host)
+            meta = host.metadata
+            change: dict[str, Any] = {}
+            if names.BLOCK_MOVE in meta.annotations:
+                change["annotations"] = {names.BLOCK_MOVE: None}
+            if _machine_owners(host):
+                kept = [msgspec.to_builtins(one) for one in meta.owner_references if not _is_machine(one)]
+                change["ownerReferences"] = kept or None
+            if not change:
+                return ""
+            # After the host: what pauses its Cluster later finds the host as it is from now on.
+            if await _is_paused(client, meta.namespace, meta.labels.get(names.CLUSTER_NAME, "")):
+                return f"its Cluster {meta.labels[names.CLUSTER_NAME]} is paused, so `clusterctl move` may wait for it"
+            change["resourceVersion"] = meta.resource_version
             await client.patch(names.HOST, meta.name, {"metadata": change}, meta.namespace, type=Object)
         except NotFound:
-            continue  # gone meanwhile
+            return ""  # gone meanwhile
         except Conflict:
-            raise Complaint(
-                f"Host {key_of(meta)} changed in this moment.", hint=f"`{WITHDRAW}` again.", code=Exit.REFUSED
-            ) from None
+            continue
+        except (ApiError, Unreachable) as error:
+            return str(error).rstrip(".")
+        return ""
+    return f"it was changed by another party {TRIES} times in a row"
+
+
+async def _is_paused(client: Client, namespace: str, cluster: str) -> bool:
+    if not cluster:
+        return False
+    try:
+        return (await client.get(names.CLUSTER, cluster, namespace, type=Cluster)).spec.paused
+    except NotFound:
+        return False
 
 
 async def find_unlabelled(client: Client) -> tuple[str, ...]:
@@ -151,6 +198,15 @@ def findings(left: Fact[Leftovers], unlabelled: Fact[tuple[str, ...]], *, on: Fa
 
 
 def _switched_off(left: Leftovers) -> Iterator[Finding]:
+    if left.owned:
+        them = listed(key_of(host.metadata) for host in left.owned)
+        why = (
+            f"No operator with metal on was found, and {count(len(left.owned), 'host')} still have a Metal3Machine as "
+            f"an owner, so Kubernetes deletes the BareMetalHost after its machine: {them}."
+        )
+        yield Finding(
+            Level.WARNING, "metal", why, f"`{WITHDRAW}`, unless the Go provider 1.13 or older runs: it sets it itself."
+        )
     if left.blocked:
         them = listed(key_of(host.metadata) for host in left.blocked)
         why = (

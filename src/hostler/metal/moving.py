@@ -1,11 +1,12 @@
 """What `clusterctl move` must find on a host, and what it must not. Pure.
 
 A host that is copied without its status is installed once more where it arrives. So a host that one of our machines
-has is always in one of two states, and goes from one to the other in a single patch that holds for one version only:
+has is always in one of two states, and becomes movable in a single patch that holds for one version only:
 
 - not paused, with the annotation block-move: clusterctl waits, also while no operator runs;
 - paused, with its status in an annotation, without block-move: clusterctl may copy it.
 
+On the way back block-move comes first and the pause goes last, with a fresh read of the Cluster between the two.
 No host has its machine as an owner: Kubernetes would delete the host after the machine.
 """
 
@@ -44,7 +45,7 @@ def pause_change(whole: Mapping[str, Any], machine: Metadata, *, pause: bool) ->
     """The patch that makes a host movable, from the whole object: our record has only part of the status.
 
     Without `pause` only a host that another party paused. Their pause stays. A host without a status, and without one
-    that is to be restored, has nothing to take along yet and stays blocked.
+    that is to be restored, is blocked until it has one: it would be installed again where it arrives.
     """
     meta = msgspec.convert(whole["metadata"], OwnedMetadata)
     has, change = meta.annotations, dict[str, str | None]()
@@ -56,8 +57,9 @@ def pause_change(whole: Mapping[str, Any], machine: Metadata, *, pause: bool) ->
     # While a host is paused its status does not change; one from before the pause is out of date.
     if status.get("provisioning", {}).get("state") and (change or names.STATUS_ANNOTATION not in has):
         change[names.STATUS_ANNOTATION] = msgspec.json.encode(status).decode()
-    if names.BLOCK_MOVE in has and (names.STATUS_ANNOTATION in has or names.STATUS_ANNOTATION in change):
-        change[names.BLOCK_MOVE] = None
+    saved = names.STATUS_ANNOTATION in has or names.STATUS_ANNOTATION in change
+    if saved == (names.BLOCK_MOVE in has):
+        change[names.BLOCK_MOVE] = None if saved else ""
     return {"metadata": {"annotations": change, **owner_change(meta, machine)}} if change else {}
 
 

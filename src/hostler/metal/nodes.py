@@ -65,38 +65,56 @@ class Nodes:
 
     def __init__(self, clusters: Clusters, writer_for: Callable[[Client], Writer]) -> None:
         self._clusters, self._writer_for = clusters, writer_for
-        self._turns: dict[str, asyncio.Lock] = {}
-        self._lists: dict[str, list[Node]] = {}  # of each cluster, for a moment
+        self._asked: dict[str, asyncio.Task[list[Node] | Unavailable]] = {}  # each cluster: under way, or a moment ago
 
     async def find(self, machine: Metal3Machine, host: Host, cluster: str, *, cloud_provider: bool) -> NodeSeen:
         """Find the node and see to it that it carries its provider id."""
         namespace, secret = machine.metadata.namespace, f"{cluster}-kubeconfig"
-        async with self._clusters.client(namespace, secret) as client:
-            if isinstance(client, Unavailable):
-                return NodeSeen(why=f"its cluster cannot be asked for the node: {client.why}")
-            try:
-                nodes = await self._list(client, names.key(namespace, cluster))
-                node = find_node(nodes, machine, host, cloud_provider=cloud_provider)
-                if isinstance(node, str):
-                    return NodeSeen(why=node)
-                if not node.spec.provider_id:
+        try:
+            nodes = await self._list(namespace, secret)
+            if isinstance(nodes, Unavailable):
+                return _unasked(nodes)
+            node = find_node(nodes, machine, host, cloud_provider=cloud_provider)
+            if isinstance(node, str):
+                return NodeSeen(why=node)
+            if not node.spec.provider_id:
+                async with self._clusters.client(namespace, secret) as client:
+                    if isinstance(client, Unavailable):
+                        return _unasked(client)
                     await self._give_id(client, node, machine, host)
-            except (ApiError, Unreachable) as error:
-                return NodeSeen(why=f"its cluster could not be asked for the node: {error}.")
+        except (ApiError, Unreachable) as error:
+            return NodeSeen(why=f"its cluster could not be asked for the node: {error}.")
         return NodeSeen(node.metadata.name, node.spec.provider_id or _id_to_give(machine, host))
 
-    async def _list(self, client: Client, cluster: str) -> list[Node]:
-        """Machines that look at the same moment share one list: a thousand that come up must not list it each."""
-        async with self._turns.setdefault(cluster, asyncio.Lock()):
-            if cluster not in self._lists:
-                self._lists[cluster] = await client.list(NODE, type=Node)
-                asyncio.get_running_loop().call_later(SHARED_SECONDS, self._lists.pop, cluster, None)
-            return self._lists[cluster]
+    async def _list(self, namespace: str, secret: str) -> list[Node] | Unavailable:
+        """Machines that look at the same moment share one list and its outcome, a failure too.
+
+        A thousand machines that come up must not list a thousand nodes each, nor wait one after the other for a
+        cluster that does not answer.
+        """
+        key = names.key(namespace, secret)
+        if key not in self._asked:
+            self._asked[key] = asyncio.create_task(self._ask(namespace, secret))
+            self._asked[key].add_done_callback(lambda task: self._answered(key, task))
+        return await asyncio.shield(self._asked[key])  # who is stopped must not stop the others' list
+
+    async def _ask(self, namespace: str, secret: str) -> list[Node] | Unavailable:
+        async with self._clusters.client(namespace, secret) as client:
+            return client if isinstance(client, Unavailable) else await client.list(NODE, type=Node)
+
+    def _answered(self, key: str, task: asyncio.Task[list[Node] | Unavailable]) -> None:
+        if not task.cancelled():
+            task.exception()  # else asyncio complains of a failure for which nobody waits any more
+        asyncio.get_running_loop().call_later(SHARED_SECONDS, self._asked.pop, key, None)
 
     async def _give_id(self, client: Client, node: Node, machine: Metal3Machine, host: Host) -> None:
         body = {"spec": {"providerID": _id_to_give(machine, host)}}
         why = f"it is Metal3Machine {machine.metadata.namespace}/{machine.metadata.name}"
         await self._writer_for(client).patch(NODE, node.metadata.name, body, type=Node, why=why)
+
+
+def _unasked(cluster: Unavailable) -> NodeSeen:
+    return NodeSeen(why=f"its cluster cannot be asked for the node: {cluster.why}")
 
 
 def _id_to_give(machine: Metal3Machine, host: Host) -> str:

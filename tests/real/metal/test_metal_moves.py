@@ -158,6 +158,7 @@ def test_a_take_over_from_the_go_provider_and_the_way_back_touch_no_host(
         assert f"baremetalhost/{world.namespace}/h1 loses annotation {BLOCK_MOVE}" in json.loads(told.stdout)["done"], (
             told
         )
+        assert "do not run `clusterctl move`" in told.stderr
         assert BLOCK_MOVE not in world.host("h1")["metadata"].get("annotations", {})
         # A provider that knows of no owner lets the machine go; Kubernetes deletes what the machine owns.
         _, likewise = owned_by(world, "m1")
