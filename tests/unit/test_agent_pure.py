@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import shutil
 import struct
 import subprocess
@@ -31,7 +32,7 @@ from hostler.agent.fetch import _remote, check_url
 from hostler.agent.grubcfg import GrubConfig, read_config
 from hostler.agent.host import Host
 from hostler.agent.hub import NoAnswer, Step
-from hostler.agent.loaders import LOADER_VENDOR, Kind
+from hostler.agent.loaders import LOADER_VENDOR, Kind, detect
 from hostler.agent.problem import Reason, Refusal
 from hostler.agent.runner import Runner
 from hostler.agent.secureboot import check
@@ -323,6 +324,30 @@ def test_the_owners_custom_cfg_is_kept() -> None:
     assert entry.without_block(once) == "set x=1\n"
 
 
+@pytest.mark.parametrize("name", ["custom.cfg", "user.cfg"])
+def test_the_owners_file_keeps_its_mode_its_owner_and_every_byte(tmp_path: Path, name: str) -> None:
+    """A user.cfg has the password of GRUB in it, and a title may be Latin-1."""
+    grub = tmp_path / "boot/grub2"
+    grub.mkdir(parents=True)
+    (grub / "grub.cfg").write_text(f"blscfg\nsource $prefix/{name}\n")
+    (tmp_path / "boot/loader/entries").mkdir(parents=True)
+    (tmp_path / "boot/loader/entries/installed.conf").write_text("version 1\nlinux /vmlinuz\n")
+    owned, before = grub / name, b"GRUB2_PASSWORD=grub.pbkdf2\r\nset title=Gr\xfc\xdfe\n"
+    owned.write_bytes(before)
+    owned.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(owned, 12, 34)
+    access = access_of(owned)
+    host, executor = Host(tmp_path), Executor(["true"])
+    loader = detect(host)
+    bootentry._write_block(host, loader, entry.TAKE_NEXT)
+    assert owned.read_bytes().startswith(before + entry.BEGIN.encode())
+    assert access_of(owned) == access
+    bootentry.undo_entry(host, loader, executor)
+    assert owned.read_bytes() == before
+    assert access_of(owned) == access
+
+
 class Signer:
     def __init__(self, name: str) -> None:
         pair = Authority(name).issue(name)
@@ -507,6 +532,11 @@ def test_the_agent_imports_the_standard_library_and_itself() -> None:
             for module in modules:
                 known = module.split(".")[0] in sys.stdlib_module_names or module.startswith("hostler.agent")
                 assert known, f"{source.name} imports {module}"
+
+
+def access_of(place: Path) -> tuple[int, int, int]:
+    found = place.stat()
+    return found.st_mode, found.st_uid, found.st_gid
 
 
 def sign(number: int) -> int:
