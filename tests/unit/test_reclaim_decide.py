@@ -303,6 +303,24 @@ def test_the_node_goes_only_if_a_setting_asks_and_it_is_not_ready() -> None:
     assert decide(replace(there, spoke=silent), asked, NOW).actions == (Forget(),)
 
 
+def test_control_plane_nodes_that_were_returned_still_count() -> None:
+    """etcd keeps their members: of five control planes that are returned one by one, the third is refused."""
+    asked = replace(POLICY, remove_node=True)
+    nodes = {name: replace(NODE, name=name, control_plane=True) for name in ("m-1", "m-2", "m-3", "m-4", "m-5")}
+    found = list[tuple[str, str]]()
+    for name in ("m-1", "m-2", "m-3"):
+        counted = known(control_plane_without(name, nodes.values(), Leaving()))
+        out = host(previous=replace(PREVIOUS, node=name), spoke=spoke(node=known(nodes[name]), control_plane=counted))
+        found.append(entered(out, asked))
+        nodes[name] = replace(nodes[name], ready=False)
+        returned = replace(out, state=State.DISCOVERING, spoke=spoke(node=known(nodes[name])))
+        said, *others = decide(returned, asked, NOW).actions
+        assert isinstance(said, Say)
+        assert (said.reason, f"Node {name} of its old cluster stays" in said.message) == ("Registered", True)
+        assert others == [Forget()]
+    assert found == [("ReclaimHost", "Reclaiming")] * 2 + [("UnbindHost", "QuorumLost")]
+
+
 def test_an_edited_spec_does_not_choose_another_machine() -> None:
     """Bound to another cluster, or under another name, without having been in discovery: nothing is rewritten."""
     home = ("spoke-ns", "spoke")
@@ -400,7 +418,14 @@ def test_hosts_leave_from_the_unbind_on() -> None:
 # -- whatever is not known
 
 facts_of_nodes = st.sampled_from(
-    [GONE, known(None), known(NODE), known(replace(NODE, control_plane=True)), known(replace(NODE, ready=False))]
+    [
+        GONE,
+        known(None),
+        known(NODE),
+        known(replace(NODE, control_plane=True)),
+        known(replace(NODE, ready=False)),
+        known(replace(NODE, control_plane=True, ready=False)),
+    ]
 )
 hosts = st.builds(
     host,
@@ -456,6 +481,7 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
             assert remove_node
             assert model.is_unbound(found.state)
             assert not action.node.ready
+            assert not action.node.control_plane
         if isinstance(action, Forget):
             nothing_left = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
             assert nothing_left

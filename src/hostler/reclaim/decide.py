@@ -278,6 +278,13 @@ def _forgotten(host: Host, policy: Policy) -> Decision:
                 return Decision((), f"Its node in the old cluster is not known: {why}")
             case Known(SpokeNode(ready=True) as node):
                 return Decision((), f"Node {node.name} of its old cluster still reports that it is ready.")
+            case Known(SpokeNode(control_plane=True) as node):
+                # Its etcd member is still there: without the Node, the next quorum would be counted without it.
+                message = (
+                    f"The host is in discovery again. Node {node.name} of its old cluster stays: it is a control-plane "
+                    "node, and counts as lost until a person removes its etcd member and then the Node."
+                )
+                last = (Say(Reason.REGISTERED, message), Forget())
             case Known(SpokeNode() as node):
                 last = (RemoveNode(node), Forget())
     return _swept(host, "It is in discovery.", last)
