@@ -38,6 +38,7 @@ from hostler.reclaim.model import (
     Uncancel,
     WarnNotOneShot,
     Withdraw,
+    is_pinned,
     is_unbound,
     pin,
     restarts,
@@ -180,7 +181,7 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
 
     None: it can be put there, or is there. A node that was replaced or restarted since is not the one decided on.
     """
-    pinned = host.kept and host.pinned.startswith(f"{host.stage} ")
+    pinned = is_pinned(host)
     if not pinned or (policy.drain is not None and not deployed(host.spoke.remains, node.name)):
         try:
             may_reclaim(host, policy)

@@ -165,16 +165,19 @@ def _quorum(host: Host, _: Policy) -> str:
         return f"{found.staying} of {found.total} control-plane nodes of {where} are Ready and stay without it."
     if host.confirmed:
         return f"{where} loses its control plane, and the annotation {CONFIRM} accepts that."
+    agents = ", ".join(found.leaving)
+    first = f" Before it leave{'s' if len(found.leaving) == 1 else ''} {agents}." if agents else ""
     accept = f"To return the whole cluster, annotate each of its Agents with {CONFIRM}={where}."
     if not found.staying:
         raise Refused(
             Reason.LAST_CONTROL_PLANE,
-            f"Node {node.name} is the last control-plane node of {where}: no other one is Ready and stays. {accept}",
+            f"Node {node.name} is the last control-plane node of {where}: no other one is Ready and stays."
+            f"{first} {accept}",
         )
     raise Refused(
         Reason.QUORUM_LOST,
         f"Without node {node.name} only {found.staying} of {found.total} control-plane nodes of {where} are Ready and "
-        f"stay, which is no majority. {accept}",
+        f"stay, which is no majority.{first} {accept}",
     )
 
 
