@@ -107,7 +107,11 @@ def test_the_published_name_wins_in_rhel_and_loses_in_2_14() -> None:
 @given(st.lists(names, min_size=1, max_size=6), st.sampled_from(["0-rescue", "1", "5.14.0-284.el9"]))
 def test_the_entry_of_our_block_is_behind_every_installed_one(installed: list[str], version: str) -> None:
     """By whichever rule GRUB orders them: what is started when nothing is named stays the installed system."""
-    found = [bls.parse(f"{name}.conf", f"version {version}\nlinux /x\n") for name in installed if name[0] not in ".~"]
+    found = [  # no installed system has a name like ours: with a tilde before any letter or digit
+        bls.parse(f"{name}.conf", f"version {version}\nlinux /x\n")
+        for name in installed
+        if name[0] != "." and not name.lstrip(".-_+").startswith("~")
+    ]
     ours = bls.parse(entry.LAST_FILE, entry.snippet(Kind.GRUB_RHEL, "/k", "/i", [], entry.LAST))
     for order in (bls.order_rhel, bls.order_rhel_names, bls.order_grub):
         assert order([ours, *found])[-1] is ours
@@ -122,6 +126,29 @@ def test_the_entry_of_our_block_is_behind_every_installed_one(installed: list[st
         ("if [ -f $prefix/custom.cfg ]; then\nfi\nblscfg\n", GrubConfig(False, False, "", False)),
         ("source ${prefix}/user.cfg\nblscfg\n", GrubConfig(False, False, "user.cfg", False)),
         ('set default="${next_entry}"\nset default="${saved_entry}"\n', GrubConfig(True, True, "", False)),
+        ('blscfg\nsource "$prefix/custom.cfg"\n', GrubConfig(False, False, "custom.cfg", True)),
+        ('blscfg; . "${prefix}"/custom.cfg;\n', GrubConfig(False, False, "custom.cfg", True)),
+        (
+            "if [ -f $prefix/custom.cfg ]; then source $prefix/custom.cfg; fi\nblscfg\n",
+            GrubConfig(False, False, "custom.cfg", False),
+        ),
+        ("if true\nthen true; else source $prefix/user.cfg; fi\n", GrubConfig(False, False, "user.cfg", True)),
+        ("menuentry 'a; source $prefix/custom.cfg' {}\n", GrubConfig(False, False, "", False)),
+        ("true; # ; source $prefix/custom.cfg\n", GrubConfig(False, False, "", False)),
+        ("source '$prefix/custom.cfg'\n", GrubConfig(False, False, "", False)),
+        # A default that is set after the file was read overrides what a block there chooses.
+        ("source $prefix/user.cfg\nset default=0\nblscfg\n", GrubConfig(False, False, "", False, "user.cfg")),
+        ("source $prefix/custom.cfg\nif x; then default=1; fi\n", GrubConfig(False, False, "", False, "custom.cfg")),
+        ("set default=0\nsource $prefix/user.cfg\nblscfg\n", GrubConfig(False, False, "user.cfg", False)),
+        (
+            "source $prefix/custom.cfg\nset default=0\nsource $prefix/user.cfg\n",
+            GrubConfig(False, False, "user.cfg", True),
+        ),
+        (
+            "source $prefix/custom.cfg\nset default=0\nsource $prefix/custom.cfg\n",
+            GrubConfig(False, False, "", False, "custom.cfg"),
+        ),
+        ('source $prefix/custom.cfg\nset default="${next_entry}"\n', GrubConfig(True, False, "custom.cfg", True)),
     ],
 )
 def test_what_a_grub_cfg_does_with_an_entry_for_one_boot(text: str, expected: GrubConfig) -> None:

@@ -91,6 +91,12 @@ def _write(
     file, version = entry.FILES[loader.kind], entry.FIRST
     taking = loader.kind in GRUB and selection.needs_block(host, loader)
     if loader.kind is Kind.GRUB_PLAIN:
+        if early := loader.config.read_too_early:
+            raise Refusal(
+                Reason.UNKNOWN_BOOTLOADER,
+                f"{loader.grub_dir}/grub.cfg sets its default after it has read {early}, so an entry there cannot be "
+                "chosen.",
+            )
         if not loader.hook:
             raise Refusal(
                 Reason.UNKNOWN_BOOTLOADER,
