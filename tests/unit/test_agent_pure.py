@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from email.message import Message
 from functools import cmp_to_key
@@ -26,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hostler.agent
-from hostler.agent import bls, bootentry, entry, grubenv, options, pe, steps
+from hostler.agent import bls, bootentry, entry, executor, grubenv, options, pe, steps
 from hostler.agent.executor import Executor
 from hostler.agent.fetch import _remote, check_url
 from hostler.agent.grubcfg import GrubConfig, read_config
@@ -365,12 +366,12 @@ def test_the_owners_file_keeps_its_mode_its_owner_and_every_byte(tmp_path: Path,
     if os.geteuid() == 0:
         os.chown(owned, 12, 34)
     access = access_of(owned)
-    host, executor = Host(tmp_path), Executor(["true"])
+    host = Host(tmp_path)
     loader = detect(host)
     bootentry._write_block(host, loader, entry.TAKE_NEXT)
     assert owned.read_bytes().startswith(before + entry.BEGIN.encode())
     assert access_of(owned) == access
-    bootentry.undo_entry(host, loader, executor)
+    bootentry.undo_entry(host, loader, Executor(["true"]))
     assert owned.read_bytes() == before
     assert access_of(owned) == access
 
@@ -559,6 +560,19 @@ def test_the_agent_imports_the_standard_library_and_itself() -> None:
             for module in modules:
                 known = module.split(".")[0] in sys.stdlib_module_names or module.startswith("hostler.agent")
                 assert known, f"{source.name} imports {module}"
+
+
+def test_a_command_that_cannot_be_started_is_a_refusal_whatever_the_cause() -> None:
+    no_handle = cast(Any, [object()])
+    done = subprocess.run(["true"], preexec_fn=lambda: executor._enter(no_handle), capture_output=True, text=True)
+    assert (done.returncode, "the host's namespaces cannot be entered" in done.stderr) == (executor.NOT_ENTERED, True)
+
+    class Broken(Executor):
+        def _run(self, command: Sequence[str], patience: float) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(command, preexec_fn=lambda: [][0], text=True, timeout=patience)
+
+    with pytest.raises(Refusal, match="`true` could not be started on the host"):
+        Broken().run("true")
 
 
 def access_of(place: Path) -> tuple[int, int, int]:
