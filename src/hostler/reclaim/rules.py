@@ -96,9 +96,9 @@ def _kubeconfig(host: Host, _: Policy) -> str:
         case Known(False):
             raise Refused(
                 Reason.NO_KUBECONFIG,
-                f"ClusterDeployment {where} has no admin kubeconfig: neither the Secret that its "
-                "spec.clusterMetadata.adminKubeconfigSecretRef names nor Secret "
-                f"{default_kubeconfig(where.partition('/')[2])} is there.",
+                f"ClusterDeployment {where} has no admin kubeconfig: the Secret that its "
+                "spec.clusterMetadata.adminKubeconfigSecretRef names is not there; nor, where it names none, Secret "
+                f"{default_kubeconfig(where.partition('/')[2])}.",
             )
     return f"The kubeconfig of {where} is there."
 
