@@ -160,13 +160,20 @@ def test_a_grub_cfg_that_takes_no_next_entry_is_taught_it(
     subprocess.run([tool("grub-script-check", "grub-common"), str(scratch.root / f"boot/grub2/{hook}")], check=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("load_env\nblscfg\n", "reads no custom.cfg"),
+        ("source $prefix/user.cfg\nset default=0\nblscfg\n", "sets its default after it has read user.cfg"),
+    ],
+)
 def test_a_grub_that_cannot_forget_gets_the_first_entry_or_is_refused(
-    server: Server, scratch: Scratch, zipapp: Path
+    server: Server, scratch: Scratch, zipapp: Path, text: str, reads: str
 ) -> None:
-    """Neither next_entry nor a file of the owner's: the published way, and why every later boot is discovery too."""
-    scratch.rhcos().put("boot/grub2/grub.cfg", "load_env\nblscfg\n")
+    """No next_entry, nor a file of the owner's in time: the published way, and why later boots are discovery too."""
+    scratch.rhcos().put("boot/grub2/grub.cfg", text)
     refused = failed(server, scratch, zipapp, REQUIRE_ONE_SHOT="true")
-    why = "/boot/grub2/grub.cfg takes no next_entry from grubenv and reads no custom.cfg"
+    why = f"/boot/grub2/grub.cfg takes no next_entry from grubenv and {reads}"
     assert refused["reason"] == "NotOneShot"
     assert why in refused["sentence"]
     assert not [one for one in server.world.requests if one[1] in ("/kernel", "/initrd")]

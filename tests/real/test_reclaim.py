@@ -233,6 +233,9 @@ def test_without_kubeconfig_or_artifacts_it_is_refused_and_a_silent_cluster_is_w
     create(clusters.hub, [
         {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"kubeconfig": read}}
     ])  # fmt: skip
+    old = f"/apis/hive.openshift.io/v1/namespaces/{bare.namespace}/clusterdeployments/old"
+    code, _ = clusters.here.call("PATCH", old, {"spec": {"clusterMetadata": None}})
+    assert code == 200
     bare.annotate(retry="2")
     until(lambda: bare.condition()[1] == "ArtifactsUnavailable", "its cluster is asked again")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from email.message import Message
 from functools import cmp_to_key
@@ -25,13 +27,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hostler.agent
-from hostler.agent import bls, bootentry, entry, grubenv, options, pe, steps
+from hostler.agent import bls, bootentry, entry, executor, grubenv, options, pe, steps
 from hostler.agent.executor import Executor
 from hostler.agent.fetch import _remote, check_url
 from hostler.agent.grubcfg import GrubConfig, read_config
 from hostler.agent.host import Host
 from hostler.agent.hub import NoAnswer, Step
-from hostler.agent.loaders import LOADER_VENDOR, Kind
+from hostler.agent.loaders import LOADER_VENDOR, Kind, detect
 from hostler.agent.problem import Reason, Refusal
 from hostler.agent.runner import Runner
 from hostler.agent.secureboot import check
@@ -106,7 +108,11 @@ def test_the_published_name_wins_in_rhel_and_loses_in_2_14() -> None:
 @given(st.lists(names, min_size=1, max_size=6), st.sampled_from(["0-rescue", "1", "5.14.0-284.el9"]))
 def test_the_entry_of_our_block_is_behind_every_installed_one(installed: list[str], version: str) -> None:
     """By whichever rule GRUB orders them: what is started when nothing is named stays the installed system."""
-    found = [bls.parse(f"{name}.conf", f"version {version}\nlinux /x\n") for name in installed if name[0].isalnum()]
+    found = [  # no installed system has a name like ours: with a tilde before any letter or digit
+        bls.parse(f"{name}.conf", f"version {version}\nlinux /x\n")
+        for name in installed
+        if name[0] != "." and not name.lstrip(".-_+").startswith("~")
+    ]
     ours = bls.parse(entry.LAST_FILE, entry.snippet(Kind.GRUB_RHEL, "/k", "/i", [], entry.LAST))
     for order in (bls.order_rhel, bls.order_rhel_names, bls.order_grub):
         assert order([ours, *found])[-1] is ours
@@ -121,6 +127,29 @@ def test_the_entry_of_our_block_is_behind_every_installed_one(installed: list[st
         ("if [ -f $prefix/custom.cfg ]; then\nfi\nblscfg\n", GrubConfig(False, False, "", False)),
         ("source ${prefix}/user.cfg\nblscfg\n", GrubConfig(False, False, "user.cfg", False)),
         ('set default="${next_entry}"\nset default="${saved_entry}"\n', GrubConfig(True, True, "", False)),
+        ('blscfg\nsource "$prefix/custom.cfg"\n', GrubConfig(False, False, "custom.cfg", True)),
+        ('blscfg; . "${prefix}"/custom.cfg;\n', GrubConfig(False, False, "custom.cfg", True)),
+        (
+            "if [ -f $prefix/custom.cfg ]; then source $prefix/custom.cfg; fi\nblscfg\n",
+            GrubConfig(False, False, "custom.cfg", False),
+        ),
+        ("if true\nthen true; else source $prefix/user.cfg; fi\n", GrubConfig(False, False, "user.cfg", True)),
+        ("menuentry 'a; source $prefix/custom.cfg' {}\n", GrubConfig(False, False, "", False)),
+        ("true; # ; source $prefix/custom.cfg\n", GrubConfig(False, False, "", False)),
+        ("source '$prefix/custom.cfg'\n", GrubConfig(False, False, "", False)),
+        # A default that is set after the file was read overrides what a block there chooses.
+        ("source $prefix/user.cfg\nset default=0\nblscfg\n", GrubConfig(False, False, "", False, "user.cfg")),
+        ("source $prefix/custom.cfg\nif x; then default=1; fi\n", GrubConfig(False, False, "", False, "custom.cfg")),
+        ("set default=0\nsource $prefix/user.cfg\nblscfg\n", GrubConfig(False, False, "user.cfg", False)),
+        (
+            "source $prefix/custom.cfg\nset default=0\nsource $prefix/user.cfg\n",
+            GrubConfig(False, False, "user.cfg", True),
+        ),
+        (
+            "source $prefix/custom.cfg\nset default=0\nsource $prefix/custom.cfg\n",
+            GrubConfig(False, False, "", False, "custom.cfg"),
+        ),
+        ('source $prefix/custom.cfg\nset default="${next_entry}"\n', GrubConfig(True, False, "custom.cfg", True)),
     ],
 )
 def test_what_a_grub_cfg_does_with_an_entry_for_one_boot(text: str, expected: GrubConfig) -> None:
@@ -323,6 +352,30 @@ def test_the_owners_custom_cfg_is_kept() -> None:
     assert entry.without_block(once) == "set x=1\n"
 
 
+@pytest.mark.parametrize("name", ["custom.cfg", "user.cfg"])
+def test_the_owners_file_keeps_its_mode_its_owner_and_every_byte(tmp_path: Path, name: str) -> None:
+    """A user.cfg has the password of GRUB in it, and a title may be Latin-1."""
+    grub = tmp_path / "boot/grub2"
+    grub.mkdir(parents=True)
+    (grub / "grub.cfg").write_text(f"blscfg\nsource $prefix/{name}\n")
+    (tmp_path / "boot/loader/entries").mkdir(parents=True)
+    (tmp_path / "boot/loader/entries/installed.conf").write_text("version 1\nlinux /vmlinuz\n")
+    owned, before = grub / name, b"GRUB2_PASSWORD=grub.pbkdf2\r\nset title=Gr\xfc\xdfe\n"
+    owned.write_bytes(before)
+    owned.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(owned, 12, 34)
+    access = access_of(owned)
+    host = Host(tmp_path)
+    loader = detect(host)
+    bootentry._write_block(host, loader, entry.TAKE_NEXT)
+    assert owned.read_bytes().startswith(before + entry.BEGIN.encode())
+    assert access_of(owned) == access
+    bootentry.undo_entry(host, loader, Executor(["true"]))
+    assert owned.read_bytes() == before
+    assert access_of(owned) == access
+
+
 class Signer:
     def __init__(self, name: str) -> None:
         pair = Authority(name).issue(name)
@@ -507,6 +560,24 @@ def test_the_agent_imports_the_standard_library_and_itself() -> None:
             for module in modules:
                 known = module.split(".")[0] in sys.stdlib_module_names or module.startswith("hostler.agent")
                 assert known, f"{source.name} imports {module}"
+
+
+def test_a_command_that_cannot_be_started_is_a_refusal_whatever_the_cause() -> None:
+    no_handle = cast(Any, [object()])
+    done = subprocess.run(["true"], preexec_fn=lambda: executor._enter(no_handle), capture_output=True, text=True)
+    assert (done.returncode, "the host's namespaces cannot be entered" in done.stderr) == (executor.NOT_ENTERED, True)
+
+    class Broken(Executor):
+        def _run(self, command: Sequence[str], patience: float) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(command, preexec_fn=lambda: [][0], text=True, timeout=patience)
+
+    with pytest.raises(Refusal, match="`true` could not be started on the host"):
+        Broken().run("true")
+
+
+def access_of(place: Path) -> tuple[int, int, int]:
+    found = place.stat()
+    return found.st_mode, found.st_uid, found.st_gid
 
 
 def sign(number: int) -> int:

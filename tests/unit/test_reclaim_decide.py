@@ -47,7 +47,7 @@ from hostler.reclaim.model import (
     stage_key,
     step_id,
 )
-from hostler.reclaim.objects import Agent, leaving
+from hostler.reclaim.objects import FINALIZER, Agent, host_of, leaving
 from hostler.reclaim.rules import RULES
 from hostler.reclaim.spokes import asks
 from tests.sizes import examples
@@ -303,6 +303,24 @@ def test_the_node_goes_only_if_a_setting_asks_and_it_is_not_ready() -> None:
     assert decide(replace(there, spoke=silent), asked, NOW).actions == (Forget(),)
 
 
+def test_control_plane_nodes_that_were_returned_still_count() -> None:
+    """etcd keeps their members: of five control planes that are returned one by one, the third is refused."""
+    asked = replace(POLICY, remove_node=True)
+    nodes = {name: replace(NODE, name=name, control_plane=True) for name in ("m-1", "m-2", "m-3", "m-4", "m-5")}
+    found = list[tuple[str, str]]()
+    for name in ("m-1", "m-2", "m-3"):
+        counted = known(control_plane_without(name, nodes.values(), Leaving()))
+        out = host(previous=replace(PREVIOUS, node=name), spoke=spoke(node=known(nodes[name]), control_plane=counted))
+        found.append(entered(out, asked))
+        nodes[name] = replace(nodes[name], ready=False)
+        returned = replace(out, state=State.DISCOVERING, spoke=spoke(node=known(nodes[name])))
+        said, *others = decide(returned, asked, NOW).actions
+        assert isinstance(said, Say)
+        assert (said.reason, f"Node {name} of its old cluster stays" in said.message) == ("Registered", True)
+        assert others == [Forget()]
+    assert found == [("ReclaimHost", "Reclaiming")] * 2 + [("UnbindHost", "QuorumLost")]
+
+
 def test_an_edited_spec_does_not_choose_another_machine() -> None:
     """Bound to another cluster, or under another name, without having been in discovery: nothing is rewritten."""
     home = ("spoke-ns", "spoke")
@@ -375,32 +393,133 @@ def test_what_other_hosts_share_does_not_count_as_the_agent() -> None:
 def test_control_plane_nodes_that_are_dead_or_leaving_do_not_count() -> None:
     one = replace(NODE, control_plane=True)
     nodes = [one, replace(one, name="dead", ready=False), replace(one, name="leaving"), replace(NODE, name="worker")]
-    out = Leaving(frozenset({"leaving", "worker"}), frozenset({"leaving", "worker"}))
-    assert control_plane_without("worker-1", nodes, out) == ControlPlane(3, 0, ("worker",))
+    out = {"leaving": "hosts/agent-2", "worker": "hosts/agent-3", "dead": "hosts/agent-4"}
+    found = control_plane_without("worker-1", nodes, Leaving(out, frozenset({"leaving", "worker"})))
+    assert found == ControlPlane(3, 0, ("worker",), ("hosts/agent-2",))
     more = [*nodes, replace(one, name="stays")]
-    assert control_plane_without("worker-1", more, Leaving(out.nodes)) == ControlPlane(4, 1)
+    assert control_plane_without("worker-1", more, Leaving(out)) == ControlPlane(4, 1, (), ("hosts/agent-2",))
+
+
+def agent(
+    node: str,
+    state: str,
+    *,
+    bound: bool = False,
+    cluster: str = "spoke",
+    stage: str = "",
+    created: str = "",
+    reason: str = "",
+    pinned: bool = False,
+    asked: str = "",
+) -> Agent:
+    to = {"clusterDeploymentName": {"name": cluster, "namespace": "spoke-ns"}} if bound else {}
+    was = {"cluster_name": cluster, "cluster_namespace": "spoke-ns", "node_name": node}
+    said = [{"type": "Reclaimed", "status": "False", "reason": reason}] if reason else []
+    status = {
+        "debugInfo": {"state": state},
+        "deprovision_info": was,
+        "progress": {"stageStartTime": stage},
+        "conditions": said,
+    }
+    meta: dict[str, Any] = {"name": node, "namespace": "hosts", "uid": node, "creationTimestamp": created}
+    meta["annotations"] = {"reclaim.hostler.dev/retry": asked} if asked else {}
+    if pinned:
+        meta["annotations"] |= {"reclaim.hostler.dev/node": f"{stage} uid boot"}
+        meta["finalizers"] = [FINALIZER]
+    return msgspec.convert({"metadata": meta, "spec": to, "status": status}, Agent)
 
 
 def test_hosts_leave_from_the_unbind_on() -> None:
-    def agent(node: str, state: str, *, bound: bool = False, cluster: str = "spoke") -> Agent:
-        to = {"clusterDeploymentName": {"name": cluster, "namespace": "spoke-ns"}} if bound else {}
-        was = {"cluster_name": cluster, "cluster_namespace": "spoke-ns", "node_name": node}
-        status = {"debugInfo": {"state": state}, "deprovision_info": was}
-        return msgspec.convert({"metadata": {"name": node, "uid": node}, "spec": to, "status": status}, Agent)
-
     agents = [
         agent("stays", "installed", bound=True), agent("elsewhere", "reclaiming", cluster="other"),
         *(agent(state, state) for state in State),
     ]  # fmt: skip
     found = leaving(agents, host())
-    assert found.nodes == {str(state) for state in State}
+    assert found.agents == {str(state): f"hosts/{state}" for state in State}
     assert found.busy == {"installed", "added-to-existing-cluster", "reclaiming", "reclaiming-rebooting"}
+
+
+EARLY, LATE = "2026-01-01T10:00:00Z", "2026-01-01T10:00:01Z"
+INSTALLED_FIRST = agent("a", "installed", created=EARLY)
+INSTALLED_SECOND = agent("b", "installed", created=LATE)
+PINNED_EARLY = agent("a", "reclaiming", stage=EARLY, pinned=True)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "counted"),
+    [
+        # Two that are not decided on: the one that was created first goes, the other is refused.
+        (INSTALLED_FIRST, INSTALLED_SECOND, False),
+        (INSTALLED_SECOND, INSTALLED_FIRST, True),
+        (agent("a", "installed", created=EARLY), agent("b", "installed", created=EARLY), False),
+        # One that is under way goes on, whoever is unbound or refused meanwhile; who comes later counts it.
+        (PINNED_EARLY, INSTALLED_FIRST, False),
+        (agent("b", "reclaiming", stage=LATE), agent("a", "installed", created=EARLY), False),
+        (PINNED_EARLY, agent("b", "unbinding-pending-user-action", stage=LATE, reason="QuorumLost"), False),
+        (PINNED_EARLY, agent("b", "unbinding-pending-user-action", stage=LATE, reason="BMCManaged"), False),
+        (PINNED_EARLY, agent("b", "reclaiming", stage=LATE, pinned=True), False),
+        (INSTALLED_FIRST, agent("b", "reclaiming", stage=LATE), True),
+        (agent("b", "reclaiming", stage=LATE), PINNED_EARLY, True),
+        (agent("b", "reclaiming", stage=EARLY), agent("a", "reclaiming", stage=LATE, pinned=True), True),
+        (agent("b", "reclaiming", stage=EARLY), agent("a", "reclaiming", stage=EARLY), True),
+        (PINNED_EARLY, agent("b", "reclaiming-rebooting", stage=LATE), True),
+        # Who was refused because of the others does not keep them; who failed may be booted by a person.
+        (
+            agent("a", "unbinding-pending-user-action", created=EARLY, reason="QuorumLost", asked="1"),
+            agent("b", "unbinding-pending-user-action", created=LATE, reason="QuorumLost"),
+            False,
+        ),
+        (INSTALLED_FIRST, agent("b", "unbinding-pending-user-action", created=LATE, reason="NoSpace"), True),
+    ],
+)
+def test_who_leaves_a_cluster_first_is_not_kept_by_who_comes_later(one: Agent, other: Agent, counted: bool) -> None:
+    found = leaving([one, other], host_of(one))
+    assert dict(found.agents) == ({other.metadata.name: f"hosts/{other.metadata.name}"} if counted else {})
+
+
+@pytest.mark.parametrize(("first", "second"), [("m-1", "m-2"), ("m-2", "m-1")])
+@pytest.mark.parametrize("together", [True, False])
+def test_of_two_control_planes_one_goes_and_the_other_is_refused_by_its_name(
+    first: str, second: str, together: bool
+) -> None:
+    """Of three, both unbound at once; or the second while the node of the first is being emptied."""
+    nodes = {name: replace(NODE, name=name, control_plane=True) for name in ("m-1", "m-2", "m-3")}
+    going = (
+        agent(first, "installed", created=EARLY) if together else agent(first, "reclaiming", stage=EARLY, pinned=True)
+    )
+    agents = [going, agent(second, "installed", created=LATE)]
+
+    def decided(number: int) -> model.Decision:
+        own = host_of(agents[number])
+        assert own.previous is not None
+        counted = control_plane_without(own.previous.node, nodes.values(), leaving(agents, own))
+        found = spoke(node=known(nodes[own.previous.node]), control_plane=known(counted))
+        there = replace(own, since=NOW - 10, spoke=found, artifacts=host().artifacts)
+        return decide(replace(there, pinned=pin(EARLY, NODE)), replace(POLICY, drain=emptying.Policy()), NOW)
+
+    (goes,) = decided(0).actions
+    if together:
+        assert isinstance(goes, Enter)
+        assert goes.reason == "Reclaiming"
+    else:
+        assert goes == Hold(nodes[first])
+    (stays,) = decided(1).actions
+    assert isinstance(stays, Enter)
+    assert stays.reason == "QuorumLost"
+    assert f"Before it leaves hosts/{first}." in stays.message
 
 
 # -- whatever is not known
 
 facts_of_nodes = st.sampled_from(
-    [GONE, known(None), known(NODE), known(replace(NODE, control_plane=True)), known(replace(NODE, ready=False))]
+    [
+        GONE,
+        known(None),
+        known(NODE),
+        known(replace(NODE, control_plane=True)),
+        known(replace(NODE, ready=False)),
+        known(replace(NODE, control_plane=True, ready=False)),
+    ]
 )
 hosts = st.builds(
     host,
@@ -456,6 +575,7 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
             assert remove_node
             assert model.is_unbound(found.state)
             assert not action.node.ready
+            assert not action.node.control_plane
         if isinstance(action, Forget):
             nothing_left = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
             assert nothing_left

@@ -41,6 +41,7 @@ def texts(setting: AnySetting) -> tuple[str, str]:
         ("a=b", "c=d"),
         ("a", "b"),
         ("a/b", "c/d"),
+        ("machines.cluster.x-k8s.io=a", "machines.cluster.x-k8s.io=b"),
         BOOTSTRAP,
         ("machines.cluster.x-k8s.io=a", "machines.cluster.x-k8s.io=b"),
     ):

@@ -91,6 +91,12 @@ def _write(
     file, version = entry.FILES[loader.kind], entry.FIRST
     taking = loader.kind in GRUB and selection.needs_block(host, loader)
     if loader.kind is Kind.GRUB_PLAIN:
+        if early := loader.config.read_too_early:
+            raise Refusal(
+                Reason.UNKNOWN_BOOTLOADER,
+                f"{loader.grub_dir}/grub.cfg sets its default after it has read {early}, so an entry there cannot be "
+                "chosen.",
+            )
         if not loader.hook:
             raise Refusal(
                 Reason.UNKNOWN_BOOTLOADER,
@@ -118,7 +124,16 @@ def _write(
 def _write_block(host: Host, loader: Loader, *parts: str) -> None:
     """Our block, in the file of the owner's that grub.cfg reads."""
     selection.note(host, loader, {"custom": loader.hook})
-    host.write(loader.hook, entry.with_block(host.text(loader.hook) or "", *parts).encode())
+    _write_hook(host, loader.hook, entry.with_block(_read_hook(host, loader.hook), *parts))
+
+
+def _read_hook(host: Host, path: str) -> str:
+    """The owner's file with every byte of it, in whatever encoding it is."""
+    return (host.read(path) or b"").decode("utf-8", "surrogateescape")
+
+
+def _write_hook(host: Host, path: str, text: str) -> None:
+    host.write(path, text.encode("utf-8", "surrogateescape"))
 
 
 def verify(host: Host, loader: Loader, kernel: Artifact, initrd: Artifact, selected: Selected) -> None:
@@ -209,9 +224,9 @@ def undo_entry(host: Host, loader: Loader, executor: Executor) -> None:
     if "grubenv" in noted:
         selection.restore_grub(host, loader, noted["grubenv"], made="made" in noted)
     if "custom" in noted:
-        kept = entry.without_block(host.text(noted["custom"]) or "")
+        kept = entry.without_block(_read_hook(host, noted["custom"]))
         if kept:
-            host.write(noted["custom"], kept.encode())
+            _write_hook(host, noted["custom"], kept)
         else:
             host.remove(noted["custom"])
     if "entry" in noted:

@@ -37,8 +37,9 @@ class Executor:
             done = self._run(command, patience)
         except subprocess.TimeoutExpired:
             raise Refusal(reason, f"`{spelled}` did not end within {patience:g} s on the host.") from None
-        except OSError as error:
-            raise Refusal(reason, f"`{spelled}` could not be started on the host: {error.strerror}.") from error
+        except (OSError, subprocess.SubprocessError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise Refusal(reason, f"`{spelled}` could not be started on the host: {why}.") from error
         if done.returncode != 0:
             said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
             raise Refusal(reason, f"`{spelled}` ended with {done.returncode} on the host: {said}")
@@ -77,11 +78,12 @@ def _open_namespace(path: str, open_files: ExitStack) -> int:
 
 
 def _enter(handles: Sequence[int]) -> None:
-    """In the forked child, right before it becomes the command."""
+    """In the forked child, right before it becomes the command. Whatever fails ends it: it is a copy of the agent."""
     try:
         for handle in handles:
             enter_namespace(handle)
-    except OSError as error:
-        said = f"the host's namespaces cannot be entered: {error.strerror}; the agent's pod must be privileged\n"
+    except BaseException as error:  # noqa: BLE001
+        why = error.strerror if isinstance(error, OSError) else repr(error)
+        said = f"the host's namespaces cannot be entered: {why}; the agent's pod must be privileged\n"
         os.write(2, said.encode())
         os._exit(NOT_ENTERED)

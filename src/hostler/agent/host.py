@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,12 +90,13 @@ class Host:
         return None if found is None else found.decode("utf-8", "replace")
 
     def write(self, path: str, data: bytes) -> None:
-        """The file holds these bytes after this, even after a power cut; or it is as it was."""
+        """The file holds these bytes after this, even after a power cut; or it is as it was. Mode and owner stay."""
         place = self.at(path)
         temporary = place.with_name(f".{place.name}.new")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             with open(temporary, "wb") as file:
+                _take_access(file.fileno(), place)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -170,6 +172,19 @@ class Host:
     def command_line(self) -> list[str]:
         """The words of the running kernel's command line."""
         return (self.text("/proc/cmdline") or "").split()
+
+
+def _take_access(handle: int, place: Path) -> None:
+    """Give an open file the owner and the mode of the one it replaces, before anything is in it."""
+    try:
+        old = place.stat()
+    except FileNotFoundError:
+        return
+    new = os.fstat(handle)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        os.fchown(handle, old.st_uid, old.st_gid)
+    if stat.S_IMODE(old.st_mode) != stat.S_IMODE(new.st_mode):
+        os.fchmod(handle, stat.S_IMODE(old.st_mode))
 
 
 def _locked(handle: int) -> bool:

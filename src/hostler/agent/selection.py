@@ -109,8 +109,11 @@ def why_lasting(host: Host, loader: Loader) -> str:
         return ""
     if loader.kind is Kind.ZIPL:
         return "zipl knows no entry for one boot, only its default"
-    if not loader.config.takes_next and not loader.config.hook:
-        return f"{loader.grub_dir}/grub.cfg takes no next_entry from grubenv and reads no custom.cfg"
+    config = loader.config
+    if not config.takes_next and not config.hook:
+        early = config.read_too_early
+        reads = f"sets its default after it has read {early}" if early else "reads no custom.cfg"
+        return f"{loader.grub_dir}/grub.cfg takes no next_entry from grubenv and {reads}"
     return _cannot_write(host, loader)
 
 

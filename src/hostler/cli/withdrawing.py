@@ -16,7 +16,8 @@ def refuse_while_on(settings: Settings, capability: str, *, yes: bool) -> None:
     try:
         answer = ask_operator(settings, "/v1/status", StatusAnswer)
     except Complaint as none:
-        if yes and not settings[OPERATOR]:
+        typed = settings.source(OPERATOR) == f"flag {OPERATOR.flag}"  # a variable may be of another day
+        if yes and not typed:
             raise Complaint(
                 f"Whether an operator still has {capability} on is not known: {none.sentence}",
                 hint="Say where it is or was with --operator URL, or leave --yes out and answer for it.",

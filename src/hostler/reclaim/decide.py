@@ -38,6 +38,7 @@ from hostler.reclaim.model import (
     Uncancel,
     WarnNotOneShot,
     Withdraw,
+    is_pinned,
     is_unbound,
     pin,
     restarts,
@@ -180,7 +181,7 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
 
     None: it can be put there, or is there. A node that was replaced or restarted since is not the one decided on.
     """
-    pinned = host.kept and host.pinned.startswith(f"{host.stage} ")
+    pinned = is_pinned(host)
     if not pinned or (policy.drain is not None and not deployed(host.spoke.remains, node.name)):
         try:
             may_reclaim(host, policy)
@@ -278,6 +279,13 @@ def _forgotten(host: Host, policy: Policy) -> Decision:
                 return Decision((), f"Its node in the old cluster is not known: {why}")
             case Known(SpokeNode(ready=True) as node):
                 return Decision((), f"Node {node.name} of its old cluster still reports that it is ready.")
+            case Known(SpokeNode(control_plane=True) as node):
+                # Its etcd member is still there: without the Node, the next quorum would be counted without it.
+                message = (
+                    f"The host is in discovery again. Node {node.name} of its old cluster stays: it is a control-plane "
+                    "node, and counts as lost until a person removes its etcd member and then the Node."
+                )
+                last = (Say(Reason.REGISTERED, message), Forget())
             case Known(SpokeNode() as node):
                 last = (RemoveNode(node), Forget())
     return _swept(host, "It is in discovery.", last)

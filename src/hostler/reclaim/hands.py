@@ -117,9 +117,11 @@ def control_plane_without(own: str, nodes: Iterable[SpokeNode], leaving: Leaving
     """What is left of a cluster's control plane without one of its nodes."""
     nodes = tuple(nodes)
     masters = [node for node in nodes if node.control_plane]
-    stay = [node for node in masters if node.ready and node.name != own and node.name not in leaving.nodes]
+    ready = [node.name for node in masters if node.ready and node.name != own]
+    stay = [name for name in ready if name not in leaving.agents]
     workers = tuple(sorted(node.name for node in nodes if not node.control_plane and node.name in leaving.busy))
-    return ControlPlane(len(masters), len(stay), workers)
+    others = tuple(sorted(leaving.agents[name] for name in ready if name in leaving.agents))
+    return ControlPlane(len(masters), len(stay), workers, others)
 
 
 class Hands:

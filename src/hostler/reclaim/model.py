@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -119,8 +120,8 @@ class SpokeNode:
 class Leaving:
     """Nodes of one cluster whose hosts leave it."""
 
-    nodes: frozenset[str] = frozenset()  # all that are unbound, whatever became of that
-    busy: frozenset[str] = frozenset()  # of these, the ones whose return still needs their cluster's API
+    agents: Mapping[str, str] = field(default_factory=dict)  # by node, the Agents that leave before the one asked about
+    busy: frozenset[str] = frozenset()  # nodes whose return still needs their cluster's API, before it or after
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,9 @@ class ControlPlane:
     """The old cluster's control plane, from the view of one of its nodes."""
 
     total: int  # control-plane nodes, this one included
-    staying: int  # others that are Ready and whose hosts do not leave
+    staying: int  # others that are Ready and whose hosts do not leave before this one
     workers: tuple[str, ...] = ()  # worker nodes whose return still needs this cluster's API
+    leaving: tuple[str, ...] = ()  # Agents of the others that are Ready, but leave before this one
 
     @property
     def keeps_quorum(self) -> bool:
@@ -181,6 +183,7 @@ class Host:
     bound: tuple[str, str] | None  # namespace and name of the ClusterDeployment it is bound to
     previous: Cluster | None
     hostname: str
+    created: str = ""  # when the Agent was created, as it is written there
     system_uuid: str = ""
     bare_metal_host: str = ""
     confirmed: bool = False  # the owner accepts, by its name, that the old cluster loses its control plane
@@ -336,6 +339,11 @@ class Decision:
 def is_unbound(state: str) -> bool:
     """Whether a host with this state is in discovery; the states are assisted-service's, and it may add to them."""
     return state.endswith("-unbound")
+
+
+def is_pinned(host: Host) -> bool:
+    """Whether the node of this stage is noted: then the rules were looked at once more, and held."""
+    return host.kept and host.pinned.startswith(f"{host.stage} ")
 
 
 def pin(stage: str, node: SpokeNode) -> str:

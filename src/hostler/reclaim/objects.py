@@ -10,8 +10,19 @@ import msgspec
 from hostler.host.facts import Unknown
 from hostler.instant import Instant, parse
 from hostler.kube.kinds import Kind
-from hostler.kube.records import Condition, Metadata, Record
-from hostler.reclaim.model import IN_A_CLUSTER, UNDER_WAY, Artifacts, Cluster, Host, Leaving, Report
+from hostler.kube.records import Condition, Metadata, Record, key_of
+from hostler.reclaim.model import (
+    IN_A_CLUSTER,
+    UNDER_WAY,
+    Artifacts,
+    Cluster,
+    Host,
+    Leaving,
+    Reason,
+    Report,
+    State,
+    is_pinned,
+)
 
 GROUP = "agent-install.openshift.io"
 AGENT = Kind(GROUP, "v1beta1", "agents", "Agent", True)
@@ -181,6 +192,7 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
         bound=(bound.namespace or agent.metadata.namespace, bound.name) if bound is not None and bound.name else None,
         previous=previous,
         hostname=agent.spec.hostname or status.inventory.hostname,
+        created=agent.metadata.creation_timestamp,
         system_uuid=_system_uuid(status.inventory.system_vendor.serial_number),
         bare_metal_host=agent.metadata.labels.get(BMH_LABEL, ""),
         confirmed=previous is not None and notes.get(CONFIRM) == f"{previous.namespace}/{previous.name}",
@@ -200,18 +212,36 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
 
 
 def leaving(agents: Iterable[Agent], host: Host) -> Leaving:
-    """Nodes of this host's old cluster whose own hosts leave it, or left it."""
+    """Which hosts leave the old cluster of this one before it, or left it; and which still need its API."""
     assert host.previous is not None
-    nodes, busy = set[str](), set[str]()
-    for other in (host_of(one) for one in agents if one.metadata.uid != host.uid):
-        if other.previous is None or (other.bound is not None and other.state in IN_A_CLUSTER):
+    first, busy = dict[str, str](), set[str]()
+    for one in agents:
+        other = host_of(one)
+        if other.uid == host.uid or other.previous is None or (other.bound is not None and other.state in IN_A_CLUSTER):
             continue
         if (other.previous.namespace, other.previous.name) != (host.previous.namespace, host.previous.name):
             continue
-        nodes.add(other.previous.node)
+        if _turn(other) <= _turn(host):
+            first[other.previous.node] = key_of(one.metadata)
         if other.kept or (not other.deleted and other.state in (*IN_A_CLUSTER, *UNDER_WAY)):
             busy.add(other.previous.node)
-    return Leaving(frozenset(nodes), frozenset(busy))
+    return Leaving(first, frozenset(busy))
+
+
+def _turn(host: Host) -> tuple[int, Instant, str, str]:
+    """Who leaves a cluster first: the lesser. What is decided is not decided again because of who asks later.
+
+    Only two that began in the same second have the same turn: each then counts the other as before it.
+    """
+    began = host.since if host.since is not None else 0.0
+    asks_again = host.retry != host.retried or host.reason in (Reason.QUORUM_LOST, Reason.LAST_CONTROL_PLANE)
+    if host.state in IN_A_CLUSTER or (host.state == State.PENDING and asks_again):
+        return 3, 0.0, host.created, host.uid
+    if host.state == State.RECLAIMING and not is_pinned(host):
+        return 2, began, "", ""
+    if host.state in (State.RECLAIMING, State.PENDING):  # who is left to people may be booted by them at any time
+        return 1, began, "", ""
+    return 0, 0.0, "", ""
 
 
 def default_kubeconfig(cluster: str) -> str:

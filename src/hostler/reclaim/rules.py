@@ -96,9 +96,9 @@ def _kubeconfig(host: Host, _: Policy) -> str:
         case Known(False):
             raise Refused(
                 Reason.NO_KUBECONFIG,
-                f"ClusterDeployment {where} has no admin kubeconfig: neither the Secret that its "
-                "spec.clusterMetadata.adminKubeconfigSecretRef names nor Secret "
-                f"{default_kubeconfig(where.partition('/')[2])} is there.",
+                f"ClusterDeployment {where} has no admin kubeconfig: the Secret that its "
+                "spec.clusterMetadata.adminKubeconfigSecretRef names is not there; nor, where it names none, Secret "
+                f"{default_kubeconfig(where.partition('/')[2])}.",
             )
     return f"The kubeconfig of {where} is there."
 
@@ -165,16 +165,19 @@ def _quorum(host: Host, _: Policy) -> str:
         return f"{found.staying} of {found.total} control-plane nodes of {where} are Ready and stay without it."
     if host.confirmed:
         return f"{where} loses its control plane, and the annotation {CONFIRM} accepts that."
+    agents = ", ".join(found.leaving)
+    first = f" Before it leave{'s' if len(found.leaving) == 1 else ''} {agents}." if agents else ""
     accept = f"To return the whole cluster, annotate each of its Agents with {CONFIRM}={where}."
     if not found.staying:
         raise Refused(
             Reason.LAST_CONTROL_PLANE,
-            f"Node {node.name} is the last control-plane node of {where}: no other one is Ready and stays. {accept}",
+            f"Node {node.name} is the last control-plane node of {where}: no other one is Ready and stays."
+            f"{first} {accept}",
         )
     raise Refused(
         Reason.QUORUM_LOST,
         f"Without node {node.name} only {found.staying} of {found.total} control-plane nodes of {where} are Ready and "
-        f"stay, which is no majority. {accept}",
+        f"stay, which is no majority.{first} {accept}",
     )
 
 

@@ -141,16 +141,17 @@ class Spokes:
         self._memories.pop(uid, None)
 
     async def _secret(self, cluster: Cluster) -> str | Fact[bool]:
-        """The name of the Secret with the admin kubeconfig: the one it names, else the one assisted-service makes."""
+        """The Secret with the admin kubeconfig: the one it names; where it names none, assisted-service's own."""
         try:
             deployment = await self._hub.get(
                 CLUSTER_DEPLOYMENT, cluster.name, cluster.namespace, type=ClusterDeployment
             )
             metadata = deployment.spec.cluster_metadata
             reference = metadata.admin_kubeconfig_secret_ref if metadata is not None else None
-            for name in (reference.name if reference is not None else "", default_kubeconfig(cluster.name)):
-                if name and await self._is_there(name, cluster.namespace):
-                    return name
+            named = reference.name if reference is not None else ""
+            name = named or default_kubeconfig(cluster.name)
+            if await self._is_there(name, cluster.namespace):
+                return name
         except NotFound:
             pass  # the ClusterDeployment is gone
         except (ApiError, Unreachable) as error:

@@ -56,7 +56,11 @@ RECLAIM_DRAIN = Setting(
     "HOSTLER_RECLAIM_DRAIN", SWITCH, False, "Empty the node first; what cannot be emptied is not restarted.", ROOM
 )
 RECLAIM_REMOVE_NODE = Setting(
-    "HOSTLER_RECLAIM_REMOVE_NODE", SWITCH, False, "Delete the Node of the old cluster once its host is elsewhere.", ROOM
+    "HOSTLER_RECLAIM_REMOVE_NODE",
+    SWITCH,
+    False,
+    "Delete the Node of the old cluster once its host is elsewhere; never that of a control-plane node.",
+    ROOM,
 )
 RECLAIM_REQUIRE_ONE_SHOT = Setting(
     "HOSTLER_RECLAIM_REQUIRE_ONE_SHOT",
