@@ -43,7 +43,6 @@ def texts(setting: AnySetting) -> tuple[str, str]:
         ("a/b", "c/d"),
         ("machines.cluster.x-k8s.io=a", "machines.cluster.x-k8s.io=b"),
         BOOTSTRAP,
-        ("machines.cluster.x-k8s.io=a", "machines.cluster.x-k8s.io=b"),
     ):
         try:
             if setting.reader.read(pair[0]) != setting.reader.read(pair[1]):
