@@ -1,6 +1,6 @@
 """Reads YAML that people and other programs wrote, within bounds: its size, its depth and what its aliases grow to.
 
-A few lines of aliases can stand for billions of values. PyYAML builds them in no time, and whoever walks them never
+A few lines of aliases can stand for billions of values. PyYAML builds them in no time, and code that walks them never
 ends. PyYAML's C loader would be faster, but deep nesting overflows its stack and kills the process.
 """
 

@@ -49,7 +49,7 @@ fi"""
 def menuentry(kernel: str, initrd: str, words: Sequence[str]) -> str:
     """A menu entry for a grub.cfg that reads custom.cfg; it finds its own filesystem by our file on it.
 
-    Unrestricted: where the owner set a password, GRUB would wait for somebody to type it.
+    Unrestricted: where the owner set a password, GRUB would wait for a person to type it.
     """
     spelled = options.for_grub(words, expands=False)
     return "\n".join(

@@ -58,7 +58,7 @@ def ask_operator(settings: Settings, path: str, type: type[T]) -> T:
 async def ask_operator_by(client: Client, settings: Settings, path: str, type: type[T]) -> T:
     """The same, for who talks with the cluster already."""
     if settings[OPERATOR]:
-        if settings.source(OPERATOR) != f"flag {OPERATOR.flag}":  # whoever types both means both
+        if settings.source(OPERATOR) != f"flag {OPERATOR.flag}":  # a user who types both means both
             _refuse_two_targets(settings)
         return await remote.ask_url(settings[OPERATOR], path, type)
     return await remote.ask_leader(client, settings[NAMESPACE], settings[LEASE_NAME], path, type)

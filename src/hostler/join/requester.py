@@ -1,6 +1,6 @@
 """Who asks for a certificate, and whether that user may. Pure, and part of `decide`.
 
-The API server writes a request's user and groups; whoever makes the request cannot choose them.
+The API server writes a request's user and groups; the client cannot choose them.
 """
 
 from __future__ import annotations

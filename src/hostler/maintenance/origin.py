@@ -34,7 +34,7 @@ class Origin:
 
 
 def read_origin(text: str) -> Origin | None:
-    """None where it is missing, or somebody edited it: then the host's name decides."""
+    """None where it is missing or was edited: then the host's name decides."""
     parts = text.split("/", 3)
     if len(parts) != 4 or not all(parts):
         return None

@@ -241,7 +241,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class WarnNotOneShot:
-    """The condition `NotOneShot` and a Warning: whoever restarts this host later finds discovery again."""
+    """The condition `NotOneShot` and a Warning: a later restart of this host starts discovery again."""
 
     message: str
 
