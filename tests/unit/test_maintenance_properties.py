@@ -722,6 +722,10 @@ def plain(play: Play) -> None:
     play.stuck.add("a")
 
 
+def at_once(play: Play) -> None:
+    """Emptied at once, so that it is back elsewhere within the moments that are tried."""
+
+
 def cancelled(play: Play) -> None:
     """Its guest was asked and does not care; the task is cancelled, and its kubelet has to show that it lives."""
     play.stubborn.add("a")
@@ -747,7 +751,7 @@ def moved(play: Play) -> None:
     play.put(Vm, "vm-a", host="host-esx2")
 
 
-@pytest.mark.parametrize("begin", [plain, cancelled, once_more, moved])
+@pytest.mark.parametrize("begin", [plain, at_once, cancelled, once_more, moved])
 def test_whenever_its_host_crashes_nobody_believes_the_dead_machine(begin: Callable[[Play], None]) -> None:
     """HA starts it elsewhere between two looks: it was never seen off, its last Ready and its lease stand still."""
     crashed = 0
@@ -762,6 +766,8 @@ def test_whenever_its_host_crashes_nobody_believes_the_dead_machine(begin: Calla
         play.run(moment + 1)
         if not play.state("a"):
             break
+        if play.vm("a").power != "poweredOn":
+            continue  # HA starts nothing that was off
         crashed += 1
         play.mute.add("a")
         play.crash(play.vm("a").host.removeprefix("host-"))

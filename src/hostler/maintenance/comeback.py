@@ -137,8 +137,11 @@ def now_elsewhere(view: View) -> Decision:
     """It runs on another host that is in service, whoever did that."""
     subject, host = view.subject, view.host_name
     why = f"VM {view.vm.name} runs on {host} now"
-    patch = moved(view.node, State.MIGRATED, subject.origin, view.now, why, event="Migrated",
-                  also={MIGRATED_TO: host, TARGET: None, RELOCATE_SINCE: None})  # fmt: skip
+    also: dict[str, str | None] = {MIGRATED_TO: host, TARGET: None, RELOCATE_SINCE: None}
+    if subject.state is State.POWERED_OFF and subject.annotations.get(TARGET, host) != host:
+        # It booted on its target, which may have crashed since: HA has started it again after the boot we see.
+        also[BOOT_BEFORE] = view.node.status.node_info.boot_id or None
+    patch = moved(view.node, State.MIGRATED, subject.origin, view.now, why, event="Migrated", also=also)
     return _done(view, State.MIGRATED, "started", patch, "its node becomes Ready")
 
 
@@ -161,7 +164,9 @@ def _finish(view: View, state: State) -> Decision:
     """
     subject, host = view.subject, view.host_name
     before, boot = subject.annotations.get(BOOT_BEFORE, ""), view.node.status.node_info.boot_id
-    booted = bool(before) and bool(boot) and before != boot
+    # Elsewhere than where it came back: that host may have crashed, and HA has started it again after that boot.
+    moved_on = state is State.MIGRATED and subject.annotations.get(MIGRATED_TO, host) != host
+    booted = bool(before) and bool(boot) and before != boot and not moved_on
     known = subject.remembered
     if not (subject.ready and (booted or known.reported or known.alive)):
         said = "it is not Ready" if not subject.ready else "its Ready may be from before it was stopped"
