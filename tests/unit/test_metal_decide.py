@@ -396,7 +396,7 @@ def test_a_machine_that_somebody_gave_two_hosts_goes_after_both() -> None:
 
 
 def test_a_secret_that_is_clear_already_is_not_written_again() -> None:
-    known = facts(host=host("available", mine=True), secret_clear=True)
+    known = facts(host=host("available", mine=True), secret_cluster="")
     assert [write.kind.kind for write in decide_release(known).writes] == ["BareMetalHost", "Metal3Machine"]
 
 

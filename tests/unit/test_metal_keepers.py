@@ -29,6 +29,7 @@ from hostler.metal.data import DataDesk
 from hostler.metal.data_caches import DataCaches
 from hostler.metal.data_model import RenderedSecret
 from hostler.metal.decide import why_none
+from hostler.metal.decision import Step
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.model import BmcSecret, Host, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.nodes import Nodes
@@ -304,6 +305,77 @@ def test_explain_shows_the_writes_that_the_operator_makes_at_release(state: str,
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("secret", ["", "c", None])
+@pytest.mark.parametrize("state", ["available", "provisioning"])
+def test_explain_shows_the_writes_that_the_operator_makes(named: bool, secret: str | None, state: str) -> None:
+    """A machine that has its host: whether it names it, whose the BMC secret is and how far the host is differ."""
+
+    async def run() -> None:
+        async with ward() as room:
+            spec = {"consumerRef": CONSUMER, "bmc": {"credentialsName": "bmc"}}
+            status = {"provisioning": {"state": state}}
+            room.put(
+                msgspec.convert({"metadata": {"name": "h", "namespace": "n"}, "spec": spec, "status": status}, Host)
+            )
+            if secret is not None:
+                labels = {names.CLUSTER_NAME: secret} if secret else {}
+                about = {"name": "bmc", "namespace": "n", "resourceVersion": "1", "labels": labels}
+                room.caches.secrets.store.put(msgspec.convert({"metadata": about}, BmcSecret))
+            own = {"annotations": {names.HOST_ANNOTATION: "n/h"}, "finalizers": [names.MACHINE_FINALIZER]}
+            meta = {"name": "m", "namespace": "n", "ownerReferences": [{"kind": "Machine", "name": "m"}]}
+            room.put(
+                msgspec.convert(
+                    {"metadata": {**meta, **(own if named else {})}, "spec": {"image": IMAGE}}, Metal3Machine
+                )
+            )
+            for record in (owner(), cluster()):
+                room.put(record)
+            keeper = room.keeper()
+            explained = MetalExplainers(keeper, room.remediator, lambda: None, lambda: NOW).machine("n/m")
+            assert explained is not None
+            with capture_logs() as lines:
+                await keeper.reconcile("n/m")
+            written = [(one["verb"], one["kind"].lower(), one["why"]) for one in lines if one["event"] == "would write"]
+            shown = [(one.verb, one.target.partition("/")[0], one.why) for one in explained.actions]
+            assert shown == [one for one in written if one[2] != explained.outcome], "but for its own status"
+            kinds = [one[1] for one in shown]
+            assert ("metal3machine" in kinds, "secret" in kinds) == (not named, secret != "c")
+            assert "baremetalhost" in kinds
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("step", "changes"),
+    [
+        (Step.MOVED, {"meta": {"annotations": {names.DELETE_FOR_MOVE: ""}}, "paused": True}),
+        (Step.PAUSED, {"paused": True, "meta": {"deletionTimestamp": iso(NOW)}}),
+        (Step.RELEASE, {"meta": {"deletionTimestamp": iso(NOW)}}),
+        (Step.KEEP, {"mine": True}),
+        (Step.CLAIM, {}),
+        (Step.WAIT, {"meta": {"ownerReferences": []}}),
+    ],
+)
+def test_the_first_question_that_applies_decides_the_step(step: Step, changes: dict[str, Any]) -> None:
+    async def run() -> None:
+        async with ward() as room:
+            meta = {"name": "m", "namespace": "n", "ownerReferences": [{"kind": "Machine", "name": "m"}]}
+            machine = {"metadata": {**meta, **changes.get("meta", {})}, "spec": {"image": IMAGE}}
+            spec = {"consumerRef": CONSUMER} if changes.get("mine") else {}
+            room.put(msgspec.convert({"metadata": {"name": "h", "namespace": "n"}, "spec": spec}, Host))
+            room.put(msgspec.convert(machine, Metal3Machine))
+            found = cluster()
+            spec_of_cluster = msgspec.structs.replace(found.spec, paused=bool(changes.get("paused")))
+            for record in (owner(), msgspec.structs.replace(found, spec=spec_of_cluster)):
+                room.put(record)
+            kept = room.caches.machines.store.get("n/m")
+            assert kept is not None
+            assert room.keeper().decide(room.caches.facts(kept)).step is step
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("when", ["before", "first write", "never", "gone"])
 def test_our_pause_is_taken_back_only_from_a_host_that_clusterctl_waits_for(when: str) -> None:
     """`clusterctl move` pauses the Cluster, then copies each host that does not carry block-move, at any moment."""
@@ -354,7 +426,8 @@ def test_our_pause_is_taken_back_only_from_a_host_that_clusterctl_waits_for(when
             assert machine is not None
             paused = when in ("before", "first write")
             with nullcontext() if when == "never" else pytest.raises(Conflict, match=r"is (paused|gone) by now"):
-                facts = await keeper._unpause(keeper.facts(machine))
+                facts = keeper.facts(machine)
+                facts = await keeper._unpause(facts, keeper.decide(facts).unpause)
                 assert facts.host is not None
                 assert names.PAUSED not in facts.host.metadata.annotations
             if paused:

@@ -179,17 +179,24 @@ class Caches:
         owner = self.capi_machines.store.get(owner_key(machine.metadata, "Machine"))
         namespace = machine.metadata.namespace
         cluster = self.capi_clusters.store.get(names.key(namespace, cluster_of(machine, owner)))
+        host = self.host_of(machine)
         return Facts(
             machine,
             owner,
             cluster,
             self.template_of(machine, owner),
-            self.host_of(machine),
+            host,
             self.reuse_of(owner),
+            secret_cluster=self._secret_cluster(host) if host is not None else None,
+            host_unreadable=self.unreadable_host(machine),
             several=len(self.hosts.store.keys_by("consumer", key_of(machine.metadata))) > 1,
             elsewhere=self.host_elsewhere(machine),
             owned=tuple(self.hosts.store.by("owner", key_of(machine.metadata))),
         )
+
+    def _secret_cluster(self, host: Host) -> str | None:
+        secret = self.secrets.store.get(names.key(host.metadata.namespace, host.spec.bmc.credentials_name))
+        return secret.metadata.labels.get(names.CLUSTER_NAME, "") if secret is not None else None
 
     def template_of(self, machine: Metal3Machine, owner: Machine | None) -> Metal3MachineTemplate | None:
         """The template a machine was made from: as its annotation says, else as the owner of its Machine does.

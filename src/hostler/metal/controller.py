@@ -24,13 +24,13 @@ from hostler.metal.capi import Cluster
 from hostler.metal.choose import Choice
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
-from hostler.metal.decide import FAILED, HOST_LOST, Facts, decide, host_write, settled, status_change, why_none
-from hostler.metal.decision import Decision, Said, Write
+from hostler.metal.decide import FAILED, HOST_LOST, Facts, settled, status_change
+from hostler.metal.decision import Decision, Said, Step, Write
 from hostler.metal.health import Troubles
+from hostler.metal.machine_decision import decide_machine
 from hostler.metal.model import Host, Metal3Machine
-from hostler.metal.moving import is_movable, is_moved_away, pause_change, unpause_change
+from hostler.metal.moving import is_movable, pause_change
 from hostler.metal.nodes import Nodes
-from hostler.metal.release import ELSEWHERE_SECONDS, PAUSED, decide_release, pauses
 from hostler.metal.selector import WrongSelector
 from hostler.metal.writes import send
 
@@ -111,46 +111,54 @@ class MachineKeeper:
             return facts
         return replace(facts, rendered=self._data.rendered(machine))
 
+    def decide(self, facts: Facts) -> Decision:
+        """What comes next for a machine; the operator, `explain` and `plan` all ask this."""
+        return decide_machine(facts, fast_track=self._fast_track)
+
     async def _look(self, machine: Metal3Machine) -> float | None:
         facts = self.facts(machine)
-        if is_moved_away(machine.metadata) or (facts.associated and facts.host and is_moved_away(facts.host.metadata)):
+        decision = self.decide(facts)
+        if decision.step is not Step.CLAIM:
             self.claims.waiting.remove(key_of(machine.metadata))
-            return None
-        if pauses(facts):
-            self.claims.waiting.remove(key_of(machine.metadata))
-            return await self._pause(facts)
-        if why := self.caches.unreadable_host(machine):
-            self.claims.waiting.remove(key_of(machine.metadata))
-            await self._say(facts, Said(names.ASSOCIATED, False, "HostUnreadable", why), keep_ready=True)
-            return UNREADABLE_SECONDS
-        facts = await self._unpause(facts)
-        if facts.host is not None and names.PAUSED in facts.host.metadata.annotations:
-            await self._make_movable(facts, "another party has paused it", pause=False)
-        if machine.metadata.deletion_timestamp:
-            self.claims.waiting.remove(key_of(machine.metadata))
-            return await self._release(facts)
-        if not facts.associated:
-            waits = why_none(facts)
-            if waits is not None:
-                self.claims.waiting.remove(key_of(machine.metadata))
-                await self._say(facts, waits)
-                return ELSEWHERE_SECONDS if facts.elsewhere else None
-            try:
-                facts, choice = await self.claims.take(facts, self.caches.wish(facts))
-            except WrongSelector as wrong:
-                return await self._say(facts, Said(names.ASSOCIATED, False, "InvalidHostSelector", f"{wrong}."))
-            if choice.host is None:
-                await self._say(facts, Said(names.ASSOCIATED, False, FAILED, _sentence(choice.why)))
-                return WAITING_SECONDS if choice.again is None else choice.again
-            if facts.associated:
-                self._claimed.inc()
-                self._tell(facts, choice)
-                # The claim has queued it again (`MetalRoom` hears of the host), behind those that have none yet: a
-                # thousand hosts begin to be installed before the first machine has all its words.
+        match decision.step:
+            case Step.MOVED:
                 return None
-        return await self._live(facts)
+            case Step.PAUSED:
+                return await self._pause(facts, decision)
+            case Step.UNREADABLE:
+                await self._say(facts, decision.said[0], keep_ready=True)
+                return UNREADABLE_SECONDS
+        if decision.unpause:
+            facts = await self._unpause(facts, decision.unpause)
+            decision = self.decide(facts)  # the host has another version now
+        if decision.make_movable:
+            await self._make_movable(facts, decision.make_movable, pause=False)
+        match decision.step:
+            case Step.RELEASE:
+                return await self._release(facts, decision)
+            case Step.WAIT:
+                await self._say(facts, decision.said[0])
+                return decision.wake
+            case Step.CLAIM:
+                return await self._claim(facts)
+        return await self._keep(facts, decision)
 
     # -- a machine without a host
+
+    async def _claim(self, facts: Facts) -> float | None:
+        try:
+            facts, choice = await self.claims.take(facts, self.caches.wish(facts))
+        except WrongSelector as wrong:
+            return await self._say(facts, Said(names.ASSOCIATED, False, "InvalidHostSelector", f"{wrong}."))
+        if choice.host is None:
+            await self._say(facts, Said(names.ASSOCIATED, False, FAILED, _sentence(choice.why)))
+            return WAITING_SECONDS if choice.again is None else choice.again
+        if facts.associated:  # else a dry run: the claim was only logged
+            self._claimed.inc()
+            self._tell(facts, choice)
+        # The claim has queued it again (`MetalRoom` hears of the host), behind those that have none yet: a thousand
+        # hosts begin to be installed before the first machine has all its words.
+        return None
 
     def _tell(self, facts: Facts, choice: Choice) -> None:
         note = _sentence(choice.why)
@@ -167,74 +175,52 @@ class MachineKeeper:
 
     # -- a machine with its host
 
-    async def _live(self, facts: Facts) -> float | None:
-        host, machine = facts.host, facts.machine
-        if host is None or not facts.associated:
-            return None  # a dry run: what would be claimed was said
-        self.claims.waiting.remove(key_of(machine.metadata))
-        facts = await self._named(facts)
-        facts = await self._label_secret(facts)
-        await self._data.ask(facts)
+    async def _keep(self, facts: Facts, decision: Decision) -> float | None:
+        """Write what is decided, find the node, and decide again on what came of both."""
+        tried = decision.writes
         # Before its cluster is asked, which may take long: without block-move the host could be moved meanwhile.
-        if (write := host_write(facts, host)) is not None:
-            host = await self._write(write) or host
-            facts = replace(facts, host=host)
-        if host.state == "provisioned" and not settled(machine):
-            infrastructure = self.caches.clusters.store.get(self._infrastructure(facts))
+        after = await self._carry_out(facts, decision.writes)
+        await self._data.ask(after)
+        host = after.host
+        if host is not None and host.state == "provisioned" and not settled(after.machine):
+            infrastructure = self.caches.clusters.store.get(self._infrastructure(after))
             cloud = infrastructure is not None and infrastructure.spec.cloud_provider_enabled
-            facts = replace(facts, node=await self._nodes.find(machine, host, facts.cluster_name, cloud_provider=cloud))
-        decision = decide(facts)
-        machine = await self._act(tuple(one for one in decision.writes if one.kind != names.HOST), facts.machine)
-        await self._status(machine, (*decision.said, _unpaused()), decision.status)
-        return SECRET_LOOK_SECONDS if facts.secret_problem else decision.wake
+            node = await self._nodes.find(after.machine, host, after.cluster_name, cloud_provider=cloud)
+            after = replace(after, node=node)
+        if after is not facts:
+            decision = self.decide(after)
+            after = await self._carry_out(after, tuple(one for one in decision.writes if one not in tried))
+        await self._status(after.machine, (*decision.said, _unpaused()), decision.status)
+        return SECRET_LOOK_SECONDS if after.secret_problem else decision.wake
+
+    async def _carry_out(self, facts: Facts, writes: tuple[Write, ...]) -> Facts:
+        """The facts after these writes; a BMC secret that does not exist is one of them."""
+        for write in writes:
+            try:
+                written = await self._write(write)
+            except NotFound:
+                if write.kind != SECRET or facts.host is None:
+                    raise
+                where = f"{write.namespace}/{write.name}"
+                self.secretless[where] = key_of(facts.machine.metadata)
+                problem = f"The BMC secret {where} of host {facts.host.metadata.name} does not exist."
+                facts = replace(facts, secret_problem=problem)
+                continue
+            if isinstance(written, Host):
+                facts = replace(facts, host=written)
+            elif isinstance(written, Metal3Machine):
+                facts = replace(facts, machine=written)
+        return facts
 
     def _infrastructure(self, facts: Facts) -> str:
         reference = facts.cluster.spec.infrastructure_ref if facts.cluster is not None else None
         return names.key(facts.machine.metadata.namespace, reference.name) if reference is not None else ""
 
-    async def _named(self, facts: Facts) -> Facts:
-        """A machine that has its host but does not name it (found by consumerRef): write both down."""
-        meta, host = facts.machine.metadata, facts.host
-        assert host is not None
-        change: dict[str, Any] = {}
-        if facts.named_host != key_of(host.metadata):
-            change["annotations"] = {names.HOST_ANNOTATION: key_of(host.metadata)}
-        if names.MACHINE_FINALIZER not in meta.finalizers:
-            change["finalizers"] = [*meta.finalizers, names.MACHINE_FINALIZER]
-        if not change:
-            return facts
-        why = f"host {host.metadata.name} is its own"
-        write = Write(
-            names.METAL3_MACHINE, meta.name, meta.namespace, {"metadata": change}, why, version=meta.resource_version
-        )
-        return replace(facts, machine=await self._write(write) or facts.machine)
-
-    async def _label_secret(self, facts: Facts) -> Facts:
-        """The cluster's label on the BMC secret, right after the claim; that it is there is said by the condition."""
-        host = facts.host
-        said = next((one for one in facts.machine.status.conditions if one.type == names.ASSOCIATED), None)
-        secret = host.spec.bmc.credentials_name if host is not None and facts.cluster_name else ""
-        if host is None or not secret or (said is not None and said.status == "True"):
-            return facts
-        known = self.caches.secrets.store.get(names.key(host.metadata.namespace, secret))
-        if known is not None and known.metadata.labels.get(names.CLUSTER_NAME) == facts.cluster_name:
-            return facts
-        body = {"metadata": {"labels": {names.CLUSTER_NAME: facts.cluster_name}}}
-        why = f"the BMC of host {host.metadata.name} belongs to this cluster"
-        try:
-            await self._write(Write(SECRET, secret, host.metadata.namespace, body, why))
-        except NotFound:
-            where = f"{host.metadata.namespace}/{secret}"
-            self.secretless[where] = key_of(facts.machine.metadata)
-            return replace(facts, secret_problem=f"The BMC secret {where} of host {host.metadata.name} does not exist.")
-        return facts
-
     # -- a machine that goes
 
-    async def _release(self, facts: Facts) -> float | None:
+    async def _release(self, facts: Facts, decision: Decision) -> float | None:
         if not facts.elsewhere:  # else its addresses are in use, for as long as it takes
             await self._data.let_go(facts.machine)
-        decision = self.decide_release(facts)
         for write in decision.writes:
             try:
                 await self._write(write)
@@ -244,21 +230,13 @@ class MachineKeeper:
             await self._status(facts.machine, decision.said, {})
         return decision.wake
 
-    def decide_release(self, facts: Facts) -> Decision:
-        """What comes next for a machine that is being deleted; the operator, `explain` and `plan` all ask this."""
-        # What was written before a crash is not written again: else it could happen there again and again.
-        host = facts.host
-        name = names.key(host.metadata.namespace, host.spec.bmc.credentials_name) if host is not None else ""
-        secret = self.caches.secrets.store.get(name)
-        clear = secret is not None and names.CLUSTER_NAME not in secret.metadata.labels
-        return decide_release(replace(facts, secret_clear=clear), fast_track=self._fast_track)
-
     # -- pause
 
-    async def _pause(self, facts: Facts) -> float | None:
+    async def _pause(self, facts: Facts, decision: Decision) -> float | None:
         """The cluster is paused: so is the host, with its status kept for whoever moves it."""
-        await self._make_movable(facts, f"Cluster {facts.cluster_name} is paused", pause=True)
-        await self._status(facts.machine, (PAUSED,), {})
+        if decision.make_movable:
+            await self._make_movable(facts, decision.make_movable, pause=True)
+        await self._status(facts.machine, decision.said, {})
         return None
 
     async def _make_movable(self, facts: Facts, why: str, *, pause: bool) -> None:
@@ -273,23 +251,17 @@ class MachineKeeper:
             version = str(whole["metadata"]["resourceVersion"])
             await self._write(Write(names.HOST, meta.name, meta.namespace, change, why, version=version))
 
-    async def _unpause(self, facts: Facts) -> Facts:
-        """Take our pause back in two writes, with a fresh read of the Cluster between them.
+    async def _unpause(self, facts: Facts, writes: tuple[Write, ...]) -> Facts:
+        """Take our pause back, with a fresh read of the Cluster before the last write.
 
         `clusterctl move` pauses the Cluster and then looks for block-move. So the host is blocked first, while it is
         still paused: a Cluster that is paused before our read is seen by us, and one that is paused after it waits.
         """
-        host, cluster = facts.host, facts.cluster
-        change = unpause_change(host) if host is not None and facts.associated and cluster is not None else {}
-        if not change or host is None or cluster is None:
-            return facts
-        about, meta = cluster.metadata, host.metadata
-        if names.BLOCK_MOVE not in meta.annotations:
-            why = "it is about to lose its pause and must not be moved then"
-            blocked = {"metadata": {"annotations": {names.BLOCK_MOVE: ""}}}
-            write = Write(names.HOST, meta.name, meta.namespace, blocked, why, version=meta.resource_version)
-            host = await self._write(write) or host
-            facts, meta = replace(facts, host=host), host.metadata
+        *first, last = writes
+        facts = await self._carry_out(facts, tuple(first))
+        assert facts.cluster is not None
+        assert facts.host is not None
+        about = facts.cluster.metadata
         try:
             fresh = await self._client.get(names.CLUSTER, about.name, about.namespace, type=Cluster)
         except NotFound:
@@ -298,18 +270,10 @@ class MachineKeeper:
             self.caches.capi_clusters.store.overlay(fresh)
             await self._make_movable(facts, f"Cluster {facts.cluster_name} is paused", pause=True)
             raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is paused by now")
-        why = f"Cluster {facts.cluster_name} is not paused any more"
-        write = Write(names.HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
-        return replace(facts, host=await self._write(write) or host)
+        last = replace(last, version=facts.host.metadata.resource_version)
+        return await self._carry_out(facts, (last,))
 
     # -- writing
-
-    async def _act(self, writes: tuple[Write, ...], machine: Metal3Machine) -> Metal3Machine:
-        for write in writes:
-            after = await self._write(write)
-            if isinstance(after, Metal3Machine):
-                machine = after
-        return machine
 
     async def _write(self, write: Write) -> Any:
         """One write; what the object is now is shown at once. None in a dry run."""

@@ -61,7 +61,8 @@ class Facts:
     rendered: Rendered | None = None
     node: NodeSeen | None = None
     secret_problem: str = ""
-    secret_clear: bool = False  # the BMC secret is known not to carry a cluster's label
+    secret_cluster: str | None = None  # the cluster that the BMC secret is labelled with; None: it is not known
+    host_unreadable: str = ""  # that the host it names cannot be read
     several: bool = False  # further hosts name it as their consumer, which is nobody's doing here
     elsewhere: str = ""  # that the host it names is in another namespace and still has it as its consumer
     trouble: Trouble = NO_TROUBLE  # for how long its host has shown errors, or none

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from hostler.kube.kinds import Kind
@@ -33,6 +34,18 @@ class Said:
     message: str = ""
 
 
+class Step(StrEnum):
+    """Where a machine stands, and so which part of its life the decision is about."""
+
+    MOVED = "moved"  # clusterctl has copied it and deletes it here
+    PAUSED = "paused"
+    UNREADABLE = "unreadable"  # the host that it names cannot be read
+    WAIT = "wait"  # it may not have a host yet, or has lost its own
+    CLAIM = "claim"  # a host is chosen for it
+    KEEP = "keep"  # it has its host
+    RELEASE = "release"  # it is being deleted
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What comes next for a machine: writes in their order, what its conditions say, and a sentence."""
@@ -42,3 +55,6 @@ class Decision:
     said: tuple[Said, ...] = ()
     status: dict[str, Any] = field(default_factory=dict)  # further fields of its status
     wake: float | None = None
+    step: Step = Step.KEEP
+    unpause: tuple[Write, ...] = ()  # before all others: our pause of the host is taken back
+    make_movable: str = ""  # why the host is paused with its status; what is written depends on the whole host

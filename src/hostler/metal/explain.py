@@ -14,11 +14,10 @@ from hostler.kube.records import HasMetadata, key_of
 from hostler.kube.store import Store
 from hostler.metal import names
 from hostler.metal.controller import MachineKeeper
-from hostler.metal.decide import Facts, decide, why_none
-from hostler.metal.decision import Write
+from hostler.metal.decide import Facts
+from hostler.metal.decision import Step, Write
 from hostler.metal.look import line_of
 from hostler.metal.model import Metal3Machine
-from hostler.metal.release import pauses
 from hostler.metal.remediation import decide_remediation
 from hostler.metal.remediator import Remediator
 from hostler.metal.selector import WrongSelector
@@ -49,20 +48,18 @@ class MetalExplainers:
             return Explanation("metal", f"Nothing is decided yet: {why}.")
         facts = self.keeper.facts(found)
         seen = (*_facts(facts), *_conditions(found))
-        if pauses(facts):
-            return Explanation("metal", "It is paused, or its Cluster is; nothing is done.", facts=seen)
-        if why := self.keeper.caches.unreadable_host(found):
-            return Explanation("metal", why, facts=seen)
-        if found.metadata.deletion_timestamp:
-            decision = self.keeper.decide_release(facts)
-            return Explanation("metal", decision.why, facts=seen, actions=self._actions(decision.writes))
-        if facts.associated:
-            decision = decide(facts)
-            return Explanation("metal", decision.why, facts=seen, actions=self._actions(decision.writes))
-        waits = why_none(facts)
-        if waits is not None:
-            return Explanation("metal", waits.message, facts=seen)
-        return self._choosing(facts, seen)
+        decision = self.keeper.decide(facts)
+        if decision.step is Step.CLAIM:
+            return self._choosing(facts, seen)
+        writes = (*decision.unpause, *decision.writes)
+        actions = (*self._pausing(facts, decision.make_movable), *self._actions(writes))
+        return Explanation("metal", decision.why, facts=seen, actions=actions)
+
+    def _pausing(self, facts: Facts, why: str) -> tuple[Action, ...]:
+        host = facts.host
+        if host is None or not why:
+            return ()
+        return (Action("patch", f"baremetalhost/{host.metadata.name}", why, held_back=self.gate() or ""),)
 
     def _choosing(self, facts: Facts, seen: tuple[FactSeen, ...]) -> Explanation:
         try:

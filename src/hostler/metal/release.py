@@ -178,7 +178,10 @@ def cluster_consumer(cluster: Cluster) -> dict[str, Any]:
 
 def _secret_label(facts: Facts, host: Host) -> list[Write]:
     name = host.spec.bmc.credentials_name
-    if not name or facts.secret_clear or host.metadata.labels.get(names.CLUSTER_NAME) != facts.cluster_name:
+    clear = (
+        facts.secret_cluster == ""
+    )  # a crash after this write: it is not written again, or that could repeat for ever
+    if not name or clear or host.metadata.labels.get(names.CLUSTER_NAME) != facts.cluster_name:
         return []
     body = {"metadata": {"labels": {names.CLUSTER_NAME: None}}}
     why = f"host {host.metadata.name} leaves its cluster"
