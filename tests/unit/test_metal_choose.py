@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.kube.records import Metadata
-from hostler.metal.choose import Around, Choice, Policy, Selection, Wish, choose, counted, summary
+from hostler.metal.choose import Around, Choice, Policy, Selection, Wish, choose
 from hostler.metal.free import Bag, FreeHosts, Waiting, free
 from hostler.metal.look import Capacity, capacity
 from hostler.metal.model import Host, HostSelector, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.names import HOST_ANNOTATION, PAUSED
+from hostler.metal.refusal import Refusal, Refused, count_refusals, summarize_refusals
 from hostler.metal.selector import WrongSelector, compile_selector, unmet
 
 REUSE = "infrastructure.cluster.x-k8s.io/node-reuse"
@@ -53,6 +54,10 @@ def wish(of: Metal3Machine | None = None, **more: str) -> Wish:
 
 def chosen(hosts: list[Host], asked: Wish | None = None, policy: Policy = Policy(), **around: Any) -> Choice:
     return choose(asked or wish(), hosts, policy, Around(**around))
+
+
+def texts(choice: Choice) -> dict[str, str]:
+    return {key: why.text for key, why in choice.refused.items()}
 
 
 # -- selectors
@@ -111,8 +116,8 @@ def test_labels_and_expressions_must_all_be_met() -> None:
     both = host("both", labels={"rack": "r1", "gpu": "4"})
     choice = chosen([host("rack", labels={"rack": "r1"}), both, host("none")], asked)
     assert choice.host == both
-    assert choice.refused["n/rack"] == "its labels do not meet gpu Exists"
-    assert choice.refused["n/none"] == "its labels do not meet rack=r1"
+    assert choice.refused["n/rack"].text == "its labels do not meet gpu Exists"
+    assert choice.refused["n/none"].text == "its labels do not meet rack=r1"
 
 
 # -- reasons
@@ -144,7 +149,7 @@ def test_labels_and_expressions_must_all_be_met() -> None:
 def test_every_refusal_says_why(one: Host, why: str) -> None:
     choice = chosen([one])
     assert choice.host is None
-    assert choice.refused == {"n/h": why}
+    assert texts(choice) == {"n/h": why}
     assert not free(one) or REUSE in one.metadata.labels
 
 
@@ -156,7 +161,7 @@ def test_a_host_of_a_host_claim_is_not_taken_though_it_is_reserved_or_named() ->
     assert chosen([host("h")], wish(named)).host is not None
     choice = chosen([host("h", consumer=HOST_CLAIM)], wish(named))
     assert choice.host is None
-    assert choice.why == "no host can be had now: some have another consumer"
+    assert choice.why == "no host is available now: some have another consumer"
 
 
 def test_no_host_at_all() -> None:
@@ -166,9 +171,12 @@ def test_no_host_at_all() -> None:
 def test_the_summary_names_kinds_and_not_numbers() -> None:
     few = chosen([host("a", consumer=consumer("x")), host("b", "provisioning")])
     many = chosen([host(f"a{n}", consumer=consumer(f"x{n}")) for n in range(9)] + [host("b", "inspecting")])
-    assert few.why == many.why == "no host can be had now: some have another consumer; some are not available yet"
-    assert counted(many.refused.values()) == [("some have another consumer", 9), ("some are not available yet", 1)]
-    assert summary(["it showed an error a moment ago"]) == "no host can be had now: some report an error"
+    assert few.why == many.why == "no host is available now: some have another consumer; some are not available yet"
+    assert count_refusals(many.refused.values()) == [
+        ("some have another consumer", 9),
+        ("some are not available yet", 1),
+    ]
+    assert summarize_refusals([Refusal(Refused.UNSETTLED)]) == "no host is available now: some report an error"
 
 
 def test_its_own_host_wins_whatever_its_state_and_version() -> None:
@@ -182,7 +190,7 @@ def test_who_is_taken_or_only_just_recovered_is_left_alone() -> None:
         hosts, taken=lambda key: "Metal3Machine n/x" if key == "n/a" else "", shaky=lambda key: key == "n/b"
     )
     assert choice.host == hosts[2]
-    assert choice.refused == {"n/a": "Metal3Machine n/x is taking it", "n/b": "it showed an error a moment ago"}
+    assert texts(choice) == {"n/a": "Metal3Machine n/x is taking it", "n/b": "it showed an error a moment ago"}
 
 
 # -- reuse
@@ -242,7 +250,7 @@ def test_a_failure_domain_is_preferred_or_required() -> None:
     assert chosen([far], wish(domain="d1")).host == far
     strict = chosen([far], wish(domain="d1"), Policy(strict_domains=True))
     assert strict.host is None
-    assert strict.refused == {"n/a": "it is in failure domain d2, not d1"}
+    assert texts(strict) == {"n/a": "it is in failure domain d2, not d1"}
 
 
 def test_how_many_machines_of_a_template_fit_and_what_limits() -> None:

@@ -16,6 +16,7 @@ from hostler.metal.capi import Cluster, Machine
 from hostler.metal.decision import Said, Write
 from hostler.metal.labels import label_change, prefixes_of, synced_labels
 from hostler.metal.model import Host, Metal3Cluster, Metal3Machine
+from hostler.metal.refusal import Refusal, Refused
 from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation, is_off, taint_patch
 from hostler.metal.remediation_model import (
     FAILED,
@@ -327,7 +328,7 @@ def test_the_remediation_of_a_machine_that_is_gone_frees_the_host_that_it_held()
 def test_a_host_whose_machine_goes_is_not_kept_off_for_the_next() -> None:
     rack = Rack()
     running(rack)
-    assert "kept off by a remediation" in msgspec.convert(rack.host, Host).why_not_free()
+    assert msgspec.convert(rack.host, Host).why_not_free() == Refusal(Refused.POWERED_OFF)
     rack.machine["metadata"]["deletionTimestamp"] = "now"
     rack.step()
     assert OFF not in rack.host["metadata"]["annotations"]

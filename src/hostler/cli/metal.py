@@ -60,7 +60,7 @@ def capacity(settings: Settings, template: Template, output: say.OutputFlag = sa
     if output is say.Output.JSON:
         say.json(found)
         return
-    say.text(f"{found.fit} of {found.hosts} hosts can be had now by machines of {found.template}.")
+    say.text(f"{found.fit} of {found.hosts} hosts are available now to machines of {found.template}.")
     if found.limits:
         say.table(("why not the others", "hosts"), [(why, str(number)) for why, number in found.limits.items()])
 

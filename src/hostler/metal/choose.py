@@ -7,7 +7,6 @@ failure domain first. Among equals the policy decides. Nothing else in this room
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +14,7 @@ from enum import StrEnum
 from hostler.kube.records import key_of
 from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.names import CLUSTER, CLUSTER_API, FAILURE_DOMAIN, HOST_ANNOTATION, NODE_REUSE, group_of
+from hostler.metal.refusal import Refusal, Refused, summarize_refusals
 from hostler.metal.selector import Requirement, compile_selector, unmet
 
 
@@ -62,7 +62,7 @@ class Choice:
 
     host: Host | None
     why: str
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
     on_its_way: bool = False
     again: float | None = None  # the sentence may be out of date by now: find it anew after so many seconds
 
@@ -80,34 +80,33 @@ class Around:
 NOWHERE = Around()
 
 
-def refusal(wish: Wish, host: Host, policy: Policy, around: Around = NOWHERE) -> str:
-    """Why this machine cannot take this host now; empty: it can. The one predicate behind every choice."""
-    if why := unsuitable(wish, host, policy):
+def refusal(wish: Wish, host: Host, policy: Policy, around: Around = NOWHERE) -> Refusal | None:
+    """Why this machine cannot take this host now; None: it can. The one predicate behind every choice."""
+    if (why := unsuitable(wish, host, policy)) is not None:
         return why
     label = host.metadata.labels.get(NODE_REUSE)
     consumer = host.spec.consumer_ref
     if consumer is not None and not (label == wish.reuse and label and _is_cluster(host, wish)):
-        return f"its consumer is {consumer.kind} {consumer.namespace}/{consumer.name}"
-    if why := host.why_not_free():
+        return Refusal(Refused.CONSUMER, f"{consumer.kind} {consumer.namespace}/{consumer.name}")
+    if (why := host.why_not_free()) is not None:
         return why
     key = key_of(host.metadata)
     if around.shaky(key):
-        return "it showed an error a moment ago"
-    if by := around.taken(key):
-        return f"{by} is taking it"
-    return ""
+        return Refusal(Refused.UNSETTLED)
+    by = around.taken(key)
+    return Refusal(Refused.TAKING, by) if by else None
 
 
-def unsuitable(wish: Wish, host: Host, policy: Policy) -> str:
+def unsuitable(wish: Wish, host: Host, policy: Policy) -> Refusal | None:
     """Why this host would not do even if it were free."""
     if missing := unmet(wish.requirements, host.metadata.labels):
-        return f"its labels do not meet {missing}"
+        return Refusal(Refused.SELECTOR, missing)
     label = host.metadata.labels.get(NODE_REUSE)
     if label is not None and (label != wish.reuse or not wish.reuse):
-        return f"it is reserved for {label or 'nobody that is known'}"
+        return Refusal(Refused.RESERVED, label or "nobody that is known")
     if policy.strict_domains and wish.domain and domain_of(host) != wish.domain:
-        return f"it is in failure domain {domain_of(host) or '(none)'}, not {wish.domain}"
-    return ""
+        return Refusal(Refused.DOMAIN, f"{domain_of(host) or '(none)'}, not {wish.domain}")
+    return None
 
 
 def domain_of(host: Host) -> str:
@@ -128,14 +127,14 @@ def choose(
     everything = list(hosts)
     own = next((one for one in everything if _own(wish, one)), None)
     if own is not None:
-        return Choice(
-            own, f"host {own.metadata.name} is this machine's already", _others(everything, own, "not needed")
-        )
-    refused = {key_of(one.metadata): refusal(wish, one, policy, around) for one in everything}
-    free = [one for one in everything if not refused[key_of(one.metadata)]]
+        others = {key_of(one.metadata): _NOT_NEEDED for one in everything if one is not own}
+        return Choice(own, f"host {own.metadata.name} is this machine's already", others)
+    judged = {key_of(one.metadata): refusal(wish, one, policy, around) for one in everything}
+    refused = {key: why for key, why in judged.items() if why is not None}
+    free = [one for one in everything if judged[key_of(one.metadata)] is None]
     named = next((one for one in free if _named(wish, one)), None)
     if named is not None:
-        others = {key: why or "not needed" for key, why in refused.items() if key != key_of(named.metadata)}
+        others = {key: why or _NOT_NEEDED for key, why in judged.items() if key != key_of(named.metadata)}
         return Choice(named, f"host {named.metadata.name} was chosen before", others)
     reserved = [one for one in free if one.metadata.labels.get(NODE_REUSE)]
     if not reserved:
@@ -145,14 +144,15 @@ def choose(
             return Choice(None, f"it waits for a host that is reserved for {wish.reuse}: {names}", refused, True)
     best = reserved or free
     if not best:
-        return Choice(None, summary(refused.values()), refused)
+        return Choice(None, summarize_refusals(refused.values()), refused)
     preferred = [one for one in best if wish.domain and domain_of(one) == wish.domain] or best
     host = _pick(preferred, policy, around, pick)
     kept = f"reserved for {wish.reuse}, " if reserved else ""
-    for one in free:
-        refused[key_of(one.metadata)] = "it would do too, but another was chosen" if one is not host else ""
-    refused.pop(key_of(host.metadata))
+    refused |= {key_of(one.metadata): _NOT_CHOSEN for one in free if one is not host}
     return Choice(host, f"host {host.metadata.name} was chosen ({kept}{policy.selection})", refused)
+
+
+_NOT_NEEDED, _NOT_CHOSEN = Refusal(Refused.NOT_NEEDED), Refusal(Refused.NOT_CHOSEN)
 
 
 def is_final(wish: Wish, choice: Choice, *, whole_domain: bool) -> bool:
@@ -165,37 +165,6 @@ def is_final(wish: Wish, choice: Choice, *, whole_domain: bool) -> bool:
     if host is None:
         return choice.on_its_way
     return whole_domain or domain_of(host) == wish.domain or _own(wish, host) or _named(wish, host)
-
-
-def summary(reasons: Iterable[str]) -> str:
-    """Why no host fits, in words that do not change with every host: kinds of reasons, not numbers."""
-    found = {kind for kind, _ in counted(reasons)}
-    if not found:
-        return "there is no host in this namespace"
-    return "no host can be had now: " + "; ".join(kind for kind, _ in _KINDS if kind in found)
-
-
-def counted(reasons: Iterable[str]) -> list[tuple[str, int]]:
-    """How often each kind of reason came, the most frequent first."""
-    kinds = Counter(next((kind for kind, starts in _KINDS if one.startswith(starts)), one) for one in reasons)
-    return kinds.most_common()
-
-
-_KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("some have another consumer", ("its consumer is", "it has an image", "Metal3Machine")),
-    ("some do not meet the selector", ("its labels do not meet",)),
-    ("some are in another failure domain", ("it is in failure domain",)),
-    ("some are reserved for others", ("it is reserved for",)),
-    ("some report an error", ("it reports", "it showed", "its operational status is")),
-    (
-        "some are paused, detached or marked unhealthy",
-        ("it is paused", "it is detached", "it is marked", "it is kept off"),
-    ),
-    (
-        "some are not available yet",
-        ("it is available", "it is ready", "it is being deleted", "it has no state", "it is provisioned by", "it is "),
-    ),
-)
 
 
 def _own(wish: Wish, host: Host) -> bool:
@@ -222,7 +191,11 @@ def _is_cluster(host: Host, wish: Wish) -> bool:
 
 def _on_its_way(wish: Wish, host: Host, policy: Policy, around: Around) -> bool:
     """Reserved for this machine's kind, and only not ready yet."""
-    if not wish.reuse or host.metadata.labels.get(NODE_REUSE) != wish.reuse or unsuitable(wish, host, policy):
+    if (
+        not wish.reuse
+        or host.metadata.labels.get(NODE_REUSE) != wish.reuse
+        or unsuitable(wish, host, policy) is not None
+    ):
         return False
     if host.spec.consumer_ref is not None and not _is_cluster(host, wish) and not around.leaving(host):
         return False
@@ -230,7 +203,7 @@ def _on_its_way(wish: Wish, host: Host, policy: Policy, around: Around) -> bool:
         return False
     # A host that fails, is paused or goes away is not on its way to anybody. Our own pause of one that is being left
     # was the Cluster's, and that is over, or nobody would choose: it is taken back in a moment.
-    return not host.why_shut(our_pause=not around.leaving(host))
+    return host.why_shut(our_pause=not around.leaving(host)) is None
 
 
 def _pick(hosts: list[Host], policy: Policy, around: Around, pick: Callable[[int], int]) -> Host:
@@ -244,7 +217,3 @@ def _pick(hosts: list[Host], policy: Policy, around: Around, pick: Callable[[int
             return min(ordered, key=lambda one: (one.last_used, one.metadata.name))
         case _:
             return ordered[0]
-
-
-def _others(hosts: Iterable[Host], chosen: Host, why: str) -> dict[str, str]:
-    return {key_of(one.metadata): why for one in hosts if one is not chosen}

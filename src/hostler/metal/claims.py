@@ -70,13 +70,13 @@ class Claims:
             self._steady[key] = self._clock() + DEBOUNCE_SECONDS
             self._later(DEBOUNCE_SECONDS + 0.01, lambda: self._calmed(key))
         self.free.changed(key, before, after)
-        if before is not None and (label := before.metadata.labels.get(names.NODE_REUSE)) and not before.why_shut():
+        if before is not None and (label := before.metadata.labels.get(names.NODE_REUSE)) and before.why_shut() is None:
             self._unkept(before.metadata.namespace, label)
 
     def _unkept(self, namespace: str, label: str) -> None:
         """Who waits for a host kept for its kind may have any other once none is on its way."""
         hosts = map(self._caches.hosts.store.get, self.free.reserved(namespace, label))
-        if any(one is not None and not one.why_shut() for one in hosts):
+        if any(one is not None and one.why_shut() is None for one in hosts):
             return
         for key in self.waiting.of(namespace):
             machine = self._caches.machines.store.get(key)
@@ -110,7 +110,7 @@ class Claims:
             wish = self._caches.wish(self._caches.facts(machine))
         except WrongSelector:
             return False
-        return not refusal(wish, host, self.policy, self.around(wish))
+        return refusal(wish, host, self.policy, self.around(wish)) is None
 
     def looked(self, key: str) -> None:
         """A machine has looked; what it was offered and did not take is offered on."""

@@ -67,7 +67,7 @@ class MetalExplainers:
         except WrongSelector as wrong:
             return Explanation("metal", f"It gets no host: {wrong}.", facts=seen)
         choice = self.keeper.claims.choose(wish)
-        refused = sorted((key, why) for key, why in choice.refused.items())
+        refused = sorted((key, why.text) for key, why in choice.refused.items())
         rules = [RuleSeen(f"host {key}", "not chosen", f"{why}.") for key, why in refused[:MOST_HOSTS]]
         if len(refused) > MOST_HOSTS:
             rules.append(RuleSeen("hosts", "not shown", f"{len(refused) - MOST_HOSTS} more were not chosen."))

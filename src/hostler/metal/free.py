@@ -133,7 +133,7 @@ def _offers(host: Host) -> tuple[object, ...]:
 def free(host: Host) -> bool:
     """Whether some machine could take it: nobody's, or only kept by its cluster."""
     consumer = host.spec.consumer_ref
-    return (consumer is None or consumer.kind == CLUSTER.kind) and not host.why_not_free()
+    return (consumer is None or consumer.kind == CLUSTER.kind) and host.why_not_free() is None
 
 
 class Waiting:

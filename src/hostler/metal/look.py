@@ -9,9 +9,10 @@ from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
 from hostler.kube.records import key_of
 from hostler.metal import names
-from hostler.metal.choose import Policy, Wish, counted, domain_of, refusal
+from hostler.metal.choose import Policy, Wish, domain_of, refusal
 from hostler.metal.decide import wrong_spec
 from hostler.metal.model import Host, Metal3Machine, Metal3MachineTemplate
+from hostler.metal.refusal import Refusal, Refused, count_refusals
 from hostler.metal.selector import WrongSelector
 
 
@@ -51,17 +52,16 @@ def line_of(host: Host) -> HostLine:
     consumer = host.spec.consumer_ref
     label = host.metadata.labels.get(names.NODE_REUSE)
     why = host.why_not_free()
-    if label is not None:
-        why = why or f"it is reserved for {label}"
-    elif consumer is not None:
-        why = why or "it has a consumer"
+    if why is None and label is not None:
+        why = Refusal(Refused.RESERVED, label)
+    text = why.text if why is not None else "it has a consumer" if consumer is not None else ""
     return HostLine(
         key_of(host.metadata),
         host.state or "new",
         f"{consumer.kind} {consumer.namespace}/{consumer.name}" if consumer is not None else "",
         domain_of(host),
         host.last_used,
-        why,
+        text,
     )
 
 
@@ -94,4 +94,4 @@ def capacity(name: str, template: Metal3MachineTemplate, hosts: list[Host], poli
     except WrongSelector as wrong:
         raise ValueError(f"{wrong}.") from wrong
     reasons = [refusal(wish, one, policy) for one in hosts]
-    return Capacity(name, reasons.count(""), len(hosts), dict(counted(one for one in reasons if one)))
+    return Capacity(name, reasons.count(None), len(hosts), dict(count_refusals(one for one in reasons if one)))

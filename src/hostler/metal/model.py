@@ -20,6 +20,7 @@ from hostler.metal.names import (
     UNHEALTHY,
     group_of,
 )
+from hostler.metal.refusal import Refusal, Refused
 
 
 def share(record: msgspec.Struct, *fields: str) -> None:
@@ -206,43 +207,39 @@ class Host(Record, frozen=True):
         history = self.status.operation_history
         return history.deprovision.end or history.provision.end or ""
 
-    def why_shut(self, *, our_pause: bool = True) -> str:
-        """Why no machine at all could have this host now, its consumer apart; empty: it is open.
+    def why_shut(self, *, our_pause: bool = True) -> Refusal | None:
+        """Why no machine at all could have this host now, its consumer apart; None: it is open.
 
         Without `our_pause` a pause of ours is no reason: it ends by itself.
         """
         meta, status = self.metadata, self.status
         if meta.deletion_timestamp:
-            return "it is being deleted"
+            return Refusal(Refused.DELETED)
         if DELETE_FOR_MOVE in meta.annotations:
-            return "it was moved to another management cluster"
+            return Refusal(Refused.MOVED)
         if self.failing:
             what = status.error_type or "an error"
-            return f"it reports {what}: {status.error_message[:200]}" if status.error_message else f"it reports {what}"
+            return Refusal(Refused.ERROR, f"{what}: {status.error_message[:200]}" if status.error_message else what)
         by = meta.annotations.get(PAUSED)
         if by is not None and (our_pause or by != OUR_PAUSE):
-            return f"it is paused by {by or 'somebody'}"
+            return Refusal(Refused.PAUSED, by or "somebody")
         if any(name in meta.annotations for name in UNHEALTHY):
-            return "it is marked as unhealthy"
+            return Refusal(Refused.UNHEALTHY)
         if any(name.startswith(REMEDIATION_POWER_OFF) for name in meta.annotations):
-            return "it is kept off by a remediation"
+            return Refusal(Refused.POWERED_OFF)
         if DETACHED in meta.annotations or status.operational_status == "detached":
-            return "it is detached"
-        if self.spec.externally_provisioned:
-            return "it is provisioned by somebody else"
-        return ""
+            return Refusal(Refused.DETACHED)
+        return Refusal(Refused.EXTERNAL) if self.spec.externally_provisioned else None
 
-    def why_not_free(self) -> str:
+    def why_not_free(self) -> Refusal | None:
         """Why it could not be taken even by a machine that it suits; `available` alone does not mean free."""
-        if why := self.why_shut():
-            return why
+        if (shut := self.why_shut()) is not None:
+            return shut
         if not self.available:
-            return f"it is {self.state}" if self.state else "it has no state yet"
+            return Refusal(Refused.STATE, self.state) if self.state else Refusal(Refused.NO_STATE)
         if self.status.operational_status not in ("OK", ""):
-            return f"its operational status is {self.status.operational_status}"
-        if self.imaged:
-            return "it has an image already"
-        return ""
+            return Refusal(Refused.NOT_OK, self.status.operational_status)
+        return Refusal(Refused.IMAGE) if self.imaged else None
 
 
 # -- the machine

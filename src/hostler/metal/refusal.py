@@ -1,0 +1,74 @@
+"""Why a machine cannot take a host: the reason as data, and the text that people read. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Refused(StrEnum):
+    """Each value is the text of the reason, with {} where its details stand."""
+
+    SELECTOR = "its labels do not meet {}"
+    RESERVED = "it is reserved for {}"
+    DOMAIN = "it is in failure domain {}"
+    CONSUMER = "its consumer is {}"
+    TAKING = "{} is taking it"
+    IMAGE = "it has an image already"
+    DELETED = "it is being deleted"
+    MOVED = "it was moved to another management cluster"
+    ERROR = "it reports {}"
+    UNSETTLED = "it showed an error a moment ago"
+    NOT_OK = "its operational status is {}"
+    PAUSED = "it is paused by {}"
+    UNHEALTHY = "it is marked as unhealthy"
+    POWERED_OFF = "it is kept off by a remediation"
+    DETACHED = "it is detached"
+    EXTERNAL = "it is provisioned by somebody else"
+    STATE = "it is {}"
+    NO_STATE = "it has no state yet"
+    NOT_NEEDED = "not needed"
+    NOT_CHOSEN = "it would do too, but another was chosen"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    reason: Refused
+    details: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.reason.value.format(self.details)
+
+
+# How a summary names reasons: in this order, and in words that do not change with every host.
+_GROUPS: Final = {
+    "some have another consumer": (Refused.CONSUMER, Refused.IMAGE, Refused.TAKING),
+    "some do not meet the selector": (Refused.SELECTOR,),
+    "some are in another failure domain": (Refused.DOMAIN,),
+    "some are reserved for others": (Refused.RESERVED,),
+    "some report an error": (Refused.ERROR, Refused.UNSETTLED, Refused.NOT_OK),
+    "some are paused, detached or marked unhealthy": (
+        Refused.PAUSED, Refused.DETACHED, Refused.UNHEALTHY, Refused.POWERED_OFF,
+    ),
+    "some are not available yet": (
+        Refused.STATE, Refused.NO_STATE, Refused.DELETED, Refused.MOVED, Refused.EXTERNAL,
+    ),
+}  # fmt: skip
+_GROUP_OF: Final = {reason: group for group, reasons in _GROUPS.items() for reason in reasons}
+
+
+def summarize_refusals(refusals: Iterable[Refusal]) -> str:
+    """Why no host fits: groups of reasons, and no numbers."""
+    found = {group for group, _ in count_refusals(refusals)}
+    if not found:
+        return "there is no host in this namespace"
+    return "no host is available now: " + "; ".join(group for group in _GROUPS if group in found)
+
+
+def count_refusals(refusals: Iterable[Refusal]) -> list[tuple[str, int]]:
+    """How often each group of reasons came, the most frequent first."""
+    return Counter(_GROUP_OF.get(one.reason, one.text) for one in refusals).most_common()
