@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hostler.drain.budgets import Says, Standing, describe, standing
-from hostler.drain.model import Act, Attempt, Blocker, Memory, Outcome, Verdict
+from hostler.drain.model import Act, Attempt, BlockedBy, Blocker, Memory, Outcome, Verdict
 from hostler.host.conditions import cut, names
 from hostler.kube.records import PodDisruptionBudget
 
@@ -24,14 +24,17 @@ def blockers_of(stuck: Iterable[Verdict], stands: dict[str, Standing], memory: M
 
 def _blocker(pod: str, attempt: Attempt, stands: Standing) -> Blocker:
     if attempt.outcome is Outcome.FAILED:
-        return Blocker(pod, "", f"the API server did not evict it: {cut(attempt.said, SAID_LIMIT)}")
+        why = f"the API server did not evict it: {cut(attempt.said, SAID_LIMIT)}"
+        return Blocker(pod, "", why, BlockedBy.API_SERVER)
     if attempt.outcome is Outcome.SEVERAL_BUDGETS or stands.says is Says.SEVERAL:
         return _several(pod, stands)
     if stands.says is Says.HOLDS:
         return Blocker(pod, stands.names[0], describe(stands.budgets[0]))
     if stands.budgets:
         return Blocker(pod, stands.names[0], f"PodDisruptionBudget {stands.names[0]}")
-    return Blocker(pod, "", cut(attempt.said, SAID_LIMIT) or "a PodDisruptionBudget")
+    if attempt.said:
+        return Blocker(pod, "", cut(attempt.said, SAID_LIMIT), BlockedBy.API_SERVER)
+    return Blocker(pod, "", "a PodDisruptionBudget")
 
 
 def _several(pod: str, stands: Standing) -> Blocker:
@@ -41,6 +44,7 @@ def _several(pod: str, stands: Standing) -> Blocker:
         ", ".join(stands.names),
         f"more than one PodDisruptionBudget covers it{which}, which the eviction API does not support; "
         f"delete one or narrow its selector",
+        BlockedBy.SEVERAL_BUDGETS,
     )
 
 
@@ -59,14 +63,12 @@ def foreseen(verdicts: Iterable[Verdict], budgets: Iterable[PodDisruptionBudget]
 
 def said_of(blockers: Iterable[Blocker]) -> str:
     """One clause per reason, with the pods it holds."""
-    by_reason: dict[str, list[str]] = {}
+    by_reason: dict[tuple[str, BlockedBy], list[str]] = {}
     for blocker in blockers:
-        by_reason.setdefault(blocker.why, []).append(blocker.pod)
-    clauses = [f"{names(pods)}: blocked by {why}" if _is_budget(why) else f"{names(pods)}: {why}"
-               for why, pods in sorted(by_reason.items())]  # fmt: skip
+        by_reason.setdefault((blocker.why, blocker.by), []).append(blocker.pod)
+    clauses = [
+        f"{names(pods)}: blocked by {why}" if by is BlockedBy.BUDGET else f"{names(pods)}: {why}"
+        for (why, by), pods in sorted(by_reason.items())
+    ]
     more = f"; and {len(clauses) - SHOWN} more reasons" if len(clauses) > SHOWN else ""
     return "; ".join(clauses[:SHOWN]) + more
-
-
-def _is_budget(why: str) -> bool:
-    return why.startswith(("PodDisruptionBudget", "a PodDisruptionBudget"))

@@ -181,6 +181,12 @@ class Evict:
 Action: TypeAlias = Evict
 
 
+class BlockedBy(StrEnum):
+    BUDGET = "budget"
+    SEVERAL_BUDGETS = "several budgets"
+    API_SERVER = "API server"  # it did not evict the pod, and named no budget of ours
+
+
 @dataclass(frozen=True, slots=True)
 class Blocker:
     """Why a pod cannot go: the budget where it is one, and the sentence."""
@@ -188,6 +194,7 @@ class Blocker:
     pod: str
     budget: str
     why: str
+    by: BlockedBy = BlockedBy.BUDGET
 
 
 @dataclass(frozen=True, slots=True)
