@@ -22,7 +22,7 @@ from hostler.fleet.capabilities import choose
 from hostler.fleet.controller import FleetController
 from hostler.fleet.guard import Guard
 from hostler.fleet.lookout import Lookout
-from hostler.fleet.model import NAME, Fleet
+from hostler.fleet.model import NAME, Fleet, Pause
 from hostler.fleet.nodes import NodeExplainers
 from hostler.fleet.registry import Registry
 from hostler.fleet.remote import lease_annotations
@@ -93,7 +93,8 @@ class Operator:
             settings[say.WRITES_PER_SECOND], settings[say.WRITE_BURST], changed=self._metrics.write_rate
         )
         # Looked for every second while its CRD is not there: the first `hostler pause` may come with it.
-        self._fleet = Watch(self._client, kinds.FLEET, Fleet, metrics=self._metrics, absent=1.0)
+        self._pauses = Watch(self._client, kinds.PAUSE, Pause, metrics=self._metrics, absent=1.0)
+        self._fleet = Watch(self._client, kinds.FLEET, Fleet, metrics=self._metrics)
         self._nodes = Watch(self._client, kinds.NODE, Node, metrics=self._metrics)
         self._sources = Sources(
             Watch(self._client, kinds.POD, Pod, metrics=self._metrics, indexes=POD_INDEXES),
@@ -174,6 +175,7 @@ class Operator:
         only, ignored = settings[say.ONLY], settings[say.IGNORE_INCUMBENT]
         configured = {item.setting.name for item in settings if item.source != "default" and item.value}
         self._guard = Guard(
+            self._pauses,
             self._fleet,
             leader=lambda: self._leader.gate(),
             choices=choose(only, configured),
@@ -271,7 +273,8 @@ class Operator:
             room.listen()
         for vcenter in self._vcenters:
             vcenter.listen(lambda changed: None if changed else self._vcenter_stands())
-        self._fleet.store.listen(lambda *_: self._wake_all())
+        for store in (self._pauses.store, self._fleet.store):
+            store.listen(lambda *_: self._wake_all())
 
     def _wake_all(self) -> None:
         fleet, holds = self._controllers[:2]
@@ -318,7 +321,7 @@ class Operator:
     # -- running and ending
 
     def _watches(self) -> Iterator[Watch[Any]]:
-        yield from (self._fleet, self._nodes)
+        yield from (self._pauses, self._fleet, self._nodes)
         yield from (self._sources.pods, self._sources.budgets, self._sources.attachments, self._sources.daemon_sets)
         for room in self._rooms.values():
             yield from room.watches()

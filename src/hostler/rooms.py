@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hostler.drain.model import Policy
 from hostler.drain.observe import Sources
 from hostler.fleet.guard import FleetWatch, Guard
-from hostler.fleet.pauses import Pauses
+from hostler.fleet.pauses import PauseEnd
 from hostler.fleet.room import CapabilityRoom
 from hostler.host import ceiling
 from hostler.instant import Instant
@@ -100,13 +100,14 @@ def drain_policy(settings: Settings) -> Policy:
 def make_maintenance(house: House) -> MaintenanceRoom:
     from hostler.maintenance.room import MaintenanceRoom
 
-    pauses = Pauses(house.fleet)
+    last_pause = PauseEnd(house.writers.guard.pause, house.fleet.store)
     return MaintenanceRoom(
         house.client, house.writers.of("maintenance"), house.recorder, house.settings,
         gate=house.writers.guard.gate_for("maintenance"), blocked=lambda: house.writers.guard.blocked("maintenance"),
         vcenters=house.vcenters, nodes=house.nodes,
         sources=house.sources, drain=house.drain, room=house.ceiling, metrics=house.metrics,
-        resumed=lambda now: max(pauses.ended(now), house.stepped(now)), as_leader=house.as_leader, acting=house.acting,
+        resumed=lambda now: max(last_pause.ended(now), house.stepped(now)), as_leader=house.as_leader,
+        acting=house.acting,
     )  # fmt: skip
 
 

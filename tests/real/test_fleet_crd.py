@@ -10,11 +10,12 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import pytest
 
-from hostler.fleet.button import Pressed, press
 from hostler.fleet.crd import Column, definition
 from hostler.fleet.decide import CapabilityFacts, FleetFacts, decide_status
 from hostler.fleet.install import install
-from hostler.fleet.model import NAME, Fleet, FleetStatus, Rule, doc
+from hostler.fleet.model import NAME, PAUSES_SHOWN, Fleet, FleetStatus, Rule, doc
+from hostler.fleet.pause_command import Outcome, create_pause, delete_pauses
+from hostler.fleet.pause_state import PauseReason, PauseState, SeenPause
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.errors import Invalid
@@ -42,11 +43,11 @@ def ask(sandbox: Sandbox) -> Callable[[Callable[[Client], Awaitable[Any]]], Any]
 
 @pytest.fixture
 def no_fleet(sandbox: Sandbox, ask: Ask[Any]) -> Iterator[None]:
-    """The CRD is there, and no Fleet before and after."""
+    """The CRDs are there, and neither Fleet nor Pause before and after."""
     ask(install)
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
     yield
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
 
 
 def make(spec: dict[str, Any], name: str = NAME) -> Callable[[Client], Awaitable[Fleet]]:
@@ -54,18 +55,19 @@ def make(spec: dict[str, Any], name: str = NAME) -> Callable[[Client], Awaitable
 
 
 def test_installing_twice_changes_nothing(sandbox: Sandbox, ask: Ask[Any]) -> None:
-    assert ask(install) == "fleets.hostler.dev is installed."
-    before = sandbox.get("crd", "fleets.hostler.dev")["metadata"]
-    assert ask(install) == "fleets.hostler.dev is installed."
-    after = sandbox.get("crd", "fleets.hostler.dev")["metadata"]
-    assert (after["generation"], after["uid"]) == (before["generation"], before["uid"])
+    assert ask(install) == "fleets.hostler.dev and pauses.hostler.dev are installed."
+    kinds = ("fleets.hostler.dev", "pauses.hostler.dev")
+    before = [sandbox.get("crd", kind)["metadata"] for kind in kinds]
+    ask(install)
+    after = [sandbox.get("crd", kind)["metadata"] for kind in kinds]
+    assert [(one["generation"], one["uid"]) for one in after] == [(one["generation"], one["uid"]) for one in before]
 
 
 @pytest.mark.usefixtures("no_fleet")
 def test_there_is_one_fleet_and_its_name_is_cluster(ask: Ask[Any]) -> None:
     with pytest.raises(Invalid, match="there is one Fleet per cluster, and its name is 'cluster'"):
         ask(make({}, name="other"))
-    assert ask(make({})).spec.paused is False
+    assert ask(make({})).metadata.name == NAME
 
 
 @pytest.mark.usefixtures("no_fleet")
@@ -83,27 +85,28 @@ def test_a_bad_limit_is_refused_with_a_sentence(ask: Ask[Any], limit: int | str)
 
 @pytest.mark.usefixtures("no_fleet")
 def test_what_is_of_the_wrong_type_or_too_long_is_refused(ask: Ask[Any]) -> None:
-    for spec in ({"paused": "yes"}, {"pausedReason": "x" * 1025}, {"maxUnavailable": 1.5}):
+    for spec in ({"ingress": "yes"}, {"ingress": {"controlPlaneLabel": "x" * 318}}, {"maxUnavailable": 1.5}):
         with pytest.raises(Invalid):
             ask(make(spec))
 
 
 @pytest.mark.usefixtures("no_fleet")
 def test_kubectl_shows_it_as_people_expect(sandbox: Sandbox, ask: Ask[Any]) -> None:
-    ask(make({"paused": True}))
+    ask(make({"paused": True}))  # of an older version: the API server drops it
+    assert sandbox.get("fleet", NAME)["spec"] == {}
     table = sandbox.kubectl("get", "fl").splitlines()
     assert table[0].split() == ["NAME", "READY", "PAUSED", "NODES", "HELD", "UNAVAILABLE", "CEILING", "AGE"]
-    assert table[1].split()[:2] == ["cluster", "true"]
-    assert "The stop button." in sandbox.kubectl("explain", "fleet.spec.paused")
-    sandbox.kubectl("patch", "fleet", NAME, "--type=merge", "-p", '{"spec":{"paused":false}}')
-    assert sandbox.get("fleet", NAME)["spec"] == {"paused": False}
+    assert table[1].split()[0] == "cluster"
+    assert "The stop button" in sandbox.kubectl("explain", "pause")
 
 
 @pytest.mark.usefixtures("no_fleet")
 def test_every_status_we_can_decide_is_accepted_and_reads_back_the_same(ask: Ask[Any]) -> None:
     long = "x" * 5000
+    pauses = tuple(SeenPause(f"p{n}", f"uid-{n}", n, "y" * 253, long) for n in range(PAUSES_SHOWN + 1))
     facts = FleetFacts(
-        generation=1, paused=True, pause_known=False, pause_why=long, leader="pod-1_" + "a" * 36, version="0.1.0",
+        generation=1, pause=PauseState(PauseReason.PAUSE_EXISTS, long, pauses), leader="pod-1_" + "a" * 36,
+        version="0.1.0",
         capabilities=(
             CapabilityFacts("metal", True, long, long, "the provider", long), CapabilityFacts("x", False, ""),
         ),
@@ -121,20 +124,20 @@ def test_every_status_we_can_decide_is_accepted_and_reads_back_the_same(ask: Ask
 
 
 @pytest.mark.usefixtures("no_fleet")
-def test_two_people_press_the_button_at_once(sandbox: Sandbox, ask: Ask[Any]) -> None:
-    """There is no Fleet yet, so one of the two makes it; both are told that it is paused."""
+def test_one_person_who_pauses_twice_at_once_has_one_pause(ask: Ask[Any]) -> None:
+    async def both(client: Client) -> list[Outcome]:
+        return await asyncio.gather(*(create_pause(client, why=why, wait=0) for why in ("one", "two")))
 
-    async def both(client: Client) -> list[Pressed]:
-        return await asyncio.gather(*(press(client, why=why, wait=0) for why in ("one", "two")))
-
-    assert [pressed.paused for pressed in ask(both)] == [True, True]
-    assert sandbox.get("fleet", NAME)["spec"]["paused"] is True
+    one, two = ask(both)
+    assert one.name == two.name
+    assert sorted("Paused already" in outcome.why for outcome in (one, two)) == [False, True]
+    assert ask(lambda client: delete_pauses(client, every=False, wait=0)).paused is False
 
 
 @pytest.mark.usefixtures("no_fleet")
 def test_a_long_reason_does_not_keep_anybody_from_the_button(sandbox: Sandbox, ask: Ask[Any]) -> None:
-    assert ask(lambda client: press(client, why="because " * 1000, wait=0)).paused
-    assert sandbox.get("fleet", NAME)["spec"]["pausedReason"].endswith("...")
+    paused = ask(lambda client: create_pause(client, why="because " * 1000, wait=0))
+    assert sandbox.get("pause", paused.name)["spec"]["why"].endswith("...")
 
 
 # -- everything the generator can say, enforced by the real server

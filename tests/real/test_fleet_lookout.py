@@ -14,12 +14,12 @@ from hostler.fleet.controller import FleetController
 from hostler.fleet.guard import Guard
 from hostler.fleet.incumbents import Incumbent, State, Trail, Verdict, Where
 from hostler.fleet.lookout import Lookout, look
-from hostler.fleet.model import Fleet
+from hostler.fleet.model import Fleet, Pause
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.errors import WriteRefused
-from hostler.kube.kinds import CONFIG_MAP, DEPLOYMENT, FLEET, NODE
+from hostler.kube.kinds import CONFIG_MAP, DEPLOYMENT, FLEET, NODE, PAUSE
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object
 from hostler.kube.watch import Watch
@@ -55,7 +55,9 @@ class Story:
         self._lookout = Lookout(self._client, self._guard, clock=lambda: self.now)
 
     async def _guarding(self, choice: Choice) -> Guard:
-        return Guard(Watch(self._client, FLEET, Fleet, metrics=Metrics()), leader=lambda: None, choices=[choice])
+        pauses = Watch(self._client, PAUSE, Pause, metrics=Metrics())
+        fleet = Watch(self._client, FLEET, Fleet, metrics=Metrics())
+        return Guard(pauses, fleet, leader=lambda: None, choices=[choice])
 
     def look(self) -> Verdict:
         self._runner.run(self._lookout.once())
@@ -265,10 +267,11 @@ def test_ours_observes_and_says_so_but_writes_nothing(sandbox: Sandbox, namespac
         async with Client(load(str(sandbox.kubeconfig))) as client:
             metrics = Metrics()
             fleet, nodes = Watch(client, FLEET, Fleet, metrics=metrics), Watch(client, NODE, Node, metrics=metrics)
-            tasks = [asyncio.create_task(watch.run()) for watch in (fleet, nodes)]
-            for watch in (fleet, nodes):
+            pauses = Watch(client, PAUSE, Pause, metrics=metrics)
+            tasks = [asyncio.create_task(watch.run()) for watch in (pauses, fleet, nodes)]
+            for watch in (pauses, fleet, nodes):
                 await watch.synced.wait()
-            guard = Guard(fleet, leader=lambda: None, choices=[choice])
+            guard = Guard(pauses, fleet, leader=lambda: None, choices=[choice])
             lookout = Lookout(client, guard)
             writer = Writer(client, "metal", gate=guard.gate_for("metal"), budget=WriteBudget())
             status = FleetController(fleet, nodes, guard, writer, limit="", leader=lambda: "me", metrics=metrics)

@@ -28,10 +28,10 @@ def crd(sandbox: Sandbox) -> None:
 @pytest.fixture
 def fleet(sandbox: Sandbox, crd: None) -> Iterator[None]:
     """An empty Fleet; none afterwards."""
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
     sandbox.apply({"apiVersion": "hostler.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "cluster"}, "spec": {}})
     yield
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
 
 
 @pytest.fixture(scope="module")
@@ -110,20 +110,23 @@ def test_pause_is_confirmed_by_the_operator_and_said_everywhere(
     assert "has stopped writing" in done.stderr
     assert (conditions(sandbox)["Paused"], conditions(sandbox)["Ready"]) == ("True", "False")
     status = hostler(sandbox.kubeconfig, "status", "--operator", running.url)
-    assert "The Fleet is paused by sandbox-admin: fire." in status.stdout
+    assert "(claims to be sandbox-admin): fire." in status.stdout
     explained = hostler(sandbox.kubeconfig, "explain", "node/nope", "--operator", running.url)
     assert explained.returncode == Exit.REFUSED
     again = hostler(sandbox.kubeconfig, "pause", "--why", "flood", "--wait", "30")
-    assert "It was paused already by sandbox-admin: fire." in again.stderr
+    assert "Paused already by your Pause sandbox-admin-" in again.stderr
+    assert "has stopped writing" in again.stderr
     done = hostler(sandbox.kubeconfig, "resume", "--wait", "30")
     assert "writes again where it may" in done.stderr
     eventually(lambda: conditions(sandbox)["Ready"] == "True", 60, "ready again")
 
 
-def test_a_fleet_deleted_while_paused_is_said_in_the_log(sandbox: Sandbox, running: Running) -> None:
+def test_a_pause_outlives_the_fleet_object(sandbox: Sandbox, running: Running) -> None:
     hostler(sandbox.kubeconfig, "pause", "--why", "fire", "--wait", "30")
     sandbox.kubectl("delete", "fleet", "cluster")
-    running.said("the Fleet was deleted while paused, so writes go on")
+    paused = hostler(sandbox.kubeconfig, "pause", "--why", "again", "--wait", "30")
+    assert "has stopped writing" in paused.stderr, "an empty Fleet is created for the confirmation"
+    assert conditions(sandbox)["Paused"] == "True"
 
 
 def test_status_config_explain_and_plan_by_url(
@@ -304,7 +307,7 @@ def _of(sandbox: Sandbox, user: str) -> list[dict[str, Any]]:
 def test_a_cluster_without_the_crd_is_served_all_the_same(
     sandbox: Sandbox, namespace: str, tmp_path: Path, eventually: Eventually
 ) -> None:
-    sandbox.kubectl("delete", "crd", "fleets.hostler.dev", "--ignore-not-found")
+    sandbox.kubectl("delete", "crd", "fleets.hostler.dev", "pauses.hostler.dev", "--ignore-not-found")
     with operator(sandbox, tmp_path, namespace) as bare:
         bare.said("leading")
 
@@ -315,6 +318,6 @@ def test_a_cluster_without_the_crd_is_served_all_the_same(
 
         bare.ready()
         eventually(lambda: not answer()["paused"], 60, "it is known that nothing is paused")
-        assert "no Fleet kind" in answer()["pause"]
+        assert "does not have the kind Pause" in answer()["pause"]
         assert answer()["status"]["counts"]["nodes"] > 0
     hostler(sandbox.kubeconfig, "crds", "--apply")

@@ -81,7 +81,7 @@ def running(sandbox: Sandbox, space: str, tmp_path_factory: pytest.TempPathFacto
     assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
     install_crds(sandbox, ("agents", "capi", "metal3", "openshift"), Silent())
     allow_bootstrappers(sandbox)
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
     forget(sandbox)
     folder = tmp_path_factory.mktemp("join")
     flags = ("--only", "join", "--join-pending-slack", str(SLACK), *CLUSTERS)
@@ -89,7 +89,7 @@ def running(sandbox: Sandbox, space: str, tmp_path_factory: pytest.TempPathFacto
         started.said("leading")
         yield started
         assert refused(started) == []
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
     sandbox.kubectl("delete", "clusterrolebinding", "test-node-bootstrapper", "--ignore-not-found")
 
 

@@ -266,7 +266,7 @@ def fleet(sandbox: Sandbox) -> Iterator[None]:
     """The CRD; no Fleet afterwards."""
     assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
     yield
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
 
 
 def deadline(story: Story, running: Running) -> float:

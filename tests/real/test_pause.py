@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hostler.fleet.button import lift, press
 from hostler.fleet.install import install
+from hostler.fleet.pause_command import create_pause, delete_pauses
 from hostler.host.holds import HOLDS, Hold, write
 from hostler.kube.client import Client
 from hostler.kube.config import load
@@ -37,9 +37,9 @@ def fleet(sandbox: Sandbox) -> Iterator[None]:
             await install(client)
 
     asyncio.run(ready())
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
     yield
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
 
 
 @pytest.fixture
@@ -99,10 +99,10 @@ def test_every_write_stops_within_a_second_and_comes_back(
     async def story() -> tuple[str, str, float]:
         async with Client(load(str(sandbox.kubeconfig))) as client, busy(client, nodes):
             await asyncio.to_thread(eventually, lambda: len(writes(sandbox, running.user)) > 20, 60, "it is at work")
-            pressed = await press(client, why="test", wait=30)
+            pressed = await create_pause(client, why="test", wait=30)
             await asyncio.sleep(4)  # the load goes on; this is the silence that is measured below
             waited = await asyncio.to_thread(lag, running)
-            lifted = await lift(client, wait=30)
+            lifted = await delete_pauses(client, every=False, wait=30)
             count = len(writes(sandbox, running.user))
             await asyncio.to_thread(eventually, lambda: len(writes(sandbox, running.user)) > count + 5, 60, "again")
             return pressed.why, lifted.why, waited
@@ -112,10 +112,9 @@ def test_every_write_stops_within_a_second_and_comes_back(
     assert "writes again" in lifted
     button = [
         one
-        for one in sandbox.audit("fleets")
-        if one["objectRef"].get("resource") == "fleets"
-        and one["objectRef"].get("subresource") is None
-        and one["verb"] in ("patch", "create")
+        for one in sandbox.audit("pauses")
+        if one["objectRef"].get("resource") == "pauses"
+        and one["verb"] in ("create", "delete")
         and one["stage"] == "ResponseComplete"
         and one["responseStatus"]["code"] < 300
     ]

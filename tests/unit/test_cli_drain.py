@@ -8,10 +8,9 @@ import pytest
 from aiohttp import web
 
 from hostler.cli.drain import Asked, Standing, drain_node
-from hostler.fleet.model import Fleet
 from hostler.host.holds import Patch, place
 from hostler.kube.client import Client
-from hostler.kube.kinds import FLEET, NODE
+from hostler.kube.kinds import NODE
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Node, NodeSpec
 from hostler.kube.watch import FRESH_SECONDS, Watch
@@ -35,12 +34,11 @@ def test_a_node_nobody_has_heard_of_for_long_may_not_be_ours_any_more(silent: fl
         metrics = Metrics()
         async with Client(Nowhere()) as client:
             node = Watch(client, NODE, Node, metrics=metrics, clock=lambda: 1000.0)
-            fleet = Watch(client, FLEET, Fleet, metrics=metrics)
             metadata = Metadata(name="w1", resource_version="2", annotations=notes)
             node.store.put(Node(metadata=metadata, spec=NodeSpec(unschedulable=True)))
             if silent is not None:
                 node.heard = 1000.0 - silent
-            return Standing(node, fleet).refusal(asked, "me")
+            return Standing(node, None).refusal(asked, "me")
 
     said = asyncio.run(run())
     assert (said is None) == (may == "")

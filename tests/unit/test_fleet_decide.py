@@ -13,16 +13,19 @@ from hypothesis import strategies as st
 from hostler.fleet.controller import FleetController, effective_limit
 from hostler.fleet.decide import CONDITIONS, CapabilityFacts, FleetFacts, decide_status
 from hostler.fleet.model import FleetSpec, FleetStatus
+from hostler.fleet.pause_state import PauseReason, PauseState, SeenPause
 from hostler.host.conditions import Condition, Status
 from hostler.host.holds import HOLDS
 from hostler.host.taints import OUT_OF_SERVICE_BY
 from hostler.kube.records import Metadata, Node
 
 FACTS = FleetFacts(
-    generation=3, paused=False, pause_known=True, pause_why="The Fleet is not paused.", leader="pod-1", version="1",
+    generation=3, pause=PauseState(PauseReason.NO_PAUSE, "Nothing is paused."), leader="pod-1", version="1",
     capabilities=(CapabilityFacts("holds", True, "It is always on."), CapabilityFacts("metal", False, "It is off.")),
     nodes=10, nodes_known=True, held=1, out=("n1",), ceiling=5, limit="50%, at least 2",
 )  # fmt: skip
+STOPPED = PauseState(PauseReason.PAUSE_EXISTS, "Paused.", (SeenPause("ada-1", "u1", 7, "ada", "fire"),))
+UNREAD = PauseState(PauseReason.FORBIDDEN, "Cannot tell.")
 
 
 def condition(facts: FleetFacts, type: str) -> Condition:
@@ -46,15 +49,16 @@ def test_all_is_well() -> None:
 
 
 def test_paused() -> None:
-    facts = replace(FACTS, paused=True, pause_why="The Fleet is paused by ada: fire.")
-    assert condition(facts, "Paused").status is Status.TRUE
-    assert condition(facts, "Paused").message == "The Fleet is paused by ada: fire."
+    facts = replace(FACTS, pause=STOPPED)
+    paused = condition(facts, "Paused")
+    assert (paused.status, paused.reason, paused.message) == (Status.TRUE, "PauseExists", "Paused.")
+    assert [(one.name, one.uid) for one in decide_status(facts, FleetStatus(), 0).pauses] == [("ada-1", "u1")]
     assert (condition(facts, "Ready").status, condition(facts, "Ready").reason) == (Status.FALSE, "Paused")
 
 
 def test_not_known_whether_paused() -> None:
-    facts = replace(FACTS, paused=True, pause_known=False, pause_why="It is not known yet.")
-    assert condition(facts, "Paused").status is Status.UNKNOWN
+    facts = replace(FACTS, pause=UNREAD)
+    assert (condition(facts, "Paused").status, condition(facts, "Paused").reason) == (Status.UNKNOWN, "PausesForbidden")
     assert condition(facts, "Ready").reason == "PauseUnknown"
 
 
@@ -88,7 +92,7 @@ def test_out_of_step_and_a_bad_limit_are_not_ready() -> None:
 
 
 FACT_CHANGES: list[dict[str, Any]] = [
-    {}, {"paused": True}, {"paused": True, "pause_known": False}, {"unready": ("x",)}, {"nodes_known": False},
+    {}, {"pause": STOPPED}, {"pause": UNREAD}, {"unready": ("x",)}, {"nodes_known": False},
     {"ceiling": 1}, {"limit_problem": "Odd."}, {"generation": 4}, {"leader": "pod-2"},
 ]  # fmt: skip
 

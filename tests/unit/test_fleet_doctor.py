@@ -31,7 +31,7 @@ def node(annotations: dict[str, str] | None = None, taints: tuple[Taint, ...] = 
 def answer(**changes: Any) -> StatusAnswer:
     fine = StatusAnswer(
         version="1.0", identity="pod_x", leads=True, leadership="This replica leads.", dry_run=False, paused=False,
-        pause="The Fleet is not paused.", status=FleetStatus(leader="pod_x"),
+        pause="Nothing is paused.", status=FleetStatus(leader="pod_x"),
     )  # fmt: skip
     return msgspec.structs.replace(fine, **changes)
 
@@ -46,6 +46,7 @@ def found(*nodes: Node, **changes: Any) -> list[Finding]:
         "version": "1.0",
         "server": Known("v1.37.1", NOW),
         "fleet_kind": Known(True, NOW),
+        "pause_kind": Known(True, NOW),
         "operator": Known(answer(), NOW),
         "nodes": Known(nodes, NOW),
         "label": LABEL if "vcenters" in changes else "",
@@ -85,7 +86,10 @@ def test_whose_hold_is_to_be_released_is_said() -> None:
     [
         ({"server": Known("v1.25.3", NOW)}, (), Level.PROBLEM, "Kubernetes", "needs 1.26"),
         ({"server": Unknown("no answer")}, (), Level.PROBLEM, "Kubernetes", "no answer"),
-        ({"fleet_kind": Known(False, NOW)}, (), Level.WARNING, "Fleet", "no stop button"),
+        ({"fleet_kind": Known(False, NOW)}, (), Level.WARNING, "Fleet", "no status in the cluster"),
+        ({"pause_kind": Known(False, NOW)}, (), Level.WARNING, "Pause", "no stop button"),
+        ({"pause_kind": Unknown("forbidden")}, (), Level.WARNING, "Pause", "forbidden"),
+        ({"paused_field": True}, (), Level.PROBLEM, "stop button", "it pauses nothing"),
         ({"fleet_kind": Unknown("forbidden")}, (), Level.WARNING, "Fleet", "forbidden"),
         ({"rights": Unknown("It is no pod.")}, (), Level.WARNING, "rights", "It is no pod."),
         ({"rights": Known(("patch nodes",), NOW)}, (), Level.PROBLEM, "rights", "may not patch nodes"),

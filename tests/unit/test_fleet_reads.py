@@ -14,7 +14,7 @@ from hostler.errors import Complaint, Exit
 from hostler.fleet.capabilities import choose
 from hostler.fleet.controller import FleetController
 from hostler.fleet.guard import Guard
-from hostler.fleet.model import Fleet
+from hostler.fleet.model import Fleet, Pause
 from hostler.fleet.registry import (
     Action,
     Answer,
@@ -34,7 +34,7 @@ from hostler.host.facts import Known, Unknown
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.http import Server
-from hostler.kube.kinds import FLEET, NODE
+from hostler.kube.kinds import FLEET, NODE, PAUSE
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Node
 from hostler.kube.watch import Watch
@@ -56,7 +56,12 @@ async def operator() -> AsyncIterator[str]:
     client = Client(Nowhere())
     fleet, nodes = Watch(client, FLEET, Fleet, metrics=metrics), Watch(client, NODE, Node, metrics=metrics)
     env = {"VCENTER_HOST": "vc", "VCENTER_USER": "me", "VCENTER_PASSWORD": "hunter2"}
-    guard = Guard(fleet, leader=lambda: "this replica does not lead", choices=choose((), ()))
+    guard = Guard(
+        Watch(client, PAUSE, Pause, metrics=metrics),
+        fleet,
+        leader=lambda: "this replica does not lead",
+        choices=choose((), ()),
+    )
     writer = Writer(client, "fleet", gate=guard.gate_for("fleet"), budget=WriteBudget())
     status = FleetController(fleet, nodes, guard, writer, limit="", leader=lambda: "pod-9", metrics=metrics)
     registry = Registry()
@@ -88,7 +93,8 @@ def test_a_node_that_cannot_be_read_counts_as_out_of_service() -> None:
         metrics = Metrics()
         async with Client(Nowhere()) as client:
             fleet, nodes = Watch(client, FLEET, Fleet, metrics=metrics), Watch(client, NODE, Node, metrics=metrics)
-            guard = Guard(fleet, leader=lambda: None, choices=choose((), ()))
+            pauses = Watch(client, PAUSE, Pause, metrics=metrics)
+            guard = Guard(pauses, fleet, leader=lambda: None, choices=choose((), ()))
             writer = Writer(client, "fleet", gate=guard.gate_for("fleet"), budget=WriteBudget())
             status = FleetController(fleet, nodes, guard, writer, limit="2", leader=lambda: "", metrics=metrics)
             for number in range(4):
@@ -116,7 +122,7 @@ def test_explain_gives_every_rule_with_its_facts_and_what_limits_the_answer() ->
     assert answer.explanations == (WORKER,)
     assert "This is a dry run: nothing is written." in answer.notes
     assert "Nothing is done from here: another leads." in answer.notes
-    assert any("not known yet whether the Fleet is paused" in note for note in answer.notes)
+    assert any("Cannot tell yet whether Hostler is paused" in note for note in answer.notes)
 
 
 def test_names_with_a_slash_are_names() -> None:

@@ -107,7 +107,9 @@ def test_such_a_node_is_looked_at_though_nothing_else_is_wrong() -> None:
 
 def test_the_doctor_names_it() -> None:
     node = held().nodes["a"]
-    facts = Facts("1", Known("v1.30", 0.0), Known(True, 0.0), Unknown("no operator"), Known((node,), 0.0))
+    facts = Facts(
+        "1", Known("v1.30", 0.0), Known(True, 0.0), Known(True, 0.0), Unknown("no operator"), Known((node,), 0.0)
+    )
     found = next(one for one in examine(facts, 0.0) if one.what == "node/a")
     assert found.level is Level.WARNING
     assert found.fix.endswith(MEND)

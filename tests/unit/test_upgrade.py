@@ -25,6 +25,7 @@ from hostler.fleet.model import (
     IngressPolicy,
     IngressWorkload,
     JoinPolicy,
+    ObservedPause,
     PlatformPolicy,
     ScopedDaemonSet,
     ServingCertificates,
@@ -162,7 +163,7 @@ def a_fleet() -> dict[str, Any]:
     csi = ScopedDaemonSet("csi", "driver", {"app": "csi"}, "nutanix", "platform", "In", ("a", "b"))
     host = ExpectedHost("w1", iso(NOW), iso(NOW + 60), ("192.0.2.1",), "ada")
     spec = FleetSpec(
-        paused=True, paused_reason="fire", paused_by="ada", max_unavailable="10%",
+        max_unavailable="10%",
         ingress=IngressPolicy("edge", {"spec": {"containers": []}}, ("192.0.2.2",), (nginx,)),
         join=JoinPolicy((host,), ServingCertificates(("w[0-9]+",), ("192.0.2.0/24",), 90)),
         platform=PlatformPolicy((csi,)),
@@ -170,8 +171,9 @@ def a_fleet() -> dict[str, Any]:
     said = Condition(type="Ready", status=Status.TRUE, reason="Well", message="All is well.",
                      last_transition_time=iso(NOW), observed_generation=3)  # fmt: skip
     status = FleetStatus(
-        3, "pod-1", "0.1.0", FleetCounts(5, 4, 3, 2), (CapabilityStatus("metal", True, True, "why", "capm3"),), (said,)
-    )
+        3, "pod-1", "0.1.0", FleetCounts(5, 4, 3, 2), (CapabilityStatus("metal", True, True, "why", "capm3"),), (said,),
+        (ObservedPause("ada-1", "u1", "ada", "fire"),),
+    )  # fmt: skip
     return {"spec": plain(spec), "status": plain(status)}
 
 

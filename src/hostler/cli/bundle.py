@@ -111,6 +111,7 @@ def _looks(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[
     yield "kubernetes/version.json", read("/version")
     yield "kubernetes/nodes.json", read("/api/v1/nodes")
     yield "kubernetes/fleet.json", read("/apis/hostler.dev/v1alpha1/fleets")
+    yield "kubernetes/pauses.json", read("/apis/hostler.dev/v1alpha1/pauses")
     yield "kubernetes/lease.json", read(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}")
     yield "kubernetes/deployments.json", read(f"/apis/apps/v1/namespaces/{namespace}/deployments")
     yield "kubernetes/pods.json", read(f"/api/v1/namespaces/{namespace}/pods")

@@ -16,27 +16,27 @@ app = typer.Typer()
 @flags.takes(*flags.CLUSTER)
 def crds(
     settings: Settings,
-    apply: Annotated[bool, typer.Option("--apply", help="Install or update it in the cluster.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Install or update them in the cluster.")] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="yaml or json.", metavar="yaml|json")] = "yaml",
 ) -> None:
-    """Print the CustomResourceDefinition of Fleet; with --apply install it by server-side apply."""
-    from hostler.fleet.crd import fleet_definition
+    """Print the CustomResourceDefinitions of Fleet and Pause; with --apply install them by server-side apply."""
+    from hostler.fleet.crd import definitions
 
     if output not in ("yaml", "json"):
         raise typer.BadParameter("must be yaml or json", param_hint="--output")
-    made = fleet_definition()
+    made = list(definitions().values())
     if apply:
         from hostler.cli.cluster import ask_cluster
         from hostler.fleet.install import install
 
         done = ask_cluster(settings, install)
         if output == "json":
-            say.json({"name": made["metadata"]["name"], "installed": True, "why": done})
+            say.json({"names": [one["metadata"]["name"] for one in made], "installed": True, "why": done})
         else:
             say.note(done)
     elif output == "json":
-        say.json(made)
+        say.json({"apiVersion": "v1", "kind": "List", "items": made})
     else:
         import yaml
 
-        say.text(yaml.safe_dump(made, sort_keys=False, width=120))
+        say.text(yaml.safe_dump_all(made, sort_keys=False, width=120))

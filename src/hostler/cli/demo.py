@@ -161,7 +161,7 @@ def _story(stage: Stage) -> None:
     stage.kubectl("uncordon", "gpu-0")
     stage.until("gpu-0 is cordoned again", lambda: _unschedulable(stage, "gpu-0"))
     stage.hostler("explain", "node/gpu-0")
-    stage.tell("The stop button: while it is pressed nothing is written, whatever happens.")
+    stage.tell("The stop button: while a Pause exists nothing is written, whatever happens.")
     stage.hostler("pause", "--why", "showing the stop button")
     stage.hostler("resume")
     stage.tell("The last holder leaves: the node is back in service, as it was before.")

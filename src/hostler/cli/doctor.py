@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hostler.fleet.wire import StatusAnswer
     from hostler.host.facts import Fact
     from hostler.kube.client import Client
+    from hostler.kube.kinds import Kind
     from hostler.vsphere.endpoints import Endpoint
 
 app = typer.Typer()
@@ -52,7 +53,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
     from hostler.fleet.wire import StatusAnswer
     from hostler.host.facts import Known
     from hostler.kube.contact import check
-    from hostler.kube.kinds import NODE
+    from hostler.kube.kinds import FLEET, NODE, PAUSE
     from hostler.kube.records import Node
     from hostler.metal import leftovers as metal
     from hostler.platform import leftovers
@@ -86,7 +87,9 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
     return Facts(
         version=__version__,
         server=await _known(server),
-        fleet_kind=await _known(lambda: _fleet_kind(client)),
+        fleet_kind=await _known(lambda: _has_kind(client, FLEET)),
+        pause_kind=await _known(lambda: _has_kind(client, PAUSE)),
+        paused_field=isinstance(field := await _known(lambda: _has_paused_field(client)), Known) and field.value,
         operator=asked,
         rights=await _known(lambda: _rights(client, settings, asked.value, told)) if isinstance(asked, Known) else None,
         nodes=seen,
@@ -148,16 +151,28 @@ async def _rights(client: Client, settings: Settings, answer: StatusAnswer, told
     return await missing_rights(client, account, rights_for(on))
 
 
-async def _fleet_kind(client: Client) -> bool:
+async def _has_kind(client: Client, kind: Kind) -> bool:
     from hostler.kube.errors import NotFound
-    from hostler.kube.kinds import FLEET
     from hostler.kube.records import Object
 
     try:
-        await client.list(FLEET, type=Object)
+        await client.list(kind, type=Object)
     except NotFound:
         return False
     return True
+
+
+async def _has_paused_field(client: Client) -> bool:
+    """Whether a Fleet under an older CRD says that it is paused: that paused an older operator, and does not us."""
+    from hostler.fleet.model import NAME
+    from hostler.kube.errors import NotFound
+    from hostler.kube.kinds import FLEET
+
+    try:
+        fleet = await client.get(FLEET, NAME, type=dict[str, Any])
+    except NotFound:
+        return False
+    return bool(fleet.get("spec", {}).get("paused"))
 
 
 async def _told(client: Client, settings: Settings) -> dict[str, str]:

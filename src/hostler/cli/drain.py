@@ -18,17 +18,18 @@ from hostler.drain.loop import drain
 from hostler.drain.model import Act, Decision, Policy, State
 from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
 from hostler.errors import Complaint, Exit
-from hostler.fleet.button import who_am_i
 from hostler.fleet.controller import effective_limit
-from hostler.fleet.guard import pause_of
-from hostler.fleet.model import NAME, Fleet, FleetSpec
+from hostler.fleet.model import NAME, Fleet, FleetSpec, Pause
+from hostler.fleet.pause_command import list_pauses, who_am_i
+from hostler.fleet.pause_state import paused_sentence
+from hostler.fleet.pauses import read_pauses
 from hostler.host import keeper
 from hostler.host.ceiling import overrun, room
 from hostler.host.holds import lost
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client, Gate
 from hostler.kube.errors import NotFound
-from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, POD, POD_DISRUPTION_BUDGET, VOLUME_ATTACHMENT
+from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, PAUSE, POD, POD_DISRUPTION_BUDGET, VOLUME_ATTACHMENT
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod, PodDisruptionBudget, VolumeAttachment, Workload
 from hostler.kube.watch import FRESH_SECONDS, Watch
@@ -61,12 +62,11 @@ class Standing:
     """Whether a drain may go on: the stop button, and whether the node is still held by whoever drains it."""
 
     node: Watch[Node]
-    fleet: Watch[Fleet]
+    pauses: Watch[Pause] | None  # None: the person drains even while Hostler is paused
 
     def refusal(self, asked: Asked, who: str) -> str | None:
         """The gate of each eviction. A pause is waited out; a lost hold ends the drain."""
-        pause = pause_of(self.fleet)
-        if pause.stopped and not asked.even_if_paused:
+        if self.pauses is not None and (pause := read_pauses(self.pauses)).stopped:
             return pause.why
         if (age := self.node.age()) is None or age > FRESH_SECONDS:
             return f"Whether {asked.node} is still held is not known: {self.node.problem or 'nothing was heard of it'}."
@@ -112,12 +112,8 @@ async def _spec(client: Client) -> FleetSpec:
 
 async def drain_node(client: Client, asked: Asked, settings: Settings, *, live: bool) -> Decision:
     """Hold, then drain, saying how it goes. The node stays held whatever the end is."""
-    spec = await _spec(client)
-    if spec.paused and not asked.even_if_paused:
-        why = f": {spec.paused_reason}" if spec.paused_reason else ""
-        raise Complaint(
-            f"The Fleet is paused{why}.", hint="`hostler resume` first, or --even-if-paused.", code=Exit.REFUSED
-        )
+    if not asked.even_if_paused:
+        await _refuse_if_paused(client)
     writer, who, done = writer_of(client, asked.dry_run), await who_am_i(client), None
     try:
         if asked.beyond_ceiling:
@@ -133,13 +129,22 @@ async def drain_node(client: Client, asked: Asked, settings: Settings, *, live: 
         raise
 
 
+async def _refuse_if_paused(client: Client) -> None:
+    try:
+        pauses = await list_pauses(client)
+    except NotFound:
+        return  # this cluster does not have the kind
+    if pauses:
+        raise Complaint(paused_sentence(pauses), hint="To drain all the same: --even-if-paused.", code=Exit.REFUSED)
+
+
 async def _empty(client: Client, asked: Asked, settings: Settings, who: str, *, live: bool) -> Decision:
     policy = Policy(
         timeout=asked.timeout,
         evict_empty_dir=not settings[DRAIN_REFUSE_EMPTY_DIR],
         evict_unmanaged=not settings[DRAIN_REFUSE_UNMANAGED],
     )
-    async with _watching(client, asked.node) as (sources, standing):
+    async with _watching(client, asked) as (sources, standing):
         gated = writer_of(client, asked.dry_run, lambda: standing.refusal(asked, who))
         with _progress(live) as show:
             decision = await drain(
@@ -163,7 +168,7 @@ def _back(node: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _watching(client: Client, node: str) -> AsyncIterator[tuple[Sources, Standing]]:
+async def _watching(client: Client, asked: Asked) -> AsyncIterator[tuple[Sources, Standing]]:
     """The caches a drain reads, complete, for as long as it lasts."""
     metrics = Metrics()
     sources = Sources(
@@ -173,11 +178,12 @@ async def _watching(client: Client, node: str) -> AsyncIterator[tuple[Sources, S
         Watch(client, DAEMON_SET, Workload, metrics=metrics),
     )
     standing = Standing(
-        Watch(client, NODE, Node, metrics=metrics, fields=f"metadata.name={node}"),
-        Watch(client, FLEET, Fleet, metrics=metrics, absent=1.0),
+        Watch(client, NODE, Node, metrics=metrics, fields=f"metadata.name={asked.node}"),
+        None if asked.even_if_paused else Watch(client, PAUSE, Pause, metrics=metrics, absent=1.0),
     )
     watches: tuple[Watch[Any], ...] = (
-        sources.pods, sources.budgets, sources.attachments, sources.daemon_sets, standing.node, standing.fleet,
+        sources.pods, sources.budgets, sources.attachments, sources.daemon_sets, standing.node,
+        *(() if standing.pauses is None else (standing.pauses,)),
     )  # fmt: skip
     tasks = [asyncio.create_task(watch.run()) for watch in watches]
     try:

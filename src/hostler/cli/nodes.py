@@ -41,7 +41,7 @@ def hold(
     """Keep a node out of service: cordon it and say for whom and why. Others' holds stay."""
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.drain import hold_below_ceiling, writer_of
-    from hostler.fleet.button import who_am_i
+    from hostler.fleet.pause_command import who_am_i
     from hostler.host import keeper
 
     _given(why, "--why")
@@ -69,7 +69,7 @@ def release(
     """End a hold. The last one to leave uncordons the node, unless it was cordoned before."""
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.drain import writer_of
-    from hostler.fleet.button import who_am_i
+    from hostler.fleet.pause_command import who_am_i
     from hostler.host import keeper
 
     if holder and everybody:
@@ -95,7 +95,7 @@ def drain(
         float | None, typer.Option("--timeout", min=1, metavar="SECONDS", help="Instead of --drain-timeout-seconds.")
     ] = None,
     beyond: Beyond = False,
-    even_if_paused: Annotated[bool, typer.Option("--even-if-paused", help="Also while the Fleet is paused.")] = False,
+    even_if_paused: Annotated[bool, typer.Option("--even-if-paused", help="Also while Hostler is paused.")] = False,
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
     """Hold a node and move its pods away, as PodDisruptionBudgets allow; ends when it is empty or time is up."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hostler.cli import flags, say
+from hostler.errors import Exit
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.fleet.button import Pressed
+    from hostler.fleet.pause_command import Outcome
 
 app = typer.Typer()
 Wait = Annotated[
@@ -26,27 +27,38 @@ def pause(
     wait: Wait = 5.0,
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
-    """Stop every write of every capability, now. What is under way in the cluster goes on; Hostler adds nothing."""
+    """Stop every write of every capability, now. What is under way in the cluster goes on; Hostler adds nothing.
+
+    Creates a Pause named after you. It needs the right to create pauses.hostler.dev, and no other.
+    """
     from hostler.cli.cluster import ask_cluster
-    from hostler.fleet.button import press
+    from hostler.fleet.pause_command import create_pause
 
     if not why.strip():
         raise typer.BadParameter("--why is empty; say why, in a few words")
-    _say(ask_cluster(settings, lambda client: press(client, why=why, wait=wait)), output)
+    _say(ask_cluster(settings, lambda client: create_pause(client, why=why, wait=wait)), output)
 
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
-def resume(settings: Settings, wait: Wait = 5.0, output: say.OutputFlag = say.Output.TABLE) -> None:
-    """Let Hostler write again."""
+def resume(
+    settings: Settings,
+    every: Annotated[bool, typer.Option("--all", help="Delete every pause, also those of others.")] = False,
+    wait: Wait = 5.0,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Delete your Pause and name those that remain. Hostler writes again once there is none."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.fleet.button import lift
+    from hostler.fleet.pause_command import delete_pauses
 
-    _say(ask_cluster(settings, lambda client: lift(client, wait=wait)), output)
+    outcome = ask_cluster(settings, lambda client: delete_pauses(client, every=every, wait=wait))
+    _say(outcome, output)
+    if outcome.refused:
+        raise typer.Exit(Exit.REFUSED)
 
 
-def _say(pressed: Pressed, output: say.Output) -> None:
+def _say(outcome: Outcome, output: say.Output) -> None:
     if output is say.Output.JSON:
-        say.json(pressed)
+        say.json(outcome)
     else:
-        say.note(pressed.why)
+        say.note(outcome.why)

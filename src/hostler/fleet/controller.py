@@ -85,7 +85,7 @@ class FleetController:
         self._shown = FleetStatus()
         self._was_paused = False
         registry = metrics.registry
-        self._paused = Gauge("hostler_paused", "1 while the stop button is pressed or not known.", registry=registry)
+        self._paused = Gauge("hostler_paused", "1 while a Pause exists, or while that is not known.", registry=registry)
         self._counts = Gauge("hostler_nodes", "Nodes, by what is the case.", ["what"], registry=registry)
         self._writes = Gauge("hostler_capability_writes", "1: may write.", ["capability"], registry=registry)
 
@@ -137,9 +137,7 @@ class FleetController:
         left = self.room()
         return FleetFacts(
             generation=fleet.metadata.generation if fleet is not None else 0,
-            paused=pause.stopped,
-            pause_known=pause.known,
-            pause_why=pause.why,
+            pause=pause,
             leader=self._leader(),
             version=__version__,
             capabilities=tuple(self._capabilities()),
@@ -172,14 +170,12 @@ class FleetController:
             )
 
     def _notice(self) -> None:
-        """Pressing and lifting the stop button is in the log too; a Fleet that vanishes lifts it as well."""
+        """That a pause begins or ends is in the log too."""
         pause = self._guard.pause()
         if pause.known and pause.stopped != self._was_paused:
             self._was_paused = pause.stopped
             if pause.stopped:
                 log.warning("paused", why=pause.why)
-            elif self._fleet.store.get(NAME) is None:
-                log.warning("the Fleet was deleted while paused, so writes go on", why=pause.why)
             else:
                 log.info("no longer paused", why=pause.why)
 

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from hostler.fleet.model import NAME, Fleet, Limits, Rule
+from hostler.fleet.model import NAME, Fleet, Limits, Pause, Rule
 from hostler.host.conditions import Condition
-from hostler.kube.kinds import FLEET, Kind
+from hostler.kube.kinds import FLEET, PAUSE, Kind
 
 Schema = dict[str, Any]
 
@@ -107,14 +107,14 @@ def definition(
 
 
 def fleet_definition() -> dict[str, Any]:
-    """The one CRD of our own."""
+    """The owner's decisions and our status."""
     return definition(
         FLEET,
         Fleet,
         rules=(Rule(f"self.metadata.name == '{NAME}'", f"there is one Fleet per cluster, and its name is '{NAME}'"),),
         columns=(
             Column("Ready", ".status.conditions[?(@.type=='Ready')].status"),
-            Column("Paused", ".spec.paused", "boolean"),
+            Column("Paused", ".status.conditions[?(@.type=='Paused')].status"),
             Column("Nodes", ".status.counts.nodes", "integer"),
             Column("Held", ".status.counts.held", "integer"),
             Column("Unavailable", ".status.counts.unavailable", "integer"),
@@ -124,6 +124,24 @@ def fleet_definition() -> dict[str, Any]:
         ),
         short_names=("fl",),
     )
+
+
+def pause_definition() -> dict[str, Any]:
+    """The stop button. It has a kind of its own, so that its right grants nothing else."""
+    return definition(
+        PAUSE,
+        Pause,
+        columns=(
+            Column("Claims-to-be", ".spec.by", description="Who it says has paused; nobody has checked it."),
+            Column("Why", ".spec.why"),
+            Column("Age", ".metadata.creationTimestamp", "date"),
+        ),
+    )
+
+
+def definitions() -> dict[Kind, dict[str, Any]]:
+    """The CRD of each kind of our own."""
+    return {FLEET: fleet_definition(), PAUSE: pause_definition()}
 
 
 # -- one type at a time

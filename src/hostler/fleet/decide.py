@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import msgspec
 
 from hostler.fleet.model import CapabilityStatus, FleetCounts, FleetStatus
+from hostler.fleet.pause_state import PAUSED, PauseState, observed_pauses
 from hostler.host.conditions import Condition, Status, count, cut, names, set_condition
 from hostler.instant import Instant
 
-READY, PAUSED, INCUMBENT_FOUND, CEILING_REACHED = "Ready", "Paused", "IncumbentFound", "CeilingReached"
+READY, INCUMBENT_FOUND, CEILING_REACHED = "Ready", "IncumbentFound", "CeilingReached"
 CONDITIONS = (READY, PAUSED, INCUMBENT_FOUND, CEILING_REACHED)
 
 
@@ -33,9 +34,7 @@ class FleetFacts:
     """All that the status is made from."""
 
     generation: int
-    paused: bool
-    pause_known: bool
-    pause_why: str
+    pause: PauseState
     leader: str
     version: str
     capabilities: tuple[CapabilityFacts, ...]
@@ -64,6 +63,7 @@ def decide_status(facts: FleetFacts, before: FleetStatus, now: Instant) -> Fleet
         counts=FleetCounts(nodes=facts.nodes, held=facts.held, unavailable=len(facts.out), ceiling=facts.ceiling),
         capabilities=tuple(_capability(one) for one in facts.capabilities),
         conditions=tuple(conditions),
+        pauses=observed_pauses(facts.pause.pauses),
     )
 
 
@@ -83,9 +83,9 @@ def _ready(facts: FleetFacts) -> Condition:
         return _condition(facts, READY, Status.FALSE, "NotInStep", f"Not in step with the cluster: {facts.unready[0]}")
     if facts.limit_problem:
         return _condition(facts, READY, Status.FALSE, "BadLimit", facts.limit_problem)
-    if facts.paused:
+    if facts.pause.stopped:
         return _condition(
-            facts, READY, Status.FALSE, "Paused" if facts.pause_known else "PauseUnknown", facts.pause_why
+            facts, READY, Status.FALSE, "Paused" if facts.pause.known else "PauseUnknown", facts.pause.why
         )
     blocked = [one for one in facts.capabilities if one.on and one.blocked]
     if blocked:
@@ -96,11 +96,9 @@ def _ready(facts: FleetFacts) -> Condition:
 
 
 def _paused(facts: FleetFacts) -> Condition:
-    if not facts.pause_known:
-        return _condition(facts, PAUSED, Status.UNKNOWN, "Unknown", facts.pause_why)
-    if facts.paused:
-        return _condition(facts, PAUSED, Status.TRUE, "StopButton", facts.pause_why)
-    return _condition(facts, PAUSED, Status.FALSE, "NotPaused", "Writes are allowed.")
+    pause = facts.pause
+    status = Status.UNKNOWN if not pause.known else Status.TRUE if pause.stopped else Status.FALSE
+    return _condition(facts, PAUSED, status, pause.reason.value, pause.why)
 
 
 def _incumbent(facts: FleetFacts) -> Condition:

@@ -14,7 +14,8 @@ from enum import StrEnum
 
 import msgspec
 
-from hostler.fleet.decide import INCUMBENT_FOUND, PAUSED, READY
+from hostler.fleet.decide import INCUMBENT_FOUND, READY
+from hostler.fleet.pause_state import PAUSED
 from hostler.fleet.wire import StatusAnswer
 from hostler.host.conditions import Status, count, names
 from hostler.host.facts import Fact, Known, Unknown
@@ -67,6 +68,7 @@ class Facts:
     version: str  # of the CLI
     server: Fact[str]
     fleet_kind: Fact[bool]
+    pause_kind: Fact[bool]
     operator: Fact[StatusAnswer]
     nodes: Fact[tuple[Node, ...]]
     label: str = ""  # of the nodes maintenance looks after; empty: nobody is to be looked after
@@ -74,13 +76,17 @@ class Facts:
     vcenters: Mapping[str, VCenterSeen] = field(default_factory=dict)
     rooms: tuple[Finding, ...] = ()  # what the rooms themselves found
     way: str = ""  # to an operator that does not answer
+    paused_field: bool = False  # the Fleet has spec.paused, which only versions before the kind Pause read
 
 
 def examine(facts: Facts, now: Instant) -> list[Finding]:
     """Every finding, problems first."""
     vcenters = [_vcenter(one) for one in facts.vcenters.values()]
     found = [*_server(facts), *_operator(facts), *_rights(facts), *_nodes(facts, now), *vcenters, *facts.rooms]
-    if all(isinstance(one, Unknown) for one in (facts.server, facts.fleet_kind, facts.nodes, facts.operator)):
+    if all(
+        isinstance(one, Unknown)
+        for one in (facts.server, facts.fleet_kind, facts.pause_kind, facts.nodes, facts.operator)
+    ):
         found = [found[0], *vcenters]  # nobody answers there: one cause, said once
     order = [Level.PROBLEM, Level.WARNING, Level.FINE]
     return sorted(found, key=lambda one: order.index(one.level))
@@ -103,9 +109,20 @@ def _server(facts: Facts) -> Iterator[Finding]:
             yield Finding(Level.WARNING, "Fleet", why, _LOOK.format("fleets.hostler.dev"))
         case Known(False):
             yield Finding(
-                Level.WARNING, "Fleet", "The kind Fleet is not installed, so there is no stop button.",
+                Level.WARNING, "Fleet", "The kind Fleet is not installed, so there is no status in the cluster.",
                 "hostler crds --apply",
             )  # fmt: skip
+    match facts.pause_kind:
+        case Unknown(why=why):
+            yield Finding(Level.WARNING, "Pause", why, _LOOK.format("pauses.hostler.dev"))
+        case Known(False):
+            yield Finding(
+                Level.WARNING, "Pause", "The kind Pause is not installed, so there is no stop button.",
+                "hostler crds --apply",
+            )  # fmt: skip
+    if facts.paused_field:
+        why = "The Fleet has spec.paused: true, which this version does not read: it pauses nothing."
+        yield Finding(Level.PROBLEM, "stop button", why, "hostler crds --apply, then `hostler pause --why ...`.")
 
 
 def _operator(facts: Facts) -> Iterator[Finding]:
@@ -121,15 +138,16 @@ def _operator(facts: Facts) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "versions", why, "Use the same version of both.")
     if answer.dry_run:
         yield Finding(Level.WARNING, what, "It is a dry run: nothing is written.", "Unset DRY_RUN to let it act.")
-    if answer.paused:
-        yield Finding(Level.WARNING, "stop button", answer.pause, "hostler resume")
+    unknown = [one for one in answer.status.conditions if one.type == PAUSED and one.status is Status.UNKNOWN]
+    for one in unknown:
+        yield Finding(Level.PROBLEM, "stop button", one.message, "Nothing is written until it is known: its log.")
+    if answer.paused and not unknown:
+        yield Finding(Level.WARNING, "stop button", answer.pause, "kubectl get pauses; hostler resume")
     for one in answer.status.conditions:
         if one.type == INCUMBENT_FOUND and one.status is not Status.FALSE:
             yield Finding(Level.WARNING, "incumbent", one.message, "End the other controller, or --ignore-incumbent.")
         if one.type == READY and one.status is not Status.TRUE and not answer.paused:
             yield Finding(Level.PROBLEM, what, one.message, "hostler status")
-        if one.type == PAUSED and one.status is Status.UNKNOWN and not answer.paused:
-            yield Finding(Level.PROBLEM, "stop button", one.message, "Nothing is written until it is known: its log.")
 
 
 def _rights(facts: Facts) -> Iterator[Finding]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from hostler.fleet.capabilities import BY_NAME, Choice
 from hostler.fleet.incumbents import State, Verdict
 from hostler.fleet.model import NAME, Fleet
+from hostler.fleet.pause_state import PauseReason, PauseState
+from hostler.fleet.pauses import PauseWatch, read_pauses
 from hostler.kube.client import Gate
 from hostler.kube.store import Store
 from hostler.kube.watch import FRESH_SECONDS
@@ -26,35 +27,24 @@ class FleetWatch(Protocol):
     def age(self) -> float | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Whether writes are stopped. `known` False stops them too, but as something we do not know."""
+def read_stop(pauses: PauseWatch, fleet: FleetWatch) -> PauseState:
+    """Whether writes are stopped: by a Pause, or because pauses or the owner's decisions are not known."""
+    state = read_pauses(pauses)
+    if not state.stopped and (why := fleet_unknown(fleet)) is not None:
+        return PauseState(PauseReason.FLEET_UNKNOWN, why)
+    return state
 
-    stopped: bool
-    why: str
-    known: bool = True
 
-
-def pause_of(watch: FleetWatch) -> Pause:
-    """Read the stop button. Unknown is not absent: only a Fleet seen, or known not to exist, lets writes go."""
-    age = watch.age()
+def fleet_unknown(watch: FleetWatch) -> str | None:
+    """Why the owner's decisions are not known; None: the Fleet was read, or is known not to exist."""
+    age, detail = watch.age(), f": {watch.problem}" if watch.problem else ""
     if age is None or not watch.store.synced:
-        why = f": {watch.problem}" if watch.problem else ""
-        return Pause(True, f"It is not known yet whether the Fleet is paused{why}.", known=False)
-    if age > FRESH_SECONDS:  # it may have missed the stop button
-        why = f": {watch.problem}" if watch.problem else ""
-        return Pause(True, f"Whether the Fleet is paused has not been heard for {age:.0f} s{why}.", known=False)
-    if watch.absent:
-        return Pause(False, "There is no Fleet kind in this cluster, so nothing is paused.")
-    if NAME in watch.store.unreadable:
-        why = watch.store.unreadable[NAME]
-        return Pause(True, f"The Fleet object cannot be read ({why}), so it counts as paused.", known=False)
-    fleet = watch.store.get(NAME)
-    if fleet is None or not fleet.spec.paused:
-        return Pause(False, "The Fleet is not paused.")
-    by = f" by {fleet.spec.paused_by}" if fleet.spec.paused_by else ""
-    reason = f": {fleet.spec.paused_reason}" if fleet.spec.paused_reason else ""
-    return Pause(True, f"The Fleet is paused{by}{reason}. `hostler resume` lets it go on.")
+        return f"The Fleet has not been read yet, so nothing is written{detail}."
+    if age > FRESH_SECONDS:
+        return f"The API server said nothing of the Fleet for {age:.0f} s, so nothing is written{detail}."
+    if not watch.absent and NAME in watch.store.unreadable:
+        return f"The Fleet cannot be decoded ({watch.store.unreadable[NAME]}), so nothing is written."
+    return None
 
 
 class Guard:
@@ -66,6 +56,7 @@ class Guard:
 
     def __init__(
         self,
+        pauses: PauseWatch,
         fleet: FleetWatch,
         *,
         leader: Gate,
@@ -73,6 +64,7 @@ class Guard:
         dry_run: bool = False,
         ignore_incumbent: Iterable[str] = (),
     ) -> None:
+        self._pauses = pauses
         self._fleet = fleet
         self._leader = leader
         self._dry_run = dry_run
@@ -84,8 +76,8 @@ class Guard:
     def choices(self) -> list[Choice]:
         return list(self._choices.values())
 
-    def pause(self) -> Pause:
-        return pause_of(self._fleet)
+    def pause(self) -> PauseState:
+        return read_stop(self._pauses, self._fleet)
 
     def judged(self, capability: str, verdict: Verdict) -> None:
         """The lookout has a new verdict on the incumbent of this capability."""

@@ -1,14 +1,16 @@
-"""Installs our own CRD, and says how when it is missing."""
+"""Installs our own CRDs, and says how when one is missing."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from hostler.errors import Complaint, Exit
-from hostler.fleet.crd import fleet_definition
+from hostler.fleet.crd import definitions
+from hostler.host.conditions import names
 from hostler.kube.client import Client, How
 from hostler.kube.errors import NotFound
-from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION, FLEET
+from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION, FLEET, Kind
 from hostler.kube.records import Condition, Metadata, Object, Record
 
 # After this long the API server still not serving a new kind is a fault, not slowness.
@@ -24,25 +26,31 @@ class _Definition(Record, frozen=True):
     status: _Status = _Status()
 
 
-def missing(doing: str) -> Complaint:
-    """The cluster does not know the kind Fleet."""
+def missing(doing: str, kind: Kind = FLEET) -> Complaint:
+    """The cluster does not know a kind of ours."""
     return Complaint(
-        f"{doing} needs the Fleet object, and this cluster does not know that kind.",
+        f"{doing} needs the kind {kind.kind}, and this cluster does not know that kind.",
         hint="Install it with `hostler crds --apply`, or `hostler crds | kubectl apply -f -`.",
         code=Exit.REFUSED,
     )
 
 
 async def install(client: Client) -> str:
-    """Install or update the CRD by server-side apply, and wait until it is served. Safe to repeat."""
-    made = fleet_definition()
+    """Install or update our CRDs by server-side apply, and wait until they are served. Safe to repeat."""
+    made = definitions()
+    for kind, definition in made.items():
+        await _install_kind(client, kind, definition)
+    return f"{names(kind.resource for kind in made)} are installed."
+
+
+async def _install_kind(client: Client, kind: Kind, made: dict[str, Any]) -> None:
     name = str(made["metadata"]["name"])
     body = {"metadata": made["metadata"], "spec": made["spec"]}
     await client.patch(CUSTOM_RESOURCE_DEFINITION, name, body, type=Object, how=How.APPLY, force=True)
     try:
         async with asyncio.timeout(SERVED_WITHIN):
             while True:
-                if await _served(client, name):
+                if await _served(client, kind, name):
                     break
                 await asyncio.sleep(0.1)
     except TimeoutError:
@@ -50,10 +58,9 @@ async def install(client: Client) -> str:
             f"{name} was applied, but the API server does not serve it after {SERVED_WITHIN:.0f} s.",
             hint=f"See `kubectl describe crd {name}`.",
         ) from None
-    return f"{name} is installed."
 
 
-async def _served(client: Client, name: str) -> bool:
+async def _served(client: Client, kind: Kind, name: str) -> bool:
     definition = await client.get(CUSTOM_RESOURCE_DEFINITION, name, type=_Definition)
     conditions = definition.status.conditions or ()
     for condition in conditions:
@@ -62,7 +69,7 @@ async def _served(client: Client, name: str) -> bool:
     if not any(one.type == "Established" and one.status == "True" for one in conditions):
         return False
     try:
-        await client.list(FLEET, type=Object)
+        await client.list(kind, type=Object)
     except NotFound:
         return False  # established, but this API server has not taken it up yet
     return True

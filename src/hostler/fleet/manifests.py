@@ -13,7 +13,7 @@ from typing import Any
 
 from hostler import __version__
 from hostler.fleet.blueprint import FromValues, Value, Wanted, When, filled
-from hostler.fleet.crd import fleet_definition
+from hostler.fleet.crd import definitions
 from hostler.fleet.rights import rights_for
 from hostler.fleet.roles import roles
 from hostler.settings.maintenance import GPU_NODE_LABEL
@@ -24,7 +24,7 @@ Blueprint = dict[Any, Any]
 
 def manifests(wanted: Wanted) -> Iterator[Json]:
     """In the order in which they can be applied."""
-    yield fleet_definition()
+    yield from definitions().values()
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": wanted.account.namespace}}
     yield from roles(rights_for(wanted.on), wanted.account, openshift=wanted.openshift)
     for described in TEMPLATES.values():

@@ -1,6 +1,6 @@
-"""The Fleet object: what a cluster's owner decides once (`spec`), and what Hostler says about itself (`status`).
+"""Our own API: Fleet (what a cluster's owner decides once, and Hostler's status) and Pause (the stop button).
 
-The CRD is generated from these types by `fleet.crd`. A field here is a field of the API: its description is what
+The CRDs are generated from these types by `fleet.crd`. A field here is a field of the API: its description is what
 `kubectl explain fleet` prints. Rooms add their own fields; everything works without a Fleet, on defaults.
 """
 
@@ -15,6 +15,7 @@ from hostler.host.conditions import Condition
 from hostler.kube.records import Metadata, Record
 
 REASON_LIMIT, WHO_LIMIT = 1024, 253  # characters
+PAUSES_SHOWN, SHOWN_REASON_LIMIT = 64, 256  # in the status: how many pauses, and how much of each reason
 NAME = "cluster"  # there is one Fleet per cluster, and this is its name
 
 
@@ -54,7 +55,7 @@ def doc(
 ) -> Meta:
     """A field's description and limits, for the API server to enforce and not for our decoder.
 
-    An object that breaks a limit (written under an older CRD) must stay readable: it may carry the stop button.
+    An object that breaks a limit (written under an older CRD) must stay readable: it carries the owner's decisions.
     `most` bounds a number, or the length of a list or map; `keys` makes a list a map by these fields; `defaulted` lets
     the API server fill the Python default in, so that it shows in the stored object.
     """
@@ -190,13 +191,6 @@ class PlatformPolicy(Record, frozen=True, omit_defaults=True):
 class FleetSpec(Record, frozen=True, omit_defaults=True):
     """What the cluster's owner decides."""
 
-    paused: Annotated[
-        bool, doc("The stop button. True: no capability writes anything until it is false again.", defaulted=True)
-    ] = False
-    paused_reason: Annotated[
-        str, doc("Why it is paused; shown wherever something is held back.", max_length=REASON_LIMIT)
-    ] = ""
-    paused_by: Annotated[str, doc("Who paused it.", max_length=WHO_LIMIT)] = ""
     max_unavailable: Annotated[
         int | str | None,
         doc(
@@ -229,6 +223,15 @@ class FleetCounts(Record, frozen=True):
     ceiling: Annotated[int, doc("How many may be out of service by Hostler at a time.", least=0)] = 0
 
 
+class ObservedPause(Record, frozen=True):
+    """One Pause object that the operator has seen: it writes nothing while that exists."""
+
+    name: Annotated[str, doc("Its name.", max_length=253)]
+    uid: Annotated[str, doc("Its UID; empty if the object cannot be decoded.", max_length=63)] = ""
+    claimed_by: Annotated[str, doc("Who it claims to be from. Nobody has checked it.", max_length=WHO_LIMIT)] = ""
+    why: Annotated[str, doc("Why, shortened.", max_length=SHOWN_REASON_LIMIT)] = ""
+
+
 class FleetStatus(Record, frozen=True):
     """What Hostler says about itself."""
 
@@ -238,11 +241,30 @@ class FleetStatus(Record, frozen=True):
     counts: Annotated[FleetCounts, doc("Nodes.")] = FleetCounts()
     capabilities: Annotated[tuple[CapabilityStatus, ...], doc("Every capability.", keys=("name",), most=64)] = ()
     conditions: Annotated[tuple[Condition, ...], doc("The state at a glance.", keys=("type",), most=32)] = ()
+    pauses: Annotated[
+        tuple[ObservedPause, ...], doc("The Pause objects that stop writes, newest first.", most=PAUSES_SHOWN)
+    ] = ()
 
 
 class Fleet(Record, frozen=True):
-    """The hosts under this cluster: the stop button, the owner's decisions, and what Hostler says about itself."""
+    """The hosts under this cluster: the owner's decisions, and what Hostler says about itself."""
 
     metadata: Metadata = Metadata()
     spec: FleetSpec = FleetSpec()
     status: FleetStatus = FleetStatus()
+
+
+class PauseSpec(Record, frozen=True, omit_defaults=True):
+    """Why, and who says so."""
+
+    why: Annotated[str, doc("Why; shown wherever something is held back.", max_length=REASON_LIMIT)] = ""
+    by: Annotated[str, doc("Who claims to have paused. Nobody checks it: it proves nothing.", max_length=WHO_LIMIT)] = (
+        ""
+    )
+
+
+class Pause(Record, frozen=True):
+    """The stop button: while any Pause exists, no capability of Hostler writes anything."""
+
+    metadata: Metadata = Metadata()
+    spec: PauseSpec = PauseSpec()

@@ -55,7 +55,8 @@ _ROUTERS, _OPERATOR = "openshift-ingress", "hostler-platform"
 
 RIGHTS: dict[str, tuple[Right, ...]] = {
     "fleet": (
-        Right("fleets.hostler.dev", FOLLOW, "The stop button and the owner's decisions are read from it."),
+        Right("pauses.hostler.dev", FOLLOW, "The stop button: while a Pause exists nothing is written."),
+        Right("fleets.hostler.dev", FOLLOW, "The owner's decisions are read from it."),
         Right("fleets.hostler.dev/status", ("patch",), "Conditions and counts are shown there."),
         Right("leases.coordination.k8s.io", ("create",), "The lease of the leader is made once.", OWN),
         Right("leases.coordination.k8s.io", ("get", "patch"), "It is taken, renewed, given back.", OWN, (LEASE_NAME,)),

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from hostler.errors import Complaint, Exit
-from hostler.fleet.button import who_am_i
 from hostler.fleet.install import missing
 from hostler.fleet.model import NAME, WHO_LIMIT, ExpectedHost, Fleet
+from hostler.fleet.pause_command import who_am_i
 from hostler.host.conditions import cut
 from hostler.host.facts import Fact
 from hostler.instant import Instant, iso, parse

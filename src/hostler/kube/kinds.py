@@ -69,3 +69,4 @@ CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
 )
 FLEET = Kind("hostler.dev", "v1alpha1", "fleets", "Fleet", False)
+PAUSE = Kind("hostler.dev", "v1alpha1", "pauses", "Pause", False)

@@ -94,6 +94,7 @@ class Watch(Generic[R]):
         self.synced = asyncio.Event()  # the store is complete, or the kind is known not to exist
         self.absent = False  # the API server does not know this kind
         self.problem = ""  # why it is not being followed right now; a sentence
+        self.forbidden = False  # the last answer was that we lack the right to read this kind
         self.heard = -1.0  # when the API server last said anything on this watch, by `clock`
         self._client = client
         self._metrics = metrics
@@ -145,6 +146,7 @@ class Watch(Generic[R]):
                 why, delay = "refused", self._fall_back(error)
             except (Forbidden, Unauthorized) as error:
                 why, delay = "forbidden", ABSENT_SECONDS / 2
+                self.forbidden = isinstance(error, Forbidden)
                 self._say(f"may not watch {self.kind.resource}: {error}")
             except ApiError as error:
                 why, delay = "refused", self._pause()
@@ -186,6 +188,7 @@ class Watch(Generic[R]):
         timeout = aiohttp.ClientTimeout(total=None, sock_read=self._stall)
         request = self._client.stream("GET", self._paths[0], params=params, timeout=timeout, endless=True)
         async with request as response:
+            self.forbidden = False
             self._heard()
             if not initial:
                 self.problem = ""
@@ -284,7 +287,7 @@ class Watch(Generic[R]):
         self._version = version
         self._heard()
         self._failures = self._not_served = 0
-        self.absent = False
+        self.absent = self.forbidden = False
         self.problem = ""
         self._metrics.cached(self.kind.resource, len(self.store))
         self.synced.set()
@@ -352,7 +355,7 @@ class Watch(Generic[R]):
 
     def _is_absent(self) -> None:
         """The kind is not served. That is knowledge, not a failure."""
-        self.absent = True
+        self.absent, self.forbidden = True, False
         self.problem = f"{self.kind.resource} is not installed on this API server"
         self.store.begin_sync()
         self.store.end_sync(self.store.version)

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from hostler.fleet.capabilities import CAPABILITIES
-from hostler.fleet.crd import fleet_definition
+from hostler.fleet.crd import definitions
 from hostler.fleet.rights import Right, rights_of
 from hostler.settings import foundation
 from hostler.settings.model import AnySetting
@@ -30,7 +30,8 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
     for name, text in templates.files():
         yield root / "chart/templates" / name, text
     yield root / "chart/files/rights.yaml", rights_file()
-    yield root / "chart/files/fleet-crd.yaml", crd_file()
+    for kind, made in definitions().items():
+        yield root / f"chart/files/{kind.kind.lower()}-crd.yaml", crd_file(made)
     yield root / "chart/values.schema.json", json.dumps(schema(), indent=2) + "\n"
     yield root / "chart/files/dashboard.json", json.dumps(dashboard(), indent=1) + "\n"
     yield root / "docs/rights.md", document.rights()
@@ -59,9 +60,8 @@ def _entry(right: Right) -> Json:
     return entry
 
 
-def crd_file() -> str:
-    """Kept by Helm on uninstall: with it would go the owner's decisions, and the stop button."""
-    made = fleet_definition()
+def crd_file(made: Json) -> str:
+    """Kept by Helm on uninstall: with it would go the owner's decisions, or every pause."""
     made["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
     return "# Made from src/hostler/fleet/model.py by `make chart`: edit that.\n" + yaml.safe_dump(
         made, sort_keys=False, width=120

@@ -1,4 +1,4 @@
-"""A drain ends, or waits, when the ground goes: its hold is released, its node uncordoned, the Fleet paused."""
+"""A drain ends, or waits, when the ground goes: its hold is released, its node uncordoned, Hostler paused."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_stop_button_stops_a_drain_that_runs(
     with blocked_drain(sandbox, name, namespace, eventually) as drain:
         try:
             assert hostler(sandbox.kubeconfig, "pause", "--why", "a test", "--wait", "0").returncode == 0
-            says(drain, "Nothing is evicted now: The Fleet is paused")  # when it would have asked again
+            says(drain, "Nothing is evicted now: Hostler is paused")  # when it would have asked again
             sandbox.kubectl("delete", "pdb", "keep", "-n", namespace)
             time.sleep(2)
             assert drain.poll() is None
@@ -98,7 +98,7 @@ def test_the_stop_button_stops_a_drain_that_runs(
         eventually(lambda: drain.poll() is not None, 60, "it goes on after resume")
         assert drain.returncode == 0
     assert evictions(sandbox, namespace) == 1
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
 
 
 def test_a_hold_that_had_yielded_begins_again_when_asked_for_anew(sandbox: Sandbox, make_node: MakeNode) -> None:

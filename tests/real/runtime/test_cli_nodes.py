@@ -25,9 +25,9 @@ MakeNode = Callable[..., str]
 def fleet(sandbox: Sandbox) -> Iterator[None]:
     """The CRD is there, and no Fleet before and after."""
     assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
     yield
-    sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
 
 
 def node(sandbox: Sandbox, name: str) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def test_drain_respects_the_stop_button(sandbox: Sandbox, make_node: MakeNode) -
     assert hostler(sandbox.kubeconfig, "pause", "--why", "fire", "--wait", "0").returncode == 0
     held_back = hostler(sandbox.kubeconfig, "drain", name)
     assert held_back.returncode == Exit.REFUSED
-    assert "The Fleet is paused: fire." in held_back.stderr
+    assert "(claims to be sandbox-admin): fire." in held_back.stderr
     assert not cordoned(sandbox, name)
     assert hostler(sandbox.kubeconfig, "drain", name, "--even-if-paused").returncode == 0
 
@@ -254,40 +254,38 @@ def test_drain_respects_the_stop_button(sandbox: Sandbox, make_node: MakeNode) -
 
 
 @pytest.mark.usefixtures("fleet")
-def test_pause_makes_the_fleet_and_resume_clears_it(sandbox: Sandbox) -> None:
+def test_pause_creates_one_pause_and_resume_deletes_it(sandbox: Sandbox) -> None:
     done = hostler(sandbox.kubeconfig, "pause", "--why", "storage is on fire", "--wait", "0.5", "-o", "json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["confirmed"] is False
-    assert "No operator has confirmed it within 0.5 s" in json.loads(done.stdout)["why"]
-    assert sandbox.get("fleet", "cluster")["spec"] == {
-        "paused": True, "pausedReason": "storage is on fire", "pausedBy": "sandbox-admin",
-    }  # fmt: skip
+    answer = json.loads(done.stdout)
+    assert (answer["paused"], answer["confirmed"]) == (True, False)
+    assert "No operator has confirmed it within 0.5 s" in answer["why"]
+    assert answer["name"].startswith("sandbox-admin-")
+    assert sandbox.get("pause", answer["name"])["spec"] == {"why": "storage is on fire", "by": "sandbox-admin"}
     done = hostler(sandbox.kubeconfig, "resume", "--wait", "0")
-    assert done.returncode == 0
-    assert done.stdout == ""
-    assert sandbox.get("fleet", "cluster")["spec"] == {"paused": False}
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"Deleted Pause {answer['name']}." in done.stderr
     assert "Nothing was paused." in hostler(sandbox.kubeconfig, "resume").stderr
 
 
 @pytest.mark.usefixtures("fleet")
-def test_a_fleet_owned_by_gitops_can_be_paused_by_hand(sandbox: Sandbox) -> None:
-    """The button must win whoever owns the field."""
-    sandbox.kubectl(
-        "apply", "--server-side", "--field-manager=gitops", "-f", "-",
-        input=json.dumps(
-            {
-                "apiVersion": "hostler.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "cluster"},
-                "spec": {"paused": False, "maxUnavailable": 3},
-            }
-        ),
-    )  # fmt: skip
-    assert hostler(sandbox.kubeconfig, "pause", "--why", "x", "--wait", "0").returncode == 0
-    spec = sandbox.get("fleet", "cluster")["spec"]
-    assert (spec["paused"], spec["maxUnavailable"]) == (True, 3)
+def test_a_pause_in_deletion_does_not_count_as_the_next(sandbox: Sandbox) -> None:
+    """It would be gone a moment later, and with it the pause that the person asked for."""
+    name = json.loads(hostler(sandbox.kubeconfig, "pause", "--why", "x", "--wait", "0", "-o", "json").stdout)["name"]
+    finalizers = '{"metadata":{"finalizers":["example.org/wait"]}}'
+    sandbox.kubectl("patch", "pause", name, "--type=merge", "-p", finalizers)
+    try:
+        assert "which is being deleted" in hostler(sandbox.kubeconfig, "resume", "--wait", "0").stderr
+        second = json.loads(hostler(sandbox.kubeconfig, "pause", "--why", "y", "--wait", "0", "-o", "json").stdout)
+        assert second["name"].startswith(f"{name}.")
+    finally:  # else nobody could delete it
+        sandbox.kubectl("patch", "pause", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    done = hostler(sandbox.kubeconfig, "resume", "--wait", "0", "-o", "json")
+    assert json.loads(done.stdout)["paused"] is False, done.stdout
 
 
 def test_without_the_crd_pausing_says_how_to_get_it(sandbox: Sandbox) -> None:
-    sandbox.kubectl("delete", "crd", "fleets.hostler.dev", "--ignore-not-found")
+    sandbox.kubectl("delete", "crd", "fleets.hostler.dev", "pauses.hostler.dev", "--ignore-not-found")
     done = hostler(sandbox.kubeconfig, "pause", "--why", "x")
     assert done.returncode == Exit.REFUSED
     assert "this cluster does not know that kind" in done.stderr
@@ -295,7 +293,7 @@ def test_without_the_crd_pausing_says_how_to_get_it(sandbox: Sandbox) -> None:
     assert "Nothing is paused" in hostler(sandbox.kubeconfig, "resume").stderr
     installed = hostler(sandbox.kubeconfig, "crds", "--apply")
     assert installed.returncode == 0
-    assert "fleets.hostler.dev is installed." in installed.stderr
+    assert "fleets.hostler.dev and pauses.hostler.dev are installed." in installed.stderr
 
 
 def test_version_of_the_server(sandbox: Sandbox) -> None:

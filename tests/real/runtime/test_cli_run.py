@@ -141,7 +141,7 @@ def test_without_any_right_it_runs_reads_nothing_and_writes_nothing(
     with operator(sandbox, tmp_path, namespace, name="weak", rights=False) as weak:
         assert "may not watch" in weak.said("not following for now")["why"]
         status = hostler(sandbox.kubeconfig, "status", "--operator", weak.url)
-        assert "It is not known yet whether the Fleet is paused" in status.stdout
+        assert "Cannot tell whether Hostler is paused" in status.stdout
         assert weak.stop() == 0
 
 
