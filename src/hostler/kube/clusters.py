@@ -25,6 +25,7 @@ log = structlog.get_logger("hostler.clusters")
 
 KEYS = ("value", "kubeconfig")  # Cluster API's name for it, and everybody else's
 LARGEST = 64 * 1024
+LARGEST_ANSWER = 32 << 20  # another party runs these API servers: one answer must not fill our memory
 REFUSED = 60.0  # seconds for which a kubeconfig found wrong is not looked at again: a certificate may be valid by then
 FRESH = 10.0  # seconds for which a Secret need not be read again
 Name: TypeAlias = tuple[str, str]
@@ -145,7 +146,8 @@ class Clusters:
         except Complaint as complaint:
             return self._refuse(name, content, Unavailable(str(complaint)))
         now = self._clock()
-        entry = Entry(Client(connection, timeout=self._timeout), connection, content, read=now, used=now)
+        client = Client(connection, timeout=self._timeout, largest=LARGEST_ANSWER)
+        entry = Entry(client, connection, content, read=now, used=now)
         self._entries[name] = entry
         log.info("cluster connected", secret="/".join(name), server=connection.server)
         return entry
