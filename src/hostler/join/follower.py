@@ -48,6 +48,9 @@ SHORTEST_SECONDS = 60.0  # a watch that used up its bytes sooner than this is a 
 LOOK_SECONDS = 10.0  # after trouble; the same for which `Clusters` does not read a Secret again
 AWAY_SECONDS = 60.0  # of trouble, then its watches are dropped
 REST_FIRST, REST_MOST = 10.0, 300.0
+STEADY_SECONDS = 600.0  # followed for so long, the next rest is a short one again
+PASS_SECONDS = 20.0  # a hand-over of the lease waits for a pass that has begun, and a spoke may never answer
+COST_SECONDS = 0.002  # of rest for every pending request before the next pass: their number is the spoke's choice
 FINISH_SECONDS = 5.0
 SOON, LATER = 0.2, 1.0
 REFUSES = (
@@ -112,7 +115,7 @@ class Follower:
         """Look again. `waiting_only`: something of the hub changed, which matters only if a request is pending."""
         keeper, controller = self._keeper, self._controller
         if controller is not None and keeper is not None and (keeper.verdicts or not waiting_only):
-            controller.queue.add(KEY, after=after)
+            controller.queue.add(KEY, after=max(after, COST_SECONDS * len(keeper.verdicts)))
 
     def retry(self) -> None:
         """Its object on the hub changed: a kubeconfig may be there now."""
@@ -120,7 +123,7 @@ class Follower:
 
     async def run(self) -> None:
         while True:
-            opened = asyncio.get_running_loop().time()
+            opened = _now()
             try:
                 await self._connect()
             except _Leave as left:
@@ -129,13 +132,15 @@ class Follower:
                 self._stand(left.standing)
             except TooMuch as error:
                 log.warning("a spoke sends too much", spoke=str(self.spoke), why=str(error))
-                if asyncio.get_running_loop().time() - opened >= SHORTEST_SECONDS:
+                if _now() - opened >= SHORTEST_SECONDS:
                     continue  # a busy cluster: its watches are opened again, and with them what they may send
                 self._stand(Standing.TOO_MUCH)
             except Exception:
                 # The edge of one spoke: a bug, or an answer nobody thought of, must not end the others.
                 log.exception("cannot follow a spoke", spoke=str(self.spoke))
                 self._stand(Standing.BROKEN)
+            if _now() - opened >= STEADY_SECONDS:
+                self._rests = 0
             await self._rest()
 
     async def _rest(self) -> None:
@@ -169,7 +174,7 @@ class Follower:
         )  # fmt: skip
         controller = Controller("join-spoke", hub.as_leader(self._guarded(client, keeper)), metrics=hub.metrics)
         self._keeper, self._controller = keeper, controller
-        self._listen(caches, controller)
+        self._listen(caches)
         working = asyncio.create_task(controller.run())
         tasks = [asyncio.create_task(one.run()) for one in self._watches]
         tasks += [asyncio.create_task(self._mind(client)), asyncio.create_task(self._until_read())]
@@ -206,9 +211,9 @@ class Follower:
         self._watches = (requests, nodes, memory)
         return Caches(requests, hub.sources, memory, nodes, hub.fleet, MEMORY_NAMESPACE, self.spoke)
 
-    def _listen(self, caches: Caches, controller: Controller) -> None:
+    def _listen(self, caches: Caches) -> None:
         def request_changed(_: str, before: SigningRequest | None, after: SigningRequest | None) -> None:
-            controller.queue.add(KEY, after=SOON if before is None and after is not None else LATER)
+            self.wake(SOON if before is None and after is not None else LATER)
 
         def node_changed(_: str, before: Node | None, after: Node | None) -> None:
             if before is None or after is None or before.status.addresses != after.status.addresses:
@@ -224,7 +229,10 @@ class Follower:
                 self._trouble.set()  # `_mind` finds out the same, and ends this
                 raise Unreachable(f"the kubeconfig of {self.spoke} is another now, or gone")
             try:
-                return await keeper.reconcile(key)
+                async with asyncio.timeout(PASS_SECONDS):
+                    return await keeper.reconcile(key)
+            except TimeoutError:
+                raise Unreachable(f"{self.spoke} does not answer within {PASS_SECONDS:g} s") from None
             except Forbidden:
                 self._report.event("Warning", "SpokeRefuses", REFUSES)
                 raise
@@ -243,7 +251,7 @@ class Follower:
         while True:
             await self._trouble.wait()
             self._trouble.clear()
-            began = asyncio.get_running_loop().time()
+            began = _now()
             while True:
                 if not await self._is_current(client):
                     raise _Leave
@@ -251,7 +259,7 @@ class Follower:
                 if self._in_step():
                     break
                 self._stand(Standing.AWAY)
-                if asyncio.get_running_loop().time() - began > AWAY_SECONDS:
+                if _now() - began > AWAY_SECONDS:
                     raise _Leave(Standing.AWAY)
             self._stand(Standing.FOLLOWED)
 
@@ -259,7 +267,6 @@ class Follower:
         for one in self._watches:
             await one.synced.wait()
         if self._in_step():
-            self._rests = 0
             self._stand(Standing.FOLLOWED)
             self.wake()
 
@@ -275,3 +282,7 @@ class Follower:
         if standing is not Standing.FOLLOWED:
             self._report.event("Warning", "SpokeNotFollowed", f"Certificate requests of nodes wait there: {standing}.")
         self._changed()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -21,6 +21,7 @@ R = TypeVar("R", bound=HasMetadata)
 log = structlog.get_logger("hostler.watch")
 
 LONGEST_LINE = 1 << 20  # bytes of one object; etcd itself takes no more than 1.5 MiB, and a Node has some 20 KiB
+SHORTEST_LINE = 32  # bytes on average; no event is as short, and each line costs time however short it is
 LONGEST_WORDS = 300  # characters of its own text in our log
 
 
@@ -56,6 +57,12 @@ class ForeignWatch(Watch[R]):
             raise TooMuch(f"it has more than {self._most} {self.kind.resource}")
         if self._left < 0:
             raise TooMuch(f"it has sent as many bytes about {self.kind.resource} as one watch may")
+
+    def _take(self, piece: memoryview) -> int:
+        lines = bytes(piece).count(b"\n")
+        if lines * SHORTEST_LINE > len(piece):
+            raise TooMuch("it sends lines that are no events")
+        return super()._take(piece)
 
     def _left_out(self, key: str, error: Exception) -> None:
         if not self._complained:  # one line per watch: their number is not ours to choose
