@@ -194,7 +194,7 @@ def follow(answer: Any, **limits: int) -> ForeignWatch[SigningRequest]:
         async with answering(answer) as to:
             troubled = asyncio.Event()
             watch = ForeignWatch(
-                to, SIGNING_REQUEST, SigningRequest, metrics=Metrics(), troubled=troubled.set, **known
+                to, SIGNING_REQUEST, SigningRequest, metrics=Metrics(), troubled=troubled.set, where="t/c", **known
             )  # fmt: skip
             running = asyncio.create_task(watch.run())
             waits = asyncio.create_task(troubled.wait())

@@ -22,7 +22,7 @@ import structlog
 from hostler.fleet.guard import FleetWatch
 from hostler.host.conditions import cut
 from hostler.join.addresses import canonical
-from hostler.join.controller import KEY, JoinKeeper
+from hostler.join.controller import JoinKeeper
 from hostler.join.model import SIGNING_REQUEST, USED, Policy, SigningRequest, Verdict
 from hostler.join.observe import Caches, Memory, pending_of
 from hostler.join.report import SpokeMetrics, SpokeReport
@@ -115,7 +115,7 @@ class Follower:
         """Look again. `waiting_only`: something of the hub changed, which matters only if a request is pending."""
         keeper, controller = self._keeper, self._controller
         if controller is not None and keeper is not None and (keeper.verdicts or not waiting_only):
-            controller.queue.add(KEY, after=max(after, COST_SECONDS * len(keeper.verdicts)))
+            controller.queue.add(self.spoke.key, after=max(after, COST_SECONDS * len(keeper.verdicts)))
 
     def retry(self) -> None:
         """Its object on the hub changed: a kubeconfig may be there now."""
@@ -201,7 +201,9 @@ class Follower:
 
     def _caches(self, client: Client) -> Caches:
         hub = self._hub
-        more: dict[str, Any] = {"metrics": hub.apart, "most_bytes": MOST_BYTES, "troubled": self._trouble.set}
+        more: dict[str, Any] = {
+            "metrics": hub.apart, "most_bytes": MOST_BYTES, "troubled": self._trouble.set, "where": str(self.spoke),
+        }  # fmt: skip
         requests = ForeignWatch(client, SIGNING_REQUEST, SigningRequest, most_objects=MOST_REQUESTS, **more)
         nodes = ForeignWatch(client, NODE, Node, most_objects=MOST_NODES, **more)
         memory = ForeignWatch(

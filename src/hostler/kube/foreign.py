@@ -42,12 +42,13 @@ class ForeignWatch(Watch[R]):
         most_bytes: int,
         most_objects: int,
         troubled: Callable[[], None],
+        where: str,
         **more: Any,
     ) -> None:
-        """`troubled` is called each time it turns out that the kind cannot be followed."""
+        """`troubled` is called each time it turns out that the kind cannot be followed; `where` is for the log."""
         super().__init__(client, kind, type, metrics=metrics, **more)
         self._left, self._most, self._troubled = most_bytes, most_objects, troubled
-        self._complained = False
+        self._where, self._complained = where, False
 
     def _received(self, size: int, unfinished: int) -> None:
         self._left -= size
@@ -67,10 +68,11 @@ class ForeignWatch(Watch[R]):
     def _left_out(self, key: str, error: Exception) -> None:
         if not self._complained:  # one line per watch: their number is not ours to choose
             self._complained = True
-            log.warning("cannot read an object of another cluster", kind=self.kind.resource, name=key[:LONGEST_WORDS])
+            log.warning("cannot read an object there", cluster=self._where, kind=self.kind.resource)
 
     def _say(self, problem: str) -> None:
         if not self.problem:
-            log.warning("not following for now", kind=self.kind.resource, why=problem[:LONGEST_WORDS])
+            said = problem[:LONGEST_WORDS]
+            log.warning("not following another cluster", cluster=self._where, kind=self.kind.resource, why=said)
         self.problem = f"{self.kind.resource} there cannot be followed now; the operator's log says why"
         self._troubled()
