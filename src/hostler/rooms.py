@@ -27,6 +27,7 @@ from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.settings.foundation import DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED, DRAIN_TIMEOUT_SECONDS
+from hostler.settings.join import JOIN_SPOKES
 from hostler.settings.maintenance import POLL_INTERVAL_SECONDS
 from hostler.settings.metal import METAL_WRITES_PER_SECOND
 from hostler.settings.model import Settings
@@ -161,7 +162,7 @@ def make_join(house: House) -> JoinRoom:
     # A budget of its own: a rack of hosts coming up together must neither wait for other writes nor delay them.
     writer = house.writers.of("join", WriteBudget(JOIN_WRITES_PER_SECOND, 2 * int(JOIN_WRITES_PER_SECOND)))
     # What a spoke refuses or throttles says nothing about our rights here, nor about the hub's load: counted apart.
-    apart = replace(house.writers, metrics=Metrics())
+    apart = replace(house.writers, metrics=Metrics()) if house.settings[JOIN_SPOKES] else house.writers
 
     def spoke_writer(client: Client) -> Writer:
         return apart.of("join", WriteBudget(SPOKE_WRITES_PER_SECOND, 2 * int(SPOKE_WRITES_PER_SECOND)), client)

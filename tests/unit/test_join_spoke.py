@@ -172,6 +172,19 @@ def test_agents_of_another_namespace_count_only_when_listed() -> None:
     assert invitations_for(SPOKE, found, listed) == {}, "a Cluster of the same name is another cluster"
 
 
+def test_a_listed_namespace_opens_no_other_kind() -> None:
+    """A host elsewhere that says this cluster's machine consumes it is another tenant's word."""
+    machine = {"metadata": {"name": "m-1", "namespace": "a", "labels": {CLUSTER_NAME: "one"}}}
+    consumer = {"kind": "Metal3Machine", "name": "m-1", "namespace": "a", "apiVersion": METAL3_MACHINE.api_version}
+    host = {"metadata": {"name": "worker-1", "namespace": "b"}, "spec": {"consumerRef": consumer}, "status": WINDOW}
+    found = [
+        (METAL3_MACHINE, msgspec.convert(machine, SOURCES[METAL3_MACHINE])),
+        (BARE_METAL_HOST, msgspec.convert(host, SOURCES[BARE_METAL_HOST])),
+    ]
+    listed = dataclasses.replace(POLICY, inventories={BARE_METAL_HOST.resource: frozenset({"a", "b"})})
+    assert set(invitations_for(SPOKE, found, listed)) == {"m-1"}
+
+
 def test_nodes_of_a_spoke_do_not_say_which_cluster_it_is() -> None:
     liar = node("liar")
     liar.metadata.labels["node-role.kubernetes.io/control-plane"] = ""

@@ -131,9 +131,9 @@ class Follower:
                     continue
                 self._stand(left.standing)
             except TooMuch as error:
-                log.warning("a spoke sends too much", spoke=str(self.spoke), why=str(error))
                 if _now() - opened >= SHORTEST_SECONDS:
                     continue  # a busy cluster: its watches are opened again, and with them what they may send
+                log.warning("a spoke sends too much", spoke=str(self.spoke), why=str(error))
                 self._stand(Standing.TOO_MUCH)
             except Exception:
                 # The edge of one spoke: a bug, or an answer nobody thought of, must not end the others.
@@ -203,6 +203,7 @@ class Follower:
         hub = self._hub
         more: dict[str, Any] = {
             "metrics": hub.apart, "most_bytes": MOST_BYTES, "troubled": self._trouble.set, "where": str(self.spoke),
+            "page": 100,
         }  # fmt: skip
         requests = ForeignWatch(client, SIGNING_REQUEST, SigningRequest, most_objects=MOST_REQUESTS, **more)
         nodes = ForeignWatch(client, NODE, Node, most_objects=MOST_NODES, **more)
@@ -264,13 +265,16 @@ class Follower:
                 if _now() - began > AWAY_SECONDS:
                     raise _Leave(Standing.AWAY)
             self._stand(Standing.FOLLOWED)
+            self.wake()
 
     async def _until_read(self) -> None:
         for one in self._watches:
             await one.synced.wait()
-        if self._in_step():
-            self._stand(Standing.FOLLOWED)
-            self.wake()
+        if not self._in_step():
+            self._trouble.set()  # a kind is not served there, which no watch complains of
+            return
+        self._stand(Standing.FOLLOWED)
+        self.wake()
 
     def _in_step(self) -> bool:
         return all(one.store.synced and not one.problem for one in self._watches)

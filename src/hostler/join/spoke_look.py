@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hostler.errors import Complaint, Exit
+from hostler.host.conditions import cut
 from hostler.join.addresses import canonical
 from hostler.join.follower import MEMORY_NAMESPACE
 from hostler.join.look import Asked, list_served, verdicts
@@ -23,21 +25,28 @@ from hostler.kube.errors import ApiError, Unreachable
 from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
 
+AT_ONCE = 8  # spokes
+
 
 async def verdicts_everywhere(
     hub: Client, asked: Asked, named: Collection[str]
 ) -> tuple[list[tuple[str, Verdict]], list[str]]:
     """Of this cluster ("") and of each spoke by its name; and why any of them could not be asked."""
-    found, problems = [("", one) for one in await verdicts(hub, asked)], []
-    for spoke in await list_spokes(hub, named, asked.policy) if named else []:
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(spoke: Spoke) -> tuple[list[tuple[str, Verdict]], str]:
         try:
-            async with in_spoke(hub, spoke, asked.policy) as (there, how):
-                found += [(spoke.key, one) for one in await verdicts(there, how)]
+            async with limit, in_spoke(hub, spoke, asked.policy) as (there, how):
+                return [(spoke.key, one) for one in await verdicts(there, how)], ""
         except Complaint as why:
-            problems.append(str(why))
+            return [], str(why)
         except (ApiError, Unreachable, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            problems.append(f"{spoke} cannot be asked: {error}")
-    return found, problems
+            return [], f"{spoke} cannot be asked: {cut(str(error))}"
+
+    found = [("", one) for one in await verdicts(hub, asked)]
+    there = await list_spokes(hub, named, asked.policy) if named else []
+    answers = await asyncio.gather(*(ask(spoke) for spoke in there))
+    return found + [one for those, _ in answers for one in those], [why for _, why in answers if why]
 
 
 async def list_spokes(hub: Client, named: Collection[str], policy: Policy) -> list[Spoke]:

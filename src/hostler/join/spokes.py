@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from hostler.host.conditions import Condition, Status, count, names
+from hostler.host.conditions import Condition, Status, count, cut, names
 from hostler.join.follower import SOON, Follower, Hub, Standing
 from hostler.join.inventory import Agent
 from hostler.join.model import Verdict
@@ -155,7 +155,7 @@ class Spokes:
         followed = sum(one.standing is Standing.FOLLOWED for one in self._all())
         if away:
             said = f"{count(followed, 'cluster')} followed. Certificate requests of nodes wait in {names(away)}."
-            return Condition(type=FOLLOWED, status=Status.FALSE, reason="NotFollowed", message=said)
+            return Condition(type=FOLLOWED, status=Status.FALSE, reason="NotFollowed", message=cut(said))
         said = f"Certificate requests of nodes are followed in {count(followed, 'further cluster')}."
         return Condition(type=FOLLOWED, status=Status.TRUE, reason="AsExpected", message=said)
 
