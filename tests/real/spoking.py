@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
 from hostler.instant import iso
-from hostler.sandbox import Sandbox
+from hostler.sandbox import Sandbox, http
+from hostler.sandbox.load import create
 from tests.real.api_servers import another_api_server
 
 ROOT = Path(__file__).parents[2]
@@ -57,29 +59,34 @@ class SpokeCluster:
     def kubectl(self, *words: str, input: str | None = None) -> str:
         return self._box.kubectl("--kubeconfig", str(self.kubeconfig), *words, input=input)
 
-    def get(self, *words: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", *words, "-o", "json"))
-        return found
+    def read(self, path: str) -> dict[str, Any]:
+        at = yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        return http.ask("The spoke", urlsplit(at).port or 0, "GET", path, tls=http.trust(self._box.layout, "admin"))
 
     def apply(self, *objects: dict[str, Any]) -> None:
         self.kubectl("apply", "-f", "-", input="\n---\n".join(json.dumps(one) for one in objects))
 
     def approved(self, csr: str) -> list[str]:
         """By whom, if it is."""
-        said = self.get("csr", csr).get("status", {}).get("conditions", [])
+        path = f"/apis/certificates.k8s.io/v1/certificatesigningrequests/{csr}"
+        said = self.read(path).get("status", {}).get("conditions", [])
         return [one["reason"] for one in said if one["type"] == "Approved"]
 
     def token(self, account: str) -> bytes:
         """A kubeconfig of a service account there with exactly the documented rights."""
-        self.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _meta(account, "kube-system")})
+        made: list[dict[str, Any]] = [
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _meta(account, "kube-system")}
+        ]
         subject = [{"kind": "ServiceAccount", "name": account, "namespace": "kube-system"}]
         for role in documented("in the spoke"):
             name, space = role["metadata"]["name"], role["metadata"].get("namespace", "")
             reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": role["kind"], "name": name}
-            self.apply(role, {
+            binding = {
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": f"{role['kind']}Binding",
                 "metadata": _meta(f"{name}-{account}", space), "roleRef": reference, "subjects": subject,
-            })  # fmt: skip
+            }  # fmt: skip
+            made += [role, binding]
+        self.apply(*made)
         token = self.kubectl("-n", "kube-system", "create", "token", account).strip()
         return with_everything_in_it(self._box, self.kubeconfig, token)
 
@@ -100,8 +107,8 @@ def _meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
 def add_cluster(box: Sandbox, namespace: str, name: str, kubeconfig: bytes) -> None:
     keep_kubeconfig(box, namespace, name, kubeconfig)
     ref = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3Cluster", "name": name}
-    box.apply({"apiVersion": CAPI, "kind": "Cluster", "metadata": _meta(name, namespace),
-               "spec": {"infrastructureRef": ref}})  # fmt: skip
+    spec = {"infrastructureRef": ref}
+    create(box, [{"apiVersion": CAPI, "kind": "Cluster", "metadata": _meta(name, namespace), "spec": spec}])
 
 
 def keep_kubeconfig(box: Sandbox, namespace: str, cluster: str, kubeconfig: bytes) -> None:
@@ -113,22 +120,18 @@ def keep_kubeconfig(box: Sandbox, namespace: str, cluster: str, kubeconfig: byte
 def add_host(box: Sandbox, namespace: str, name: str, cluster: str, *, machine_in: str = "") -> None:
     """A BareMetalHost being provisioned for a Metal3Machine of that cluster, both of that name."""
     space = machine_in or namespace
-    box.apply(
-        {"apiVersion": METAL3, "kind": "Metal3Machine", "spec": {},
-         "metadata": _meta(name, space, labels={"cluster.x-k8s.io/cluster-name": cluster})},
-    )  # fmt: skip
+    labels = {"cluster.x-k8s.io/cluster-name": cluster}
     consumer = {"apiVersion": METAL3, "kind": "Metal3Machine", "name": name, "namespace": space}
-    box.apply({
-        "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": _meta(name, namespace),
-        "spec": {"online": True, "consumerRef": consumer},
-    })  # fmt: skip
     status = {
         "provisioning": {"ID": "", "state": "provisioning"},
         "operationHistory": {"provision": {"start": iso(time.time())}},
         "errorMessage": "", "operationalStatus": "OK", "poweredOn": True,
     }  # fmt: skip
-    words = ("patch", "bmh", name, "-n", namespace, "--subresource=status", "--type=merge")
-    box.kubectl(*words, "-p", json.dumps({"status": status}))
+    create(box, [
+        {"apiVersion": METAL3, "kind": "Metal3Machine", "spec": {}, "metadata": _meta(name, space, labels=labels)},
+        {"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": _meta(name, namespace),
+         "spec": {"online": True, "consumerRef": consumer}, "status": status},
+    ])  # fmt: skip
 
 
 # -- an API server that means harm
