@@ -164,6 +164,7 @@ class Follower:
             await self._follow(client)
 
     async def _follow(self, client: Client) -> None:
+        self._trouble.clear()
         caches = self._caches(client)
         hub, server = self._hub, canonical(urlsplit(client.connection.server).hostname or "")
         policy = replace(hub.policy, api_server=server, clusters=frozenset({self.spoke.key}))

@@ -22,6 +22,7 @@ log = structlog.get_logger("hostler.join")
 
 MOST_SPOKES = 100  # each has three connections, and up to some MiB of nodes and requests
 TIMEOUT = 10.0  # seconds for one answer of a spoke
+TOGETHER = 1.0  # seconds: clusters that change together are one look, and one that comes and goes cannot do it faster
 FOLLOWED = "JoinSpokesFollowed"
 
 
@@ -81,7 +82,7 @@ class Spokes:
             await self._follow_named()
             self._tell()
             await self._due.wait()
-            await asyncio.sleep(SOON)  # many clusters that change together are one look
+            await asyncio.sleep(TOGETHER)
 
     async def finish(self) -> None:
         """End them all; what they have begun is finished first."""
@@ -102,7 +103,7 @@ class Spokes:
         room = max(0, MOST_SPOKES - len(self._followers)) if not self._ending else 0
         self._too_many = new[room:]
         for spoke in new[:room]:
-            follower = Follower(spoke, self._hub, self._tell)
+            follower = Follower(spoke, self._hub, self._due.set)
             self._followers[spoke] = (follower, asyncio.create_task(follower.run(), name=f"spoke {spoke}"))
             log.info("following a spoke", spoke=str(spoke), secret=f"{spoke.namespace}/{spoke.secret}")
 
