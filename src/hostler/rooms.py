@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hostler.drain.model import Policy
@@ -27,6 +27,7 @@ from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.settings.foundation import DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED, DRAIN_TIMEOUT_SECONDS
+from hostler.settings.join import JOIN_SPOKES
 from hostler.settings.maintenance import POLL_INTERVAL_SECONDS
 from hostler.settings.metal import METAL_WRITES_PER_SECOND
 from hostler.settings.model import Settings
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 # Approvals of certificate requests per second, at most; in a burst twice as many.
 JOIN_WRITES_PER_SECOND = 200.0
+SPOKE_WRITES_PER_SECOND = 20.0  # the same in each further cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +162,15 @@ def make_join(house: House) -> JoinRoom:
 
     # A budget of its own: a rack of hosts coming up together must neither wait for other writes nor delay them.
     writer = house.writers.of("join", WriteBudget(JOIN_WRITES_PER_SECOND, 2 * int(JOIN_WRITES_PER_SECOND)))
+    # What a spoke refuses or throttles says nothing about our rights here, nor about the hub's load: counted apart.
+    apart = replace(house.writers, metrics=Metrics()) if house.settings[JOIN_SPOKES] else house.writers
+
+    def spoke_writer(client: Client) -> Writer:
+        return apart.of("join", WriteBudget(SPOKE_WRITES_PER_SECOND, 2 * int(SPOKE_WRITES_PER_SECOND)), client)
+
     return JoinRoom(
         house.client, writer, house.recorder, house.settings, fleet=house.fleet, nodes=house.nodes,
-        metrics=house.metrics, as_leader=house.as_leader, changed=house.changed,
+        metrics=house.metrics, as_leader=house.as_leader, changed=house.changed, spoke_writer=spoke_writer,
     )  # fmt: skip
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from hostler.sandbox import Sandbox, parts
-from hostler.sandbox import http as sandbox_http
+from hostler.sandbox import Sandbox
 from tests.real.maintaining import Kube
 from tests.real.operating import Running
 
@@ -169,39 +165,6 @@ def put_back(seen: list[dict[str, Any]]) -> int:
     """How often a version with a rule followed one without."""
     has = [bool(required(one)) for one in seen]
     return sum(not before and after for before, after in pairwise(has))
-
-
-@contextmanager
-def older_api_server(box: Sandbox, folder: Path, version: str) -> Iterator[Path]:
-    """A second real API server on the same etcd, as an older version would answer: a kubeconfig for it."""
-    part = parts.apiserver(box.layout, box.state)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    own = ("--secure-port=", "--audit-")
-    argv = [word for word in part.argv if not word.startswith(own)]
-    argv += [f"--secure-port={port}", f"--emulated-version={version}"]
-    kubeconfig = folder / "older.kubeconfig"
-    kubeconfig.touch(0o600)
-    kubeconfig.write_text(box.kubeconfig.read_text().replace(f":{box.state.ports['kube-apiserver']}", f":{port}"))
-    with (folder / "older.log").open("wb") as log:
-        process = subprocess.Popen(argv, stdout=log, stderr=log, env=part.env, cwd=folder)
-    try:
-        ready(box, port, process, folder / "older.log")
-        yield kubeconfig
-    finally:
-        process.kill()
-        process.wait()
-
-
-def ready(box: Sandbox, port: int, process: subprocess.Popen[bytes], log: Path, seconds: float = 120.0) -> None:
-    """Until that API server says it is."""
-    tls, end = sandbox_http.trust(box.layout, "admin"), time.monotonic() + seconds
-    while time.monotonic() < end and process.poll() is None:
-        with suppress(OSError):
-            if sandbox_http.call(port, "GET", "/readyz", tls=tls)[0] == 200:
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"the older API server is not ready: {log.read_text()[-2000:]}")
 
 
 def required(body: dict[str, Any]) -> list[Any]:

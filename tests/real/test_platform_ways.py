@@ -15,6 +15,7 @@ from hostler.platform.driver import BEFORE
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds
+from tests.real.api_servers import another_api_server
 from tests.real.conftest import Eventually
 from tests.real.filming import versions
 from tests.real.maintaining import Kube, Plan, until
@@ -30,7 +31,6 @@ from tests.real.platforming import (
     daemon_set,
     explained,
     fleet_conditions,
-    older_api_server,
     overwritten,
     path_of,
     pods_on,
@@ -91,7 +91,7 @@ def test_an_older_api_server_and_somebody_who_overwrites_again_and_again(
     """No admission policy there: said, put back by server-side apply, and after three times the other one is named."""
     set_targets(sandbox, None)
     sandbox.apply(daemon_set(story))
-    with older_api_server(sandbox, tmp_path, "1.35") as kubeconfig:
+    with another_api_server(sandbox, tmp_path, "older", "--emulated-version=1.35") as kubeconfig:
         shown = hostler(kubeconfig, "platform", "status")
         assert "has no MutatingAdmissionPolicy" in shown.stderr, shown.stderr + shown.stdout
         flags = ("--only", "platform", "--platform-strict", "--platform-fight-reverts", "3")

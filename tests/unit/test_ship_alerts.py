@@ -63,6 +63,8 @@ STORIES: dict[str, Story] = {
         'hostler_reclaim_hosts{state="unbinding-pending-user-action"}', 2, value="2"
     ),
     "HostlerJoinFlood": one("hostler_join_flood", 1),
+    "HostlerJoinSpokeNotFollowed": one('hostler_join_spoke_up{cluster="t/c"}', 0, 1, cluster="t/c"),
+    "HostlerJoinSpokeFlood": one('hostler_join_spoke_flood{cluster="t/c"}', 1, cluster="t/c"),
     "HostlerJoinRequestsLeft": one('hostler_join_requests{act="leave"}', 2),
     "HostlerPlatformDegraded": one('hostler_platform_condition{type="Degraded"}', 1, -1),
     "HostlerPlatformFight": one('hostler_platform_reverts_total{daemonset="d"}', 1, daemonset="d"),

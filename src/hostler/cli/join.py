@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +19,7 @@ from hostler.settings.join import (
     JOIN_KUBELET_CA,
     JOIN_PENDING_SLACK,
     JOIN_SERVING,
+    JOIN_SPOKES,
     JOIN_WINDOW_SECONDS,
 )
 from hostler.settings.model import Settings
@@ -47,25 +50,46 @@ def group() -> None:
 join_boot.add_to(app)
 
 
+Cluster = Annotated[
+    str,
+    typer.Option(
+        "--cluster", metavar="NAMESPACE/NAME", help="The further cluster it is in, by its Cluster or ClusterDeployment."
+    ),
+]
+
+
 @app.command()
-@flags.takes(*flags.CLUSTER, *RULES)
+@flags.takes(*flags.CLUSTER, *RULES, JOIN_SPOKES)
 def csrs(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Show every pending certificate request of a node, and why it is pending. Nothing is changed."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.join.look import listed, verdicts
+    from hostler.join.look import listed
+    from hostler.join.spoke_look import verdicts_everywhere
 
-    found = ask_cluster(settings, lambda client: verdicts(client, _asked(client, settings)))
+    spokes: tuple[str, ...] = settings[JOIN_SPOKES]
+    found, problems = ask_cluster(
+        settings, lambda client: verdicts_everywhere(client, _asked(client, settings), spokes)
+    )
+    for one in problems:
+        say.note(one)
     if output is say.Output.JSON:
-        say.json([listed(one) for one in found])
+        say.json([listed(one, cluster) for cluster, one in found])
         return
     if not found:
         say.note("No certificate request of a node is pending.")
         return
+    where = bool(spokes)
     say.table(
-        ("request", "kind", "node", "verdict", "why"),
-        [(one.csr, "serving" if one.serving else "client", one.node or "-", str(one.act), one.why) for one in found],
-    )
-    if any(one.act == "approve" for one in found):
+        ("request", *(("cluster",) if where else ()), "kind", "node", "verdict", "why"),
+        [
+            (
+                one.csr, *((cluster or "this one",) if where else ()), "serving" if one.serving else "client",
+                one.node or "-", str(one.act), one.why,
+            )
+            for cluster, one in found
+        ],
+    )  # fmt: skip
+    if any(one.act == "approve" for _, one in found):
         say.note("Those to approve are approved by an operator with --only join; by hand: `hostler join approve CSR`.")
 
 
@@ -135,6 +159,7 @@ def _show_expected(settings: Settings, output: say.Output) -> None:
 def approve(
     settings: Settings,
     request: Annotated[str, typer.Argument(metavar="CSR", help="The request's name.", show_default=False)],
+    cluster: Cluster = "",
     yes: Annotated[bool, typer.Option("--yes", help="Approve although a rule does not hold, without asking.")] = False,
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
@@ -142,7 +167,7 @@ def approve(
     from hostler.cli.cluster import ask_cluster
     from hostler.join import look
 
-    found, verdict = ask_cluster(settings, lambda client: _judged(client, settings, request))
+    found, verdict = ask_cluster(settings, lambda client: _judged_in(client, settings, request, cluster))
     failed = [one for one in verdict.rules if one.outcome != "holds"]
     for one in failed:
         say.note(f"{one.name}: {one.outcome}. {one.why}.")
@@ -152,10 +177,10 @@ def approve(
         if not typer.confirm(f"Approve {request} all the same?", default=False, err=True):
             raise Complaint(f"{request} was not approved.", code=Exit.REFUSED)
     space = settings[NAMESPACE]
-    if not ask_cluster(settings, lambda client: look.approve(client, found, verdict, space)):
+    if not ask_cluster(settings, lambda client: _approve_in(client, settings, found, verdict, cluster)):
         say.note(f"There is no namespace {space}, so no operator will remember it (--namespace is the operator's).")
     if output is say.Output.JSON:
-        say.json({**look.listed(verdict), "approved": True})
+        say.json({**look.listed(verdict, cluster), "approved": True})
     else:
         say.note(f"{request} is approved: node {verdict.node}.")
 
@@ -172,11 +197,38 @@ def _only_what_may_be(verdict: Verdict) -> None:
         )
 
 
-async def _judged(client: Client, settings: Settings, name: str) -> tuple[SigningRequest, Verdict]:
+@asynccontextmanager
+async def _target(client: Client, settings: Settings, cluster: str) -> AsyncIterator[tuple[Client, Asked]]:
+    """This cluster, or the further one of that name."""
+    from hostler.join.spoke_look import find_spoke, in_spoke
+
+    asked = _asked(client, settings)
+    if not cluster:
+        yield client, asked
+        return
+    async with in_spoke(client, await find_spoke(client, cluster, asked.policy), asked.policy) as there:
+        yield there
+
+
+async def _judged_in(client: Client, settings: Settings, name: str, cluster: str) -> tuple[SigningRequest, Verdict]:
+    async with _target(client, settings, cluster) as (there, asked):
+        return await _judged(there, asked, name)
+
+
+async def _approve_in(
+    client: Client, settings: Settings, request: SigningRequest, verdict: Verdict, cluster: str
+) -> bool:
+    from hostler.join import look
+
+    async with _target(client, settings, cluster) as (there, asked):
+        return await look.approve(there, request, verdict, asked.namespace)
+
+
+async def _judged(client: Client, asked: Asked, name: str) -> tuple[SigningRequest, Verdict]:
     from hostler.join import look
 
     found = await look.request_of(client, name)
-    for one in await look.verdicts(client, _asked(client, settings)):
+    for one in await look.verdicts(client, asked):
         if one.uid == found.metadata.uid:
             return found, one
     raise Complaint(f"{name} is not pending: it is decided already.", code=Exit.REFUSED)

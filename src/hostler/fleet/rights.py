@@ -133,6 +133,11 @@ RIGHTS: dict[str, tuple[Right, ...]] = {
         Right(f"agents.{_AGENTS}", FOLLOW, "So is a host that an installer is at work on."),
         Right("machines.machine.openshift.io", FOLLOW, "So is a machine of OpenShift."),
         Right(f"machines.{_CAPI}", FOLLOW, "So is a machine of Cluster API."),
+        Right(
+            f"clusters.{_CAPI}", FOLLOW,
+            "HOSTLER_JOIN_SPOKES: which further clusters there are. Their kubeconfigs are granted by hand (join.md).",
+        ),
+        Right("clusterdeployments.hive.openshift.io", FOLLOW, "So is a cluster of Hive."),
         Right("configmaps", ("create",), "Who was let in already: nobody is let in twice.", OWN),
         Right("configmaps", ("list", "watch", "patch"), "It gets a line per host.", OWN, ("hostler-join",)),
         Right("configmaps", ("get",), "The CA of kubelets' certificates.", "kube-system", ("kube-root-ca.crt",)),

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
-from prometheus_client import Counter, Gauge
 
 from hostler.host.conditions import Condition, Status, count, cut, names
 from hostler.host.facts import Fact, Known, Unknown
@@ -32,12 +31,11 @@ from hostler.join.model import (
     Verdict,
 )
 from hostler.join.observe import Caches, Memory, approved_of, facts_of, line_of, pending_of
+from hostler.join.report import Report, is_contested
 from hostler.join.shape import Misshapen, Shape, shape_of
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable, WriteRefused
-from hostler.kube.events import Recorder
 from hostler.kube.kinds import CONFIG_MAP
-from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
 
 log = structlog.get_logger("hostler.join")
@@ -56,38 +54,33 @@ FLOOD = "JoinFlood"
 
 
 class JoinKeeper:
-    """Reconciles the one key. `verdicts` is what it last thought of every pending request."""
+    """Reconciles the one key. `verdicts` is what it last thought of every pending request.
+
+    For a spoke (`caches.spoke`) `client` and `writer` are that cluster's: both its memory and its requests are there.
+    """
 
     def __init__(
         self,
         client: Client,
         caches: Caches,
         writer: Writer,
-        recorder: Recorder,
+        report: Report,
         policy: Policy,
         *,
-        kubelet_ca: str,
-        metrics: Metrics,
+        kubelet_ca: str | None,
         changed: Callable[[], None],
         clock: Callable[[], Instant] = time.time,
     ) -> None:
-        """`changed` is told when our condition changed."""
+        """`kubelet_ca`: None asks no kubelet. `changed` is called when our condition changed."""
         self.caches = caches
         self.verdicts: Mapping[str, Verdict] = {}
         self.conditions: tuple[Condition, ...] = ()
         self.policy = policy
-        self._client, self._writer, self._recorder = client, writer, recorder
+        self._client, self._writer, self._report = client, writer, report
         self._kubelet_ca, self._changed, self._clock = kubelet_ca, changed, clock
         self._shapes: dict[str, Shape | Misshapen] = {}
         self._live: dict[str, tuple[Instant, Fact[Live]]] = {}
-        registry = metrics.registry
-        self._pending = Gauge(
-            "hostler_join_requests", "Pending certificate requests of nodes, by verdict.", ["act"], registry=registry
-        )
-        self._approved = Counter(
-            "hostler_join_approved", "Certificate requests approved.", ["signer"], registry=registry
-        )
-        self._flood = Gauge("hostler_join_flood", "1 while more requests are pending than hosts.", registry=registry)
+        self._where = f"{caches.spoke}: " if caches.spoke is not None else ""  # in the log, before what was written
 
     async def reconcile(self, key: str) -> float | None:
         if not self.caches.requests.store.synced:
@@ -123,7 +116,7 @@ class JoinKeeper:
         now, facts = self._clock(), self._facts(requests)
         verdicts = decide(requests, facts, self.policy, now, self._shapes)
         due = [one for one in verdicts if may_be_renewal(one) and self._ask_again(one.uid, now)]
-        if not due:
+        if not due or self._kubelet_ca is None:
             return verdicts, facts
         ca = await kubelets.authority(self._client, self._kubelet_ca)
         nodes = kubelets_to_ask(due, {uid: at for uid, (at, _) in self._live.items()})
@@ -177,7 +170,7 @@ class JoinKeeper:
             if now - use.at > REMEMBERED_SECONDS and name not in expected
         }
         lines: dict[str, Any] = {**old, **{name: line_of(use) for name, use in new.items()}}
-        why = f"{count(len(new), 'host')} let in: {names(new)}"
+        why = f"{self._where}{count(len(new), 'host')} let in: {names(new)}"
         if there is None:
             given = {name: line for name, line in lines.items() if line is not None}
             body = {"metadata": {"name": USED}, "data": given}
@@ -188,7 +181,7 @@ class JoinKeeper:
             written = await self._writer.patch(CONFIG_MAP, USED, body, self.caches.namespace, type=Memory, why=why)
         if written is None:
             for one in verdicts:
-                log.info("would approve", csr=one.csr, node=one.node, why=one.why)
+                log.info("would approve", csr=one.csr, node=one.node, why=f"{self._where}{one.why}")
             return False
         self.caches.memory.store.overlay(written)
         return True
@@ -197,43 +190,31 @@ class JoinKeeper:
         request = self.caches.requests.store.get(verdict.csr)
         if request is None or request.metadata.uid != verdict.uid:
             return  # gone, or another of the same name: that one is judged by itself
-        body = approval(request, verdict.why, self._clock())
+        body, why = approval(request, verdict.why, self._clock()), f"{self._where}{verdict.why}"
         try:
             written = await self._writer.patch(
-                SIGNING_REQUEST, verdict.csr, body, type=SigningRequest, why=verdict.why, subresource="approval"
+                SIGNING_REQUEST, verdict.csr, body, type=SigningRequest, why=why, subresource="approval"
             )
         except (Conflict, NotFound):
             return  # somebody decided it, or it is gone; the watch brings it
         if written is None:
             return
         self.caches.requests.store.overlay(written)
-        self._approved.labels(request.spec.signer_name).inc()
-        self._recorder.event(
-            SIGNING_REQUEST, request.metadata, "Normal", "Approved", "Approve", f"Node {verdict.node}: {verdict.why}"
-        )
+        self._report.approved(request, verdict)
 
     # -- saying
 
     def _say(self, verdicts: Sequence[Verdict], facts: Facts) -> None:
-        for act in Act:
-            self._pending.labels(act).set(sum(one.act is act for one in verdicts))
-        self._tell_strangers(verdicts)
         condition = self._condition(facts)
-        self._flood.set(1 if condition.status is Status.TRUE else 0)
+        self._report.judged(verdicts, flood=condition.status is Status.TRUE)
+        for one in verdicts:
+            request = self.caches.requests.store.get(one.csr) if one.unknown_name or is_contested(one) else None
+            if request is not None:
+                self._report.stranger(request, one)
         before = self.conditions[0] if self.conditions else None
         if before is None or (before.status, before.reason) != (condition.status, condition.reason):
             self.conditions = (condition,)
             self._changed()
-
-    def _tell_strangers(self, verdicts: Sequence[Verdict]) -> None:
-        for one in verdicts:
-            rivals = any(rule.name == "contested" and rule.outcome is Outcome.FAILS for rule in one.rules)
-            if not one.unknown_name and not rivals:
-                continue
-            request = self.caches.requests.store.get(one.csr)
-            if request is not None:
-                reason = "Contested" if rivals else "UnknownHost"
-                self._recorder.event(SIGNING_REQUEST, request.metadata, "Warning", reason, "Approve", cut(one.why))
 
     def _condition(self, facts: Facts) -> Condition:
         match facts.crowd:

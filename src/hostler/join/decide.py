@@ -145,7 +145,7 @@ def _client(
     rules.append(_unambiguous(shape.node, found))
     rules.append(_no_node_yet(found, same, facts))
     timely = [one for one in found if _in_window(one, created, now, policy)]
-    rules.append(_window(request, found, timely, created, now, policy))
+    rules.append(_window(found, timely, created, now, policy, _by_hand(request, shape.node, facts)))
     rules.append(_single_use(request, shape.node, timely or found, same, facts))
     return rules
 
@@ -159,16 +159,19 @@ def _same_host(
 
 
 def _not_invited(request: SigningRequest, name: str, elsewhere: Sequence[Invitation], facts: Facts) -> Rule:
+    by_hand = _by_hand(request, name, facts)
     if not elsewhere:
-        return fails("invited", f"nobody expects a node named {name}; {_by_hand(request, name)}")
+        return fails("invited", f"nobody expects a node named {name}; {by_hand}")
     if all(one.outside for one in elsewhere):
         why = f"{elsewhere[0].source} is in a namespace whose objects invite nobody (HOSTLER_JOIN_INVENTORIES)"
-        return fails("invited", f"{why}; {_by_hand(request, name)}")
+        return fails("invited", f"{why}; {by_hand}")
     elsewhere = [one for one in elsewhere if not one.outside]
     if isinstance(facts.nodes, Unknown):
         return unknown("invited", f"which cluster this is is not known: {facts.nodes.why}")
     one = elsewhere[0]
     what = f"is for cluster {one.cluster}" if one.cluster else "does not say which cluster it is for"
+    if facts.spoke:
+        return fails("invited", f"{one.source} {what}, and this one is {facts.spoke}; {by_hand}")
     ours = f"this one is {names(sorted(facts.clusters))}" if facts.clusters else "nobody says which this one is"
     return fails("invited", f"{one.source} {what}, and {ours} (HOSTLER_JOIN_CLUSTERS)")
 
@@ -215,12 +218,12 @@ def _in_window(one: Invitation, created: Instant | None, now: Instant, policy: P
 
 
 def _window(
-    request: SigningRequest,
     found: Sequence[Invitation],
     timely: Sequence[Invitation],
     created: Instant | None,
     now: Instant,
     policy: Policy,
+    by_hand: str,
 ) -> Rule:
     if created is None:
         return unknown("window", "when the request was made is not known")
@@ -233,9 +236,9 @@ def _window(
     ends = _ends(one, policy) or 0.0
     if created < (one.since or 0.0) - policy.early:
         why = f"it came {(one.since or 0.0) - created:.0f} s before {one.source} was expected"
-        return fails("window", f"{why}; {_by_hand(request, one.name)}")
+        return fails("window", f"{why}; {by_hand}")
     late = max(created, now) - ends
-    return fails("window", f"{one.source} was expected until {late:.0f} s ago; {_by_hand(request, one.name)}")
+    return fails("window", f"{one.source} was expected until {late:.0f} s ago; {by_hand}")
 
 
 def _single_use(
@@ -259,11 +262,13 @@ def _single_use(
         return holds("single use", f"it was let in by {uses[0][1].csr} before, and is expected anew since")
     at, use = standing[0]
     why = f"{at} was let in by {use.csr} already, and nobody expects it anew; if it was installed again, "
-    return fails("single use", f"{why}{_by_hand(request, name)}")
+    return fails("single use", f"{why}{_by_hand(request, name, facts)}")
 
 
-def _by_hand(request: SigningRequest, name: str) -> str:
-    """What a person can do; expecting a host is for the requests it makes from then on."""
+def _by_hand(request: SigningRequest, name: str, facts: Facts) -> str:
+    """What a person can do; expecting a host is for the requests it makes from then on, and for the hub's own."""
+    if facts.spoke:
+        return f"`hostler join approve {request.metadata.name} --cluster {facts.spoke}`"
     return f"`hostler join approve {request.metadata.name}`, or `hostler join expect {name}` before it asks once more"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from hostler.join.inventory import OLDER, SOURCES
 from hostler.join.model import CLIENT, OURS, SIGNING_REQUEST, USED, Live, Policy, SigningRequest, Use, Verdict
 from hostler.join.observe import Memory, line_of, look, pending_of
 from hostler.join.shape import Shape, shape_of
+from hostler.join.spoke import Spoke
 from hostler.kube.client import Client
 from hostler.kube.contact import SELF_REVIEW
 from hostler.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
@@ -36,11 +38,13 @@ FORGET_SECONDS = 7 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Where and how to look."""
+    """Where and how to look. With a `spoke`, hosts and the Fleet are read on the `hub`, everything else there."""
 
     policy: Policy
     namespace: str
     kubelet_ca: str = ""
+    spoke: Spoke | None = None
+    hub: Client | None = None
 
 
 async def verdicts(client: Client, asked: Asked) -> list[Verdict]:
@@ -48,15 +52,16 @@ async def verdicts(client: Client, asked: Asked) -> list[Verdict]:
     now = time.time()
     requests = await client.list(SIGNING_REQUEST, type=SigningRequest)
     nodes = await client.list(NODE, type=Node)
-    found = [(kind, one) for kind in SOURCES for one in await _all(client, kind)]
-    fleet = await _one(client, FLEET, NAME, None, Fleet)
+    hub = asked.hub or client
+    found = [(kind, one) for kind in SOURCES for one in await _all(hub, kind)]
+    fleet = await _one(hub, FLEET, NAME, None, Fleet)
     memory = await _one(client, CONFIG_MAP, USED, asked.namespace, Memory)
     live: dict[str, Fact[Live]] = {}
     for _ in range(2):
-        facts = look(requests, nodes, found, fleet, memory, asked.policy, now, live)
+        facts = look(requests, nodes, found, fleet, memory, asked.policy, now, live, asked.spoke)
         made = decide(pending_of(requests), facts, asked.policy, now)
         doubtful = [one for one in made if may_be_renewal(one) and one.uid not in live]
-        if not doubtful:
+        if not doubtful or asked.spoke is not None:  # as the operator: no kubelet of a spoke is asked
             break
         ca = await kubelets.authority(client, asked.kubelet_ca)
         told: dict[str, Fact[Live]] = {}
@@ -197,9 +202,13 @@ async def server_time(client: Client) -> Instant:
 
 
 async def _all(client: Client, kind: Kind) -> list[Any]:
-    for version in (kind.version, *OLDER.get(kind, ())):
+    return await list_served(client, kind, OLDER.get(kind, ()), SOURCES[kind])
+
+
+async def list_served(client: Client, kind: Kind, older: Sequence[str], type: type[T]) -> list[T]:
+    for version in (kind.version, *older):
         try:
-            return await client.list(replace(kind, version=version), type=SOURCES[kind])
+            return await client.list(replace(kind, version=version), type=type)
         except NotFound:
             continue
     return []  # the kind is not installed here
@@ -213,10 +222,11 @@ async def _one(client: Client, kind: Kind, name: str, namespace: str | None, typ
         return None
 
 
-def listed(verdict: Verdict) -> dict[str, Any]:
-    """One verdict for machines."""
+def listed(verdict: Verdict, cluster: str = "") -> dict[str, Any]:
+    """One verdict for machines. `cluster`: the NAMESPACE/NAME of a spoke; empty: the cluster that was asked."""
     return {
         "name": verdict.csr,
+        "cluster": cluster,
         "node": verdict.node,
         "kind": "serving" if verdict.serving else "client",
         "verdict": str(verdict.act),

@@ -134,6 +134,7 @@ class Facts:
     clusters: frozenset[str] = frozenset()  # the names this cluster goes by
     admitted: Mapping[str, Use] = field(default_factory=dict)  # the last request anybody approved, while it is there
     limits: Fact[ServingLimits] = field(default_factory=lambda: Known(ServingLimits(), 0.0))
+    spoke: str = ""  # NAMESPACE/NAME of the further cluster all this is about; "": it is about the hub itself
 
 
 class Outcome(StrEnum):

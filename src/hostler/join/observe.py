@@ -28,12 +28,16 @@ from hostler.join.model import (
     Use,
 )
 from hostler.join.requester import counts_for_flood
-from hostler.join.shape import PREFIX, Misshapen, Shape, shape_of
+from hostler.join.shape import NODE_NAME, PREFIX, Misshapen, Shape, shape_of
+from hostler.join.spoke import INVENTORY, Spoke, invitations_for, namespaces_of
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Node, Record
+from hostler.kube.store import Index
 from hostler.kube.watch import Watch
 
 HOUR = 3600.0
+BY_NAMESPACE = "namespace"
+SOURCE_INDEXES: Mapping[str, Index[Any]] = {BY_NAMESPACE: lambda host: (host.metadata.namespace,)}
 Shapes: TypeAlias = Mapping[str, Shape | Misshapen]  # by uid of the request
 
 
@@ -52,7 +56,10 @@ class UseLine(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What join reads. Nodes and the Fleet are shared with the rest of the house."""
+    """What join reads. Nodes and the Fleet are shared with the rest of the house.
+
+    With a `spoke` the requests, nodes and memory are that cluster's; hosts and the Fleet are always the hub's.
+    """
 
     requests: Watch[SigningRequest]
     sources: Mapping[Kind, Watch[Any]]
@@ -60,6 +67,7 @@ class Caches:
     nodes: Watch[Node]
     fleet: FleetWatch
     namespace: str
+    spoke: Spoke | None = None
 
     def own(self) -> Iterator[Watch[Any]]:
         yield self.requests
@@ -80,7 +88,9 @@ def facts_of(
     invited = invited_of(caches, policy, now, asked)
     nodes = nodes_of(caches, now)
     fleet = fleet_of(caches, now)
-    clusters = clusters_of(caches.nodes.store.values(), policy)
+    spoke = caches.spoke
+    # What the nodes of a spoke say about their cluster is that cluster's own word, and must not open another's hosts.
+    clusters = clusters_of(caches.nodes.store.values(), policy) if spoke is None else frozenset({spoke.key})
     return Facts(
         nodes=nodes,
         owners=owners_of(caches.nodes.store.values()),
@@ -91,6 +101,7 @@ def facts_of(
         clusters=clusters,
         admitted=admitted_by(caches.requests.store, shapes),
         limits=fleet if isinstance(fleet, Unknown) else Known(limits_of(fleet.value), now),
+        spoke=spoke.key if spoke is not None else "",
     )
 
 
@@ -118,10 +129,20 @@ def invited_of(caches: Caches, policy: Policy, now: Instant, asked: bool) -> Fac
         return fleet
     if not asked:
         return Known({}, now)
+    if caches.spoke is not None:
+        return Known(invitations_for(caches.spoke, _hosts_near(caches, caches.spoke, policy), policy), now)
     one = fleet.value
     found = ((kind, host) for kind, watch in caches.sources.items() for host in watch.store)
     expected = one.spec.join.expected if one is not None else ()
     return Known(invitations(found, expected, policy.inventories), now)
+
+
+def _hosts_near(caches: Caches, spoke: Spoke, policy: Policy) -> Iterator[tuple[Kind, AnySource]]:
+    """The hosts of the namespaces that count: what one spoke costs does not grow with the others' hosts."""
+    for kind in INVENTORY[spoke.kind]:
+        store = caches.sources[kind].store
+        for namespace in sorted(namespaces_of(spoke, kind, policy)):
+            yield from ((kind, host) for host in store.by(BY_NAMESPACE, namespace))
 
 
 def fleet_of(caches: Caches, now: Instant) -> Fact[Fleet | None]:
@@ -176,11 +197,15 @@ def owners_of(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
 
 
 def pending_of(requests: Iterable[SigningRequest]) -> list[SigningRequest]:
-    """Requests of kubelets' signers that nobody has decided."""
+    """Requests of kubelets' signers that nobody has decided.
+
+    A name no API server accepts comes from one that another party runs, and would end up in a command we propose.
+    """
     return [
         one
         for one in requests
         if one.spec.signer_name in OURS
+        and NODE_NAME.fullmatch(one.metadata.name)
         and not one.status.certificate
         and not any(said.type in ("Approved", "Denied", "Failed") for said in one.status.conditions)
     ]
@@ -253,10 +278,14 @@ def look(
     policy: Policy,
     now: Instant,
     live: Mapping[str, Fact[Live]] | None = None,
+    spoke: Spoke | None = None,
 ) -> Facts:
     """The same facts from one reading of a cluster, for the CLI."""
     expected = fleet.spec.join.expected if fleet is not None else ()
-    invited, clusters = invitations(found, expected, policy.inventories), clusters_of(nodes, policy)
+    if spoke is None:
+        invited, clusters = invitations(found, expected, policy.inventories), clusters_of(nodes, policy)
+    else:
+        invited, clusters = invitations_for(spoke, found, policy), frozenset({spoke.key})
     return Facts(
         nodes=Known({node.metadata.name: node for node in nodes}, now),
         owners=owners_of(nodes),
@@ -267,4 +296,5 @@ def look(
         clusters=clusters,
         admitted=admitted_by(requests),
         limits=Known(limits_of(fleet), now),
+        spoke=spoke.key if spoke is not None else "",
     )

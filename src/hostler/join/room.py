@@ -9,13 +9,18 @@ from urllib.parse import urlsplit
 from hostler.fleet.guard import FleetWatch
 from hostler.fleet.registry import Action, Explainer, Explanation, Registry, RuleSeen
 from hostler.fleet.room import CapabilityRoom
-from hostler.host.conditions import Condition
+from hostler.host.conditions import Condition, cut
 from hostler.join.addresses import canonical
 from hostler.join.controller import KEY, JoinKeeper
+from hostler.join.follower import MOST_BYTES, Hub, Standing
 from hostler.join.inventory import OLDER, SOURCES, cluster_of
 from hostler.join.model import SIGNING_REQUEST, USED, Act, Outcome, Policy, SigningRequest, Verdict
-from hostler.join.observe import Caches, Memory
+from hostler.join.observe import SOURCE_INDEXES, Caches, Memory, clusters_of
+from hostler.join.report import HubReport, SpokeMetrics
+from hostler.join.spoke import Spoke
+from hostler.join.spokes import MOST_SPOKES, TIMEOUT, Spokes, cluster_watches
 from hostler.kube.client import Client, Gate
+from hostler.kube.clusters import Clusters
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import CONFIG_MAP
@@ -74,12 +79,14 @@ class JoinRoom(CapabilityRoom):
         metrics: Metrics,
         as_leader: Callable[[Reconcile], Reconcile],
         changed: Callable[[], None],
+        spoke_writer: Callable[[Client], Writer],
     ) -> None:
+        """`spoke_writer` makes the writer for a further cluster, with the same gates and a budget of its own."""
         namespace = settings[NAMESPACE]
         self._caches = Caches(
             requests=Watch(client, SIGNING_REQUEST, SigningRequest, metrics=metrics),
             sources={
-                kind: Watch(client, kind, record, metrics=metrics, versions=OLDER.get(kind, ()))
+                kind: Watch(client, kind, record, metrics=metrics, versions=OLDER.get(kind, ()), indexes=SOURCE_INDEXES)
                 for kind, record in SOURCES.items()
             },
             memory=Watch(
@@ -89,24 +96,50 @@ class JoinRoom(CapabilityRoom):
             fleet=fleet,
             namespace=namespace,
         )
+        policy = policy_of(settings, client.connection.server)
         self._keeper = JoinKeeper(
-            client, self._caches, writer, recorder, policy_of(settings, client.connection.server),
-            kubelet_ca=settings[say.JOIN_KUBELET_CA], metrics=metrics, changed=changed,
+            client, self._caches, writer, HubReport(recorder, metrics), policy,
+            kubelet_ca=settings[say.JOIN_KUBELET_CA], changed=changed,
         )  # fmt: skip
         self.controller = Controller("join", as_leader(self._keeper.reconcile), metrics=metrics)
+        self._spokes: Spokes | None = None
+        if named := settings[say.JOIN_SPOKES]:
+            clusters = Clusters(client, most=MOST_SPOKES, idle=60.0, timeout=TIMEOUT, largest=MOST_BYTES)
+            hub = Hub(
+                clusters, self._caches.sources, fleet, policy, spoke_writer, as_leader, recorder, metrics, Metrics(),
+                SpokeMetrics(metrics),
+            )  # fmt: skip
+            self._spokes = Spokes(
+                cluster_watches(client, metrics), named, lambda: clusters_of(nodes.store.values(), policy), hub, changed
+            )
 
     def controllers(self) -> tuple[Controller, ...]:
         return (self.controller,)
 
     def watches(self) -> Iterator[Watch[Any]]:
-        return self._caches.own()
+        yield from self._caches.own()
+        if self._spokes is not None:
+            yield from self._spokes.watches.values()
 
     def conditions(self) -> Sequence[Condition]:
         """What the Fleet's status says of us."""
-        return self._keeper.conditions
+        return (*self._keeper.conditions, *(self._spokes.conditions if self._spokes is not None else ()))
 
     def wake_all(self) -> None:
         self.controller.queue.add(KEY)
+        if self._spokes is not None:
+            self._spokes.wake_all()
+
+    async def run(self) -> None:
+        await (self._spokes.run() if self._spokes is not None else super().run())
+
+    async def finish(self) -> None:
+        if self._spokes is not None:
+            await self._spokes.finish()
+
+    async def close(self) -> None:
+        if self._spokes is not None:
+            await self._spokes.close()
 
     def listen(self) -> None:
         """Anything that can change a verdict; what is decided or gone may end a rivalry or a flood."""
@@ -115,6 +148,8 @@ class JoinRoom(CapabilityRoom):
         for watch in self._caches.sources.values():
             watch.store.listen(lambda *_: self.controller.queue.add(KEY, after=SOON))
         self._caches.nodes.store.listen(self._node_changed)
+        if self._spokes is not None:
+            self._spokes.listen()
         self.wake_all()
 
     def _request_changed(self, _: str, before: SigningRequest | None, after: SigningRequest | None) -> None:
@@ -128,11 +163,25 @@ class JoinRoom(CapabilityRoom):
 
     def register(self, registry: Registry, gate: Gate) -> None:
         def explain(name: str) -> Explanation | None:
+            if "/" in name:
+                return self._explain_spoke(name, gate() or "")
             verdict = self._keeper.verdicts.get(name)
             return explained(verdict, gate() or "") if verdict is not None else None
 
         registry.add(Explainer("certificatesigningrequest", "join", explain, explain))
         registry.add(Explainer("csr", "join", explain, explain))
+
+    def _explain_spoke(self, name: str, held_back: str) -> Explanation | None:
+        """A request of a further cluster, named NAMESPACE/CLUSTER/REQUEST."""
+        cluster, _, csr = name.rpartition("/")
+        if self._spokes is None:
+            return None
+        if (found := self._spokes.verdict(cluster, csr)) is not None:
+            return explained(found[1], held_back, found[0])
+        for spoke, standing, why in self._spokes.standing(cluster):
+            if standing is not Standing.FOLLOWED:
+                return Explanation("join", f"Requests of {spoke} are not judged now: {standing}. {why}".rstrip())
+        return None
 
 
 def _counts(node: Node) -> tuple[object, ...]:
@@ -140,12 +189,15 @@ def _counts(node: Node) -> tuple[object, ...]:
     return node.status.addresses, cluster_of(node)
 
 
-def explained(verdict: Verdict, held_back: str) -> Explanation:
-    """Every rule of one request, as data."""
+def explained(verdict: Verdict, held_back: str, spoke: Spoke | None = None) -> Explanation:
+    """Every rule of one request, as data. What a spoke's request says of itself is as long as its API server likes."""
     rules = tuple(
-        RuleSeen(one.name, str(one.outcome), f"{one.why}.", decided=one.outcome is Outcome.FAILS)
+        RuleSeen(one.name, str(one.outcome), f"{cut(one.why)}.", decided=one.outcome is Outcome.FAILS)
         for one in verdict.rules
     )
-    target = f"certificatesigningrequest/{verdict.csr}"
-    actions = (Action("approve", target, verdict.why, held_back=held_back),) if verdict.act is Act.APPROVE else ()
-    return Explanation("join", verdict.why, rules, actions=actions)
+    target, where = f"certificatesigningrequest/{verdict.csr}", ""
+    if spoke is not None:
+        target, where = f"certificatesigningrequest/{spoke.key}/{verdict.csr}", f"In {spoke}: "
+    why = f"{where}{cut(verdict.why)}"
+    actions = (Action("approve", target, why, held_back=held_back),) if verdict.act is Act.APPROVE else ()
+    return Explanation("join", why, rules, actions=actions)

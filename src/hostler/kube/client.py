@@ -90,12 +90,19 @@ class Client:
     """One API server. Safe to share between tasks; close it once."""
 
     def __init__(
-        self, connection: Connection, *, timeout: float = 30.0, user_agent: str = f"hostler/{__version__}"
+        self,
+        connection: Connection,
+        *,
+        timeout: float = 30.0,
+        user_agent: str = f"hostler/{__version__}",
+        largest: int | None = None,
     ) -> None:
+        """`largest`: bytes of one answer, where another party runs the API server. A watch has limits of its own."""
         self.connection = connection
         self._gate: Gate | None = None
         self._timeout = timeout
         self._agent = user_agent
+        self._largest = largest
         self._sessions: dict[aiohttp.HttpVersion, aiohttp.ClientSession] = {}  # shared with every gated twin
         self._endless = aiohttp.HttpVersion10
         self._sockets = Sockets()
@@ -238,7 +245,7 @@ class Client:
         limit = aiohttp.ClientTimeout(total=timeout or self._timeout)
         async with self.stream(method, path, params=params, body=body, content=content, timeout=limit) as response:
             try:
-                return await response.read()
+                return await self._whole(response)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise Unreachable(
                     f"{self.connection.server} stopped in the middle of an answer: {words_of(error)}"
@@ -307,7 +314,7 @@ class Client:
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> Exception:
         try:
-            body = await response.read()
+            body = await self._whole(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return Unreachable(f"{self.connection.server} stopped in the middle of an answer: {words_of(error)}")
         error_ = from_response(response.status, body, response.headers.get("Retry-After"))
@@ -317,6 +324,16 @@ class Client:
         if isinstance(error_, Unauthorized):
             self.connection.rejected()
         return error_
+
+    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
+        if self._largest is None:
+            return await response.read()
+        found = bytearray()
+        async for piece in response.content.iter_any():
+            found += piece
+            if len(found) > self._largest:
+                raise Unreachable(f"{self.connection.server} sends an answer of more than {self._largest >> 20} MiB")
+        return bytes(found)
 
     def _other_than(self, refused: aiohttp.HttpVersion) -> None:
         """Not other than the present one: of an even number of watches refused together each would turn it back."""

@@ -25,6 +25,7 @@ log = structlog.get_logger("hostler.clusters")
 
 KEYS = ("value", "kubeconfig")  # Cluster API's name for it, and everybody else's
 LARGEST = 64 * 1024
+LARGEST_ANSWER = 128 << 20  # another party runs these API servers: one answer must not fill our memory
 REFUSED = 60.0  # seconds for which a kubeconfig found wrong is not looked at again: a certificate may be valid by then
 FRESH = 10.0  # seconds for which a Secret need not be read again
 Name: TypeAlias = tuple[str, str]
@@ -55,9 +56,16 @@ class Clusters:
     """The clients. A changed Secret makes a new client; the old one is closed when its last user is done."""
 
     def __init__(
-        self, hub: Client, *, most: int = 64, idle: float = 600.0, clock: Clock = time.monotonic, timeout: float = 30.0
+        self,
+        hub: Client,
+        *,
+        most: int = 64,
+        idle: float = 600.0,
+        clock: Clock = time.monotonic,
+        timeout: float = 30.0,
+        largest: int = LARGEST_ANSWER,
     ) -> None:
-        self._hub = hub
+        self._hub, self._largest = hub, largest
         self._most, self._idle, self._clock, self._timeout = most, idle, clock, timeout
         self._entries: dict[Name, Entry] = {}
         self._refused: dict[
@@ -145,7 +153,8 @@ class Clusters:
         except Complaint as complaint:
             return self._refuse(name, content, Unavailable(str(complaint)))
         now = self._clock()
-        entry = Entry(Client(connection, timeout=self._timeout), connection, content, read=now, used=now)
+        client = Client(connection, timeout=self._timeout, largest=self._largest)
+        entry = Entry(client, connection, content, read=now, used=now)
         self._entries[name] = entry
         log.info("cluster connected", secret="/".join(name), server=connection.server)
         return entry

@@ -9,6 +9,8 @@ import msgspec
 
 # Seconds. Who asks us to stay away for longer (or for no number at all) has made a mistake, and is asked again then.
 LONGEST_WAIT = 300.0
+# Characters of a server's own sentence that go any further, into a log for example.
+LONGEST_MESSAGE = 4096
 
 
 class ApiError(Exception):
@@ -115,7 +117,8 @@ def from_status(status: Status, *, retry_after: float | None = None) -> ApiError
         retry_after = float(min(seconds, LONGEST_WAIT)) if isinstance(seconds, (int, float)) else None
     if retry_after is not None:
         retry_after = min(retry_after, LONGEST_WAIT) if math.isfinite(retry_after) and retry_after > 0 else None
-    return cls(status.code, status.reason, status.message, retry_after=retry_after, details=status.details)
+    message = status.message[:LONGEST_MESSAGE]
+    return cls(status.code, status.reason[:LONGEST_MESSAGE], message, retry_after=retry_after, details=status.details)
 
 
 # What every API server serves: there, an object is missing or somebody else has answered.

@@ -199,6 +199,7 @@ class Watch(Generic[R]):
                     piece = tail + chunk if tail else chunk
                     end = piece.rfind(b"\n") + 1
                     tail = piece[end:]
+                    self._received(len(chunk), len(tail))
                     valve.took(self._take(memoryview(piece)[:end]) if end else 0)
             except TimeoutError:
                 raise _Ended("stalled", random.random()) from None  # it was there for long: no reason to stay away
@@ -303,8 +304,11 @@ class Watch(Generic[R]):
             self.store.saw(key)
             self.store.unread(key, version, str(error))
             self._metrics.unreadable(self.kind.resource)
-            log.error("cannot read an object; it is left out", kind=self.kind.resource, name=key, error=str(error))
+            self._left_out(key, error)
         return metadata.resource_version
+
+    def _left_out(self, key: str, error: Exception) -> None:
+        log.error("cannot read an object; it is left out", kind=self.kind.resource, name=key, error=str(error))
 
     # -- the fallback: pages
 
@@ -313,7 +317,9 @@ class Watch(Generic[R]):
         params = {"limit": str(self._page), **self._select}
         self.store.begin_sync()
         while True:
-            page = lines.PAGES.decode(await self._client.request("GET", self._paths[0], params=params, timeout=60))
+            body = await self._client.request("GET", self._paths[0], params=params, timeout=60)
+            self._received(len(body), 0)
+            page = lines.PAGES.decode(body)
             for item in page.items or ():
                 try:
                     record = self._items.decode(item)
@@ -347,6 +353,9 @@ class Watch(Generic[R]):
         raise _Ended("absent", self._absent_pace)
 
     # -- small change
+
+    def _received(self, size: int, unfinished: int) -> None:
+        """So many bytes came, and so many of a line without its end. `kube.foreign` sets limits here."""
 
     def _heard(self) -> None:
         """What is in the store is true as of now; a listing says that only when it is complete."""

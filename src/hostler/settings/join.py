@@ -16,7 +16,9 @@ _KINDS = (
     "machines.machine.openshift.io", "machines.cluster.x-k8s.io",
 )  # fmt: skip
 _INVENTORY = re.compile(rf"({'|'.join(map(re.escape, _KINDS))})=(\*|[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?)")
-_CLUSTER = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?/{_NAME}")
+_SPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_CLUSTER = re.compile(rf"{_SPACE}/{_NAME}")
+_SPOKE = re.compile(rf"all|{_SPACE}/(\*|{_NAME})")
 
 
 def _each(one: re.Pattern[str]) -> Callable[[str], tuple[str, ...]]:
@@ -38,6 +40,9 @@ BOOTSTRAPPERS: Reader[tuple[str, ...]] = Reader(
 )
 CLUSTERS: Reader[tuple[str, ...]] = Reader(
     "a comma-separated list of NAMESPACE/NAME", _each(_CLUSTER), ",".join, metavar="A,B"
+)
+SPOKES: Reader[tuple[str, ...]] = Reader(
+    "a comma-separated list of NAMESPACE/NAME and NAMESPACE/*, or all", _each(_SPOKE), ",".join, metavar="A,B"
 )
 INVENTORIES: Reader[tuple[str, ...]] = Reader(
     f"a comma-separated list of KIND=NAMESPACE, where KIND is one of {', '.join(_KINDS)}",
@@ -97,8 +102,17 @@ JOIN_INVENTORIES = Setting(
     ROOM,
 )
 
+JOIN_SPOKES = Setting(
+    "HOSTLER_JOIN_SPOKES",
+    SPOKES,
+    (),
+    "Further clusters whose nodes are let in too, through the kubeconfig that their Cluster or ClusterDeployment has "
+    "here. Unset: none.",
+    ROOM,
+)
+
 SETTINGS: tuple[AnySetting, ...] = (
     JOIN_BOOTSTRAPPERS, JOIN_CLUSTERS, JOIN_INVENTORIES, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK,
-    JOIN_KUBELET_CA,
+    JOIN_KUBELET_CA, JOIN_SPOKES,
 )  # fmt: skip
 RULES: tuple[Rule, ...] = ()

@@ -1,0 +1,124 @@
+"""What join tells of its verdicts: metrics and Events. Of the hub on the request itself, of a spoke on its object here.
+
+A spoke's text is another party's. Its Events on the hub carry our own words, and a node's name only where our own
+inventory has it; they do not differ from request to request, so a spoke cannot fill the hub with Events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from prometheus_client import Counter, Gauge
+
+from hostler.host.conditions import cut
+from hostler.join.model import SIGNING_REQUEST, Act, Outcome, SigningRequest, Verdict
+from hostler.join.spoke import Spoke
+from hostler.kube.events import EventType, Recorder
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Metadata
+
+
+class Report(Protocol):
+    """Told after every pass, and of every approval."""
+
+    def judged(self, verdicts: Sequence[Verdict], *, flood: bool) -> None: ...
+    def stranger(self, request: SigningRequest, verdict: Verdict) -> None: ...
+    def approved(self, request: SigningRequest, verdict: Verdict) -> None: ...
+
+
+def is_contested(verdict: Verdict) -> bool:
+    return any(rule.name == "contested" and rule.outcome is Outcome.FAILS for rule in verdict.rules)
+
+
+class HubReport:
+    """Of the cluster the operator runs in."""
+
+    def __init__(self, recorder: Recorder, metrics: Metrics) -> None:
+        self._recorder, registry = recorder, metrics.registry
+        self._pending = Gauge(
+            "hostler_join_requests", "Pending certificate requests of nodes, by verdict.", ["act"], registry=registry
+        )
+        self._approved = Counter(
+            "hostler_join_approved", "Certificate requests approved.", ["signer"], registry=registry
+        )
+        self._flood = Gauge("hostler_join_flood", "1 while more requests are pending than hosts.", registry=registry)
+
+    def judged(self, verdicts: Sequence[Verdict], *, flood: bool) -> None:
+        for act in Act:
+            self._pending.labels(act).set(sum(one.act is act for one in verdicts))
+        self._flood.set(1 if flood else 0)
+
+    def stranger(self, request: SigningRequest, verdict: Verdict) -> None:
+        reason = "Contested" if is_contested(verdict) else "UnknownHost"
+        self._event(request, "Warning", reason, cut(verdict.why))
+
+    def approved(self, request: SigningRequest, verdict: Verdict) -> None:
+        self._approved.labels(request.spec.signer_name).inc()
+        self._event(request, "Normal", "Approved", f"Node {verdict.node}: {verdict.why}")
+
+    def _event(self, request: SigningRequest, type: EventType, reason: str, note: str) -> None:
+        self._recorder.event(SIGNING_REQUEST, request.metadata, type, reason, "Approve", note)
+
+
+class SpokeMetrics:
+    """The metrics of every spoke, by its NAMESPACE/NAME; their number is bounded by the number of spokes."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        registry = metrics.registry
+        self.up = Gauge(
+            "hostler_join_spoke_up", "1 while the requests of that cluster are followed.", ["cluster"],
+            registry=registry,
+        )  # fmt: skip
+        self.requests = Gauge(
+            "hostler_join_spoke_requests", "Pending certificate requests of nodes in that cluster, by verdict.",
+            ["cluster", "act"], registry=registry,
+        )  # fmt: skip
+        self.approved = Counter(
+            "hostler_join_spoke_approved", "Certificate requests approved in that cluster.", ["cluster", "signer"],
+            registry=registry,
+        )  # fmt: skip
+        self.flood = Gauge(
+            "hostler_join_spoke_flood", "1 while more requests are pending in that cluster than it can have hosts.",
+            ["cluster"], registry=registry,
+        )  # fmt: skip
+
+    def forget(self, cluster: str) -> None:
+        """It is no spoke any more."""
+        for family in (self.up, self.requests, self.approved, self.flood):
+            family.remove_by_labels({"cluster": cluster})
+
+
+class SpokeReport:
+    """Of one spoke."""
+
+    def __init__(self, spoke: Spoke, recorder: Recorder, metrics: SpokeMetrics) -> None:
+        self._spoke, self._recorder, self._metrics = spoke, recorder, metrics
+
+    def judged(self, verdicts: Sequence[Verdict], *, flood: bool) -> None:
+        cluster = self._spoke.key
+        for act in Act:
+            self._metrics.requests.labels(cluster, act).set(sum(one.act is act for one in verdicts))
+        self._metrics.flood.labels(cluster).set(1 if flood else 0)
+        if flood:
+            said = "More certificate requests of nodes are pending in this cluster than it can have hosts."
+            self.event("Warning", "JoinFlood", f"{said} Nothing is approved there until they are fewer.")
+
+    def stranger(self, request: SigningRequest, verdict: Verdict) -> None:
+        if is_contested(verdict):
+            said = "Two certificate requests in this cluster are for one host, so both wait."
+        else:
+            said = "A certificate request in this cluster is for a node that nobody expects, so it waits."
+        reason = "Contested" if is_contested(verdict) else "UnknownHost"
+        self.event("Warning", reason, f"{said} See `hostler join csrs --join-spokes {self._spoke.key}`.")
+
+    def approved(self, request: SigningRequest, verdict: Verdict) -> None:
+        self._metrics.approved.labels(self._spoke.key, request.spec.signer_name).inc()
+        what = "serving certificate of a node" if verdict.serving else f"client certificate of node {verdict.node}"
+        self.event("Normal", "Approved", f"Approved the {what} in this cluster.")
+
+    def event(self, type: EventType, reason: str, note: str) -> None:
+        """On the Cluster or ClusterDeployment."""
+        spoke = self._spoke
+        about = Metadata(name=spoke.name, namespace=spoke.namespace, uid=spoke.uid)
+        self._recorder.event(spoke.kind, about, type, reason, "Approve", note)

@@ -1,0 +1,118 @@
+"""Which further clusters (spokes) new nodes are let into, and which hosts are expected in each. Pure.
+
+The border between tenants: a host of one cluster never lets a node into another. What is read in a spoke says nothing
+about which cluster it is; only the object on the hub whose kubeconfig we used does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from hostler.join.inventory import AGENT, BARE_METAL_HOST, CAPI_MACHINE, METAL3_MACHINE, AnySource, invitations
+from hostler.join.model import Invitation, Policy
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Metadata, Record
+
+CLUSTER = Kind("cluster.x-k8s.io", "v1beta2", "clusters", "Cluster", True)
+CLUSTER_DEPLOYMENT = Kind("hive.openshift.io", "v1", "clusterdeployments", "ClusterDeployment", True)
+OLDER_CLUSTER = ("v1beta1",)  # where v1beta2 is not served (Cluster API before 1.11)
+PAUSED = "cluster.x-k8s.io/paused"
+EVERY = "all"
+# What can be expected in a cluster of each kind. A Machine of OpenShift and an expected host are the hub's own.
+INVENTORY: Mapping[Kind, tuple[Kind, ...]] = {
+    CLUSTER: (BARE_METAL_HOST, METAL3_MACHINE, CAPI_MACHINE),
+    CLUSTER_DEPLOYMENT: (AGENT,),
+}
+
+
+class SecretReference(Record, frozen=True):
+    name: str = ""
+
+
+class ClusterMetadata(Record, frozen=True):
+    admin_kubeconfig_secret_ref: SecretReference | None = None
+
+
+class ClusterSpec(Record, frozen=True):
+    paused: bool = False
+    cluster_metadata: ClusterMetadata | None = None
+
+
+class ClusterObject(Record, frozen=True):
+    """A Cluster of Cluster API, or a ClusterDeployment: what stands for a spoke on the hub."""
+
+    metadata: Metadata = Metadata()
+    spec: ClusterSpec = ClusterSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class Spoke:
+    """One further cluster. `uid`: of its object on the hub; another object of the same name is another cluster."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    secret: str  # with its kubeconfig, in the same namespace
+
+    @property
+    def key(self) -> str:
+        """As hosts name their cluster."""
+        return f"{self.namespace}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.key}"
+
+
+def spoke_of(kind: Kind, found: ClusterObject) -> Spoke:
+    about, named = found.metadata, ""
+    if kind == CLUSTER_DEPLOYMENT:
+        known = found.spec.cluster_metadata
+        reference = known.admin_kubeconfig_secret_ref if known is not None else None
+        named = reference.name if reference is not None else ""
+    default = f"{about.name}-kubeconfig" if kind == CLUSTER else f"{about.name}-admin-kubeconfig"
+    return Spoke(kind, about.namespace, about.name, about.uid, named or default)
+
+
+def choose_spokes(
+    found: Iterable[tuple[Kind, ClusterObject]], named: Collection[str], ourselves: Collection[str]
+) -> list[Spoke]:
+    """The clusters to follow, oldest first: one that is created later displaces nobody when there are too many.
+
+    `ourselves`: the names of the hub, which is no spoke of itself. A cluster that is paused or being deleted is left.
+    """
+    wanted = [
+        (one.metadata.creation_timestamp, str(spoke), spoke)
+        for kind, one in found
+        if not one.metadata.deletion_timestamp and not one.spec.paused and PAUSED not in one.metadata.annotations
+        if is_named(one.metadata, named) and (spoke := spoke_of(kind, one)).key not in ourselves
+    ]
+    return [spoke for _, _, spoke in sorted(wanted, key=lambda one: (one[0] or "", one[1]))]
+
+
+def is_named(about: Metadata, named: Collection[str]) -> bool:
+    return not {EVERY, f"{about.namespace}/*", f"{about.namespace}/{about.name}"}.isdisjoint(named)
+
+
+def invitations_for(
+    spoke: Spoke, found: Iterable[tuple[Kind, AnySource]], policy: Policy
+) -> dict[str, tuple[Invitation, ...]]:
+    """Who is expected in exactly this cluster. The one place where hosts of other clusters are kept out.
+
+    Only hosts in the spoke's own namespace count: elsewhere another tenant writes, who could name this cluster too.
+    Agents bind across namespaces, so those of a namespace that HOSTLER_JOIN_INVENTORIES names count as well.
+    """
+    allowed = {kind: namespaces_of(spoke, kind, policy) for kind in INVENTORY[spoke.kind]}
+    there = [(kind, one) for kind, one in found if one.metadata.namespace in allowed.get(kind, ())]
+    made = invitations(there, (), policy.inventories)
+    return {
+        name: tuple(replace(one, cluster=one.cluster or None) for one in those)  # none named is not this one
+        for name, those in made.items()
+    }
+
+
+def namespaces_of(spoke: Spoke, kind: Kind, policy: Policy) -> frozenset[str]:
+    """The namespaces whose objects of this kind may invite a host into this cluster."""
+    listed = policy.inventories.get(kind.resource, frozenset()) if kind == AGENT else frozenset()
+    return frozenset({spoke.namespace}) | listed
