@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from hostler.errors import Complaint, Exit
+from hostler.fleet.admission import BINDING, POLICY, PolicySeen, Seen
 from hostler.fleet.crd import fleet_definition
 from hostler.kube.client import Client, How
 from hostler.kube.errors import NotFound
@@ -66,3 +67,11 @@ async def _served(client: Client, name: str) -> bool:
     except NotFound:
         return False  # established, but this API server has not taken it up yet
     return True
+
+
+async def read_policies(client: Client) -> Seen | None:
+    """Every admission policy and binding of the cluster; None: the API server does not have the kinds."""
+    try:
+        return await client.list(POLICY, type=PolicySeen), await client.list(BINDING, type=PolicySeen)
+    except NotFound:
+        return None
