@@ -77,7 +77,7 @@ def test_nothing_has_more_privilege_than_it_needs(charts: dict[str, str], name: 
     # A rule and, right above it, its reason.
     reasons = re.findall(r"  # [a-z]+: [A-Z].+\.\n  - apiGroups:", charts[name])
     assert len(reasons) == sum(len(one["rules"]) for one in found if one["kind"] in ("Role", "ClusterRole"))
-    for binding in (one for one in found if one["kind"].endswith("Binding")):
+    for binding in (one for one in found if one["kind"] in ("RoleBinding", "ClusterRoleBinding")):
         assert [subject["kind"] for subject in binding["subjects"]] == ["ServiceAccount"]
     pod = only(found, "Deployment")["spec"]["template"]["spec"]
     for field in ("hostNetwork", "hostPID", "hostIPC", "hostUsers"):
