@@ -45,10 +45,13 @@ def test_a_policy_that_does_not_refuse_is_named(policy: AdmissionPolicy) -> None
     there, held = [as_stored(policy)], [bound(policy)]
     assert find_problem(policy, there, held) == ""
     assert find_problem(policy, [], held) == "is missing"
-    for changed in ({"failurePolicy": "Ignore"}, {"validations": []}, {"matchConstraints": {"resourceRules": []}}):
+    lesser: list[dict[str, Any]] = [
+        {"failurePolicy": "Ignore"}, {"validations": []}, {"matchConstraints": {"resourceRules": []}},
+    ]  # fmt: skip
+    for changed in lesser:
         assert find_problem(policy, [as_stored(policy, **changed)], held) == "is not as this version ships it"
     other = next(one for one in POLICIES if one is not policy)
-    unbound = (
+    unbound: tuple[list[PolicySeen], ...] = (
         [], [bound(policy, validationActions=["Audit"])], [bound(other)], [bound(policy, matchResources={})],
     )  # fmt: skip
     for bindings in unbound:
