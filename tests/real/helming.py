@@ -10,12 +10,17 @@ from typing import Any
 
 import yaml
 
+from hostler.fleet.admission import POLICY
 from hostler.sandbox import Sandbox
 from hostler.sandbox.helmtool import find_helm
 
 CHART = Path(__file__).resolve().parents[2] / "chart"
 SETS = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
 Object = dict[str, Any]
+
+
+# What a cluster of 1.30 or newer serves; without one, this Helm knows only the kinds of its own.
+SERVED = ("--api-versions", f"{POLICY.api_version}/{POLICY.kind}")
 
 
 class Helm:

@@ -15,6 +15,7 @@ import yaml
 
 from hostler import __version__
 from hostler.errors import Complaint
+from hostler.fleet.admission import BINDING, POLICY
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.remote import POD_LABEL, PORT_NAME
 from hostler.fleet.rights import rights_for
@@ -24,7 +25,7 @@ from hostler.sandbox import Sandbox
 from hostler.settings.resolve import resolve
 from tests.leftovers import LEFT_BEHIND
 from tests.real.conftest import Eventually
-from tests.real.helming import CHART, SETS, Helm, Object, granted, only, rendered
+from tests.real.helming import CHART, SERVED, SETS, Helm, Object, granted, only, rendered
 from tests.real.operating import hostler
 
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "Route"}  # of the Prometheus operator and OpenShift: not in the sandbox
@@ -47,7 +48,8 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 def charts(helm: Helm) -> dict[str, str]:
     """What `helm template` makes of each set, as text: comments count too."""
     return {
-        name: helm("template", "hostler", str(CHART), "-n", "there", "-f", str(path)) for name, path in SETS.items()
+        name: helm("template", "hostler", str(CHART), "-n", "there", "-f", str(path), *SERVED)
+        for name, path in SETS.items()
     }
 
 
@@ -77,7 +79,7 @@ def test_nothing_has_more_privilege_than_it_needs(charts: dict[str, str], name: 
     # A rule and, right above it, its reason.
     reasons = re.findall(r"  # [a-z]+: [A-Z].+\.\n  - apiGroups:", charts[name])
     assert len(reasons) == sum(len(one["rules"]) for one in found if one["kind"] in ("Role", "ClusterRole"))
-    for binding in (one for one in found if one["kind"].endswith("Binding")):
+    for binding in (one for one in found if one["kind"] in ("RoleBinding", "ClusterRoleBinding")):
         assert [subject["kind"] for subject in binding["subjects"]] == ["ServiceAccount"]
     pod = only(found, "Deployment")["spec"]["template"]["spec"]
     for field in ("hostNetwork", "hostPID", "hostIPC", "hostUsers"):
@@ -190,8 +192,11 @@ def test_every_file_it_is_told_of_is_mounted(charts: dict[str, str], name: str) 
 def test_it_is_valid_by_the_published_schemas(charts: dict[str, str], name: str) -> None:
     """Offline, with every field known: by the oldest Kubernetes the chart admits and by the newest there is."""
     oldest = yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"].removeprefix(">=").removesuffix("-0")
+    newest = kubernetes_validate.latest_version()
+    # Policies are left out by the chart where the API server has none.
+    versions = {**dict.fromkeys(FOREIGN, ()), POLICY.kind: (newest,), BINDING.kind: (newest,)}
     for one in rendered(charts[name]):
-        for version in (oldest, kubernetes_validate.latest_version()) if one["kind"] not in FOREIGN else ():
+        for version in versions.get(one["kind"], (oldest, newest)):
             by = kubernetes_validate.validate(one, version, strict=True)
             assert version.startswith(by), "by this version, and not by another"
 
@@ -205,7 +210,12 @@ def test_an_unknown_field_is_not_valid_by_them(charts: dict[str, str]) -> None:
 
 
 APPLY = ("apply", "--server-side", "--force-conflicts", "--field-manager=chart", "--validate=strict", "-f", "-")
-STATUSED = {"Deployment", "PodDisruptionBudget", "CustomResourceDefinition"}  # controllers write to these too
+STATUSED = {
+    "Deployment",
+    "PodDisruptionBudget",
+    "CustomResourceDefinition",
+    POLICY.kind,
+}  # controllers write to these too
 OF_EVERY_NAMESPACE = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
 
 
@@ -230,7 +240,7 @@ def test_a_real_api_server_takes_it_once_and_gives_all_of_it_back(
 
     Roles for OpenShift's namespaces are tried in ours; of the CRD of Fleet, which Helm keeps, only that it is taken.
     """
-    made = rendered(helm("template", namespace, str(CHART), "-n", namespace, "-f", str(SETS[name])))
+    made = rendered(helm("template", namespace, str(CHART), "-n", namespace, "-f", str(SETS[name]), *SERVED))
     found = [one for one in made if one["kind"] not in FOREIGN]
     for about in (one["metadata"] for one in found):
         if about.get("namespace", "").startswith("openshift-"):
@@ -455,7 +465,7 @@ def test_manifests_without_helm_are_those_of_the_chart(helm: Helm, sandbox: Sand
     assert done.returncode == 0, done.stderr
     given = [part for one in ("image.repository=here/hostler", "image.tag=v1", *values) for part in ("--set", one)]
     mine = rendered(done.stdout)
-    theirs = rendered(helm("template", "hostler", str(CHART), "-n", namespace, *given))
+    theirs = rendered(helm("template", "hostler", str(CHART), "-n", namespace, *SERVED, *given))
     assert sorted(set(granted(mine))) == sorted(set(granted(theirs)))
     made, wanted = (dict(alike(found)) for found in (mine, theirs))
     assert made == wanted

@@ -39,7 +39,7 @@ def test_a_release_of_any_name_has_objects_that_may_be_called_so(helm: Helm, rel
     assert pod["spec"]["volumes"][0]["secret"]["secretName"] == "123"
     account = only(found, "ServiceAccount")["metadata"]["name"]
     assert pod["spec"]["serviceAccountName"] == account
-    assert {one["subjects"][0]["name"] for one in found if one["kind"].endswith("Binding")} == {account}
+    assert {one["subjects"][0]["name"] for one in found if one["kind"].endswith("RoleBinding")} == {account}
 
 
 def test_an_api_server_takes_such_names(sandbox: Sandbox, namespace: str, helm: Helm) -> None:

@@ -82,7 +82,8 @@ def test_an_ingress_follows_the_servers_of_k3s_and_never_goes_to_no_node(
     named = {"kind": "Deployment", "namespace": namespace, "name": "traefik"}
     key, series = f"Deployment/{namespace}/traefik", f'{{controller="Deployment/{namespace}/traefik"}}'
     fleet(**named)
-    with operator(sandbox, tmp_path, namespace, "--only", "ingress") as running:
+    setting = ("--ingress-workloads", key)  # as for k3s, where it is Deployment/kube-system/traefik
+    with operator(sandbox, tmp_path, namespace, "--only", "ingress", *setting) as running:
         running.said("leading")
 
         def pinned() -> bool:
@@ -98,7 +99,7 @@ def test_an_ingress_follows_the_servers_of_k3s_and_never_goes_to_no_node(
         assert f"{key}: No node fits example.org/edge={namespace}: none of" in condition(sandbox)["message"]
         assert f"hostler_ingress_no_fitting_node{series} 1.0" in metrics(running)
         eventually(lambda: "NoFittingNode" in sandbox.kubectl("get", "events", "-n", namespace), 30, "the Event")
-        shown = hostler(sandbox.kubeconfig, "ingress", "status").stdout
+        shown = hostler(sandbox.kubeconfig, "ingress", "status", *setting).stdout
         assert "It stays where it is until one does." in " ".join(shown.split())
         assert pinned()
         assert writes(sandbox, running.user).count("deployments") == before, "nothing was written"

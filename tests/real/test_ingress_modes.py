@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hostler.ingress.marking import MANAGED, MARK
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
 from tests.real.operating import hostler, operator
@@ -104,7 +105,8 @@ def deployment(namespace: str, kind: str, name: str) -> dict[str, Any]:
         "selector": {"matchLabels": {"app": name}},
         "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
     }
-    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    about = {"name": name, "namespace": namespace, "labels": {MARK: MANAGED}}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": about, "spec": spec}
 
 
 def nodes_of(sandbox: Sandbox, namespace: str, app: str) -> set[str]:

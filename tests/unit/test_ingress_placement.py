@@ -11,6 +11,7 @@ import pytest
 from hostler.fleet.model import IngressWorkload
 from hostler.host.reverts import RevertLog
 from hostler.ingress.apply import apply, differences, digest_of, placement_body
+from hostler.ingress.marking import MANAGED, MARK
 from hostler.ingress.model import (
     APPLIED,
     CONTROL_PLANE,
@@ -257,6 +258,7 @@ def test_the_value_of_the_control_plane_label_is_the_one_the_nodes_have() -> Non
 
 
 NAMED = IngressWorkload(kind="Deployment", namespace="kube-system", name="traefik")
+BY_SETTING = ("Deployment/kube-system/traefik",)  # the operator's own setting names it, as k3s needs
 TAINTED = (Taint(key=CONTROL_PLANE, effect="NoSchedule"),)
 
 
@@ -271,7 +273,7 @@ def workload_placed(current: Placed | None = None, nodes: tuple[Node, ...] = (),
 
 
 def decided(current: Placed, *nodes: Node, **asked: Any) -> Decision:
-    return decide_workload(msgspec.structs.replace(NAMED, **asked), current, nodes, "", NOW)[0]
+    return decide_workload(msgspec.structs.replace(NAMED, **asked), current, nodes, "", NOW, named=BY_SETTING)[0]
 
 
 def test_an_ingress_on_k3s_goes_where_its_servers_are() -> None:
@@ -314,8 +316,9 @@ def test_a_placement_that_no_node_fits_is_never_written(nodes: tuple[Node, ...],
 
 def test_the_fleet_says_which_of_its_ingresses_no_node_fits() -> None:
     held, fine = decided(deployed(), node("w")), decided(deployed(), labelled("s", "true"))
-    no_node, reverted = fleet_conditions([("Deployment/a/b", held), ("Deployment/c/d", fine)])
+    no_node, reverted, refused = fleet_conditions([("Deployment/a/b", held), ("Deployment/c/d", fine)])
     assert (no_node.type, no_node.status, reverted.status) == ("IngressNoFittingNode", "True", "False")
+    assert refused.status == "False"
     assert no_node.message == f"Deployment/a/b: {held.no_node}"
     assert fleet_conditions([("Deployment/c/d", fine)])[0].status == "False"
     assert fleet_conditions([]) == (), "it names none"
@@ -376,7 +379,7 @@ def test_two_hundred_reverts_are_answered_five_times() -> None:
         placed = workload_placed(deployed(), nodes)
         if log.is_undone("k", digest_of(placed), now):
             assert log.of("k")[-1].at == now
-        found = decide_workload(NAMED, deployed(), nodes, "", now, log.of("k"))[0]
+        found = decide_workload(NAMED, deployed(), nodes, "", now, log.of("k"), named=BY_SETTING)[0]
         writes += len(found.writes)
         if found.writes:
             log.is_in_place("k", digest_of(placed))
@@ -385,10 +388,12 @@ def test_two_hundred_reverts_are_answered_five_times() -> None:
     assert "another controller changes nodeSelector and tolerations of Deployment traefik back" in found.fight
     assert found.wake is not None
     assert ("Warning", "PlacementReverted") in [(one.type, one.reason) for one in found.news]
-    later = decide_workload(NAMED, deployed(), nodes, "", now + found.wake, log.of("k"))[0]
+    later = decide_workload(NAMED, deployed(), nodes, "", now + found.wake, log.of("k"), named=BY_SETTING)[0]
     assert len(later.writes) == 1, "then it tries again"
     other = msgspec.structs.replace(NAMED, placement="Workers")
-    assert decide_workload(other, deployed(), nodes, "", now, log.of("k"))[0].writes != (), "a new decision counts"
+    assert decide_workload(other, deployed(), nodes, "", now, log.of("k"), named=BY_SETTING)[0].writes != (), (
+        "a new decision counts"
+    )
 
 
 def test_the_order_of_tolerations_replaces_no_pod() -> None:
@@ -436,7 +441,8 @@ def test_an_ingress_named_by_the_fleet() -> None:
     asked = IngressWorkload(kind="Deployment", namespace="nginx", name="nginx")
     mine = {"key": "mine", "operator": "Exists"}
     start = {"spec": {"replicas": 3, "template": {"spec": {"hostNetwork": True, "tolerations": [mine]}}}}
-    before = applied(Placed(metadata=ManagedMetadata(name="nginx", namespace="nginx", uid="u")), start)
+    about = ManagedMetadata(name="nginx", namespace="nginx", uid="u", labels={MARK: MANAGED})
+    before = applied(Placed(metadata=about), start)
     decision, found = decide_workload(asked, before, plain, "", NOW)
     assert found.node_selector == {**LINUX, CONTROL_PLANE: ""}
     assert [one["key"] for one in found.tolerations] == ["mine", MASTER, CONTROL_PLANE], "its own are kept"

@@ -85,6 +85,10 @@ STORIES: dict[str, Story] = {
     "HostlerIngressNoFittingNode": one(
         'hostler_ingress_no_fitting_node{controller="Deployment/n/d"}', 1, controller="Deployment/n/d"
     ),
+    "HostlerIngressRefused": one(
+        'hostler_ingress_refused{controller="Deployment/n/d",reason="NotMarked"}', 1,
+        controller="Deployment/n/d", reason="NotMarked",
+    ),
     "HostlerIngressFight": one('hostler_ingress_reverts_total{controller="default"}', 1, controller="default"),
 }  # fmt: skip
 

@@ -49,7 +49,9 @@ def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
 
 async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterSeen]) -> Facts:
     from hostler.cli.cluster import ask_operator_by
+    from hostler.fleet.admission import policy_findings
     from hostler.fleet.doctor import Facts, begun, left_behind
+    from hostler.fleet.install import read_policies
     from hostler.fleet.wire import StatusAnswer
     from hostler.host.facts import Known
     from hostler.kube.contact import check
@@ -102,6 +104,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
             *leftovers.findings(left, on=platform_on),
             *left_behind("reclaim", agents, on=reclaim_on),
             *metal.findings(hosts, unlabelled, on=metal_on),
+            *policy_findings(await _known(lambda: read_policies(client))),
         ),
     )
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from hostler.cli import flags, say
+from hostler.settings.ingress import INGRESS_WORKLOADS
 from hostler.settings.model import Settings
 
 app = typer.Typer(no_args_is_help=True, help="See where ingress runs and why.")
@@ -19,13 +20,14 @@ def group() -> None:
 
 
 @app.command()
-@flags.takes(*flags.CLUSTER)
+@flags.takes(*flags.CLUSTER, INGRESS_WORKLOADS)
 def status(settings: Settings, resolve: Resolving = True, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Show every ingress: where it belongs, what decided that, where its pods are."""
     from hostler.cli.cluster import ask_cluster
     from hostler.ingress.look import status_of
 
-    lines = ask_cluster(settings, lambda client: status_of(client, resolving=resolve))
+    named = settings[INGRESS_WORKLOADS]
+    lines = ask_cluster(settings, lambda client: status_of(client, resolving=resolve, named=named))
     if output is say.Output.JSON:
         say.json(lines)
         return

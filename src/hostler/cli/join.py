@@ -141,17 +141,29 @@ def expect(
 
 
 def _show_expected(settings: Settings, output: say.Output) -> None:
+    import msgspec
+
     from hostler.cli.cluster import ask_cluster
     from hostler.join.look import expected
 
     found = ask_cluster(settings, expected)
     if output is say.Output.JSON:
-        say.json(found)
+        say.json([{**msgspec.to_builtins(one), "byProven": compared} for one, compared in found])
     elif found:
-        rows = [(one.name, one.since, one.until, ", ".join(one.addresses) or "-", one.by or "-") for one in found]
+        rows = [
+            (one.name, one.since, one.until, ", ".join(one.addresses) or "-", _writer(one.by, compared))
+            for one, compared in found
+        ]
         say.table(("host", "since", "until", "addresses", "by"), rows)
     else:
         say.note("No host is expected by name. Hosts of an inventory (docs/join.md) are expected without being named.")
+
+
+def _writer(by: str, compared: bool) -> str:
+    """Who expects it. A name that the API server did not compare proves nothing, and is shown as such."""
+    if not by:
+        return "-"
+    return by if compared else f"claims to be {by}"
 
 
 @app.command()

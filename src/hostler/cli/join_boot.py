@@ -343,7 +343,7 @@ def _label(text: str) -> tuple[str, str]:
         raise typer.BadParameter(f'"{text}" is no label: KEY=VALUE')
     if reserved(key):
         raise Complaint(
-            f"No kubelet may give itself the label {key}; with it, it would not start.",
+            f"No kubelet may give itself the label {key}; with it, it would not start, or not become a node.",
             hint=f"Once the node is there: `kubectl label node NAME {text}`.",
             code=Exit.USAGE,
         )

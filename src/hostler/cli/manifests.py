@@ -25,6 +25,9 @@ def manifests(
     vcenter: Annotated[str, typer.Option("--vcenter-secret", help="Secret with VCENTER_HOST, _USER, _PASSWORD.")] = "",
     ca: Annotated[str, typer.Option("--vcenter-ca", help="ConfigMap with the vCenter's CA as ca.pem.")] = "",
     openshift: Annotated[bool, typer.Option("--openshift", help="With what matters only there.")] = False,
+    policies: Annotated[
+        bool, typer.Option("--admission-policies/--no-admission-policies", help="API servers before 1.30 have none.")
+    ] = True,
 ) -> None:
     """Print everything an operator needs, as the chart makes it by default: CRD, account, roles, Deployment and more.
 
@@ -60,6 +63,6 @@ def manifests(
     told = {one.setting.name: one.shown for one in ours if one.value != ""}
     wanted = Wanted(
         Account(settings[NAMESPACE], lease=settings[LEASE_NAME]), image, on, label=str(settings[GPU_NODE_LABEL]),
-        settings=told, vcenter=vcenter, ca=ca, openshift=openshift,
+        settings=told, vcenter=vcenter, ca=ca, openshift=openshift, policies=policies,
     )  # fmt: skip
     say.text(yaml.safe_dump_all(made(wanted), sort_keys=False, width=120))

@@ -26,6 +26,7 @@ class Wanted:
     vcenter: str = ""
     ca: str = ""  # a ConfigMap with the vCenter's CA, ca.pem
     openshift: bool = False
+    policies: bool = True  # the API server has ValidatingAdmissionPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,7 @@ def _field(field: inspect.Field, where: str) -> Schema:
     """A field: its type's schema, with the description and limits of `fleet.model.doc` on top."""
     where = f"{where}.{field.encode_name}"
     found, description, limits = _said(field.type)
-    schema = schema_of(found, where)
+    schema = limits.schema() if limits.schema is not None else schema_of(found, where)
     if description:
         schema["description"] = description
     schema |= _limits(schema, limits, where)

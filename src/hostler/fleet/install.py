@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from hostler.errors import Complaint, Exit
+from hostler.fleet.admission import BINDING, POLICY, PolicySeen, Seen
 from hostler.fleet.crd import definitions
 from hostler.host.conditions import names
 from hostler.kube.client import Client, How
@@ -73,3 +74,11 @@ async def _served(client: Client, kind: Kind, name: str) -> bool:
     except NotFound:
         return False  # established, but this API server has not taken it up yet
     return True
+
+
+async def read_policies(client: Client) -> Seen | None:
+    """Every admission policy and binding of the cluster; None: the API server does not have the kinds."""
+    try:
+        return await client.list(POLICY, type=PolicySeen), await client.list(BINDING, type=PolicySeen)
+    except NotFound:
+        return None

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from hostler import __version__
+from hostler.fleet.admission import BINDING, BINDING_SPEC, POLICIES, POLICY
 from hostler.fleet.blueprint import FromValues, Value, Wanted, When, filled
 from hostler.fleet.crd import definitions
 from hostler.fleet.rights import rights_for
@@ -358,7 +359,23 @@ DEPLOYMENT = {
     },
 }
 
+# Their names are the same in every cluster, so that `hostler doctor` finds them.
+_SERVED = f'.Capabilities.APIVersions.Has "{POLICY.api_version}/{POLICY.kind}"'
+ADMISSION = tuple(
+    {
+        When(f"and .Values.admissionPolicies.enabled ({_SERVED})", lambda wanted: wanted.policies): {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": policy.name, "labels": LABELS},
+            "spec": spec,
+        }
+    }
+    for policy in POLICIES
+    for kind, spec in ((POLICY, dict(policy.spec)), (BINDING, {"policyName": policy.name, **BINDING_SPEC}))
+)
+
 TEMPLATES: dict[str, tuple[Blueprint, ...]] = {
+    "admission.yaml": ADMISSION,
     "serviceaccount.yaml": (SERVICE_ACCOUNT,),
     "settings.yaml": (CONFIG_MAP,),
     "services.yaml": (SERVICE, HUB_SERVICE, BUDGET),

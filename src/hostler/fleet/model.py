@@ -6,11 +6,13 @@ The CRDs are generated from these types by `fleet.crd`. A field here is a field 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from msgspec import Meta, field
 
+from hostler.fleet.pod_security import template_schema
 from hostler.host.conditions import Condition
 from hostler.kube.records import Metadata, Record
 
@@ -39,6 +41,7 @@ class Limits:
     keys: tuple[str, ...] = ()
     defaulted: bool = False
     format: str = ""
+    schema: Callable[[], dict[str, Any]] | None = None
 
 
 def doc(
@@ -52,14 +55,16 @@ def doc(
     most: int | None = None,
     defaulted: bool = False,
     format: str = "",
+    schema: Callable[[], dict[str, Any]] | None = None,
 ) -> Meta:
     """A field's description and limits, for the API server to enforce and not for our decoder.
 
     An object that breaks a limit (written under an older CRD) must stay readable: it carries the owner's decisions.
     `most` bounds a number, or the length of a list or map; `keys` makes a list a map by these fields; `defaulted` lets
-    the API server fill the Python default in, so that it shows in the stored object.
+    the API server fill the Python default in, so that it shows in the stored object. `schema` makes the whole schema of
+    a field that has no record of ours.
     """
-    limits = Limits(least, most, max_length, pattern, rules, keys, defaulted, format)
+    limits = Limits(least, most, max_length, pattern, rules, keys, defaulted, format, schema)
     return Meta(description=description, extra={"limits": limits})
 
 
@@ -98,14 +103,17 @@ class IngressPolicy(Record, frozen=True, omit_defaults=True):
             "workloads the other way round.", max_length=317),
     ] = ""  # fmt: skip
     router_template: Annotated[
-        dict[str, Any] | None, doc("Pod template (metadata, spec) of OpenShift routers that have no Deployment yet.")
-    ] = None
+        dict[str, Any] | None,
+        doc("Pod template (metadata, spec) of OpenShift routers that have no Deployment yet. It must pass Pod Security "
+            "baseline; the host's network and ports are allowed.", schema=template_schema),
+    ] = None  # fmt: skip
     wildcard_addresses: Annotated[
         tuple[str, ...], doc("Where the wildcard name points, if the operator cannot resolve it.", most=16)
     ] = ()
     workloads: Annotated[
         tuple[IngressWorkload, ...],
-        doc("Ingresses to be placed: ingress-nginx, Traefik, HAProxy, Envoy Gateway ...",
+        doc("Ingresses to be placed: ingress-nginx, Traefik, HAProxy, Envoy Gateway ... Only those are placed that "
+            "have the label hostler.dev/ingress: managed, or that the operator's HOSTLER_INGRESS_WORKLOADS names.",
             keys=("kind", "namespace", "name"), most=64),
     ] = ()  # fmt: skip
 
@@ -117,7 +125,11 @@ class ExpectedHost(Record, frozen=True, omit_defaults=True):
     since: Annotated[str, doc("From when on, by the API server's clock.", format="date-time")]
     until: Annotated[str, doc("Until when.", format="date-time")]
     addresses: Annotated[tuple[str, ...], doc("Its addresses, if they are known.", most=16)] = ()
-    by: Annotated[str, doc("Who expects it.", max_length=WHO_LIMIT)] = ""
+    by: Annotated[
+        str,
+        doc("Who expects it, as the writer says. Proven only by the admission policy hostler-expected-hosts, which "
+            "compares it with the user of the request.", max_length=WHO_LIMIT),
+    ] = ""  # fmt: skip
 
 
 class ServingCertificates(Record, frozen=True, omit_defaults=True):
@@ -141,7 +153,8 @@ class JoinPolicy(Record, frozen=True, omit_defaults=True):
 
     expected: Annotated[
         tuple[ExpectedHost, ...],
-        doc("Hosts that are to become nodes (`hostler join expect`).", keys=("name",), most=5000),
+        # What the admission policy can compare with the entries there were, within its limit of cost.
+        doc("Hosts that are to become nodes (`hostler join expect`).", keys=("name",), most=1000),
     ] = ()
     serving: Annotated[ServingCertificates, doc("What the serving certificate of a kubelet may hold.")] = (
         ServingCertificates()

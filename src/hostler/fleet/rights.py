@@ -91,8 +91,8 @@ RIGHTS: dict[str, tuple[Right, ...]] = {
         Right("infrastructures.config.openshift.io", FOLLOW, "The topology of the cluster."),
         Right("ingresscontrollers.operator.openshift.io", (*FOLLOW, "create"), "The default one is made if missing."),
         Right("ingresscontrollers.operator.openshift.io/status", ("patch",), "Conditions of the routers."),
-        Right("deployments.apps", (*FOLLOW, "patch"), "Ingress of any name in any namespace, as the Fleet lists it."),
-        Right("daemonsets.apps", ("patch",), "Ingress that runs as a DaemonSet, as the Fleet lists it."),
+        Right("deployments.apps", (*FOLLOW, "patch"), "Ingress that the Fleet lists and its owner marked."),
+        Right("daemonsets.apps", ("patch",), "The same for ingress that runs as a DaemonSet."),
         Right("deployments.apps", ("create",), "Routers that have none yet.", _ROUTERS, openshift=True),
         Right(
             "poddisruptionbudgets.policy", ("create", "patch", "delete"), "The budgets of the routers.", _ROUTERS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostler.host.conditions import Condition, Status, count, names, set_condition
-from hostler.ingress.model import IngressController, Placed, Placement, Refused
+from hostler.ingress.model import IngressController, Placed, Placement, Refusal, Refused
 from hostler.ingress.placement import fewest, words
 from hostler.ingress.wildcard import Pointing
 from hostler.instant import Instant
@@ -18,7 +18,7 @@ DEPLOYMENT, FEWEST, ALL, ROLLING_OUT = (
     "DeploymentAvailable", "DeploymentReplicasMinAvailable", "DeploymentReplicasAllAvailable", "DeploymentRollingOut",
 )  # fmt: skip
 FALLBACK, WILDCARD = "DefaultPlacementIgnored", "WildcardReachesRouter"
-NO_NODE, REVERTED = "NoFittingNode", "PlacementReverted"
+NO_NODE, REVERTED, REFUSED = "NoFittingNode", "PlacementReverted", "Refused"
 OURS = (
     ADMITTED, DEPLOYMENT, FEWEST, ALL, ROLLING_OUT, AVAILABLE, PROGRESSING, DEGRADED, FALLBACK, WILDCARD, NO_NODE,
     REVERTED,
@@ -40,6 +40,7 @@ class Seen:
     pointing: Pointing | None = None
     unplaced: str = ""
     no_template: bool = False
+    refusal: Refusal | None = None  # why the template there is makes no router
     no_node: str = ""  # why no node fits the placement
     fight: str = ""  # who keeps undoing it
     since: Mapping[str, Instant] | None = None  # when we ourselves first saw a condition untrue
@@ -107,6 +108,8 @@ def _deployment(seen: Seen, rolling: Condition | None) -> list[Condition]:
                 "There is no router Deployment and nothing to make one from: set Fleet.spec.ingress.routerTemplate, or "
                 "give the operator --ingress-router-image."
             )
+        if seen.refusal is not None:
+            reason, why = str(seen.refusal.by), f"There is no router Deployment. {seen.refusal.why}"
         untrue = [_say(type, Status.FALSE, reason, why) for type in (DEPLOYMENT, FEWEST, ALL)]
         return [*untrue, _say(ROLLING_OUT, Status.FALSE, reason, why)]
     status = router.status

@@ -25,6 +25,7 @@ from hostler.ingress.cluster import decide_backfill, decide_default
 from hostler.ingress.decide import Facts, astray, decide, router_name, waiting
 from hostler.ingress.gauges import IngressGauges
 from hostler.ingress.lookup import FRESH_SECONDS, Lookup
+from hostler.ingress.marking import key_of_workload
 from hostler.ingress.model import (
     CLUSTER,
     CONTROLLERS_IN,
@@ -38,14 +39,15 @@ from hostler.ingress.model import (
     Placed,
     Write,
 )
-from hostler.ingress.observe import View, domain_of, facts_of, pods_counted, pods_of
+from hostler.ingress.observe import View, domain_of, facts_of, pods_counted
+from hostler.ingress.template import check_template
 from hostler.ingress.workloads import decide_workload, fleet_conditions
 from hostler.instant import Instant
 from hostler.kube.client import How
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, POD_DISRUPTION_BUDGET, Kind
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Metadata, Pod, PodDisruptionBudget
+from hostler.kube.records import Metadata, PodDisruptionBudget
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 
@@ -63,6 +65,7 @@ class Wishes:
     backfill: bool = False
     image: str = ""
     check_wildcard: bool = True
+    workloads: frozenset[str] = frozenset()  # that may be placed without the label of their owner
 
 
 class IngressKeeper:
@@ -134,7 +137,7 @@ class IngressKeeper:
 
     def workloads(self) -> Iterator[tuple[str, IngressWorkload]]:
         for asked in self.policy().workloads:
-            yield f"{asked.kind}/{asked.namespace}/{asked.name}", asked
+            yield key_of_workload(asked), asked
 
     def workload(self, asked: IngressWorkload) -> tuple[Decision, Placed | None]:
         """What is decided about an ingress that the Fleet names, and what it is now."""
@@ -142,8 +145,8 @@ class IngressKeeper:
         key = f"{asked.namespace}/{asked.name}"
         current = (view.daemon_set if asked.kind == "DaemonSet" else view.deployment)(key)
         reverts = self._reverts.of(f"{asked.kind}/{key}")
-        label = view.policy.control_plane_label
-        return decide_workload(asked, current, view.nodes, label, self._clock(), reverts)[0], current
+        label, named = view.policy.control_plane_label, self._wishes.workloads
+        return decide_workload(asked, current, view.nodes, label, self._clock(), reverts, named=named)[0], current
 
     def cluster(self) -> tuple[Decision, Decision]:
         """What is decided once for the cluster: the backfill, and the default IngressController."""
@@ -172,6 +175,7 @@ class IngressKeeper:
             log.debug("not looking yet", key=key, why=why)
             return NOT_READY_SECONDS
         if key == CLUSTER:
+            self._tell_fleet()
             return await self._cluster()
         if key.startswith(CONTROLLER_KEY):
             return await self._controller(key.removeprefix(CONTROLLER_KEY))
@@ -186,8 +190,8 @@ class IngressKeeper:
             self._tell_fleet()
             return None
         decision, current = self.workload(asked)
-        if current is None:
-            self._reverts.forget(key)
+        if current is None or decision.refusal is not None:
+            self._reverts.forget(key)  # nobody undoes what is not ours to place
         elif self._is_undone(key, decision):
             decision, current = self.workload(asked)
         self._gauges.show(key, decision)
@@ -199,8 +203,9 @@ class IngressKeeper:
         return decision.wake
 
     def _tell_fleet(self) -> None:
-        """Keep what the Fleet's status says of the ingresses that it names."""
-        conditions = fleet_conditions(sorted(self._decided.items(), key=lambda one: one[0]))
+        """Keep what the Fleet's status says of what it asks for."""
+        template = check_template(self.policy().router_template)
+        conditions = fleet_conditions(sorted(self._decided.items(), key=lambda one: one[0]), template)
         if conditions != self.conditions:
             self.conditions = conditions
             self._changed()
@@ -347,8 +352,3 @@ class IngressKeeper:
         if (name, note) not in self._warned:
             self._warned.add((name, note))
             log.warning("ingress cannot be as it is asked for", name=name, why=note)
-
-
-def pods_on(keeper: IngressKeeper, workload: Placed | None) -> tuple[Pod, ...]:
-    """The pods of a workload, from the cache."""
-    return pods_of(keeper.caches.pods.store.values(), workload)

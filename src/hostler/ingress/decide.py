@@ -30,6 +30,7 @@ from hostler.ingress.model import (
     News,
     Placed,
     Placement,
+    Refusal,
     Refused,
     Write,
 )
@@ -68,6 +69,7 @@ class Policy:
 
     label: str = ""
     template: Mapping[str, Any] | None = None
+    refusal: Refusal | None = None  # why the Fleet's own template is not used, and nothing in its place
 
 
 def router_name(controller: str) -> str:
@@ -92,16 +94,17 @@ def decide(facts: Facts, policy: Policy, now: Instant) -> Decision:
         refused = Decision(placed.why, news=(News("Warning", "InvalidPlacement", placed.why),))
         return _with_status(refused, facts, placed, "", now)
     outcome = _router(facts, placed, policy, now)
+    refusal = policy.refusal if router is None else None
     budget = _budget(facts, placed)
     writes = (*outcome.writes, *(() if outcome.fight else budget))
     news = (
         *warnings(placed, outcome),
+        *((News("Warning", refusal.by, refusal.why),) if refusal is not None else ()),
         *(News("Normal", "RouterPlaced", one.why) for one in writes if one.kind is DEPLOYMENT),
     )
-    why = _why(name, placed, router, writes, outcome)
-    decided = Decision(
-        why, writes, news, outcome.wake, placed, outcome.no_node, outcome.fight, outcome.in_place and not budget
-    )
+    why = f"{_why(name, placed, router, writes, outcome)}{f' {refusal.why}' if refusal is not None else ''}"
+    in_place = outcome.in_place and not budget
+    decided = Decision(why, writes, news, outcome.wake, placed, outcome.no_node, outcome.fight, in_place, refusal)
     return _with_status(decided, facts, placed, "", now, policy)
 
 
@@ -226,6 +229,7 @@ def _with_status(
         controller, placed, router, waiting=waiting(facts.pods), astray=astray(facts, placed),
         pointing=facts.pointing, unplaced=unplaced, since=facts.since,
         no_template=router is None and policy is not None and policy.template is None,
+        refusal=decision.refusal,
         no_node=decision.no_node,
         fight=decision.fight,
     )  # fmt: skip

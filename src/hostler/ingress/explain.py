@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
 from hostler.ingress import conditions
-from hostler.ingress.controller import IngressKeeper, pods_on
+from hostler.ingress.controller import IngressKeeper
 from hostler.ingress.decide import Facts, decide
 from hostler.ingress.fitting import selects
 from hostler.ingress.model import CLUSTER, Decision, Placement, Step
-from hostler.ingress.observe import ready
+from hostler.ingress.observe import pods_of, ready
 from hostler.instant import Instant
 from hostler.kube.client import Gate
 from hostler.kube.records import Node, Pod
@@ -59,7 +59,7 @@ class IngressExplainers:
             if asked is None:
                 return None
             decision, current = self.keeper.workload(asked)
-            pods = pods_on(self.keeper, current)
+            pods = pods_of(self.keeper.caches.pods.store.values(), current)
             nodes = tuple(self.keeper.caches.nodes.store)
             steps = decision.placement.steps if decision.placement else ()
             return self._explained(decision, steps, _pods(pods, nodes, decision.placement))

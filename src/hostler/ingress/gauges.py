@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import Counter, Gauge
 
 from hostler.host.conditions import Status
-from hostler.ingress.model import Decision
+from hostler.ingress.model import Decision, RefusedBy
 from hostler.ingress.wildcard import Pointing
 from hostler.kube.metrics import Metrics
 
@@ -31,6 +31,10 @@ class IngressGauges:
             "hostler_ingress_reverts", "How often another controller undid a placement.", ["controller"],
             registry=registry,
         )  # fmt: skip
+        self._refused = Gauge(
+            "hostler_ingress_refused", "1: what the Fleet asks for is refused, and by which rule.",
+            ["controller", "reason"], registry=registry,
+        )  # fmt: skip
         self._known: set[str] = set()
 
     def count(self, name: str, available: int, wanted: int, waiting: int = 0, astray: int = 0) -> None:
@@ -41,6 +45,9 @@ class IngressGauges:
     def show(self, name: str, decision: Decision) -> None:
         self._known.add(name)
         self._no_node.labels(name).set(bool(decision.no_node))
+        by = decision.refusal.by if decision.refusal is not None else None
+        for reason in RefusedBy:
+            self._refused.labels(name, reason).set(reason is by)
         self._reverts.labels(name)  # there as 0, so that Prometheus sees the first one
 
     def point(self, name: str, pointing: Pointing | None) -> None:
@@ -60,6 +67,8 @@ class IngressGauges:
                 _remove(self._routers, name, what)
             _remove(self._no_node, name)
             _remove(self._wildcard, name)
+            for reason in RefusedBy:
+                _remove(self._refused, name, reason)
             # The counter stays: one that begins again at 0 hides what it counted.
 
     def clear(self) -> None:

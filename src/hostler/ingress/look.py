@@ -49,12 +49,12 @@ class Line(msgspec.Struct, rename="camel", frozen=True):
     wildcard: str = ""
 
 
-async def status_of(client: Client, *, resolving: bool) -> list[Line]:
-    """Every ingress of the cluster, IngressControllers first."""
+async def status_of(client: Client, *, resolving: bool, named: tuple[str, ...] = ()) -> list[Line]:
+    """Every ingress of the cluster, IngressControllers first. `named`: workloads that the operator's setting names."""
     controllers = await _controllers(client)
     view = await _view(client, controllers)
     lines = [await _router(view, one, resolving) for one in controllers]
-    return lines + [_workload(view, asked) for asked in view.policy.workloads]
+    return lines + [_workload(view, asked, named) for asked in view.policy.workloads]
 
 
 async def _controllers(client: Client) -> list[IngressController]:
@@ -124,9 +124,10 @@ async def _router(view: View, controller: IngressController, resolving: bool) ->
     )
 
 
-def _workload(view: View, asked: IngressWorkload) -> Line:
+def _workload(view: View, asked: IngressWorkload, named: tuple[str, ...]) -> Line:
     current = (view.daemon_set if asked.kind == "DaemonSet" else view.deployment)(f"{asked.namespace}/{asked.name}")
-    decision, placed = decide_workload(asked, current, view.nodes, view.policy.control_plane_label, time.time())
+    label = view.policy.control_plane_label
+    decision, placed = decide_workload(asked, current, view.nodes, label, time.time(), named=named)
     available, wanted = pods_counted(current)
     state = decision.why
     if available < wanted:

@@ -221,6 +221,22 @@ class Refused:
     field: str
 
 
+class RefusedBy(StrEnum):
+    """Which rule refuses what the Fleet asks for: reason of the Event, the condition and the metric."""
+
+    NOT_MARKED = "NotMarked"  # the workload lacks the label of its owner
+    SYSTEM_NAMESPACE = "SystemNamespace"  # it is in kube-system and the operator's setting does not name it
+    ROUTER_TEMPLATE = "RouterTemplateRefused"  # the template does not pass Pod Security baseline
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Hostler does not do this for whoever wrote the Fleet. The sentence ends with what changes that."""
+
+    by: RefusedBy
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """One write to be done, as data. `verb` is create, apply, patch or delete."""
@@ -257,3 +273,4 @@ class Decision:
     no_node: str = ""
     fight: str = ""
     in_place: bool = False  # what is there is what was decided
+    refusal: Refusal | None = None

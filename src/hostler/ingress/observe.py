@@ -21,7 +21,7 @@ from hostler.ingress.model import (
     Placed,
 )
 from hostler.ingress.placement import publishing
-from hostler.ingress.template import router_template
+from hostler.ingress.template import check_template, router_template
 from hostler.ingress.wildcard import Pointing, pointing
 from hostler.instant import Instant
 from hostler.kube.records import Node, Pod, PodConditionType, PodDisruptionBudget
@@ -49,6 +49,9 @@ class View:
     def rules(self) -> Policy:
         """The owner's words. A router that is to be made has the Fleet's template, else an image and our template."""
         template: Mapping[str, object] | None = self.policy.router_template
+        refusal = check_template(template)
+        if refusal is not None:
+            return Policy(self.policy.control_plane_label, None, refusal)
         if template is None and (image := self.image or self._image_in_use()):
             template = router_template(image)
         return Policy(self.policy.control_plane_label, template)

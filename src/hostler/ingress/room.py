@@ -72,9 +72,11 @@ class IngressRoom(CapabilityRoom):
             nodes=nodes,
             fleet=fleet,
         )
+        named: tuple[str, ...] = settings[say.INGRESS_WORKLOADS]
         wishes = Wishes(
-            settings[say.INGRESS_BACKFILL], settings[say.INGRESS_ROUTER_IMAGE], settings[say.INGRESS_CHECK_WILDCARD]
-        )
+            settings[say.INGRESS_BACKFILL], settings[say.INGRESS_ROUTER_IMAGE], settings[say.INGRESS_CHECK_WILDCARD],
+            frozenset(named),
+        )  # fmt: skip
         self._keeper = IngressKeeper(self.caches, writer, recorder, wishes, metrics=metrics, changed=changed)
         self.controller = Controller("ingress", as_leader(self._keeper.reconcile), metrics=metrics)
 

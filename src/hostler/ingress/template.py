@@ -1,4 +1,4 @@
-"""The pod template of an OpenShift router, for clusters where nothing made one: its image is all that is asked for.
+"""The pod template of OpenShift routers where nothing made one: ours, which needs an image, or the Fleet's, checked.
 
 The service account `router` and the privileges it needs are the cluster's own business; see docs/ingress.md.
 """
@@ -6,6 +6,21 @@ The service account `router` and the privileges it needs are the cluster's own b
 from __future__ import annotations
 
 from typing import Any
+
+from hostler.fleet.pod_security import find_violations
+from hostler.host.conditions import cut, names
+from hostler.ingress.model import Refusal, RefusedBy
+
+_FIELD_LIMIT = 300  # characters: the key of an annotation can be of any length
+
+
+def check_template(template: object) -> Refusal | None:
+    """Why no router is made from the Fleet's template; None: it passes. The CRD in the cluster may be an older one."""
+    found = [cut(str(one), _FIELD_LIMIT) for one in find_violations(template)]
+    if not found:
+        return None
+    why = f"Fleet.spec.ingress.routerTemplate does not pass Pod Security baseline: {names(found)}."
+    return Refusal(RefusedBy.ROUTER_TEMPLATE, why)
 
 
 def router_template(image: str) -> dict[str, Any]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from hostler.fleet.model import IngressWorkload
 from hostler.host.conditions import Condition, Status
 from hostler.host.reverts import Revert
-from hostler.ingress.conditions import NO_NODE, REVERTED
+from hostler.ingress.conditions import NO_NODE, REFUSED, REVERTED
 from hostler.ingress.decide import warnings
 from hostler.ingress.fitting import Outcome, fitting_nodes, is_placed_right, put_in_place, where_words
-from hostler.ingress.model import CONTROL_PLANE, OS_LINUX, Decision, News, Placed, Placement, Step, Where
+from hostler.ingress.marking import check_workload
+from hostler.ingress.model import CONTROL_PLANE, OS_LINUX, Decision, News, Placed, Placement, Refusal, Step, Where
 from hostler.ingress.placement import (
     control_plane_role,
     control_plane_tolerations,
@@ -34,12 +35,21 @@ def decide_workload(
     label: str,
     now: Instant,
     reverts: Sequence[Revert] = (),
+    *,
+    named: Collection[str] = (),
 ) -> tuple[Decision, Placement]:
-    """Decide only where it runs, and its replicas if the Fleet says them; its budget is its owner's."""
+    """Decide only where it runs, and its replicas if the Fleet says them; its budget is its owner's.
+
+    `named`: the workloads that the operator's own setting names. One that is refused stays as it is.
+    """
     placed = place_workload(asked, current, nodes, label)
     target = f"{asked.kind} {asked.namespace}/{asked.name}"
     if current is None:
         return Decision(f"There is no {target}; it is placed as soon as it is there.", placement=placed), placed
+    refusal = check_workload(asked, current, named)
+    if refusal is not None:
+        news = (News("Warning", refusal.by, refusal.why),)
+        return Decision(refusal.why, news=news, placement=placed, refusal=refusal), placed
     kind = DAEMON_SET if asked.kind == "DaemonSet" else DEPLOYMENT
     kept = is_placed_right(current, placed, nodes)
     outcome = Outcome(in_place=True) if kept else put_in_place(kind, current, placed, nodes, reverts, now)
@@ -50,8 +60,8 @@ def decide_workload(
         why = f"{where}, and its owner has placed it there."
     if outcome.no_node or outcome.fight:
         why = f"{where}. {outcome.no_node or outcome.fight}"
-    news = (*warnings(placed, outcome), *(News("Normal", "IngressPlaced", one.why) for one in writes))
-    made = Decision(why, writes, news, outcome.wake, placed, outcome.no_node, outcome.fight, outcome.in_place)
+    told = (*warnings(placed, outcome), *(News("Normal", "IngressPlaced", one.why) for one in writes))
+    made = Decision(why, writes, told, outcome.wake, placed, outcome.no_node, outcome.fight, outcome.in_place)
     return made, placed
 
 
@@ -95,18 +105,28 @@ def place_workload(asked: IngressWorkload, current: Placed | None, nodes: tuple[
     )
 
 
-def fleet_conditions(decisions: Sequence[tuple[str, Decision]]) -> tuple[Condition, ...]:
-    """What the Fleet's status says of the workloads that it names: nothing where it names none."""
-    if not decisions:
+def fleet_conditions(
+    decisions: Sequence[tuple[str, Decision]], template: Refusal | None = None
+) -> tuple[Condition, ...]:
+    """What the Fleet's status says of what it asks for: nothing where it asks for nothing."""
+    if not decisions and template is None:
         return ()
-    made = []
-    for type, what, otherwise in (
-        (NO_NODE, "NoNodeFits", "A node fits every ingress."),
-        (REVERTED, "Waiting", "No other controller undoes a placement."),
-    ):
-        found = [(key, one.no_node if type == NO_NODE else one.fight) for key, one in decisions]
-        bad = [f"{key}: {why}" for key, why in found if why]
-        status, reason = (Status.TRUE, what) if bad else (Status.FALSE, "AsDecided")
-        message = " ".join(bad) or otherwise
-        made.append(Condition(type=f"Ingress{type}", status=status, reason=reason, message=message))
-    return tuple(made)
+    asked = [*((key, one.refusal) for key, one in decisions), ("routerTemplate", template)]
+    refused = [(key, one) for key, one in asked if one is not None]
+    reasons = {str(one.by) for _, one in refused}
+    by = reasons.pop() if len(reasons) == 1 else "SeveralReasons"
+    return (
+        _condition(NO_NODE, "NoNodeFits", "A node fits every ingress.", [(key, one.no_node) for key, one in decisions]),
+        _condition(
+            REVERTED, "Waiting", "No other controller undoes a placement.", [(key, one.fight) for key, one in decisions]
+        ),
+        _condition(
+            REFUSED, by, "Nothing that the Fleet asks for is refused.", [(key, one.why) for key, one in refused],
+        ),
+    )  # fmt: skip
+
+
+def _condition(type: str, reason: str, otherwise: str, found: Sequence[tuple[str, str]]) -> Condition:
+    bad = [f"{key}: {why}" for key, why in found if why]
+    status, reason = (Status.TRUE, reason) if bad else (Status.FALSE, "AsDecided")
+    return Condition(type=f"Ingress{type}", status=status, reason=reason, message=" ".join(bad) or otherwise)

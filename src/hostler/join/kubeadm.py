@@ -17,6 +17,7 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from hostler.fleet.admission import is_ours
 from hostler.instant import Instant, iso
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -98,7 +99,9 @@ def join_configuration(
 
 
 def reserved(label: str) -> bool:
-    """Whether this label's key is one of Kubernetes that a kubelet may not give itself: it refuses to start with it."""
+    """Whether a kubelet may not give itself this label: one of Kubernetes, or of Hostler (an admission policy)."""
+    if is_ours(label):
+        return True
     space = f".{label.rpartition('/')[0]}"
     theirs = space.endswith((".kubernetes.io", ".k8s.io"))
     return theirs and not space.endswith((".kubelet.kubernetes.io", ".node.kubernetes.io")) and label not in _ITS_OWN

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from hostler.errors import Complaint, Exit
-from hostler.fleet.install import missing
+from hostler.fleet.admission import EXPECTED_HOSTS, find_problem
+from hostler.fleet.install import missing, read_policies
 from hostler.fleet.model import NAME, WHO_LIMIT, ExpectedHost, Fleet
 from hostler.fleet.pause_command import who_am_i
 from hostler.host.conditions import cut
@@ -120,10 +121,32 @@ async def _write_down(client: Client, namespace: str, verdict: Verdict) -> bool:
     return True
 
 
-async def expected(client: Client) -> tuple[ExpectedHost, ...]:
-    """The hosts that are expected by name, by the Fleet; those whose time is over are among them for a while."""
+async def expected(client: Client) -> list[tuple[ExpectedHost, bool]]:
+    """The hosts that are expected by name, by the Fleet; those whose time is over are among them for a while.
+
+    With each: whether the API server compared its `by` with the user who wrote it. Nothing is decided by that name.
+    """
     fleet = await _one(client, FLEET, NAME, None, Fleet)
-    return fleet.spec.join.expected if fleet is not None else ()
+    since = await _compared_since(client)
+    return [(one, _is_compared(one, since)) for one in (fleet.spec.join.expected if fleet is not None else ())]
+
+
+async def _compared_since(client: Client) -> Instant | None:
+    """Since when the admission policy is there; None: it is not in force, or this user may not see it."""
+    try:
+        seen = await read_policies(client)
+    except Forbidden:
+        return None
+    if seen is None or find_problem(EXPECTED_HOSTS, *seen):
+        return None
+    (policy,) = (one for one in seen[0] if one.metadata.name == EXPECTED_HOSTS.name)
+    return parse(policy.metadata.creation_timestamp)
+
+
+def _is_compared(one: ExpectedHost, since: Instant | None) -> bool:
+    """Entries from before the policy stayed as they were, whatever name they carry."""
+    began = parse(one.since)
+    return bool(one.by) and since is not None and began is not None and began >= since
 
 
 async def expect(
@@ -135,7 +158,7 @@ async def expect(
     them: a kubelet waits for the request it has made and makes no second one.
     """
     now = await server_time(client)
-    by = cut(await who_am_i(client), WHO_LIMIT)
+    by = (await who_am_i(client))[:WHO_LIMIT]  # as the admission policy cuts it
     try:
         waiting = _asking_for(name, await client.list(SIGNING_REQUEST, type=SigningRequest))
     except Forbidden:

@@ -106,6 +106,7 @@ def schema() -> Json:
             replicas={"type": "integer", "minimum": 0, "maximum": 9},
             logLevel={"enum": list(foundation.LOG_LEVEL.reader.words)},
             crds=_object(install=_BOOL),
+            admissionPolicies=_object(enabled=_BOOL),
             rbac=_object(create=_BOOL),
             serviceAccount=_object(create=_BOOL, name=_NAME, annotations=_MAP),
             podDisruptionBudget=_object(enabled=_BOOL, maxUnavailable=_SHARE),

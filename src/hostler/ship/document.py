@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from hostler.fleet.admission import POLICIES
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.rights import LEASE_NAME, OWN, Right, rights_of
 from hostler.settings.document import row
@@ -23,6 +24,17 @@ no `escalate`, no `bind`. `hostler rights` prints the same, and the roles as YAM
 Lines with (OpenShift) are granted only with `openshift: true`.
 
 Every authenticated identity may ask for its own name and for the server's version; nothing more is assumed.
+"""
+ADMISSION = """
+## What the API server itself refuses
+
+Two ValidatingAdmissionPolicies, from `src/hostler/fleet/admission.py`, on API servers of 1.30 and newer. The chart
+installs them (`admissionPolicies.enabled`), `hostler manifests` prints them, and `hostler doctor` says whether they are
+in force. They are CEL in the API server and ask nobody; a write that one cannot judge is refused. What was there before
+a policy stays.
+
+| policy | refuses | without it |
+|---|---|---|
 """
 UNUSED = """
 ## Granted, and not seen in every run of the tests
@@ -62,6 +74,8 @@ def rights() -> str:
             always = " (always on)" if one.always else ""
             parts.append(f"\n## {one.name.capitalize()}{always}\n\n| on | verbs | where | why |\n|---|---|---|---|\n")
             parts += [_row(right) for right in rights_of(one)]
+    parts.append(ADMISSION)
+    parts += [f"| `{one.name}` | {one.refuses} | {one.without} |\n" for one in POLICIES]
     parts.append(UNUSED)
     parts += [f"| {name} | {why} |\n" for name, why in {"list, beside watch": LISTS, **UNTRIED}.items()]
     return "".join(parts)

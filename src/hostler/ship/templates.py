@@ -102,5 +102,5 @@ def _line(depth: int, text: str) -> str:
 def _scalar(value: Any) -> str:
     if isinstance(value, Value):
         return f"{{{{ {value.helm} }}}}"
-    plain = yaml.safe_dump(value).splitlines()[0]
+    plain = yaml.safe_dump(value, width=100_000).splitlines()[0]
     return plain if plain[0].isalnum() or plain[0] == "/" else json.dumps(value)
