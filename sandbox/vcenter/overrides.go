@@ -18,7 +18,7 @@ var ours = map[string]map[string]bool{
 		"WaitForUpdatesEx", "WaitForUpdates", "CheckForUpdates", "RetrievePropertiesEx", "RetrieveProperties", "ContinueRetrievePropertiesEx"),
 	"PropertyFilter":       set("DestroyPropertyFilter"),
 	"AuthorizationManager": set("HasPrivilegeOnEntities", "HasUserPrivilegeOnEntities", "FetchUserPrivilegeOnEntities"),
-	"CustomFieldsManager":  set("SetField"),
+	"CustomFieldsManager":  set("SetField", "AddCustomFieldDef"),
 }
 
 func set(names ...string) map[string]bool {

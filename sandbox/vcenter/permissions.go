@@ -140,6 +140,26 @@ func (c *calls) FetchUserPrivilegeOnEntities(ctx *simulator.Context, req *types.
 	return body
 }
 
+// AddCustomFieldDef is ours because the stock one tells no watcher: an administrator may define an attribute at any time.
+func (c *calls) AddCustomFieldDef(_ *simulator.Context, req *types.AddCustomFieldDef) soap.HasFault {
+	s := c.sim
+	manager, ok := s.reg.Get(c.self).(*simulator.CustomFieldsManager)
+	if !ok {
+		body := &methods.AddCustomFieldDefBody{}
+		body.Fault_ = soapFault(&types.ManagedObjectNotFound{Obj: c.self})
+		return body
+	}
+	ctx := s.context()
+	var body soap.HasFault
+	s.reg.WithLock(ctx, manager.Self, func() {
+		body = manager.AddCustomFieldDef(ctx, req)
+		if body.Fault() == nil {
+			ctx.Update(manager, []types.PropertyChange{change("field", manager.Field)})
+		}
+	})
+	return body
+}
+
 // SetField is ours because the stock one tells no watcher. An empty value takes the attribute away.
 func (c *calls) SetField(_ *simulator.Context, req *types.SetField) soap.HasFault {
 	body := &methods.SetFieldBody{}

@@ -24,6 +24,7 @@ from hostler.kube.records import (
 )
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
+from hostler.maintenance.identities import Identities
 from hostler.maintenance.marks import ConfigMap, Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.observe import Observer
@@ -44,7 +45,7 @@ UUIDS = [f"4206e4b5-0d3a-1d0f-86a1-2c1b6d9a000{n}" for n in range(9)]
 class Yard:
     """Caches filled by hand, and a vCenter that was heard just now; nothing is running."""
 
-    def __init__(self, *vcenters: str) -> None:
+    def __init__(self, *vcenters: str, by_uuid: bool = False) -> None:
         metrics, registry = Metrics(), CollectorRegistry()
         client = Client(Nowhere())
         measured = VCenterMetrics(registry)
@@ -60,8 +61,10 @@ class Yard:
         self.config = Watch(client, kinds.CONFIG_MAP, ConfigMap, metrics=metrics)
         writer = cast(Writer, None)  # looking writes nothing
         self.memory = Memory()
+        marks = Marks(self.config, writer, "hostler")
+        self.identities = Identities(self.nodes, self.vcenters, marks, by_uuid=by_uuid)
         self.observer = Observer(
-            self.nodes, sources, self.vcenters.values(), Marks(self.config, writer, "hostler"), self.memory, LABEL,
+            self.nodes, sources, self.vcenters.values(), marks, self.identities, self.memory, LABEL,
             lambda also, touched: room(self.nodes.store.values(), DEFAULT, also, touched),
         )  # fmt: skip
         for watch in (self.nodes, self.config):
@@ -91,7 +94,7 @@ class Yard:
     def put(self, kind: Any, moref: str, /, vcenter: str = "vc", **fields: Any) -> None:
         one = self.vcenters[vcenter]
         changed = one.inventory.apply(Batch((Change(kind, moref, fields),), NOW))
-        self.observer.vms_changed(vcenter, changed)
+        self.identities.vms_changed(vcenter, changed)
 
     def vm(self, name: str, uuid: str = "", vcenter: str = "vc", **fields: Any) -> None:
         known: dict[str, Any] = {

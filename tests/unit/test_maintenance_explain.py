@@ -196,7 +196,7 @@ def test_a_node_whose_vcenter_was_never_read_is_not_said_to_have_no_machine() ->
     yard.node("a", UUIDS[0])
     found = explainers(yard).node("a")
     assert found is not None
-    assert "Which VM node a is, is not known: vCenter vc cannot be reached" in found.outcome
+    assert "Cannot tell which VM backs node a: vCenter vc cannot be reached" in found.outcome
     assert "no machine" not in found.outcome
 
 

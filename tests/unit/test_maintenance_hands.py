@@ -16,7 +16,7 @@ from hostler.kube.events import Recorder
 from hostler.maintenance.hands import Changed, Hands
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import HOST, STATE, Policy, ShutDown
+from hostler.maintenance.model import HOST, STATE, Policy, ShutDown, Subject
 from hostler.maintenance.privileges import Privileges, look_at
 from hostler.maintenance.rights import ON_VM, POOL, STOP, Lacks, Unanswered, needs_of
 from hostler.vsphere.bulk import NEEDED, lacking_on
@@ -71,7 +71,8 @@ def last_look(vcenter: Asked) -> str:
     vm = vcenter.play.vm("a")
     stop = ShutDown(vm.moref, vm.host, "", "it is stopped", needs_of(vm))
     try:
-        asyncio.run(hands_of(vcenter)._look(cast(VCenter, vcenter), stop))
+        subject = Subject("a", None, vcenter.name, Known(vm, NOW))
+        asyncio.run(hands_of(vcenter)._look(subject, cast(VCenter, vcenter), stop))
     except Changed as changed:
         return str(changed)
     return ""

@@ -16,6 +16,7 @@ from hostler.kube.records import Condition, Metadata, Node, NodeStatus
 from hostler.maintenance.conditions import conditions_of, patch_of
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
+from hostler.maintenance.identities import Found
 from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.marks import ConfigMap, key_of
 from hostler.maintenance.memory import BACKOFF_MOST, Memory
@@ -32,7 +33,6 @@ from hostler.maintenance.model import (
     PowerOn,
     State,
 )
-from hostler.maintenance.observe import Found
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
 from tests.unit.maintenance_yard import NOW, UUIDS, Yard
@@ -81,14 +81,15 @@ def test_two_vms_with_one_uuid_are_refused_by_name() -> None:
     assert isinstance(found, InDoubt)
     assert "one (vm-1 in vc) and two (vm-2 in vc)" in found.why
     yard.put(Vm, "vm-2", uuid=UUIDS[1])
+    yard.put(Vm, "vm-1", name="a")
     assert isinstance(yard.observer.found(yard.nodes.store.get("a") or Node()), Found), "it was looked at again"
 
 
 def test_two_nodes_that_are_one_vm_are_both_left_alone() -> None:
-    yard = Yard()
+    yard = Yard(by_uuid=True)
     yard.host()
     yard.enter()
-    yard.vm("a", UUIDS[0])
+    yard.vm("c", UUIDS[0])
     yard.node("a", UUIDS[0])
     yard.node("b", UUIDS[0])
     world = yard.observer.world(NOW)
@@ -100,7 +101,7 @@ def test_the_swapped_byte_order_is_the_same_machine() -> None:
     yard = Yard()
     yard.host()
     yard.enter()
-    yard.vm("other-name", "b5e40642-3a0d-0f1d-86a1-2c1b6d9a0000")
+    yard.vm("A.example.com", "b5e40642-3a0d-0f1d-86a1-2c1b6d9a0000")
     yard.node("a", UUIDS[0])
     assert isinstance(yard.observer.world(NOW).subjects[0].vm, Known)
 
@@ -111,15 +112,17 @@ def test_not_found_while_a_vcenter_is_away_is_not_knowing() -> None:
     yard.vcenters["vc2"].link = Link(Standing.UNREACHABLE, "vc2 is away", NOW)
     found = yard.observer.found(yard.nodes.store.get("a") or Node())
     assert isinstance(found, Unknown)
-    assert "is not known, and it is in none of the others: vc2 is away" in found.why
+    assert "cannot tell which VM backs node a, and it is in none of the others: vc2 is away" in found.why
     yard.vcenters["vc"].link = Link(Standing.UNREACHABLE, "vc is away", NOW)
     away = yard.observer.found(yard.nodes.store.get("a") or Node())
     assert isinstance(away, Unknown)
-    assert away.why.startswith("which VM node a is, is not known: vc is away")
+    assert away.why.startswith("cannot tell which VM backs node a: vc is away")
     yard.vcenters["vc2"].link = Link(Standing.CONNECTED, "", NOW)
     yard.host(vcenter="vc2")
     yard.vm("a", UUIDS[0], vcenter="vc2")
-    assert yard.observer.found(yard.nodes.store.get("a") or Node()) == Found("vc2", "vm-a-0", "its UUID is that of a")
+    assert yard.observer.found(yard.nodes.store.get("a") or Node()) == Found(
+        "vc2", "vm-a-0", "its UUID and its name are those of VM a"
+    )
 
 
 def test_a_name_alone_is_not_enough_while_another_vcenter_is_away() -> None:
@@ -129,7 +132,6 @@ def test_a_name_alone_is_not_enough_while_another_vcenter_is_away() -> None:
     yard.vm("a")
     yard.node("a", UUIDS[0])
     assert isinstance(yard.observer.found(yard.nodes.store.get("a") or Node()), Found)
-    yard.observer._same.clear()
     yard.vcenters["vc2"].link = Link(Standing.UNREACHABLE, "vc2 cannot be reached.", NOW)
     found = yard.observer.found(yard.nodes.store.get("a") or Node())
     assert isinstance(found, Unknown)
@@ -194,16 +196,17 @@ def test_what_nodes_claim_holds_back_no_vm_that_we_stopped(claim: str) -> None:
     yard = Yard()
     marked(yard, "a")
     if claim == "rebuilt":
-        yard.vm("a-new", UUIDS[5])
+        yard.vm("a-new", UUIDS[5], guest_name="a")
     for name, uuid in {"rebuilt": {"a": UUIDS[5]}, "twins": {"a": UUIDS[0], "b": UUIDS[0]}}.get(claim, {}).items():
         yard.node(name, uuid)
     if claim == "nobody":
         yard.node("a", UUIDS[7])
-    assert "vm/a" not in doubts(yard)
-    assert "vm/a" in yard.seen()
+    name = "vm/a" if claim == "rebuilt" else "a"
+    assert name not in doubts(yard)
+    assert name in yard.seen()
     world = yard.observer.world(NOW)
     settled = replace(world, out_since=dict.fromkeys(world.out_since, NOW - 600))
-    one = decide(settled, Policy(), NOW).of("vm/a")
+    one = decide(settled, Policy(), NOW).of(name)
     assert one is not None
     assert isinstance(one.action, PowerOn), one
     if claim != "twins":
@@ -214,8 +217,8 @@ def test_what_nodes_claim_holds_back_no_vm_that_we_stopped(claim: str) -> None:
 def test_a_policy_that_was_changed_on_the_node_counts_for_its_vm() -> None:
     yard = Yard()
     marked(yard, "a")
-    for name in ("a", "b"):
-        yard.node(name, UUIDS[0], annotations={POLICY: "stay-off"})
+    yard.vm("a-new", UUIDS[5], guest_name="a")
+    yard.node("a", UUIDS[5], annotations={POLICY: "stay-off"})
     one = decide(yard.observer.world(NOW), Policy(), NOW).of("vm/a")
     assert one is not None
     assert (one.action, "stay-off" in one.why) == (None, True), one

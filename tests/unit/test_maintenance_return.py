@@ -406,3 +406,22 @@ def test_a_vgpu_vm_gets_the_time_that_drs_needs_to_move_it(vmotion: bool) -> Non
     assert (one.blocked, play.state("a")) == ("drs" if vmotion else "", "")
     play.run(4)
     assert play.state("a") == ("" if vmotion else "draining")
+
+
+@pytest.mark.parametrize("first", [5, 6, 13])
+def test_two_crashes_in_a_row_give_no_node_back_early(first: int) -> None:
+    """HA started it on esx2, where it came up; then that host dies too, and its last Ready outlives it."""
+    play = Play()
+    play.cluster()
+    for host in ("esx1", "esx2", "esx3"):
+        play.host(host)
+    play.worker("a", "esx1")
+    play.enter("esx1")
+    for second in range(60):
+        if second in (first, first + 1):
+            play.crash(play.inventory.name(play.vm("a").host))
+        play.tick()  # asserts that no node is given back before its kubelet is up
+    for host in ("esx1", "esx2", "esx3"):
+        play.recover(host)
+    play.run(90)
+    assert play.in_service("a")

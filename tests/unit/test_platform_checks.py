@@ -60,6 +60,18 @@ def result(answers: dict[str, Fact[Any]], one: PlacedNode | None = None, before:
     return made.results["a"].result
 
 
+def test_a_node_that_claims_anothers_vm_is_not_checked_by_it() -> None:
+    """By UUID and name it is `vm`; the other has nothing but the UUID. Of two that have no more, neither passes."""
+    made = judge([vm("vm"), vm("liar")], answered(machine()), Round(), NOW, GRACE)
+    assert {name: one.result for name, one in made.results.items()} == {
+        "vm": Result.PASSED,
+        "liar": Result.AMBIGUOUS,
+    }
+    assert "stronger evidence" in made.results["liar"].why
+    made = judge([vm("a"), vm("liar")], answered(machine()), Round(), NOW, GRACE)
+    assert {one.result for one in made.results.values()} == {Result.AMBIGUOUS}
+
+
 @pytest.mark.parametrize(
     ("machines", "expected"),
     [

@@ -272,7 +272,7 @@ def _vcenter(seen: VCenterSeen) -> Finding:
         return Finding(Level.WARNING, what, f"It does not say what our user may do: {seen.rights_unread}.",
                        RIGHTS_UNREAD)  # fmt: skip
     if seen.lacks:
-        fix = "Add it to the role, at the vCenter's root."
+        fix = "Add it to the role, at the vCenter's root; a role on the workers' folder alone is looked at per VM."
         if any(one.startswith(_ON_POOLS) for one in seen.lacks):
             fix += f" {_ON_POOLS} is needed only on the resource pools of HOSTLER_MAINTENANCE_CLUSTERS."
         return Finding(Level.PROBLEM, what, f"Our user lacks {names(seen.lacks)}.", fix)

@@ -83,6 +83,8 @@ RIGHTS: dict[str, tuple[Right, ...]] = {
             f"machines.{_CAPI}", ("get", "patch"),
             "HOSTLER_MAINTENANCE_SKIP_REMEDIATION annotates the machine of a node in maintenance.",
         ),
+        Right(f"machines.{_CAPI}", FOLLOW, "A machine proves which VM its node is."),
+        Right("machines.machine.openshift.io", FOLLOW, "So does a machine of OpenShift."),
     ),
     "ingress": (
         Right("ingresses.config.openshift.io", FOLLOW, "Where OpenShift wants its routers by default."),

@@ -107,7 +107,20 @@ def _running(view: View, state: State) -> Decision:
         return _done(view, State.DRAINING, "draining", again, "its pods are evicted")
     if state is State.POWERED_OFF and not view.at_home:
         return now_elsewhere(view)
-    return _finish(view, state)
+    return _moved_again(view, state) or _finish(view, state)
+
+
+def _moved_again(view: View, state: State) -> Decision | None:
+    """It runs on a third host by now: HA may have started it there, so the boot that we know may have ended too.
+
+    Its node is still called Ready for a while, by a boot that is newer than the stop.
+    """
+    host, before = view.host_name, view.subject.annotations.get(MIGRATED_TO, "")
+    if state is not State.MIGRATED or not before or before == host:
+        return None
+    why = f"VM {view.vm.name} runs on {host} by now, no longer on {before}: its node may have been started again"
+    patch = noted(view.node, {MIGRATED_TO: host, BOOT_BEFORE: view.node.status.node_info.boot_id or None}, why)
+    return Decision(view.subject.name, state, "starting", why, "its node shows that it is back", patch)
 
 
 _STATE = (STATE, HOST, SINCE)
@@ -138,8 +151,10 @@ def now_elsewhere(view: View) -> Decision:
     subject, host = view.subject, view.host_name
     why = f"VM {view.vm.name} runs on {host} now"
     also: dict[str, str | None] = {MIGRATED_TO: host, TARGET: None, RELOCATE_SINCE: None}
-    if subject.state is State.POWERED_OFF and subject.annotations.get(TARGET, host) != host:
-        # It booted on its target, which may have crashed since: HA has started it again after the boot we see.
+    since = subject.remembered.running_since
+    ran_before = (since is not None and since < view.now) or subject.annotations.get(TARGET, host) != host
+    if subject.state is State.POWERED_OFF and ran_before:
+        # It ran on another host, which may have crashed since: HA has started it again after the boot we see.
         also[BOOT_BEFORE] = view.node.status.node_info.boot_id or None
     patch = moved(view.node, State.MIGRATED, subject.origin, view.now, why, event="Migrated", also=also)
     return _done(view, State.MIGRATED, "started", patch, "its node becomes Ready")
@@ -164,9 +179,7 @@ def _finish(view: View, state: State) -> Decision:
     """
     subject, host = view.subject, view.host_name
     before, boot = subject.annotations.get(BOOT_BEFORE, ""), view.node.status.node_info.boot_id
-    # Elsewhere than where it came back: that host may have crashed, and HA has started it again after that boot.
-    moved_on = state is State.MIGRATED and subject.annotations.get(MIGRATED_TO, host) != host
-    booted = bool(before) and bool(boot) and before != boot and not moved_on
+    booted = bool(before) and bool(boot) and before != boot
     known = subject.remembered
     if not (subject.ready and (booted or known.reported or known.alive)):
         said = "it is not Ready" if not subject.ready else "its Ready may be from before it was stopped"
@@ -202,8 +215,8 @@ def _clear(view: View, late: bool = False) -> Decision | None:
     Only here, where vCenter has confirmed that it is off: the taint says that nothing runs there.
     """
     subject = view.subject
-    if subject.drain is None or vm_doubt(view.site, view.vm):
-        return None
+    if subject.drain is None or subject.refused is not None or vm_doubt(view.site, view.vm):
+        return None  # that this VM is off says nothing of a node that may be another machine
     policy = replace(view.policy.drain, timeout=0.0)
     found = drains.decide(replace(subject.drain, started=_LONG_AGO), policy, view.now)
     if found.state is drain.State.UNKNOWN:

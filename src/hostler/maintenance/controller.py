@@ -31,7 +31,7 @@ from hostler.maintenance.hands import Changed, Hands
 from hostler.maintenance.mark import NO_CLUSTER
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import STATE, Busy, Decision, Pass, Policy, Subject, World, ready_stamp
+from hostler.maintenance.model import STATE, Busy, Decision, InDoubt, Pass, Policy, Subject, World, ready_stamp
 from hostler.maintenance.observe import Observer
 from hostler.maintenance.privileges import Privileges
 from hostler.maintenance.telling import Teller
@@ -127,7 +127,9 @@ class MaintenanceKeeper:
         self._metrics.passed(world, found, states, self.seconds)
         subjects = {one.name: one for one in world.subjects}
         self.subjects = frozenset(subjects)
-        self._vms = frozenset((one.vcenter, one.vm.value.moref) for one in world.subjects if isinstance(one.vm, Known))
+        known = {(one.vcenter, one.vm.value.moref) for one in world.subjects if isinstance(one.vm, Known)}
+        doubted = {one.vm.vm for one in world.subjects if isinstance(one.vm, InDoubt) and one.vm.vm is not None}
+        self._vms = frozenset(known | doubted)
         self._memory.keep_only(set(subjects))
         self._housekeep(world, now)
         shown = self._teller.lasting(world, found, now)

@@ -35,6 +35,7 @@ from hostler.maintenance.model import (
     TARGET,
     Decision,
     Evictions,
+    InDoubt,
     Pass,
     Policy,
     State,
@@ -51,7 +52,7 @@ from hostler.maintenance.rights import EVER
 from hostler.maintenance.standstill import clocked, started
 from hostler.maintenance.stopping import barred, before_stop, refilled, stopping
 from hostler.maintenance.stray import has_stray_hold, name_stray_hold, release_stray_hold
-from hostler.maintenance.view import View, frozen, wait
+from hostler.maintenance.view import View, frozen, refused, wait
 
 # So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
 EVICTIONS_MOST = 10
@@ -88,6 +89,8 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
         return wait(subject, state, "at work", "the last step is still under way", "its answer is waited for")
     if world.unknown:
         return frozen(subject, state, world.unknown)
+    if isinstance(subject.vm, InDoubt) and subject.vm.reason is not None:
+        return refused(subject, state, subject.vm)
     if isinstance(subject.vm, Unknown):
         return frozen(subject, state, subject.vm.why)
     known = world.sites[subject.vcenter]
@@ -104,6 +107,8 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
     if doubt:
         return frozen(subject, state, doubt)
     view = View(subject, site.value, vm, world, ledger, policy, now, site.at)
+    if subject.refused is not None and vm.power != "poweredOff" and view.here.what is not Is.OUT:
+        return refused(subject, state, subject.refused)  # only what ends a maintenance goes on
     if subject.node is None or state is None:
         return _without_state(view)
     unready = _adopt(view, state)

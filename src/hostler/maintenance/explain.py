@@ -5,17 +5,21 @@ The same decision that runs, over facts already in memory; a plan runs it forwar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from hostler.drain.model import Memory
 from hostler.drain.observe import Sources, observe
 from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.host.facts import Fact, Known, Unknown, fresh
+from hostler.host.identity import Rank
 from hostler.instant import Instant, iso, parse
 from hostler.kube.client import Gate
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.hosts import stands
+from hostler.maintenance.identities import Found
 from hostler.maintenance.model import (
     HOST,
     OURS,
@@ -28,12 +32,13 @@ from hostler.maintenance.model import (
     Site,
     Subject,
     World,
+    identity_doubt,
 )
-from hostler.maintenance.observe import Found, site_of
+from hostler.maintenance.observe import site_of
 from hostler.maintenance.plan import explain_plan, sentence_of
 from hostler.maintenance.simulate import simulate
 from hostler.maintenance.stray import has_stray_hold
-from hostler.maintenance.wire import MaintenanceStatus, Row, Standing, Waiting
+from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus, Row, Standing, Waiting
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Host
 from hostler.vsphere.vcenter import VCenter
@@ -87,6 +92,8 @@ class MaintenanceExplainers:
             return
         vm = subject.vm.value
         yield seen("VM", Known(f"{vm.name} ({vm.moref} in {subject.vcenter})", subject.vm.at), now)
+        if subject.node is not None and isinstance(found := self.keeper.observer.found(subject.node), Found):
+            yield FactSeen("which VM it is", f"{found.why} (rank {found.rank} of {len(Rank)})")
         yield seen("power state", Known(vm.power, subject.vm.at), now)
         site = world.sites[subject.vcenter]
         if isinstance(site, Known):
@@ -139,8 +146,9 @@ class MaintenanceExplainers:
             one for one in world.subjects
             if one.vcenter == vcenter and isinstance(one.vm, Known) and one.vm.value.moref in here
         )  # fmt: skip
+        refused = self._refused(world, vcenter, here)
         if not members:
-            return Explanation("maintenance", f"No managed node is on {host.name}; nothing would be done.")
+            return Explanation("maintenance", f"No managed node is on {host.name}; nothing would be done.", refused)
         pods = {
             one.name: one.drain or observe(self.sources, one.name, now, Memory(), now)
             for one in world.subjects if one.node is not None
@@ -148,7 +156,17 @@ class MaintenanceExplainers:
         forecast = simulate(world, self.keeper.policy, now, vcenter, host.moref, pods)
         stands_now = stands(site, host)
         already = stands_now.why if stands_now.leaving else ""
-        return explain_plan(forecast, members, site, host, self.keeper.policy, already)
+        plan = explain_plan(forecast, members, site, host, self.keeper.policy, already)
+        return msgspec.structs.replace(plan, rules=(*plan.rules, *refused))
+
+    def _refused(self, world: World, vcenter: str, here: Collection[str]) -> tuple[RuleSeen, ...]:
+        """The nodes that say they are a VM on that host, and that nobody believes."""
+        doubts = [(one.name, one.vm) for one in world.subjects if isinstance(one.vm, InDoubt) and one.vm.vm is not None]
+        return tuple(
+            RuleSeen(name, "refused", f"{doubt.why}. To change that: {doubt.remedy}.")
+            for name, doubt in doubts
+            if doubt.vm is not None and doubt.vm[0] == vcenter and doubt.vm[1] in here
+        )
 
     def _on(self, vcenter: str, host: Host) -> Iterator[str]:
         """The managed nodes whose VM is registered on that host, running or not."""
@@ -180,7 +198,14 @@ class MaintenanceExplainers:
             tuple(dict.fromkeys(filter(None, (*notes, self.blocked(), world.unlabelled)))),
             tuple(filter(None, (world.unknown, *self._unknown()))),
             self.keeper.untold_machines(),
+            tuple(self._identities_refused(world)),
+            self.keeper.observer.identities.by_uuid,
         )
+
+    def _identities_refused(self, world: World) -> Iterator[IdentityRefused]:
+        for one in world.subjects:
+            if (doubt := identity_doubt(one)) is not None and doubt.reason is not None:
+                yield IdentityRefused(one.name, str(doubt.reason), doubt.why, doubt.remedy)
 
     def _facts_of(self, vcenter: VCenter) -> Fact[Site]:
         return fresh(site_of(vcenter), self.clock(), self.keeper.policy.max_age)

@@ -13,6 +13,8 @@ UNTOLD = (
     "HOSTLER_MAINTENANCE_SKIP_REMEDIATION=true tells Machines in this cluster. Elsewhere their owner annotates them "
     "with cluster.x-k8s.io/skip-remediation for the time of a maintenance, or pauses the MachineHealthCheck."
 )
+BY_UUID = "HOSTLER_VM_IDENTITY=uuid: whoever has the key of one kubelet can have the VM of another machine stopped."
+PROVEN = "Set HOSTLER_VM_IDENTITY=proven; docs/maintenance.md (Which VM a node is) says how a node is proven."
 MEND = "See docs/vsphere.md. With the operator's VCENTER_ settings, `hostler doctor` tries the same from this machine."
 
 
@@ -32,6 +34,10 @@ def findings(found: Fact[MaintenanceStatus]) -> Iterator[Finding]:
         if one.rights_unknown:
             why = f"It does not say what the operator's user may do: {one.rights_unknown}."
             yield Finding(Level.WARNING, what, why, RIGHTS_UNREAD)
+    for refused in found.value.refused:
+        yield Finding(Level.WARNING, f"which VM {refused.node} is", f"{refused.why}.", refused.remedy)
+    if found.value.by_uuid:
+        yield Finding(Level.WARNING, "which VM a node is", BY_UUID, PROVEN)
     if found.value.untold_machines:
         machines = found.value.untold_machines
         why = f"{names(machines)} may be replaced by a MachineHealthCheck while off for maintenance."

@@ -76,6 +76,8 @@ class Hands:
     drain: DrainPolicy
     said: set[str]
     machines: Machines | None = None
+    # Why a node (by name) is not that VM (vCenter, id), by all that is known this moment; "" where it is.
+    not_the_vm: Callable[[str, str, str], str] = lambda node, vcenter, vm: ""
 
     async def perform(self, subject: Subject, decision: Decision) -> None:
         """Raises what the API server says; a refusal of vCenter is remembered and tried again later."""
@@ -178,7 +180,7 @@ class Hands:
         if not self._may(subject, action.vm, action.why):
             return
         vcenter = self.vcenters[subject.vcenter]
-        await self._look(vcenter, action)
+        await self._look(subject, vcenter, action)
         if (refusal := self.gate()) is not None:  # the look took time
             raise WriteRefused(refusal)
         now = self.clock()
@@ -204,7 +206,9 @@ class Hands:
                 self.metrics.task("cancel", _word(outcome))
                 self._event(subject, "Warning", "RelocateCancelled", action.why)
 
-    async def _look(self, vcenter: VCenter, action: ShutDown | PowerOff | Relocate | PowerOn | CancelTask) -> None:
+    async def _look(
+        self, subject: Subject, vcenter: VCenter, action: ShutDown | PowerOff | Relocate | PowerOn | CancelTask
+    ) -> None:
         if isinstance(action, CancelTask):
             return
         stops = isinstance(action, (ShutDown, PowerOff))
@@ -213,6 +217,8 @@ class Hands:
         vm = await _now(vcenter, action.vm)
         wrong = wrong or _different(vm, action)
         wrong = wrong or (_stays(vcenter, action.host) or _no_restart(vcenter, vm) if stops else "")
+        if stops and not wrong and subject.node is not None:
+            wrong = self.not_the_vm(subject.name, vcenter.name, action.vm)
         if wrong:
             raise Changed(wrong)
 

@@ -78,8 +78,8 @@ class Ledger:
     def _note_promise(self, subject: Subject, world: World) -> None:
         """A reservation written on the node, or the right of a stopped VM to come back to where it was."""
         site = world.sites.get(subject.vcenter)
-        if not isinstance(site, Known) or not isinstance(subject.vm, Known):
-            return
+        if not isinstance(site, Known) or not isinstance(subject.vm, Known) or subject.refused is not None:
+            return  # nobody reserves a device by a claim that is refused
         vm = subject.vm.value
         if subject.busy is not None and subject.busy.target is not None:
             self.promise(*subject.busy.target, vm)
@@ -112,7 +112,7 @@ class Ledger:
         site = world.sites.get(subject.vcenter)
         if not isinstance(site, Known) or not isinstance(subject.vm, Known) or isinstance(subject.wish, Unknown):
             return True
-        if vm_doubt(site.value, subject.vm.value):
+        if subject.refused is not None or vm_doubt(site.value, subject.vm.value):
             return True
         hold = held_by(subject.node, MAINTENANCE) if subject.node is not None else None
         if isinstance(hold, Unknown) or (hold is not None and bool(hold.yielded)):

@@ -13,6 +13,8 @@ MARK_TRIES = 3
 def marked(view: View, what: Marked) -> Decision | None:
     """The VM itself says why; before the first eviction, and before it is stopped."""
     subject, known = view.subject, view.subject.remembered.mark
+    if subject.refused is not None:
+        return None  # a mark is evidence: nobody gets it on a kubelet's word
     wish, state = subject.wish, subject.state if isinstance(subject.state, State) else None
     since = SHUTDOWN_SINCE if what is Marked.ASKED else SINCE  # a drain may take longer than a guest's late stop
     mark = Mark(subject.name, subject.origin, subject.annotations.get(since, ""), what,

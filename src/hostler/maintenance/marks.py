@@ -13,6 +13,7 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.maintenance.mark import Mark, read_mark
 from hostler.vsphere.inventory import Inventory
+from hostler.vsphere.records import Vm
 
 NAME = "hostler-stopped-vms"
 ATTRIBUTE = "hostler"
@@ -66,6 +67,17 @@ class Marks:
                 if mark.cluster == cluster:
                     found[vm.moref] = mark
         return found
+
+    def mark_of(self, vcenter: str, inventory: Inventory, vm: Vm, cluster: str) -> Mark | None:
+        """Our mark of one VM. `cluster`: "" while it has no name; then only the ConfigMap's lines are surely ours."""
+        said = read_mark(inventory.attribute(vm, ATTRIBUTE))
+        if said is not None and cluster and said.cluster == cluster:
+            return said
+        return read_mark(self.kept().get(key_of(vcenter, vm.moref), ""))
+
+    def vm_in(self, vcenter: str, line: str) -> str:
+        """The VM of a line of the ConfigMap, by its key; "" for another vCenter's."""
+        return _of(vcenter, line)
 
     def in_config_map(self, vcenter: str, vm: str) -> bool:
         return key_of(vcenter, vm) in self.kept()

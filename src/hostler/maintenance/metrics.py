@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from hostler.maintenance.model import Pass, State, World
+from hostler.host.identity import Refusal
+from hostler.maintenance.model import Pass, State, World, identity_doubt
 from hostler.maintenance.waiting import is_not_back
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 _DRAIN = (5, 15, 30, 60, 120, 300, 600, 1200, 3600)
 BLOCKED = (
     "budget", "volumes", "refused", "slot", "ceiling", "policy", "privileges", "drs", "holds", "uncordoned", "unknown",
-    "no host", "no restart", "power-on", "power-off", "looking", "stray hold",
+    "no host", "no restart", "power-on", "power-off", "looking", "stray hold", "identity",
 )  # fmt: skip
 
 
@@ -29,6 +30,10 @@ class MaintenanceMetrics:
         self._doubted = Gauge(
             "hostler_maintenance_return_in_doubt", "Nodes being stopped whose return our model doubts.",
             registry=registry,
+        )  # fmt: skip
+        self._refused = Gauge(
+            "hostler_maintenance_identity_refused", "Nodes that are refused as the VM they say they are, by why.",
+            ["reason"], registry=registry,
         )  # fmt: skip
         self._not_back = Gauge(
             "hostler_maintenance_not_back",
@@ -67,6 +72,10 @@ class MaintenanceMetrics:
             self._states.labels(str(state)).set(states[str(state)])
         self._doubted.set(sum(bool(one.doubt) for one in found.decisions))
         self._not_back.set(sum(is_not_back(one, world) for one in world.subjects))
+        doubts = (identity_doubt(one) for one in world.subjects)
+        refused = Tally(doubt.reason for doubt in doubts if doubt is not None)
+        for refusal in Refusal:
+            self._refused.labels(str(refusal)).set(refused[refusal])
         reasons = Tally(one.blocked.partition(":")[0] for one in found.decisions if one.blocked)
         for reason in BLOCKED:
             self._blocked.labels(reason).set(reasons[reason])

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from hostler.drain import model as drain
 from hostler.host.ceiling import Room
 from hostler.host.facts import Fact, Unknown
+from hostler.host.identity import Refusal
 from hostler.host.maintenance import HOST as HOST
 from hostler.host.maintenance import MIGRATED_TO as MIGRATED_TO
 from hostler.host.maintenance import OUT_OF_SERVICE as OUT_OF_SERVICE
@@ -105,8 +106,13 @@ TRANSITIONS: Final = (
 # -- what is known
 
 
+@dataclass(frozen=True, slots=True)
 class InDoubt(Unknown):
-    """Which VM a node is cannot be said: two candidates, or a contradiction. A person has to look."""
+    """Which VM a node is cannot be said: two candidates, a contradiction, no proof. A person has to look."""
+
+    reason: Refusal | None = None
+    remedy: str = ""  # what the owner can do
+    vm: tuple[str, str] | None = None  # the one VM that it would be: vCenter and id
 
 
 class Site(Protocol):
@@ -196,6 +202,9 @@ class Subject:
     drain: drain.Facts | None = None
     remembered: Remembered = Remembered()
     busy: Busy | None = None
+    # Nobody but its kubelet says that it is this VM: the VM is neither stopped, moved nor marked. What we stopped, by
+    # the node's state, is started again all the same.
+    refused: InDoubt | None = None
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -234,6 +243,11 @@ class Subject:
     @property
     def tainted(self) -> bool:
         return self.node is not None and any(one.key == OUT_OF_SERVICE for one in self.node.spec.taints)
+
+
+def identity_doubt(subject: Subject) -> InDoubt | None:
+    """Why nobody may act on what its node says which VM it is; None where that is known, or not known for now."""
+    return subject.refused or (subject.vm if isinstance(subject.vm, InDoubt) else None)
 
 
 @dataclass(frozen=True, slots=True)

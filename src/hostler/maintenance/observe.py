@@ -6,21 +6,22 @@ A node in service costs a few lookups and makes no subject: a pass over 5,000 no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from hostler.drain.model import Facts as DrainFacts
 from hostler.drain.observe import Sources
 from hostler.drain.observe import observe as observe_drain
 from hostler.host.ceiling import Room
 from hostler.host.facts import Fact, Known, Unknown
-from hostler.host.identity import Doubt, Machine, Same, identify, node_uuids, same_machine
+from hostler.host.identity import Rank
 from hostler.host.label import Label
 from hostler.instant import Instant
 from hostler.kube.records import Node
 from hostler.kube.watch import FRESH_SECONDS, Watch
 from hostler.maintenance.conditions import left_behind
 from hostler.maintenance.hosts import Is, stands
+from hostler.maintenance.identities import Found, Identities
 from hostler.maintenance.mark import NO_CLUSTER, Mark
 from hostler.maintenance.marks import Marks
 from hostler.maintenance.memory import Memory
@@ -42,15 +43,6 @@ from hostler.vsphere.records import Vm
 from hostler.vsphere.vcenter import VCenter
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Which VM a node is."""
-
-    vcenter: str
-    moref: str
-    why: str
-
-
 class Observer:
     def __init__(
         self,
@@ -58,6 +50,7 @@ class Observer:
         sources: Sources,
         vcenters: Iterable[VCenter],
         marks: Marks,
+        identities: Identities,
         memory: Memory,
         label: str,
         room: Callable[[Iterable[str], Iterable[Node]], Room],
@@ -67,13 +60,22 @@ class Observer:
         self._sources = sources
         self._vcenters = {one.name: one for one in vcenters}
         self._marks = marks
+        self.identities = identities
         self._memory = memory
         self._label = Label(label)
         self._room = room
         self._resumed = resumed
-        self.cluster = NO_CLUSTER  # until it has been read
-        self._same: dict[str, tuple[tuple[str, str], Found | Unknown]] = {}  # by node: its UUIDs, and what they gave
-        self._names: dict[tuple[str, str], tuple[str, str, str]] = {}  # what each VM went by when that was found
+        self._cluster = NO_CLUSTER  # until it has been read
+
+    @property
+    def cluster(self) -> str:
+        """How our marks name this Kubernetes cluster."""
+        return self._cluster
+
+    @cluster.setter
+    def cluster(self, name: str) -> None:
+        self._cluster = name
+        self.identities.name_cluster(name)
 
     # -- which VM a node is
 
@@ -86,53 +88,8 @@ class Observer:
         found = (self.found(node) for node in self.nodes.store.values() if self.looked_after(node))
         return frozenset(one.moref for one in found if isinstance(one, Found) and one.vcenter == vcenter)
 
-    def vms_changed(self, vcenter: str, changed: Iterable[str]) -> None:
-        """A VM that came, went or was renamed can change who is who."""
-        inventory = self._vcenters[vcenter].inventory
-        for moref in changed:
-            vm = inventory.vm(moref)
-            now = (vm.name, vm.uuid, vm.instance_uuid) if vm is not None else None
-            if self._names.get((vcenter, moref)) != now and (vm is not None or (vcenter, moref) in self._names):
-                self._same.clear()
-                if now is None:
-                    self._names.pop((vcenter, moref), None)
-                else:
-                    self._names[(vcenter, moref)] = now
-
     def found(self, node: Node) -> Found | Unknown:
-        uuids = (node.spec.provider_id, node.status.node_info.system_uuid)
-        cached = self._same.get(node.metadata.name)
-        if cached is not None and cached[0] == uuids:
-            return cached[1]
-        answer, sure = self._identify(node)
-        if sure:
-            self._same[node.metadata.name] = (uuids, answer)
-        return answer
-
-    def _identify(self, node: Node) -> tuple[Found | Unknown, bool]:
-        """Over every vCenter. Not found while one is not known is not knowing, and is not remembered."""
-        machines: dict[str, Machine] = {}
-        found: dict[str, Found] = {}
-        unknown: list[str] = []
-        for name, vcenter in self._vcenters.items():
-            facts = vcenter.facts()
-            if isinstance(facts, Unknown):
-                unknown.append(facts.why)
-            for vm in _candidates(vcenter.inventory, node):
-                key = f"{vm.name} ({vm.moref} in {name})"
-                machines[key] = Machine(key, vm.name, (vm.uuid, vm.instance_uuid))
-                found[key] = Found(name, vm.moref, "")
-        match identify(node, machines.values()):
-            case Same(machine) if unknown and not same_machine(node, machine):
-                why = f"{machine.key} has only the name of node {node.metadata.name}, and another may have its UUID"
-                return Unknown(f"{why}: {'; '.join(sorted(unknown))}"), False
-            case Same(machine, why):
-                # A vCenter that is away may hold a second one: when it is back, its VMs make us look again.
-                return replace(found[machine.key], why=why), True
-            case Doubt(why):
-                return InDoubt(f"{why}; nothing is done to it on a guess"), not unknown
-            case other:
-                return Unknown(_not_found(node, other.why, unknown, of=len(self._vcenters))), not unknown
+        return self.identities.of(node.metadata.name)
 
     # -- the world
 
@@ -152,20 +109,24 @@ class Observer:
         for name in also:
             if name not in who and (node := self.nodes.store.get(name)) is not None:
                 who[name] = self.found(node)
-        self._one_each(who)
         subjects: list[Subject] = []
         claimed: set[tuple[str, str]] = set()
         for name, found in who.items():
             node = self.nodes.store.get(name)
             if node is None:
                 continue
+            refused = found if isinstance(found, InDoubt) else None
+            if refused is not None and (off := self._stopped(node, refused, who, sites, marks)) is not None:
+                found = off
+            else:
+                refused = None
             if isinstance(found, Found):
                 claimed.add((found.vcenter, found.moref))
             elif name not in also and not self._label.on(node):
                 continue  # a state that may be another controller's: without its VM it is not ours
             if name not in also and self._at_rest(node, found, sites, marks, moving):
                 continue
-            subjects.append(self._subject(node, found, sites, marks))
+            subjects.append(replace(self._subject(node, found, sites, marks), refused=refused))
         for vcenter, by_vm in marks.items():
             fact = sites[vcenter]
             assert isinstance(fact, Known)
@@ -198,19 +159,7 @@ class Observer:
             return f"nodes have not been heard of for {age:.0f} s"
         if not self._marks.watch.absent and not self._marks.watch.store.synced and not self._marks.watch.problem:
             return "the marks of stopped VMs are still being read"
-        return ""
-
-    def _one_each(self, who: dict[str, Found | Unknown]) -> None:
-        """Two nodes that are one VM are a mistake of somebody; neither is touched."""
-        counts = Counter((one.vcenter, one.moref) for one in who.values() if isinstance(one, Found))
-        for name, one in list(who.items()):
-            if isinstance(one, Found) and counts[(one.vcenter, one.moref)] > 1:
-                twins = sorted(
-                    other
-                    for other, its in who.items()
-                    if isinstance(its, Found) and (its.vcenter, its.moref) == (one.vcenter, one.moref) and other != name
-                )
-                who[name] = InDoubt(f"{name} and {', '.join(twins)} are one VM; nothing is done to it on a guess")
+        return self.identities.unread()
 
     def _at_rest(
         self,
@@ -234,6 +183,31 @@ class Observer:
         vm = site.value.vm(found.moref)
         # One that is off is shown in the status, so that nobody has to ask for it by name.
         return vm is not None and vm.power == "poweredOn" and vm.host not in moving[found.vcenter]
+
+    def _stopped(
+        self,
+        node: Node,
+        doubt: InDoubt,
+        who: Mapping[str, Found | Unknown],
+        sites: dict[str, Fact[Site]],
+        marks: dict[str, dict[str, Mark]],
+    ) -> Found | None:
+        """The VM of a node that has no proof and is in maintenance by its state: what we stopped is started again.
+
+        Not where another node in maintenance claims it too, or where our mark says that it is another node's.
+        """
+        if doubt.vm is None or STATE not in node.metadata.annotations:
+            return None
+        vcenter, moref = doubt.vm
+        mark = marks.get(vcenter, {}).get(moref)
+        others = [
+            name for name, one in who.items()
+            if isinstance(one, InDoubt) and one.vm == doubt.vm and name != node.metadata.name
+            and (other := self.nodes.store.get(name)) is not None and STATE in other.metadata.annotations
+        ]  # fmt: skip
+        if others or (mark is not None and mark.node != node.metadata.name) or isinstance(sites[vcenter], Unknown):
+            return None
+        return Found(vcenter, moref, doubt.why, Rank.SYSTEM_UUID)
 
     def _subject(
         self, node: Node, found: Found | Unknown, sites: dict[str, Fact[Site]], marks: dict[str, dict[str, Mark]]
@@ -314,20 +288,6 @@ def _not_the_marked(vm: Vm, mark: Mark, marked: int) -> str:
         return ""
     said = f"VM {vm.name} carries our mark for node {mark.node}"
     return f"{said}, as another VM does; none is started on a guess: take the attribute hostler from the copy"
-
-
-def _not_found(node: Node, why: str, unknown: Collection[str], of: int) -> str:
-    """Not found says nothing while a vCenter is not known: it may be there."""
-    if not unknown:
-        return why
-    where = "" if len(unknown) == of else ", and it is in none of the others"
-    return f"which VM node {node.metadata.name} is, is not known{where}: {'; '.join(sorted(unknown))}"
-
-
-def _candidates(inventory: Inventory, node: Node) -> Iterable[Vm]:
-    for uuid in node_uuids(node):
-        yield from inventory.vms_with_uuid(uuid)
-    yield from inventory.vms_named(node.metadata.name)
 
 
 def _not_in_service(site: Site) -> frozenset[str]:

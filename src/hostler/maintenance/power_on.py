@@ -98,6 +98,8 @@ def _start_somewhere(view: View, state: State | None, placement: Placement) -> D
         order = [host for host in order if host.moref == vm.host]  # whose choice it is, is not known
     if own is not None and own not in order:
         order.append(own)
+    if view.subject.refused is not None:
+        order = [host for host in order if host.moref == vm.host]  # no proof: started where it is, never moved
     if not order:
         return _nowhere(view, state, placement)
     best = min(order, key=lambda host: tried(view.ask().failed, host))
@@ -125,6 +127,8 @@ def _moving(view: View, state: State | None) -> Decision | None:
     if until is None or task is None or view.now < until:
         one = wait(subject, state, "moving", why, "vCenter says it is there", wake=until)
         return replace(one, target=view.reserved())
+    if subject.refused is not None:
+        return wait(subject, state, "moving", why, "the task ends")
     if task.cancelled:
         return wait(subject, state, "moving", f"{why}, which was cancelled", "the task ends")
     cancel = CancelTask(vm.moref, task.moref, f"moving VM {vm.name} took longer than {view.policy.relocate:g} s")

@@ -29,11 +29,13 @@ from hostler.kube.writer import Writer
 from hostler.maintenance.controller import KEY, MaintenanceKeeper, concerns
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.hands import Hands
+from hostler.maintenance.identities import Identities
 from hostler.maintenance.machines import Machines
 from hostler.maintenance.marks import NAME, ConfigMap, Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import Policy
+from hostler.maintenance.node_machines import NodeMachines
 from hostler.maintenance.observe import Observer
 from hostler.settings import maintenance as say
 from hostler.settings.foundation import NAMESPACE
@@ -87,10 +89,16 @@ class MaintenanceRoom(CapabilityRoom):
             skip_remediation=settings[say.SKIP_REMEDIATION],
             unknown_rights_hold=settings[say.UNKNOWN_RIGHTS_HOLD],
         )
-        observer = Observer(nodes, sources, vcenters, marks, memory, settings[say.GPU_NODE_LABEL], room, resumed)
+        by_name = {one.name: one for one in vcenters}
+        self._machines = NodeMachines(client, metrics)
+        self._identities = identities = Identities(
+            nodes, by_name, marks, self._machines, by_uuid=settings[say.VM_IDENTITY] == say.BY_UUID
+        )
+        label = settings[say.GPU_NODE_LABEL]
+        observer = Observer(nodes, sources, vcenters, marks, identities, memory, label, room, resumed)
         hands = Hands(
-            writer, nodes.store, Executor(writer, time.time), {one.name: one for one in vcenters}, marks, recorder,
-            memory, measured, gate, time.time, drain, set(), Machines(client, writer),
+            writer, nodes.store, Executor(writer, time.time), by_name, marks, recorder, memory, measured, gate,
+            time.time, drain, set(), Machines(client, writer), identities.not_the_vm,
         )  # fmt: skip
         self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=acting)
         self.controller = Controller("maintenance", as_leader(self.keeper.reconcile), metrics=metrics)
@@ -103,6 +111,7 @@ class MaintenanceRoom(CapabilityRoom):
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield self._marks
+        yield from self._machines.watches()
 
     async def finish(self) -> None:
         await self.keeper.stop()
@@ -134,10 +143,12 @@ class MaintenanceRoom(CapabilityRoom):
         self._sources.attachments.store.listen(lambda *_: self._if_busy())
         self._sources.budgets.store.listen(lambda *_: self._if_busy())
         self._marks.store.listen(lambda *_: self.wake_all())
+        for machines in self._machines.watches():
+            machines.store.listen(lambda *_: self._soon())
         self.wake_all()
 
     def _vcenter_changed(self, vcenter: VCenter, changed: frozenset[str]) -> None:
-        self.keeper.observer.vms_changed(vcenter.name, changed)
+        self._identities.vms_changed(vcenter.name, changed)
         if not changed or any(self._matters(vcenter, one) for one in changed):
             self.controller.queue.add(KEY, priority=0)
 

@@ -17,7 +17,7 @@ from hostler.instant import Instant
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import Decision, InDoubt, Pass, Subject, World
+from hostler.maintenance.model import Decision, Pass, Subject, World, identity_doubt
 from hostler.maintenance.stray import has_stray_hold, mend_command
 from hostler.maintenance.waiting import is_normal_wait
 
@@ -115,8 +115,9 @@ def _news(world: World, found: Pass, subjects: Mapping[str, Subject]) -> list[Sa
             core = f"{one.subject} carries a hold of maintenance without a state"
             note = f"{core}: {one.why}. If it is to be in service: {mend_command(one.subject)}"
             said.append(Said(one.subject, "StrayHold", note, core))
-        if one.unknown and isinstance(subjects[one.subject].vm, InDoubt):
-            said.append(Said(one.subject, "InDoubt", one.why, one.why))
+        if one.unknown and (doubt := identity_doubt(subjects[one.subject])) is not None:
+            note = f"{one.why}: {doubt.remedy}" if doubt.remedy else one.why
+            said.append(Said(one.subject, "IdentityRefused" if doubt.reason else "InDoubt", note, one.why))
     for hanging in found.hanging:
         note = f"ESXi host {hanging.host} also waits for VMs that are not ours: {names(hanging.vms, 10)}"
         said += [Said(name, "ForeignVMs", note, note) for name in hanging.nodes]

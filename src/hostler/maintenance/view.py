@@ -16,6 +16,7 @@ from hostler.maintenance.model import (
     SETTLE_SECONDS,
     TARGET,
     Decision,
+    InDoubt,
     Policy,
     Site,
     State,
@@ -204,6 +205,13 @@ def wait(
 ) -> Decision:
     """Nothing to do now; `release` says what would change that."""
     return Decision(subject.name, state, phase, why, release, wake=wake, blocked=blocked)
+
+
+def refused(subject: Subject, state: State | None, doubt: InDoubt) -> Decision:
+    """Which VM its node is has no proof, or is in doubt: nothing is done to the VM until the owner says it."""
+    return Decision(
+        subject.name, state, "refused", doubt.why, doubt.remedy, blocked=f"identity: {doubt.why}", unknown=True
+    )
 
 
 def frozen(subject: Subject, state: State | None, why: str) -> Decision:

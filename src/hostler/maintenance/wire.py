@@ -38,6 +38,15 @@ class Standing(msgspec.Struct, rename="camel", frozen=True):
     rights_unknown: str = ""  # why it does not say what our user may do
 
 
+class IdentityRefused(msgspec.Struct, rename="camel", frozen=True):
+    """A node whose VM has no proof, or is in doubt: nothing is done to that VM."""
+
+    node: str
+    reason: str
+    why: str
+    remedy: str  # what the owner can do
+
+
 class MaintenanceStatus(msgspec.Struct, rename="camel", frozen=True):
     rows: tuple[Row, ...] = ()
     foreign: tuple[Waiting, ...] = ()
@@ -45,3 +54,5 @@ class MaintenanceStatus(msgspec.Struct, rename="camel", frozen=True):
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()  # why it cannot be said whether a host is entering maintenance
     untold_machines: tuple[str, ...] = ()  # Cluster API Machines of our nodes that nobody tells of a maintenance
+    refused: tuple[IdentityRefused, ...] = ()
+    by_uuid: bool = False  # HOSTLER_VM_IDENTITY=uuid: a kubelet's word alone counts

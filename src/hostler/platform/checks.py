@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hostler.host import identity
 from hostler.host.conditions import names
 from hostler.host.facts import Fact, Known, Unknown
-from hostler.host.identity import node_uuids
+from hostler.host.identity import Doubt, claimant_of, node_uuids
 from hostler.host.platform import Class
 from hostler.instant import Instant, parse
 from hostler.kube.records import Node
@@ -55,10 +56,14 @@ def uuids_of(nodes: Iterable[PlacedNode]) -> frozenset[str]:
 def judge(nodes: Iterable[PlacedNode], answers: Answers, before: Round, now: Instant, grace: float) -> Round:
     """The new round: each node's result, or the last known one where a vCenter did not answer."""
     silent = {name: fact.why for name, fact in answers.items() if isinstance(fact, Unknown)}
-    found = _by_uuid(answers)
+    found, known = _by_uuid(answers), list(nodes)
+    claimed: dict[str, list[Node]] = {}
+    for placed in known:
+        for uuid in node_uuids(placed.node):
+            claimed.setdefault(uuid, []).append(placed.node)
     results: dict[str, NodeCheck] = {}
-    for one in to_check(nodes):
-        made = _check(one.node, found, silent, now, grace)
+    for one in to_check(known):
+        made = _check(one.node, found, claimed, silent, now, grace)
         if made.result is Result.UNKNOWN:
             made = before.results.get(one.name, made)
         results[one.name] = made
@@ -80,7 +85,12 @@ def _by_uuid(answers: Answers) -> dict[str, list[Machine]]:
 
 
 def _check(
-    node: Node, found: Mapping[str, Sequence[Machine]], silent: Mapping[str, str], now: Instant, grace: float
+    node: Node,
+    found: Mapping[str, Sequence[Machine]],
+    claimed: Mapping[str, Sequence[Node]],
+    silent: Mapping[str, str],
+    now: Instant,
+    grace: float,
 ) -> NodeCheck:
     machines = {(one.vcenter, one.moref): one for uuid in node_uuids(node) for one in found.get(uuid, ())}
     if len(machines) > 1:  # by their ids: copies may have one name as well as one UUID
@@ -88,7 +98,23 @@ def _check(
         return NodeCheck(Result.AMBIGUOUS, f"more than one VM has its UUID: {twice}")
     if not machines:
         return _absent(node, silent, now, grace)
-    return _judge(next(iter(machines.values())))
+    machine = next(iter(machines.values()))
+    others = {other.metadata.name: other for uuid in node_uuids(node) for other in claimed.get(uuid, ())}
+    refused = _of_another(node, machine, others)
+    return NodeCheck(Result.AMBIGUOUS, refused) if refused else _judge(machine)
+
+
+def _of_another(node: Node, machine: Machine, claimants: Mapping[str, Node]) -> str:
+    """Why the VM is no proof for this node: another one says that it is the VM, by evidence as strong or stronger.
+
+    A UUID alone will do for a look at a VM's hardware: nothing is done to the VM.
+    """
+    vm = identity.Machine(f"{machine.name} ({machine.moref})", machine.name, (machine.uuid,))
+    ranks = {name: identity.rank_of(claimant_of(other), vm, "") for name, other in claimants.items()}
+    theirs = {name: rank for name, rank in ranks.items() if rank is not None and name != node.metadata.name}
+    mine = claimant_of(node)
+    found = identity.settle(mine, identity.claim(mine, [vm], ""), theirs, by_uuid=True)
+    return found.why if isinstance(found, Doubt) else ""
 
 
 def _absent(node: Node, silent: Mapping[str, str], now: Instant, grace: float) -> NodeCheck:

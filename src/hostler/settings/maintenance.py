@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostler.settings.model import AnySetting, Rule, Setting, Settings
-from hostler.settings.readers import PATH, SELECTOR, SWITCH, TEXT, seconds, whole
+from hostler.settings.readers import PATH, SELECTOR, SWITCH, TEXT, choice, seconds, whole
 
 ROOM = "maintenance"
 
@@ -53,6 +53,12 @@ UNKNOWN_RIGHTS_HOLD = Setting(
     "HOSTLER_MAINTENANCE_UNKNOWN_RIGHTS_HOLD", SWITCH, False,
     "Stop no VM while vCenter will not say what our user may do; unset: go on after 60 s.", ROOM,
 )  # fmt: skip
+PROVEN, BY_UUID = "proven", "uuid"
+VM_IDENTITY = Setting(
+    "HOSTLER_VM_IDENTITY", choice(PROVEN, BY_UUID), PROVEN,
+    "Which VM a node is. proven: by an attribute or a mark in vCenter, by a Machine, or by UUID and name. uuid: also "
+    "by the UUID alone that its kubelet reports; a stolen kubelet can then have another VM stopped.", ROOM,
+)  # fmt: skip
 MAX_CONCURRENT_DRAINS = Setting("MAX_CONCURRENT_DRAINS", whole(1), 1, "Nodes drained at the same time.", ROOM)
 
 SETTINGS: tuple[AnySetting, ...] = (
@@ -60,6 +66,7 @@ SETTINGS: tuple[AnySetting, ...] = (
     VCENTER_TLS_VERIFY, VCENTERS_FILE, GPU_NODE_LABEL, POLL_INTERVAL_SECONDS,
     GUEST_SHUTDOWN_TIMEOUT_SECONDS, POWER_ON_TIMEOUT_SECONDS, RELOCATE_TIMEOUT_SECONDS, MAX_CONCURRENT_DRAINS,
     MAINTENANCE_CLUSTERS, MAINTENANCE_STOP_ONLY_PROVEN, MAINTENANCE_VGPU_VMOTION, SKIP_REMEDIATION, UNKNOWN_RIGHTS_HOLD,
+    VM_IDENTITY,
 )  # fmt: skip
 
 

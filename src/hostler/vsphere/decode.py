@@ -178,6 +178,7 @@ VM: Paths = {
     "runtime.powerState": ("power", _text),
     "runtime.connectionState": ("connection", _text),
     "guest.toolsRunningStatus": ("tools", _text),
+    "guest.hostName": ("guest_name", _text),
     "config.version": ("hardware_version", _text),
     "config.hardware.numCPU": ("cpus", _whole),
     "config.hardware.memoryMB": ("memory_mb", _whole),

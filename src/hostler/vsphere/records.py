@@ -107,6 +107,7 @@ class Vm:
     host: str = ""
     power: str = ""  # poweredOn, poweredOff, suspended
     connection: str = ""  # connected, disconnected, inaccessible, orphaned, invalid
+    guest_name: str = ""  # the host name that the guest reports; "" while its Tools do not run
     tools: str = ""  # guestToolsRunning, guestToolsNotRunning, guestToolsExecutingScripts
     hardware_version: str = ""  # vmx-19
     cpus: int = 0
