@@ -18,6 +18,8 @@ import structlog
 from hostler import __version__
 from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
 from hostler.errors import Complaint, Exit
+from hostler.fleet.authentication import Authenticator
+from hostler.fleet.callers import READER
 from hostler.fleet.capabilities import choose
 from hostler.fleet.controller import FleetController
 from hostler.fleet.guard import Guard
@@ -26,7 +28,8 @@ from hostler.fleet.model import NAME, Fleet, Pause
 from hostler.fleet.nodes import NodeExplainers
 from hostler.fleet.registry import Registry
 from hostler.fleet.remote import lease_annotations
-from hostler.fleet.serve import Reads
+from hostler.fleet.roles import Account
+from hostler.fleet.serve import Reads, admission
 from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
 from hostler.host.keeper import Keeper
@@ -109,8 +112,17 @@ class Operator:
             Watch(self._client, kinds.DAEMON_SET, Workload, metrics=self._metrics),
         )
         address = settings[say.HTTP_ADDRESS]
-        self._server = Server(address.host, address.port, self._metrics, setting=say.HTTP_ADDRESS.name)
         self._leader: Leadership | Alone = Alone()
+        admit = admission(
+            Authenticator(
+                self._client,
+                Account(settings[say.NAMESPACE], READER).user,
+                metrics_open=not settings[say.METRICS_AUTHENTICATION],
+            ),
+            lambda: self._leader.gate(),
+            self._metrics.registry,
+        )
+        self._server = Server(address.host, address.port, self._metrics, admit=admit, setting=say.HTTP_ADDRESS.name)
         self._vcenters: tuple[VCenter, ...] = ()
         self._rooms: dict[str, CapabilityRoom] = {}
         self._controllers: list[Controller] = []
@@ -224,7 +236,8 @@ class Operator:
         settings = self._settings
         if self._dry_run or not settings[say.LEADER_ELECTION]:
             return Alone()
-        annotations = lease_annotations(pod=settings[say.POD_NAME], url=self._server.url, port=self._server.port)
+        service = settings[say.SERVICE] if settings[say.POD_NAME] else ""
+        annotations = lease_annotations(service=service, url=self._server.url)
         timing = Timing(
             int(settings[say.LEASE_DURATION_SECONDS]),
             settings[say.LEASE_RENEW_SECONDS],

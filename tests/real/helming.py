@@ -53,10 +53,25 @@ def only(found: list[Object], kind: str) -> Object:
     return one
 
 
+def bound(found: list[Object]) -> list[Object]:
+    """The roles with a binding; those for people have none until a user binds them."""
+    names = {(one["roleRef"]["kind"], one["roleRef"]["name"]) for one in found if one["kind"].endswith("Binding")}
+    resources = [one for one in found if (one["kind"], one["metadata"]["name"]) in names]
+    return [one for one in resources if "apiGroups" in one["rules"][0]]
+
+
+def for_people(found: list[Object]) -> dict[str, list[Object]]:
+    """The rules of the roles that nobody has yet, and of the one for metrics."""
+    theirs = bound(found)
+    return {
+        one["metadata"]["name"]: one["rules"] for one in found if one["kind"] == "ClusterRole" and one not in theirs
+    }
+
+
 def granted(found: list[Object]) -> Iterator[tuple[str, str, str, str, str]]:
-    """(namespace, group, resource, verb, name) of every rule; an empty namespace is the whole cluster."""
-    for one in found:
-        for rule in one.get("rules", ()) if one["kind"] in ("Role", "ClusterRole") else ():
+    """(namespace, group, resource, verb, name) of what the operator may do; no namespace is the whole cluster."""
+    for one in bound(found):
+        for rule in one["rules"]:
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:
                     for verb in rule["verbs"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -91,6 +92,17 @@ def kubeconfig_as(sandbox: Sandbox, folder: Path, user: str, *groups: str) -> Pa
     path.touch(0o600)
     path.write_text(yaml.safe_dump(read))
     return path
+
+
+def own_address() -> str | None:
+    """An address of this machine that is not loopback, which the API server's proxy refuses; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        address = str(probe.getsockname()[0])
+    return None if address.startswith("127.") else address
 
 
 def environment(kubeconfig: Path) -> dict[str, str]:

@@ -16,8 +16,10 @@ import yaml
 from hostler import __version__
 from hostler.errors import Complaint
 from hostler.fleet.admission import BINDING, POLICY
+from hostler.fleet.callers import READER
 from hostler.fleet.capabilities import CAPABILITIES
-from hostler.fleet.remote import POD_LABEL, PORT_NAME
+from hostler.fleet.people import people_roles
+from hostler.fleet.remote import PORT_NAME
 from hostler.fleet.rights import rights_for
 from hostler.fleet.roles import Account, roles
 from hostler.reclaim.hub import BASE
@@ -25,7 +27,7 @@ from hostler.sandbox import Sandbox
 from hostler.settings.resolve import resolve
 from tests.leftovers import LEFT_BEHIND
 from tests.real.conftest import Eventually
-from tests.real.helming import CHART, SERVED, SETS, Helm, Object, granted, only, rendered
+from tests.real.helming import CHART, SERVED, SETS, Helm, Object, bound, for_people, granted, only, rendered
 from tests.real.operating import hostler
 
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "Route"}  # of the Prometheus operator and OpenShift: not in the sandbox
@@ -78,7 +80,7 @@ def test_nothing_has_more_privilege_than_it_needs(charts: dict[str, str], name: 
         assert (resource == "secrets") <= bool({"metal", "reclaim"} & {*ON[name]}), "few see secrets"
     # A rule and, right above it, its reason.
     reasons = re.findall(r"  # [a-z]+: [A-Z].+\.\n  - apiGroups:", charts[name])
-    assert len(reasons) == sum(len(one["rules"]) for one in found if one["kind"] in ("Role", "ClusterRole"))
+    assert len(reasons) == sum(len(one["rules"]) for one in bound(found))
     for binding in (one for one in found if one["kind"] in ("RoleBinding", "ClusterRoleBinding")):
         assert [subject["kind"] for subject in binding["subjects"]] == ["ServiceAccount"]
     pod = only(found, "Deployment")["spec"]["template"]["spec"]
@@ -142,6 +144,37 @@ def test_prometheus_finds_each_replica_once(charts: dict[str, str]) -> None:
         and endpoint["port"] in [port["name"] for port in one["spec"]["ports"]]
     ]
     assert services == ["hostler"]
+
+
+def test_prometheus_brings_a_token_that_reads_metrics_only(charts: dict[str, str], helm: Helm) -> None:
+    found = rendered(charts["everything"])
+    (endpoint,) = only(found, "ServiceMonitor")["spec"]["endpoints"]
+    secret = only(found, "Secret")
+    assert endpoint["authorization"]["credentials"] == {"name": secret["metadata"]["name"], "key": "token"}
+    account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    (role,) = {
+        one["roleRef"]["name"]
+        for one in found
+        if one["kind"].endswith("Binding") and one["subjects"][0]["name"] == account
+    }
+    assert for_people(found)[role] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    words = ("-f", str(SETS["everything"]), "--set", "metrics.authentication=false")
+    opened = rendered(helm("template", "hostler", str(CHART), *words))
+    (endpoint,) = only(opened, "ServiceMonitor")["spec"]["endpoints"]
+    assert ("authorization" in endpoint, told(opened)["HOSTLER_METRICS_AUTHENTICATION"]) == (False, "false")
+    assert not [one for one in opened if one["kind"] == "Secret"]
+
+
+def test_the_policy_limits_what_leaves_only_where_told(helm: Helm) -> None:
+    on = ("--set", "networkPolicy.enabled=true", "--set", "networkPolicy.apiServer={192.0.2.0/24,2001:db8::/32}")
+    spec = only(rendered(helm("template", "hostler", str(CHART), *on)), "NetworkPolicy")["spec"]
+    ours = [{"ipBlock": {"cidr": "192.0.2.0/24"}}, {"ipBlock": {"cidr": "2001:db8::/32"}}]
+    assert (spec["policyTypes"], "egress" in spec) == (["Ingress"], False)
+    assert spec["ingress"] == [{"ports": [{"port": "http", "protocol": "TCP"}], "from": ours}]
+    told_so = (*on, "--set", "networkPolicy.egressPorts={443}")
+    spec = only(rendered(helm("template", "hostler", str(CHART), *told_so)), "NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["egress"][1] == {"to": ours}
 
 
 def test_alerts_come_with_their_capability(charts: dict[str, str]) -> None:
@@ -210,12 +243,8 @@ def test_an_unknown_field_is_not_valid_by_them(charts: dict[str, str]) -> None:
 
 
 APPLY = ("apply", "--server-side", "--force-conflicts", "--field-manager=chart", "--validate=strict", "-f", "-")
-STATUSED = {
-    "Deployment",
-    "PodDisruptionBudget",
-    "CustomResourceDefinition",
-    POLICY.kind,
-}  # controllers write to these too
+# Controllers write to these too.
+STATUSED = {"Deployment", "PodDisruptionBudget", "CustomResourceDefinition", "Secret", POLICY.kind}
 OF_EVERY_NAMESPACE = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
 
 
@@ -334,6 +363,8 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "an address that is none": (["hub.url=hub.example.com"], "/hub/url"),
     "a volume without a name": (["extraVolumes[0].emptyDir.medium=Memory"], "name"),
+    "a policy that shuts the API server out": (["networkPolicy.enabled=true"], "/networkPolicy/apiServer"),
+    "a network that is none": (["networkPolicy.apiServer={10.0.0.1}"], "/networkPolicy/apiServer"),
     "two that act": (
         ["settings.HOSTLER_LEADER_ELECTION=false"],
         "each of the 2 replicas would act at once: set replicas=1",
@@ -369,12 +400,24 @@ def test_the_password_leaves_no_trace_on_the_pod(helm: Helm) -> None:
     assert pod() != pod("settings.DRAIN_TIMEOUT_SECONDS=5")
 
 
-@pytest.mark.parametrize("name", ON)
-def test_the_cli_finds_a_dry_run_by_the_chart_s_label(charts: dict[str, str], name: str) -> None:
-    template = only(rendered(charts[name]), "Deployment")["spec"]["template"]
-    key, _, value = POD_LABEL.partition("=")
-    assert template["metadata"]["labels"][key] == value
-    assert PORT_NAME in [port["name"] for port in template["spec"]["containers"][0]["ports"]]
+@pytest.mark.parametrize("release", ["hostler", "blue"])
+def test_people_reach_the_service_that_the_operator_names(helm: Helm, release: str) -> None:
+    words = ("-n", "there", "--set", "settings.HOSTLER_LEASE_NAME=mine")
+    found = rendered(helm("template", release, str(CHART), *words))
+    service = told(found)["HOSTLER_SERVICE"]
+    (ports,) = [one["spec"]["ports"] for one in found if (one["kind"], one["metadata"]["name"]) == ("Service", service)]
+    assert PORT_NAME in [port["name"] for port in ports]
+    made = {one["metadata"]["name"]: one for one in people_roles(service, lease="mine", service=f"{service}:http")}
+    assert for_people(found) == {name: one["rules"] for name, one in made.items()}
+    label = "rbac.authorization.k8s.io/aggregate-to-view"
+    aggregated = [one["metadata"]["name"] for one in found if label in one["metadata"].get("labels", {})]
+    assert aggregated == [f"{service}-viewer"]
+    assert "aggregate-to-edit" not in yaml.safe_dump(found)
+    assert "aggregate-to-admin" not in yaml.safe_dump(found)
+    assert [one for one in found if (one["kind"], one["metadata"]["name"]) == ("ServiceAccount", READER)]
+    without = rendered(helm("template", release, str(CHART), "--set", "rbac.people=false"))
+    assert for_people(without) == {}
+    assert READER not in yaml.safe_dump([one for one in without if one["kind"] != "ConfigMap"])
 
 
 DOCUMENTED = [
@@ -467,6 +510,7 @@ def test_manifests_without_helm_are_those_of_the_chart(helm: Helm, sandbox: Sand
     mine = rendered(done.stdout)
     theirs = rendered(helm("template", "hostler", str(CHART), "-n", namespace, *SERVED, *given))
     assert sorted(set(granted(mine))) == sorted(set(granted(theirs)))
+    assert for_people(mine) == for_people(theirs)
     made, wanted = (dict(alike(found)) for found in (mine, theirs))
     assert made == wanted
     for one, other in zip(labels(mine), labels(theirs), strict=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hostler.fleet.callers import READER
 from hostler.sandbox import Sandbox
 from tests.real.helming import CHART, Helm, Object, only, rendered
 
@@ -26,19 +27,20 @@ def texts(value: object) -> bool:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_release_of_any_name_has_objects_that_may_be_called_so(helm: Helm, release: str) -> None:
-    on = ("--set", "capabilities.reclaim=true", "--set", "networkPolicy.enabled=true")
+    policy = ("--set", "networkPolicy.enabled=true", "--set", "networkPolicy.apiServer={192.0.2.0/24}")
+    on = ("--set", "capabilities.reclaim=true", *policy)
     found = rendered(helm("template", release, str(CHART), "-n", "123", *LOGIN, *on))
     for one in found:
         about = one["metadata"]
         assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?|fleets\.hostler\.dev", about["name"]), "as a Service's"
-        assert len(about["name"]) <= 63
+        assert len(about["name"]) <= (253 if one["kind"] == "ClusterRole" else 63)
         assert texts(about.get("labels", {}))
         assert about.get("namespace", "") in ("", "123", "kube-node-lease"), "a text, however it looks"
     pod = only(found, "Deployment")["spec"]["template"]
     assert texts(pod["metadata"]["labels"])
     assert pod["spec"]["volumes"][0]["secret"]["secretName"] == "123"
-    account = only(found, "ServiceAccount")["metadata"]["name"]
-    assert pod["spec"]["serviceAccountName"] == account
+    account = pod["spec"]["serviceAccountName"]
+    assert {account, READER} == {one["metadata"]["name"] for one in found if one["kind"] == "ServiceAccount"}
     assert {one["subjects"][0]["name"] for one in found if one["kind"].endswith("RoleBinding")} == {account}
 
 
@@ -111,7 +113,7 @@ def test_names_contexts_and_the_place_of_the_ca_can_be_given(helm: Helm) -> None
     assert "/ca/" in [one["mountPath"] for one in container["volumeMounts"]]
     whole = rendered(helm("template", "blue", str(CHART), *LOGIN, "--set", "fullnameOverride=gpu-keeper"))
     assert only(whole, "Deployment")["metadata"]["name"] == "gpu-keeper"
-    assert only(whole, "ServiceAccount")["metadata"]["name"] == "gpu-keeper"
+    assert only(whole, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "gpu-keeper"
 
 
 # -- what a values file may lack

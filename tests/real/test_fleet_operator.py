@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hostler.errors import Exit
+from hostler.fleet.callers import READER
 from hostler.sandbox import Sandbox
 from tests.real.auditing import who
 from tests.real.conftest import Eventually
@@ -162,11 +163,11 @@ def test_an_operator_outside_the_cluster_says_where_it_is(sandbox: Sandbox, runn
     assert f"Use: --operator {running.url}" in done.stderr
 
 
-def lease(namespace: str, holder: str, port: str) -> dict[str, Any]:
+def lease(namespace: str, holder: str) -> dict[str, Any]:
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": "hostler", "namespace": namespace, "annotations": {"hostler.dev/port": port}},
+        "metadata": {"name": "hostler", "namespace": namespace, "annotations": {"hostler.dev/service": "elsewhere"}},
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
     }
 
@@ -187,8 +188,7 @@ def reach(namespace: str, user: str, *rules: dict[str, Any]) -> list[dict[str, A
 
 
 READ_LEASE = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}
-USE_PROXY = {"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]}
-LIST_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+BRING_TOKEN = {"apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"]}
 
 
 def test_every_way_in_which_the_leader_cannot_be_reached_has_its_sentence(
@@ -200,92 +200,23 @@ def test_every_way_in_which_the_leader_cannot_be_reached_has_its_sentence(
         assert done.stdout == ""
         return done.stderr
 
-    assert f"No operator has run here: there is no lease {namespace}/hostler, and no pod with the label" in status()
+    assert f"There is no ServiceAccount {namespace}/{READER}" in status()
+    about = {"name": READER, "namespace": namespace}
+    sandbox.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about})
+    nowhere = f"the API server cannot reach a pod of Service {namespace}"
+    assert f"No operator has run here: there is no lease {namespace}/hostler, and {nowhere}/hostler" in status()
     stranger = kubeconfig_as(sandbox, tmp_path, "stranger")
     assert 'Ask for "get" on "leases.coordination.k8s.io"' in status(stranger)
-    sandbox.apply(lease(namespace, "", ""))
-    assert f"the lease {namespace}/hostler is free" in status()
-    sandbox.apply(lease(namespace, "pod-1_aaaa", ""))
-    assert "does not say how it can be reached" in status()
-    sandbox.apply(lease(namespace, "pod-1_aaaa", "8080"))
-    assert f"The operator is to be pod {namespace}/pod-1, but it does not answer" in status()
+    sandbox.apply(lease(namespace, ""))
+    assert f"the lease {namespace}/hostler is free, and {nowhere}/elsewhere" in status()
+    sandbox.apply(lease(namespace, "pod-1_aaaa"))
+    assert f"The API server cannot reach a pod of Service {namespace}/elsewhere" in status()
     sandbox.apply(*reach(namespace, "reader", READ_LEASE))
     reader = kubeconfig_as(sandbox, tmp_path, "reader")
-    eventually(lambda: 'Ask for "get" on "pods/proxy"' in status(reader), 60, "the right to read leases is in force")
-    sandbox.apply(lease(namespace, "", ""))
-    assert 'Ask for "list" on "pods"' in status(reader)
-
-
-def test_through_the_api_server_s_proxy_to_the_pod_that_leads(
-    sandbox: Sandbox, running: Running, namespace: str, make_node: MakeNode, tmp_path: Path, eventually: Eventually
-) -> None:
-    """The pod is kwok's, its address this machine's own: the API server's proxy is the real one, with real RBAC."""
-    name = make_node()
-    address = _own_address()
-    if address is None:
-        pytest.skip("this machine has no address but loopback, which the API server's proxy refuses")
-    with operator(
-        sandbox, tmp_path, namespace, "--http-address", f"{address}:0", "--lease-name", "second", name="pod"
-    ) as pod:
-        port = pod.url.rpartition(":")[2]
-        sandbox.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "name": "hostler-0",
-                    "namespace": namespace,
-                    "labels": {"app.kubernetes.io/part-of": "hostler"},
-                },
-                "spec": {
-                    "nodeName": name,
-                    "containers": [
-                        {
-                            "name": "c",
-                            "image": "example.org/none:1",
-                            "ports": [{"name": "http", "containerPort": int(port)}],
-                        }
-                    ],
-                    "tolerations": [{"operator": "Exists"}],
-                },
-            }
-        )
-        eventually(
-            lambda: sandbox.get("pod", "hostler-0", "-n", namespace)["status"].get("phase") == "Running",
-            60,
-            "the pod runs",
-        )
-        ips = json.dumps({"status": {"podIP": address, "podIPs": [{"ip": address}]}})
-        sandbox.kubectl("-n", namespace, "patch", "pod", "hostler-0", "--subresource=status", "--type=merge", "-p", ips)
-        third = lease(namespace, "hostler-0_bbbb", port)
-        third["metadata"]["name"] = "third"
-        sandbox.apply(third, *reach(namespace, "viewer", READ_LEASE, USE_PROXY))
-        viewer = kubeconfig_as(sandbox, tmp_path, "viewer")
-        by = ("--namespace", namespace, "--lease-name", "third")
-        identity = pod.said("started")["identity"]
-        eventually(lambda: identity in hostler(viewer, "status", *by).stdout, 60, "the rights are in force")
-        unknown = hostler(viewer, "explain", "cow/bella", *by)
-        assert unknown.returncode == Exit.REFUSED
-        assert 'Nothing here explains a "cow"' in unknown.stderr
-
-        # A dry run holds no lease: its ready pod is found by the chart's label, with the rights of the person.
-        none = ("--namespace", namespace, "--lease-name", "none")
-        refused = hostler(viewer, "status", *none)
-        assert (refused.returncode, 'Ask for "list" on "pods"' in refused.stderr) == (Exit.REFUSED, True)
-        sandbox.apply(*reach(namespace, "newcomer", READ_LEASE, USE_PROXY, LIST_PODS))
-        newcomer = kubeconfig_as(sandbox, tmp_path, "newcomer")
-        eventually(lambda: identity in hostler(newcomer, "status", *none).stdout, 60, "it is ready")
-
-
-def _own_address() -> str | None:
-    """An address of this machine that is not loopback; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return None
-        address = str(probe.getsockname()[0])
-    return None if address.startswith("127.") else address
+    eventually(lambda: 'Ask for "create" on "serviceaccounts/token"' in status(reader), 60, "it may read leases")
+    sandbox.apply(*reach(namespace, "reader", READ_LEASE, BRING_TOKEN))
+    wanted = 'Ask for "get" on "services/proxy" of elsewhere:http'
+    eventually(lambda: wanted in status(reader), 60, "the right to ask for a token is in force")
 
 
 def test_a_dry_run_writes_nothing_anywhere(

@@ -49,6 +49,10 @@ WORKER = Explanation(
 )
 
 
+async def admit_all(_: web.Request) -> None:
+    """Who may ask is not the story here."""
+
+
 @asynccontextmanager
 async def operator() -> AsyncIterator[str]:
     """The read API of an operator that has not reached its cluster yet, on a free port."""
@@ -74,7 +78,7 @@ async def operator() -> AsyncIterator[str]:
         )
     )
     registry.add(Explainer("agent", "reclaim", explain=lambda name: Explanation("reclaim", f"{name} is bound.")))
-    server = Server("127.0.0.1", 0, metrics)
+    server = Server("127.0.0.1", 0, metrics, admit=admit_all)
     reads = Reads(
         registry, guard, status, resolve({}, env), identity="pod-1_x", leadership=lambda: "another leads", dry_run=True
     )

@@ -18,9 +18,13 @@ from hostler.kube.metrics import Metrics
 Ask = Callable[[str], Coroutine[Any, Any, tuple[int, str]]]
 
 
+async def admit_all(_: web.Request) -> None:
+    """Who may ask is not the story here."""
+
+
 def play(story: Callable[[Server, Ask], Awaitable[None]], prepare: Callable[[Server], None] = lambda _: None) -> None:
     async def go() -> None:
-        server = Server("127.0.0.1", 0, Metrics(), patience=0.5)
+        server = Server("127.0.0.1", 0, Metrics(), admit=admit_all, patience=0.5)
         prepare(server)
         await server.start()
         try:
@@ -110,7 +114,7 @@ def test_routes_of_others_and_what_they_may_answer() -> None:
 
 def test_a_port_in_use_names_the_address_and_the_setting() -> None:
     async def story(server: Server, _: Ask) -> None:
-        second = Server("127.0.0.1", server.port, Metrics(), setting="HOSTLER_HTTP_ADDRESS")
+        second = Server("127.0.0.1", server.port, Metrics(), admit=admit_all)
         with pytest.raises(Complaint) as caught:
             await second.start()
         assert str(caught.value) == (
@@ -124,7 +128,7 @@ def test_a_port_in_use_names_the_address_and_the_setting() -> None:
 
 def test_an_address_this_machine_has_not() -> None:
     with pytest.raises(Complaint, match="this machine has no such address"):
-        asyncio.run(Server("192.0.2.1", 8080, Metrics()).start())
+        asyncio.run(Server("192.0.2.1", 8080, Metrics(), admit=admit_all).start())
 
 
 def test_too_many_at_once_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

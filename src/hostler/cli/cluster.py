@@ -14,7 +14,7 @@ from hostler.fleet import remote
 from hostler.kube.client import Client
 from hostler.kube.config import check, load
 from hostler.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable, WriteRefused
-from hostler.settings.foundation import CONTEXT, KUBECONFIG, LEASE_NAME, NAMESPACE, OPERATOR, kubeconfig_path
+from hostler.settings.foundation import CONTEXT, KUBECONFIG, LEASE_NAME, NAMESPACE, OPERATOR, SERVICE, kubeconfig_path
 from hostler.settings.model import Settings
 
 T = TypeVar("T")
@@ -51,7 +51,10 @@ def ask_operator(settings: Settings, path: str, type: type[T]) -> T:
     """Ask the running operator: at --operator URL, or the one that leads, through the API server."""
     if settings[OPERATOR]:  # then no cluster is needed
         _refuse_two_targets(settings)
-        return asyncio.run(remote.ask_url(settings[OPERATOR], path, type))
+        try:
+            return asyncio.run(remote.ask_url(settings[OPERATOR], path, type))
+        except remote.TokenWanted:
+            pass  # not over loopback: the cluster of the kubeconfig makes one
     return ask_cluster(settings, lambda client: ask_operator_by(client, settings, path, type))
 
 
@@ -60,8 +63,18 @@ async def ask_operator_by(client: Client, settings: Settings, path: str, type: t
     if settings[OPERATOR]:
         if settings.source(OPERATOR) != f"flag {OPERATOR.flag}":  # a user who types both means both
             _refuse_two_targets(settings)
+        return await _ask_named_url(client, settings, path, type)
+    named = settings[SERVICE] if settings.given(SERVICE) else ""
+    return await remote.ask_leader(client, remote.Place(settings[NAMESPACE], settings[LEASE_NAME], named), path, type)
+
+
+async def _ask_named_url(client: Client, settings: Settings, path: str, type: type[T]) -> T:
+    """At the URL that the user named. It gets a token of the reader if it asks for one, and never the user's own."""
+    try:
         return await remote.ask_url(settings[OPERATOR], path, type)
-    return await remote.ask_leader(client, settings[NAMESPACE], settings[LEASE_NAME], path, type)
+    except remote.TokenWanted:
+        token = await remote.request_token(client, settings[NAMESPACE])
+        return await remote.ask_url(settings[OPERATOR], path, type, token=token)
 
 
 def _refuse_two_targets(settings: Settings) -> None:
@@ -79,7 +92,10 @@ def _hint(error: ApiError) -> str:
     if isinstance(error, Unauthorized):
         return "The credentials of the kubeconfig are wrong or have expired; log in again."
     if isinstance(error, Forbidden):
-        return "Ask whoever runs the cluster for that right, or use another --context."
+        return (
+            "Ask whoever runs the cluster for that right, or use another --context. ClusterRoles with such rights are "
+            "hostler-viewer, hostler-operator and hostler-admin (docs/rights.md)."
+        )
     if isinstance(error, NotFound):
         return "Check the name and the --context."
     return ""

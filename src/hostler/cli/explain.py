@@ -9,7 +9,7 @@ import typer
 
 from hostler.cli import flags, say
 from hostler.errors import Complaint, Exit
-from hostler.settings.foundation import LEASE_NAME, OPERATOR
+from hostler.settings.foundation import LEASE_NAME, OPERATOR, SERVICE
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hostler.fleet.wire import StatusAnswer
 
 app = typer.Typer()
-ASKING = (*flags.CLUSTER, LEASE_NAME, OPERATOR)
+ASKING = (*flags.CLUSTER, LEASE_NAME, OPERATOR, SERVICE)
 What = Annotated[str, typer.Argument(metavar="KIND/NAME", help="For example node/worker-3.", show_default=False)]
 
 

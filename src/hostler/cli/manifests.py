@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hostler.cli import flags, say
-from hostler.settings.foundation import DRY_RUN, LEASE_NAME, NAMESPACE, ONLY
+from hostler.settings.foundation import DRY_RUN, LEASE_NAME, METRICS_AUTHENTICATION, NAMESPACE, ONLY
 from hostler.settings.maintenance import GPU_NODE_LABEL
 from hostler.settings.model import Settings
 from hostler.settings.table import TOLD
@@ -18,7 +18,7 @@ _NAME = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?"  # of an object; empty: there
 
 
 @app.command()
-@flags.takes(ONLY, NAMESPACE, DRY_RUN, *TOLD)
+@flags.takes(ONLY, NAMESPACE, DRY_RUN, METRICS_AUTHENTICATION, *TOLD)
 def manifests(
     settings: Settings,
     image: Annotated[str, typer.Option("--image", help="The image, with its registry and tag or digest.")],
@@ -59,7 +59,8 @@ def manifests(
             "give it affinity.nodeAffinity",
             param_hint="--gpu-node-label",
         )
-    ours = (one for one in settings if one.setting in (DRY_RUN, *TOLD) and settings.given(one.setting))
+    shown = (DRY_RUN, METRICS_AUTHENTICATION, *TOLD)
+    ours = (one for one in settings if one.setting in shown and settings.given(one.setting))
     told = {one.setting.name: one.shown for one in ours if one.value != ""}
     wanted = Wanted(
         Account(settings[NAMESPACE], lease=settings[LEASE_NAME]), image, on, label=str(settings[GPU_NODE_LABEL]),

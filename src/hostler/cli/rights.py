@@ -1,14 +1,17 @@
-"""`hostler rights`: what the operator may do in Kubernetes, and why."""
+"""`hostler rights`: what the operator may do in Kubernetes, and people with the roles made for them, and why."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hostler.cli import flags, say
 from hostler.settings.foundation import LEASE_NAME, NAMESPACE, ONLY
 from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from hostler.fleet.roles import Account
 
 app = typer.Typer()
 
@@ -19,11 +22,13 @@ def rights(
     settings: Settings,
     account: Annotated[str, typer.Option("--account", help="The operator's ServiceAccount.")] = "hostler",
     openshift: Annotated[bool, typer.Option("--openshift", help="With what matters only there.")] = False,
+    people: Annotated[bool, typer.Option("--people", help="The roles for people instead of the operator's.")] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml (roles to apply).")] = "table",
 ) -> None:
     """Print the rights the operator needs for the capabilities of --only, each with its reason. Asks no cluster.
 
-    `hostler rights --only maintenance -o yaml | kubectl apply -f -` grants them without Helm.
+    `hostler rights --only maintenance -o yaml | kubectl apply -f -` grants them without Helm. With --people: the
+    ClusterRoles viewer, operator and admin, which nobody has until you bind them.
     """
     from hostler.fleet.rights import rights_for
     from hostler.fleet.roles import Account, roles
@@ -32,6 +37,9 @@ def rights(
     only: tuple[str, ...] = settings[ONLY]
     found = rights_for(only)
     who = Account(settings[NAMESPACE], account, settings[LEASE_NAME])
+    if people:
+        _print_people(who, output)
+        return
     match output:
         case "yaml":
             import yaml
@@ -46,5 +54,29 @@ def rights(
                 if openshift or not one.openshift
             ]
             say.table(("on", "verbs", "where", "only", "why"), rows)
+        case _:
+            raise typer.BadParameter("must be table, json or yaml", param_hint="--output")
+
+
+def _print_people(who: Account, output: str) -> None:
+    from hostler.fleet.people import PEOPLE, object_names, people_roles
+    from hostler.host.conditions import names
+
+    named = {"lease": who.lease, "service": f"{who.name}:http"}
+    match output:
+        case "yaml":
+            import yaml
+
+            say.text(yaml.safe_dump_all(people_roles(who.name, **named), sort_keys=False, width=120))
+        case "json":
+            say.json(PEOPLE)
+        case "table":
+            for role in PEOPLE:
+                rows = [
+                    (one.resource, ", ".join(one.verbs), names(object_names(one, **named)), one.why)
+                    for one in role.rights
+                ]
+                say.table((f"{who.name}-{role.name}", "verbs", "only", "why"), rows)
+                say.note(role.equals)
         case _:
             raise typer.BadParameter("must be table, json or yaml", param_hint="--output")

@@ -14,7 +14,9 @@ from typing import Any
 from hostler import __version__
 from hostler.fleet.admission import BINDING, BINDING_SPEC, POLICIES, POLICY
 from hostler.fleet.blueprint import FromValues, Value, Wanted, When, filled
+from hostler.fleet.callers import READER
 from hostler.fleet.crd import definitions
+from hostler.fleet.people import people_roles
 from hostler.fleet.rights import rights_for
 from hostler.fleet.roles import roles
 from hostler.settings.maintenance import GPU_NODE_LABEL
@@ -28,6 +30,8 @@ def manifests(wanted: Wanted) -> Iterator[Json]:
     yield from definitions().values()
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": wanted.account.namespace}}
     yield from roles(rights_for(wanted.on), wanted.account, openshift=wanted.openshift)
+    name = wanted.account.name
+    yield from people_roles(name, lease=wanted.account.lease, service=f"{name}:http")
     for described in TEMPLATES.values():
         yield from filter(None, (filled(one, wanted) for one in described))
 
@@ -128,6 +132,13 @@ SERVICE_ACCOUNT = {
     )
 }
 
+# Whose tokens people bring to the operator. It has no rights, and no pod runs as it.
+READER_ACCOUNT = {
+    When(".Values.rbac.people", lambda _: True): {
+        **_object("v1", "ServiceAccount", name=READER), "automountServiceAccountToken": False,
+    }
+}  # fmt: skip
+
 CONFIG_MAP = {
     **_object("v1", "ConfigMap", "-settings"),
     "data": {
@@ -135,6 +146,8 @@ CONFIG_MAP = {
         "HOSTLER_LOG_FORMAT": "json",
         "HOSTLER_LOG_LEVEL": _by_default("logLevel", "info"),
         "HOSTLER_HTTP_ADDRESS": ":8080",
+        "HOSTLER_METRICS_AUTHENTICATION": Value(".Values.metrics.authentication | quote", lambda _: "true"),
+        "HOSTLER_SERVICE": _named(),
         SOMETHING: {"HOSTLER_ONLY": NAMES},
         RECLAIM: {
             "HOSTLER_HUB_ADDRESS": ":8090",
@@ -160,6 +173,7 @@ SERVICE = {
     **_object("v1", "Service"),
     "spec": {
         "clusterIP": "None",  # each replica has metrics of its own, so nobody wants one of them at random
+        "publishNotReadyAddresses": True,  # why one is not ready is asked of it, by the same way
         "selector": SELECTOR,
         "ports": [{"name": "http", "port": 8080, "targetPort": "http"}],
     },
@@ -376,7 +390,7 @@ ADMISSION = tuple(
 
 TEMPLATES: dict[str, tuple[Blueprint, ...]] = {
     "admission.yaml": ADMISSION,
-    "serviceaccount.yaml": (SERVICE_ACCOUNT,),
+    "serviceaccount.yaml": (SERVICE_ACCOUNT, READER_ACCOUNT),
     "settings.yaml": (CONFIG_MAP,),
     "services.yaml": (SERVICE, HUB_SERVICE, BUDGET),
     "deployment.yaml": (DEPLOYMENT,),

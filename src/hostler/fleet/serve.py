@@ -1,4 +1,7 @@
-"""The operator's read-only answers over HTTP: /v1/status, /v1/config, /v1/explain and /v1/plan. Any replica answers."""
+"""The operator's read-only answers over HTTP: /v1/status, /v1/config, /v1/explain and /v1/plan. Any replica answers.
+
+`admission` stands before them all: who may not read gets a refusal, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,52 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter
 
 from hostler import __version__
+from hostler.fleet.authentication import Authenticator
+from hostler.fleet.callers import SENTENCES, STATUS, Refusal
 from hostler.fleet.controller import FleetController
 from hostler.fleet.guard import Guard
 from hostler.fleet.registry import Answer, Registry, UnknownKind, UnknownName
-from hostler.fleet.wire import UNKNOWN_KIND, UNKNOWN_NAME, VERSION_HEADER, Refused, StatusAnswer, config_of
-from hostler.kube.http import Server
+from hostler.fleet.wire import (
+    LEADER_HEADER,
+    NOT_LEADING,
+    UNKNOWN_KIND,
+    UNKNOWN_NAME,
+    VERSION_HEADER,
+    Refused,
+    StatusAnswer,
+    config_of,
+)
+from hostler.kube.http import Admit, Server
 from hostler.settings.model import Settings
+
+
+def admission(authenticator: Authenticator, leadership: Callable[[], str | None], registry: CollectorRegistry) -> Admit:
+    """Checks every request: the caller is known, and one that wants the leader has reached it."""
+    refused = Counter("hostler_reads_refused", "Requests of the read API refused.", ["why"], registry=registry)
+    for why in Refusal:
+        refused.labels(why)
+
+    async def admit(request: web.Request) -> web.Response | None:
+        if (refusal := await authenticator.refuse_request(request)) is not None:
+            refused.labels(refusal).inc()
+            return _refuse(refusal)
+        if LEADER_HEADER in request.headers and (why := leadership()) is not None:
+            return answer(Refused(NOT_LEADING, f"This replica does not answer for the fleet: {why}."), status=421)
+        return None
+
+    return admit
+
+
+def _refuse(refusal: Refusal) -> web.Response:
+    refused = answer(Refused(refusal, SENTENCES[refusal]), status=STATUS[refusal])
+    if refused.status == 401:
+        refused.headers["WWW-Authenticate"] = "Bearer"
+    if refused.status in (429, 503):
+        refused.headers["Retry-After"] = "5"
+    return refused
 
 
 class Reads:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from hostler import __version__
+from hostler.fleet.callers import Refusal
 from hostler.fleet.model import FleetStatus
 from hostler.settings.model import Settings
 
 VERSION_HEADER = "Hostler-Version"
-UNKNOWN_KIND, UNKNOWN_NAME = REASONS = ("UnknownKind", "UnknownName")
+# Through a Service any replica may be reached. Who sends this wants the one that leads; another says NOT_LEADING.
+LEADER_HEADER = "X-Hostler-Leader"
+UNKNOWN_KIND, UNKNOWN_NAME, NOT_LEADING = _REASONS = ("UnknownKind", "UnknownName", "NotLeading")
+REASONS = frozenset({*_REASONS, *Refusal})  # the operator's own, and not those of an API server on the way
 
 
 class Shown(msgspec.Struct, rename="camel", frozen=True):

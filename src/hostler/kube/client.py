@@ -240,10 +240,13 @@ class Client:
         body: bytes | None = None,
         content: str = "application/json",
         timeout: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """One request and its whole answer, or a typed error."""
+        """One request and its whole answer, or a typed error. `headers` are further ones."""
         limit = aiohttp.ClientTimeout(total=timeout or self._timeout)
-        async with self.stream(method, path, params=params, body=body, content=content, timeout=limit) as response:
+        async with self.stream(
+            method, path, params=params, body=body, content=content, timeout=limit, headers=headers
+        ) as response:
             try:
                 return await self._whole(response)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -262,6 +265,7 @@ class Client:
         content: str = "application/json",
         timeout: aiohttp.ClientTimeout,
         endless: bool = False,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An open response with a good status; refusals are raised as typed errors.
 
@@ -274,6 +278,7 @@ class Client:
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "User-Agent": self._agent,
+            **(headers or {}),
             **credentials.headers,
         }
         gated = self._gate_for(method, body or b"", content)

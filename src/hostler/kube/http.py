@@ -17,6 +17,8 @@ from hostler.kube.metrics import Metrics
 log = structlog.get_logger("hostler.http")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# None: go on. An answer: the caller gets that one, and no route is asked.
+Admit = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 # None: fine. A sentence: not, and why.
 Check = Callable[[], str | None]
 
@@ -54,10 +56,19 @@ class Server:
     """One port. Add routes and checks, then `start()`; `stop()` lets answers under way finish."""
 
     def __init__(
-        self, host: str, port: int, metrics: Metrics, *, setting: str = "HOSTLER_HTTP_ADDRESS", patience: float = 30.0
+        self,
+        host: str,
+        port: int,
+        metrics: Metrics,
+        *,
+        admit: Admit,
+        setting: str = "HOSTLER_HTTP_ADDRESS",
+        patience: float = 30.0,
     ) -> None:
-        """`setting` is what a person would change; `patience` is how long one answer may take."""
+        """`admit` is asked before every route; `setting` is what a person would change; `patience` is how long one
+        answer may take."""
         self._host, self._port, self._setting, self._patience = host, port, setting, patience
+        self._admit = admit
         self._metrics = metrics
         self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
@@ -159,7 +170,8 @@ class Server:
         self._at_once += 1
         try:
             async with asyncio.timeout(self._patience):
-                return await handler(request)
+                refusal = await self._admit(request)
+                return refusal if refusal is not None else await handler(request)  # an empty response is falsy
         except web.HTTPException:
             raise
         except TimeoutError:

@@ -38,6 +38,14 @@ OPERATOR = Setting(
     "HOSTLER_OPERATOR", URL, "", "URL of a running operator. Unset: found through the API server by its lease.", CLUSTER
 )
 
+SERVICE = Setting(
+    "HOSTLER_SERVICE",
+    OBJECT_NAME,
+    "hostler",
+    "Service in front of the operator's pods, through which the CLI asks it. Unset: the one that the lease names.",
+    CLUSTER,
+)
+
 # -- run
 CONFIG = Setting("HOSTLER_CONFIG", PATH, "", "YAML file with settings, one `key: value` per line.", RUN, in_file=False)
 ONLY = Setting(
@@ -53,6 +61,13 @@ LOG_LEVEL = Setting(
 # One setting for host and port: a Service named hostler-http would put HOSTLER_HTTP_PORT=tcp://... into every pod.
 HTTP_ADDRESS = Setting(
     "HOSTLER_HTTP_ADDRESS", ADDRESS, Address("127.0.0.1", 8080), "Where /healthz, /metrics and /v1 are served.", RUN
+)
+METRICS_AUTHENTICATION = Setting(
+    "HOSTLER_METRICS_AUTHENTICATION",
+    SWITCH,
+    True,
+    "Serve /metrics only to callers that may read it. Off: to everyone who reaches the port.",
+    RUN,
 )
 # With our prefix although the downward API is free in its choice: a CI server's own NODE_NAME must not reach us.
 POD_NAME = Setting(
@@ -124,8 +139,9 @@ LEASE_RETRY_SECONDS = Setting(
 )
 
 SETTINGS: tuple[AnySetting, ...] = (
-    KUBECONFIG, CONTEXT, NAMESPACE, OPERATOR,
-    CONFIG, ONLY, DRY_RUN, LOG_FORMAT, LOG_LEVEL, HTTP_ADDRESS, POD_NAME, NODE_NAME, RESYNC_SECONDS, DEBUG,
+    KUBECONFIG, CONTEXT, NAMESPACE, OPERATOR, SERVICE,
+    CONFIG, ONLY, DRY_RUN, LOG_FORMAT, LOG_LEVEL, HTTP_ADDRESS, METRICS_AUTHENTICATION, POD_NAME, NODE_NAME,
+    RESYNC_SECONDS, DEBUG,
     MAX_UNAVAILABLE, IGNORE_INCUMBENT, WRITES_PER_SECOND, WRITE_BURST, UNINITIALISED_GRACE_SECONDS,
     DRAIN_TIMEOUT_SECONDS, DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED,
     LEADER_ELECTION, LEASE_NAME, LEASE_DURATION_SECONDS, LEASE_RENEW_SECONDS, LEASE_RETRY_SECONDS,

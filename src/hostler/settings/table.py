@@ -25,9 +25,10 @@ RULES: tuple[Rule, ...] = (
 )
 # What the chart and `hostler manifests` set, from values of their own or from the pod: where it runs, how it logs in.
 BY_INSTALLATION: frozenset[AnySetting] = frozenset({
-    foundation.KUBECONFIG, foundation.CONTEXT, foundation.NAMESPACE, foundation.OPERATOR, foundation.CONFIG,
-    foundation.ONLY, foundation.DRY_RUN, foundation.LOG_FORMAT, foundation.LOG_LEVEL, foundation.HTTP_ADDRESS,
-    foundation.POD_NAME, foundation.NODE_NAME, maintenance.VCENTER_HOST, maintenance.VCENTER_USER,
+    foundation.KUBECONFIG, foundation.CONTEXT, foundation.NAMESPACE, foundation.OPERATOR, foundation.SERVICE,
+    foundation.CONFIG, foundation.ONLY, foundation.DRY_RUN, foundation.LOG_FORMAT, foundation.LOG_LEVEL,
+    foundation.HTTP_ADDRESS, foundation.METRICS_AUTHENTICATION, foundation.POD_NAME, foundation.NODE_NAME,
+    maintenance.VCENTER_HOST, maintenance.VCENTER_USER,
     maintenance.VCENTER_PASSWORD, maintenance.VCENTER_USER_FILE, maintenance.VCENTER_PASSWORD_FILE,
     maintenance.VCENTER_CA_BUNDLE, maintenance.VCENTER_TLS_VERIFY, maintenance.VCENTERS_FILE, reclaim.HUB_URL,
     reclaim.HUB_CA, reclaim.HUB_ADDRESS, reclaim.HUB_CERTIFICATE, reclaim.HUB_KEY,

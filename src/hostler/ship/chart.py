@@ -15,6 +15,7 @@ import yaml
 
 from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.crd import definitions
+from hostler.fleet.people import PEOPLE, rights_of_role
 from hostler.fleet.rights import Right, rights_of
 from hostler.settings import foundation
 from hostler.settings.model import AnySetting
@@ -30,6 +31,7 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
     for name, text in templates.files():
         yield root / "chart/templates" / name, text
     yield root / "chart/files/rights.yaml", rights_file()
+    yield root / "chart/files/people.yaml", people_file()
     for kind, made in definitions().items():
         yield root / f"chart/files/{kind.kind.lower()}-crd.yaml", crd_file(made)
     yield root / "chart/values.schema.json", json.dumps(schema(), indent=2) + "\n"
@@ -47,6 +49,20 @@ def rights_file() -> str:
         {"name": one.name, "rights": [_entry(right) for right in rights_of(one)]} for one in CAPABILITIES if one.built
     ]
     return head + yaml.safe_dump({"capabilities": parts}, sort_keys=False, width=1000)
+
+
+def people_file() -> str:
+    head = "# Made from src/hostler/fleet/people.py by `make chart`: edit that.\n"
+    parts: list[Json] = [
+        {
+            "name": role.name,
+            "why": role.equals.partition(". ")[0] + ".",
+            "aggregated": role.aggregated,
+            "rights": [_entry(right) for right in rights_of_role(role)],
+        }
+        for role in PEOPLE
+    ]
+    return head + yaml.safe_dump({"roles": parts}, sort_keys=False, width=1000)
 
 
 def _entry(right: Right) -> Json:
@@ -107,13 +123,11 @@ def schema() -> Json:
             logLevel={"enum": list(foundation.LOG_LEVEL.reader.words)},
             crds=_object(install=_BOOL),
             admissionPolicies=_object(enabled=_BOOL),
-            rbac=_object(create=_BOOL),
+            rbac=_object(create=_BOOL, people=_BOOL),
+            metrics=_object(authentication=_BOOL),
             serviceAccount=_object(create=_BOOL, name=_NAME, annotations=_MAP),
             podDisruptionBudget=_object(enabled=_BOOL, maxUnavailable=_SHARE),
-            networkPolicy=_object(
-                enabled=_BOOL, **{"from": {"type": "array", "items": {"type": "object"}}},
-                egressPorts={"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
-            ),
+            networkPolicy=_network_policy(),
             serviceMonitor=_object(
                 enabled=_BOOL, interval={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"}, labels=_MAP
             ),
@@ -133,6 +147,7 @@ _NAME: Json = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9
 # Also of a Service, and cut at 50.
 _OVERRIDE: Json = {"type": "string", "pattern": "^([a-z]([a-z0-9-]{0,48}[a-z0-9])?)?$"}
 _MAP: Json = {"type": "object", "additionalProperties": {"type": "string"}}
+_CIDR = r"^([0-9]{1,3}([.][0-9]{1,3}){3}/[0-9]{1,2}|[0-9a-fA-F:]*:[0-9a-fA-F:.]*/[0-9]{1,3})$"
 _SHARE: Json = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9]+%$"}]}
 _NAMED: Json = {"type": "array", "items": {"type": "object", "required": ["name"], "properties": {"name": _TEXT}}}
 # A host needs a login: a Secret that exists, or user and password for one of ours.
@@ -168,6 +183,20 @@ def _hub() -> Json:
             **open_,
         },
     )  # fmt: skip
+
+
+def _network_policy() -> Json:
+    """With the policy on, the API server's networks are needed: the CLI comes through its proxy."""
+    named = _object(
+        enabled=_BOOL, apiServer={"type": "array", "items": {"type": "string", "pattern": _CIDR}},
+        egressPorts={"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
+        **{"from": {"type": "array", "items": {"type": "object"}}},
+    )  # fmt: skip
+    return {
+        **named,
+        "if": {"properties": {"enabled": {"const": True}}, "required": ["enabled"]},
+        "then": {"properties": {"apiServer": {"minItems": 1}}, "required": ["apiServer"]},
+    }
 
 
 def _object(**properties: Json) -> Json:

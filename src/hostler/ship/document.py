@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hostler.fleet.admission import POLICIES
+from hostler.fleet.callers import METRICS_PATH
 from hostler.fleet.capabilities import CAPABILITIES
+from hostler.fleet.people import METRICS_READER, METRICS_WHY, PEOPLE, SERVICE_NAME
 from hostler.fleet.rights import LEASE_NAME, OWN, Right, rights_of
 from hostler.settings.document import row
 from hostler.settings.table import SETTINGS
@@ -24,6 +26,36 @@ no `escalate`, no `bind`. `hostler rights` prints the same, and the roles as YAM
 Lines with (OpenShift) are granted only with `openshift: true`.
 
 Every authenticated identity may ask for its own name and for the server's version; nothing more is assumed.
+
+## What the operator's token equals
+
+A user who reads the operator's token, or runs a pod as its ServiceAccount, has its rights. So guard its namespace as
+you guard kube-system: give nobody `edit` or `admin` there who is no administrator of the cluster.
+
+| with | the token is worth |
+|---|---|
+| nothing but what is always on | `patch` on every node: cordons, labels and taints; it reads every pod |
+| maintenance | the same, and it evicts any pod that its budget lets go; the vCenter's login is in the same namespace |
+| join | cluster-admin in effect: it approves certificates by which any machine becomes any node |
+| ingress, platform | cluster-admin in effect: it patches Deployments or DaemonSets of any namespace |
+| metal | cluster-admin in effect, also of the clusters it provisions: it decides what machines boot |
+| reclaim | cluster-admin in effect, also of old clusters: it reads every Secret, among them their kubeconfigs |
+"""
+PEOPLE_HEAD = """
+## Roles for people
+
+Made from `src/hostler/fleet/people.py`. The chart (`rbac.people`) and `hostler manifests` make these ClusterRoles, and
+bind them to nobody; `hostler rights --people` prints them. Each has the rights of the one before it. `hostler-viewer`
+is aggregated to `view`, and so is part of `edit` and `admin`, which contain `view`; the others are aggregated to
+nothing. With another name of the release their names begin with that.
+
+    kubectl create clusterrolebinding ada-operates --clusterrole=hostler-operator --user=ada
+
+A ClusterRole cannot name a namespace. So the lease, the Service and hostler-reader are named, and a user with the role
+in the whole cluster has it for objects of these names in every namespace: call no other ServiceAccount hostler-reader.
+No role has `pods/proxy`, or `services/proxy` without a name: with those, every viewer would reach every pod.
+
+`patch` on `fleets` is an administrator's right, and in no role but hostler-admin: see there what it equals.
 """
 ADMISSION = """
 ## What the API server itself refuses
@@ -51,6 +83,7 @@ ALERTS = """\
 Made from `chart/alerts/` by `make chart`; a test compares the two. The chart makes a PrometheusRule of those whose
 capability is on (`--set prometheusRule.enabled=true`). Each alert fires and resolves in a test of its own expression.
 """
+_NAMED = {LEASE_NAME: "its lease", SERVICE_NAME: "its Service (`hostler:http`)"}
 END = "<!-- made by `make chart`, down to the end -->"
 
 
@@ -76,15 +109,27 @@ def rights() -> str:
             parts += [_row(right) for right in rights_of(one)]
     parts.append(ADMISSION)
     parts += [f"| `{one.name}` | {one.refuses} | {one.without} |\n" for one in POLICIES]
+    parts += _people()
     parts.append(UNUSED)
     parts += [f"| {name} | {why} |\n" for name, why in {"list, beside watch": LISTS, **UNTRIED}.items()]
     return "".join(parts)
 
 
+def _people() -> Iterator[str]:
+    yield PEOPLE_HEAD
+    for role in PEOPLE:
+        also = f"Beside what hostler-{PEOPLE[PEOPLE.index(role) - 1].name} has:\n\n" if role is not PEOPLE[0] else ""
+        yield f"\n### hostler-{role.name}\n\nFor {role.commands}.\n\nWhat it equals: {role.equals}\n\n"
+        yield f"{also}| on | verbs | where | why |\n|---|---|---|---|\n"
+        yield from (_row(right) for right in role.rights)
+    yield f"\n### hostler-{METRICS_READER}\n\n{METRICS_WHY}\n\n"
+    yield f"| on | verbs |\n|---|---|\n| nonResourceURL `{METRICS_PATH}` | get |\n"
+
+
 def _row(right: Right) -> str:
     where = "its own namespace" if right.namespace == OWN else right.namespace or "the cluster"
     if right.names:
-        where += ", only " + ", ".join("its lease" if name == LEASE_NAME else f"`{name}`" for name in right.names)
+        where += ", only " + ", ".join(_NAMED.get(name, f"`{name}`") for name in right.names)
     if right.openshift:
         where += " (OpenShift)"
     return f"| `{right.resource}` | {', '.join(right.verbs)} | {where} | {right.why} |\n"

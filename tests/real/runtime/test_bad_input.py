@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -23,6 +24,10 @@ from hostler.kube.http import Server
 from hostler.kube.metrics import Metrics
 from hostler.sandbox import Sandbox
 from tests.unit.kube_pki import Authority
+
+
+async def admit_all(_: web.Request) -> None:
+    """Who may ask is not the story here."""
 
 
 def complaint(path: str, context: str | None = None) -> Complaint:
@@ -154,7 +159,7 @@ def test_plain_http_to_the_real_server(sandbox: Sandbox, tmp_path: Path) -> None
 def test_a_port_in_use(sandbox: Sandbox) -> None:
     port = sandbox.state.ports["kube-apiserver"]
     with pytest.raises(Complaint) as caught:
-        asyncio.run(Server("127.0.0.1", port, Metrics(), setting="HOSTLER_HTTP_ADDRESS").start())
+        asyncio.run(Server("127.0.0.1", port, Metrics(), admit=admit_all).start())
     assert caught.value.code is Exit.SETTING
     assert caught.value.sentence == f"cannot listen on 127.0.0.1:{port}: another process already listens there."
     assert "HOSTLER_HTTP_ADDRESS" in caught.value.hint
