@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock run test test-full check lint types unit judges judges-lock bench chart image release-check wheels-check dockerfile-check clean
+.PHONY: help env lock run test test-full check lint types unit judges judges-lock contracts bench chart image release-check wheels-check dockerfile-check clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -69,6 +69,9 @@ bench: env ## benchmarks; writes bench/RESULTS.md
 
 chart: env ## what of chart/ and docs/ is made from tables in the code
 	$(BIN)/python -m hostler.ship.chart
+
+contracts: env ## tests/contracts/snapshots: accept, on purpose, what others will see changed
+	$(BIN)/python -m tests.contracts
 
 image: env ## dist/image: an OCI layout of this environment, without a container runtime
 	rm -rf dist/image

@@ -32,7 +32,8 @@ def closed() -> list[tuple[str, str, str]]:
 
 def resolves(name: str) -> bool:
     """Whether a dotted name is a module, or something in one."""
-    module, rest = name, []
+    module = name
+    rest: list[str] = []
     while module:
         try:
             found = importlib.import_module(module)
