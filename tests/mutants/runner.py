@@ -76,6 +76,8 @@ class Worker:
 
     def run_tests(self, tests: Sequence[str], place: Path, mutant: Mutant | None = None) -> Outcome:
         """The outcome of these tests with the mutant in the package; without one, with the package as it is."""
+        if not tests:
+            raise ValueError("without a test pytest would run all of them")
         _copy_package(place / "hostler", mutant)
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -20,19 +20,19 @@ def worker() -> Iterator[Worker]:
     found.stop()
 
 
-def tests_of(mutants: list[Mutant]) -> list[str]:
+def named_tests(mutants: list[Mutant]) -> list[str]:
     return sorted({mutant.test for mutant in mutants})
 
 
 def test_without_a_mutant_every_test_passes(worker: Worker, tmp_path: Path) -> None:
     """Through the same copy of the package: else a broken copy would look like a mutant that was found."""
-    outcome = worker.run_tests(tests_of(QUICK), tmp_path)
+    outcome = worker.run_tests(named_tests(QUICK), tmp_path)
     assert outcome.passed, outcome.output
 
 
 @pytest.mark.full
 def test_without_a_mutant_every_slow_test_passes(worker: Worker, tmp_path: Path) -> None:
-    outcome = worker.run_tests(tests_of([mutant for mutant in MUTANTS if mutant.slow]), tmp_path)
+    outcome = worker.run_tests(named_tests([mutant for mutant in MUTANTS if mutant.slow]), tmp_path)
     assert outcome.passed, outcome.output
 
 
