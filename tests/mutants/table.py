@@ -59,7 +59,7 @@ MUTANTS = (
         "host/identity.py",
         "    if node_uuids(node) and _uuids(alike[0]):\n",
         "    if False:\n",
-        "a VM that was built anew under an old name is taken for the node",
+        "a new VM under an old name is taken for the node",
         "unit/test_host_identity.py::test_found_by_name_only_where_a_uuid_cannot_contradict",
     ),
     # -- drain

@@ -17,7 +17,7 @@ from hostler.ship.judges import Finding, compare_scores, read_scores
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").iterdir())
 REASON = r"# +\S+ +\S+"  # two words at least
-# How each judge is told on the line itself that a finding stays.
+# How a line tells each judge that its finding stays.
 EXCUSES = {
     "nosec": r"# nosec B\d{3}(,B\d{3})* ",
     "shellcheck disable": r"# shellcheck disable=SC\d+(,SC\d+)* ",

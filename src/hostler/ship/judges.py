@@ -62,7 +62,7 @@ def main() -> None:
     for name, found in verdicts.items():
         print(f"judges: {name}: {found or 'nothing found'}")
     if any(verdicts.values()):
-        sys.exit("judges: mend what was found, or list it with its reason as judges/README.md says")
+        sys.exit("judges: fix what was found, or list it with its reason as judges/README.md says")
 
 
 def judge_workflows() -> str:
