@@ -1,7 +1,9 @@
 # The image from a public base, for those with a container runtime. `make image` makes one without; the tests run that.
 # `make dockerfile-check` builds this one, on a stand-in of the base.
-ARG PYTHON=3.13
-FROM python:${PYTHON}-slim AS build
+# The base is an argument, so that a release can pin it: `.ci/pin-base` resolves its digest, and the release workflow builds on
+# that digest and publishes this file with it. Nothing here names a digest that was not fetched.
+ARG BASE=docker.io/library/python:3.13-slim
+FROM ${BASE} AS build
 WORKDIR /src
 COPY requirements.lock pyproject.toml README.md LICENSE ./
 COPY src src
@@ -18,7 +20,7 @@ RUN python -m venv /all \
  && cd /opt/hostler/site && rm -rf hostler/sandbox hostler/ship hostler/cli/sandbox.py hostler/cli/demo.py bin \
  && python -m compileall -q --invalidation-mode unchecked-hash /opt/hostler/site
 
-FROM python:${PYTHON}-slim
+FROM ${BASE}
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/hostler/site /opt/hostler/site
 LABEL org.opencontainers.image.title=hostler org.opencontainers.image.licenses=Apache-2.0

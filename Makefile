@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock run test test-full check lint types unit bench chart image release-check wheels-check dockerfile-check clean
+.PHONY: help env lock run test test-full check lint types unit judges judges-lock contracts bench chart image release-check wheels-check dockerfile-check clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,6 +21,19 @@ env: .venv/.made ## only the environment: .venv with hostler in it
 
 lock: ## resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --extra dev -o requirements.lock pyproject.toml
+
+judges: env .venv-judges/.made ## other projects' linters: bandit, zizmor, actionlint, shellcheck, helm lint, kube-score
+	@$(BIN)/python -m hostler.ship.judges
+
+.venv-judges/.made: judges/judges.lock
+	@test -x .venv-judges/bin/python || $(PYTHON) -m venv .venv-judges
+	@echo "judges: installing judges/judges.lock"
+	@.venv-judges/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: --require-hashes -r judges/judges.lock
+	@touch $@
+
+judges-lock: ## resolve the judges again (needs uv and go)
+	uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o judges/judges.lock judges/judges.in
+	cd judges && go get tool && go mod tidy
 
 run: env ## the sandbox with a small mixed fleet and the operator on it; with KUBECONFIG set, that cluster, dry-run first
 	@$(BIN)/hostler demo
@@ -57,6 +70,9 @@ bench: env ## benchmarks; writes bench/RESULTS.md
 chart: env ## what of chart/ and docs/ is made from tables in the code
 	$(BIN)/python -m hostler.ship.chart
 
+contracts: env ## tests/contracts/snapshots: accept, on purpose, what others will see changed
+	$(BIN)/python -m tests.contracts
+
 image: env ## dist/image: an OCI layout of this environment, without a container runtime
 	rm -rf dist/image
 	$(BIN)/python -m hostler.ship.image dist/image
@@ -78,4 +94,4 @@ dockerfile-check: ## builds the Dockerfile without a daemon and starts the image
 	.ci/dockerfile
 
 clean:
-	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-judges dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,7 +16,7 @@ from tests.leftovers import LEFT_BEHIND
 from tests.tools import tool
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = ("*.md", "docs/**/*.md", "src/**/*.md", "sandbox/**/*.md")
+PLACES = ("*.md", "docs/**/*.md", "src/**/*.md", "sandbox/**/*.md", "judges/*.md")
 PAGES = sorted(path for where in PLACES for path in ROOT.glob(where))
 LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)|^\[[^\]]+\]: +(\S+)", re.MULTILINE)
 

@@ -170,8 +170,8 @@ def test_the_workflows_use_what_is_there() -> None:
     modules = re.findall(r"-m (hostler[.\w]+)", told)
     assert modules
     assert all(find_spec(one) for one in modules)
-    assert os.access(ROOT / ".ci/run", os.X_OK)
-    (tests,) = [job for (name, _), job in JOBS.items() if name == "test.yaml"]
+    assert all(os.access(ROOT / one, os.X_OK) for one in re.findall(r"\.ci/[a-z-]+", told))
+    tests = JOBS["test.yaml", "test"]
     assert tests["container"]["image"].startswith("debian:"), "what .ci/run installs has these names only there"
     # What a step reads of another, that one has said.
     for name, outcome in re.findall(r"steps\.(\w+)\.outputs\.(\w+)", json.dumps(STEPS)):
@@ -203,7 +203,7 @@ def test_nothing_is_filled_into_a_script_and_rights_are_few() -> None:
 
 def test_a_release_waits_for_the_tests_and_for_an_image_of_each_machine() -> None:
     jobs = {job: told for (name, job), told in JOBS.items() if name == "release.yaml"}
-    assert set(jobs["release"]["needs"]) == {"test", "image"}
+    assert set(jobs["release"]["needs"]) == {"test", "base", "image"}
     assert jobs["test"]["uses"] == "./.github/workflows/test.yaml"
     assert "workflow_call:" in WORKFLOWS["test.yaml"]
     machines = [one["machine"] for one in jobs["image"]["strategy"]["matrix"]["include"]]

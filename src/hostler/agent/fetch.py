@@ -213,7 +213,7 @@ class Web:
                         f"The certificate of {url} is not trusted ({cause.verify_message}); check HUB_CA.",
                     ) from error
                 said = f"{url} broke off: {cause or type(cause).__name__}"
-            pause = max(asked, min(LONGEST_PAUSE, self.pause * 2 ** min(attempt, 10)) * random.uniform(0.75, 1.25))
+            pause = max(asked, min(LONGEST_PAUSE, self.pause * 2 ** min(attempt, 10)) * random.uniform(0.75, 1.25))  # nosec B311 # jitter
             attempt += 1
             if attempt >= ATTEMPTS and time.monotonic() + pause > self._until:
                 raise Refusal(Reason.DOWNLOAD_FAILED, f"{said} ({attempt} attempts).")

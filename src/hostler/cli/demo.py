@@ -103,7 +103,7 @@ def _look_only() -> None:
     """The user's own cluster: nothing is written, every decision is said once."""
     say.note(f"KUBECONFIG is set: looking at that cluster ({os.environ['KUBECONFIG']}) in a dry run.")
     say.note("Nothing is written there. `hostler run` without --dry-run would act. Ctrl-C ends it.\n")
-    os.execv(sys.executable, [sys.executable, "-m", "hostler", "run", "--dry-run", "--log-format", "console"])
+    os.execv(sys.executable, [sys.executable, "-m", "hostler", "run", "--dry-run", "--log-format", "console"])  # nosec B606 # our own program, no input
 
 
 def _play(box: Sandbox, once: bool) -> None:

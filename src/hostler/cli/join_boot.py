@@ -263,7 +263,7 @@ def _where_to_listen(listen: str, name: str) -> Address:
         if listen:
             raise typer.BadParameter(f'"{listen}" is not HOST:PORT') from None
         at = Address("", 0)
-    if not name and at.host in ("", "0.0.0.0", "::"):
+    if not name and at.host in ("", "0.0.0.0", "::"):  # nosec B104 # compared, not bound
         raise Complaint(
             f"No machine can fetch anything from {at.host or 'an empty address'}.",
             hint="Say how the new one reaches this one: --name ADDRESS, or --listen ADDRESS:PORT.",

@@ -186,7 +186,7 @@ def kubectl(context: typer.Context, dir: Dir = HERE) -> None:
         )
     program = box.state.programs["controlplane"]
     sys.stdout.flush()
-    os.execve(program, [program, "kubectl", *context.args], box.kubectl_environment())
+    os.execve(program, [program, "kubectl", *context.args], box.kubectl_environment())  # nosec B606 # the user's own kubectl words
 
 
 @app.command()

@@ -175,7 +175,7 @@ async def _change(client: Client, writer: Writer, name: str, decide: Callable[[N
                     written = await writer.patch(NODE, name, body, type=Node, why=why)
                     return Done(why, written is not None, written or node)
         except Conflict:
-            await asyncio.sleep(random.random() * min(0.02 * 2**attempt, 0.5))
+            await asyncio.sleep(random.random() * min(0.02 * 2**attempt, 0.5))  # nosec B311 # jitter
         except NotFound:
             raise Complaint(
                 f"There is no node {name} in this cluster.", hint="See: kubectl get nodes", code=Exit.REFUSED

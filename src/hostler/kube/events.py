@@ -263,7 +263,7 @@ class Recorder:
             self._drop(key, "outage")
             return 0.0
         asked = error.retry_after if isinstance(error, ApiError) else None
-        pause = min(asked or random.uniform(1.0, 5.0), 30.0)
+        pause = min(asked or random.uniform(1.0, 5.0), 30.0)  # nosec B311 # jitter
         self._rest = now + pause
         return pause if not self._stopping else 0.2
 

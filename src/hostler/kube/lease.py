@@ -344,7 +344,7 @@ class Leadership:
 
     def _retry(self) -> float:
         """Jittered, so that replicas started together do not knock together."""
-        return self._timing.retry * random.uniform(0.8, 1.2)
+        return self._timing.retry * random.uniform(0.8, 1.2)  # nosec B311 # jitter
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep, but not past the moments at which we begin or cease to lead, nor past a call to leave."""

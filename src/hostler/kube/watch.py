@@ -176,7 +176,7 @@ class Watch(Generic[R]):
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(int(random.uniform(*LIFETIME_SECONDS))),
+            "timeoutSeconds": str(int(random.uniform(*LIFETIME_SECONDS))),  # nosec B311 # jitter
             **self._select,
         }
         if initial:
@@ -202,7 +202,7 @@ class Watch(Generic[R]):
                     self._received(len(chunk), len(tail))
                     valve.took(self._take(memoryview(piece)[:end]) if end else 0)
             except TimeoutError:
-                raise _Ended("stalled", random.random()) from None  # it was there for long: no reason to stay away
+                raise _Ended("stalled", random.random()) from None  # nosec B311 # jitter; it was there for long: no reason to stay away
             except (aiohttp.ClientError, OSError):
                 raise _Ended("cut") from None
         if tail:
@@ -374,12 +374,12 @@ class Watch(Generic[R]):
     def _pause(self) -> float:
         """The next delay: doubling, with full jitter, so that a thousand clients do not come back together."""
         self._failures += 1
-        return random.random() * min(BACKOFF_FIRST * 2.0 ** min(self._failures, 20), BACKOFF_MOST)
+        return random.random() * min(BACKOFF_FIRST * 2.0 ** min(self._failures, 20), BACKOFF_MOST)  # nosec B311 # jitter
 
     def _not_before(self, error: ApiError | Unreachable) -> float:
         """The next delay, and no sooner than the server asks for."""
         asked = error.retry_after if isinstance(error, ApiError) else None
-        return max(asked or 0.0, self._pause()) * (1 + random.random() / 4)
+        return max(asked or 0.0, self._pause()) * (1 + random.random() / 4)  # nosec B311 # jitter
 
     def _say(self, problem: str) -> None:
         if problem != self.problem:

@@ -53,7 +53,7 @@ class Claims:
         dice: random.Random | None = None,
     ) -> None:
         self._caches, self._client, self._writer, self.policy = caches, client, writer, policy
-        self._wake, self._later, self._clock, self._dice = wake, later, clock, dice or random.Random()
+        self._wake, self._later, self._clock, self._dice = wake, later, clock, dice or random.Random()  # nosec B311 # no secret
         self.waiting = Waiting(wake, self._suits)
         self.free = FreeHosts(self._dice, self._freed)
         self._steady: dict[str, float] = {}  # host -> when it will have been without an error for long enough

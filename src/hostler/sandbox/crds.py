@@ -152,7 +152,7 @@ def _select(root: Path, module: Module) -> Iterator[Schema]:
         plural = re.split(r"[.-]", file.name.rpartition("_")[2])[0]
         if module.plurals and plural not in module.plurals:
             continue
-        definition = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        definition = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # nosec B506 # a safe loader
         if definition["metadata"]["name"] not in seen:
             seen.add(definition["metadata"]["name"])
             yield definition

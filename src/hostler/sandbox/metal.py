@@ -38,7 +38,7 @@ def _cluster(one: MetalCluster) -> Object:
 
 
 def _secrets(one: MetalCluster) -> Iterator[Object]:
-    wanted = [(f"{name}-bmc", {"username": "sandbox", "password": "sandbox"}) for name, _ in _host_names(one)]
+    wanted = [(f"{name}-bmc", {"username": "sandbox", "password": "sandbox"}) for name, _ in _host_names(one)]  # nosec B105 # simulated
     wanted += [(f"{name}-bootstrap", {"value": "#cloud-config"}) for name in _machine_names(one)]
     for name, data in wanted:
         metadata = {"name": name, "namespace": one.namespace}

@@ -184,7 +184,7 @@ def _libraries(roots: Iterable[Path]) -> list[Path]:
     """Every shared library that a program or module of the image loads from the machine, with the loader."""
     objects = [path for root in roots for path in root.rglob("*") if path.is_file() and _is_elf(path)]
     env = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
-    done = subprocess.run(["ldd", *map(str, objects)], capture_output=True, text=True, check=False, env=env)
+    done = subprocess.run(["ldd", *map(str, objects)], capture_output=True, text=True, check=False, env=env)  # nosec B607 # PATH of who builds
     lost = sorted(set(re.findall(r"(\S+) => not found", done.stdout)))
     if lost:
         raise Complaint(f"Libraries of the image are not on this machine: {', '.join(lost)}.")
@@ -214,7 +214,7 @@ def _owners(libraries: Iterable[Path]) -> Iterator[Part]:
     # A file may be known by the path it was unpacked to, before /lib became a link to /usr/lib.
     places = {place for path in libraries for real in (str(path), str(path.resolve()))
               for place in (real, real.removeprefix("/usr"))}  # fmt: skip
-    found = subprocess.run(["dpkg-query", "-S", *sorted(places)], capture_output=True, text=True, check=False)
+    found = subprocess.run(["dpkg-query", "-S", *sorted(places)], capture_output=True, text=True, check=False)  # nosec B607 # PATH of who builds
     names = sorted({line.partition(": ")[0].partition(",")[0] for line in found.stdout.splitlines()})
     system = platform.freedesktop_os_release()["ID"]  # debian, ubuntu: each patches its own
     listing = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *names]

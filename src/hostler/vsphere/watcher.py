@@ -327,4 +327,4 @@ class Watcher:
     def _pause(self) -> float:
         """Doubling, with full jitter, so that a thousand clients do not come back together."""
         self._failures += 1
-        return random.random() * min(BACKOFF_FIRST * 2.0 ** min(self._failures, 20), BACKOFF_MOST)
+        return random.random() * min(BACKOFF_FIRST * 2.0 ** min(self._failures, 20), BACKOFF_MOST)  # nosec B311 # jitter
