@@ -45,10 +45,21 @@ from hostler.reclaim.model import (
     stage_key,
     step_id,
 )
-from hostler.reclaim.rules import NotKnown, Refused, Waits, accepted_risks, may_reclaim
+from hostler.reclaim.quoting import is_name, quote_text
+from hostler.reclaim.rules import (
+    NotKnown,
+    Refused,
+    Waits,
+    accepted_risks,
+    check_trust,
+    has_reach,
+    is_own_machine,
+    may_reclaim,
+)
 from hostler.reclaim.spoke import deployed
 
 LOOK_AGAIN = 30.0  # seconds until it is looked again whether the workers of a cluster are gone
+CALLED_OFF = "Its restart was called off; its agent was told to end and to take the discovery entry back."
 UNDECIDED = (Reason.DECIDING, Reason.WORKERS_FIRST)
 
 
@@ -92,6 +103,8 @@ def _bound(host: Host) -> Decision:
     if not host.hostname:
         return Decision((), "It is in its cluster; its hostname is not known yet.")
     cluster = Cluster(host.bound[0], host.bound[1], host.hostname)
+    if not all(map(is_name, (cluster.namespace, cluster.name, cluster.node))):
+        return Decision((), "Its binding or its hostname is not a name that an object can have; nothing is noted.")
     noted = f"It is in its cluster {cluster.namespace}/{cluster.name}, which is noted."
     if host.previous is None:
         return Decision((Remember(cluster),), noted)
@@ -147,16 +160,23 @@ def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
         return _enter(model.CANCEL, Reason.CANCELLED, "It was bound to another cluster while it was being returned.")
     if host.cancelled:
         return _enter(model.CANCEL, Reason.CANCELLED, "It was cancelled by annotation; the host was not restarted.")
+    try:
+        check_trust(host, policy)  # an earlier version may have begun it, and who writes its objects may change them
+    except Refused as refused:
+        return _enter(model.FAIL, refused.reason, refused.message)
+    except NotKnown as unknown:
+        text = f"Whether it may go on is not known: {unknown}."
+        return _late(host, policy.reclaiming, now) or Decision((), text, _until(host, policy.reclaiming))
     if (ended := _report(host)) is not None:
         if ended.exit_code != 0:
-            return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, ended.message)
-        message = f"The discovery image is on the host; it is restarted into it. {ended.message}".rstrip()
+            return _failed(ended)
+        message = f"The discovery image is on the host; it is restarted into it. {_told(ended)}".rstrip()
         restart = _enter(model.REBOOT, Reason.REBOOTING, message)
         if not ended.lasts:
             return restart
         warning = (
-            f"Every boot of this host starts discovery from now on, until it is installed again: {ended.lasts}. "
-            "HOSTLER_RECLAIM_REQUIRE_ONE_SHOT=true refuses such hosts."
+            "Every boot of this host starts discovery from now on, until it is installed again; its agent says why: "
+            f"{quote_text(ended.lasts)}. HOSTLER_RECLAIM_REQUIRE_ONE_SHOT=true refuses such hosts."
         )
         return replace(restart, actions=(*restart.actions, WarnNotOneShot(warning)))
     if (late := _late(host, policy.reclaiming, now)) is not None:
@@ -222,7 +242,7 @@ def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
     if drain.state is Emptying.DRAINED:
         return None
     if drain.over:
-        return _enter(model.FAIL, Reason.DRAIN_FAILED, drain.why)
+        return _enter(model.FAIL, Reason.DRAIN_FAILED, f"The node was not emptied: {quote_text(drain.why)}.")
     wakes = [one for one in (drain.wake, until) if one is not None]
     return Decision((Evict(drain.actions),) if drain.actions else (), drain.why, min(wakes, default=None))
 
@@ -234,8 +254,8 @@ def _bound_again(host: Host) -> bool:
 def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
     if (ended := _report(host)) is not None and ended.exit_code != 0:
         if ended.reason == Reason.CANCELLED and _bound_again(host):  # its agent asked, and was told to end instead
-            return _enter(model.REBIND, Reason.CANCELLED, ended.message)
-        return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, ended.message)
+            return _enter(model.REBIND, Reason.CANCELLED, CALLED_OFF)
+        return _failed(ended)
     if (late := _late(host, policy.rebooting, now)) is not None:
         return late
     wake = _until(host, policy.rebooting)
@@ -273,7 +293,7 @@ def _settled(host: Host, policy: Policy) -> Decision:
 
 def _forgotten(host: Host, policy: Policy) -> Decision:
     last: tuple[Action, ...] = (Forget(),)
-    if policy.remove_node and not (isinstance(host.spoke.kubeconfig, Known) and not host.spoke.kubeconfig.value):
+    if policy.remove_node and _may_remove(host):
         match host.spoke.node:
             case Unknown(why):
                 return Decision((), f"Its node in the old cluster is not known: {why}")
@@ -286,9 +306,14 @@ def _forgotten(host: Host, policy: Policy) -> Decision:
                     "node, and counts as lost until a person removes its etcd member and then the Node."
                 )
                 last = (Say(Reason.REGISTERED, message), Forget())
-            case Known(SpokeNode() as node):
+            case Known(SpokeNode() as node) if is_own_machine(host, node):
                 last = (RemoveNode(node), Forget())
     return _swept(host, "It is in discovery.", last)
+
+
+def _may_remove(host: Host) -> bool:
+    """Unless it is known that its cluster cannot be reached, or that this Agent must not act there."""
+    return not any(isinstance(fact, Known) and not fact.value for fact in (host.spoke.kubeconfig, host.spoke.reach))
 
 
 def _swept(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
@@ -304,7 +329,7 @@ def _swept(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
         case _, Known(remains) if remains:
             return Decision((Withdraw(),), f"{why} What it left in its old cluster is removed.")
     match host.spoke.node:
-        case Known(SpokeNode(held=True) as node):
+        case Known(SpokeNode(held=True) as node) if has_reach(host):
             return Decision((Release(node),), f"{why} Node {node.name} of its old cluster is released.")
     return Decision(last, why)
 
@@ -318,6 +343,18 @@ def _report(host: Host) -> model.Report | None:
     if host.report is None or host.report.step_id != step_id(host.uid, host.state, host.stage):
         return None
     return host.report
+
+
+def _told(ended: model.Report) -> str:
+    """The agent's own sentence. It came from a node, so it is quoted and never taken for ours."""
+    return f"Its agent reports: {quote_text(ended.message)}." if ended.message else ""
+
+
+def _failed(ended: model.Report) -> Decision:
+    if ended.reason == Reason.CANCELLED:
+        return _enter(model.FAIL, Reason.CANCELLED, CALLED_OFF)
+    message = _told(ended) or "Its agent reports a failure without a reason."
+    return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, message)
 
 
 def _late(host: Host, seconds: float, now: Instant) -> Decision | None:

