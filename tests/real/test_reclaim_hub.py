@@ -108,8 +108,8 @@ class World:
         """Let the decision move the Agent once; the transition's name, or nothing."""
         agent = msgspec.convert(self.agent(), Agent)
         now = time.time()
-        node = SpokeNode("worker-1", "u", "", "b", False, "", True)
-        spoke = Spoke(Known(True, now), Known(node, now), Known(ControlPlane(3, 2), now), Known(frozenset(), now))
+        yes, node = Known(True, now), SpokeNode("worker-1", "u", HOST, "b", False, "", True)
+        spoke = Spoke(yes, Known(node, now), Known(ControlPlane(3, 2), now), Known(frozenset(), now), reach=yes)
         for action in decide(replace(host_of(agent), spoke=spoke), Policy("https://hub"), now).actions:
             if isinstance(action, Enter):
                 self.enter(action.transition.target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import http.server
@@ -9,6 +10,7 @@ import json
 import os
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +23,17 @@ from hostler.sandbox import Sandbox
 from hostler.sandbox import http as sandbox_http
 from hostler.sandbox.load import create
 from tests.real.accounts import token_of
+from tests.real.conftest import own_namespace
 from tests.real.operating import Running, hostler
 from tests.real.reclaiming import GROUP, OURS, Case, Make, Site, making, site, until
-from tests.real.conftest import own_namespace
 
 Json = dict[str, Any]
 SECRET_WORDS = "the-secret-of-an-internal-service"
-EVIL = {"kernel": "http://evil.example/kernel", "initrd": "http://evil.example/initrd", "rootfs": "http://evil.example/r"}
+EVIL = {
+    "kernel": "http://evil.example/kernel",
+    "initrd": "http://evil.example/initrd",
+    "rootfs": "http://evil.example/r",
+}
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +129,16 @@ def tenant(clusters: Site) -> Iterator[Tenant]:
             clusters.here.call("PATCH", path, {"metadata": {"finalizers": None}})
 
 
-def system_uuid(case: Case) -> str:
-    return str(case.site.there.get(f"/api/v1/nodes/{case.node}")["status"]["nodeInfo"]["systemUUID"]).lower()
+def retried(case: Case, tenant: Tenant, reason: str) -> None:
+    """The tenant asks again, and the answer has this reason."""
+    tenant.patch("agents", case.name, {"metadata": {"annotations": {f"{OURS}/retry": os.urandom(4).hex()}}})
+    until(lambda: case.condition()[1] == reason, f"{reason}; it is {case.condition()} {case.message()}")
+
+
+def consent(victim: Case, namespace: str | None) -> None:
+    """The owner of the cluster lets Agents of that namespace in, or no longer."""
+    path = f"/apis/hive.openshift.io/v1/namespaces/{victim.namespace}/clusterdeployments/old"
+    victim.site.here.patch(path, {"metadata": {"annotations": {f"{OURS}/agents-from": namespace}}})
 
 
 def test_tenants_agent_does_not_reach_another_tenants_cluster(
@@ -132,18 +146,71 @@ def test_tenants_agent_does_not_reach_another_tenants_cluster(
 ) -> None:
     victim = make()
     assert not tenant.may("get", "", "secrets", victim.namespace)
-    assert not tenant.may("get", "hive.openshift.io", "clusterdeployments", victim.namespace)
+    assert not tenant.may("patch", "hive.openshift.io", "clusterdeployments", victim.namespace)
     assert not tenant.may("create", "apps", "daemonsets", "assisted-installer")
     tenant.infra_env(EVIL, "init=/bin/sh")
-    case = tenant.agent(system_uuid(victim), victim)
+    case = tenant.agent(victim.name, victim)  # named after the victim's machine
     until(lambda: case.agent()["status"].get("deprovision_info"), "the cluster is noted on the Agent")
     tenant.patch("agents", case.name, {"spec": {"clusterDeploymentName": None}})
-    until(lambda: case.condition()[1] not in ("", "Deciding"), "it is decided")
-    ended = until(lambda: case.state != "installed" and (case.daemon_set() or case.condition()[1]), "an end")
-    print("SEEN", case.state, case.condition(), case.message(), json.dumps(ended)[:3000])
-    time.sleep(2)
-    print("DAEMONSET", json.dumps(case.daemon_set().get("spec", {}).get("template", {}).get("spec", {}))[:2500])
+    case.reach("unbinding-pending-user-action", "NamespaceNotAllowed")
+    assert f"Agents of namespace {tenant.namespace} may not return hosts of" in case.message()
+    until(lambda: ("Warning", "NamespaceNotAllowed") in case.events(), "the Event")
+    counted = 'hostler_reclaim_transitions_total{reason="NamespaceNotAllowed",transition="UnbindHost"}'
+    with urllib.request.urlopen(f"{running.url}/metrics", timeout=30) as answer:
+        assert counted in answer.read().decode()
+
+    # The state of one that an earlier version began, as the tenant can write it too.
+    stage, node = iso(time.time()), clusters.there.get(f"/api/v1/nodes/{victim.node}")
+    pinned = f"{stage} {node['metadata']['uid']} {node['status']['nodeInfo']['bootID']}"
+    notes = {"annotations": {f"{OURS}/node": pinned}, "finalizers": [f"{OURS}/old-cluster"]}
+    tenant.patch("agents", case.name, {"metadata": notes})
+    begun = {"debugInfo": {"state": "reclaiming"}, "progress": {"stageStartTime": stage}, "conditions": []}
+    tenant.patch("agents", case.name, {"status": begun}, status=True)
+    case.reach("unbinding-pending-user-action", "NamespaceNotAllowed")
     assert case.daemon_set() == {}
+    assert not clusters.left()
+
+    # With the consent of the cluster's owner what it boots is judged, and then it goes.
+    consent(victim, tenant.namespace)
+    retried(case, tenant, "ArtifactsNotTrusted")
+    assert "comes from evil.example by plain HTTP" in case.message()
+    https = {name: f"https://images.example/{name}" for name in EVIL}
+    tenant.patch("infraenvs", "env", {"status": {"bootArtifacts": https}}, status=True)
+    retried(case, tenant, "KernelArgumentRefused")
+    assert 'has the kernel argument "init=/bin/sh", which is not accepted' in case.message()
+    tenant.patch("infraenvs", "env", {"spec": {"kernelArguments": [{"operation": "append", "value": "ip=dhcp"}]}})
+    retried(case, tenant, "Reclaiming")
+    until(case.daemon_set, "the agent is put there")
+
+    # What was begun by a version that did not ask ends before the restart, and nothing is left there.
+    consent(victim, None)
+    case.annotate(look="again")
+    case.reach("unbinding-pending-user-action", "NamespaceNotAllowed")
+    until(lambda: not clusters.left(), "what was put there is taken back")
+    assert clusters.there.get(f"/api/v1/nodes/{victim.node}")["spec"].get("unschedulable") is None
+
+
+def test_hostname_alone_does_not_make_a_node_the_agents(running: Running, make: Make) -> None:
+    """Beside it: one whose address is in its inventory, though neither side knows a common UUID."""
+    unproven, another, addressed = (
+        make(system_uuid="0" * 32),
+        make(system_uuid="f" * 31 + "0"),
+        make(system_uuid="none"),
+    )
+    nodes = addressed.site.there
+    (address,) = [
+        one["address"]
+        for one in nodes.get(f"/api/v1/nodes/{addressed.node}")["status"]["addresses"]
+        if one["type"] == "InternalIP"
+    ]
+    inventory = {"interfaces": [{"name": "eth0", "ipV4Addresses": [f"{address}/24"]}]}
+    addressed.patch({"status": {"inventory": inventory}}, status=True)
+    for case in (unproven, another, addressed):
+        case.unbind()
+    unproven.reach("unbinding-pending-user-action", "MachineNotProven")
+    another.reach("unbinding-pending-user-action", "AnotherMachine")
+    addressed.reach("reclaiming", "Reclaiming")
+    assert (unproven.daemon_set(), another.daemon_set()) == ({}, {})
 
 
 class Internal(http.server.BaseHTTPRequestHandler):
@@ -158,9 +225,15 @@ class Internal(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_no_word_of_a_tenants_server_is_in_a_condition(
-    clusters: Site, running: Running, make: Make, tenant: Tenant
-) -> None:
+def show(clusters: Site, running: Running, case: Case) -> str:
+    """Everything that a reader of the Agent can see of it."""
+    told = hostler(clusters.hub.kubeconfig, "explain", f"agent/{case.name}", "--operator", running.url)
+    assert told.returncode == 0, told.stderr
+    events = clusters.here.get(f"/apis/events.k8s.io/v1/namespaces/{case.namespace}/events")
+    return json.dumps([case.agent(), told.stdout, events])
+
+
+def test_no_word_of_a_tenants_server_is_in_a_condition(clusters: Site, running: Running, make: Make) -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Internal)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     kubeconfig = {
@@ -170,9 +243,14 @@ def test_no_word_of_a_tenants_server_is_in_a_condition(
     }  # fmt: skip
     case = make(kubeconfig=json.dumps(kubeconfig).encode())
     case.unbind()
-    until(lambda: case.condition()[1] == "Deciding", "the cluster is waited for")
-    print("SEEN", case.message())
-    told = hostler(clusters.hub.kubeconfig, "explain", f"agent/{case.name}", "--operator", running.url)
-    print("EXPLAIN", told.stdout)
-    assert SECRET_WORDS not in case.message()
-    assert SECRET_WORDS not in told.stdout
+    until(lambda: "it answered HTTP 500 (it failed)" in case.message(), "its answer in our words")
+    told = [show(clusters, running, case)]
+    named = {"apiVersion": "v1", "kind": "Config", "current-context": SECRET_WORDS}
+    content = {"data": {"kubeconfig": base64.b64encode(json.dumps(named).encode()).decode()}}
+    clusters.here.patch(f"/api/v1/namespaces/{case.namespace}/secrets/old-admin", content)
+    until(lambda: "cannot be used; the operator's log says why" in case.message(), "the kubeconfig is not quoted")
+    told.append(show(clusters, running, case))
+    assert case.condition() == ("Unknown", "Deciding")
+    assert SECRET_WORDS not in "".join(told)
+    server.shutdown()
+    server.server_close()

@@ -38,6 +38,7 @@ def test_a_secret_that_is_named_is_not_replaced_by_another(
 
     async def ask() -> object:
         async with answering(answer) as hub:
-            return await Spokes(hub, cast(Any, None), lambda: 7.0)._secret(Cluster("hosts", "old", "node"))
+            spokes, cluster = Spokes(hub, cast(Any, None), lambda: 7.0), Cluster("hosts", "old", "node")
+            return await spokes._secret(cluster, await spokes._deployment(cluster))
 
     assert asyncio.run(ask()) == (found if found is not None else Known(False, 7.0))

@@ -242,7 +242,7 @@ def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
     if drain.state is Emptying.DRAINED:
         return None
     if drain.over:
-        return _enter(model.FAIL, Reason.DRAIN_FAILED, f"The node was not emptied: {quote_text(drain.why)}.")
+        return _enter(model.FAIL, Reason.DRAIN_FAILED, f"The node was not emptied: {quote_text(drain.why)}")
     wakes = [one for one in (drain.wake, until) if one is not None]
     return Decision((Evict(drain.actions),) if drain.actions else (), drain.why, min(wakes, default=None))
 
@@ -347,7 +347,7 @@ def _report(host: Host) -> model.Report | None:
 
 def _told(ended: model.Report) -> str:
     """The agent's own sentence. It came from a node, so it is quoted and never taken for ours."""
-    return f"Its agent reports: {quote_text(ended.message)}." if ended.message else ""
+    return f"Its agent reports: {quote_text(ended.message)}" if ended.message else ""
 
 
 def _failed(ended: model.Report) -> Decision:

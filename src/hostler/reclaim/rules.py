@@ -55,6 +55,7 @@ def check_trust(host: Host, policy: Policy) -> None:
     A node that does not answer ends nothing: it was proven before its agent was put there, and with the last
     control-plane node its API goes. A node that is gone is for `decide` to judge.
     """
+    _previous(host, policy)
     _reach(host, policy)
     if isinstance(host.spoke.node, Known) and host.spoke.node.value is not None:
         _same_machine(host, policy)
