@@ -158,6 +158,10 @@ def test_tenants_agent_does_not_reach_another_tenants_cluster(
     with urllib.request.urlopen(f"{running.url}/metrics", timeout=30) as answer:
         assert counted in answer.read().decode()
 
+    told = hostler(clusters.hub.kubeconfig, "doctor", "--operator", running.url).stdout
+    assert f"HOSTLER_RECLAIM_INVENTORIES={tenant.namespace}" in " ".join(told.split())
+    assert "HOSTLER_RECLAIM_ARTIFACT_HOSTS=evil.example" in " ".join(told.split())
+
     # The state of one that an earlier version began, as the tenant can write it too.
     stage, node = iso(time.time()), clusters.there.get(f"/api/v1/nodes/{victim.node}")
     pinned = f"{stage} {node['metadata']['uid']} {node['status']['nodeInfo']['bootID']}"

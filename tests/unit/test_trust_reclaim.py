@@ -28,6 +28,7 @@ from hostler.reclaim.artifacts import (
     is_accepted,
 )
 from hostler.reclaim.decide import decide
+from hostler.reclaim.findings import HubObjects, findings
 from hostler.reclaim.hands import spoke_node
 from hostler.reclaim.instructions import instructions
 from hostler.reclaim.model import (
@@ -442,6 +443,42 @@ def test_one_that_would_not_begin_today_ends_before_the_restart(change: dict[str
 def test_while_the_reach_is_not_known_nothing_is_begun() -> None:
     host = done(under_way(reach=Unknown("the hub does not answer")))
     assert decide(host, POLICY, NOW).actions == ()
+
+
+# -- what doctor proposes
+
+
+def test_doctor_names_the_setting_that_accepts_what_is_refused() -> None:
+    env = {
+        "metadata": {"name": "env", "namespace": "hosts"},
+        "spec": {"kernelArguments": [{"operation": "append", "value": "quiet"}]},
+        "status": {"bootArtifacts": dict.fromkeys(("kernel", "initrd", "rootfs"), "http://images.example:8080/x")},
+    }
+    bound = {"clusterDeploymentName": {"name": "old", "namespace": "spoke"}}
+    objects = HubObjects(
+        tuple(msgspec.convert({"metadata": {"name": one, "namespace": "hosts"}, "spec": bound}, Agent) for one in "ab"),
+        (msgspec.convert(env, InfraEnv),),
+        (msgspec.convert({"metadata": {"name": "old", "namespace": "spoke"}}, ClusterDeployment),),
+    )
+
+    def fixes(**told: str) -> str:
+        on = Known(True, NOW)
+        return "; ".join(one.fix for one in findings(Known(objects, NOW), told, on=on))
+
+    said = fixes(HUB_URL="http://hub")
+    assert "HOSTLER_HUB_PLAIN_HTTP" in said
+    assert "HOSTLER_RECLAIM_ARTIFACT_HOSTS=images.example." in said
+    assert "HOSTLER_RECLAIM_KERNEL_ARGUMENTS" in said
+    assert "HOSTLER_RECLAIM_INVENTORIES=hosts." in said
+    accepted = {
+        "HOSTLER_RECLAIM_ARTIFACT_HOSTS": "images.example", "HOSTLER_RECLAIM_KERNEL_ARGUMENTS": "quiet",
+        "HOSTLER_RECLAIM_INVENTORIES": "other, hosts",
+    }  # fmt: skip
+    assert fixes(**accepted) == ""
+    assert list(findings(Known(objects, NOW), {}, on=Known(False, NOW))) == []
+    assert list(findings(Known(objects, NOW), {}, on=Unknown("no operator"))) == []
+    (unread,) = findings(Unknown("forbidden"), {}, on=Known(True, NOW))
+    assert "forbidden" in unread.why
 
 
 # -- no word of others in our sentences
