@@ -189,7 +189,9 @@ def test_tenants_agent_does_not_reach_another_tenants_cluster(
     consent(victim, None)
     case.annotate(look="again")
     case.reach("unbinding-pending-user-action", "NamespaceNotAllowed")
-    until(lambda: not clusters.left(), "what was put there is taken back")
+    until(lambda: not case.daemon_set(), "what was put there is taken back")
+    until(lambda: f"{OURS}/old-cluster" not in case.agent()["metadata"].get("finalizers", []), "the Agent is let go")
+    assert [path for path in clusters.left() if path.endswith("-reclaim")] == []
     assert clusters.there.get(f"/api/v1/nodes/{victim.node}")["spec"].get("unschedulable") is None
 
 

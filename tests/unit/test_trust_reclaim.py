@@ -90,7 +90,7 @@ def node_of(cluster: str) -> SpokeNode:
     number = list(CLUSTERS).index(cluster)
     return SpokeNode(
         f"node-{number}", f"uid-{number}", UUIDS[number], f"boot-{number}", False, "", False,
-        held=True, addresses=(ADDRESSES[number],),
+        held=True, addresses=frozenset({ADDRESSES[number]}),
     )  # fmt: skip
 
 
@@ -279,11 +279,19 @@ NAMELESS = replace(node_of("victim"), system_uuid="")
         (machine(UUIDS[0], f"VMware-{UUIDS[1]}"), node_of("victim"), Proof.CONTRADICTED),
         (machine("agent-1", "", "192.0.2.1/24"), node_of("victim"), Proof.ADDRESS),
         (machine(UUIDS[1], "", "192.0.2.1/24"), NAMELESS, Proof.ADDRESS),
-        (machine(UUIDS[1], "", "x", "2001:DB8::0:1/64"), replace(NAMELESS, addresses=("2001:db8::1",)), Proof.ADDRESS),
+        (
+            machine(UUIDS[1], "", "x", "2001:DB8::0:1/64"),
+            replace(NAMELESS, addresses=frozenset({"2001:db8::1"})),
+            Proof.ADDRESS,
+        ),
         (machine("agent-1", "", "192.0.2.9/24"), node_of("victim"), Proof.NONE),
-        (machine("agent-1"), replace(NAMELESS, addresses=()), Proof.NONE),
-        (machine("0" * 32), replace(NAMELESS, system_uuid="0" * 32, addresses=()), Proof.NONE),
-        (machine("agent-1", "", "169.254.0.1", "fe80::1"), replace(NAMELESS, addresses=("fe80::1",)), Proof.NONE),
+        (machine("agent-1"), replace(NAMELESS, addresses=frozenset()), Proof.NONE),
+        (machine("0" * 32), replace(NAMELESS, system_uuid="0" * 32, addresses=frozenset()), Proof.NONE),
+        (
+            machine("agent-1", "", "169.254.0.1", "fe80::1"),
+            replace(NAMELESS, addresses=known_addresses(["fe80::1"])),
+            Proof.NONE,
+        ),
     ],
 )
 def test_what_proves_that_agent_and_node_are_one_machine(host: Host, node: SpokeNode, proof: Proof) -> None:

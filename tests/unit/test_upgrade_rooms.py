@@ -58,7 +58,7 @@ class Return:
 
     POLICY = Policy(hub_url="https://hub.example", image="agent:1")
     ADDRESS = "192.0.2.1"  # in the Agent's inventory, which every version reads
-    NODE = SpokeNode("worker-1", "uid-1", "", "boot-1", False, "", True, addresses=(ADDRESS,))
+    NODE = SpokeNode("worker-1", "uid-1", "", "boot-1", False, "", True, addresses=frozenset({ADDRESS}))
 
     def __init__(self, body: Json | None = None, after: float = 0.0) -> None:
         unbound: Json = {

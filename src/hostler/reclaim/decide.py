@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hostler.drain.model import Decision as Drain
 from hostler.drain.model import State as Emptying
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
@@ -21,23 +22,18 @@ from hostler.reclaim.model import (
     Deploy,
     Enter,
     Evict,
-    Forget,
     Hold,
     Host,
     Keep,
-    LetGo,
     Policy,
     Reason,
-    Release,
     Remember,
-    RemoveNode,
     Say,
     SpokeNode,
     State,
     Transition,
     Uncancel,
     WarnNotOneShot,
-    Withdraw,
     is_pinned,
     is_unbound,
     pin,
@@ -52,11 +48,10 @@ from hostler.reclaim.rules import (
     Waits,
     accepted_risks,
     check_trust,
-    has_reach,
-    is_own_machine,
     may_reclaim,
 )
 from hostler.reclaim.spoke import deployed
+from hostler.reclaim.sweep import has_remains, settle, sweep
 
 LOOK_AGAIN = 30.0  # seconds until it is looked again whether the workers of a cluster are gone
 CALLED_OFF = "Its restart was called off; its agent was told to end and to take the discovery entry back."
@@ -66,7 +61,7 @@ UNDECIDED = (Reason.DECIDING, Reason.WORKERS_FIRST)
 def decide(host: Host, policy: Policy, now: Instant) -> Decision:
     """Move one host one step on its way back to discovery, or say why it stays."""
     if host.deleted:
-        return _swept(host, "The Agent is deleted.", ()) if host.kept else Decision((), "The Agent is deleted.")
+        return sweep(host, "The Agent is deleted.", ()) if host.kept else Decision((), "The Agent is deleted.")
     may_register = host.state in model.REGISTER.sources or is_unbound(host.state)
     if may_register and host.registration == stage_key(host.state, host.stage):
         return _enter(model.REGISTER, Reason.REGISTERED, "The host is in discovery again.")
@@ -82,7 +77,7 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
         case State.PENDING:
             return _pending(host, policy, now)
         case state if is_unbound(state):
-            return _settled(host, policy)
+            return settle(host, policy)
         case _:
             return Decision((), f"A host that is {host.state or 'without a state'} is not ours to return.")
 
@@ -109,7 +104,7 @@ def _bound(host: Host) -> Decision:
     if host.previous is None:
         return Decision((Remember(cluster),), noted)
     if host.reason == Reason.REGISTERED:  # it was in discovery since, so it was installed anew
-        return _swept(host, noted, (Remember(cluster),)) if host.kept else Decision((Remember(cluster),), noted)
+        return sweep(host, noted, (Remember(cluster),)) if host.kept else Decision((Remember(cluster),), noted)
     if host.previous != cluster:
         # Who may edit the Agent's spec must not choose which machine is restarted.
         message = (
@@ -123,7 +118,7 @@ def _bound(host: Host) -> Decision:
     again = host.reason == Reason.CANCELLED
     if again or host.kept:
         done = Say(Reason.REBOUND, "It was bound to its cluster again before it was restarted.")
-        return _swept(host, "It is in its cluster again.", (done,) if again else ())
+        return sweep(host, "It is in its cluster again.", (done,) if again else ())
     return Decision((), "It is in its cluster.")
 
 
@@ -238,13 +233,19 @@ def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
         )
     drain = host.spoke.drain
     if drain is None or drain.state is Emptying.UNKNOWN:
-        return Decision((), drain.why if drain is not None else f"The pods of {node.name} are not known.", until)
+        return Decision((), f"The pods of {node.name} are not known.{_drain_told(drain)}", until)
     if drain.state is Emptying.DRAINED:
         return None
     if drain.over:
-        return _enter(model.FAIL, Reason.DRAIN_FAILED, f"The node was not emptied: {quote_text(drain.why)}")
+        return _enter(model.FAIL, Reason.DRAIN_FAILED, f"Node {node.name} was not emptied.{_drain_told(drain)}")
     wakes = [one for one in (drain.wake, until) if one is not None]
-    return Decision((Evict(drain.actions),) if drain.actions else (), drain.why, min(wakes, default=None))
+    why = f"Node {node.name} is being emptied.{_drain_told(drain)}"
+    return Decision((Evict(drain.actions),) if drain.actions else (), why, min(wakes, default=None))
+
+
+def _drain_told(drain: Drain | None) -> str:
+    """How the drain stands. It names pods and budgets of that cluster, so it is quoted."""
+    return f" Its drain: {quote_text(drain.why)}" if drain is not None else ""
 
 
 def _bound_again(host: Host) -> bool:
@@ -271,71 +272,12 @@ def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
 def _pending(host: Host, policy: Policy, now: Instant) -> Decision:
     asked = host.retry and host.retry != host.retried and host.bound is None and host.previous is not None
     # What the last attempt left goes first: its token may be old, and its agent has ended.
-    if asked and not _remains(host):
+    if asked and not has_remains(host):
         again = _unbound(host, policy, now, model.RETRY, None)
         waits = any(isinstance(action, Say) and action.reason in UNDECIDED for action in again.actions)
         answered: tuple[Action, ...] = () if waits else (Answered(host.retry),)
         return Decision((*again.actions, *answered), again.why, again.wake)
-    return _swept(host, "It waits for a person to boot it into discovery.", ())
-
-
-def _settled(host: Host, policy: Policy) -> Decision:
-    """In discovery: whatever is left in the old cluster goes, then the note about it."""
-    if host.previous is None:
-        return _swept(host, "It is in discovery.", ())
-    settled = _forgotten(host, policy)
-    if host.reason != Reason.REGISTERED and not any(isinstance(one, Forget) for one in settled.actions):
-        # Whatever becomes of the old cluster: the note about it is not of where the host is installed next.
-        said = Say(Reason.REGISTERED, "The host is in discovery again.")
-        return replace(settled, actions=(*settled.actions, said))
-    return settled
-
-
-def _forgotten(host: Host, policy: Policy) -> Decision:
-    last: tuple[Action, ...] = (Forget(),)
-    if policy.remove_node and _may_remove(host):
-        match host.spoke.node:
-            case Unknown(why):
-                return Decision((), f"Its node in the old cluster is not known: {why}")
-            case Known(SpokeNode(ready=True) as node):
-                return Decision((), f"Node {node.name} of its old cluster still reports that it is ready.")
-            case Known(SpokeNode(control_plane=True) as node):
-                # Its etcd member is still there: without the Node, the next quorum would be counted without it.
-                message = (
-                    f"The host is in discovery again. Node {node.name} of its old cluster stays: it is a control-plane "
-                    "node, and counts as lost until a person removes its etcd member and then the Node."
-                )
-                last = (Say(Reason.REGISTERED, message), Forget())
-            case Known(SpokeNode() as node) if is_own_machine(host, node):
-                last = (RemoveNode(node), Forget())
-    return _swept(host, "It is in discovery.", last)
-
-
-def _may_remove(host: Host) -> bool:
-    """Unless it is known that its cluster cannot be reached, or that this Agent must not act there."""
-    return not any(isinstance(fact, Known) and not fact.value for fact in (host.spoke.kubeconfig, host.spoke.reach))
-
-
-def _swept(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
-    """Take what is left of ours off the old cluster; `last` only when it is known that nothing is left."""
-    last = (*last, LetGo()) if host.kept else last
-    if host.previous is None:
-        return Decision(last, why)
-    match host.spoke.kubeconfig, host.spoke.remains:
-        case Known(False), _:
-            return Decision(last, f"{why} Its old cluster cannot be reached any more: it has no kubeconfig.")
-        case _, Unknown(unknown):
-            return Decision((), f"{why} What is left in its old cluster is not known: {unknown}")
-        case _, Known(remains) if remains:
-            return Decision((Withdraw(),), f"{why} What it left in its old cluster is removed.")
-    match host.spoke.node:
-        case Known(SpokeNode(held=True) as node) if has_reach(host):
-            return Decision((Release(node),), f"{why} Node {node.name} of its old cluster is released.")
-    return Decision(last, why)
-
-
-def _remains(host: Host) -> bool:
-    return isinstance(host.spoke.remains, Known) and bool(host.spoke.remains.value)
+    return sweep(host, "It waits for a person to boot it into discovery.", ())
 
 
 def _report(host: Host) -> model.Report | None:

@@ -23,6 +23,7 @@ from hostler.kube.records import Metadata, Node, Object, Record
 from hostler.kube.writer import Writer
 from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode
 from hostler.reclaim.quoting import clean_text, is_name, quote_text, word_or_quote
+from hostler.reclaim.reach import known_addresses
 from hostler.reclaim.spoke import (
     HOST_LABEL,
     MANAGED,
@@ -102,7 +103,7 @@ class Deployed:
 def spoke_node(node: Node) -> SpokeNode:
     """A Node of the old cluster in our words. Whoever runs that cluster wrote it: its text is bounded here, once."""
     labels, notes = node.metadata.labels, node.metadata.annotations
-    boot_id, uid = node.status.node_info.boot_id, node.metadata.uid
+    boot_id, uid, hostname = node.status.node_info.boot_id, node.metadata.uid, labels.get("kubernetes.io/hostname", "")
     return SpokeNode(
         name=node.metadata.name if is_name(node.metadata.name) else "",
         uid=uid if is_name(uid) else "",
@@ -111,10 +112,10 @@ def spoke_node(node: Node) -> SpokeNode:
         control_plane=any(role in labels for role in CONTROL_PLANE),
         machine=next((word_or_quote(notes[name]) for name in MACHINES if notes.get(name)), ""),
         ready=any(one.type == "Ready" and one.status == "True" for one in node.status.conditions),
-        hostname_label=labels.get("kubernetes.io/hostname", ""),
+        hostname_label=hostname if is_name(hostname) else "",
         held=isinstance(held_by(node, HOLDER), Held),
         provider_id=word_or_quote(node.spec.provider_id),
-        addresses=tuple(one.address for one in node.status.addresses if one.type == "InternalIP"),
+        addresses=known_addresses(one.address for one in node.status.addresses if one.type == "InternalIP"),
     )
 
 
@@ -164,7 +165,7 @@ class Hands:
         except FAILURES as error:
             return Unknown(describe_failure(error))
         found = (*own, *shared, *((POD, one.metadata.name) for one in pods))
-        return Known(frozenset(f"{kind.plural}/{name}" for kind, name in found), self._clock())
+        return Known(frozenset(f"{kind.plural}/{word_or_quote(name)}" for kind, name in found), self._clock())
 
     async def is_openshift(self) -> bool:
         """Whether privileged pods need a SecurityContextConstraint there."""

@@ -119,7 +119,7 @@ class SpokeNode:
     hostname_label: str = ""  # its label kubernetes.io/hostname, which need not be its name
     held: bool = False  # cordoned by us, to be emptied
     provider_id: str = ""
-    addresses: tuple[str, ...] = ()  # its InternalIPs
+    addresses: frozenset[str] = frozenset()  # its InternalIPs
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def prove_machine(host: Host, node: SpokeNode) -> Proof:
     if own and normalise(node.system_uuid) is not None:
         same = all(same_uuid(one, node.system_uuid) for one in own)
         return Proof.SYSTEM_UUID if same else Proof.CONTRADICTED
-    return Proof.ADDRESS if known_addresses(node.addresses) & host.addresses else Proof.NONE
+    return Proof.ADDRESS if node.addresses & host.addresses else Proof.NONE
 
 
 def known_addresses(texts: Iterable[str]) -> frozenset[str]:

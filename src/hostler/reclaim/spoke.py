@@ -79,6 +79,12 @@ def deployed(remains: Fact[frozenset[str]], node: str) -> bool:
     return isinstance(remains, Known) and f"{DAEMON_SET.plural}/{name_for(node)}" in remains.value
 
 
+def has_own(remains: Fact[frozenset[str]]) -> bool:
+    """Whether something is there for this very Agent, and not only what hosts share."""
+    shared = tuple(f"{kind.plural}/" for kind in (NAMESPACE, *(kind for kind, _ in SHARED)))
+    return isinstance(remains, Known) and any(not one.startswith(shared) for one in remains.value)
+
+
 def pull_name_for(node: str) -> str:
     return f"{name_for(node)}-pull"
 

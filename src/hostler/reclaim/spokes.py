@@ -23,7 +23,7 @@ from hostler.reclaim.hands import Hands
 from hostler.reclaim.model import IN_A_CLUSTER, Cluster, Host, Leaving, Policy, Reason, Spoke, SpokeNode, State
 from hostler.reclaim.objects import AGENTS_FROM, CLUSTER_DEPLOYMENT, ClusterDeployment, default_kubeconfig
 from hostler.reclaim.reach import allowed_namespaces
-from hostler.reclaim.spoke import deployed
+from hostler.reclaim.spoke import deployed, has_own
 
 TIMEOUT = 10.0  # seconds for one answer of an old cluster
 SILENT = 10.0  # after it did not answer, it is not asked again for so long: its other hosts would only wait too
@@ -131,8 +131,10 @@ class Spokes:
             return Spoke(spoke.kubeconfig, unknown, unknown, unknown, reach=reach)
         hands = spoke.hands
         if not (isinstance(reach, Known) and reach.value and isinstance(spoke.allowed, Known)):
-            ours = await hands.remains(host.uid) if host.kept else Known(frozenset[str](), self._clock())
-            return Spoke(spoke.kubeconfig, _UNASKED, _UNASKED, ours, reach=reach)
+            none: Fact[frozenset[str]] = Known(frozenset(), self._clock())
+            left = await hands.remains(host.uid) if host.kept else none
+            left = left if isinstance(left, Unknown) or has_own(left) else none
+            return Spoke(spoke.kubeconfig, _UNASKED, _UNASKED, left, reach=reach)
         node = await hands.node(host.previous.node)
         if isinstance(node, Unknown):
             self._silent[(host.previous.namespace, host.previous.name)] = (self._clock() + SILENT, node.why)
