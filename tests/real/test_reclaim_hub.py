@@ -27,7 +27,7 @@ from hostler.host.facts import Known
 from hostler.instant import iso
 from hostler.reclaim.decide import decide
 from hostler.reclaim.hub import DOWNLOADS_AT_ONCE
-from hostler.reclaim.model import ControlPlane, Enter, Policy, Spoke, SpokeNode
+from hostler.reclaim.model import Cluster, ControlPlane, Enter, Policy, Spoke, SpokeNode
 from hostler.reclaim.objects import CANCEL, PROGRESS, REGISTRATION, REPORT, Agent, host_of
 from hostler.reclaim.tokens import Keys
 from hostler.sandbox import Sandbox
@@ -110,7 +110,8 @@ class World:
         now = time.time()
         yes, node = Known(True, now), SpokeNode("worker-1", "u", HOST, "b", False, "", True)
         spoke = Spoke(yes, Known(node, now), Known(ControlPlane(3, 2), now), Known(frozenset(), now), reach=yes)
-        for action in decide(replace(host_of(agent), spoke=spoke), Policy("https://hub"), now).actions:
+        host = replace(host_of(agent), spoke=spoke, previous=Cluster(self.namespace, "old", "worker-1"))
+        for action in decide(host, Policy("https://hub"), now).actions:
             if isinstance(action, Enter):
                 self.enter(action.transition.target)
                 return action.transition.name
