@@ -298,7 +298,10 @@ def _again(host: Host, decision: Decision, now: Instant) -> float | None:
     if host.state == State.RECLAIMING:
         drains = host.spoke.drain is not None
         waits.append(DRAINING if drains else AT_WORK)
-    if asks(host) and any(isinstance(one, Unknown) for one in (host.spoke.node, host.spoke.kubeconfig, host.artifacts)):
+    # A cluster that this Agent does not reach is not asked, so there is no answer to wait for.
+    reached = not (isinstance(host.spoke.reach, Known) and not host.spoke.reach.value)
+    missing = (host.spoke.node, host.spoke.kubeconfig, host.artifacts)
+    if reached and asks(host) and any(isinstance(one, Unknown) for one in missing):
         waits.append(UNKNOWN_AGAIN)
     if is_unbound(host.state) and host.previous is not None:
         waits.append(UNKNOWN_AGAIN)
