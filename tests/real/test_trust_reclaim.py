@@ -208,7 +208,8 @@ def test_hostname_alone_does_not_make_a_node_the_agents(running: Running, make: 
         for one in nodes.get(f"/api/v1/nodes/{addressed.node}")["status"]["addresses"]
         if one["type"] == "InternalIP"
     ]
-    inventory = {"interfaces": [{"name": "eth0", "ipV4Addresses": [f"{address}/24"]}]}
+    addresses = {"flags": [], "ipV4Addresses": [f"{address}/24"], "ipV6Addresses": []}
+    inventory = {"interfaces": [{"name": "eth0", **addresses}]}
     addressed.patch({"status": {"inventory": inventory}}, status=True)
     for case in (unproven, another, addressed):
         case.unbind()
