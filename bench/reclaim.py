@@ -151,6 +151,7 @@ async def run(agents: int, rounds: int, copies: int, size: int) -> list[str]:
                 port = free_port()
                 told = {
                     "HOSTLER_ONLY": "reclaim", "HUB_URL": f"http://127.0.0.1:{port}", "AGENT_IMAGE": "agent:1",
+                    "HOSTLER_HUB_PLAIN_HTTP": "true",
                     "HOSTLER_HUB_ADDRESS": f"127.0.0.1:{port}", "HOSTLER_HUB_ARTIFACTS": str(folder / "artifacts"),
                 }  # fmt: skip
                 with operator(box, folder, told) as running:

@@ -373,6 +373,7 @@ def start_agent(
     environment = {
         "PATH": os.environ["PATH"],
         "HUB_URL": server.url,
+        "HUB_PLAIN_HTTP": "true",
         "INFRA_ENV_ID": INFRA_ENV,
         "HOST_ID": HOST,
         "TOKEN_FILE": str(token),

@@ -151,7 +151,7 @@ class Case:
     namespace: str
     node: str
     scratch: Scratch
-    name: str = field(default_factory=lambda: f"0c1a9d3e-0001-4000-8000-{os.urandom(6).hex()}")
+    name: str  # of its Agent
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
     starts: int = 0
 
@@ -378,14 +378,18 @@ def making(clusters: Site, namespace: str, folder: Path) -> Iterator[Make]:
     made: list[Case] = []
 
     def one(name: str = "", *, scratch: str = "rhel", **more: Any) -> Case:
-        fields = {key: more.pop(key) for key in list(more) if key in ("roles", "annotations", "provider_id")}
-        node = Node(name=name or f"worker-{os.urandom(4).hex()}", boot_id=BOOT_ID, **{"provider_id": "", **fields})
+        fields = {
+            key: more.pop(key) for key in list(more) if key in ("roles", "annotations", "provider_id", "system_uuid")
+        }
+        host = f"0c1a9d3e-0001-4000-8000-{os.urandom(6).hex()}"  # as assisted-service names an Agent
+        fields = {"provider_id": "", "system_uuid": host, **fields}
+        node = Node(name=name or f"worker-{os.urandom(4).hex()}", boot_id=BOOT_ID, **fields)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         create(clusters.spoke, [node_object(node, 2000 + len(made), None, now, off=False)])
         root = Scratch(folder / node.name / "host")
         if scratch:
             getattr(root, scratch)()
-        case = Case(clusters, namespace, node.name, root)
+        case = Case(clusters, namespace, node.name, root, host)
         made.append(case)
         return case.make(**more)
 

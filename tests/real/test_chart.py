@@ -358,8 +358,12 @@ WRONG: dict[str, tuple[list[str], str]] = {
         "use passthrough or reencrypt, or leave hub.tlsSecret out",
     ),
     "tokens in the clear": (
-        ["capabilities.reclaim=true", "hub.service.type=LoadBalancer", "hub.url=http://a.b:8090"],
+        ["capabilities.reclaim=true", "hub.service.type=LoadBalancer", "hub.url=https://a.b:8090"],
         "tokens would travel in the clear: set hub.tlsSecret",
+    ),
+    "a hub by plain HTTP": (
+        ["capabilities.reclaim=true", "hub.url=http://a.b:8090"],
+        "hub.url=http://a.b:8090 is plain HTTP",
     ),
     "an address that is none": (["hub.url=hub.example.com"], "/hub/url"),
     "a volume without a name": (["extraVolumes[0].emptyDir.medium=Memory"], "name"),

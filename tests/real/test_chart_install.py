@@ -17,7 +17,8 @@ from hostler.fleet.capabilities import CAPABILITIES
 from hostler.fleet.rights import rights_for
 from hostler.fleet.roles import Account
 from hostler.kube.kinds import DAEMON_SET
-from hostler.reclaim.model import Artifacts, SpokeNode
+from hostler.reclaim.artifacts import Artifacts
+from hostler.reclaim.model import SpokeNode
 from hostler.reclaim.spoke import Order, things
 from hostler.sandbox import Sandbox
 from hostler.ship import alerts, oci

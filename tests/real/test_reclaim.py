@@ -40,7 +40,7 @@ def clusters(
 
 @pytest.fixture(scope="module")
 def running(clusters: Site) -> Iterator[Running]:
-    with clusters.running() as started:
+    with clusters.running(HOSTLER_RECLAIM_ARTIFACT_HOSTS="127.0.0.1") as started:
         yield started
         assert refused(started) == []
         assert denied(clusters.hub, started.user) == []

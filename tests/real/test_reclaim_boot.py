@@ -106,7 +106,7 @@ def disk_of(case: Case, loader: str) -> Path:
 @pytest.mark.parametrize("loader", ["systemd_boot", "debian", "static214"])
 def test_the_host_starts_into_discovery_once_and_registers(loader: str, clusters: Site, make: Make) -> None:
     """The entry is for one boot: the next one is the installed system's, whatever became of discovery."""
-    with clusters.running():
+    with clusters.running(HOSTLER_RECLAIM_KERNEL_ARGUMENTS="panic,quiet,earlyprintk"):
         case = machine(make, loader)
         token = clusters.token(case)
         prepared(case, booting.discovery_system(clusters.port, case.infra_env, case.name, token))
@@ -122,7 +122,7 @@ def test_the_host_starts_into_discovery_once_and_registers(loader: str, clusters
 
 @pytest.mark.parametrize("loader", ["systemd_boot", "debian", pytest.param("static214", marks=pytest.mark.full)])
 def test_a_discovery_that_dies_falls_back_and_is_reported(loader: str, clusters: Site, make: Make) -> None:
-    with clusters.running():
+    with clusters.running(HOSTLER_RECLAIM_KERNEL_ARGUMENTS="panic,quiet,earlyprintk"):
         case = machine(make, loader)
         prepared(case, booting.broken_system())
         with booting.started(disk_of(case, loader)) as says:
@@ -137,7 +137,7 @@ def test_a_damaged_kernel_stops_and_the_next_start_is_the_installed_systems(
     loader: str, clusters: Site, make: Make
 ) -> None:
     """Damaged where it comes from, so that its hash is right; nothing restarts the machine but somebody's hand."""
-    with clusters.running():
+    with clusters.running(HOSTLER_RECLAIM_KERNEL_ARGUMENTS="panic,quiet,earlyprintk"):
         case = machine(make, loader)
         prepared(case, booting.broken_system(), booting.damaged_kernel())
         disk = disk_of(case, loader)

@@ -27,7 +27,7 @@ from hostler.host.facts import Known
 from hostler.instant import iso
 from hostler.reclaim.decide import decide
 from hostler.reclaim.hub import DOWNLOADS_AT_ONCE
-from hostler.reclaim.model import ControlPlane, Enter, Policy, Spoke, SpokeNode
+from hostler.reclaim.model import Cluster, ControlPlane, Enter, Policy, Spoke, SpokeNode
 from hostler.reclaim.objects import CANCEL, PROGRESS, REGISTRATION, REPORT, Agent, host_of
 from hostler.reclaim.tokens import Keys
 from hostler.sandbox import Sandbox
@@ -108,9 +108,10 @@ class World:
         """Let the decision move the Agent once; the transition's name, or nothing."""
         agent = msgspec.convert(self.agent(), Agent)
         now = time.time()
-        node = SpokeNode("worker-1", "u", "", "b", False, "", True)
-        spoke = Spoke(Known(True, now), Known(node, now), Known(ControlPlane(3, 2), now), Known(frozenset(), now))
-        for action in decide(replace(host_of(agent), spoke=spoke), Policy("https://hub"), now).actions:
+        yes, node = Known(True, now), SpokeNode("worker-1", "u", HOST, "b", False, "", True)
+        spoke = Spoke(yes, Known(node, now), Known(ControlPlane(3, 2), now), Known(frozenset(), now), reach=yes)
+        host = replace(host_of(agent), spoke=spoke, previous=Cluster(self.namespace, "old", "worker-1"))
+        for action in decide(host, Policy("https://hub"), now).actions:
             if isinstance(action, Enter):
                 self.enter(action.transition.target)
                 return action.transition.name

@@ -16,8 +16,9 @@ from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.writer import Writer
+from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.hands import Hands, NotYet, Occupied
-from hostler.reclaim.model import Artifacts, Leaving, SpokeNode
+from hostler.reclaim.model import Leaving, SpokeNode
 from hostler.reclaim.objects import Proxy
 from hostler.reclaim.spoke import HOST_LABEL, NAMESPACE_NAME, Order, name_for
 from hostler.sandbox import Sandbox

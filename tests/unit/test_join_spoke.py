@@ -30,7 +30,7 @@ from hostler.join.spoke import (
 )
 from hostler.kube.client import Client
 from hostler.kube.errors import Unreachable
-from hostler.kube.foreign import ForeignWatch, TooMuch
+from hostler.kube.foreign_watch import ForeignWatch, TooMuch
 from hostler.kube.kinds import NODE, Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node

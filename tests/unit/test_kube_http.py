@@ -80,6 +80,23 @@ def test_what_is_no_request_is_refused_and_fills_no_log(caplog: pytest.LogCaptur
     assert [one.getMessage() for one in caplog.records] == []
 
 
+@pytest.mark.parametrize("said", [b"CONNECT \r\n\r\n", b"CONNECT \n\r\n", b"CONNECT  \n\r\n\r\n\r\n"])
+def test_a_request_without_a_path_is_answered_400(said: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    troubles: list[object] = []
+
+    async def story(server: Server, ask: Ask) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(said)
+        assert b" 400 " in await asyncio.wait_for(reader.readline(), 60)
+        await asyncio.wait_for(reader.read(), 60)  # and it is hung up on
+        writer.close()
+        assert await ask("/healthz") == (200, "ok\n")
+
+    play(story)
+    assert (troubles, [one.getMessage() for one in caplog.records]) == ([], [])
+
+
 def test_routes_of_others_and_what_they_may_answer() -> None:
     async def explain(request: web.Request) -> web.StreamResponse:
         return web.json_response({"node": request.match_info["name"]})

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hostler.drain import model as emptying
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.reclaim import model
+from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.controller import Seen
 from hostler.reclaim.decide import decide
 from hostler.reclaim.explain import rules_of
 from hostler.reclaim.hands import control_plane_without
 from hostler.reclaim.model import (
     Answered,
-    Artifacts,
     Cluster,
     ControlPlane,
     Deploy,
@@ -59,6 +59,7 @@ DAEMON_SET = "daemonsets/worker-1-reclaim"
 PREVIOUS = Cluster("spoke-ns", "spoke", "worker-1")
 PINNED = pin("T0", NODE)
 GONE = Unknown("the cluster does not answer")
+ALLOWED = ("hosts", "spoke-ns")
 
 
 def known(value: Any) -> Known[Any]:
@@ -70,8 +71,9 @@ def spoke(
     node: Fact[SpokeNode | None] = known(NODE),
     control_plane: Fact[ControlPlane] = known(ControlPlane(3, 2)),
     remains: Fact[frozenset[str]] = known(frozenset()),
+    reach: Fact[bool] = known(True),
 ) -> Spoke:
-    return Spoke(kubeconfig, node, control_plane, remains)
+    return Spoke(kubeconfig, node, control_plane, remains, reach=reach)
 
 
 def in_control_plane(total: int, staying: int, *workers: str) -> Spoke:
@@ -90,7 +92,9 @@ def host(state: State = State.INSTALLED, **more: Any) -> Host:
         "bound": None,
         "previous": PREVIOUS,
         "hostname": "worker-1",
-        "artifacts": known(Artifacts("http://a/k", "http://a/i", "http://a/r")),
+        "namespace": "spoke-ns",
+        "system_uuid": NODE.system_uuid,
+        "artifacts": known(Artifacts("https://a/k", "https://a/i", "https://a/r")),
         "spoke": spoke(),
         **more,
     }
@@ -220,7 +224,7 @@ def test_a_host_that_keeps_starting_discovery_is_warned_about_before_it_restarts
     assert isinstance(moved, Enter)
     assert moved.transition is model.REBOOT
     assert isinstance(warned, WarnNotOneShot)
-    assert "until it is installed again: GRUB cannot write /boot/grub2/grubenv." in warned.message
+    assert 'its agent says why: "GRUB cannot write /boot/grub2/grubenv"' in warned.message
 
 
 @pytest.mark.parametrize(
@@ -434,7 +438,7 @@ def test_hosts_leave_from_the_unbind_on() -> None:
         agent("stays", "installed", bound=True), agent("elsewhere", "reclaiming", cluster="other"),
         *(agent(state, state) for state in State),
     ]  # fmt: skip
-    found = leaving(agents, host())
+    found = leaving(agents, host(), ALLOWED)
     assert found.agents == {str(state): f"hosts/{state}" for state in State}
     assert found.busy == {"installed", "added-to-existing-cluster", "reclaiming", "reclaiming-rebooting"}
 
@@ -473,7 +477,7 @@ PINNED_EARLY = agent("a", "reclaiming", stage=EARLY, pinned=True)
     ],
 )
 def test_who_leaves_a_cluster_first_is_not_kept_by_who_comes_later(one: Agent, other: Agent, counted: bool) -> None:
-    found = leaving([one, other], host_of(one))
+    found = leaving([one, other], host_of(one), ALLOWED)
     assert dict(found.agents) == ({other.metadata.name: f"hosts/{other.metadata.name}"} if counted else {})
 
 
@@ -492,9 +496,9 @@ def test_of_two_control_planes_one_goes_and_the_other_is_refused_by_its_name(
     def decided(number: int) -> model.Decision:
         own = host_of(agents[number])
         assert own.previous is not None
-        counted = control_plane_without(own.previous.node, nodes.values(), leaving(agents, own))
+        counted = control_plane_without(own.previous.node, nodes.values(), leaving(agents, own, ALLOWED))
         found = spoke(node=known(nodes[own.previous.node]), control_plane=known(counted))
-        there = replace(own, since=NOW - 10, spoke=found, artifacts=host().artifacts)
+        there = replace(own, since=NOW - 10, spoke=found, artifacts=host().artifacts, system_uuid=NODE.system_uuid)
         return decide(replace(there, pinned=pin(EARLY, NODE)), replace(POLICY, drain=emptying.Policy()), NOW)
 
     (goes,) = decided(0).actions
@@ -538,7 +542,7 @@ hosts = st.builds(
     registration=st.sampled_from(["", *(stage_key(state, "T0") for state in State)]),
     report=st.sampled_from([None, *(report(s, c) for s in (State.RECLAIMING, State.REBOOTING) for c in (0, 1))]),
     waiting_since=st.sampled_from([None, NOW, NOW - 700]),
-    artifacts=st.sampled_from([GONE, known(None), known(Artifacts("k", "i", "r"))]),
+    artifacts=st.sampled_from([GONE, known(None), known(Artifacts("https://a/k", "https://a/i", "https://a/r"))]),
     spoke=st.builds(
         spoke,
         kubeconfig=st.sampled_from([GONE, known(True), known(False)]),
@@ -777,7 +781,7 @@ def test_a_retry_begins_without_what_the_last_attempt_left() -> None:
 def test_what_was_not_verified_is_on_the_condition() -> None:
     done = replace(report(State.RECLAIMING, 0), message="Not verified: kernel.")
     assert decide(host(State.RECLAIMING, report=done), POLICY, NOW).why.endswith(
-        "restarted into it. Not verified: kernel."
+        'restarted into it. Its agent reports: "Not verified: kernel."'
     )
     done = replace(done, message="")
     assert decide(host(State.RECLAIMING, report=done), POLICY, NOW).why.endswith("restarted into it.")

@@ -173,6 +173,7 @@ def test_no_bytes_of_a_stranger_crash_the_hub_write_or_get_in(
     @settings(max_examples=examples(many))
     @given(st.lists(st.tuples(SAID, st.integers(1, 3), st.booleans()), min_size=1, max_size=12))
     @example([(b"", 1, False), (b"\r\n" * 100, 1, False), (b"GET / HTTP/1.1\r\n\r\n", 1, False)])
+    @example([(b"CONNECT \r\n\r\n", 1, False), (b"CONNECT \n\r\n", 1, True)])  # no URL at all
     @example([(HALF_AN_ANSWER.encode(), 1, False), (HALF_AN_ANSWER.encode(), 1, True)])
     def strangers(said: list[tuple[bytes, int, bool]]) -> None:
         for one, heard in zip(said, asyncio.run(run(said)), strict=True):

@@ -29,22 +29,22 @@ from hostler.kube.watch import Watch
 from hostler.reclaim import hub as hub_module
 from hostler.reclaim import shelf as shelf_module
 from hostler.reclaim import tokens as tokens_module
+from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.controller import ReclaimKeeper, Terms
 from hostler.reclaim.hub import BURST, Rates, read
 from hostler.reclaim.instructions import (
     DOWNLOAD,
-    MESSAGE_LIMIT,
     REBOOT,
     Reply,
     instructions,
     noted,
-    plain,
     registered,
     withheld,
 )
 from hostler.reclaim.model import Report, State, Withdraw, stage_key, step_id
 from hostler.reclaim.objects import (
     AGENT,
+    AGENT_REASONS,
     CANCEL,
     HASHES,
     INFRA_ENV,
@@ -57,6 +57,7 @@ from hostler.reclaim.objects import (
     hashes_of,
     host_of,
 )
+from hostler.reclaim.quoting import LIMIT, clean_text, quote_text
 from hostler.reclaim.shelf import Shelf, Unreadable
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
 from tests.unit.hub_world import ENV_TOKEN, HOST_TOKEN, INSTRUCTIONS, KEYS, NOW, hub_with, listening
@@ -151,6 +152,9 @@ def test_no_text_crashes_the_check(token: str, infra_env: str, host: str) -> Non
 # -- instructions and answers
 
 
+BOOT = BootPolicy(hub_url="https://hub")
+
+
 def agent(state: str = State.RECLAIMING, **annotations: str) -> Agent:
     return msgspec.convert(
         {
@@ -163,7 +167,10 @@ def agent(state: str = State.RECLAIMING, **annotations: str) -> Agent:
 
 def environment(**spec: Any) -> InfraEnv:
     return msgspec.convert(
-        {"spec": spec, "status": {"bootArtifacts": {"kernel": "http://k", "initrd": "http://i", "rootfs": "http://r"}}},
+        {
+            "spec": spec,
+            "status": {"bootArtifacts": {"kernel": "https://k", "initrd": "https://i", "rootfs": "https://r"}},
+        },
         InfraEnv,
     )
 
@@ -178,18 +185,18 @@ def test_the_words_are_the_agents_own() -> None:
 
 
 def test_reclaiming_downloads_and_rebooting_reboots() -> None:
-    told = instructions(agent(), environment(kernelArguments=[{"operation": "append", "value": "a=b"}]))
+    told = instructions(agent(), environment(kernelArguments=[{"operation": "append", "value": "ip=dhcp"}]), BOOT)
     assert (told["next_instruction_seconds"], told["post_step_action"]) == (60, "continue")
     (one,) = told["instructions"]
     assert (one["step_type"], one["step_id"]) == ("download-boot-artifacts", step(State.RECLAIMING))
     assert json.loads(one["args"][0]) == {
-        "kernel_url": "http://k",
-        "initrd_url": "http://i",
-        "rootfs_url": "http://r",
+        "kernel_url": "https://k",
+        "initrd_url": "https://i",
+        "rootfs_url": "https://r",
         "host_fs_mount_dir": "/host",
-        "kernel_arguments": [{"operation": "append", "value": "a=b"}],
+        "kernel_arguments": [{"operation": "append", "value": "ip=dhcp"}],
     }
-    told = instructions(agent(State.REBOOTING), environment())
+    told = instructions(agent(State.REBOOTING), environment(), BOOT)
     assert (told["next_instruction_seconds"], told["post_step_action"]) == (120, "exit")
     assert told["instructions"][0]["step_type"] == "reboot-for-reclaim"
 
@@ -206,7 +213,7 @@ def test_nobody_is_restarted_who_changed_their_mind_before_the_agent_asked(chang
     body = msgspec.to_builtins(agent(State.REBOOTING))
     body["metadata"] |= change.get("metadata", {})
     found = msgspec.convert({**body, "spec": change.get("spec", {})}, Agent)
-    told = instructions(found, environment())
+    told = instructions(found, environment(), BOOT)
     assert (told["instructions"], told["post_step_action"]) == ([], "exit")
     # The stage ends with that, once.
     changes = withheld(found)
@@ -236,7 +243,7 @@ def test_a_host_that_goes_down_already_is_not_called_off_for_a_wish(change: dict
     body["metadata"]["annotations"] = {**body["metadata"].get("annotations", {}), **said}
     body["status"] |= change.get("status", {})
     found = msgspec.convert({**body, "spec": change.get("spec", {})}, Agent)
-    assert bool(instructions(found, environment())["instructions"]) == goes_on
+    assert bool(instructions(found, environment(), BOOT)["instructions"]) == goes_on
     assert bool(withheld(found)) == (not goes_on and found.status.debug_info.state == State.REBOOTING)
     # That it did not go down after all, or came back, is still said and counts.
     failed = noted(found, Reply(REBOOT, step(State.REBOOTING), 1, '{"reason": "BootedBack"}'))
@@ -250,14 +257,14 @@ def test_a_restart_nobody_called_off_is_given() -> None:
 
 @pytest.mark.parametrize("state", [one for one in State if one not in (State.RECLAIMING, State.REBOOTING)] + ["", "x"])
 def test_every_other_state_gives_nothing_and_the_end(state: str) -> None:
-    told = instructions(agent(state), environment())
+    told = instructions(agent(state), environment(), BOOT)
     assert (told["instructions"], told["post_step_action"]) == ([], "exit")
 
 
 def test_artifacts_this_hub_has_are_given_by_its_own_address() -> None:
-    told = instructions(agent(), environment(), {"initrd": "https://hub/initrd"})
+    told = instructions(agent(), environment(), BOOT, {"initrd": "https://hub/initrd"})
     arguments = json.loads(told["instructions"][0]["args"][0])
-    assert (arguments["kernel_url"], arguments["initrd_url"]) == ("http://k", "https://hub/initrd")
+    assert (arguments["kernel_url"], arguments["initrd_url"]) == ("https://k", "https://hub/initrd")
 
 
 def test_hashes_are_the_hubs_own_or_the_owners_word() -> None:
@@ -339,7 +346,7 @@ def test_no_answer_writes_anything_but_its_note(
     for step_type in (kind, DOWNLOAD, REBOOT, "progress"):
         changes = noted(agent(state), Reply(step_type, step(state), exit_code, output, error))
         assert set(changes) <= {REPORT, PROGRESS}
-        assert all(len(value) < 8 * MESSAGE_LIMIT for value in changes.values())
+        assert all(len(value) < 8 * LIMIT for value in changes.values())
         host_of(agent(state, **changes))
 
 
@@ -355,6 +362,7 @@ def test_an_agent_does_not_say_what_we_decide_by(word: str) -> None:
 
 
 def test_every_reason_of_the_agent_is_taken_as_it_is() -> None:
+    assert frozenset(one.value for one in Reason) == AGENT_REASONS
     for reason in Reason:
         reply = Reply(DOWNLOAD, step(State.RECLAIMING), 1, json.dumps({"reason": reason.value}), "no")
         report = host_of(agent(**noted(agent(), reply))).report
@@ -368,9 +376,12 @@ def test_no_body_is_more_than_refused(body: bytes) -> None:
 
 
 def test_what_comes_over_the_network_is_one_bounded_line() -> None:
-    assert plain("a\nb\x00c\u2028d") == "a b c d"
-    assert len(plain("x" * 10_000)) == MESSAGE_LIMIT
-    said = plain("https://images/kernel?api_key=secret answered 404; see http://x/y#secret for more")
+    assert clean_text("a\nb\x00c\u2028d\u202ee") == "a b c d e"
+    assert len(clean_text("x" * 10_000)) == LIMIT
+    assert quote_text('a" b') == '"a\' b"'
+    said = clean_text("https://me:secret@images/kernel?api_key=secret answered 404; see http://x/y#secret for more")
+    assert said == "https://images/kernel answered 404; see http://x/y for more"
+    said = clean_text("https://images/kernel?api_key=secret answered 404; see http://x/y#secret for more")
     assert said == "https://images/kernel answered 404; see http://x/y for more"
 
 
@@ -426,7 +437,7 @@ def test_every_artifact_of_ours_has_a_hash_and_the_owners_word_counts(
         found = await shelf.with_hashes("ie-1")
         addresses = await shelf.served("ie-1")
         assert found == {**addresses, "kernel_sha256": sha256(b"kernel"), "initrd_sha256": sha256(b"initrd")}
-        told = instructions(agent(), environment(), found)
+        told = instructions(agent(), environment(), BOOT, found)
         arguments = json.loads(told["instructions"][0]["args"][0])
         assert (arguments["kernel_sha256"], arguments["initrd_url"]) == (sha256(b"kernel"), addresses["initrd"])
         (place / "kernel").write_bytes(b"another")

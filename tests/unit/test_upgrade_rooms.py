@@ -21,9 +21,10 @@ from hostler.host.facts import Fact, Known, value_or
 from hostler.join.model import Use
 from hostler.join.observe import Memory, line_of, uses_in
 from hostler.metal.remediation_model import WAITING
+from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.decide import decide
 from hostler.reclaim.instructions import DOWNLOAD, Reply, noted, registered
-from hostler.reclaim.model import Artifacts, ControlPlane, Deploy, Policy, Spoke, SpokeNode, State, Withdraw, step_id
+from hostler.reclaim.model import ControlPlane, Deploy, Policy, Spoke, SpokeNode, State, Withdraw, step_id
 from hostler.reclaim.objects import FINALIZER, Agent, host_of
 from hostler.reclaim.status import notes_patch, status_patch
 from tests.unit.test_metal_remediation import OFF, Rack, merged
@@ -56,7 +57,8 @@ class Return:
     """One host on its way back to discovery: decisions take effect on its Agent, and its own agent answers."""
 
     POLICY = Policy(hub_url="https://hub.example", image="agent:1")
-    NODE = SpokeNode("worker-1", "uid-1", "", "boot-1", False, "", True)
+    ADDRESS = "192.0.2.1"  # in the Agent's inventory, which every version reads
+    NODE = SpokeNode("worker-1", "uid-1", "", "boot-1", False, "", True, addresses=frozenset({ADDRESS}))
 
     def __init__(self, body: Json | None = None, after: float = 0.0) -> None:
         unbound: Json = {
@@ -82,10 +84,12 @@ class Return:
     def look(self) -> None:
         there = frozenset({"daemonset"}) if self.deployed else frozenset()
         plane = Known(ControlPlane(3, 2), self.now)
-        spoke = Spoke(Known(True, self.now), Known(self.NODE, self.now), plane, Known(there, self.now))
-        artifacts: Fact[Artifacts | None] = Known(Artifacts("http://a/k", "http://a/i", "http://a/r"), self.now)
+        yes = Known(True, self.now)
+        spoke = Spoke(yes, Known(self.NODE, self.now), plane, Known(there, self.now), reach=yes)
+        artifacts: Fact[Artifacts | None] = Known(Artifacts("https://a/k", "https://a/i", "https://a/r"), self.now)
         agent = self.agent
-        decision = decide(replace(host_of(agent), spoke=spoke, artifacts=artifacts), self.POLICY, self.now)
+        host = replace(host_of(agent), spoke=spoke, artifacts=artifacts, addresses=frozenset({self.ADDRESS}))
+        decision = decide(host, self.POLICY, self.now)
         for patch in (notes_patch(agent, decision.actions), status_patch(agent, decision.actions, self.now)):
             self.body = merged(self.body, patch or {})
         for action in decision.actions:

@@ -57,6 +57,11 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         if req.get_method() not in ("GET", "HEAD"):
             return None
+        if req.type == "https" and urlsplit(newurl).scheme != "https":
+            raise Refusal(
+                Reason.DOWNLOAD_FAILED,
+                f"{req.full_url} sends on to an address without TLS, where anybody could answer.",
+            )
         kept = {name: value for name, value in req.header_items() if name.lower() not in ("x-secret-key", "host")}
         return urllib.request.Request(newurl, headers=kept, method=req.get_method())
 
@@ -200,7 +205,7 @@ class Web:
             except urllib.error.HTTPError as error:
                 asked = _asked(error.headers)
                 error.close()
-                said = f"{url} answered {error.code} {error.reason}"
+                said = f"{url} answered HTTP {error.code}"
                 if error.code not in PASSING:
                     raise Refusal(
                         Reason.ARTIFACTS_UNAVAILABLE, f"{said}; check the InfraEnv's boot artifacts."
@@ -212,13 +217,22 @@ class Web:
                         Reason.UNTRUSTED_CERTIFICATE,
                         f"The certificate of {url} is not trusted ({cause.verify_message}); check HUB_CA.",
                     ) from error
-                said = f"{url} broke off: {cause or type(cause).__name__}"
+                said = f"{url} broke off: {_describe(cause)}"
             pause = max(asked, min(LONGEST_PAUSE, self.pause * 2 ** min(attempt, 10)) * random.uniform(0.75, 1.25))  # nosec B311 # jitter
             attempt += 1
             if attempt >= ATTEMPTS and time.monotonic() + pause > self._until:
                 raise Refusal(Reason.DOWNLOAD_FAILED, f"{said} ({attempt} attempts).")
             if self._wait(pause):
                 raise Refusal(Reason.DOWNLOAD_FAILED, "The agent was told to end.")
+
+
+def _describe(cause: object) -> str:
+    """In our words and those of the system: the text of the others can have what a server or a proxy sent."""
+    if isinstance(cause, http.client.HTTPException):
+        return f"it does not speak HTTP ({type(cause).__name__})"
+    if isinstance(cause, ConnectionError | TimeoutError):  # those without a number are ours
+        return cause.strerror or str(cause) or type(cause).__name__
+    return (cause.strerror if isinstance(cause, OSError) else "") or type(cause).__name__
 
 
 def _asked(headers: Message) -> float:

@@ -78,7 +78,9 @@ class Hub:
                 return answer.read(ANSWER_LIMIT)
         except urllib.error.HTTPError as error:
             error.close()
-            raise NoAnswer(f"the hub answered {error.code} {error.reason}") from error
+            raise NoAnswer(f"the hub answered HTTP {error.code}") from error
+        except Refusal as error:  # it sends on to an address without TLS
+            raise NoAnswer(error.sentence) from error
         except (http.client.HTTPException, urllib.error.URLError, OSError) as error:
             cause = error.reason if isinstance(error, urllib.error.URLError) else error
             if isinstance(cause, ssl.SSLCertVerificationError):

@@ -59,6 +59,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
     from hostler.kube.records import Node
     from hostler.metal import leftovers as metal
     from hostler.platform import leftovers
+    from hostler.reclaim import findings as reclaim
     from hostler.reclaim.leftovers import find as reclaimed
 
     async def nodes() -> tuple[Node, ...]:
@@ -103,6 +104,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
             *left_behind("maintenance", begun(seen), on=maintenance_on),
             *leftovers.findings(left, on=platform_on),
             *left_behind("reclaim", agents, on=reclaim_on),
+            *reclaim.findings(await _known(lambda: reclaim.look(client)), told, on=reclaim_on),
             *metal.findings(hosts, unlabelled, on=metal_on),
             *policy_findings(await _known(lambda: read_policies(client))),
         ),

@@ -152,6 +152,7 @@ CONFIG_MAP = {
         RECLAIM: {
             "HOSTLER_HUB_ADDRESS": ":8090",
             When('include "hostler.hubURL" .'): {"HUB_URL": _only_chart('include "hostler.hubURL" . | quote')},
+            When(".Values.hub.plainHTTP"): {"HOSTLER_HUB_PLAIN_HTTP": "true"},
             When(".Values.hub.caBundle.configMapName"): {
                 "HUB_CA": _only_chart('printf "/etc/ssl/hub-ca/%s" .Values.hub.caBundle.key')
             },

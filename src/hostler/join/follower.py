@@ -32,7 +32,7 @@ from hostler.kube.clusters import Clusters, Unavailable
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.errors import Forbidden, Unreachable
 from hostler.kube.events import Recorder
-from hostler.kube.foreign import ForeignWatch, TooMuch
+from hostler.kube.foreign_watch import ForeignWatch, TooMuch
 from hostler.kube.kinds import CONFIG_MAP, NODE, Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node

@@ -33,9 +33,13 @@ Name: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """There is no client for that cluster now; `why` is a sentence for a condition or an event."""
+    """There is no client for that cluster now; `why` is a sentence for a condition or an event.
+
+    Where it quotes the kubeconfig, `discreet` is the same for readers who may not see that.
+    """
 
     why: str
+    discreet: str = ""
 
 
 @dataclass(slots=True)
@@ -151,7 +155,9 @@ class Clusters:
             # In a thread: somebody else wrote this text, and YAML can be slow to read.
             connection = await asyncio.to_thread(from_bytes, data, label)
         except Complaint as complaint:
-            return self._refuse(name, content, Unavailable(str(complaint)))
+            log.warning("a kubeconfig cannot be used", secret="/".join(name), why=str(complaint))
+            discreet = f"{label} cannot be used; the operator's log says why."
+            return self._refuse(name, content, Unavailable(str(complaint), discreet))
         now = self._clock()
         client = Client(connection, timeout=self._timeout, largest=self._largest)
         entry = Entry(client, connection, content, read=now, used=now)

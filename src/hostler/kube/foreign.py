@@ -1,78 +1,56 @@
-"""A watch of an API server that another party runs: what it may send is bounded, and its words stay in the log.
+"""What went wrong with a server that another party runs, in our own words.
 
-Whoever wrote the kubeconfig chose the server. It may send without end, send what no API server sends, or put text
-into an error that is meant for our users.
+Its address comes from a kubeconfig that a tenant may write, so it can be any service that the operator reaches. What
+such a service answers must not be readable in a condition or an Event: no body, no reason phrase, no bytes of a
+protocol that is not HTTP. Only the status code and the kind of failure are ours to tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import asyncio
+import os
 
-import structlog
+import aiohttp
+import msgspec
 
-from hostler.kube.client import Client
-from hostler.kube.kinds import Kind
-from hostler.kube.metrics import Metrics
-from hostler.kube.records import HasMetadata
-from hostler.kube.watch import Watch
+from hostler.kube.errors import ApiError, SomethingElse, Unreachable
 
-R = TypeVar("R", bound=HasMetadata)
-log = structlog.get_logger("hostler.watch")
-
-LONGEST_LINE = 1 << 20  # bytes of one object; etcd itself takes no more than 1.5 MiB, and a Node has some 20 KiB
-SHORTEST_LINE = 32  # bytes on average; no event is as short, and each line costs time however short it is
-LONGEST_WORDS = 300  # characters of its own text in our log
-
-
-class TooMuch(Exception):
-    """It sends more than we take. Drop the watch and with it what it holds; open another one later."""
+FAILURES = (ApiError, Unreachable, msgspec.MsgspecError)  # how asking such a server can fail
+_BY_CODE = {
+    401: "it does not accept the credentials of the kubeconfig",
+    403: "the user of the kubeconfig may not do this",
+    404: "there is no such object or kind",
+    409: "another writer was first",
+    422: "it finds the object invalid",
+    429: "it asks for fewer requests",
+}
 
 
-class ForeignWatch(Watch[R]):
-    """As `Watch`, but `run` raises `TooMuch`. What is kept is never more than what came since it was opened."""
+def describe_failure(error: Exception) -> str:
+    """The rest of a sentence. Nothing of the server's own text is in it."""
+    match error:
+        case ApiError(code=code):
+            meaning = _BY_CODE.get(code, "it failed" if code >= 500 else "it refused the request")
+            return f"it answered HTTP {code} ({meaning})"
+        case SomethingElse():
+            return "what answers at its address is not a Kubernetes API server"
+        case Unreachable():
+            return _describe_cause(error.__cause__)
+    return "its answer cannot be read"
 
-    def __init__(
-        self,
-        client: Client,
-        kind: Kind,
-        type: type[R],
-        *,
-        metrics: Metrics,
-        most_bytes: int,
-        most_objects: int,
-        troubled: Callable[[], None],
-        where: str,
-        **more: Any,
-    ) -> None:
-        """`troubled` is called each time it turns out that the kind cannot be followed; `where` is for the log."""
-        super().__init__(client, kind, type, metrics=metrics, **more)
-        self._left, self._most, self._troubled = most_bytes, most_objects, troubled
-        self._where, self._complained = where, False
 
-    def _received(self, size: int, unfinished: int) -> None:
-        self._left -= size
-        if unfinished > LONGEST_LINE:
-            raise TooMuch(f"one of its {self.kind.resource} has more than {LONGEST_LINE >> 20} MiB")
-        if len(self.store) + len(self.store.unreadable) > self._most:
-            raise TooMuch(f"it has more than {self._most} {self.kind.resource}")
-        if self._left < 0:
-            raise TooMuch(f"it has sent as many bytes about {self.kind.resource} as one watch may")
-
-    def _take(self, piece: memoryview) -> int:
-        lines = bytes(piece).count(b"\n")
-        if lines * SHORTEST_LINE > len(piece):
-            raise TooMuch("it sends lines that are no events")
-        return super()._take(piece)
-
-    def _left_out(self, key: str, error: Exception) -> None:
-        if not self._complained:  # one line per watch: their number is not ours to choose
-            self._complained = True
-            log.warning("cannot read an object there", cluster=self._where, kind=self.kind.resource)
-
-    def _say(self, problem: str) -> None:
-        if not self.problem:
-            said = problem[:LONGEST_WORDS]
-            log.warning("not following another cluster", cluster=self._where, kind=self.kind.resource, why=said)
-        self.problem = f"{self.kind.resource} there cannot be followed now; the operator's log says why"
-        self._troubled()
+def _describe_cause(cause: BaseException | None) -> str:
+    match cause:
+        case None | asyncio.TimeoutError():
+            return "no answer in time"
+        case aiohttp.ClientConnectorCertificateError():
+            return "its certificate is not trusted"
+        case aiohttp.ClientSSLError():
+            return "TLS could not be agreed on"
+        case aiohttp.ClientConnectorDNSError():
+            return "its host name does not resolve"
+        case aiohttp.ClientConnectorError(os_error=OSError(errno=int(number))) if number > 0:
+            return f"it cannot be reached ({os.strerror(number)})"
+        case aiohttp.ClientConnectorError() | OSError():
+            return "it cannot be reached"
+    return "what answers at its address does not speak HTTP as a Kubernetes API server does"

@@ -6,10 +6,12 @@ import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
+from yarl import URL
 
 from hostler.errors import Complaint, Exit
 from hostler.kube.metrics import Metrics
@@ -27,6 +29,7 @@ MOST_AT_ONCE = 64
 MOST_CONNECTIONS = 256
 SILENT_SECONDS = 10.0
 _STATUS = {Exit.SETTING: 400, Exit.USAGE: 400, Exit.UNREACHABLE: 503, Exit.REFUSED: 409}
+_WITHOUT_TARGET = web.RequestKey("without_target", bool)
 _PORT_TROUBLE = {
     errno.EADDRINUSE: "another process already listens there",
     errno.EADDRNOTAVAIL: "this machine has no such address",
@@ -50,6 +53,32 @@ def without_strangers(name: str, refused: Callable[[], None] = lambda: None) -> 
     found.parent = logging.getLogger("aiohttp.server")
     found.addFilter(worth_saying)
     return found
+
+
+def refuse_without_target(server: web.Server, refused: Callable[[], None] = lambda: None) -> None:
+    """Answer 400 to a request without a URL, and tell `refused` of it.
+
+    aiohttp's parser hands such requests out (`CONNECT` and nothing more), and aiohttp fails on them outside of any
+    handler: the task ends with an AttributeError that nobody takes, and the connection gets no answer.
+    """
+    make, handle = server.request_factory, server.request_handler
+
+    def make_any(message: Any, *rest: Any) -> web.BaseRequest:
+        if message.url is not None:
+            return make(message, *rest)
+        request = make(message._replace(url=URL("/")), *rest)
+        request[_WITHOUT_TARGET] = True
+        return request
+
+    async def handle_any(request: Any) -> web.StreamResponse:
+        if not request.get(_WITHOUT_TARGET):
+            return await handle(request)
+        refused()
+        answer = web.Response(status=400, text="the request names no path\n")
+        answer.force_close()
+        return answer
+
+    server.request_factory, server.request_handler = make_any, handle_any
 
 
 class Server:
@@ -117,6 +146,8 @@ class Server:
             logger=without_strangers("hostler.http"),
         )
         await self._runner.setup()
+        if self._runner.server is not None:
+            refuse_without_target(self._runner.server)
         try:
             self._listening = await asyncio.get_running_loop().create_server(
                 self._accept, self._host, self._port, backlog=64, reuse_address=True

@@ -355,7 +355,7 @@ class Watch(Generic[R]):
     # -- small change
 
     def _received(self, size: int, unfinished: int) -> None:
-        """So many bytes came, and so many of a line without its end. `kube.foreign` sets limits here."""
+        """So many bytes came, and so many of a line without its end. `kube.foreign_watch` sets limits here."""
 
     def _heard(self) -> None:
         """What is in the store is true as of now; a listing says that only when it is complete."""

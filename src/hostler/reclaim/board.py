@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable, WriteRefused
 from hostler.kube.writer import Writer
+from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.instructions import Reply, instructions, new_agent, noted, registered, withheld
 from hostler.reclaim.objects import AGENT, INFRA_ENV, INFRA_ENV_LABEL, Agent, InfraEnv, artifacts_of
 from hostler.reclaim.tokens import Claims
@@ -30,10 +31,14 @@ class Board:
     """Reads and writes Agents for the step API. Any replica may do it: facts are recorded here, nothing is decided."""
 
     def __init__(
-        self, client: Client, writer: Writer, watched: Callable[[str], InfraEnv | None] = lambda key: None
+        self,
+        client: Client,
+        writer: Writer,
+        boot: BootPolicy,
+        watched: Callable[[str], InfraEnv | None] = lambda key: None,
     ) -> None:
         """`watched` is the InfraEnv of that key, if it is known as it is now."""
-        self._client, self._writer, self._watched = client, writer, watched
+        self._client, self._writer, self._boot, self._watched = client, writer, boot, watched
 
     async def ask(self, claims: Claims, served: Mapping[str, str]) -> dict[str, object] | Trouble:
         """The instructions of the host a token opens; `served` are the artifacts this hub has itself."""
@@ -49,7 +54,7 @@ class Board:
             await self._annotate(agent, withheld(agent), "its restart was called off")
         except (ApiError, Unreachable, WriteRefused) as error:
             return Trouble(503, f"The API server does not answer: {error}")
-        return instructions(agent, infra_env, served)
+        return instructions(agent, infra_env, self._boot, served)
 
     async def artifact(self, claims: Claims, name: str) -> str:
         """Where the InfraEnv says an artifact is; empty where it says nothing, or cannot be asked."""

@@ -15,18 +15,19 @@ from hostler.instant import Instant, parse
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, NotFound, Unreachable
 from hostler.kube.events import EventType, Recorder
+from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import SECRET
 from hostler.kube.metrics import Family, Metrics
 from hostler.kube.records import Secret
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
+from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.decide import decide
 from hostler.reclaim.hands import Hands, NotYet, Occupied
 from hostler.reclaim.keyring import Keyring
 from hostler.reclaim.model import (
     UNCONFIRMED,
     Action,
-    Artifacts,
     Decision,
     Deploy,
     Enter,
@@ -139,7 +140,7 @@ class ReclaimKeeper:
             return await self._pass(key, agent, host, policy, None)
         async with self._spokes.open(host.previous) as spoke:
             found: Spoke = await self._spokes.look(
-                host, spoke, policy, lambda: leaving(self.agents.store.values(), host)
+                host, spoke, policy, lambda allowed: leaving(self.agents.store.values(), host, allowed)
             )
             return await self._pass(key, agent, replace(host, spoke=found), policy, spoke)
 
@@ -158,10 +159,12 @@ class ReclaimKeeper:
                 # A note that is not confirmed stays one: the reason is how that is known.
                 said = () if host.reason in UNCONFIRMED else (Say("Occupied", str(occupied)),)
                 decision = replace(decision, actions=said, why=str(occupied))
-            except (ApiError, Unreachable) as error:
-                note = f"The old cluster did not take a change: {error}."
+            except FAILURES as error:
+                note = f"The old cluster did not take a change: {describe_failure(error)}."
                 self._recorder.event(AGENT, agent.metadata, "Warning", "SpokeRefused", "Reclaim", note)
-                raise
+                if isinstance(error, ApiError | Unreachable):
+                    raise
+                raise Unreachable(note) from error  # what answers there is its owner's mistake, not a bug of ours
         await self._write(agent, decision, now)
         return _again(host, decision, now)
 
@@ -295,7 +298,10 @@ def _again(host: Host, decision: Decision, now: Instant) -> float | None:
     if host.state == State.RECLAIMING:
         drains = host.spoke.drain is not None
         waits.append(DRAINING if drains else AT_WORK)
-    if asks(host) and any(isinstance(one, Unknown) for one in (host.spoke.node, host.spoke.kubeconfig, host.artifacts)):
+    # A cluster that this Agent does not reach is not asked, so there is no answer to wait for.
+    reached = not (isinstance(host.spoke.reach, Known) and not host.spoke.reach.value)
+    missing = (host.spoke.node, host.spoke.kubeconfig, host.artifacts)
+    if reached and asks(host) and any(isinstance(one, Unknown) for one in missing):
         waits.append(UNKNOWN_AGAIN)
     if is_unbound(host.state) and host.previous is not None:
         waits.append(UNKNOWN_AGAIN)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hostler.drain.model import Decision as Drain
 from hostler.drain.model import State as Emptying
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
@@ -21,23 +22,18 @@ from hostler.reclaim.model import (
     Deploy,
     Enter,
     Evict,
-    Forget,
     Hold,
     Host,
     Keep,
-    LetGo,
     Policy,
     Reason,
-    Release,
     Remember,
-    RemoveNode,
     Say,
     SpokeNode,
     State,
     Transition,
     Uncancel,
     WarnNotOneShot,
-    Withdraw,
     is_pinned,
     is_unbound,
     pin,
@@ -45,17 +41,27 @@ from hostler.reclaim.model import (
     stage_key,
     step_id,
 )
-from hostler.reclaim.rules import NotKnown, Refused, Waits, accepted_risks, may_reclaim
+from hostler.reclaim.quoting import is_name, quote_text
+from hostler.reclaim.rules import (
+    NotKnown,
+    Refused,
+    Waits,
+    accepted_risks,
+    check_trust,
+    may_reclaim,
+)
 from hostler.reclaim.spoke import deployed
+from hostler.reclaim.sweep import has_remains, settle, sweep
 
 LOOK_AGAIN = 30.0  # seconds until it is looked again whether the workers of a cluster are gone
+CALLED_OFF = "Its restart was called off; its agent was told to end and to take the discovery entry back."
 UNDECIDED = (Reason.DECIDING, Reason.WORKERS_FIRST)
 
 
 def decide(host: Host, policy: Policy, now: Instant) -> Decision:
     """Move one host one step on its way back to discovery, or say why it stays."""
     if host.deleted:
-        return _swept(host, "The Agent is deleted.", ()) if host.kept else Decision((), "The Agent is deleted.")
+        return sweep(host, "The Agent is deleted.", ()) if host.kept else Decision((), "The Agent is deleted.")
     may_register = host.state in model.REGISTER.sources or is_unbound(host.state)
     if may_register and host.registration == stage_key(host.state, host.stage):
         return _enter(model.REGISTER, Reason.REGISTERED, "The host is in discovery again.")
@@ -71,7 +77,7 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
         case State.PENDING:
             return _pending(host, policy, now)
         case state if is_unbound(state):
-            return _settled(host, policy)
+            return settle(host, policy)
         case _:
             return Decision((), f"A host that is {host.state or 'without a state'} is not ours to return.")
 
@@ -92,11 +98,13 @@ def _bound(host: Host) -> Decision:
     if not host.hostname:
         return Decision((), "It is in its cluster; its hostname is not known yet.")
     cluster = Cluster(host.bound[0], host.bound[1], host.hostname)
+    if not all(map(is_name, (cluster.namespace, cluster.name, cluster.node))):
+        return Decision((), "Its binding or its hostname is not a name that an object can have; nothing is noted.")
     noted = f"It is in its cluster {cluster.namespace}/{cluster.name}, which is noted."
     if host.previous is None:
         return Decision((Remember(cluster),), noted)
     if host.reason == Reason.REGISTERED:  # it was in discovery since, so it was installed anew
-        return _swept(host, noted, (Remember(cluster),)) if host.kept else Decision((Remember(cluster),), noted)
+        return sweep(host, noted, (Remember(cluster),)) if host.kept else Decision((Remember(cluster),), noted)
     if host.previous != cluster:
         # Who may edit the Agent's spec must not choose which machine is restarted.
         message = (
@@ -110,7 +118,7 @@ def _bound(host: Host) -> Decision:
     again = host.reason == Reason.CANCELLED
     if again or host.kept:
         done = Say(Reason.REBOUND, "It was bound to its cluster again before it was restarted.")
-        return _swept(host, "It is in its cluster again.", (done,) if again else ())
+        return sweep(host, "It is in its cluster again.", (done,) if again else ())
     return Decision((), "It is in its cluster.")
 
 
@@ -147,16 +155,23 @@ def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
         return _enter(model.CANCEL, Reason.CANCELLED, "It was bound to another cluster while it was being returned.")
     if host.cancelled:
         return _enter(model.CANCEL, Reason.CANCELLED, "It was cancelled by annotation; the host was not restarted.")
+    try:
+        check_trust(host, policy)  # an earlier version may have begun it, and who writes its objects may change them
+    except Refused as refused:
+        return _enter(model.FAIL, refused.reason, refused.message)
+    except NotKnown as unknown:
+        text = f"Whether it may go on is not known: {unknown}."
+        return _late(host, policy.reclaiming, now) or Decision((), text, _until(host, policy.reclaiming))
     if (ended := _report(host)) is not None:
         if ended.exit_code != 0:
-            return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, ended.message)
-        message = f"The discovery image is on the host; it is restarted into it. {ended.message}".rstrip()
+            return _failed(ended)
+        message = f"The discovery image is on the host; it is restarted into it. {_told(ended)}".rstrip()
         restart = _enter(model.REBOOT, Reason.REBOOTING, message)
         if not ended.lasts:
             return restart
         warning = (
-            f"Every boot of this host starts discovery from now on, until it is installed again: {ended.lasts}. "
-            "HOSTLER_RECLAIM_REQUIRE_ONE_SHOT=true refuses such hosts."
+            "Every boot of this host starts discovery from now on, until it is installed again; its agent says why: "
+            f"{quote_text(ended.lasts)}. HOSTLER_RECLAIM_REQUIRE_ONE_SHOT=true refuses such hosts."
         )
         return replace(restart, actions=(*restart.actions, WarnNotOneShot(warning)))
     if (late := _late(host, policy.reclaiming, now)) is not None:
@@ -218,13 +233,19 @@ def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
         )
     drain = host.spoke.drain
     if drain is None or drain.state is Emptying.UNKNOWN:
-        return Decision((), drain.why if drain is not None else f"The pods of {node.name} are not known.", until)
+        return Decision((), f"The pods of {node.name} are not known.{_drain_told(drain)}", until)
     if drain.state is Emptying.DRAINED:
         return None
     if drain.over:
-        return _enter(model.FAIL, Reason.DRAIN_FAILED, drain.why)
+        return _enter(model.FAIL, Reason.DRAIN_FAILED, f"Node {node.name} was not emptied.{_drain_told(drain)}")
     wakes = [one for one in (drain.wake, until) if one is not None]
-    return Decision((Evict(drain.actions),) if drain.actions else (), drain.why, min(wakes, default=None))
+    why = f"Node {node.name} is being emptied.{_drain_told(drain)}"
+    return Decision((Evict(drain.actions),) if drain.actions else (), why, min(wakes, default=None))
+
+
+def _drain_told(drain: Drain | None) -> str:
+    """How the drain stands. It names pods and budgets of that cluster, so it is quoted."""
+    return f" Its drain: {quote_text(drain.why)}" if drain is not None else ""
 
 
 def _bound_again(host: Host) -> bool:
@@ -234,8 +255,8 @@ def _bound_again(host: Host) -> bool:
 def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
     if (ended := _report(host)) is not None and ended.exit_code != 0:
         if ended.reason == Reason.CANCELLED and _bound_again(host):  # its agent asked, and was told to end instead
-            return _enter(model.REBIND, Reason.CANCELLED, ended.message)
-        return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, ended.message)
+            return _enter(model.REBIND, Reason.CANCELLED, CALLED_OFF)
+        return _failed(ended)
     if (late := _late(host, policy.rebooting, now)) is not None:
         return late
     wake = _until(host, policy.rebooting)
@@ -251,66 +272,12 @@ def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
 def _pending(host: Host, policy: Policy, now: Instant) -> Decision:
     asked = host.retry and host.retry != host.retried and host.bound is None and host.previous is not None
     # What the last attempt left goes first: its token may be old, and its agent has ended.
-    if asked and not _remains(host):
+    if asked and not has_remains(host):
         again = _unbound(host, policy, now, model.RETRY, None)
         waits = any(isinstance(action, Say) and action.reason in UNDECIDED for action in again.actions)
         answered: tuple[Action, ...] = () if waits else (Answered(host.retry),)
         return Decision((*again.actions, *answered), again.why, again.wake)
-    return _swept(host, "It waits for a person to boot it into discovery.", ())
-
-
-def _settled(host: Host, policy: Policy) -> Decision:
-    """In discovery: whatever is left in the old cluster goes, then the note about it."""
-    if host.previous is None:
-        return _swept(host, "It is in discovery.", ())
-    settled = _forgotten(host, policy)
-    if host.reason != Reason.REGISTERED and not any(isinstance(one, Forget) for one in settled.actions):
-        # Whatever becomes of the old cluster: the note about it is not of where the host is installed next.
-        said = Say(Reason.REGISTERED, "The host is in discovery again.")
-        return replace(settled, actions=(*settled.actions, said))
-    return settled
-
-
-def _forgotten(host: Host, policy: Policy) -> Decision:
-    last: tuple[Action, ...] = (Forget(),)
-    if policy.remove_node and not (isinstance(host.spoke.kubeconfig, Known) and not host.spoke.kubeconfig.value):
-        match host.spoke.node:
-            case Unknown(why):
-                return Decision((), f"Its node in the old cluster is not known: {why}")
-            case Known(SpokeNode(ready=True) as node):
-                return Decision((), f"Node {node.name} of its old cluster still reports that it is ready.")
-            case Known(SpokeNode(control_plane=True) as node):
-                # Its etcd member is still there: without the Node, the next quorum would be counted without it.
-                message = (
-                    f"The host is in discovery again. Node {node.name} of its old cluster stays: it is a control-plane "
-                    "node, and counts as lost until a person removes its etcd member and then the Node."
-                )
-                last = (Say(Reason.REGISTERED, message), Forget())
-            case Known(SpokeNode() as node):
-                last = (RemoveNode(node), Forget())
-    return _swept(host, "It is in discovery.", last)
-
-
-def _swept(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
-    """Take what is left of ours off the old cluster; `last` only when it is known that nothing is left."""
-    last = (*last, LetGo()) if host.kept else last
-    if host.previous is None:
-        return Decision(last, why)
-    match host.spoke.kubeconfig, host.spoke.remains:
-        case Known(False), _:
-            return Decision(last, f"{why} Its old cluster cannot be reached any more: it has no kubeconfig.")
-        case _, Unknown(unknown):
-            return Decision((), f"{why} What is left in its old cluster is not known: {unknown}")
-        case _, Known(remains) if remains:
-            return Decision((Withdraw(),), f"{why} What it left in its old cluster is removed.")
-    match host.spoke.node:
-        case Known(SpokeNode(held=True) as node):
-            return Decision((Release(node),), f"{why} Node {node.name} of its old cluster is released.")
-    return Decision(last, why)
-
-
-def _remains(host: Host) -> bool:
-    return isinstance(host.spoke.remains, Known) and bool(host.spoke.remains.value)
+    return sweep(host, "It waits for a person to boot it into discovery.", ())
 
 
 def _report(host: Host) -> model.Report | None:
@@ -318,6 +285,18 @@ def _report(host: Host) -> model.Report | None:
     if host.report is None or host.report.step_id != step_id(host.uid, host.state, host.stage):
         return None
     return host.report
+
+
+def _told(ended: model.Report) -> str:
+    """The agent's own sentence. It came from a node, so it is quoted and never taken for ours."""
+    return f"Its agent reports: {quote_text(ended.message)}" if ended.message else ""
+
+
+def _failed(ended: model.Report) -> Decision:
+    if ended.reason == Reason.CANCELLED:
+        return _enter(model.FAIL, Reason.CANCELLED, CALLED_OFF)
+    message = _told(ended) or "Its agent reports a failure without a reason."
+    return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, message)
 
 
 def _late(host: Host, seconds: float, now: Instant) -> Decision | None:

@@ -12,7 +12,7 @@ from hostler.drain.order import is_helper, replicas_of
 from hostler.host.facts import Known
 from hostler.instant import Instant
 from hostler.kube.client import Client
-from hostler.kube.errors import ApiError, Unreachable
+from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import DAEMON_SET, POD, POD_DISRUPTION_BUDGET, VOLUME_ATTACHMENT
 from hostler.kube.records import Object, Pod, PodDisruptionBudget, VolumeAttachment, key_of
 
@@ -27,8 +27,10 @@ async def look(
         if decision.state is State.WAITING_FOR_VOLUMES:
             kept = await volumes_of_staying(client, decision.verdicts)
             decision = decide(await _facts(client, node, started, facts.memory, now, kept), policy, now)
-    except (ApiError, Unreachable) as error:
-        return Decision(State.UNKNOWN, (), f"The pods of {node} are not known: {error}.", None), memory
+    except FAILURES as error:
+        return Decision(
+            State.UNKNOWN, (), f"The pods of {node} are not known: {describe_failure(error)}.", None
+        ), memory
     return decision, facts.memory
 
 

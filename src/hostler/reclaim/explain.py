@@ -13,6 +13,7 @@ from hostler.reclaim import model
 from hostler.reclaim.controller import ReclaimKeeper, Seen
 from hostler.reclaim.model import Policy
 from hostler.reclaim.objects import PROGRESS, Agent
+from hostler.reclaim.quoting import clean_text, quote_text
 from hostler.reclaim.rules import RULES, NotKnown, Refused, Waits
 from hostler.reclaim.spokes import asks
 
@@ -69,10 +70,12 @@ class ReclaimExplainers:
         was = f"node {previous.node} of {previous.namespace}/{previous.name}" if previous is not None else "not known"
         yield FactSeen("was", was)
         if progress := agent.metadata.annotations.get(PROGRESS):
-            yield FactSeen("progress", progress)
+            yield FactSeen("progress", clean_text(progress, 120))
         if host.report is not None:
-            yield FactSeen("last answer", f"{host.report.exit_code} {host.report.reason} {host.report.message}".strip())
+            told = f" {quote_text(host.report.message)}" if host.report.message else ""
+            yield FactSeen("last answer", f"{host.report.exit_code} {host.report.reason}".strip() + told)
         if asks(host):
+            yield seen("may act there", host.spoke.reach, now)
             yield seen("kubeconfig", host.spoke.kubeconfig, now)
             yield seen("node", host.spoke.node, now)
             yield seen("left in the old cluster", host.spoke.remains, now)

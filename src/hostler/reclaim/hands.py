@@ -16,11 +16,14 @@ from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.holds import Change, Patch, Refusal, held_by, place, release
 from hostler.host.holds import Hold as Held
 from hostler.kube.client import FIELD_MANAGER, Client, How
-from hostler.kube.errors import ApiError, NotFound, Unreachable, WriteRefused
+from hostler.kube.errors import NotFound, WriteRefused
+from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, DEPLOYMENT, NAMESPACE, NODE, POD, SECRET, Kind
 from hostler.kube.records import Metadata, Node, Object, Record
 from hostler.kube.writer import Writer
 from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode
+from hostler.reclaim.quoting import clean_text, is_name, quote_text, word_or_quote
+from hostler.reclaim.reach import known_addresses
 from hostler.reclaim.spoke import (
     HOST_LABEL,
     MANAGED,
@@ -32,6 +35,7 @@ from hostler.reclaim.spoke import (
     Thing,
     things,
 )
+from hostler.uuids import normalise
 
 MACHINES = ("machine.openshift.io/machine", "cluster.x-k8s.io/machine")
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -97,19 +101,21 @@ class Deployed:
 
 
 def spoke_node(node: Node) -> SpokeNode:
-    """A Node of the old cluster in our words."""
+    """A Node of the old cluster in our words. Whoever runs that cluster wrote it: its text is bounded here, once."""
     labels, notes = node.metadata.labels, node.metadata.annotations
+    boot_id, uid, hostname = node.status.node_info.boot_id, node.metadata.uid, labels.get("kubernetes.io/hostname", "")
     return SpokeNode(
-        name=node.metadata.name,
-        uid=node.metadata.uid,
-        system_uuid=node.status.node_info.system_uuid,
-        boot_id=node.status.node_info.boot_id,
+        name=node.metadata.name if is_name(node.metadata.name) else "",
+        uid=uid if is_name(uid) else "",
+        system_uuid=normalise(node.status.node_info.system_uuid) or "",
+        boot_id=boot_id if is_name(boot_id) else "",
         control_plane=any(role in labels for role in CONTROL_PLANE),
-        machine=next((notes[name] for name in MACHINES if notes.get(name)), ""),
+        machine=next((word_or_quote(notes[name]) for name in MACHINES if notes.get(name)), ""),
         ready=any(one.type == "Ready" and one.status == "True" for one in node.status.conditions),
-        hostname_label=labels.get("kubernetes.io/hostname", ""),
+        hostname_label=hostname if is_name(hostname) else "",
         held=isinstance(held_by(node, HOLDER), Held),
-        provider_id=node.spec.provider_id,
+        provider_id=word_or_quote(node.spec.provider_id),
+        addresses=known_addresses(one.address for one in node.status.addresses if one.type == "InternalIP"),
     )
 
 
@@ -137,15 +143,16 @@ class Hands:
             found = await self._client.get(NODE, name, type=Node)
         except NotFound:
             return Known(None, self._clock())
-        except (ApiError, Unreachable) as error:
-            return Unknown(str(error))
-        return Known(spoke_node(found), self._clock())
+        except FAILURES as error:
+            return Unknown(describe_failure(error))
+        seen = spoke_node(found)
+        return Known(seen, self._clock()) if seen.name == name else Unknown("it answered with another object")
 
     async def control_plane(self, own: str, leaving: Leaving) -> Fact[ControlPlane]:
         try:
             nodes = await self._client.list(NODE, type=Node)
-        except (ApiError, Unreachable) as error:
-            return Unknown(str(error))
+        except FAILURES as error:
+            return Unknown(describe_failure(error))
         return Known(control_plane_without(own, map(spoke_node, nodes), leaving), self._clock())
 
     async def remains(self, host_uid: str) -> Fact[frozenset[str]]:
@@ -155,10 +162,10 @@ class Hands:
             others = [key for key in await self._labelled(HOST_LABEL) if key not in own]
             shared = {} if others else await self._shared()
             pods = await self._pods(host_uid)
-        except (ApiError, Unreachable) as error:
-            return Unknown(str(error))
+        except FAILURES as error:
+            return Unknown(describe_failure(error))
         found = (*own, *shared, *((POD, one.metadata.name) for one in pods))
-        return Known(frozenset(f"{kind.plural}/{name}" for kind, name in found), self._clock())
+        return Known(frozenset(f"{kind.plural}/{word_or_quote(name)}" for kind, name in found), self._clock())
 
     async def is_openshift(self) -> bool:
         """Whether privileged pods need a SecurityContextConstraint there."""
@@ -251,7 +258,7 @@ class Hands:
 
     async def _change(self, node: Node, change: Change) -> None:
         if isinstance(change, Refusal):
-            raise Occupied(change.why)
+            raise Occupied(clean_text(change.why))
         if isinstance(change, Patch):
             await self._writer.patch(NODE, node.metadata.name, change.body, type=Node, why=change.why)
 
@@ -336,7 +343,8 @@ def _admission(labels: dict[str, str]) -> str:
     level = labels.get(ADMISSION)
     if level is not None and level != "privileged":
         raise Occupied(
-            f"Namespace {NAMESPACE_NAME} lets no privileged pods in ({ADMISSION}={level}); change or remove it."
+            f"Namespace {NAMESPACE_NAME} lets no privileged pods in ({ADMISSION} is {quote_text(level, 60)}); change "
+            "or remove it."
         )
     return (
         "" if level else f" Its namespace was there and has no label {ADMISSION}: if no pod comes, it needs privileged."

@@ -21,11 +21,12 @@ import structlog
 from aiohttp import web
 
 from hostler.errors import Complaint, Exit
-from hostler.kube.http import without_strangers
+from hostler.kube.http import refuse_without_target, without_strangers
+from hostler.reclaim.artifacts import NAMES
 from hostler.reclaim.board import Board, Trouble
 from hostler.reclaim.door import CONNECTIONS, Door, Visit, at_work
 from hostler.reclaim.instructions import Registration, Reply
-from hostler.reclaim.shelf import ARTIFACTS, Download, Shelf, Unreadable
+from hostler.reclaim.shelf import Download, Shelf, Unreadable
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
 
 log = structlog.get_logger("hostler.hub")
@@ -181,7 +182,7 @@ class Hub:
         The initrd has the discovery ignition in it, and that a token: it is only for hosts of its InfraEnv.
         """
         name, infra_env = request.match_info["artifact"], request.match_info["infra_env"]
-        if name not in ARTIFACTS or not _NAME.fullmatch(infra_env):
+        if name not in NAMES or not _NAME.fullmatch(infra_env):
             return _no(404, "There is no such artifact.")
         token = request.headers.get("X-Secret-Key", "")
         keys = self._keys()
@@ -262,6 +263,7 @@ class Listener:
         await self._runner.setup()
         server, door = self._runner.server, self._hub.door
         assert server is not None
+        refuse_without_target(server, self._hub.unreadable)
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from hostler.reclaim.artifacts import HASHED, BootPolicy, is_accepted
 from hostler.reclaim.model import UNDER_WAY, Reason, State, restarts, stage_key, step_id
 from hostler.reclaim.objects import (
+    AGENT_REASONS,
     CANCEL,
     GROUP,
-    HASHED,
     INFRA_ENV_LABEL,
     PROGRESS,
     REGISTRATION,
@@ -25,16 +25,13 @@ from hostler.reclaim.objects import (
     hashes_of,
     host_of,
 )
+from hostler.reclaim.quoting import clean_text
 
 # The agent's own words for them are in agent/steps.py, which imports nothing of ours; a test keeps them equal.
 DOWNLOAD, REBOOT, PROGRESS_STEP = "download-boot-artifacts", "reboot-for-reclaim", "progress"
 MOUNT = "/host"
-MESSAGE_LIMIT, REASON_LIMIT = 800, 60
-_AFTER_PATH = re.compile(r"(\w+://[^\s?#]*)[?#]\S*")
+STAGE_LIMIT = 60
 _STEPS = {State.RECLAIMING: DOWNLOAD, State.REBOOTING: REBOOT}
-_WORD = re.compile(rf"[A-Za-z][A-Za-z0-9]{{0,{REASON_LIMIT - 1}}}")
-# What we say ourselves and decide by: with `Registered` a host in its old cluster could pass for one in discovery.
-_OURS = frozenset(Reason) - {Reason.ARTIFACTS_UNAVAILABLE, Reason.NOT_ONE_SHOT}
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -62,9 +59,11 @@ class _Output(msgspec.Struct, frozen=True):
 
 
 def instructions(
-    agent: Agent, infra_env: InfraEnv, served: Mapping[str, str] | None = None, mount: str = MOUNT
+    agent: Agent, infra_env: InfraEnv, boot: BootPolicy, served: Mapping[str, str] | None = None, mount: str = MOUNT
 ) -> dict[str, Any]:
     """The answer to an agent that asks what to do: one step of its stage, or nothing and the end.
+
+    The InfraEnv may have changed since the reclaim began, so what it has its hosts boot is judged here once more.
 
     `served` are the artifacts this hub has itself, by name, and beside them their hashes, as `kernel_sha256` and
     `initrd_sha256`; for others the InfraEnv's own addresses are given, and hashes where its owner wrote them down.
@@ -72,7 +71,7 @@ def instructions(
     state = agent.status.debug_info.state
     if state == State.RECLAIMING:
         found = artifacts_of(infra_env, served)
-        if found is None:  # taken away meanwhile: ask again, the stage's time is bounded
+        if found is None or not is_accepted(found, boot):  # since it began: ask again, the stage's time is bounded
             return {"next_instruction_seconds": 60, "post_step_action": "continue", "instructions": []}
         arguments: dict[str, Any] = {
             "kernel_url": found.kernel,
@@ -81,10 +80,9 @@ def instructions(
             "host_fs_mount_dir": mount,
         }
         arguments |= hashes_of(infra_env, served)
-        kernel_arguments = infra_env.spec.kernel_arguments
-        if kernel_arguments:
+        if found.arguments:
             arguments["kernel_arguments"] = [
-                {"operation": one.operation, "value": one.value} for one in kernel_arguments
+                {"operation": one.operation, "value": one.value} for one in found.arguments
             ]
         return _answer(60, "continue", _step(agent, DOWNLOAD, arguments))
     if state == State.REBOOTING and not called_off(agent):
@@ -126,13 +124,13 @@ def noted(agent: Agent, reply: Reply) -> dict[str, str]:
         output = _Output()
     if reply.step_type == PROGRESS_STEP:
         percent = min(100, max(0, output.percent))
-        return _new(agent, {PROGRESS: f"{plain(output.stage, REASON_LIMIT)} {percent}%"})
+        return _new(agent, {PROGRESS: f"{clean_text(output.stage, STAGE_LIMIT)} {percent}%"})
     if reply.step_type != _STEPS[State(state)]:
         return {}
     # That a host restarts is no end, only too late to call it off: a registration, a failure or the time ends it.
-    reason = output.reason if _WORD.fullmatch(output.reason) and output.reason not in _OURS else ""
-    message = plain(reply.error) if reply.exit_code else _unverified(output)
-    lasts = "" if output.falls_back or reply.exit_code else plain(output.lasts) or "its agent did not say why"
+    reason = output.reason if output.reason in AGENT_REASONS else ""
+    message = clean_text(reply.error) if reply.exit_code else _unverified(output)
+    lasts = "" if output.falls_back or reply.exit_code else clean_text(output.lasts) or "its agent did not say why"
     return _new(agent, {REPORT: dump(ReportNote(expected, reply.exit_code, reason, message, lasts))})
 
 
@@ -153,16 +151,6 @@ def new_agent(host: str, infra_env: str) -> dict[str, Any]:
         "metadata": {"name": host, "labels": {INFRA_ENV_LABEL: infra_env, f"{GROUP}/discovered": "true"}},
         "spec": {"approved": False, "role": "auto-assign"},
     }
-
-
-def plain(text: str, limit: int = MESSAGE_LIMIT) -> str:
-    """One line of printable characters, bounded: it came over the network and goes into an object people read.
-
-    What an address has after its path may be a secret, such as an image's token; that is left out.
-    """
-    line = " ".join("".join(one if one.isprintable() else " " for one in text[: 4 * limit]).split())
-    line = _AFTER_PATH.sub(r"\1", line)
-    return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
 def _new(agent: Agent, annotations: dict[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from hostler.drain import model as emptying
 from hostler.host.facts import Fact, Unknown
 from hostler.instant import Instant
+from hostler.reclaim.artifacts import Artifacts, BootPolicy
 
 
 class State(StrEnum):
@@ -60,20 +61,24 @@ TRANSITIONS = (RECLAIM, UNBIND, REBOOT, FAIL, TIMEOUT, REGISTER, CANCEL, REBIND,
 
 
 class Reason(StrEnum):
-    """Reasons of the condition `Reclaimed`. Words of a failed step come from the agent and are taken as they are."""
+    """Reasons of the condition `Reclaimed`; those of a failed step are in `objects.AGENT_REASONS`."""
 
     PREVIOUS_CLUSTER_UNKNOWN = "PreviousClusterUnknown"
     NOTE_NOT_CONFIRMED = "PreviousClusterNotConfirmed"
     BMC_MANAGED = "BMCManaged"
     NO_KUBECONFIG = "NoKubeconfig"
     SPOKE_UNREACHABLE = "SpokeUnreachable"
+    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     NODE_NOT_FOUND = "NodeNotFound"
     ANOTHER_MACHINE = "AnotherMachine"
+    MACHINE_NOT_PROVEN = "MachineNotProven"
     MANAGED_BY_MACHINE_PROVIDER = "ManagedByMachineProvider"
     LAST_CONTROL_PLANE = "LastControlPlane"
     QUORUM_LOST = "QuorumLost"
     WORKERS_FIRST = "WorkersFirst"
     ARTIFACTS_UNAVAILABLE = "ArtifactsUnavailable"
+    ARTIFACTS_NOT_TRUSTED = "ArtifactsNotTrusted"
+    KERNEL_ARGUMENT_REFUSED = "KernelArgumentRefused"
     HUB_NOT_CONFIGURED = "HubNotConfigured"
     DRAIN_FAILED = "DrainFailed"
     DECIDING = "Deciding"
@@ -114,6 +119,7 @@ class SpokeNode:
     hostname_label: str = ""  # its label kubernetes.io/hostname, which need not be its name
     held: bool = False  # cordoned by us, to be emptied
     provider_id: str = ""
+    addresses: frozenset[str] = frozenset()  # its InternalIPs
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +145,6 @@ class ControlPlane:
 
 
 @dataclass(frozen=True, slots=True)
-class Artifacts:
-    kernel: str
-    initrd: str
-    rootfs: str
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """How a step ended, as the hub wrote it on the Agent."""
 
@@ -154,6 +153,10 @@ class Report:
     reason: str
     message: str
     lasts: str = ""  # why later boots of the host start discovery too; empty: only the next one does
+
+
+def _unknown() -> Unknown:
+    return Unknown("it was not looked at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +168,7 @@ class Spoke:
     control_plane: Fact[ControlPlane]
     remains: Fact[frozenset[str]]  # objects of ours for this host
     drain: emptying.Decision | None = None  # how emptying the node stands; None where it was not looked at
-
-
-def _unknown() -> Unknown:
-    return Unknown("it was not looked at")
+    reach: Fact[bool] = field(default_factory=_unknown)  # Agents of this namespace may act there
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +183,10 @@ class Host:
     bound: tuple[str, str] | None  # namespace and name of the ClusterDeployment it is bound to
     previous: Cluster | None
     hostname: str
+    namespace: str = ""  # the Agent's
     created: str = ""  # when the Agent was created, as it is written there
-    system_uuid: str = ""
+    system_uuid: str = ""  # as its serial number says; its name may be one too
+    addresses: frozenset[str] = frozenset()  # of its network interfaces, as its inventory says
     bare_metal_host: str = ""
     confirmed: bool = False  # the owner accepts, by its name, that the old cluster loses its control plane
     managed_by: str = ""  # the manager (Machine or providerID) that the owner accepts on the node
@@ -213,6 +215,7 @@ class Policy:
     drain: emptying.Policy | None = None  # empty the node first, this way
     require_one_shot: bool = False  # refuse a host whose later boots would be discovery too
     clean_boot: bool = False  # let the agent remove the rollback deployment where /boot lacks room
+    boot: BootPolicy = field(default_factory=BootPolicy)  # what a host may boot
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,10 +11,10 @@ from hostler.host.facts import Unknown
 from hostler.instant import Instant, parse
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Condition, Metadata, Record, key_of
+from hostler.reclaim.artifacts import HASHED, NAMES, SHA256, Artifacts, KernelArgument
 from hostler.reclaim.model import (
     IN_A_CLUSTER,
     UNDER_WAY,
-    Artifacts,
     Cluster,
     Host,
     Leaving,
@@ -23,6 +23,8 @@ from hostler.reclaim.model import (
     State,
     is_pinned,
 )
+from hostler.reclaim.quoting import clean_text, is_name
+from hostler.reclaim.reach import known_addresses
 
 GROUP = "agent-install.openshift.io"
 AGENT = Kind(GROUP, "v1beta1", "agents", "Agent", True)
@@ -43,10 +45,19 @@ CANCEL = f"{OURS}/cancel"
 PINNED = f"{OURS}/node"  # which node a stage is about
 RETRY, RETRIED = f"{OURS}/retry", f"{OURS}/retried"
 # On an InfraEnv: what the artifacts at its own addresses hash to, as its owner says.
-HASHED = ("kernel", "initrd")  # the rootfs is fetched by the discovery system itself
 HASHES = {name: f"{OURS}/{name}-sha256" for name in HASHED}
+# On a ClusterDeployment: namespaces, besides its own, whose Agents may be hosts of this cluster.
+AGENTS_FROM = f"{OURS}/agents-from"
 RECLAIMED = "Reclaimed"
 FINALIZER = f"{OURS}/old-cluster"
+# What an agent may give as the reason of a failed step; anything else becomes `StepFailed`: a reason is a label of our
+# metrics, and some of ours decide. The agent's own table is in agent/problem.py, which imports nothing of ours; a test
+# keeps them equal.
+AGENT_REASONS = frozenset({
+    "NoSpace", "ArtifactsUnavailable", "DownloadFailed", "WrongHash", "UntrustedCertificate", "UnknownBootloader",
+    "SecureBoot", "NotOneShot", "EntryNotVerifiable", "BadArguments", "CommandFailed", "DiskFailed", "RebootFailed",
+    "BootedBack", "UnknownStep",
+})  # fmt: skip
 
 
 class Named(Record, frozen=True):
@@ -75,9 +86,15 @@ class SystemVendor(Record, frozen=True):
     serial_number: str = ""
 
 
+class Interface(Record, frozen=True):
+    ip_v4_addresses: tuple[str, ...] = ()
+    ip_v6_addresses: tuple[str, ...] = ()
+
+
 class Inventory(Record, frozen=True):
     hostname: str = ""
     system_vendor: SystemVendor = SystemVendor()
+    interfaces: tuple[Interface, ...] = ()
 
 
 class Stage(Record, frozen=True):
@@ -106,7 +123,7 @@ class Proxy(Record, frozen=True):
     no_proxy: str = ""
 
 
-class KernelArgument(Record, frozen=True):
+class Argument(Record, frozen=True):
     operation: str = ""
     value: str = ""
 
@@ -114,7 +131,7 @@ class KernelArgument(Record, frozen=True):
 class InfraEnvSpec(Record, frozen=True):
     pull_secret_ref: Named | None = None
     proxy: Proxy | None = None
-    kernel_arguments: tuple[KernelArgument, ...] | None = None
+    kernel_arguments: tuple[Argument, ...] | None = None
 
 
 class BootArtifacts(Record, frozen=True):
@@ -157,11 +174,17 @@ class ReportNote(msgspec.Struct, frozen=True):
 
 
 def artifacts_of(infra_env: InfraEnv, served: Mapping[str, str] | None = None) -> Artifacts | None:
-    """Where its boot artifacts are: those `served` by this hub itself, the others where the InfraEnv says."""
-    there, here = infra_env.status.boot_artifacts or BootArtifacts(), served or {}
+    """What its hosts boot: artifacts that are `served` by this hub itself, the others where the InfraEnv says."""
+    there, here, spec = infra_env.status.boot_artifacts or BootArtifacts(), served or {}, infra_env.spec
+    hashes = hashes_of(infra_env, served)
     found = Artifacts(
-        here.get("kernel", there.kernel), here.get("initrd", there.initrd), here.get("rootfs", there.rootfs)
-    )
+        here.get("kernel", there.kernel), here.get("initrd", there.initrd), here.get("rootfs", there.rootfs),
+        served=frozenset(name for name in NAMES if name in here),
+        hashed=frozenset(name for name in HASHED if SHA256.fullmatch(hashes.get(f"{name}_sha256", ""))),
+        http_proxy=spec.proxy.http_proxy if spec.proxy is not None else "",
+        no_proxy=spec.proxy.no_proxy if spec.proxy is not None else "",
+        arguments=tuple(KernelArgument(one.operation, one.value) for one in spec.kernel_arguments or ()),
+    )  # fmt: skip
     return found if found.kernel and found.initrd and found.rootfs else None
 
 
@@ -192,8 +215,14 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
         bound=(bound.namespace or agent.metadata.namespace, bound.name) if bound is not None and bound.name else None,
         previous=previous,
         hostname=agent.spec.hostname or status.inventory.hostname,
+        namespace=agent.metadata.namespace,
         created=agent.metadata.creation_timestamp,
         system_uuid=_system_uuid(status.inventory.system_vendor.serial_number),
+        addresses=known_addresses(
+            address
+            for interface in status.inventory.interfaces
+            for address in (*interface.ip_v4_addresses, *interface.ip_v6_addresses)
+        ),
         bare_metal_host=agent.metadata.labels.get(BMH_LABEL, ""),
         confirmed=previous is not None and notes.get(CONFIRM) == f"{previous.namespace}/{previous.name}",
         managed_by=notes.get(MANAGED_BY, ""),
@@ -211,11 +240,16 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
     )
 
 
-def leaving(agents: Iterable[Agent], host: Host) -> Leaving:
-    """Which hosts leave the old cluster of this one before it, or left it; and which still need its API."""
+def leaving(agents: Iterable[Agent], host: Host, allowed: Collection[str]) -> Leaving:
+    """Which hosts leave the old cluster of this one before it, or left it; and which still need its API.
+
+    Only Agents of `allowed` namespaces count: others cannot act there, so their notes say nothing of that cluster.
+    """
     assert host.previous is not None
     first, busy = dict[str, str](), set[str]()
     for one in agents:
+        if one.metadata.namespace not in allowed:
+            continue
         other = host_of(one)
         if other.uid == host.uid or other.previous is None or (other.bound is not None and other.state in IN_A_CLUSTER):
             continue
@@ -255,18 +289,23 @@ def _system_uuid(serial: str) -> str:
 
 
 def _previous(found: Deprovision | None) -> Cluster | None:
-    if found is None or not (found.cluster_name and found.cluster_namespace and found.node_name):
+    """A note with anything but names in it is none: they go into paths and sentences."""
+    if found is None or not all(map(is_name, (found.cluster_name, found.cluster_namespace, found.node_name))):
         return None
     return Cluster(found.cluster_namespace, found.cluster_name, found.node_name)
 
 
 def _report(text: str) -> Report | None:
-    """A note nobody can read is none: the step is asked for again, or its time ends."""
+    """A note nobody can read is none: the step is asked for again, or its time ends.
+
+    Whoever may annotate the Agent can write it, as the agent on the node can: its text is cleaned here, once.
+    """
     try:
         note = msgspec.json.decode(text, type=ReportNote)
     except msgspec.DecodeError:
         return None
-    return Report(note.step, note.exit_code, note.reason, note.message, note.lasts)
+    reason = note.reason if note.reason in (*AGENT_REASONS, Reason.CANCELLED) else ""
+    return Report(note.step, note.exit_code, reason, clean_text(note.message), clean_text(note.lasts))
 
 
 def dump(value: Any) -> str:

@@ -26,6 +26,7 @@ from hostler.kube.metrics import Family, Metrics
 from hostler.kube.records import Record
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
+from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.board import Board
 from hostler.reclaim.controller import KEY, ReclaimKeeper, Terms
 from hostler.reclaim.door import room_for
@@ -33,7 +34,17 @@ from hostler.reclaim.explain import ReclaimExplainers
 from hostler.reclaim.hub import Hub, Listener
 from hostler.reclaim.keyring import Keyring
 from hostler.reclaim.model import Policy, Reason, State
-from hostler.reclaim.objects import AGENT, INFRA_ENV, INFRA_ENV_LABEL, PROGRESS, RECLAIMED, Agent, InfraEnv
+from hostler.reclaim.objects import (
+    AGENT,
+    INFRA_ENV,
+    INFRA_ENV_LABEL,
+    PROGRESS,
+    RECLAIMED,
+    Agent,
+    InfraEnv,
+    artifacts_of,
+    hashes_of,
+)
 from hostler.reclaim.spokes import Spokes
 from hostler.settings import reclaim as say
 from hostler.settings.foundation import NAMESPACE, POD_NAME
@@ -82,7 +93,8 @@ class ReclaimRoom(CapabilityRoom):
         )
         self._infra_envs = Watch(client, INFRA_ENV, InfraEnv, metrics=metrics)
         self._keyring = Keyring(client, writer, settings[NAMESPACE], metrics)
-        self._spokes = Spokes(client, writer_for)
+        inventories, boot = settings[say.RECLAIM_INVENTORIES], _boot_policy(settings)
+        self._spokes = Spokes(client, writer_for, inventories=frozenset(inventories))
         self._policy: Policy | None = None
         self._wished = Policy(
             hub_url=settings[say.HUB_URL],
@@ -94,6 +106,7 @@ class ReclaimRoom(CapabilityRoom):
             drain=drain if settings[say.RECLAIM_DRAIN] else None,
             require_one_shot=settings[say.RECLAIM_REQUIRE_ONE_SHOT],
             clean_boot=settings[say.RECLAIM_CLEAN_BOOT],
+            boot=boot,
         )
         answers = Family(
             Counter("hostler_hub_requests", "Answers of the hub.", ("call", "status"), registry=metrics.registry), 2
@@ -102,7 +115,7 @@ class ReclaimRoom(CapabilityRoom):
             Gauge("hostler_reclaim_hosts", "Hosts by state.", ("state",), registry=metrics.registry), 1
         )
         self._hub = Hub(
-            Board(client, facts, self._infra_env), self._keyring.keys, url=settings[say.HUB_URL],
+            Board(client, facts, boot, self._infra_env), self._keyring.keys, url=settings[say.HUB_URL],
             artifacts=Path(settings[say.HUB_ARTIFACTS]) if settings[say.HUB_ARTIFACTS] else None,
             connections=room_for(settings[say.HUB_CONNECTIONS]),
             answered=lambda call, status: answers.of(call, str(status)).inc(),
@@ -154,7 +167,7 @@ class ReclaimRoom(CapabilityRoom):
         return self._infra_envs.store.get(key) if self._infra_envs.not_in_step() is None else None
 
     def _infra_env_changed(self, key: str, before: InfraEnv | None, after: InfraEnv | None) -> None:
-        if before is not None and after is not None and before.status == after.status:
+        if before is not None and after is not None and _boots(before) == _boots(after):
             return
         for agent in self._agents.store.by("infra_env", key):
             self.controller.queue.add(f"{agent.metadata.namespace}/{agent.metadata.name}")
@@ -209,6 +222,16 @@ class ReclaimRoom(CapabilityRoom):
 
 def _infra_env(agent: Agent) -> str:
     return f"{agent.metadata.namespace}/{agent.metadata.labels.get(INFRA_ENV_LABEL, '')}"
+
+
+def _boot_policy(settings: Settings) -> BootPolicy:
+    hosts, arguments = settings[say.RECLAIM_ARTIFACT_HOSTS], settings[say.RECLAIM_KERNEL_ARGUMENTS]
+    return BootPolicy(settings[say.HUB_URL], frozenset(hosts), frozenset(arguments))
+
+
+def _boots(infra_env: InfraEnv) -> tuple[object, ...]:
+    """What of an InfraEnv can change a decision: whatever its hosts would boot."""
+    return artifacts_of(infra_env), hashes_of(infra_env)
 
 
 def _cluster_left_by(agent: Agent | None) -> tuple[str, ...]:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hostler.host.facts import Known, Unknown
+from hostler.reclaim.artifacts import HASHED, Artifacts, Distrust, Untrusted, find_refused_argument, find_untrusted
 from hostler.reclaim.model import UNCONFIRMED, ControlPlane, Host, Policy, Reason, SpokeNode
-from hostler.reclaim.objects import CONFIRM, MANAGED_BY, default_kubeconfig
-from hostler.uuids import normalise, same_uuid
+from hostler.reclaim.objects import AGENTS_FROM, CONFIRM, HASHES, MANAGED_BY, default_kubeconfig
+from hostler.reclaim.reach import Proof, prove_machine
 
 
 class Refused(Exception):
@@ -46,6 +47,31 @@ def may_reclaim(host: Host, policy: Policy) -> SpokeNode:
     for rule in RULES:
         rule.check(host, policy)
     return _node_of(host)
+
+
+def check_trust(host: Host, policy: Policy) -> None:
+    """Raises Refused where a reclaim that is under way must not go on, NotKnown where its reach is not known.
+
+    A node that does not answer ends nothing: it was proven before its agent was put there, and with the last
+    control-plane node its API goes. A node that is gone is for `decide` to judge.
+    """
+    _previous(host, policy)
+    _reach(host, policy)
+    if isinstance(host.spoke.node, Known) and host.spoke.node.value is not None:
+        _same_machine(host, policy)
+    if isinstance(host.artifacts, Known) and host.artifacts.value is not None:
+        _trusted_artifacts(host, policy)
+        _kernel_arguments(host, policy)
+
+
+def has_reach(host: Host) -> bool:
+    """Whether it is known that this Agent may act in its old cluster."""
+    return isinstance(host.spoke.reach, Known) and host.spoke.reach.value
+
+
+def is_own_machine(host: Host, node: SpokeNode) -> bool:
+    """Whether the Node may be deleted for this Agent."""
+    return has_reach(host) and prove_machine(host, node) in (Proof.SYSTEM_UUID, Proof.ADDRESS)
 
 
 def _previous(host: Host, _: Policy) -> str:
@@ -88,6 +114,22 @@ def _hub(_: Host, policy: Policy) -> str:
     return f"Agents reach the hub at {policy.hub_url}."
 
 
+def _reach(host: Host, _: Policy) -> str:
+    """Before anything is asked of that cluster. Whether it exists is not for Agents of other namespaces to know."""
+    where = _where(host)
+    match host.spoke.reach:
+        case Unknown(why):
+            raise NotKnown(f"cannot tell whether Agents of namespace {host.namespace} may act in {where}: {why}")
+        case Known(False):
+            raise Refused(
+                Reason.NAMESPACE_NOT_ALLOWED,
+                f"Agents of namespace {host.namespace} may not return hosts of ClusterDeployment {where}. Its owner "
+                f"can allow it with the annotation {AGENTS_FROM}={host.namespace} on it, an administrator with "
+                f"HOSTLER_RECLAIM_INVENTORIES={host.namespace}; then retry.",
+            )
+    return f"Agents of namespace {host.namespace} may act in {where}."
+
+
 def _kubeconfig(host: Host, _: Policy) -> str:
     where = _where(host)
     match host.spoke.kubeconfig:
@@ -115,16 +157,24 @@ def _boot(host: Host, _: Policy) -> str:
 
 
 def _same_machine(host: Host, _: Policy) -> str:
-    node = _node_of(host)
-    if not (normalise(host.system_uuid) and normalise(node.system_uuid)):
-        return "Its system UUID is not known on both sides; the name counts."
-    if not same_uuid(host.system_uuid, node.system_uuid):
-        raise Refused(
-            Reason.ANOTHER_MACHINE,
-            f"Node {node.name} of {_where(host)} is another machine: its system UUID is {node.system_uuid}, the "
-            f"Agent's {host.system_uuid}.",
-        )
-    return f"Both know the system UUID {node.system_uuid}."
+    node, where = _node_of(host), _where(host)
+    match prove_machine(host, node):
+        case Proof.SYSTEM_UUID:
+            return "The node's system UUID is that of the Agent."
+        case Proof.ADDRESS:
+            return "The node has an address of the Agent's inventory; a system UUID is not known on both sides."
+        case Proof.CONTRADICTED:
+            raise Refused(
+                Reason.ANOTHER_MACHINE,
+                f"Node {node.name} of {where} is another machine: its system UUID is not that of the Agent (its name, "
+                "or the serial number in its inventory).",
+            )
+    raise Refused(
+        Reason.MACHINE_NOT_PROVEN,
+        f"Nothing shows that node {node.name} of {where} is the machine of this Agent: the Agent's name is not the "
+        "node's system UUID, and no InternalIP of the node is in the Agent's inventory. Boot it into discovery "
+        "by hand.",
+    )
 
 
 def _unmanaged(host: Host, _: Policy) -> str:
@@ -223,12 +273,54 @@ def _artifacts(host: Host, _: Policy) -> str:
     return "The InfraEnv has boot artifacts."
 
 
+def _trusted_artifacts(host: Host, policy: Policy) -> str:
+    found = find_untrusted(_artifacts_of(host), policy.boot)
+    if found is not None:
+        raise Refused(Reason.ARTIFACTS_NOT_TRUSTED, _distrusted(found))
+    return "Kernel, initrd and rootfs come by https, by a known hash, or from where the settings accept plain HTTP."
+
+
+def _distrusted(found: Untrusted) -> str:
+    if found.why is Distrust.NOT_AN_ADDRESS:
+        return f"The {found.name} is not fetched: {found.why} (status.bootArtifacts of the InfraEnv)."
+    if found.why is Distrust.PROXY:
+        what = "HUB_URL is plain HTTP, and agents would reach it" if found.name == "hub" else f"The {found.name} comes"
+        return (
+            f"{what} by plain HTTP through the proxy of the InfraEnv (spec.proxy.httpProxy), which can replace what "
+            "passes. Use https, or add the host to spec.proxy.noProxy."
+        )
+    note = f"annotate the InfraEnv with {HASHES[found.name]}, " if found.name in HASHED else ""
+    return (
+        f"The {found.name} comes from {found.host} by plain HTTP, so anybody on the way can replace it. Use https, "
+        f"{note}or add {found.host} to HOSTLER_RECLAIM_ARTIFACT_HOSTS."
+    )
+
+
+def _kernel_arguments(host: Host, policy: Policy) -> str:
+    refused = find_refused_argument(_artifacts_of(host).arguments, policy.boot.arguments)
+    if refused is not None:
+        raise Refused(
+            Reason.KERNEL_ARGUMENT_REFUSED,
+            f"The InfraEnv has the kernel argument {refused}, which is not accepted. Remove it from "
+            "spec.kernelArguments, or add its name to HOSTLER_RECLAIM_KERNEL_ARGUMENTS.",
+        )
+    return "Every kernel argument of the InfraEnv is accepted."
+
+
+def _artifacts_of(host: Host) -> Artifacts:
+    match host.artifacts:
+        case Known(Artifacts() as found):
+            return found
+    raise NotKnown("the boot artifacts are not known")
+
+
 RULES = (
     Rule("the old cluster is known", _previous),
     Rule("the note is confirmed", _confirmed),
     Rule("not cancelled", _not_cancelled),
     Rule("no BareMetalHost", _no_bmc),
     Rule("the hub is configured", _hub),
+    Rule("the namespace may act there", _reach),
     Rule("kubeconfig", _kubeconfig),
     Rule("the node is there", _node),
     Rule("its boot is known", _boot),
@@ -236,6 +328,8 @@ RULES = (
     Rule("no machine provider", _unmanaged),
     Rule("the control plane keeps its quorum", _quorum),
     Rule("boot artifacts", _artifacts),
+    Rule("boot artifacts are trusted", _trusted_artifacts),
+    Rule("kernel arguments", _kernel_arguments),
     Rule("workers first", _workers_first),
 )
 

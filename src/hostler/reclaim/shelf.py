@@ -18,12 +18,11 @@ import structlog
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
+from hostler.reclaim.artifacts import HASHED, NAMES
 from hostler.reclaim.door import at_work
-from hostler.reclaim.objects import HASHED
 
 log = structlog.get_logger("hostler.hub")
 
-ARTIFACTS = ("kernel", "initrd", "rootfs")
 # So many look at once, and so long each is waited for: a network's disk may hang.
 LOOKERS, LOOK_SECONDS = 4, 10.0
 # What was seen so many seconds ago is told to whoever asks: many hosts of one InfraEnv do so at once.
@@ -123,7 +122,7 @@ class Shelf:
 
     def _served(self, infra_env: str) -> dict[str, str]:
         here = self._url.format(infra_env=infra_env)
-        return {name: f"{here}/{name}" for name in ARTIFACTS if self._place(infra_env, name) is not None}
+        return {name: f"{here}/{name}" for name in NAMES if self._place(infra_env, name) is not None}
 
     def _sums(self, infra_env: str) -> dict[str, str]:
         """Of what an agent downloads: as its owner wrote beside it (`kernel.sha256`), else as it is here."""

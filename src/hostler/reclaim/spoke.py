@@ -12,7 +12,8 @@ from typing import Any
 
 from hostler.host.facts import Fact, Known
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, SECRET, Kind
-from hostler.reclaim.model import Artifacts, SpokeNode
+from hostler.reclaim.artifacts import Artifacts
+from hostler.reclaim.model import SpokeNode
 from hostler.reclaim.objects import OURS, Proxy
 
 NAMESPACE_NAME = "assisted-installer"
@@ -76,6 +77,12 @@ def name_for(node: str) -> str:
 def deployed(remains: Fact[frozenset[str]], node: str) -> bool:
     """Whether the agent of this node is known to be there: its own DaemonSet, whatever else is left."""
     return isinstance(remains, Known) and f"{DAEMON_SET.plural}/{name_for(node)}" in remains.value
+
+
+def has_own(remains: Fact[frozenset[str]]) -> bool:
+    """Whether something is there for this very Agent, and not only what hosts share."""
+    shared = tuple(f"{kind.plural}/" for kind in (NAMESPACE, *(kind for kind, _ in SHARED)))
+    return isinstance(remains, Known) and any(not one.startswith(shared) for one in remains.value)
 
 
 def pull_name_for(node: str) -> str:
@@ -195,7 +202,10 @@ def environment(order: Order) -> dict[str, str]:
         "RESTART_SECONDS": f"{order.rebooting / 2:.0f}",
         "STAY": "true",
     }
-    wishes = (("REQUIRE_ONE_SHOT", order.require_one_shot), ("CLEAN_BOOT", order.clean_boot))
+    plain = order.hub_url.lower().startswith("http://")  # the operator's settings accept that, or it would not run
+    wishes = (
+        ("REQUIRE_ONE_SHOT", order.require_one_shot), ("CLEAN_BOOT", order.clean_boot), ("HUB_PLAIN_HTTP", plain),
+    )  # fmt: skip
     found |= {name: "true" for name, wished in wishes if wished}
     if order.ca:
         found["CA_FILE"] = f"{_FILES}/ca/ca.pem"

@@ -21,8 +21,9 @@ from hostler.kube.writer import Writer
 from hostler.reclaim import emptying
 from hostler.reclaim.hands import Hands
 from hostler.reclaim.model import IN_A_CLUSTER, Cluster, Host, Leaving, Policy, Reason, Spoke, SpokeNode, State
-from hostler.reclaim.objects import CLUSTER_DEPLOYMENT, ClusterDeployment, default_kubeconfig
-from hostler.reclaim.spoke import deployed
+from hostler.reclaim.objects import AGENTS_FROM, CLUSTER_DEPLOYMENT, ClusterDeployment, default_kubeconfig
+from hostler.reclaim.reach import allowed_namespaces
+from hostler.reclaim.spoke import deployed, has_own
 
 TIMEOUT = 10.0  # seconds for one answer of an old cluster
 SILENT = 10.0  # after it did not answer, it is not asked again for so long: its other hosts would only wait too
@@ -34,9 +35,17 @@ class Open:
     """One old cluster for the length of one look. `hands` is None where it cannot be reached; `kubeconfig` says why."""
 
     kubeconfig: Fact[bool]
+    allowed: Fact[frozenset[str]]  # namespaces whose Agents may act in it
     hands: Hands | None = None
     why: str = ""
     client: Client | None = None
+
+    def reach(self, namespace: str) -> Fact[bool]:
+        """Whether Agents of a namespace may act in this cluster."""
+        match self.allowed:
+            case Known(allowed, at):
+                return Known(namespace in allowed, at)
+        return self.allowed
 
 
 def asks(host: Host) -> bool:
@@ -57,9 +66,14 @@ class Spokes:
     """Clients of the old clusters, each from the admin kubeconfig Secret its ClusterDeployment names."""
 
     def __init__(
-        self, hub: Client, writer_for: Callable[[Client], Writer], clock: Callable[[], Instant] = time.time
+        self,
+        hub: Client,
+        writer_for: Callable[[Client], Writer],
+        clock: Callable[[], Instant] = time.time,
+        inventories: frozenset[str] = frozenset(),
     ) -> None:
-        self._hub, self._writer_for, self._clock = hub, writer_for, clock
+        """`inventories`: namespaces whose Agents may act in every cluster."""
+        self._hub, self._writer_for, self._clock, self._inventories = hub, writer_for, clock, inventories
         self._clusters = Clusters(hub, timeout=TIMEOUT)
         self._silent: dict[tuple[str, str], tuple[Instant, str]] = {}
         self._turns: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
@@ -81,32 +95,50 @@ class Spokes:
 
     @asynccontextmanager
     async def open(self, cluster: Cluster) -> AsyncIterator[Open]:
-        name = (cluster.namespace, cluster.name)
+        name, there = (cluster.namespace, cluster.name), Known(True, self._clock())
+        deployment = await self._deployment(cluster)
+        allowed = self._allowed(cluster, deployment)
         until, why = self._silent.get(name, (0.0, ""))
         if self._clock() < until:
-            yield Open(Known(True, self._clock()), why=why)
+            yield Open(there, allowed, why=why)
             return
-        secret = await self._secret(cluster)
+        secret = await self._secret(cluster, deployment)
         if not isinstance(secret, str):
-            yield Open(secret, why=secret.why if isinstance(secret, Unknown) else "there is no kubeconfig")
+            yield Open(secret, allowed, why=secret.why if isinstance(secret, Unknown) else "there is no kubeconfig")
             return
         async with self._clusters.client(cluster.namespace, secret) as client:
             if isinstance(client, Unavailable):
-                yield Open(Known(True, self._clock()), why=client.why)
+                yield Open(there, allowed, why=client.discreet or client.why)
                 return
-            yield Open(Known(True, self._clock()), Hands(client, self._writer_for(client), self._clock), client=client)
+            yield Open(there, allowed, Hands(client, self._writer_for(client), self._clock), client=client)
 
-    async def look(self, host: Host, spoke: Open, policy: Policy, leaving: Callable[[], Leaving] = Leaving) -> Spoke:
-        """What the old cluster says of this host now; `leaving` finds the nodes of hosts that leave it too."""
+    async def look(
+        self,
+        host: Host,
+        spoke: Open,
+        policy: Policy,
+        leaving: Callable[[frozenset[str]], Leaving] = lambda _: Leaving(),
+    ) -> Spoke:
+        """What the old cluster says of this host now; `leaving` finds the nodes of hosts that leave it too.
+
+        An Agent that may not act there learns nothing of it: only what an earlier version put there for that very
+        Agent is looked for, to be taken back.
+        """
         assert host.previous is not None
+        reach = spoke.reach(host.namespace)
         if spoke.hands is None or spoke.client is None:
             unknown = Unknown(spoke.why)
-            return Spoke(spoke.kubeconfig, unknown, unknown, unknown)
+            return Spoke(spoke.kubeconfig, unknown, unknown, unknown, reach=reach)
         hands = spoke.hands
+        if not (isinstance(reach, Known) and reach.value and isinstance(spoke.allowed, Known)):
+            none: Fact[frozenset[str]] = Known(frozenset(), self._clock())
+            left = await hands.remains(host.uid) if host.kept else none
+            left = left if isinstance(left, Unknown) or has_own(left) else none
+            return Spoke(spoke.kubeconfig, _UNASKED, _UNASKED, left, reach=reach)
         node = await hands.node(host.previous.node)
         if isinstance(node, Unknown):
             self._silent[(host.previous.namespace, host.previous.name)] = (self._clock() + SILENT, node.why)
-            return Spoke(spoke.kubeconfig, node, node, node)
+            return Spoke(spoke.kubeconfig, node, node, node, reach=reach)
         self._silent.pop((host.previous.namespace, host.previous.name), None)
         deciding = host.state in (*IN_A_CLUSTER, State.PENDING, State.RECLAIMING) and host.bound is None
         counts = deciding and node.value is not None and node.value.control_plane
@@ -114,8 +146,9 @@ class Spokes:
         found = Spoke(
             spoke.kubeconfig,
             node,
-            await hands.control_plane(host.previous.node, leaving()) if counts else _UNASKED,
+            await hands.control_plane(host.previous.node, leaving(spoke.allowed.value)) if counts else _UNASKED,
             await hands.remains(host.uid) if host.state != State.RECLAIMING or drains or host.deleted else _UNASKED,
+            reach=reach,
         )
         if drains and node.value is not None and node.value.held:
             return await self._drain(host, spoke.client, found, node.value, policy)
@@ -140,23 +173,35 @@ class Spokes:
     def forget(self, uid: str) -> None:
         self._memories.pop(uid, None)
 
-    async def _secret(self, cluster: Cluster) -> str | Fact[bool]:
-        """The Secret with the admin kubeconfig: the one it names; where it names none, assisted-service's own."""
+    async def _deployment(self, cluster: Cluster) -> Fact[ClusterDeployment | None]:
         try:
-            deployment = await self._hub.get(
-                CLUSTER_DEPLOYMENT, cluster.name, cluster.namespace, type=ClusterDeployment
-            )
-            metadata = deployment.spec.cluster_metadata
-            reference = metadata.admin_kubeconfig_secret_ref if metadata is not None else None
-            named = reference.name if reference is not None else ""
-            name = named or default_kubeconfig(cluster.name)
-            if await self._is_there(name, cluster.namespace):
-                return name
+            found = await self._hub.get(CLUSTER_DEPLOYMENT, cluster.name, cluster.namespace, type=ClusterDeployment)
         except NotFound:
-            pass  # the ClusterDeployment is gone
+            return Known(None, self._clock())
         except (ApiError, Unreachable) as error:
             return Unknown(str(error))
-        return Known(False, self._clock())
+        return Known(found, self._clock())
+
+    def _allowed(self, cluster: Cluster, deployment: Fact[ClusterDeployment | None]) -> Fact[frozenset[str]]:
+        match deployment:
+            case Known(found, at):
+                agents_from = found.metadata.annotations.get(AGENTS_FROM, "") if found is not None else ""
+                return Known(allowed_namespaces(cluster.namespace, agents_from, self._inventories), at)
+        return deployment
+
+    async def _secret(self, cluster: Cluster, deployment: Fact[ClusterDeployment | None]) -> str | Fact[bool]:
+        """The Secret with the admin kubeconfig: the one it names; where it names none, assisted-service's own."""
+        if isinstance(deployment, Unknown):
+            return deployment
+        if deployment.value is None:
+            return Known(False, self._clock())
+        metadata = deployment.value.spec.cluster_metadata
+        reference = metadata.admin_kubeconfig_secret_ref if metadata is not None else None
+        name = (reference.name if reference is not None else "") or default_kubeconfig(cluster.name)
+        try:
+            return name if await self._is_there(name, cluster.namespace) else Known(False, self._clock())
+        except (ApiError, Unreachable) as error:
+            return Unknown(str(error))
 
     async def _is_there(self, secret: str, namespace: str) -> bool:
         try:

@@ -85,6 +85,18 @@ def names(known: tuple[str, ...]) -> Reader[tuple[str, ...]]:
     return Reader(allowed, read, ",".join, words=known, metavar="A,B", pattern=f"{word}(,{word})*")
 
 
+def each(word: re.Pattern[str], allowed: str) -> Reader[tuple[str, ...]]:
+    """A list of words of one pattern, separated by commas, each once."""
+
+    def read(text: str) -> tuple[str, ...]:
+        given = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
+        if not all(word.fullmatch(one) for one in given):
+            raise ValueError
+        return given
+
+    return Reader(allowed, read, ",".join, metavar="A,B")
+
+
 def whole(least: int, most: int | None = None) -> Reader[int]:
     """A whole number within bounds."""
 

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import urlsplit
+
 from hostler.settings.model import AnySetting, Rule, Setting, Settings
-from hostler.settings.readers import ADDRESS, PATH, SWITCH, TEXT, URL, Address, seconds, whole
+from hostler.settings.readers import ADDRESS, PATH, SWITCH, TEXT, URL, Address, Reader, each, seconds, whole
 
 ROOM = "reclaim"
+_NAMESPACES: Reader[tuple[str, ...]] = each(
+    re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"), "a comma-separated list of namespaces"
+)
+_HOSTS: Reader[tuple[str, ...]] = each(
+    re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9]([a-z0-9._-]{0,251}[a-z0-9])?)(:[0-9]{1,5})?"),
+    "a comma-separated list of HOST or HOST:PORT in lower case, an IPv6 host in brackets",
+)
+_ARGUMENTS: Reader[tuple[str, ...]] = each(
+    re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}"), "a comma-separated list of names of kernel arguments"
+)
 
 HUB_URL = Setting(
     "HUB_URL", URL, "", "How hosts reach the hub's step API. Without it no host is returned to discovery.", ROOM
+)
+HUB_PLAIN_HTTP = Setting(
+    "HOSTLER_HUB_PLAIN_HTTP",
+    SWITCH,
+    False,
+    "Accept a HUB_URL with http://: whoever is on the way reads the tokens of hosts and chooses what they boot.",
+    ROOM,
 )
 HUB_CA = Setting(
     "HUB_CA", PATH, "", "PEM file with the certificates agents trust for the hub. Unset: their system's own.", ROOM
@@ -76,12 +96,36 @@ RECLAIM_CLEAN_BOOT = Setting(
     "Where /boot lacks room, remove the host's rollback deployment (`rpm-ostree cleanup --rollback`).",
     ROOM,
 )
+RECLAIM_INVENTORIES = Setting(
+    "HOSTLER_RECLAIM_INVENTORIES",
+    _NAMESPACES,
+    (),
+    "Namespaces whose Agents may be hosts of clusters in every namespace. Whoever may write Agents there can return "
+    "the hosts of every cluster.",
+    ROOM,
+)
+RECLAIM_ARTIFACT_HOSTS = Setting(
+    "HOSTLER_RECLAIM_ARTIFACT_HOSTS",
+    _HOSTS,
+    (),
+    "Hosts from which boot artifacts are accepted by plain HTTP and without a hash.",
+    ROOM,
+)
+RECLAIM_KERNEL_ARGUMENTS = Setting(
+    "HOSTLER_RECLAIM_KERNEL_ARGUMENTS",
+    _ARGUMENTS,
+    (),
+    "Kernel arguments that an InfraEnv may set, beside consoles, the network and fips. A name that ends in a dot "
+    "stands for every argument that begins with it.",
+    ROOM,
+)
 RECLAIM_WORKERS = Setting("HOSTLER_RECLAIM_WORKERS", whole(1, 100), 8, "Hosts looked at side by side.", ROOM)
 
 SETTINGS: tuple[AnySetting, ...] = (
-    HUB_URL, HUB_CA, HUB_ADDRESS, HUB_CERTIFICATE, HUB_KEY, HUB_CONNECTIONS, HUB_ARTIFACTS, AGENT_IMAGE,
+    HUB_URL, HUB_PLAIN_HTTP, HUB_CA, HUB_ADDRESS, HUB_CERTIFICATE, HUB_KEY, HUB_CONNECTIONS, HUB_ARTIFACTS, AGENT_IMAGE,
     RECLAIM_TIMEOUT_SECONDS, RECLAIM_REBOOT_TIMEOUT_SECONDS, RECLAIM_PATIENCE_SECONDS, RECLAIM_DRAIN,
-    RECLAIM_REMOVE_NODE, RECLAIM_REQUIRE_ONE_SHOT, RECLAIM_CLEAN_BOOT, RECLAIM_WORKERS,
+    RECLAIM_REMOVE_NODE, RECLAIM_REQUIRE_ONE_SHOT, RECLAIM_CLEAN_BOOT, RECLAIM_INVENTORIES,
+    RECLAIM_ARTIFACT_HOSTS, RECLAIM_KERNEL_ARGUMENTS, RECLAIM_WORKERS,
 )  # fmt: skip
 
 
@@ -93,4 +137,14 @@ def _pair(settings: Settings) -> str | None:
     return f"{given.name} ({settings.source(given)}) needs {missing.name} beside it: a certificate and its key."
 
 
-RULES: tuple[Rule, ...] = (_pair,)
+def _encrypted(settings: Settings) -> str | None:
+    """By plain HTTP anybody on the way reads a host's token, and tells it what to boot."""
+    if urlsplit(settings[HUB_URL]).scheme != "http" or settings[HUB_PLAIN_HTTP]:
+        return None
+    return (
+        f"{HUB_URL.name} ({settings.source(HUB_URL)}) is plain HTTP: whoever is on the way reads the tokens of hosts "
+        f"and chooses what they boot. Use https://, or accept that with {HUB_PLAIN_HTTP.name}=true."
+    )
+
+
+RULES: tuple[Rule, ...] = (_pair, _encrypted)

@@ -166,7 +166,7 @@ def _hub() -> Json:
         "then": {"properties": {"host": _FILLED}, "required": ["host"]},
     }
     return _object(
-        url={"type": "string", "pattern": "^(https?://.+)?$"}, tlsSecret=_NAME,
+        url={"type": "string", "pattern": "^(https?://.+)?$"}, plainHTTP=_BOOL, tlsSecret=_NAME,
         caBundle=_object(configMapName=_NAME, key=_TEXT),
         service=_object(
             type={"enum": ["ClusterIP", "NodePort", "LoadBalancer"]}, annotations=_MAP,

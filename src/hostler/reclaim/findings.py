@@ -1,0 +1,115 @@
+"""What reclaim will refuse as the hub is now, and the setting that accepts it: for `hostler doctor`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hostler.fleet.doctor import Finding, Level
+from hostler.host.conditions import names
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.kube.client import Client
+from hostler.kube.errors import NotFound
+from hostler.kube.records import key_of
+from hostler.reclaim.artifacts import BootPolicy, Distrust, find_refused_argument, find_untrusted
+from hostler.reclaim.objects import (
+    AGENT,
+    AGENTS_FROM,
+    CLUSTER_DEPLOYMENT,
+    INFRA_ENV,
+    Agent,
+    ClusterDeployment,
+    InfraEnv,
+    artifacts_of,
+    host_of,
+)
+from hostler.reclaim.reach import allowed_namespaces
+
+WHAT = "reclaim"
+
+
+@dataclass(frozen=True, slots=True)
+class HubObjects:
+    """The objects a reclaim begins from."""
+
+    agents: tuple[Agent, ...] = ()
+    infra_envs: tuple[InfraEnv, ...] = ()
+    clusters: tuple[ClusterDeployment, ...] = ()
+
+
+async def look(client: Client) -> HubObjects:
+    """Each kind, read once. Where they are not installed there is nothing to refuse."""
+    try:
+        return HubObjects(
+            tuple(await client.list(AGENT, type=Agent)),
+            tuple(await client.list(INFRA_ENV, type=InfraEnv)),
+            tuple(await client.list(CLUSTER_DEPLOYMENT, type=ClusterDeployment)),
+        )
+    except NotFound:
+        return HubObjects()
+
+
+def findings(seen: Fact[HubObjects], told: Mapping[str, str], *, on: Fact[bool]) -> Iterator[Finding]:
+    """`told` are the operator's settings, as it shows them. Nothing where reclaim is not known to be on."""
+    if not (isinstance(on, Known) and on.value):
+        return
+    if isinstance(seen, Unknown):
+        yield Finding(Level.WARNING, WHAT, f"Its objects cannot be read: {seen.why}", "You need `list` on them.")
+        return
+    if told.get("HUB_URL", "").lower().startswith("http://"):
+        why = "HUB_URL is plain HTTP: whoever is on the way reads the tokens of hosts and chooses what they boot."
+        yield Finding(Level.WARNING, WHAT, why, "Serve the hub with TLS, and unset HOSTLER_HUB_PLAIN_HTTP.")
+    yield from _boot(seen.value, told)
+    yield from _namespaces(seen.value, _listed(told, "HOSTLER_RECLAIM_INVENTORIES"))
+
+
+def _boot(seen: HubObjects, told: Mapping[str, str]) -> Iterator[Finding]:
+    policy = BootPolicy(
+        told.get("HUB_URL", ""),
+        _listed(told, "HOSTLER_RECLAIM_ARTIFACT_HOSTS"),
+        _listed(told, "HOSTLER_RECLAIM_KERNEL_ARGUMENTS"),
+    )
+    unless = " unless HOSTLER_HUB_ARTIFACTS has them" if told.get("HOSTLER_HUB_ARTIFACTS") else ""
+    hosts = defaultdict[str, list[str]](list)
+    for one in seen.infra_envs:
+        artifacts = artifacts_of(one)
+        found = find_untrusted(artifacts, policy) if artifacts is not None else None
+        if found is not None and found.why is Distrust.PLAIN_HTTP:
+            hosts[found.host].append(key_of(one.metadata))
+        if artifacts is not None and (refused := find_refused_argument(artifacts.arguments, policy.arguments)):
+            why = f"InfraEnv {key_of(one.metadata)} has the kernel argument {refused}; its hosts are not returned."
+            yield Finding(Level.WARNING, WHAT, why, "Remove it, or add its name to HOSTLER_RECLAIM_KERNEL_ARGUMENTS.")
+    for host, environments in sorted(hosts.items()):
+        yield Finding(
+            Level.WARNING,
+            WHAT,
+            f"Hosts of InfraEnv {names(environments)} boot from {host} by plain HTTP; they are not returned{unless}.",
+            f"If {host} is your image service and you trust the network to it: HOSTLER_RECLAIM_ARTIFACT_HOSTS={host}. "
+            "Else use https.",
+        )
+
+
+def _namespaces(seen: HubObjects, inventories: frozenset[str]) -> Iterator[Finding]:
+    notes = {key_of(one.metadata): one.metadata.annotations.get(AGENTS_FROM, "") for one in seen.clusters}
+    kept = defaultdict[str, set[str]](set)
+    for one in seen.agents:
+        host = host_of(one)
+        cluster = host.bound or ((host.previous.namespace, host.previous.name) if host.previous is not None else None)
+        if cluster is None:
+            continue
+        where = "/".join(cluster)
+        if host.namespace not in allowed_namespaces(cluster[0], notes.get(where, ""), inventories):
+            kept[host.namespace].add(where)
+    for namespace, clusters in sorted(kept.items()):
+        yield Finding(
+            Level.WARNING,
+            WHAT,
+            f"Agents of namespace {namespace} are hosts of {names(sorted(clusters))}; they are not returned.",
+            f"If only administrators write Agents there: HOSTLER_RECLAIM_INVENTORIES={namespace}. Else annotate those "
+            f"ClusterDeployments with {AGENTS_FROM}={namespace}.",
+        )
+
+
+def _listed(told: Mapping[str, str], name: str) -> frozenset[str]:
+    return frozenset(one.strip() for one in told.get(name, "").split(",") if one.strip())
