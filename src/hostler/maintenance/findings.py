@@ -15,6 +15,8 @@ UNTOLD = (
 )
 MEND = "See docs/vsphere.md. With the operator's VCENTER_ settings, `hostler doctor` tries the same from this machine."
 
+CERTIFICATE = "docs/vsphere.md, Who vCenter is, says how its certificate is judged and where that is kept."
+
 
 def findings(found: Fact[MaintenanceStatus]) -> Iterator[Finding]:
     """One of each vCenter that the operator follows."""
@@ -29,6 +31,8 @@ def findings(found: Fact[MaintenanceStatus]) -> Iterator[Finding]:
             if one.connected
             else Finding(Level.PROBLEM, what, one.sentence, MEND)
         )
+        if one.certificate_warning:
+            yield Finding(Level.WARNING, what, one.certificate_warning, CERTIFICATE)
         if one.rights_unknown:
             why = f"It does not say what the operator's user may do: {one.rights_unknown}."
             yield Finding(Level.WARNING, what, why, RIGHTS_UNREAD)
