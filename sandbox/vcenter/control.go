@@ -47,6 +47,7 @@ func (c *Control) Handler() http.Handler {
 		"/datastores/{name}/access": {"POST": c.datastoreDo},
 		"/faults":                   {"GET": c.getFaults, "POST": c.postFault, "DELETE": c.deleteFaults},
 		"/privileges":               {"POST": c.postPrivileges},
+		"/certificate":              {"POST": c.postCertificate},
 		"/sessions/expire":          {"POST": c.postExpire},
 		"/outage":                   {"POST": c.postOutage, "DELETE": c.deleteOutage},
 		"/silence":                  {"POST": c.postSilence, "DELETE": c.deleteSilence},

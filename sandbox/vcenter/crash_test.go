@@ -84,11 +84,11 @@ func TestVMsOfAHostThatIsAwayFromTheStart(t *testing.T) {
 
 func TestThePortComesBackWhenItIsFreeAgain(t *testing.T) {
 	w := newWorldOf(t, gpus)
-	config, _, err := certificate("", "")
+	pair, err := certificate("", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := w.listen("127.0.0.1:0", config, login{"u", "p"})
+	server, err := w.listen("127.0.0.1:0", pair, login{"u", "p"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func serve(ctx context.Context, stop func(), o *options, inv *Inventory) error {
 	if err != nil {
 		return err
 	}
-	tlsConfig, caPEM, err := certificate(o.cert, o.key)
+	pair, err := certificate(o.cert, o.key)
 	if err != nil {
 		return misuse{err}
 	}
@@ -170,7 +170,7 @@ func serve(ctx context.Context, stop func(), o *options, inv *Inventory) error {
 		return err
 	}
 	defer sim.Close()
-	server, err := sim.listen(o.listen, tlsConfig, login)
+	server, err := sim.listen(o.listen, pair, login)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func serve(ctx context.Context, stop func(), o *options, inv *Inventory) error {
 	control := &http.Server{Handler: (&Control{sim: sim, stop: stop}).Handler(), ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- control.Serve(listener) }()
-	files, err := writeState(o.state, server, listener, login, caPEM)
+	files, err := writeState(o.state, server, listener, login, bundle(pair))
 	if err != nil {
 		return err
 	}

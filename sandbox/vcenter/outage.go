@@ -29,6 +29,7 @@ type api struct {
 	address string
 	handler http.Handler
 	tls     *tls.Config
+	shown   *shown
 
 	mu     sync.Mutex
 	server *http.Server
@@ -73,8 +74,24 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		panic(http.ErrAbortHandler) // whatever was asked is not answered any more
 	default:
+		if r.URL.Path == publishedPath {
+			a.shown.publish(w, r)
+			return
+		}
 		a.handler.ServeHTTP(w, r)
 	}
+}
+
+// renew shows another certificate from now on; connections are cut, as when vCenter's services restart.
+func (a *api) renew(pair *tls.Certificate) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.shown.set(pair)
+	if a.mode == outageRefuse {
+		return nil
+	}
+	_ = a.server.Close()
+	return a.open()
 }
 
 // down takes the API away; negative seconds: until somebody ends it. What is under way is cut off.

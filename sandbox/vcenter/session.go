@@ -44,23 +44,22 @@ func newLogin() (login, error) {
 	return l, nil
 }
 
-// certificate loads the given pair or makes a self-signed one; it also returns what clients should trust.
-func certificate(certFile, keyFile string) (*tls.Config, []byte, error) {
+// certificate loads the given pair or makes a self-signed one.
+func certificate(certFile, keyFile string) (*tls.Certificate, error) {
 	if certFile != "" {
 		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 		if err != nil {
-			return nil, nil, fmt.Errorf("--cert and --key: %w", err)
+			return nil, fmt.Errorf("--cert and --key: %w", err)
 		}
-		last := pair.Certificate[len(pair.Certificate)-1]
-		return &tls.Config{Certificates: []tls.Certificate{pair}}, encodePEM(last), nil
+		return &pair, nil
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("no key could be made: %w", err)
+		return nil, fmt.Errorf("no key could be made: %w", err)
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return nil, nil, fmt.Errorf("no random numbers: %w", err)
+		return nil, fmt.Errorf("no random numbers: %w", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber:          serial,
@@ -76,10 +75,14 @@ func certificate(certFile, keyFile string) (*tls.Config, []byte, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("no certificate could be made: %w", err)
+		return nil, fmt.Errorf("no certificate could be made: %w", err)
 	}
-	pair := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	return &tls.Config{Certificates: []tls.Certificate{pair}}, encodePEM(der), nil
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// bundle is what clients should trust: the end of the chain.
+func bundle(pair *tls.Certificate) []byte {
+	return encodePEM(pair.Certificate[len(pair.Certificate)-1])
 }
 
 func encodePEM(der []byte) []byte {
@@ -89,21 +92,22 @@ func encodePEM(der []byte) []byte {
 }
 
 // listen starts the SOAP API. The simulator panics where it cannot listen; a user gets a sentence.
-func (s *Sim) listen(address string, config *tls.Config, l login) (u *url.URL, err error) {
+func (s *Sim) listen(address string, pair *tls.Certificate, l login) (u *url.URL, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the vCenter API cannot listen on %s: %v", address, p)
 		}
 	}()
 	service := s.model.Service
-	service.TLS = config
+	shown := &shown{pair: pair}
+	service.TLS = &tls.Config{Certificates: []tls.Certificate{*pair}}
 	service.Listen = &url.URL{Host: address, User: url.UserPassword(l.user, l.password)}
 	s.reg.SessionManager().ValidLogin = func(req *types.Login) bool {
 		return s.sessions.count(req.UserName == l.user && req.Password == l.password)
 	}
 	server := service.NewServer()
 	// From here on the port is ours: the stock server has no way to go and come back.
-	a := &api{address: server.Listener.Addr().String(), handler: server.Config.Handler, tls: server.TLS}
+	a := &api{address: server.Listener.Addr().String(), handler: server.Config.Handler, tls: shown.config(), shown: shown}
 	_ = server.Listener.Close()
 	if err := a.open(); err != nil {
 		return nil, fmt.Errorf("the vCenter API cannot listen on %s: %w", address, err)

@@ -53,6 +53,7 @@ from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
     from hostler.fleet.room import CapabilityRoom
+    from hostler.fleet.vcenter_trust import TrustSecret
     from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler")
@@ -124,6 +125,7 @@ class Operator:
         )
         self._server = Server(address.host, address.port, self._metrics, admit=admit, setting=say.HTTP_ADDRESS.name)
         self._vcenters: tuple[VCenter, ...] = ()
+        self._trust: TrustSecret | None = None
         self._rooms: dict[str, CapabilityRoom] = {}
         self._controllers: list[Controller] = []
 
@@ -209,7 +211,8 @@ class Operator:
             Controller("holds", self._as_leader(self._keeper.reconcile), metrics=self._metrics, workers=4),
         ]
         rooms = [choice.capability.name for choice in self._guard.choices if choice.on]
-        self._vcenters = make_vcenters(settings, self._metrics) if ASKS_VCENTERS.intersection(rooms) else ()
+        if ASKS_VCENTERS.intersection(rooms):
+            self._vcenters, self._trust = make_vcenters(settings, self._metrics, writers)
         house = House(
             self._client, settings, writers, self._recorder, self._metrics, fleet=self._fleet, nodes=self._nodes,
             sources=self._sources, drain=drain_policy(settings), ceiling=self._status.room, vcenters=self._vcenters,
@@ -230,6 +233,8 @@ class Operator:
         """The conditions of the capabilities, under names of their own."""
         for room in self._rooms.values():
             yield from room.conditions()
+        if self._trust is not None:
+            yield from self._trust.conditions(self._vcenters)
 
     def _candidate(self) -> Leadership | Alone:
         """A dry run takes no lease: it writes nothing anywhere, and may run beside the real one."""
@@ -285,7 +290,7 @@ class Operator:
         for room in self._rooms.values():
             room.listen()
         for vcenter in self._vcenters:
-            vcenter.listen(lambda changed: None if changed else self._vcenter_stands())
+            vcenter.listen(lambda changed, vcenter=vcenter: None if changed else self._vcenter_stands(vcenter))  # type: ignore[misc]
         for store in (self._pauses.store, self._fleet.store):
             store.listen(lambda *_: self._wake_all())
 
@@ -298,9 +303,12 @@ class Operator:
             if self._keeper.concerns(node):
                 holds.queue.add(node.metadata.name, priority=2)
 
-    def _vcenter_stands(self) -> None:
+    def _vcenter_stands(self, vcenter: VCenter) -> None:
         for room in self._rooms.values():
             room.vcenter_changed()
+        self._status_changed()
+        if self._trust is not None:
+            self._trust.report(vcenter, self._recorder)
 
     def _led(self, held: bool) -> None:
         self._metrics.leading(held)
@@ -308,6 +316,8 @@ class Operator:
             room.led(held)
         if held:
             self._wake_all()
+            for vcenter in self._vcenters:
+                self._vcenter_stands(vcenter)  # what the last leader saw, and could not tell any more
 
     def _our_node_goes(self, before: Node | None) -> None:
         """Our own node was taken out of service: whoever drains it next must not be the pod that is evicted first."""

@@ -26,13 +26,19 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.settings.foundation import DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED, DRAIN_TIMEOUT_SECONDS
+from hostler.settings.foundation import (
+    DRAIN_REFUSE_EMPTY_DIR,
+    DRAIN_REFUSE_UNMANAGED,
+    DRAIN_TIMEOUT_SECONDS,
+    NAMESPACE,
+)
 from hostler.settings.join import JOIN_SPOKES
 from hostler.settings.maintenance import POLL_INTERVAL_SECONDS
 from hostler.settings.metal import METAL_WRITES_PER_SECOND
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
+    from hostler.fleet.vcenter_trust import TrustSecret
     from hostler.ingress.room import IngressRoom
     from hostler.join.room import JoinRoom
     from hostler.maintenance.room import MaintenanceRoom
@@ -113,14 +119,26 @@ def make_maintenance(house: House) -> MaintenanceRoom:
     )  # fmt: skip
 
 
-def make_vcenters(settings: Settings, metrics: Metrics) -> tuple[VCenter, ...]:
-    """One per endpoint, for all rooms. Raises a Complaint that names every mistake in how they are configured."""
+def make_vcenters(settings: Settings, metrics: Metrics, writers: Writers) -> tuple[tuple[VCenter, ...], TrustSecret]:
+    """One per endpoint, for all rooms, and where it is kept what they are recognised by.
+
+    Raises a Complaint that names every mistake in how they are configured.
+    """
+    from hostler.fleet.vcenter_trust import TrustSecret
     from hostler.vsphere.endpoints import endpoints
     from hostler.vsphere.metrics import Metrics as VsphereMetrics
+    from hostler.vsphere.trust import Trust
     from hostler.vsphere.vcenter import VCenter
 
-    counted, poll = VsphereMetrics(metrics.registry), settings[POLL_INTERVAL_SECONDS]
-    return tuple(VCenter(one, counted, poll=poll) for one in endpoints(settings))
+    def held() -> str | None:
+        pause = writers.guard.pause()
+        return pause.why if pause.stopped else None
+
+    # Any replica writes it, not only the leader: each logs in by itself. A pause holds it back all the same.
+    writer = Writer(writers.client, "fleet", gate=held, budget=writers.budget, dry_run=writers.dry_run, metrics=metrics)
+    kept = TrustSecret(writers.client, writer, settings[NAMESPACE], held)
+    counted, poll, trust = VsphereMetrics(metrics.registry), settings[POLL_INTERVAL_SECONDS], Trust(kept)
+    return tuple(VCenter(one, counted, poll=poll, trust=trust) for one in endpoints(settings)), kept
 
 
 def make_metal(house: House) -> MetalRoom:

@@ -69,7 +69,7 @@ def wrong(words: list[str]) -> str:
         path.append(name)
     flags = {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)}
     for one in rest:
-        flag = re.match(r"--?[a-z][a-z-]*", one)
+        flag = re.match(r"--?[a-z][a-z0-9-]*", one)
         if flag and flag[0] not in {*flags, "--help", "-h", "--install-completion"}:
             return f"{' '.join(path)} has no {flag[0]}"
     return ""

@@ -133,6 +133,10 @@ def test_whose_hold_is_to_be_released_is_said() -> None:
             (node(gpu="true"),), Level.WARNING, "vCenter vc", "kept in a ConfigMap",
         ),
         (
+            {"vcenters": {"vc": VCenterSeen("vc", untrusted="Nothing says which certificate to expect.")}},
+            (node(gpu="true"),), Level.WARNING, "vCenter vc", "not logged in to from here",
+        ),
+        (
             {"vcenters": {"vc": VCenterSeen("vc", unverified=True)}},
             (node(gpu="true"),), Level.WARNING, "vCenter vc", "not verified",
         ),

@@ -26,6 +26,12 @@ def test_a_vcenter_that_does_not_say_what_our_user_may_do_is_named() -> None:
     assert "HOSTLER_MAINTENANCE_UNKNOWN_RIGHTS_HOLD" in unread.fix
 
 
+def test_a_certificate_that_is_forgotten_at_a_restart_is_named() -> None:
+    seen = MaintenanceStatus(vcenters=(Standing("a", True, "Connected.", certificate_warning="It is forgotten."),))
+    well, warned = findings(Known(seen, 0.0))
+    assert (well.level, warned.level, warned.why) == (Level.FINE, Level.WARNING, "It is forgotten.")
+
+
 def test_machines_that_nobody_tells_of_a_maintenance_are_named() -> None:
     (seen,) = findings(Known(MaintenanceStatus(untold_machines=("team/gpu-1",)), 0.0))
     assert (seen.level, seen.what) == (Level.WARNING, "Cluster API")

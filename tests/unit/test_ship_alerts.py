@@ -54,6 +54,7 @@ STORIES: dict[str, Story] = {
     ),
     "HostlerVCenterLost": one('hostler_vcenter_connected{vcenter="v"}', 0, 1, vcenter="v"),
     "HostlerVCenterLoginRefused": one('hostler_vcenter_credential_refused{vcenter="v"}', 1, vcenter="v"),
+    "HostlerVCenterCertificateRefused": one('hostler_vcenter_certificate_refused{vcenter="v"}', 1, vcenter="v"),
     "HostlerMaintenanceBlocked": one('hostler_maintenance_blocked{reason="budget"}', 1, reason="budget"),
     "HostlerWorkerNotBack": one("hostler_maintenance_not_back", 1),
     "HostlerPowerOnOverdue": one("hostler_maintenance_power_on_timeouts_total", 1),

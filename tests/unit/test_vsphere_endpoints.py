@@ -10,6 +10,8 @@ import pytest
 from hostler.errors import Complaint, Exit
 from hostler.settings.resolve import resolve
 from hostler.vsphere.endpoints import Endpoint, Login, endpoints
+from hostler.vsphere.pinned_tls import PinnedContext
+from hostler.vsphere.pins import Pin
 from tests.unit.kube_pki import Authority
 
 BASE = {"VCENTER_HOST": "vc1.example.com", "VCENTER_USER": "me", "VCENTER_PASSWORD": "hunter2"}
@@ -58,17 +60,41 @@ def test_a_wrong_host_is_named(wrong: str) -> None:
     assert f'VCENTER_HOST is "{wrong}"' in mistake(VCENTER_HOST=wrong)
 
 
-def test_certificates_are_verified_only_where_somebody_asked(tmp_path: Path) -> None:
+def test_how_certificates_are_judged_is_a_setting(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.write_bytes(Authority().certificate)
     (unset,), (system,) = found(), found(VCENTER_TLS_VERIFY="true")
-    (own,) = found(VCENTER_TLS_VERIFY="false", VCENTER_CA_BUNDLE=str(bundle))
-    assert (unset.tls().verify_mode, unset.tls().check_hostname) == (ssl.CERT_NONE, False)
+    (own,) = found(VCENTER_TLS_VERIFY="false", VCENTER_TLS_PIN="false", VCENTER_CA_BUNDLE=str(bundle))
+    (listed,) = found(VCENTER_CERTIFICATE_SHA256=f"{'ab' * 32},{':'.join(['CD'] * 32)}")
+    context = unset.tls()
+    assert isinstance(context, PinnedContext)
+    assert context.pin == Pin(()), "without a pin every certificate is refused"
     assert (system.tls().verify_mode, system.tls().check_hostname) == (ssl.CERT_REQUIRED, True)
     assert own.tls().verify_mode is ssl.CERT_REQUIRED, "the bundle wins"
     assert len(own.tls().get_ca_certs()) == 1, "only that file is trusted"
-    assert "not verified" in unset.warning()
-    assert (system.warning(), own.warning()) == ("", "")
+    context = listed.tls(Pin(("a remembered one",)))
+    assert isinstance(context, PinnedContext)
+    assert context.pin.sha256 == listed.certificate_sha256 == (":".join(["AB"] * 32), ":".join(["CD"] * 32))
+    assert [one.pinned for one in (unset, system, own, listed)] == [True, False, False, False]
+    assert [one.warning() for one in (unset, system, own, listed)] == [""] * 4
+
+
+def test_without_a_pin_nothing_is_verified() -> None:
+    (one,) = found(VCENTER_TLS_PIN="false")
+    assert (one.tls().verify_mode, one.tls().check_hostname, one.pinned) == (ssl.CERT_NONE, False, False)
+    assert type(one.tls()) is ssl.SSLContext
+    assert "not verified" in one.warning()
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        ({"VCENTER_TLS_VERIFY": "true"}, "VCENTER_CERTIFICATE_SHA256 and VCENTER_TLS_VERIFY exclude each other"),
+        ({"VCENTER_TLS_PIN": "false"}, "VCENTER_CERTIFICATE_SHA256 and VCENTER_TLS_PIN exclude each other"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_named(env: dict[str, str], sentence: str) -> None:
+    assert sentence in mistake(VCENTER_CERTIFICATE_SHA256="ab" * 32, **env)
 
 
 def test_a_bundle_that_is_none_is_named(tmp_path: Path) -> None:
@@ -98,11 +124,12 @@ def test_further_vcenters_come_from_a_file(tmp_path: Path) -> None:
     password.write_text("second")
     file.write_text(
         f"vcenters:\n- {{host: vc2, user: you, passwordFile: {password}, tlsVerify: true}}\n"
-        "- {host: 'vc3:8443', user: u, password: p}\n"
+        f"- {{host: 'vc3:8443', user: u, password: p, certificateSha256: [{'ab' * 32}]}}\n"
     )
     one, two, three = found(VCENTERS_FILE=str(file))
     assert [x.name for x in (one, two, three)] == ["vc1.example.com", "vc2", "vc3:8443"]
-    assert (two.login(), two.verified, three.verified) == (Login("you", "second"), True, False)
+    assert (two.login(), two.pinned, three.pinned) == (Login("you", "second"), False, False)
+    assert three.certificate_sha256 == (":".join(["AB"] * 32),)
     alone = endpoints(resolve({}, {"VCENTERS_FILE": str(file)}))
     assert [x.name for x in alone] == ["vc2", "vc3:8443"]
 
@@ -118,6 +145,9 @@ def test_further_vcenters_come_from_a_file(tmp_path: Path) -> None:
         ("vcenters: [{user: u, password: p}]", "vcenters[0].host is"),
         ("vcenters: [{host: vc2, user: u, password: 7}]", "vcenters[0].password must be text"),
         ("vcenters: [{host: vc2, user: u, password: p, tlsVerify: maybe}]", "[0].tlsVerify must be true or false"),
+        ("vcenters: [{host: vc2, user: u, password: p, tlsPin: maybe}]", "[0].tlsPin must be true or false"),
+        ("vcenters: [{host: vc2, user: u, password: p, certificateSha256: ab}]", "must be a list of SHA-256"),
+        ("vcenters: [{host: vc2, user: u, password: p, certificateSha256: [ab]}]", "must be a list of SHA-256"),
         ("vcenters: [{host: vc2, user: u, pasword: p}]", "vcenters[0].pasword is not known"),
         ("vcenters: [{host: vc1.example.com, user: u, password: p}]", "vc1.example.com is configured more than once"),
     ],

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hostler.kube.client import Client
     from hostler.kube.kinds import Kind
     from hostler.vsphere.endpoints import Endpoint
+    from hostler.vsphere.trust import Trust
 
 app = typer.Typer()
 T = TypeVar("T")
@@ -39,15 +40,14 @@ def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
     from hostler.cli.cluster import ask_cluster
     from hostler.fleet.doctor import Level, examine
 
-    vcenters = _vcenters(settings)
-    facts = ask_cluster(settings, lambda client: _look(client, settings, vcenters))
+    facts = ask_cluster(settings, lambda client: _look(client, settings))
     found = examine(facts, time.time())
     _show(found, output)
     if any(one.level is Level.PROBLEM for one in found):
         raise typer.Exit(Exit.FAILED)
 
 
-async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterSeen]) -> Facts:
+async def _look(client: Client, settings: Settings) -> Facts:
     from hostler.cli.cluster import ask_operator_by
     from hostler.fleet.admission import policy_findings
     from hostler.fleet.doctor import Facts, begun, left_behind
@@ -78,6 +78,7 @@ async def _look(client: Client, settings: Settings, vcenters: dict[str, VCenterS
             way = complaint.hint
             raise Complaint(complaint.sentence) from None
 
+    vcenters = await _vcenters(client, settings)
     asked = await _known(status)
     told = await _told(client, settings) if isinstance(asked, Known) else {}
     seen = await _known(nodes)
@@ -206,18 +207,36 @@ async def _followed(client: Client, settings: Settings) -> tuple[Finding, ...]:
     )
 
 
-def _vcenters(settings: Settings) -> dict[str, VCenterSeen]:
+async def _vcenters(client: Client, settings: Settings) -> dict[str, VCenterSeen]:
     """Each that is configured here. What is wrong with these settings hides nothing else."""
+    import asyncio
+
     from hostler.fleet.doctor import VCenterSeen
     from hostler.vsphere.endpoints import endpoints
 
     try:
-        return {one.name: _vcenter(one) for one in endpoints(settings)}
+        configured = endpoints(settings)
     except Complaint as complaint:
         return {"": VCenterSeen("settings of this machine", trouble=complaint.sentence)}
+    if not configured:
+        return {}
+    trust = await _trusted(client, settings)
+    return {one.name: await asyncio.to_thread(_vcenter, one, trust) for one in configured}
 
 
-def _vcenter(endpoint: Endpoint) -> VCenterSeen:
+async def _trusted(client: Client, settings: Settings) -> Trust:
+    """What the operator remembers of its vCenters; without it no password is sent from here."""
+    from hostler.fleet.vcenter_trust import NAME, read_trusted
+    from hostler.host.facts import Known
+    from hostler.vsphere.trust import ReadOnly, Trust
+
+    found = await _known(lambda: read_trusted(client, settings[NAMESPACE]))
+    place = f"Secret {NAME} in namespace {settings[NAMESPACE]}"
+    why = f"{place} has no entry for it." if isinstance(found, Known) else f"{place} cannot be read ({found.why})."
+    return Trust(ReadOnly(found.value if isinstance(found, Known) else {}, why))
+
+
+def _vcenter(endpoint: Endpoint, trust: Trust) -> VCenterSeen:
     """One login from here, its privileges at the root, and out again."""
     from prometheus_client import CollectorRegistry
 
@@ -225,16 +244,19 @@ def _vcenter(endpoint: Endpoint) -> VCenterSeen:
     from hostler.vsphere.bulk import NEEDED, OPTIONAL, NoAnswer, Privilege, missing_at_root
     from hostler.vsphere.metrics import Metrics
     from hostler.vsphere.session import Session, diagnose
+    from hostler.vsphere.trust import TrustUnavailable
 
     def said(privileges: list[Privilege]) -> tuple[str, ...]:
         return tuple(f"{one.id} ({one.why})" for one in privileges)
 
-    session = Session(endpoint, Metrics(CollectorRegistry()), wait_seconds=0)
+    session = Session(endpoint, Metrics(CollectorRegistry()), wait_seconds=0, trust=trust)
     try:
         session.open()
         lacking = missing_at_root(session, (*NEEDED, *OPTIONAL))
     except NoAnswer as error:
-        return VCenterSeen(endpoint.name, rights_unread=str(error), unverified=not endpoint.verified)
+        return VCenterSeen(endpoint.name, rights_unread=str(error), unverified=bool(endpoint.warning()))
+    except TrustUnavailable as error:
+        return _untrusted(endpoint, error)
     except Exception as error:  # noqa: BLE001  # whatever it is, `diagnose` has a sentence for it
         return VCenterSeen(endpoint.name, trouble=diagnose(endpoint.name, error).sentence)
     finally:
@@ -243,8 +265,22 @@ def _vcenter(endpoint: Endpoint) -> VCenterSeen:
         endpoint.name,
         lacks=said([one for one in lacking if one in NEEDED]),
         lacks_optional=said([one for one in lacking if one in OPTIONAL]),
-        unverified=not endpoint.verified,
+        unverified=bool(endpoint.warning()),
     )
+
+
+def _untrusted(endpoint: Endpoint, error: Complaint) -> VCenterSeen:
+    """What it shows, for who can compare; not one byte is sent to it."""
+    from hostler.fingerprints import fingerprint_of
+    from hostler.fleet.doctor import VCenterSeen
+    from hostler.vsphere.pinned_tls import look_at_server
+    from hostler.vsphere.session import diagnose
+
+    try:
+        shown = fingerprint_of(look_at_server(endpoint.host, endpoint.port, bundle=False).leaf)
+    except OSError as away:
+        return VCenterSeen(endpoint.name, trouble=diagnose(endpoint.name, away).sentence)
+    return VCenterSeen(endpoint.name, untrusted=f"{error.sentence} It shows SHA-256 {shown}.")
 
 
 def _show(found: list[Finding], output: say.Output) -> None:

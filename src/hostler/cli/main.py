@@ -31,6 +31,7 @@ from hostler.cli import (
     run,
     say,
     stop,
+    vcenter,
 )
 from hostler.cli.edge import guarded
 from hostler.errors import Exit
@@ -66,6 +67,7 @@ for group in (run, about, stop, nodes, explain, doctor, bundle, crds, rights, ma
 app.add_typer(ingress.app, name="ingress")
 app.add_typer(metal.app, name="metal")
 app.add_typer(maintenance.app, name="maintenance")
+app.add_typer(vcenter.app, name="vcenter")
 app.add_typer(install.app, name="install")
 app.add_typer(platform.app, name="platform")
 app.add_typer(join.app, name="join")

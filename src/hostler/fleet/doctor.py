@@ -58,6 +58,7 @@ class VCenterSeen:
     lacks: tuple[str, ...] = ()  # "privilege (what for)"
     lacks_optional: tuple[str, ...] = ()
     unverified: bool = False
+    untrusted: str = ""  # why nothing says which certificate to expect, so that it was not logged in to
     rights_unread: str = ""  # why it does not say what our user may do
 
 
@@ -268,6 +269,12 @@ def _vcenter(seen: VCenterSeen) -> Finding:
             "The host, the login and the CA are settings (docs/vsphere.md); the operator's own may be others than here."
         )
         return Finding(Level.PROBLEM, what, seen.trouble, fix)
+    if seen.untrusted:
+        fix = (
+            f"`hostler vcenter trust {seen.name}` shows its certificate; once that is accepted, or named by "
+            "VCENTER_CERTIFICATE_SHA256, this login is tried."
+        )
+        return Finding(Level.WARNING, what, f"It was not logged in to from here. {seen.untrusted}", fix)
     if seen.rights_unread:
         return Finding(Level.WARNING, what, f"It does not say what our user may do: {seen.rights_unread}.",
                        RIGHTS_UNREAD)  # fmt: skip
@@ -282,7 +289,7 @@ def _vcenter(seen: VCenterSeen) -> Finding:
         fixes.append("Add it to the role, if you want the mark on the VM.")
     if seen.unverified:
         notes.append("Its certificate is not verified.")
-        fixes.append("Set VCENTER_CA_BUNDLE or VCENTER_TLS_VERIFY.")
+        fixes.append("Unset VCENTER_TLS_PIN, or set VCENTER_CA_BUNDLE or VCENTER_TLS_VERIFY.")
     if not notes:
         return Finding(Level.FINE, what, "Connected, with every privilege.")
     return Finding(Level.WARNING, what, " ".join(notes), " ".join(fixes))

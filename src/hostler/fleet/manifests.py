@@ -98,6 +98,7 @@ ONE_VCENTER = When(f'and {_ASKS} (include "hostler.vcenterSecret" .)', _asks)
 MANY_VCENTERS = When(f"and {_ASKS} .Values.vcenter.vcentersSecret")
 OWN_CA = When(f"and {_ASKS} .Values.vcenter.caBundle.configMapName", lambda wanted: _asks(wanted) and wanted.ca)
 PUBLIC_CA = When(f"and {_ASKS} .Values.vcenter.tlsVerify (not .Values.vcenter.caBundle.configMapName)")
+FINGERPRINTS = When(f"and {_ASKS} .Values.vcenter.certificateSha256")
 HUB_TLS = When(f"and ({RECLAIM.helm}) .Values.hub.tlsSecret")
 HUB_CA = When(f"and ({RECLAIM.helm}) .Values.hub.caBundle.configMapName")
 
@@ -233,6 +234,13 @@ ENVIRONMENT = [
     (MANY_VCENTERS, {"name": "VCENTERS_FILE", "value": "/etc/hostler/vcenters/vcenters.yaml"}),
     (OWN_CA, {"name": "VCENTER_CA_BUNDLE", "value": CA_FILE}),
     (PUBLIC_CA, {"name": "VCENTER_TLS_VERIFY", "value": "true"}),
+    (
+        FINGERPRINTS,
+        {
+            "name": "VCENTER_CERTIFICATE_SHA256",
+            "value": _only_chart('join "," .Values.vcenter.certificateSha256 | quote'),
+        },
+    ),
     FromValues("extraEnv"),
 ]
 

@@ -53,6 +53,15 @@ _CAPI, _METAL3, _IPAM3, _IPAM = (
 _ADMISSION, _AGENTS = "admissionregistration.k8s.io", "agent-install.openshift.io"
 _ROUTERS, _OPERATOR = "openshift-ingress", "hostler-platform"
 
+# Of whatever logs in to a vCenter.
+_VCENTER_TRUST = (
+    Right("secrets", ("create",), "What a vCenter is recognised by is written at the first contact.", OWN),
+    Right(
+        "secrets", ("get", "patch"), "It is read before each login; a further vCenter is added.", OWN,
+        ("hostler-vcenter-trust",),
+    ),
+)  # fmt: skip
+
 RIGHTS: dict[str, tuple[Right, ...]] = {
     "fleet": (
         Right("pauses.hostler.dev", FOLLOW, "The stop button: while a Pause exists nothing is written."),
@@ -78,6 +87,7 @@ RIGHTS: dict[str, tuple[Right, ...]] = {
         Right("daemonsets.apps", FOLLOW, "Pods of a DaemonSet are left where they are."),
     ),
     "maintenance": (
+        *_VCENTER_TRUST,
         Right("pods/eviction", ("create",), "Nodes are emptied by evictions, so that budgets are kept."),
         Right("persistentvolumeclaims", ("get",), "Volumes of pods that stay on a node are not waited for."),
         Right("leases.coordination.k8s.io", ("get",), "Whether a kubelet still renews its lease.", "kube-node-lease"),
@@ -107,6 +117,7 @@ RIGHTS: dict[str, tuple[Right, ...]] = {
         ),
     ),
     "platform": (
+        *_VCENTER_TRUST,
         Right("daemonsets.apps", ("patch",), "The rule that keeps a DaemonSet off nodes without the cloud."),
         Right(
             f"mutatingadmissionpolicies.{_ADMISSION}", (*FOLLOW, "create", "patch", "delete"),

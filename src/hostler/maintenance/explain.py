@@ -192,7 +192,13 @@ class MaintenanceExplainers:
             self.rows(world, found),
             tuple(Waiting(one.host, one.vcenter, one.vms) for one in found.hanging),
             tuple(
-                Standing(one.name, one.link.connected, one.link.sentence, self.keeper.unanswered(one.name))
+                Standing(
+                    one.name,
+                    one.link.connected,
+                    one.link.sentence,
+                    self.keeper.unanswered(one.name),
+                    one.certificate_warning,
+                )
                 for one in self.vcenters
             ),
             tuple(dict.fromkeys(filter(None, (*notes, self.blocked(), world.unlabelled)))),

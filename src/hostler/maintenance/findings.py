@@ -17,6 +17,8 @@ BY_UUID = "HOSTLER_VM_IDENTITY=uuid: whoever has the key of one kubelet can have
 PROVEN = "Set HOSTLER_VM_IDENTITY=proven; docs/maintenance.md (Which VM a node is) says how a node is proven."
 MEND = "See docs/vsphere.md. With the operator's VCENTER_ settings, `hostler doctor` tries the same from this machine."
 
+CERTIFICATE = "docs/vsphere.md, Who vCenter is, says how its certificate is judged and where that is kept."
+
 
 def findings(found: Fact[MaintenanceStatus]) -> Iterator[Finding]:
     """One of each vCenter that the operator follows."""
@@ -31,6 +33,8 @@ def findings(found: Fact[MaintenanceStatus]) -> Iterator[Finding]:
             if one.connected
             else Finding(Level.PROBLEM, what, one.sentence, MEND)
         )
+        if one.certificate_warning:
+            yield Finding(Level.WARNING, what, one.certificate_warning, CERTIFICATE)
         if one.rights_unknown:
             why = f"It does not say what the operator's user may do: {one.rights_unknown}."
             yield Finding(Level.WARNING, what, why, RIGHTS_UNREAD)

@@ -36,6 +36,7 @@ class Standing(msgspec.Struct, rename="camel", frozen=True):
     connected: bool
     sentence: str
     rights_unknown: str = ""  # why it does not say what our user may do
+    certificate_warning: str = ""  # what is wrong with how its certificate is judged
 
 
 class IdentityRefused(msgspec.Struct, rename="camel", frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostler.settings.model import AnySetting, Rule, Setting, Settings
-from hostler.settings.readers import PATH, SELECTOR, SWITCH, TEXT, choice, seconds, whole
+from hostler.settings.readers import FINGERPRINTS, PATH, SELECTOR, SWITCH, TEXT, choice, seconds, whole
 
 ROOM = "maintenance"
 
@@ -16,6 +16,15 @@ VCENTER_PASSWORD_FILE = Setting(
 )
 VCENTER_CA_BUNDLE = Setting("VCENTER_CA_BUNDLE", PATH, "", "CA bundle (PEM) to verify the vCenter with.", ROOM)
 VCENTER_TLS_VERIFY = Setting("VCENTER_TLS_VERIFY", SWITCH, False, "Verify with the system's trust store.", ROOM)
+VCENTER_CERTIFICATE_SHA256: Setting[tuple[str, ...]] = Setting(
+    "VCENTER_CERTIFICATE_SHA256", FINGERPRINTS, (),
+    "Connect only to a vCenter that shows one of these certificates; nothing is remembered then.", ROOM,
+)  # fmt: skip
+VCENTER_TLS_PIN = Setting(
+    "VCENTER_TLS_PIN", SWITCH, True,
+    "With no other TLS setting: remember the vCenter's certificate at the first contact and refuse another one. "
+    "False: it is not verified.", ROOM,
+)  # fmt: skip
 VCENTERS_FILE = Setting("VCENTERS_FILE", PATH, "", "YAML file with further vCenters; see docs/vsphere.md.", ROOM)
 GPU_NODE_LABEL = Setting(
     "GPU_NODE_LABEL", SELECTOR, "intel.feature.node.kubernetes.io/gpu=true", "Selects the nodes to look after.", ROOM
@@ -63,10 +72,10 @@ MAX_CONCURRENT_DRAINS = Setting("MAX_CONCURRENT_DRAINS", whole(1), 1, "Nodes dra
 
 SETTINGS: tuple[AnySetting, ...] = (
     VCENTER_HOST, VCENTER_USER, VCENTER_PASSWORD, VCENTER_USER_FILE, VCENTER_PASSWORD_FILE, VCENTER_CA_BUNDLE,
-    VCENTER_TLS_VERIFY, VCENTERS_FILE, GPU_NODE_LABEL, POLL_INTERVAL_SECONDS,
-    GUEST_SHUTDOWN_TIMEOUT_SECONDS, POWER_ON_TIMEOUT_SECONDS, RELOCATE_TIMEOUT_SECONDS, MAX_CONCURRENT_DRAINS,
-    MAINTENANCE_CLUSTERS, MAINTENANCE_STOP_ONLY_PROVEN, MAINTENANCE_VGPU_VMOTION, SKIP_REMEDIATION, UNKNOWN_RIGHTS_HOLD,
-    VM_IDENTITY,
+    VCENTER_TLS_VERIFY, VCENTER_CERTIFICATE_SHA256, VCENTER_TLS_PIN, VCENTERS_FILE, GPU_NODE_LABEL,
+    POLL_INTERVAL_SECONDS, GUEST_SHUTDOWN_TIMEOUT_SECONDS, POWER_ON_TIMEOUT_SECONDS, RELOCATE_TIMEOUT_SECONDS,
+    MAX_CONCURRENT_DRAINS, MAINTENANCE_CLUSTERS, MAINTENANCE_STOP_ONLY_PROVEN, MAINTENANCE_VGPU_VMOTION,
+    SKIP_REMEDIATION, UNKNOWN_RIGHTS_HOLD, VM_IDENTITY,
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+from hostler.fingerprints import read_fingerprints
 from hostler.selectors import PATTERN, parse_selector
 
 T = TypeVar("T")
@@ -233,4 +234,13 @@ OBJECT_NAME: Reader[str] = Reader(
     _read_object_name,
     metavar="NAME",
     pattern=_DNS_LABEL,
+)
+
+_SHA256 = " *([0-9A-Fa-f]{2}:?){32} *"
+FINGERPRINTS: Reader[tuple[str, ...]] = Reader(
+    "SHA-256 fingerprints of certificates (AB:CD:... of 32 bytes), separated by commas",
+    read_fingerprints,
+    ",".join,
+    metavar="SHA256,...",
+    pattern=f"({_SHA256}(,{_SHA256})*)?",
 )

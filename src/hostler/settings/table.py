@@ -30,8 +30,9 @@ BY_INSTALLATION: frozenset[AnySetting] = frozenset({
     foundation.HTTP_ADDRESS, foundation.METRICS_AUTHENTICATION, foundation.POD_NAME, foundation.NODE_NAME,
     maintenance.VCENTER_HOST, maintenance.VCENTER_USER,
     maintenance.VCENTER_PASSWORD, maintenance.VCENTER_USER_FILE, maintenance.VCENTER_PASSWORD_FILE,
-    maintenance.VCENTER_CA_BUNDLE, maintenance.VCENTER_TLS_VERIFY, maintenance.VCENTERS_FILE, reclaim.HUB_URL,
-    reclaim.HUB_PLAIN_HTTP, reclaim.HUB_CA, reclaim.HUB_ADDRESS, reclaim.HUB_CERTIFICATE, reclaim.HUB_KEY,
+    maintenance.VCENTER_CA_BUNDLE, maintenance.VCENTER_TLS_VERIFY, maintenance.VCENTER_CERTIFICATE_SHA256,
+    maintenance.VCENTERS_FILE, reclaim.HUB_URL, reclaim.HUB_PLAIN_HTTP, reclaim.HUB_CA, reclaim.HUB_ADDRESS,
+    reclaim.HUB_CERTIFICATE, reclaim.HUB_KEY,
 })  # fmt: skip
 # The rest is told to an operator in a cluster by its ConfigMap.
 TOLD: tuple[AnySetting, ...] = tuple(one for one in SETTINGS if one not in BY_INSTALLATION)

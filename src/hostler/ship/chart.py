@@ -106,6 +106,7 @@ def schema() -> Json:
                         configMapName=_NAME, key=_TEXT, mountPath={"type": "string", "pattern": "^/.+"}
                     ),
                     tlsVerify=_BOOL,
+                    certificateSha256={"type": "array", "items": {"type": "string", "pattern": _SHA256}},
                 ),
                 **_WHOLE_LOGIN,
             },
@@ -144,6 +145,7 @@ def schema() -> Json:
 _BOOL: Json = {"type": "boolean"}
 _TEXT: Json = {"type": "string"}
 _NAME: Json = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?$"}
+_SHA256 = "^([0-9A-Fa-f]{2}:?){32}$"
 # Also of a Service, and cut at 50.
 _OVERRIDE: Json = {"type": "string", "pattern": "^([a-z]([a-z0-9-]{0,48}[a-z0-9])?)?$"}
 _MAP: Json = {"type": "object", "additionalProperties": {"type": "string"}}

@@ -1,7 +1,8 @@
 """Which vCenters there are and how to be let in: from the settings, and from a file for more than one.
 
 A password may stand in a file (a mounted Secret); files are read again at every login, so a rotated Secret needs no
-restart. Certificates are verified only where somebody asked for it, as in the seed.
+restart. A certificate is verified by a CA where a setting names one; else it is compared with the configured
+fingerprints, or with what was remembered at the first contact. Not at all only with VCENTER_TLS_PIN=false.
 """
 
 from __future__ import annotations
@@ -15,20 +16,27 @@ from typing import Any
 
 from hostler.documents import NotReadable, read_yaml
 from hostler.errors import Complaint, Exit
+from hostler.fingerprints import read_fingerprint
 from hostler.settings.maintenance import (
     VCENTER_CA_BUNDLE,
+    VCENTER_CERTIFICATE_SHA256,
     VCENTER_HOST,
     VCENTER_PASSWORD,
     VCENTER_PASSWORD_FILE,
+    VCENTER_TLS_PIN,
     VCENTER_TLS_VERIFY,
     VCENTER_USER,
     VCENTER_USER_FILE,
     VCENTERS_FILE,
 )
 from hostler.settings.model import Settings
+from hostler.vsphere.pinned_tls import pinned_context
+from hostler.vsphere.pins import Pin
 
 _HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?")
-_KEYS = ("host", "user", "userFile", "password", "passwordFile", "caBundle", "tlsVerify")
+_KEYS = ("host", "user", "userFile", "password", "passwordFile", "caBundle", "tlsVerify", "certificateSha256",
+         "tlsPin")  # fmt: skip
+_NOTHING = Pin(())  # every certificate is another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,8 @@ class Endpoint:
     password_file: str = ""
     ca_bundle: str = ""
     tls_verify: bool = False
+    certificate_sha256: tuple[str, ...] = ()
+    tls_pin: bool = True
     origin: str = "VCENTER_"
 
     @property
@@ -60,7 +70,13 @@ class Endpoint:
 
     @property
     def verified(self) -> bool:
-        return bool(self.ca_bundle) or self.tls_verify
+        """By a CA or by fingerprints that a setting names."""
+        return bool(self.ca_bundle or self.certificate_sha256) or self.tls_verify
+
+    @property
+    def pinned(self) -> bool:
+        """Trusted on first use: its certificate is remembered at the first contact and compared from then on."""
+        return self.tls_pin and not self.verified
 
     def login(self) -> Login:
         """The credential, files read now. A file wins over a value. Raises Complaint naming the file."""
@@ -68,10 +84,17 @@ class Endpoint:
         password = _secret(self.password_file, self.origin) if self.password_file else self.password
         return Login(user, password)
 
-    def tls(self) -> ssl.SSLContext:
-        """How this vCenter's certificate is checked; the bundle is read now. Raises Complaint naming the file."""
+    def tls(self, pin: Pin = _NOTHING) -> ssl.SSLContext:
+        """How this vCenter's certificate is checked; the bundle is read now. Raises Complaint naming the file.
+
+        `pin` is what was remembered of one that is `pinned`; without it every certificate is refused.
+        """
         if self.ca_bundle:
             return _bundle(self.ca_bundle, self.origin)
+        if self.certificate_sha256:
+            return pinned_context(Pin(self.certificate_sha256))
+        if self.pinned:
+            return pinned_context(pin)
         context = ssl.create_default_context()
         if not self.tls_verify:
             context.check_hostname = False
@@ -80,11 +103,11 @@ class Endpoint:
 
     def warning(self) -> str:
         """What to say once at start; "" where there is nothing to warn of."""
-        if self.verified:
+        if self.verified or self.pinned:
             return ""
         return (
-            f"The certificate of vCenter {self.name} is not verified: whoever sits in between can read the password. "
-            "Set VCENTER_CA_BUNDLE to its CA, or VCENTER_TLS_VERIFY=true for a public one."
+            f"The certificate of vCenter {self.name} is not verified: an attacker in between can read the password. "
+            "Unset VCENTER_TLS_PIN, or set VCENTER_CA_BUNDLE to its CA."
         )
 
 
@@ -101,6 +124,8 @@ def endpoints(settings: Settings) -> tuple[Endpoint, ...]:
             "passwordFile": settings[VCENTER_PASSWORD_FILE],
             "caBundle": settings[VCENTER_CA_BUNDLE],
             "tlsVerify": settings[VCENTER_TLS_VERIFY],
+            "certificateSha256": settings[VCENTER_CERTIFICATE_SHA256],
+            "tlsPin": settings[VCENTER_TLS_PIN],
         }
         found += _endpoint(given, "VCENTER_", problems)
     if settings[VCENTERS_FILE]:
@@ -155,14 +180,17 @@ def _endpoint(given: Mapping[str, Any], origin: str, problems: list[str]) -> lis
         return origin + spelled
 
     wrong = [f"{called(str(key))} is not known; known are {', '.join(_KEYS)}." for key in given if key not in _KEYS]
-    text = {key: given.get(key) or "" for key in _KEYS if key != "tlsVerify"}
+    switches = {"tlsVerify": given.get("tlsVerify", False), "tlsPin": given.get("tlsPin", True)}
+    text = {key: given.get(key) or "" for key in _KEYS if key not in (*switches, "certificateSha256")}
     wrong += [f"{called(key)} must be text." for key, value in text.items() if not isinstance(value, str)]
-    verify = given.get("tlsVerify", False)
-    if not isinstance(verify, bool):
-        wrong.append(f"{called('tlsVerify')} must be true or false.")
-    where = _HOST.fullmatch(str(text["host"]).strip())
-    port = int(where["port"] or 443) if where else 0
-    if not 0 < port < 65536:
+    wrong += [f"{called(key)} must be true or false." for key, on in switches.items() if not isinstance(on, bool)]
+    fingerprints = _fingerprints(given.get("certificateSha256"), called("certificateSha256"), wrong)
+    against = [key for key, yes in (("caBundle", text["caBundle"]), ("tlsVerify", switches["tlsVerify"]),
+                                    ("tlsPin", not switches["tlsPin"])) if yes]  # fmt: skip
+    if fingerprints and against:
+        wrong.append(f"{called('certificateSha256')} and {called(against[0])} exclude each other.")
+    where = parse_host(str(text["host"]))
+    if where is None:
         wrong.append(f'{called("host")} is "{text["host"]}", but must be a name or an address, with :PORT if not 443.')
     for one in ("user", "password"):
         if not text[one] and not text[f"{one}File"]:
@@ -170,10 +198,30 @@ def _endpoint(given: Mapping[str, Any], origin: str, problems: list[str]) -> lis
     problems += wrong
     if wrong or where is None:
         return []
-    host = where["six"] or where["name"]
+    host, port = where
     files = {"user_file": text["userFile"], "password_file": text["passwordFile"]}
     return [Endpoint(host, port, text["user"], text["password"], **files, ca_bundle=text["caBundle"],
-                     tls_verify=verify, origin=origin)]  # fmt: skip
+                     tls_verify=switches["tlsVerify"], certificate_sha256=fingerprints, tls_pin=switches["tlsPin"],
+                     origin=origin)]  # fmt: skip
+
+
+def parse_host(text: str) -> tuple[str, int] | None:
+    """`NAME`, `NAME:PORT`, `[IPV6]:PORT`; None for anything else."""
+    where = _HOST.fullmatch(text.strip())
+    port = int(where["port"] or 443) if where else 0
+    return (where["six"] or where["name"], port) if where and 0 < port < 65536 else None
+
+
+def _fingerprints(given: object, setting: str, wrong: list[str]) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    try:
+        if isinstance(given, list | tuple) and all(isinstance(one, str) for one in given):
+            return tuple(dict.fromkeys(read_fingerprint(one) for one in given))
+    except ValueError:
+        pass
+    wrong.append(f"{setting} must be a list of SHA-256 fingerprints.")
+    return ()
 
 
 def _secret(path: str, origin: str) -> str:

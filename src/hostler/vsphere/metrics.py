@@ -21,6 +21,10 @@ class Metrics:
             "hostler_vcenter_credential_refused", "1: and not tried again until it changes.", ("vcenter",),
             registry=registry,
         )  # fmt: skip
+        self._certificate = Gauge(
+            "hostler_vcenter_certificate_refused", "1: it shows another certificate than the trusted one.",
+            ("vcenter",), registry=registry,
+        )  # fmt: skip
         self._silence = Gauge(
             "hostler_vcenter_silence_seconds", "Since vCenter last said anything.", ("vcenter",), registry=registry
         )
@@ -41,6 +45,9 @@ class Metrics:
 
     def connected(self, vcenter: str, yes: bool) -> None:
         self._connected.labels(vcenter).set(1 if yes else 0)
+
+    def certificate_refused(self, vcenter: str, yes: bool) -> None:
+        self._certificate.labels(vcenter).set(1 if yes else 0)
 
     def objects(self, vcenter: str, count: int) -> None:
         self._objects.labels(vcenter).set(count)

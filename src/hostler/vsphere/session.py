@@ -1,7 +1,8 @@
 """Being logged in to one vCenter: one session, opened by the watcher's thread only, used by every thread.
 
 A wrong password is tried once: SSO locks accounts. It is tried again when the credential is another one. Every way of
-not being connected is a `Link` with a sentence and since when; nothing here raises into the event loop.
+not being connected is a `Link` with a sentence and since when; nothing here raises into the event loop. The vCenter's
+certificate is judged on every connection before anything is sent (`Endpoint.tls`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from hostler.instant import Instant, iso
 from hostler.vsphere import faults
 from hostler.vsphere.endpoints import Endpoint, Login
 from hostler.vsphere.metrics import Metrics
+from hostler.vsphere.pinned_tls import CertificateRefused, refused_certificate
+from hostler.vsphere.pins import Pin
+from hostler.vsphere.trust import Trust
 from hostler.vsphere.vmomi import BROKEN, Stub, service, vim
 
 log = structlog.get_logger("hostler.vsphere")
@@ -65,8 +69,9 @@ class Waiting(Exception):
 class Session:
     """The session of one vCenter. `open` and `close` belong to one thread; `calls` may be used by any."""
 
-    def __init__(self, endpoint: Endpoint, metrics: Metrics, wait_seconds: float) -> None:
+    def __init__(self, endpoint: Endpoint, metrics: Metrics, wait_seconds: float, trust: Trust | None = None) -> None:
         self.endpoint = endpoint
+        self.trust = trust or Trust()
         self.name = endpoint.name
         self._metrics = metrics
         self._wait_seconds = wait_seconds
@@ -103,7 +108,8 @@ class Session:
         login = self.endpoint.login()
         if login == self._rejected:
             raise Waiting
-        tls = self.endpoint.tls()
+        pin = self.trust.pin_for(self.endpoint) if self.endpoint.pinned else Pin(self.endpoint.certificate_sha256)
+        tls = self.endpoint.tls(pin)
         self._drop()
         self._calls = self._stub(tls, CALL_SECONDS)
         self._waits = self._stub(tls, self._wait_seconds + CALL_SECONDS / 2)
@@ -115,9 +121,11 @@ class Session:
             self._metrics.logged_in(self.name, "refused")
             self._drop()
             raise
-        except Exception:
+        except Exception as error:
             self._metrics.logged_in(self.name, "failed")
             self._drop()
+            if isinstance(error, ssl.SSLCertVerificationError) and pin.sha256:
+                raise refused_certificate(self.endpoint.host, self.endpoint.port, pin, error) from error
             raise
         self._rejected = None
         self._waits.cookie = self._calls.cookie
@@ -179,6 +187,8 @@ def diagnose(name: str, error: Exception, clock: Callable[[], Instant] = time.ti
             )
         case vim.fault.NotAuthenticated():
             return link(Standing.EXPIRED, "has ended our session; a new one is being opened.")
+        case CertificateRefused():
+            return link(Standing.BAD_CERTIFICATE, _another_certificate(name, error))
         case ssl.SSLCertVerificationError():
             return link(
                 Standing.BAD_CERTIFICATE,
@@ -195,3 +205,14 @@ def diagnose(name: str, error: Exception, clock: Callable[[], Instant] = time.ti
             return link(Standing.REFUSED, f"refuses: {faults.read(error).sentence}.")
         case _:  # a bug of ours; the log has the traceback
             return link(Standing.REFUSED, f"sent what we cannot read: {type(error).__name__}: {str(error)[:200]}.")
+
+
+def _another_certificate(name: str, error: CertificateRefused) -> str:
+    why = f" ({error.why})" if error.why else ""
+    shown = f"SHA-256 {error.shown}" if error.shown else "not known"
+    return (
+        f"shows another certificate than the trusted one{why}, so nothing was sent to it. Shown: {shown}. "
+        f"Trusted: {error.pin}. If vCenter's certificate was replaced on purpose, compare the shown one with vCenter's "
+        f"own and accept it: hostler vcenter trust {name} --sha256 {error.shown or 'FINGERPRINT'} "
+        "(or, where VCENTER_CERTIFICATE_SHA256 is set, add it there)."
+    )

@@ -27,6 +27,7 @@ from hostler.vsphere.outcomes import said
 from hostler.vsphere.pool import Pool, post
 from hostler.vsphere.records import Host, Task, Vm
 from hostler.vsphere.session import Link, NotConnected, Session, Standing
+from hostler.vsphere.trust import Trust
 from hostler.vsphere.watcher import Watcher
 
 T = TypeVar("T")
@@ -47,6 +48,7 @@ class VCenter:
         metrics: Metrics,
         *,
         poll: float = 30.0,
+        trust: Trust | None = None,
         clock: Callable[[], Instant] = time.time,
     ) -> None:
         self.name = endpoint.name
@@ -59,7 +61,7 @@ class VCenter:
         self._clock = clock
         self._listeners: list[Listener] = []
         self._pool = Pool(f"vcenter-{self.name}")
-        self._session = Session(endpoint, metrics, poll)
+        self._session = Session(endpoint, metrics, poll, trust)
         self._ended = asyncio.Event()
         self._stopped = False
         self._doubts: set[asyncio.Future[None]] = set()
@@ -70,6 +72,20 @@ class VCenter:
         began = clock()
         metrics.silence(self.name, lambda: max(0.0, clock() - (self.heard if self.heard is not None else began)))
         metrics.connected(self.name, False)
+        metrics.certificate_refused(self.name, False)
+
+    @property
+    def certificate_refused(self) -> str:
+        """That it shows another certificate than the trusted one, with both fingerprints; "" where it does not."""
+        return self.link.sentence if self.link.standing is Standing.BAD_CERTIFICATE else ""
+
+    @property
+    def certificate_warning(self) -> str:
+        """What is wrong with how its certificate is judged; "" where nothing is."""
+        forgets = self._session.trust.warning(self.endpoint)
+        return self.endpoint.warning() or (
+            f"What certificate vCenter {self.name} has is forgotten at a restart: {forgets}." if forgets else ""
+        )
 
     # -- life
 
@@ -294,6 +310,7 @@ class VCenter:
     def _stand(self, link: Link) -> None:
         self.link = link
         self.metrics.connected(self.name, link.connected)
+        self.metrics.certificate_refused(self.name, bool(self.certificate_refused))
         self._notify(frozenset())
 
     def _notify(self, changed: frozenset[str]) -> None:

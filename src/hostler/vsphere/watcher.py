@@ -7,6 +7,7 @@ answers are decoded here; the loop only puts small records into its inventory.
 from __future__ import annotations
 
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from hostler.errors import Complaint
 from hostler.instant import Instant
 from hostler.vsphere import faults, selection
 from hostler.vsphere.decode import Change, change, gone
@@ -30,6 +32,8 @@ log = structlog.get_logger("hostler.vsphere")
 BACKOFF_FIRST, BACKOFF_MOST = 0.2, 30.0
 # How often a refused credential's files are looked at; that costs the vCenter nothing.
 CREDENTIAL_SECONDS = 1.0
+# How often a vCenter is looked at that shows another certificate: an accepted one is used this soon.
+CERTIFICATE_SECONDS = 2.0
 # A session is asked for by name this often while nothing else is said; one call a minute.
 ALIVE_SECONDS = 60.0
 # Long waits cut this often in a row: something in between does not let them live, so we poll instead.
@@ -122,8 +126,14 @@ class Watcher:
             self._lost(error, "expired")
         except (vmodl.query.InvalidCollectorVersion, vmodl.fault.ManagedObjectNotFound) as error:
             self._lost(error, "collector")  # the server forgot our collector: it was restarted or tidied up
+        except ssl.SSLCertVerificationError as error:
+            self._lost(error, "certificate")
+            return CERTIFICATE_SECONDS
         except BROKEN as error:
             self._lost(error, "unreachable")
+        except Complaint as error:
+            self._lost(error, "refused")  # a file or a Secret that cannot be read: a person mends it
+            return CERTIFICATE_SECONDS
         except vmodl.MethodFault as error:
             self._lost(error, "refused")
         except Unreadable as error:
