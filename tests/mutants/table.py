@@ -57,10 +57,17 @@ MUTANTS = (
     ),
     Mutant(
         "host/identity.py",
-        "    if node_uuids(node) and _uuids(alike[0]):\n",
-        "    if False:\n",
+        "    if machine.name != node.name or (node.uuids and machine.known):\n",
+        "    if machine.name != node.name:\n",
         "a new VM under an old name is taken for the node",
         "unit/test_host_identity.py::test_found_by_name_only_where_a_uuid_cannot_contradict",
+    ),
+    Mutant(
+        "host/identity.py",
+        "        return self <= Rank.NAME\n",
+        "        return True\n",
+        "a kubelet with another VM's UUID has that VM stopped",
+        "unit/test_trust_node_identity.py::test_a_liar_is_named_with_what_the_owner_can_do",
     ),
     # -- drain
     Mutant(
@@ -158,8 +165,8 @@ MUTANTS = (
     # -- metal
     Mutant(
         "metal/choose.py",
-        '    if by := around.taken(key):\n        return f"{by} is taking it"\n',
-        "",
+        "    return Refusal(Refused.TAKING, by) if by else None\n",
+        "    return None\n",
         "two machines claim one host at the same moment",
         "unit/test_metal_choose.py::test_who_is_taken_or_only_just_recovered_is_left_alone",
     ),
@@ -200,11 +207,18 @@ MUTANTS = (
         "unit/test_reclaim_decide.py::test_each_refusal_has_its_reason",
     ),
     Mutant(
-        "reclaim/rules.py",
-        "    if not same_uuid(host.system_uuid, node.system_uuid):\n",
-        "    if False:\n",
+        "reclaim/reach.py",
+        "        return Proof.SYSTEM_UUID if same else Proof.CONTRADICTED\n",
+        "        return Proof.SYSTEM_UUID\n",
         "a node of the same name that is another machine is restarted",
-        "unit/test_reclaim_decide.py::test_each_refusal_has_its_reason",
+        "unit/test_trust_reclaim.py::test_what_proves_that_agent_and_node_are_one_machine",
+    ),
+    Mutant(
+        "reclaim/reach.py",
+        "    return frozenset({cluster, *(one for one in named if one), *inventories})\n",
+        "    return frozenset({cluster, *named, *inventories, agents_from})\n",
+        "an Agent of a namespace that nobody named reaches a cluster",
+        "unit/test_trust_reclaim.py::test_namespaces_are_allowed_by_name_only",
     ),
     Mutant(
         "reclaim/decide.py",
