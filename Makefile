@@ -1,5 +1,7 @@
 # Two commands: `make run` and `make test`. The rest is for the inner loop.
 SHELL := /bin/bash
+# A linter that fails before `| tail` fails the target.
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 BIN := .venv/bin
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 READER = "hostler-reader"  # the ServiceAccount in the operator's namespace whose token people bring; it has no rights
 AUDIENCE = "hostler-read"
-TOKEN_HEADER = "X-Hostler-Token"
+TOKEN_HEADER = "X-Hostler-Token"  # nosec B105 # the name of a header
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # for the kubelet's probes
 METRICS_PATH = "/metrics"
 LONGEST_TOKEN = 8192

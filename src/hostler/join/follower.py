@@ -146,7 +146,7 @@ class Follower:
     async def _rest(self) -> None:
         """Longer each time; a change of its object on the hub ends it, though not in the first seconds."""
         self._rests += 1
-        longest = min(REST_FIRST * 2.0 ** min(self._rests - 1, 10), REST_MOST) * (0.75 + random.random() / 2)
+        longest = min(REST_FIRST * 2.0 ** min(self._rests - 1, 10), REST_MOST) * (0.75 + random.random() / 2)  # nosec B311 # jitter
         await asyncio.sleep(min(REST_FIRST, longest))
         self._woken.clear()
         try:

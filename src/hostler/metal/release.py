@@ -178,9 +178,8 @@ def cluster_consumer(cluster: Cluster) -> dict[str, Any]:
 
 def _secret_label(facts: Facts, host: Host) -> list[Write]:
     name = host.spec.bmc.credentials_name
-    clear = (
-        facts.secret_cluster == ""
-    )  # a crash after this write: it is not written again, or that could repeat for ever
+    # Known to carry no label: after a crash it is not written again, or that could repeat for ever.
+    clear = facts.secret_cluster is not None and not facts.secret_cluster
     if not name or clear or host.metadata.labels.get(names.CLUSTER_NAME) != facts.cluster_name:
         return []
     body = {"metadata": {"labels": {names.CLUSTER_NAME: None}}}
