@@ -56,7 +56,7 @@ def look(*nodes: Node, provider: str = "", hostname: str = "", cloud: bool = Fal
         # Then by label, then by name, then the cloud provider is waited for.
         ((node("a", "", "hu"), node("h")), {"hostname": "h"}, "a"),
         ((node("a", "", "hu"), node("b", "", "hu")), {}, "several nodes carry label metal3.io/uuid=hu: a, b."),
-        ((node("a", "aws:///x", "hu"),), {}, "node a carries provider id aws:///x, which is not this machine's."),
+        ((node("a", "aws:///x", "hu"),), {}, "node a carries provider id 'aws:///x', which is not this machine's."),
         ((node("h"),), {"hostname": "h"}, "h"),
         ((node("h", "", "other"),), {"hostname": "h"}, "no node with label metal3.io/uuid=hu has come up yet."),
         ((node("h"),), {"hostname": "h", "cloud": True}, "no node with label metal3.io/uuid=hu has come up yet."),
@@ -116,5 +116,6 @@ def test_machines_that_look_at_the_same_moment_share_one_list() -> None:
 def test_machines_of_a_cluster_that_does_not_answer_share_the_failure() -> None:
     """One after the other they would wait for as many timeouts, and machines of other clusters behind them."""
     seen, asked = look_together(403, 20)
-    assert seen == [NodeSeen(why="its cluster could not be asked for the node: not yours.")] * 20
+    why = "it answered HTTP 403 (the user of the kubeconfig may not do this)"
+    assert seen == [NodeSeen(why=f"its cluster could not be asked for the node: {why}.")] * 20, "in our own words"
     assert asked.count("GET /api/v1/nodes") == 1, asked

@@ -24,7 +24,7 @@ from hostler.metal.capi import Cluster
 from hostler.metal.choose import Choice
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
-from hostler.metal.decide import FAILED, HOST_LOST, Facts, settled, status_change
+from hostler.metal.decide import FAILED, HOST_LOST, Facts, NodeSeen, settled, status_change
 from hostler.metal.decision import Decision, Said, Step, Write
 from hostler.metal.health import Troubles
 from hostler.metal.machine_decision import decide_machine
@@ -70,6 +70,7 @@ class MachineKeeper:
         self.troubles = Troubles(time.monotonic)
         self._leads = True
         self._gone: dict[str, str] = {}  # machines that may go, by key: their uids
+        self._nodes_seen: dict[str, NodeSeen] = {}  # what the last look for a machine's node found, for people to read
         self.secretless: dict[str, str] = {}  # a BMC secret that is missing -> the machine that says so
         self._claimed = Counter("hostler_metal_claims", "Hosts claimed.", registry=metrics.registry)
         self._waiting = Gauge("hostler_metal_waiting", "Machines that wait for a host.", registry=metrics.registry)
@@ -82,6 +83,7 @@ class MachineKeeper:
         if machine is None:
             self.claims.forget(key)
             self._gone.pop(key, None)
+            self._nodes_seen.pop(key, None)
             return None
         if self._gone.get(key) == machine.metadata.uid:
             return None  # it lost its last finalizer; the cache will see it go in a moment
@@ -110,6 +112,10 @@ class MachineKeeper:
         if machine.spec.data_template is None:
             return facts
         return replace(facts, rendered=self._data.rendered(machine))
+
+    def explained_facts(self, machine: Metal3Machine) -> Facts:
+        """For `explain`, which asks no workload cluster: with what the operator's last look for the node found."""
+        return replace(self.facts(machine), node=self._nodes_seen.get(key_of(machine.metadata)))
 
     def decide(self, facts: Facts) -> Decision:
         """What comes next for a machine; the operator, `explain` and `plan` all ask this."""
@@ -186,6 +192,7 @@ class MachineKeeper:
             infrastructure = self.caches.clusters.store.get(self._infrastructure(after))
             cloud = infrastructure is not None and infrastructure.spec.cloud_provider_enabled
             node = await self._nodes.find(after.machine, host, after.cluster_name, cloud_provider=cloud)
+            self._nodes_seen[key_of(after.machine.metadata)] = node
             after = replace(after, node=node)
         if after is not facts:
             decision = self.decide(after)

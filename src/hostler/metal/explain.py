@@ -46,7 +46,7 @@ class MetalExplainers:
             return None
         if why := self.keeper.caches.unread():
             return Explanation("metal", f"Nothing is decided yet: {why}.")
-        facts = self.keeper.facts(found)
+        facts = self.keeper.explained_facts(found)
         seen = (*_facts(facts), *_conditions(found))
         decision = self.keeper.decide(facts)
         if decision.step is Step.CLAIM:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters, Unavailable
-from hostler.kube.errors import ApiError, Unreachable
+from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
 from hostler.kube.writer import Writer
@@ -21,6 +23,8 @@ from hostler.metal.model import Host, Metal3Machine
 
 # Machines of one cluster that look within so long share one list of its nodes.
 SHARED_SECONDS = 1.0
+FOREIGN_TEXT = 128  # characters of a workload cluster's own text in a condition
+log = structlog.get_logger("hostler.metal")
 
 
 def provider_ids(machine: Metal3Machine, host: Host) -> tuple[str, str]:
@@ -50,7 +54,8 @@ def find_node(nodes: Sequence[Node], machine: Metal3Machine, host: Host, *, clou
         return f"no node with {looked_for} has come up yet."
     (node,) = found
     if node.spec.provider_id:
-        return f"node {node.metadata.name} carries provider id {node.spec.provider_id}, which is not this machine's."
+        foreign = node.spec.provider_id[:FOREIGN_TEXT]
+        return f"node {node.metadata.name} carries provider id {foreign!r}, which is not this machine's."
     if cloud_provider:
         return f"the cloud provider has not given node {node.metadata.name} its provider id yet."
     return node
@@ -82,8 +87,11 @@ class Nodes:
                     if isinstance(client, Unavailable):
                         return _unasked(client)
                     await self._give_id(client, node, machine, host)
-        except (ApiError, Unreachable) as error:
-            return NodeSeen(why=f"its cluster could not be asked for the node: {error}.")
+        except FAILURES as error:
+            log.info(
+                "a workload cluster could not be asked", cluster=names.key(namespace, cluster), why=str(error)[:300]
+            )
+            return NodeSeen(why=f"its cluster could not be asked for the node: {describe_failure(error)}.")
         return NodeSeen(node.metadata.name, node.spec.provider_id or _id_to_give(machine, host))
 
     async def _list(self, namespace: str, secret: str) -> list[Node] | Unavailable:
@@ -114,7 +122,7 @@ class Nodes:
 
 
 def _unasked(cluster: Unavailable) -> NodeSeen:
-    return NodeSeen(why=f"its cluster cannot be asked for the node: {cluster.why}")
+    return NodeSeen(why=f"its cluster cannot be asked for the node: {cluster.discreet or cluster.why}")
 
 
 def _id_to_give(machine: Metal3Machine, host: Host) -> str:

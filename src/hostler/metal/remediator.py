@@ -14,8 +14,9 @@ from hostler.host.taints import out_of_service
 from hostler.instant import Instant
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters, Unavailable
-from hostler.kube.errors import ApiError, NotFound, Unreachable
+from hostler.kube.errors import NotFound, Unreachable
 from hostler.kube.events import Recorder
+from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import NODE, POD, VOLUME_ATTACHMENT
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object, VolumeAttachment, key_of
@@ -124,14 +125,14 @@ class Remediator:
         meta = facts.cluster.metadata
         async with self._clusters.client(meta.namespace, f"{meta.name}-kubeconfig") as client:
             if isinstance(client, Unavailable):
-                return NodeOut(why=client.why)
+                return NodeOut(why=client.discreet or client.why)
             try:
                 node = await client.get(NODE, name, type=Node)
                 return NodeOut(node, await _left_on(client, name) if out_of_service(node) else ())
             except NotFound:
                 return NodeOut()
-            except (ApiError, Unreachable) as error:
-                return NodeOut(why=f"{error}.")
+            except FAILURES as error:
+                return NodeOut(why=f"{describe_failure(error)}.")
 
     async def _taint(self, facts: RemediationFacts, on: bool, why: str) -> None:
         node = facts.node.node if facts.node is not None else None
@@ -140,7 +141,7 @@ class Remediator:
         meta = facts.cluster.metadata
         async with self._clusters.client(meta.namespace, f"{meta.name}-kubeconfig") as client:
             if isinstance(client, Unavailable):
-                raise Unreachable(client.why)
+                raise Unreachable(client.discreet or client.why)
             await self._writer_for(client).patch(
                 NODE, node.metadata.name, taint_patch(node, facts.remediation, on), type=Object, why=why
             )
