@@ -55,7 +55,7 @@ def only(found: list[Object], kind: str) -> Object:
 
 def bound(found: list[Object]) -> list[Object]:
     """The roles with a binding; those for people have none until a user binds them."""
-    names = {(one["roleRef"]["kind"], one["roleRef"]["name"]) for one in found if one["kind"].endswith("Binding")}
+    names = {(one["roleRef"]["kind"], one["roleRef"]["name"]) for one in found if one["kind"].endswith("RoleBinding")}
     resources = [one for one in found if (one["kind"], one["metadata"]["name"]) in names]
     return [one for one in resources if "apiGroups" in one["rules"][0]]
 

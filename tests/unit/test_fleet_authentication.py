@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from hostler.fleet import authentication
 from hostler.fleet.authentication import (
     ADDRESS_BURST,
     BURST_IN_ALL,
+    GOOD_SECONDS,
     MOST_ADDRESSES,
     MOST_KEPT,
     Attempts,
@@ -24,6 +26,7 @@ from hostler.fleet.authentication import (
 )
 from hostler.fleet.callers import AUDIENCE, Caller, Refusal
 from hostler.kube.client import Client
+from tests.unit.answering import answering
 from tests.unit.nowhere import Nowhere
 
 READER = "system:serviceaccount:there:hostler-reader"
@@ -118,5 +121,25 @@ def test_what_waits_for_the_api_server_is_bounded(monkeypatch: pytest.MonkeyPatc
             said = await asyncio.gather(*asked)
             assert said.count(Refusal.UNVERIFIED) == 3
             assert said.count(Refusal.TOO_MANY_ATTEMPTS) == 7
+
+    asyncio.run(run())
+
+
+def test_a_flood_keeps_out_no_credential_that_was_good_lately() -> None:
+    async def review(request: web.Request) -> web.StreamResponse:
+        spec = (await request.json())["spec"]
+        good = {"authenticated": True, "user": {"username": READER}, "audiences": spec["audiences"]}
+        status = good if spec["token"] == "good" else {"authenticated": False}
+        return web.json_response({"status": status})
+
+    async def run() -> None:
+        clock = Clock()
+        async with answering(review) as client:
+            authenticator = Authenticator(client, READER, metrics_open=False, clock=clock)
+            assert await authenticator.refuse_caller(caller("good")) is None
+            clock.now += GOOD_SECONDS
+            wrong = [await authenticator.refuse_caller(caller(f"wrong-{n}")) for n in range(ADDRESS_BURST + 5)]
+            assert wrong[-1] is Refusal.TOO_MANY_ATTEMPTS
+            assert await authenticator.refuse_caller(caller("good")) is None, "it is reviewed again, beside the flood"
 
     asyncio.run(run())

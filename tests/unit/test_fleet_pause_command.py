@@ -15,7 +15,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.errors import Complaint
+from hostler.errors import Complaint, Exit
 from hostler.fleet import pause_command
 from hostler.fleet.pause_command import Outcome, create_pause, delete_pauses, own_pauses, pause_name
 from hostler.fleet.pause_state import SeenPause
@@ -197,7 +197,10 @@ def test_a_pause_that_cannot_be_decoded_is_deleted_too() -> None:
 def test_a_nameless_user_has_no_pause_of_their_own() -> None:
     cluster = Cluster(user="")
     cluster.pause(wait=0)
-    assert "does not say who you are" in cluster.resume().why
+    with pytest.raises(Complaint, match="does not say who you are") as refused:
+        cluster.resume()
+    assert refused.value.code is Exit.REFUSED, "a script must not go on as if it had resumed"
+    assert cluster.resume(every=True).paused is False
 
 
 # -- names

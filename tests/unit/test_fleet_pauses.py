@@ -59,6 +59,14 @@ def test_every_way_to_read_no_pause(facts: dict[str, object], reason: PauseReaso
     assert state.known == (not state.stopped)
 
 
+def test_a_pause_counts_before_its_kind_is_known_to_be_there() -> None:
+    """The CRD is new: its first Pause has arrived, and the listing is not complete yet."""
+    watch = pauses()
+    watch.absent = True
+    pause(watch)
+    assert read_pauses(watch).reason is PauseReason.PAUSE_EXISTS
+
+
 def test_a_pause_says_who_it_claims_to_be_and_why() -> None:
     watch = pauses()
     pause(watch, "ada-1", by="ada", why="fire")

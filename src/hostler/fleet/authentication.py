@@ -39,6 +39,7 @@ log = structlog.get_logger("hostler.reads")
 V = TypeVar("V")
 TOKEN_REVIEW = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
 GOOD_SECONDS, BAD_SECONDS = 60.0, 10.0
+GOOD_LATELY_SECONDS = 3600.0  # reviewed again after GOOD_SECONDS, but by no allowance of wrong ones
 MOST_KEPT = 512
 REVIEW_SECONDS = 5.0
 MOST_AT_ONCE = 8  # reviews under way
@@ -160,6 +161,7 @@ class Authenticator:
         self._client, self._reader, self._metrics_open = client, reader, metrics_open
         self._clock = clock
         self._good: Kept[bool] = Kept(GOOD_SECONDS, clock)
+        self._was_good: Kept[bool] = Kept(GOOD_LATELY_SECONDS, clock)
         self._bad: Kept[Refusal] = Kept(BAD_SECONDS, clock)  # apart: a flood of bad ones must not push out good ones
         self._attempts = Attempts(clock)
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
@@ -200,9 +202,11 @@ class Authenticator:
             return Refusal.TOO_MANY_ATTEMPTS
         task = self._asked.get(key)
         if task is None:
-            if not self._attempts.take(caller.peer):
+            # A credential that was good lately spends nothing: a flood of wrong ones keeps no Prometheus out.
+            spends = not self._was_good.get(key)
+            if spends and not self._attempts.take(caller.peer):
                 return Refusal.TOO_MANY_ATTEMPTS
-            task = asyncio.get_running_loop().create_task(self._review(key, credential, caller))
+            task = asyncio.get_running_loop().create_task(self._review(key, credential, caller, spends))
             self._asked[key] = task
             task.add_done_callback(lambda _: self._asked.pop(key, None))
         self._waiting += 1
@@ -212,7 +216,7 @@ class Authenticator:
         finally:
             self._waiting -= 1
 
-    async def _review(self, key: Hashable, credential: Credential, caller: Caller) -> Refusal | None:
+    async def _review(self, key: Hashable, credential: Credential, caller: Caller, spends: bool) -> Refusal | None:
         try:
             async with self._turns:
                 refusal = await self._judge(credential, caller.path)
@@ -221,8 +225,10 @@ class Authenticator:
         except (ApiError, Unreachable, msgspec.MsgspecError) as error:
             return self._cannot(Refusal.UNVERIFIED, error)
         if refusal is None:
-            self._attempts.give_back(caller.peer)
+            if spends:
+                self._attempts.give_back(caller.peer)
             self._good.put(key, True)
+            self._was_good.put(key, True)
         else:
             self._bad.put(key, refusal)
         return refusal

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from hostler.errors import Complaint, Exit
 from hostler.fleet.install import missing
 from hostler.fleet.model import NAME, REASON_LIMIT, WHO_LIMIT, Fleet, FleetStatus, Pause
 from hostler.fleet.pause_state import PAUSED, SeenPause, pause_phrase, seen_pauses
@@ -66,6 +67,13 @@ async def delete_pauses(client: Client, *, every: bool, wait: float) -> Outcome:
     if not pauses:
         return Outcome(False, True, "Nothing was paused.")
     user = "" if every else await user_name(client)
+    if not every and not user:
+        named = "; ".join(pause_phrase(pause) for pause in pauses)
+        raise Complaint(
+            f"Cannot tell which pause is yours: the API server does not say who you are. There is {named}.",
+            hint="`hostler resume --all` deletes every pause, `kubectl delete pause NAME` one of them.",
+            code=Exit.REFUSED,
+        )
     chosen = pauses if every else own_pauses(pauses, user)
     before = await _soon(_observed_uids(client), frozenset[str]())
     refused = {pause.name: why for pause in chosen if (why := await _delete(client, pause)) is not None}

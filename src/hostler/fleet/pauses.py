@@ -45,11 +45,11 @@ def read_pauses(watch: PauseWatch) -> PauseState:
     if age > FRESH_SECONDS:  # it may have missed the stop button
         silent = f"Cannot tell whether Hostler is paused: the API server said nothing of it for {age:.0f} s{detail}."
         return PauseState(PauseReason.SILENT, silent)
+    pauses = seen_pauses(watch.store.values(), watch.store.unreadable)
+    if pauses:  # also while the kind is new, and still called absent until its first listing is complete
+        return PauseState(PauseReason.PAUSE_EXISTS, paused_sentence(pauses), pauses)
     if watch.absent:
         return PauseState(PauseReason.NO_KIND, "This cluster does not have the kind Pause, so nothing is paused.")
-    pauses = seen_pauses(watch.store.values(), watch.store.unreadable)
-    if pauses:
-        return PauseState(PauseReason.PAUSE_EXISTS, paused_sentence(pauses), pauses)
     return PauseState(PauseReason.NO_PAUSE, "Nothing is paused.")
 
 

@@ -65,6 +65,8 @@ OPERATOR = PeopleRole(
         Right("persistentvolumeclaims", ("get",), "Volumes of pods that stay are not waited for."),
         Right("daemonsets.apps", _READ, "Pods of a DaemonSet are left where they are."),
         Right("subjectaccessreviews.authorization.k8s.io", ("create",), "`doctor` asks what the operator may do."),
+        Right(f"validatingadmissionpolicies.{_ADMISSION}", _READ, "`doctor` says whether they are in force."),
+        Right(f"validatingadmissionpolicybindings.{_ADMISSION}", _READ, "The same."),
     ),
     "`hold`, `release`, `drain`, `pause`, `resume`, `doctor`",
     "It is not weak. `patch` on nodes changes every label, taint and annotation of every node, also those by which "
@@ -91,6 +93,7 @@ ADMIN = PeopleRole(
               names=("kube-root-ca.crt", "hostler-stopped-vms")),
         Right("secrets", ("get",), "`join ignition` and `reclaim token` need these two and no other.",
               names=("worker-user-data-managed", "hostler-reclaim-key")),
+        Right("secrets", ("get", "patch"), "`vcenter show` and `trust`.", names=("hostler-vcenter-trust",)),
         Right("machineconfigpools.machineconfiguration.openshift.io", ("get",), "`join ignition`."),
         Right("machineconfigs.machineconfiguration.openshift.io", ("get",), "`join ignition`."),
         Right(f"clusterversions.{_CONFIG}", ("get",), "`join guide`."),
@@ -114,8 +117,10 @@ ADMIN = PeopleRole(
         Right("persistentvolumes", _READ, "So it does here."),
         Right("persistentvolumeclaims", _READ, "And here."),
     ),
-    "everything else the CLI does, but for two things: `join cloud-init` creates a bootstrap token (`create` on "
-    "`secrets` in kube-system), and `bundle` reads the logs of the operator's pods (`view` in its namespace)",
+    "everything else the CLI does, but for four things: `join cloud-init` creates a bootstrap token (`create` on "
+    "`secrets` in kube-system), `bundle` reads the logs of the operator's pods (`view` in its namespace), `vcenter "
+    "trust` makes its Secret where there is none (`create` on `secrets` in that namespace), and `join csrs "
+    "--join-spokes` reads kubeconfigs of further clusters (`get` on those Secrets)",
     "Treat it as cluster-admin. `patch` on `fleets` decides where ingress runs and who is expected as a node. Who "
     "approves signing requests of kubelets makes any machine any node, and a node reads the Secrets of its pods. "
     "`reclaim start` takes a host from its cluster; `patch` on `baremetalhosts` decides what a machine boots; deleting "

@@ -189,7 +189,8 @@ def _add(schema: Schema, control: Control, parts: list[str]) -> None:
         _add(inner, control, parts[1:])
     elif not control.allowed:
         # The rule is about its being there, so its holder has it.
-        rule = {**_rule(control, f"!has(self.{name})"), "fieldPath": f".{name}"}
+        # The field is named by the message: API servers before 1.28 refuse a rule with fieldPath.
+        rule = _rule(control, f"!has(self.{name})", f"{name} ")
         schema.setdefault("x-kubernetes-validations", []).append(rule)
 
 
@@ -213,5 +214,5 @@ def _allows(control: Control, value: str) -> str:
     return f"({value} in [{values}]{begins})"
 
 
-def _rule(control: Control, cel: str) -> Schema:
-    return {"rule": cel, "message": f"Pod Security baseline, {control.name}: {control.wanted}"}
+def _rule(control: Control, cel: str, field: str = "") -> Schema:
+    return {"rule": cel, "message": f"Pod Security baseline, {control.name}: {field}{control.wanted}"}

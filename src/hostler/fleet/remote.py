@@ -23,7 +23,7 @@ from hostler.errors import Complaint, Exit
 from hostler.fleet.callers import AUDIENCE, READER, TOKEN_HEADER, Refusal, names_loopback
 from hostler.fleet.wire import LEADER_HEADER, NOT_LEADING, REASONS, VERSION_HEADER, Refused
 from hostler.kube.client import Client, words_of
-from hostler.kube.errors import ApiError, Forbidden, NotFound, ServerError
+from hostler.kube.errors import ApiError, Forbidden, NotFound, ServerError, Unreachable
 from hostler.kube.kinds import LEASE, SERVICE, SERVICE_ACCOUNT
 from hostler.kube.lease import pod_of
 from hostler.kube.records import Lease, Record
@@ -37,6 +37,7 @@ PORT_NAME = "http"  # of the Service
 SECONDS = 15.0
 TOKEN_SECONDS = 600  # the shortest that the API server makes
 TRIES = 16  # to reach the leader; with two replicas all but one in 65,536 reach it
+SILENCES = 3  # of pods that take a request and say nothing: each costs the user SECONDS
 FAILURES = 8  # of pods that do not answer: one may be on its way out, and be chosen again
 _NO_DECODE = "The operator's answer cannot be read; it may be of another version than this CLI ({})."
 _ROLE = "ClusterRole hostler-viewer has it"
@@ -130,6 +131,16 @@ async def ask_leader(client: Client, place: Place, path: str, type: type[T]) -> 
         wanted = {**headers, LEADER_HEADER: "true"} if left else headers
         try:
             return _decode(200, "", await client.request("GET", way, timeout=SECONDS, headers=wanted), type)
+        except Unreachable as error:
+            # The lease was read a moment ago, so it is the pod: one on a dead node stays in the Service and is silent.
+            failures += 1
+            if left and failures < SILENCES:
+                continue
+            raise Complaint(
+                f"No pod of Service {place.namespace}/{service} answers through the API server: {error}.",
+                hint="A replica may be on a node that is down; try again, or use --operator URL.",
+                code=Exit.UNREACHABLE,
+            ) from error
         except ApiError as error:
             if left and error.reason == NOT_LEADING:
                 continue

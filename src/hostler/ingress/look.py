@@ -13,6 +13,7 @@ from hostler.host.facts import Fact, Known
 from hostler.ingress.decide import decide
 from hostler.ingress.explain import pod_words
 from hostler.ingress.lookup import resolve
+from hostler.ingress.marking import SETTING, check_workload
 from hostler.ingress.model import (
     CLUSTER,
     CONTROLLERS_IN,
@@ -130,6 +131,8 @@ def _workload(view: View, asked: IngressWorkload, named: tuple[str, ...]) -> Lin
     decision, placed = decide_workload(asked, current, view.nodes, label, time.time(), named=named)
     available, wanted = pods_counted(current)
     state = decision.why
+    if current is not None and not named and check_workload(asked, current, named) is not None:
+        state = f"{state} That is unless the operator's {SETTING} names it: give it here by --ingress-workloads."
     if available < wanted:
         state = f"Only {available} of {count(wanted, 'pod')} available. {state}"
     return Line(

@@ -196,7 +196,9 @@ class MachineKeeper:
             after = replace(after, node=node)
         if after is not facts:
             decision = self.decide(after)
-            after = await self._carry_out(after, tuple(one for one in decision.writes if one not in tried))
+            # The host has had its write: what the server did not keep of it would only conflict.
+            rest = tuple(one for one in decision.writes if one not in tried and one.kind != names.HOST)
+            after = await self._carry_out(after, rest)
         await self._status(after.machine, (*decision.said, _unpaused()), decision.status)
         return SECRET_LOOK_SECONDS if after.secret_problem else decision.wake
 
