@@ -156,7 +156,7 @@ def test_prometheus_brings_a_token_that_reads_metrics_only(charts: dict[str, str
     (role,) = {
         one["roleRef"]["name"]
         for one in found
-        if one["kind"].endswith("Binding") and one["subjects"][0]["name"] == account
+        if one["kind"].endswith("RoleBinding") and one["subjects"][0]["name"] == account
     }
     assert for_people(found)[role] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     words = ("-f", str(SETS["everything"]), "--set", "metrics.authentication=false")

@@ -32,7 +32,9 @@ def test_a_release_of_any_name_has_objects_that_may_be_called_so(helm: Helm, rel
     found = rendered(helm("template", release, str(CHART), "-n", "123", *LOGIN, *on))
     for one in found:
         about = one["metadata"]
-        assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?|fleets\.hostler\.dev", about["name"]), "as a Service's"
+        assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?|(fleets|pauses)\.hostler\.dev", about["name"]), (
+            "as a Service's"
+        )
         assert len(about["name"]) <= (253 if one["kind"] == "ClusterRole" else 63)
         assert texts(about.get("labels", {}))
         assert about.get("namespace", "") in ("", "123", "kube-node-lease"), "a text, however it looks"
