@@ -32,6 +32,7 @@ def test_a_release_of_any_name_has_objects_that_may_be_called_so(helm: Helm, rel
     found = rendered(helm("template", release, str(CHART), "-n", "123", *LOGIN, *on))
     for one in found:
         about = one["metadata"]
+        # As a Service may be called.
         assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?|(fleets|pauses)\.hostler\.dev", about["name"]), (
             "as a Service's"
         )
