@@ -79,7 +79,7 @@ class Site:
         return {
             "HOSTLER_ONLY": "reclaim", "HUB_URL": self.url, "HOSTLER_HUB_ADDRESS": f"127.0.0.1:{self.port}",
             "HUB_CA": f"{at}/ca.pem", "HOSTLER_HUB_ARTIFACTS": f"{at}/artifacts", "AGENT_IMAGE": "agent:1",
-            **(pair if self.tls else {}),
+            **(pair if self.tls else {"HOSTLER_HUB_PLAIN_HTTP": "true"}),
         }  # fmt: skip
 
     @contextmanager

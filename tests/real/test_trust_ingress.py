@@ -101,7 +101,10 @@ def patch_ingress(writer: Kubectl, **ingress: Any) -> str:
 def spec_of(sandbox: Sandbox, one: dict[str, Any]) -> dict[str, Any]:
     about = one["metadata"]
     found = sandbox.get(one["kind"].lower(), about["name"], "-n", about["namespace"])
-    return {"generation": found["metadata"]["generation"], "annotations": found["metadata"].get("annotations", {}),
+    # But for what the controller of Deployments writes a moment later.
+    annotations = {name: text for name, text in found["metadata"].get("annotations", {}).items()
+                   if not name.startswith("deployment.kubernetes.io/")}  # fmt: skip
+    return {"generation": found["metadata"]["generation"], "annotations": annotations,
             "pod": found["spec"]["template"]["spec"], "replicas": found["spec"].get("replicas")}  # fmt: skip
 
 

@@ -51,6 +51,15 @@ def expect(login: Path, *entries: dict[str, Any]) -> str:
     return patch(login, FLEET_KIND, "cluster", {"spec": {"join": {"expected": list(entries)}}})
 
 
+def refusal_of(sandbox: Sandbox, *words: str) -> str:
+    """What kubectl says when it is refused; empty: it was not."""
+    try:
+        sandbox.kubectl(*words)
+    except Complaint as refused:
+        return str(refused)
+    return ""
+
+
 def test_nobody_expects_a_host_in_anothers_name(
     sandbox: Sandbox, fleet: None, namespace: str, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -64,7 +73,10 @@ def test_nobody_expects_a_host_in_anothers_name(
         assert f"claims to be {ALICE}" in hostler(sandbox.kubeconfig, "join", "expect").stdout
         with admission_policies(sandbox):
             said = f"by of an entry of spec.join.expected must be the user who writes it: {me}"
-            eventually(lambda: said in expect(login, many[0], entry("evil", ALICE)), 60, "refused")
+            evil = json.dumps({"spec": {"join": {"expected": [many[0], entry("evil", ALICE)]}}})
+            # A dry run: until the policy is in force, the attempt would replace the entries from before.
+            tried = (*words[:-1], evil, "--dry-run=server")
+            eventually(lambda: said in refusal_of(sandbox, *tried), 60, "refused")
             # Entries from before stay, however many. To take some of others away claims nothing.
             mine = entry("mine", me)
             assert expect(login, *many[1:], mine) == "patched", "within the cost that the API server allows"

@@ -56,8 +56,16 @@ class World:
         return request_token(self.sandbox, namespace or self.namespace, account, [audience] if audience else [])
 
     def leader(self) -> Running:
-        leading = [one for one in self.replicas if any(line.get("event") == "leading" for line in one.lines())]
+        """Waits for it: a new lease is waited for once for its whole duration."""
+        end = time.monotonic() + 120
+        while not (leading := [one for one in self.replicas if _leads(one)]):
+            assert time.monotonic() < end, "nobody leads"
+            time.sleep(0.2)
         return leading[0]
+
+
+def _leads(one: Running) -> bool:
+    return any(line.get("event") == "leading" for line in one.lines())
 
 
 def post(sandbox: Sandbox, path: str, spec: dict[str, Any]) -> Any:
