@@ -208,9 +208,9 @@ MUTANTS = (
     ),
     Mutant(
         "reclaim/reach.py",
-        "        return Proof.SYSTEM_UUID if same else Proof.CONTRADICTED\n",
-        "        return Proof.SYSTEM_UUID\n",
-        "a node of the same name that is another machine is restarted",
+        "        if host.spoke.namesake:  # it took over name and address of this Agent's machine\n",
+        "        if False:\n",
+        "a machine that took over a node's name and address is restarted",
         "unit/test_trust_reclaim.py::test_what_proves_that_agent_and_node_are_one_machine",
     ),
     Mutant(
