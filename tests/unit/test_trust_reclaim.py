@@ -197,8 +197,9 @@ def seen(host: Host, artifacts: Artifacts | None, answers: bool, held: bool) -> 
     allowed = allowed_namespaces(cluster, CLUSTERS[cluster], {"shared"})
     reach = Known(host.namespace in allowed, NOW)
     found = replace(node_of(cluster), held=held)
-    node: Fact[SpokeNode | None] = Known(found if host.previous.node == found.name else None, NOW)
-    if not answers or not (reach.value or (node.value is not None and is_held_for(host, node.value))):
+    there = host.previous.node == found.name
+    node: Fact[SpokeNode | None] = Known(found if there else None, NOW)
+    if not answers or not (reach.value or (there and is_held_for(host, found))):
         node = Unknown("it was not looked at")
     spoke = Spoke(
         Known(True, NOW), node, Known(ControlPlane(3, 2), NOW), Known(frozenset[str](), NOW), reach=reach
@@ -493,10 +494,10 @@ def test_a_cordon_ends_after_the_permission_is_withdrawn(deleted: bool) -> None:
     assert decide(released, POLICY, NOW).actions == (LetGo(),)
 
 
-@pytest.mark.parametrize("change", [{"pinned": pin(STAGE, replace(node_of("victim"), uid="another"))}, {"pinned": ""}])
-def test_a_node_cordoned_for_another_agent_stays_so(change: dict[str, str]) -> None:
+@pytest.mark.parametrize("pinned", [pin(STAGE, replace(node_of("victim"), uid="another")), ""])
+def test_a_node_cordoned_for_another_agent_stays_so(pinned: str) -> None:
     lost = {"reach": Known(False, NOW), "remains": Known(frozenset[str](), NOW)}
-    host = replace(under_way(**lost), state=State.PENDING, **change)
+    host = replace(under_way(**lost), state=State.PENDING, pinned=pinned)
     assert decide(host, POLICY, NOW).actions == (LetGo(),)
 
 
