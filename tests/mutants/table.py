@@ -221,6 +221,20 @@ MUTANTS = (
         "unit/test_trust_reclaim.py::test_namespaces_are_allowed_by_name_only",
     ),
     Mutant(
+        "reclaim/controller.py",
+        "        if host.previous is None or infra_env.metadata.namespace != host.previous.namespace:\n",
+        "        if host.previous is None:\n",
+        "the owner of an old cluster reads the pull secret of another namespace",
+        "unit/test_reclaim_spokes.py::test_a_pull_secret_goes_to_clusters_of_its_namespace_only",
+    ),
+    Mutant(
+        "reclaim/model.py",
+        '    return host.kept and node.held and bool(node.uid) and host.pinned.split(" ")[-2:-1] == [node.uid]\n',
+        "    return host.kept and node.held\n",
+        "an Agent without permission ends the cordon of a node that was not cordoned for it",
+        "unit/test_trust_reclaim.py::test_a_node_cordoned_for_another_agent_stays_so",
+    ),
+    Mutant(
         "reclaim/decide.py",
         "    if host.pinned != now:\n",
         "    if False:\n",

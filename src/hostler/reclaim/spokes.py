@@ -145,7 +145,7 @@ class Spokes:
             none: Fact[frozenset[str]] = Known(frozenset(), self._clock())
             left = await hands.remains(host.uid) if host.kept else none
             left = left if isinstance(left, Unknown) or has_own(left) else none
-            held = await self._held_node(host, hands)
+            held = await self._held_node(host, hands) if isinstance(left, Known) else _UNASKED
             left = held if isinstance(held, Unknown) and held is not _UNASKED else left
             return Spoke(spoke.kubeconfig, held, _UNASKED, left, reach=reach)
         node = await hands.node(host.previous.node)
