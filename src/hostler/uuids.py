@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 
 _HEX = re.compile(r"[0-9a-f]{32}")
-# What firmware says when nobody gave the machine a UUID: "not present" and "not settable".
-_NOBODY = frozenset({"0" * 32, "f" * 32})
+# What firmware says when nobody gave the machine a UUID: "not present", "not settable", and the example of a firmware
+# vendor, which boards of many makers share.
+_NOBODY = frozenset({"0" * 32, "f" * 32, "03000200040005000006000700080009", "00020003000400050006000700080009"})
 
 
 def normalise(text: str) -> str | None:

@@ -208,9 +208,9 @@ MUTANTS = (
     ),
     Mutant(
         "reclaim/reach.py",
-        "        return Proof.SYSTEM_UUID if same else Proof.CONTRADICTED\n",
-        "        return Proof.SYSTEM_UUID\n",
-        "a node of the same name that is another machine is restarted",
+        "        if host.spoke.namesake:  # it took over name and address of this Agent's machine\n",
+        "        if False:\n",
+        "a machine that took over a node's name and address is restarted",
         "unit/test_trust_reclaim.py::test_what_proves_that_agent_and_node_are_one_machine",
     ),
     Mutant(
@@ -219,6 +219,20 @@ MUTANTS = (
         "    return frozenset({cluster, *named, *inventories, agents_from})\n",
         "an Agent of a namespace that nobody named reaches a cluster",
         "unit/test_trust_reclaim.py::test_namespaces_are_allowed_by_name_only",
+    ),
+    Mutant(
+        "reclaim/controller.py",
+        "        if host.previous is None or infra_env.metadata.namespace != host.previous.namespace:\n",
+        "        if host.previous is None:\n",
+        "the owner of an old cluster reads the pull secret of another namespace",
+        "unit/test_reclaim_spokes.py::test_a_pull_secret_goes_to_clusters_of_its_namespace_only",
+    ),
+    Mutant(
+        "reclaim/model.py",
+        '    return host.kept and node.held and bool(node.uid) and host.pinned.split(" ")[-2:-1] == [node.uid]\n',
+        "    return host.kept and node.held\n",
+        "an Agent without permission ends the cordon of a node that was not cordoned for it",
+        "unit/test_trust_reclaim.py::test_a_node_cordoned_for_another_agent_stays_so",
     ),
     Mutant(
         "reclaim/decide.py",

@@ -366,6 +366,10 @@ WRONG: dict[str, tuple[list[str], str]] = {
         ["capabilities.reclaim=true", "hub.url=http://a.b:8090"],
         "hub.url=http://a.b:8090 is plain HTTP",
     ),
+    "a hub past its own value": (
+        ["capabilities.reclaim=true", "settings.HUB_URL=http://a.b:8090"],
+        "HUB_URL",
+    ),
     "an address that is none": (["hub.url=hub.example.com"], "/hub/url"),
     "a volume without a name": (["extraVolumes[0].emptyDir.medium=Memory"], "name"),
     "a policy that shuts the API server out": (["networkPolicy.enabled=true"], "/networkPolicy/apiServer"),

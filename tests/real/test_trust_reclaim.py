@@ -94,7 +94,7 @@ class Tenant:
 
     def infra_env(self, artifacts: Json, *words: str) -> None:
         arguments = [{"operation": "append", "value": word} for word in words]
-        spec = {"pullSecretRef": {"name": "none"}, "kernelArguments": arguments}
+        spec = {"pullSecretRef": {"name": "pull"}, "kernelArguments": arguments}
         self.create("InfraEnv", "infraenvs", {"name": "env"}, spec)
         self.patch("infraenvs", "env", {"status": {"bootArtifacts": artifacts}}, status=True)
 
@@ -115,6 +115,8 @@ def tenant(clusters: Site) -> Iterator[Tenant]:
         rules = [{"apiGroups": [GROUP], "resources": resources, "verbs": ["*"]}]
         create(clusters.hub, [
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {**meta, "name": "pull"},
+             "type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": '{"auths": {}}'}},
             {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": meta, "rules": rules},
             {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "metadata": meta,
              "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "tenant"},
@@ -184,6 +186,10 @@ def test_tenants_agent_does_not_reach_another_tenants_cluster(
     tenant.patch("infraenvs", "env", {"spec": {"kernelArguments": [{"operation": "append", "value": "ip=dhcp"}]}})
     retried(case, tenant, "Reclaiming")
     until(case.daemon_set, "the agent is put there")
+    assert "imagePullSecrets" not in case.daemon_set()["spec"]["template"]["spec"]
+    assert not [path for path in clusters.left() if path.endswith("-pull")]
+    events = f"/apis/events.k8s.io/v1/namespaces/{tenant.namespace}/events"
+    until(lambda: "pull secret of its InfraEnv is not copied" in str(clusters.here.get(events)), "the Event says so")
 
     # What was begun by a version that did not ask ends before the restart, and nothing is left there.
     consent(victim, None)
@@ -196,26 +202,27 @@ def test_tenants_agent_does_not_reach_another_tenants_cluster(
 
 
 def test_hostname_alone_does_not_make_a_node_the_agents(running: Running, make: Make) -> None:
-    """Beside it: one whose address is in its inventory, though neither side knows a common UUID."""
-    unproven, another, addressed = (
-        make(system_uuid="0" * 32),
-        make(system_uuid="f" * 31 + "0"),
-        make(system_uuid="none"),
-    )
-    nodes = addressed.site.there
-    (address,) = [
-        one["address"]
-        for one in nodes.get(f"/api/v1/nodes/{addressed.node}")["status"]["addresses"]
-        if one["type"] == "InternalIP"
-    ]
-    addresses = {"flags": [], "ipV4Addresses": [f"{address}/24"], "ipV6Addresses": []}
-    inventory = {"interfaces": [{"name": "eth0", **addresses}]}
-    addressed.patch({"status": {"inventory": inventory}}, status=True)
-    for case in (unproven, another, addressed):
+    """Beside it: hosts whose address is in their inventory, as most of bare metal are named by their board's serial."""
+    owner = make()
+    unproven, another, board, nameless = (
+        make(system_uuid=one) for one in ("0" * 32, owner.name, "f" * 31 + "0", "none")
+    )  # fmt: skip
+    for case in (another, board, nameless):
+        (address,) = [
+            one["address"]
+            for one in case.site.there.get(f"/api/v1/nodes/{case.node}")["status"]["addresses"]
+            if one["type"] == "InternalIP"
+        ]
+        addresses = {"flags": [], "ipV4Addresses": [f"{address}/24"], "ipV6Addresses": []}
+        inventory = {"interfaces": [{"name": "eth0", **addresses}]}
+        case.patch({"status": {"inventory": inventory}}, status=True)
+    for case in (unproven, another, board, nameless):
         case.unbind()
     unproven.reach("unbinding-pending-user-action", "MachineNotProven")
     another.reach("unbinding-pending-user-action", "AnotherMachine")
-    addressed.reach("reclaiming", "Reclaiming")
+    assert f"its system UUID is that of Agent {owner.namespace}/{owner.name}." in another.message()
+    board.reach("reclaiming", "Reclaiming")
+    nameless.reach("reclaiming", "Reclaiming")
     assert (unproven.daemon_set(), another.daemon_set()) == ({}, {})
 
 
@@ -241,7 +248,7 @@ def test_no_word_of_a_tenants_server_is_in_a_condition(clusters: Site, running: 
     }  # fmt: skip
     case = make(kubeconfig=json.dumps(kubeconfig).encode())
     case.unbind()
-    until(lambda: "it answered HTTP 500 (it failed)" in case.message(), "its answer in our words")
+    until(lambda: "it answered HTTP 500 (it failed)" in case.message(), "its answer in our own text")
     assert case.condition() == ("Unknown", "Deciding")
     told = hostler(clusters.hub.kubeconfig, "explain", f"agent/{case.name}", "--operator", running.url)
     assert told.returncode == 0, told.stderr

@@ -51,7 +51,10 @@ def test_spellings_of_one_uuid(text: str) -> None:
     assert same_uuid(text, TURNED)
 
 
-@pytest.mark.parametrize("text", ["", "x", BIOS[:-1], "0" * 32, "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", BIOS[:-1], "0" * 32, "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "03000200-0400-0500-0006-000700080009"],
+)
 def test_what_is_no_identity_equals_nothing_not_even_itself(text: str) -> None:
     assert normalise(text) is None
     assert not same_uuid(text, text)

@@ -1,9 +1,10 @@
-"""Which Secret has the kubeconfig of an old cluster."""
+"""Which Secret has the kubeconfig of an old cluster, and what is looked at there without permission."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -11,8 +12,13 @@ import pytest
 from aiohttp import web
 
 from hostler.host.facts import Known, Unknown
-from hostler.reclaim.model import Cluster
-from hostler.reclaim.objects import AGENTS_FROM
+from hostler.host.holds import Patch, place
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node
+from hostler.reclaim.controller import ReclaimKeeper
+from hostler.reclaim.hands import HOLDER, Hands
+from hostler.reclaim.model import Cluster, Host, Policy, Spoke, SpokeNode
+from hostler.reclaim.objects import AGENTS_FROM, InfraEnv
 from hostler.reclaim.spokes import Open, Spokes
 from tests.unit.answering import answering
 
@@ -86,3 +92,75 @@ async def opened_by(kubeconfig: dict[str, Any], agents_from: str = "", status: i
         spokes = Spokes(hub, cast(Any, None), lambda: 7.0, frozenset({"inventory"}))
         async with spokes.open(Cluster("hosts", "old", "node")) as opened:
             return opened
+
+
+PINNED = "2026-01-01T00:00:00Z uid-1 boot-1"
+LOST = Host(
+    "agent-1", "u-1", "unbinding-pending-user-action", "", None, None, Cluster("hosts", "old", "node"), "node",
+    namespace="tenant", kept=True, pinned=PINNED,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("host", "cordoned", "seen"),
+    [
+        (LOST, True, True),
+        (LOST, False, False),
+        (replace(LOST, kept=False), True, False),
+        (replace(LOST, pinned=""), True, False),
+        (replace(LOST, pinned=PINNED.replace("uid-1", "uid-2")), True, False),
+    ],
+)
+def test_without_permission_only_its_own_cordoned_node_is_seen(host: Host, cordoned: bool, seen: bool) -> None:
+    found = asyncio.run(looked_at(host, cordoned))
+    assert found.reach == Known(False, 7.0)
+    assert (isinstance(found.node, Known) and isinstance(found.node.value, SpokeNode)) == seen
+    assert found.remains == Known(frozenset(), 7.0)
+
+
+def test_a_cordon_that_cannot_be_read_is_not_forgotten() -> None:
+    found = asyncio.run(looked_at(LOST, True, status=500))
+    assert isinstance(found.remains, Unknown)
+
+
+async def looked_at(host: Host, cordoned: bool, status: int = 200) -> Spoke:
+    """What a look finds of a host whose namespace may not act in its old cluster any more."""
+    body: dict[str, Any] = {"metadata": {"name": "node", "uid": "uid-1"}}
+    held = place(msgspec.convert(body, Node), HOLDER, "its host is returned", 7.0)
+    assert isinstance(held, Patch)
+    if cordoned:
+        body = {"metadata": {**body["metadata"], **held.body["metadata"]}, "spec": held.body["spec"]}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/api/v1/nodes/node":
+            return web.json_response(body, status=status)
+        if request.path.split("/")[-1] in ("secrets", "configmaps", "daemonsets", "pods"):
+            return web.json_response({"metadata": {}, "items": []})
+        return web.json_response({"kind": "Status", "reason": "NotFound", "code": 404}, status=404)
+
+    async with answering(answer) as there:
+        hands = Hands(there, cast(Any, None), lambda: 7.0)
+        opened = Open(Known(True, 7.0), Known(frozenset({"hosts"}), 7.0), hands, client=there)
+        return await Spokes(there, cast(Any, None), lambda: 7.0).look(host, opened, Policy("https://hub"))
+
+
+@pytest.mark.parametrize(("namespace", "copied"), [("hosts", b"{}"), ("inventory", None)])
+def test_a_pull_secret_goes_to_clusters_of_its_namespace_only(namespace: str, copied: bytes | None) -> None:
+    infra_env = msgspec.convert(
+        {"metadata": {"name": "env", "namespace": namespace}, "spec": {"pullSecretRef": {"name": "pull"}}}, InfraEnv
+    )
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.path == f"/api/v1/namespaces/{namespace}/secrets/pull"
+        return web.json_response({"metadata": {"name": "pull"}, "data": {".dockerconfigjson": "e30="}})
+
+    async def ask() -> bytes | None:
+        async with answering(answer) as hub:
+            none = cast(Any, None)
+            keeper = ReclaimKeeper(
+                hub, none, none, agents=none, infra_envs=none, spokes=none, keyring=none, policy=none, terms=none,
+                metrics=Metrics(),
+            )  # fmt: skip
+            return await keeper._pull_secret(infra_env, LOST)
+
+    assert asyncio.run(ask()) == copied

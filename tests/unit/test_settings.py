@@ -43,6 +43,8 @@ def texts(setting: AnySetting) -> tuple[str, str]:
         ("a/b", "c/d"),
         ("machines.cluster.x-k8s.io=a", "machines.cluster.x-k8s.io=b"),
         BOOTSTRAP,
+        ("AB" * 32, "CD" * 32),
+        ("Deployment/a/b", "DaemonSet/a/b"),
     ):
         try:
             if setting.reader.read(pair[0]) != setting.reader.read(pair[1]):

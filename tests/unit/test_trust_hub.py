@@ -21,9 +21,9 @@ PLAIN = ("http://hub.example:8090", "HTTP://hub.example", " http://hub.example/ 
 
 
 def wrong_with(**env: str) -> str:
-    """What the operator refuses to start with; nothing where it starts."""
+    """What an operator with reclaim refuses to start with; nothing where it starts."""
     try:
-        resolve({}, env)
+        resolve({}, {"HOSTLER_ONLY": "reclaim", **env})
     except Complaint as complaint:
         return complaint.sentence if complaint.code is Exit.SETTING else ""
     return ""
@@ -32,10 +32,18 @@ def wrong_with(**env: str) -> str:
 @pytest.mark.parametrize("url", PLAIN)
 def test_a_hub_by_plain_http_is_refused(url: str) -> None:
     refused = wrong_with(HUB_URL=url)
-    assert refused.startswith("HUB_URL (environment HUB_URL) is plain HTTP: whoever is on the way reads the tokens")
+    assert refused.startswith(
+        "HUB_URL (environment HUB_URL) is plain HTTP: anyone on the network path reads the tokens"
+    )
     assert "HOSTLER_HUB_PLAIN_HTTP=true" in refused
     assert wrong_with(HUB_URL=url, HOSTLER_HUB_PLAIN_HTTP="false") == refused
     assert wrong_with(HUB_URL=url, HOSTLER_HUB_PLAIN_HTTP="true") == ""
+
+
+@pytest.mark.parametrize("only", ["", "join", "metal,join"])
+def test_without_reclaim_the_hubs_address_stops_nothing(only: str) -> None:
+    assert wrong_with(HUB_URL=PLAIN[0], HOSTLER_ONLY=only) == ""
+    assert wrong_with(HUB_URL=PLAIN[0], HOSTLER_ONLY=f"{only},reclaim".strip(","))
 
 
 def test_a_hub_with_tls_or_none_is_accepted() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -38,6 +40,7 @@ from hostler.reclaim.model import (
     Evict,
     Hold,
     Host,
+    LetGo,
     Policy,
     Release,
     RemoveNode,
@@ -45,6 +48,7 @@ from hostler.reclaim.model import (
     SpokeNode,
     State,
     Withdraw,
+    is_held_for,
     pin,
 )
 from hostler.reclaim.objects import (
@@ -63,8 +67,8 @@ from hostler.reclaim.objects import (
     artifacts_of,
     host_of,
 )
-from hostler.reclaim.reach import Proof, allowed_namespaces, known_addresses, prove_machine
-from hostler.uuids import swapped
+from hostler.reclaim.reach import Proof, agent_names, allowed_namespaces, known_addresses, prove_machine
+from hostler.uuids import normalise, same_uuid, swapped
 from tests.sizes import examples
 
 NOW = 1_000_000.0
@@ -193,8 +197,9 @@ def seen(host: Host, artifacts: Artifacts | None, answers: bool, held: bool) -> 
     allowed = allowed_namespaces(cluster, CLUSTERS[cluster], {"shared"})
     reach = Known(host.namespace in allowed, NOW)
     found = replace(node_of(cluster), held=held)
-    node: Fact[SpokeNode | None] = Known(found if host.previous.node == found.name else None, NOW)
-    if not answers or not reach.value:
+    there = host.previous.node == found.name
+    node: Fact[SpokeNode | None] = Known(found if there else None, NOW)
+    if not answers or not (reach.value or (there and is_held_for(host, found))):
         node = Unknown("it was not looked at")
     spoke = Spoke(
         Known(True, NOW), node, Known(ControlPlane(3, 2), NOW), Known(frozenset[str](), NOW), reach=reach
@@ -213,6 +218,10 @@ def test_no_object_of_a_tenant_moves_a_foreign_node(body: Any, environment: Any,
             case Deploy(node) | Hold(node) | RemoveNode(node) | Release(node):
                 assert host.previous is not None
                 owner = host.previous.name
+                if isinstance(action, Release) and not (isinstance(host.spoke.reach, Known) and host.spoke.reach.value):
+                    assert f" {node.uid} " in host.pinned
+                    assert host.kept
+                    continue
                 assert host.namespace in {"victim": ("victim", "shared"), "open": ("open", "friend", "shared")}[owner]
                 if not isinstance(action, Release):
                     assert prove_machine(host, node) in (Proof.SYSTEM_UUID, Proof.ADDRESS)
@@ -265,6 +274,13 @@ def machine(name: str = "agent-1", serial: str = "", *addresses: str) -> Host:
 
 SWAPPED = swapped(UUIDS[0].replace("-", ""))
 NAMELESS = replace(node_of("victim"), system_uuid="")
+OF_BOARD = str(UUID(hex=hashlib.md5(b"PDYVC0ARH9X123", usedforsecurity=False).hexdigest()))
+SHARED = "03000200-0400-0500-0006-000700080009"  # boards of many makers have it
+
+
+def taken_over(host: Host) -> Host:
+    """With another Agent that is named by the system UUID of the node."""
+    return replace(host, spoke=replace(host.spoke, namesake=f"victim/{UUIDS[0]}"))
 
 
 @pytest.mark.parametrize(
@@ -274,9 +290,15 @@ NAMELESS = replace(node_of("victim"), system_uuid="")
         (machine(SWAPPED), node_of("victim"), Proof.SYSTEM_UUID),
         (machine(UUIDS[0]), replace(NAMELESS, system_uuid=UUIDS[0].upper()), Proof.SYSTEM_UUID),
         (machine("agent-1", f"VMware-{SWAPPED}"), node_of("victim"), Proof.SYSTEM_UUID),
-        (machine(UUIDS[1]), node_of("victim"), Proof.CONTRADICTED),
-        (machine(UUIDS[1], "", "192.0.2.1/24"), node_of("victim"), Proof.CONTRADICTED),
+        # Most hosts of bare metal: the name is the MD5 of the motherboard's serial number.
+        (machine(OF_BOARD, "CZ1234", "192.0.2.1/24"), node_of("victim"), Proof.ADDRESS),
+        (machine(OF_BOARD, "CZ1234"), node_of("victim"), Proof.NONE),
+        (machine(OF_BOARD, f"VMware-{SWAPPED}"), node_of("victim"), Proof.SYSTEM_UUID),
+        (machine(OF_BOARD, f"VMware-{UUIDS[1]}", "192.0.2.1/24"), node_of("victim"), Proof.CONTRADICTED),
         (machine(UUIDS[0], f"VMware-{UUIDS[1]}"), node_of("victim"), Proof.CONTRADICTED),
+        (taken_over(machine(OF_BOARD, "", "192.0.2.1/24")), node_of("victim"), Proof.CONTRADICTED),
+        (taken_over(machine(UUIDS[0])), node_of("victim"), Proof.SYSTEM_UUID),
+        (machine(SHARED), replace(NAMELESS, system_uuid=SHARED), Proof.NONE),
         (machine("agent-1", "", "192.0.2.1/24"), node_of("victim"), Proof.ADDRESS),
         (machine(UUIDS[1], "", "192.0.2.1/24"), NAMELESS, Proof.ADDRESS),
         (
@@ -296,6 +318,17 @@ NAMELESS = replace(node_of("victim"), system_uuid="")
 )
 def test_what_proves_that_agent_and_node_are_one_machine(host: Host, node: SpokeNode, proof: Proof) -> None:
     assert prove_machine(host, node) is proof
+
+
+@given(st.uuids())
+def test_an_agent_named_by_a_system_uuid_is_found(found: UUID) -> None:
+    names = agent_names(found.hex.upper())
+    assert str(found) in names or normalise(str(found)) is None
+    assert all(
+        same_uuid(name, str(found))
+        and prove_machine(machine(name), replace(NAMELESS, system_uuid=str(found))) is Proof.SYSTEM_UUID
+        for name in names
+    )
 
 
 @given(st.lists(st.text(max_size=20), max_size=4))
@@ -406,6 +439,9 @@ def under_way(**spoke: Any) -> Host:
     return replace(host, artifacts=Known(GOOD, NOW), spoke=Spoke(**facts))
 
 
+OTHER = replace(node_of("victim"), system_uuid=UUIDS[1])
+
+
 def done(host: Host) -> Host:
     step = model.step_id(host.uid, host.state, host.stage)
     return replace(host, report=model.Report(step, 0, "", ""))
@@ -427,7 +463,8 @@ def test_a_reclaim_of_an_earlier_version_goes_on() -> None:
     ("change", "reason"),
     [
         ({"spoke": {"reach": Known(False, NOW), "node": Unknown("not asked")}}, "NamespaceNotAllowed"),
-        ({"spoke": {"node": Known(replace(node_of("victim"), system_uuid=UUIDS[1]), NOW)}}, "AnotherMachine"),
+        ({"spoke": {"node": Known(OTHER, NOW), "namesake": f"victim/{UUIDS[1]}"}}, "AnotherMachine"),
+        ({"spoke": {"node": Known(OTHER, NOW)}}, "MachineNotProven"),
         ({"spoke": {"node": Known(NAMELESS, NOW)}}, "MachineNotProven"),
         ({"artifacts": Known(replace(GOOD, kernel="http://evil/k"), NOW)}, "ArtifactsNotTrusted"),
         (
@@ -446,6 +483,22 @@ def test_one_that_would_not_begin_today_ends_before_the_restart(change: dict[str
         # What was put there is taken back, and nothing else is done there.
         after = decide(replace(host, state=State.PENDING), POLICY, NOW)
         assert after.actions == (Withdraw(),)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_cordon_ends_after_the_permission_is_withdrawn(deleted: bool) -> None:
+    lost = {"reach": Known(False, NOW), "remains": Known(frozenset[str](), NOW)}
+    host = replace(under_way(**lost), state=State.PENDING, deleted=deleted)
+    assert decide(host, POLICY, NOW).actions == (Release(node_of("victim")),)
+    released = replace(host, spoke=replace(host.spoke, node=Unknown("not looked at")))
+    assert decide(released, POLICY, NOW).actions == (LetGo(),)
+
+
+@pytest.mark.parametrize("pinned", [pin(STAGE, replace(node_of("victim"), uid="another")), ""])
+def test_a_node_cordoned_for_another_agent_stays_so(pinned: str) -> None:
+    lost = {"reach": Known(False, NOW), "remains": Known(frozenset[str](), NOW)}
+    host = replace(under_way(**lost), state=State.PENDING, pinned=pinned)
+    assert decide(host, POLICY, NOW).actions == (LetGo(),)
 
 
 def test_while_the_reach_is_not_known_nothing_is_begun() -> None:
@@ -495,7 +548,7 @@ FOREIGN = "the-secret-of-an-internal-service"
 
 
 async def failure_of(port: int) -> str:
-    """How asking for a node at this port fails, in our words."""
+    """How asking for a node at this port fails, in our own text."""
     kubeconfig = {
         "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}], "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c"}}],

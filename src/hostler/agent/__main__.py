@@ -20,7 +20,7 @@ from hostler.agent.runner import Runner, log
 
 NEEDED = ("HUB_URL", "INFRA_ENV_ID", "HOST_ID", "TOKEN_FILE")
 OPTIONAL = {
-    "HUB_PLAIN_HTTP": "true: accept a HUB_URL with http://; whoever is on the way chooses what the host boots",
+    "HUB_PLAIN_HTTP": "true: accept a HUB_URL with http://; anyone on the network path chooses what the host boots",
     "CA_FILE": "certificates to trust; without it the system's",
     "HOST_MOUNT": "where the host's root is mounted; without it as the hub says, at first /host",
     "EXPECTED_BOOT_ID": "the boot this began in (/proc/sys/kernel/random/boot_id); without it every step is refused",
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
             log(f"  {name}: {meaning}")
         return 3
     if not os.environ["HUB_URL"].lower().startswith("https://") and not _is_on("HUB_PLAIN_HTTP"):
-        log("HUB_URL is not https://, so anybody on the way could choose what this host boots; nothing is done.")
+        log("HUB_URL is not https://, so anyone on the network path could choose what it boots; nothing is done.")
         return 3
     stopping = threading.Event()
 

@@ -227,7 +227,7 @@ class Web:
 
 
 def _describe(cause: object) -> str:
-    """In our words and those of the system: the text of the others can have what a server or a proxy sent."""
+    """In our own text and those of the system: the text of the others can have what a server or a proxy sent."""
     if isinstance(cause, http.client.HTTPException):
         return f"it does not speak HTTP ({type(cause).__name__})"
     if isinstance(cause, ConnectionError | TimeoutError):  # those without a number are ours

@@ -126,7 +126,7 @@ EXPECTED_HOSTS = AdmissionPolicy(
     "hostler-expected-hosts",
     "Entries of spec.join.expected of the Fleet whose `by` is not the user of the request. Entries that were there "
     "before stay as they were.",
-    "whoever may patch the Fleet can expect hosts in the name of another user",
+    "a user who may patch the Fleet can expect hosts in the name of another user",
     {
         "failurePolicy": "Fail",
         "matchConstraints": _resources(FLEET.group, "*", FLEET.plural),

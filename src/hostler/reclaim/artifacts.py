@@ -92,9 +92,9 @@ class Untrusted:
 
 
 def find_untrusted(artifacts: Artifacts, policy: BootPolicy) -> Untrusted | None:
-    """The first artifact that anybody on the way could replace; None where there is none.
+    """The first artifact that anyone on the network path could replace; None where there is none.
 
-    The proxy is the InfraEnv's: whoever chose it reads and changes what passes through it by plain HTTP, whatever the
+    The proxy is the InfraEnv's: its author reads and changes what passes through it by plain HTTP, whatever the
     operator thinks of the host behind it.
     """
     if _passes_proxy(policy.hub_url, artifacts):

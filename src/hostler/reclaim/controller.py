@@ -57,6 +57,7 @@ from hostler.reclaim.objects import (
     host_of,
     leaving,
 )
+from hostler.reclaim.reach import agent_names
 from hostler.reclaim.shelf import Unreadable
 from hostler.reclaim.spoke import Order
 from hostler.reclaim.spokes import Open, Spokes, asks
@@ -71,6 +72,10 @@ SOON, UNKNOWN_AGAIN, AT_WORK = 1.0, 10.0, 30.0
 DRAINING = 5.0
 FETCHING = 0.75  # of the stage; the rest is for what the agent does with it, and for saying why not
 AGENT_BACK = 600.0  # so long a killed agent may take to be started again, when it is to be taken off its node
+NOT_COPIED = (
+    "The pull secret of its InfraEnv is not copied there, because the ClusterDeployment is in another namespace: the "
+    "node must be able to pull the agent's image without it."
+)
 SLACK = 600.0  # a token outlives the stages it is for by so much
 
 
@@ -142,6 +147,7 @@ class ReclaimKeeper:
             found: Spoke = await self._spokes.look(
                 host, spoke, policy, lambda allowed: leaving(self.agents.store.values(), host, allowed)
             )
+            found = replace(found, namesake=self._namesake(host, found, spoke))
             return await self._pass(key, agent, replace(host, spoke=found), policy, spoke)
 
     async def _pass(self, key: str, agent: Agent, host: Host, policy: Policy, spoke: Open | None) -> float | None:
@@ -199,6 +205,7 @@ class ReclaimKeeper:
         if infra_env is None or keys is None or not isinstance(host.artifacts, Known) or host.artifacts.value is None:
             return  # taken away since it began; the stage's time is bounded
         namespace = agent.metadata.namespace
+        pull_secret = await self._pull_secret(infra_env, host)
         order = Order(
             host=host.name, host_uid=host.uid, node=deploy.node, infra_env=infra_env.metadata.uid,
             artifacts=host.artifacts.value, hub_url=policy.hub_url, image=policy.image, key=self._keyring.name,
@@ -208,18 +215,22 @@ class ReclaimKeeper:
                 namespace, infra_env.metadata.uid, infra_env.metadata.name, host.name,
                 now=self._clock(), seconds=policy.reclaiming + policy.rebooting + SLACK,
             ),
-            ca=self._terms.ca, pull_secret=await self._pull_secret(infra_env), proxy=infra_env.spec.proxy,
+            ca=self._terms.ca, pull_secret=pull_secret or b"", proxy=infra_env.spec.proxy,
             security_context_constraints=await hands.is_openshift(),
         )  # fmt: skip
         done = await hands.deploy(order)
         if done.wrote:
-            note = f"The agent is put on node {deploy.node.name} of the old cluster.{done.remark}"
+            left_out = f" {NOT_COPIED}" if pull_secret is None else ""
+            note = f"The agent is put on node {deploy.node.name} of the old cluster.{left_out}{done.remark}"
             self._recorder.event(AGENT, agent.metadata, "Normal", "AgentDeployed", "Deploy", note)
 
-    async def _pull_secret(self, infra_env: InfraEnv) -> bytes:
+    async def _pull_secret(self, infra_env: InfraEnv, host: Host) -> bytes | None:
+        """None where there is one that must not be copied: who runs the old cluster could read a Secret of others."""
         reference = infra_env.spec.pull_secret_ref
         if reference is None or not reference.name:
             return b""
+        if host.previous is None or infra_env.metadata.namespace != host.previous.namespace:
+            return None
         try:
             secret = await self._client.get(SECRET, reference.name, infra_env.metadata.namespace, type=Secret)
         except NotFound:
@@ -265,6 +276,15 @@ class ReclaimKeeper:
 
     # -- what is known here
 
+    def _namesake(self, host: Host, found: Spoke, spoke: Open) -> str:
+        """Another Agent, of those that may act in the old cluster, that is named by the system UUID of the node."""
+        if not isinstance(found.node, Known) or found.node.value is None or not isinstance(spoke.allowed, Known):
+            return ""
+        names = agent_names(found.node.value.system_uuid)
+        keys = (f"{namespace}/{name}" for namespace in sorted(spoke.allowed.value) for name in names)
+        own = f"{host.namespace}/{host.name}"
+        return next((key for key in keys if key != own and self.agents.store.get(key) is not None), "")
+
     def _infra_env(self, agent: Agent) -> InfraEnv | None:
         name = agent.metadata.labels.get(INFRA_ENV_LABEL, "")
         return self._infra_envs.store.get(f"{agent.metadata.namespace}/{name}")
@@ -298,8 +318,8 @@ def _again(host: Host, decision: Decision, now: Instant) -> float | None:
     if host.state == State.RECLAIMING:
         drains = host.spoke.drain is not None
         waits.append(DRAINING if drains else AT_WORK)
-    # A cluster that this Agent does not reach is not asked, so there is no answer to wait for.
-    reached = not (isinstance(host.spoke.reach, Known) and not host.spoke.reach.value)
+    # A cluster that this Agent does not reach is asked only what is to be taken back there.
+    reached = host.kept or not (isinstance(host.spoke.reach, Known) and not host.spoke.reach.value)
     missing = (host.spoke.node, host.spoke.kubeconfig, host.artifacts)
     if reached and asks(host) and any(isinstance(one, Unknown) for one in missing):
         waits.append(UNKNOWN_AGAIN)

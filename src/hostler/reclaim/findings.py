@@ -58,7 +58,7 @@ def findings(seen: Fact[HubObjects], told: Mapping[str, str], *, on: Fact[bool])
         yield Finding(Level.WARNING, WHAT, f"Its objects cannot be read: {seen.why}", "You need `list` on them.")
         return
     if told.get("HUB_URL", "").lower().startswith("http://"):
-        why = "HUB_URL is plain HTTP: whoever is on the way reads the tokens of hosts and chooses what they boot."
+        why = "HUB_URL is plain HTTP: anyone on the network path reads the tokens of hosts and chooses what they boot."
         yield Finding(Level.WARNING, WHAT, why, "Serve the hub with TLS, and unset HOSTLER_HUB_PLAIN_HTTP.")
     yield from _boot(seen.value, told)
     yield from _namespaces(seen.value, _listed(told, "HOSTLER_RECLAIM_INVENTORIES"))

@@ -101,7 +101,7 @@ class Deployed:
 
 
 def spoke_node(node: Node) -> SpokeNode:
-    """A Node of the old cluster in our words. Whoever runs that cluster wrote it: its text is bounded here, once."""
+    """A Node of the old cluster in our own text. The owner of that cluster wrote it: its text is bounded here, once."""
     labels, notes = node.metadata.labels, node.metadata.annotations
     boot_id, uid, hostname = node.status.node_info.boot_id, node.metadata.uid, labels.get("kubernetes.io/hostname", "")
     return SpokeNode(

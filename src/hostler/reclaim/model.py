@@ -169,6 +169,7 @@ class Spoke:
     remains: Fact[frozenset[str]]  # objects of ours for this host
     drain: emptying.Decision | None = None  # how emptying the node stands; None where it was not looked at
     reach: Fact[bool] = field(default_factory=_unknown)  # Agents of this namespace may act there
+    namesake: str = ""  # another Agent that may act there and is named by the system UUID of the node
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +353,11 @@ def is_pinned(host: Host) -> bool:
 def pin(stage: str, node: SpokeNode) -> str:
     """Names one boot of one node, for one stage."""
     return f"{stage} {node.uid} {node.boot_id}"
+
+
+def is_held_for(host: Host, node: SpokeNode) -> bool:
+    """Whether this very Node was cordoned in a stage of this host, which may be over."""
+    return host.kept and node.held and bool(node.uid) and host.pinned.split(" ")[-2:-1] == [node.uid]
 
 
 def stage_key(state: str, stage: str) -> str:

@@ -298,7 +298,7 @@ def _previous(found: Deprovision | None) -> Cluster | None:
 def _report(text: str) -> Report | None:
     """A note nobody can read is none: the step is asked for again, or its time ends.
 
-    Whoever may annotate the Agent can write it, as the agent on the node can: its text is cleaned here, once.
+    A user who may annotate the Agent can write it, as the agent on the node can: its text is cleaned here, once.
     """
     try:
         note = msgspec.json.decode(text, type=ReportNote)

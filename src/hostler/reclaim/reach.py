@@ -1,7 +1,7 @@
 """Which hosts an Agent reaches: the clusters its namespace may act in, and the one node that is its own machine. Pure.
 
-Whoever may write an Agent chooses its name, its binding, and often its status with the inventory. So the namespace is
-the border: an Agent acts only in clusters of its own namespace, unless an administrator or the cluster's owner said
+A user who may write an Agent chooses its name, its binding, and often its status with the inventory. So the namespace
+is the border: an Agent acts only in clusters of its own namespace, unless an administrator or the cluster's owner said
 otherwise. Within it the proof of the machine keeps one host from being taken for another.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable
 from enum import StrEnum
+from uuid import UUID
 
 from hostler.reclaim.model import Host, SpokeNode
-from hostler.uuids import normalise, same_uuid
+from hostler.uuids import normalise, same_uuid, swapped
 
 
 class Proof(StrEnum):
@@ -32,12 +33,25 @@ def allowed_namespaces(cluster: str, agents_from: str, inventories: Collection[s
 
 
 def prove_machine(host: Host, node: SpokeNode) -> Proof:
-    """Compare the system UUIDs, in both byte orders; addresses count only where a UUID is missing on one side."""
-    own = [one for one in (host.name, host.system_uuid) if normalise(one) is not None]
-    if own and normalise(node.system_uuid) is not None:
-        same = all(same_uuid(one, node.system_uuid) for one in own)
-        return Proof.SYSTEM_UUID if same else Proof.CONTRADICTED
+    """Compare the system UUIDs, in both byte orders; where they say nothing, the addresses.
+
+    An Agent's name is the MD5 of the motherboard's serial number where there is one, then the system UUID, then the
+    MD5 of a MAC address. So an equal name proves the machine, and another name says nothing.
+    """
+    if normalise(node.system_uuid) is not None:
+        if normalise(host.system_uuid) is not None and not same_uuid(host.system_uuid, node.system_uuid):
+            return Proof.CONTRADICTED
+        if same_uuid(host.name, node.system_uuid) or same_uuid(host.system_uuid, node.system_uuid):
+            return Proof.SYSTEM_UUID
+        if host.spoke.namesake:  # it took over name and address of this Agent's machine
+            return Proof.CONTRADICTED
     return Proof.ADDRESS if node.addresses & host.addresses else Proof.NONE
+
+
+def agent_names(system_uuid: str) -> tuple[str, ...]:
+    """The names that an Agent has which is named by this system UUID, in both byte orders."""
+    digits = normalise(system_uuid)
+    return () if digits is None else tuple(str(UUID(hex=one)) for one in (digits, swapped(digits)))
 
 
 def known_addresses(texts: Iterable[str]) -> frozenset[str]:

@@ -162,12 +162,14 @@ def _same_machine(host: Host, _: Policy) -> str:
         case Proof.SYSTEM_UUID:
             return "The node's system UUID is that of the Agent."
         case Proof.ADDRESS:
-            return "The node has an address of the Agent's inventory; a system UUID is not known on both sides."
+            return (
+                "The node has an address of the Agent's inventory, and no system UUID says that it is another machine."
+            )
         case Proof.CONTRADICTED:
+            other = host.spoke.namesake
+            why = f"that of Agent {other}" if other else "not the one in the serial number of the Agent's inventory"
             raise Refused(
-                Reason.ANOTHER_MACHINE,
-                f"Node {node.name} of {where} is another machine: its system UUID is not that of the Agent (its name, "
-                "or the serial number in its inventory).",
+                Reason.ANOTHER_MACHINE, f"Node {node.name} of {where} is another machine: its system UUID is {why}."
             )
     raise Refused(
         Reason.MACHINE_NOT_PROVEN,
@@ -291,8 +293,8 @@ def _distrusted(found: Untrusted) -> str:
         )
     note = f"annotate the InfraEnv with {HASHES[found.name]}, " if found.name in HASHED else ""
     return (
-        f"The {found.name} comes from {found.host} by plain HTTP, so anybody on the way can replace it. Use https, "
-        f"{note}or add {found.host} to HOSTLER_RECLAIM_ARTIFACT_HOSTS."
+        f"The {found.name} comes from {found.host} by plain HTTP, so anyone on the network path can replace it. "
+        f"Use https, {note}or add {found.host} to HOSTLER_RECLAIM_ARTIFACT_HOSTS."
     )
 
 

@@ -20,7 +20,18 @@ from hostler.kube.records import Object
 from hostler.kube.writer import Writer
 from hostler.reclaim import emptying
 from hostler.reclaim.hands import Hands
-from hostler.reclaim.model import IN_A_CLUSTER, Cluster, Host, Leaving, Policy, Reason, Spoke, SpokeNode, State
+from hostler.reclaim.model import (
+    IN_A_CLUSTER,
+    Cluster,
+    Host,
+    Leaving,
+    Policy,
+    Reason,
+    Spoke,
+    SpokeNode,
+    State,
+    is_held_for,
+)
 from hostler.reclaim.objects import AGENTS_FROM, CLUSTER_DEPLOYMENT, ClusterDeployment, default_kubeconfig
 from hostler.reclaim.reach import allowed_namespaces
 from hostler.reclaim.spoke import deployed, has_own
@@ -121,8 +132,8 @@ class Spokes:
     ) -> Spoke:
         """What the old cluster says of this host now; `leaving` finds the nodes of hosts that leave it too.
 
-        An Agent that may not act there learns nothing of it: only what an earlier version put there for that very
-        Agent is looked for, to be taken back.
+        An Agent that may not act there learns nothing of it: only what was put there for that very Agent while it
+        might is looked for, and the node that was cordoned for it, to be taken back.
         """
         assert host.previous is not None
         reach = spoke.reach(host.namespace)
@@ -134,7 +145,9 @@ class Spokes:
             none: Fact[frozenset[str]] = Known(frozenset(), self._clock())
             left = await hands.remains(host.uid) if host.kept else none
             left = left if isinstance(left, Unknown) or has_own(left) else none
-            return Spoke(spoke.kubeconfig, _UNASKED, _UNASKED, left, reach=reach)
+            held = await self._held_node(host, hands) if isinstance(left, Known) else _UNASKED
+            left = held if isinstance(held, Unknown) and held is not _UNASKED else left
+            return Spoke(spoke.kubeconfig, held, _UNASKED, left, reach=reach)
         node = await hands.node(host.previous.node)
         if isinstance(node, Unknown):
             self._silent[(host.previous.namespace, host.previous.name)] = (self._clock() + SILENT, node.why)
@@ -153,6 +166,15 @@ class Spokes:
         if drains and node.value is not None and node.value.held:
             return await self._drain(host, spoke.client, found, node.value, policy)
         return found
+
+    async def _held_node(self, host: Host, hands: Hands) -> Fact[SpokeNode | None]:
+        """The node that is cordoned for an Agent which may not act there any more. Any other one is not looked at."""
+        if host.previous is None or not (host.kept and host.pinned):
+            return _UNASKED
+        node = await hands.node(host.previous.node)
+        if isinstance(node, Known) and not (node.value is not None and is_held_for(host, node.value)):
+            return _UNASKED
+        return node
 
     async def _drain(self, host: Host, client: Client, found: Spoke, node: SpokeNode, policy: Policy) -> Spoke:
         assert policy.drain is not None

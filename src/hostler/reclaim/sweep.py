@@ -22,6 +22,7 @@ from hostler.reclaim.model import (
     Say,
     SpokeNode,
     Withdraw,
+    is_held_for,
 )
 from hostler.reclaim.rules import has_reach, is_own_machine
 
@@ -76,7 +77,7 @@ def sweep(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
         case _, Known(remains) if remains:
             return Decision((Withdraw(),), f"{why} What it left in its old cluster is removed.")
     match host.spoke.node:
-        case Known(SpokeNode(held=True) as node) if has_reach(host):
+        case Known(SpokeNode(held=True) as node) if has_reach(host) or is_held_for(host, node):
             return Decision((Release(node),), f"{why} Node {node.name} of its old cluster is released.")
     return Decision(last, why)
 

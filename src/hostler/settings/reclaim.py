@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+from hostler.settings.foundation import ONLY
 from hostler.settings.model import AnySetting, Rule, Setting, Settings
 from hostler.settings.readers import ADDRESS, PATH, SWITCH, TEXT, URL, Address, Reader, each, seconds, whole
 
@@ -27,7 +28,7 @@ HUB_PLAIN_HTTP = Setting(
     "HOSTLER_HUB_PLAIN_HTTP",
     SWITCH,
     False,
-    "Accept a HUB_URL with http://: whoever is on the way reads the tokens of hosts and chooses what they boot.",
+    "Accept a HUB_URL with http://: anyone on the network path reads the tokens of hosts and chooses what they boot.",
     ROOM,
 )
 HUB_CA = Setting(
@@ -100,7 +101,7 @@ RECLAIM_INVENTORIES = Setting(
     "HOSTLER_RECLAIM_INVENTORIES",
     _NAMESPACES,
     (),
-    "Namespaces whose Agents may be hosts of clusters in every namespace. Whoever may write Agents there can return "
+    "Namespaces whose Agents may be hosts of clusters in every namespace. A user who may write Agents there can return "
     "the hosts of every cluster.",
     ROOM,
 )
@@ -138,12 +139,15 @@ def _pair(settings: Settings) -> str | None:
 
 
 def _encrypted(settings: Settings) -> str | None:
-    """By plain HTTP anybody on the way reads a host's token, and tells it what to boot."""
-    if urlsplit(settings[HUB_URL]).scheme != "http" or settings[HUB_PLAIN_HTTP]:
+    """By plain HTTP anyone on the network path reads a host's token, and tells it what to boot.
+
+    Without reclaim nothing is served, and no host is told the address.
+    """
+    if ROOM not in settings[ONLY] or urlsplit(settings[HUB_URL]).scheme != "http" or settings[HUB_PLAIN_HTTP]:
         return None
     return (
-        f"{HUB_URL.name} ({settings.source(HUB_URL)}) is plain HTTP: whoever is on the way reads the tokens of hosts "
-        f"and chooses what they boot. Use https://, or accept that with {HUB_PLAIN_HTTP.name}=true."
+        f"{HUB_URL.name} ({settings.source(HUB_URL)}) is plain HTTP: anyone on the network path reads the tokens of "
+        f"hosts and chooses what they boot. Use https://, or accept that with {HUB_PLAIN_HTTP.name}=true."
     )
 
 
