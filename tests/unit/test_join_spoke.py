@@ -29,11 +29,12 @@ from hostler.join.spoke import (
     spoke_of,
 )
 from hostler.kube.client import Client
-from hostler.kube.errors import Unreachable
+from hostler.kube.errors import TooLarge
+from hostler.kube.foreign import describe_failure
 from hostler.kube.foreign_watch import ForeignWatch, TooMuch
 from hostler.kube.kinds import NODE, Kind
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Node
+from hostler.kube.records import Node, Object
 from hostler.settings.join import SPOKES
 from tests.unit.answering import answering
 from tests.unit.joining import NOW, POLICY, client, node
@@ -299,10 +300,33 @@ def test_its_own_words_stay_in_the_log() -> None:
 def test_an_answer_larger_than_allowed_is_not_read() -> None:
     async def run() -> None:
         async with answering(sending(b"x" * 65536)) as to, Client(to.connection, largest=1 << 20) as bounded:
-            with pytest.raises(Unreachable, match="more than 1 MiB"):
+            with pytest.raises(TooLarge, match="more than 1 MiB"):
                 await bounded.list(NODE, type=Node)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("padding", "largest", "why"),
+    [(10, 1 << 20, "200 pages"), (900_000, 1 << 20, "8 MiB in all its pages"), (2_000_000, 1 << 20, "1 MiB")],
+)
+def test_pages_without_an_end_are_not_followed(padding: int, largest: int, why: str) -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.query["limit"])
+        item = {"metadata": {"name": f"n-{len(asked)}", "annotations": {"x": "x" * padding}}}
+        return web.json_response({"metadata": {"continue": f"c-{len(asked)}"}, "items": [item]})
+
+    async def run() -> str:
+        async with answering(answer) as to, Client(to.connection, largest=largest) as bounded:
+            with pytest.raises(TooLarge) as refused:
+                await asyncio.wait_for(bounded.list(NODE, type=Object), 60)
+        return describe_failure(refused.value)
+
+    assert asyncio.run(run()) == f"its answer is larger than {why}"
+    assert len(asked) <= 200
+    assert set(asked) == {"100"}
 
 
 def test_nothing_is_expected_of_a_kind_the_cluster_has_not() -> None:

@@ -25,7 +25,7 @@ log = structlog.get_logger("hostler.clusters")
 
 KEYS = ("value", "kubeconfig")  # Cluster API's name for it, and everybody else's
 LARGEST = 64 * 1024
-LARGEST_ANSWER = 128 << 20  # another party runs these API servers: one answer must not fill our memory
+LARGEST_ANSWER = 16 << 20  # another party runs these API servers: one answer must not fill our memory
 REFUSED = 60.0  # seconds for which a kubeconfig found wrong is not looked at again: a certificate may be valid by then
 FRESH = 10.0  # seconds for which a Secret need not be read again
 Name: TypeAlias = tuple[str, str]
