@@ -32,6 +32,7 @@ from hostler.kube.client import Client
 from hostler.kube.errors import TooLarge
 from hostler.kube.foreign import describe_failure
 from hostler.kube.foreign_watch import ForeignWatch, TooMuch
+from hostler.kube.kept import Shares
 from hostler.kube.kinds import NODE, Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object
@@ -240,7 +241,8 @@ def follow(answer: Any, **limits: int) -> ForeignWatch[SigningRequest]:
         async with answering(answer) as to:
             troubled = asyncio.Event()
             watch = ForeignWatch(
-                to, SIGNING_REQUEST, SigningRequest, metrics=Metrics(), troubled=troubled.set, where="t/c", **known
+                to, SIGNING_REQUEST, SigningRequest, metrics=Metrics(), troubled=troubled.set, where="t/c",
+                share=Shares(64 << 20).open(lambda: None), **known
             )  # fmt: skip
             running = asyncio.create_task(watch.run())
             waits = asyncio.create_task(troubled.wait())
