@@ -1,4 +1,4 @@
-"""Following a spoke: how much of all spokes fits into memory, and what is said of a kubeconfig that is of no use."""
+"""Following a spoke: what of all spokes fits into memory, and what is explained about an unusable kubeconfig."""
 
 from __future__ import annotations
 

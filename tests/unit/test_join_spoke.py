@@ -235,7 +235,7 @@ def test_requests_of_either_name_contest_one_host() -> None:
 
 def follow(answer: Any, **limits: int) -> ForeignWatch[SigningRequest]:
     """Follow requests at a server that answers so, for as long as it can be; the watch afterwards."""
-    known = {"most_bytes": 1 << 20, "most_objects": 100, **limits}
+    known: dict[str, Any] = {"most_bytes": 1 << 20, "most_objects": 100, **limits}
 
     async def run() -> ForeignWatch[SigningRequest]:
         async with answering(answer) as to:

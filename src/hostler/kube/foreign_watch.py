@@ -48,8 +48,10 @@ class ForeignWatch(Watch[R]):
         trim: Callable[[R], R] | None = None,
         **more: Any,
     ) -> None:
-        """`most_bytes` bounds the work of reading. `troubled` is called each time it turns out that the kind cannot be
-        followed; `where` is for the log; `trim` leaves of an object what is used."""
+        """`troubled` is called each time it turns out that the kind cannot be followed; `where` is for the log.
+
+        `most_bytes` bounds the work of reading, `share` the memory; `trim` leaves of an object what is used.
+        """
         self._weighed = WeighedStore(trim)
         super().__init__(client, kind, type, metrics=metrics, store=self._weighed, **more)
         self._share, self._counted, self._unfinished = share, 0, 0
