@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gzip
 import json
 from typing import Any
 
@@ -329,6 +330,20 @@ def test_pages_without_an_end_are_not_followed(padding: int, largest: int, why: 
     assert asyncio.run(run()) == f"its answer is larger than {why}"
     assert len(asked) <= 200
     assert set(asked) == {"100"}
+
+
+def test_a_packed_answer_is_not_unpacked() -> None:
+    """A thousandth of its size comes over the wire, and one read would bring all of it into memory."""
+    packed = gzip.compress(json.dumps({"metadata": {}, "items": []}).encode() + b" " * (64 << 20))
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
+
+    async def run() -> int:
+        async with answering(answer) as to, Client(to.connection, largest=1 << 20) as bounded:
+            return len(await bounded.request("GET", "/api/v1/nodes"))
+
+    assert asyncio.run(run()) == len(packed)
 
 
 def test_nothing_is_expected_of_a_kind_the_cluster_has_not() -> None:

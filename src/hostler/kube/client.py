@@ -372,10 +372,11 @@ class Client:
             # No limit on connections: every watch holds one for as long as it lives, and a bound below the
             # number of watched kinds would deadlock the writes. Writes are bounded by the budget instead.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, socket_factory=self._sockets.make)
-            # Of a server that another party runs less is read ahead: three watches of each of many spokes add up.
-            ahead = 1 << 20 if self._largest is None else 1 << 16
+            # Of a server that another party runs less is read ahead: three watches of each of many spokes add up. And
+            # nothing is unpacked, which we do not ask for: a few bytes could become more than we bound.
+            ours = self._largest is None
             found = self._sessions[version] = aiohttp.ClientSession(
-                connector=connector, auto_decompress=True, read_bufsize=ahead, version=version
+                connector=connector, auto_decompress=ours, read_bufsize=1 << 20 if ours else 1 << 16, version=version
             )
         return found
 
