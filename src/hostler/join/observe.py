@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -28,7 +29,7 @@ from hostler.join.model import (
     Use,
 )
 from hostler.join.requester import counts_for_flood
-from hostler.join.shape import NODE_NAME, PREFIX, Misshapen, Shape, shape_of
+from hostler.join.shape import PREFIX, Misshapen, Shape, shape_of
 from hostler.join.spoke import INVENTORY, Spoke, invitations_for, namespaces_of
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Node, Record
@@ -36,6 +37,8 @@ from hostler.kube.store import Index
 from hostler.kube.watch import Watch
 
 HOUR = 3600.0
+# Kubernetes accepts more for a request than for a node: kubelets name theirs `csr-abcde` and `node-csr-<base64url>`.
+REQUEST_NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,252}", re.ASCII)
 BY_NAMESPACE = "namespace"
 SOURCE_INDEXES: Mapping[str, Index[Any]] = {BY_NAMESPACE: lambda host: (host.metadata.namespace,)}
 Shapes: TypeAlias = Mapping[str, Shape | Misshapen]  # by uid of the request
@@ -199,20 +202,20 @@ def owners_of(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
 def pending_of(requests: Iterable[SigningRequest]) -> list[SigningRequest]:
     """Requests of kubelets' signers that nobody has decided.
 
-    A name no API server accepts comes from one that another party runs, and would end up in a command we propose.
+    The name of a request ends up in a command that we propose: one that a shell could read otherwise is left out.
     """
     return [
         one
         for one in requests
         if one.spec.signer_name in OURS
-        and NODE_NAME.fullmatch(one.metadata.name)
+        and REQUEST_NAME.fullmatch(one.metadata.name)
         and not one.status.certificate
         and not any(said.type in ("Approved", "Denied", "Failed") for said in one.status.conditions)
     ]
 
 
 def approved_of(requests: Iterable[SigningRequest]) -> list[SigningRequest]:
-    """Requests for a new node's certificate that somebody approved, whoever it was."""
+    """Requests for a new node's certificate that anybody approved, we or another."""
     return [one for one in requests if one.spec.signer_name == CLIENT and _let_in(one)]
 
 

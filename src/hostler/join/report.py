@@ -1,6 +1,6 @@
 """What join tells of its verdicts: metrics and Events. Of the hub on the request itself, of a spoke on its object here.
 
-A spoke's text is another party's. Its Events on the hub carry our own words, and a node's name only where our own
+A spoke's text is another party's. Its Events on the hub carry our own text, and a node's name only where our own
 inventory has it; they do not differ from request to request, so a spoke cannot fill the hub with Events.
 """
 

@@ -12,7 +12,7 @@ from hostler.fleet.room import CapabilityRoom
 from hostler.host.conditions import Condition, cut
 from hostler.join.addresses import canonical
 from hostler.join.controller import KEY, JoinKeeper
-from hostler.join.follower import MOST_BYTES, Hub, Standing
+from hostler.join.follower import LARGEST_ANSWER, Hub, Standing
 from hostler.join.inventory import OLDER, SOURCES, cluster_of
 from hostler.join.model import SIGNING_REQUEST, USED, Act, Outcome, Policy, SigningRequest, Verdict
 from hostler.join.observe import SOURCE_INDEXES, Caches, Memory, clusters_of
@@ -104,7 +104,7 @@ class JoinRoom(CapabilityRoom):
         self.controller = Controller("join", as_leader(self._keeper.reconcile), metrics=metrics)
         self._spokes: Spokes | None = None
         if named := settings[say.JOIN_SPOKES]:
-            clusters = Clusters(client, most=MOST_SPOKES, idle=60.0, timeout=TIMEOUT, largest=MOST_BYTES)
+            clusters = Clusters(client, most=MOST_SPOKES, idle=60.0, timeout=TIMEOUT, largest=LARGEST_ANSWER)
             hub = Hub(
                 clusters, self._caches.sources, fleet, policy, spoke_writer, as_leader, recorder, metrics, Metrics(),
                 SpokeMetrics(metrics),

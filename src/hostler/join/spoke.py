@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hostler.join.inventory import AGENT, BARE_METAL_HOST, CAPI_MACHINE, METAL3_MACHINE, AnySource, invitations
-from hostler.join.model import Invitation, Policy
+from hostler.join.model import CONTROL_PLANE, Invitation, Policy
 from hostler.kube.kinds import Kind
-from hostler.kube.records import Metadata, Record
+from hostler.kube.records import Metadata, Node, NodeStatus, Record
 
 CLUSTER = Kind("cluster.x-k8s.io", "v1beta2", "clusters", "Cluster", True)
 CLUSTER_DEPLOYMENT = Kind("hive.openshift.io", "v1", "clusterdeployments", "ClusterDeployment", True)
@@ -105,7 +105,7 @@ def invitations_for(
     """
     allowed = {kind: namespaces_of(spoke, kind, policy) for kind in INVENTORY[spoke.kind]}
     there = [(kind, one) for kind, one in found if one.metadata.namespace in allowed.get(kind, ())]
-    made = invitations(there, (), policy.inventories)
+    made = invitations(there, ())  # the hub's own list must not shut out the spoke's namespace: `there` is the limit
     return {
         name: tuple(replace(one, cluster=one.cluster or None) for one in those)  # none named is not this one
         for name, those in made.items()
@@ -116,3 +116,13 @@ def namespaces_of(spoke: Spoke, kind: Kind, policy: Policy) -> frozenset[str]:
     """The namespaces whose objects of this kind may invite a host into this cluster."""
     listed = policy.inventories.get(kind.resource, frozenset()) if kind == AGENT else frozenset()
     return frozenset({spoke.namespace}) | listed
+
+
+def trim_node(node: Node) -> Node:
+    """What the rules read of a spoke's node, so that ten thousand of them fit into memory."""
+    about = node.metadata
+    kept = Metadata(
+        name=about.name, uid=about.uid, resource_version=about.resource_version,
+        deletion_timestamp=about.deletion_timestamp, labels={one: "" for one in CONTROL_PLANE if one in about.labels},
+    )  # fmt: skip
+    return Node(metadata=kept, status=NodeStatus(addresses=node.status.addresses))

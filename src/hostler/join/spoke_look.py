@@ -26,6 +26,7 @@ from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
 
 AT_ONCE = 8  # spokes
+LARGEST_ANSWER = 64 << 20  # bytes; a person's own machine has more room than the operator's pod
 
 
 async def verdicts_everywhere(
@@ -78,7 +79,7 @@ async def find_spoke(hub: Client, cluster: str, policy: Policy) -> Spoke:
 @asynccontextmanager
 async def in_spoke(hub: Client, spoke: Spoke, policy: Policy) -> AsyncIterator[tuple[Client, Asked]]:
     """A client of that cluster by its kubeconfig, and how to look there."""
-    clusters = Clusters(hub, timeout=TIMEOUT)
+    clusters = Clusters(hub, timeout=TIMEOUT, largest=LARGEST_ANSWER)
     try:
         async with clusters.client(spoke.namespace, spoke.secret) as client:
             if isinstance(client, Unavailable):

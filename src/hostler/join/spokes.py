@@ -1,4 +1,4 @@
-"""The spokes: which of the hub's clusters are followed, one task each, and what is told of them together."""
+"""The spokes: which of the hub's clusters are followed, one task each, and what is reported about all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hostler.kube.watch import Watch
 
 log = structlog.get_logger("hostler.join")
 
-MOST_SPOKES = 100  # each has three connections, and up to some MiB of nodes and requests
+MOST_SPOKES = 100  # each has three connections; what is kept of them in memory has a limit of its own
 TIMEOUT = 10.0  # seconds for one answer of a spoke
 TOGETHER = 1.0  # seconds: clusters that change together are one look, and one that comes and goes cannot do it faster
 FOLLOWED = "JoinSpokesFollowed"

@@ -23,6 +23,7 @@ from hostler import __version__
 from hostler.kube.errors import (
     ApiError,
     SomethingElse,
+    TooLarge,
     Unauthorized,
     Unreachable,
     WriteRefused,
@@ -36,6 +37,9 @@ from hostler.kube.kinds import POD, Kind
 T = TypeVar("T")
 FIELD_MANAGER = "hostler"
 PAGE = 500
+# Of a server that another party runs, which may answer with pages without an end.
+BOUNDED_PAGE, MOST_PAGES = 100, 200
+PAGES_TOGETHER = 8  # times what one answer may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,10 @@ class Client:
         user_agent: str = f"hostler/{__version__}",
         largest: int | None = None,
     ) -> None:
-        """`largest`: bytes of one answer, where another party runs the API server. A watch has limits of its own."""
+        """`largest`: bytes of one answer, where another party runs the API server. A watch has limits of its own.
+
+        With it, a list has limits too: of its pages, and of the bytes of all of them.
+        """
         self.connection = connection
         self._gate: Gate | None = None
         self._timeout = timeout
@@ -117,8 +124,8 @@ class Client:
         if self._sessions:
             while self._sessions:  # not over its values: who still asks meanwhile makes another
                 await self._sessions.popitem()[1].close()
-            # A TLS connection takes some turns of the loop to close. Whoever ends the loop right after us would leave
-            # its socket open.
+            # A TLS connection takes some turns of the loop to close. A caller who ends the loop right after us would
+            # leave its socket open.
             for _ in range(50):
                 if not self._sockets.open():
                     break
@@ -143,17 +150,21 @@ class Client:
     ) -> list[T]:
         """Every object, page by page. For caches use `kube.watch`; this is for commands and checks."""
         decoder = msgspec.json.Decoder(type)
-        params = {"limit": str(PAGE)}
+        params = {"limit": str(PAGE if self._largest is None else BOUNDED_PAGE)}
         if labels:
             params["labelSelector"] = labels
         if fields:
             params["fieldSelector"] = fields
         found: list[T] = []
+        pages = size = 0
         while True:
-            page = _PAGE.decode(await self.request("GET", kind.path(namespace), params=params))
+            body = await self.request("GET", kind.path(namespace), params=params)
+            pages, size = pages + 1, size + len(body)
+            page = _PAGE.decode(body)
             found.extend(decoder.decode(item) for item in page.items or ())
             if not page.metadata.continue_:
                 return found
+            self._check_pages(pages, size)
             params["continue"] = page.metadata.continue_
 
     async def version(self) -> dict[str, Any]:
@@ -337,8 +348,18 @@ class Client:
         async for piece in response.content.iter_any():
             found += piece
             if len(found) > self._largest:
-                raise Unreachable(f"{self.connection.server} sends an answer of more than {self._largest >> 20} MiB")
+                raise TooLarge(self.connection.server, f"{self._largest >> 20} MiB")
         return bytes(found)
+
+    def _check_pages(self, pages: int, size: int) -> None:
+        """Whether a list may ask for one more page; `pages` and `size` are what it has read."""
+        if self._largest is None:
+            return
+        most = self._largest * PAGES_TOGETHER
+        if size >= most:
+            raise TooLarge(self.connection.server, f"{most >> 20} MiB in all its pages")
+        if pages >= MOST_PAGES:
+            raise TooLarge(self.connection.server, f"{MOST_PAGES} pages")
 
     def _other_than(self, refused: aiohttp.HttpVersion) -> None:
         """Not other than the present one: of an even number of watches refused together each would turn it back."""
@@ -351,8 +372,11 @@ class Client:
             # No limit on connections: every watch holds one for as long as it lives, and a bound below the
             # number of watched kinds would deadlock the writes. Writes are bounded by the budget instead.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, socket_factory=self._sockets.make)
+            # Of a server that another party runs less is read ahead: three watches of each of many spokes add up. And
+            # nothing is unpacked, which we do not ask for: a few bytes could become more than we bound.
+            ours = self._largest is None
             found = self._sessions[version] = aiohttp.ClientSession(
-                connector=connector, auto_decompress=True, read_bufsize=1 << 20, version=version
+                connector=connector, auto_decompress=ours, read_bufsize=1 << 20 if ours else 1 << 16, version=version
             )
         return found
 

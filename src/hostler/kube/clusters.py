@@ -25,7 +25,7 @@ log = structlog.get_logger("hostler.clusters")
 
 KEYS = ("value", "kubeconfig")  # Cluster API's name for it, and everybody else's
 LARGEST = 64 * 1024
-LARGEST_ANSWER = 128 << 20  # another party runs these API servers: one answer must not fill our memory
+LARGEST_ANSWER = 16 << 20  # another party runs these API servers: one answer must not fill our memory
 REFUSED = 60.0  # seconds for which a kubeconfig found wrong is not looked at again: a certificate may be valid by then
 FRESH = 10.0  # seconds for which a Secret need not be read again
 Name: TypeAlias = tuple[str, str]
@@ -35,11 +35,13 @@ Name: TypeAlias = tuple[str, str]
 class Unavailable:
     """There is no client for that cluster now; `why` is a sentence for a condition or an event.
 
-    Where it quotes the kubeconfig, `discreet` is the same for readers who may not see that.
+    Where it quotes the kubeconfig, `discreet` is the same for readers who may not see that. `unread`: the hub did not
+    show us the Secret, so nothing is known about the kubeconfig in it.
     """
 
     why: str
     discreet: str = ""
+    unread: bool = False
 
 
 @dataclass(slots=True)
@@ -142,9 +144,9 @@ class Clusters:
             await self._retire(name, "its Secret is gone")
             return Unavailable(f"{where} with the kubeconfig does not exist.")
         except Forbidden:
-            return Unavailable(f"we may not read {where}; grant `get` on it to our service account.")
+            return Unavailable(f"we may not read {where}; grant `get` on it to our service account.", unread=True)
         except (ApiError, Unreachable, msgspec.MsgspecError) as error:
-            return Unavailable(f"{where} cannot be read now: {error}.")
+            return Unavailable(f"{where} cannot be read now: {error}.", unread=True)
 
     async def _make(self, name: Name, data: bytes, content: str) -> Entry | Unavailable:
         label = f"the kubeconfig in Secret {name[0]}/{name[1]}"

@@ -81,6 +81,14 @@ class SomethingElse(Unreachable):
     """What answered is no API server: a load balancer without a backend, a proxy's page, a login portal."""
 
 
+class TooLarge(Unreachable):
+    """A server that another party runs sends more than we take. `limit` names what it may send, as a noun."""
+
+    def __init__(self, server: str, limit: str) -> None:
+        super().__init__(f"{server} sends an answer of more than {limit}")
+        self.limit = limit
+
+
 class WriteRefused(Exception):
     """A write was not sent because we must not write now. `why` is a sentence for people."""
 

@@ -1,4 +1,4 @@
-"""What went wrong with a server that another party runs, in our own words.
+"""What went wrong with a server that another party runs, in our own text.
 
 Its address comes from a kubeconfig that a tenant may write, so it can be any service that the operator reaches. What
 such a service answers must not be readable in a condition or an Event: no body, no reason phrase, no bytes of a
@@ -13,7 +13,7 @@ import os
 import aiohttp
 import msgspec
 
-from hostler.kube.errors import ApiError, SomethingElse, Unreachable
+from hostler.kube.errors import ApiError, SomethingElse, TooLarge, Unreachable
 
 FAILURES = (ApiError, Unreachable, msgspec.MsgspecError)  # how asking such a server can fail
 _BY_CODE = {
@@ -34,6 +34,8 @@ def describe_failure(error: Exception) -> str:
             return f"it answered HTTP {code} ({meaning})"
         case SomethingElse():
             return "what answers at its address is not a Kubernetes API server"
+        case TooLarge(limit=limit):
+            return f"its answer is larger than {limit}"
         case Unreachable():
             return _describe_cause(error.__cause__)
     return "its answer cannot be read"

@@ -1,6 +1,6 @@
 """A watch of an API server that another party runs: what it may send is bounded, and its words stay in the log.
 
-Whoever wrote the kubeconfig chose the server. It may send without end, send what no API server sends, or put text
+The author of the kubeconfig chose the server. It may send without end, send what no API server sends, or put text
 into an error that is meant for our users.
 """
 
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import structlog
 
 from hostler.kube.client import Client
+from hostler.kube.kept import Share, WeighedStore
 from hostler.kube.kinds import Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import HasMetadata
@@ -30,7 +31,7 @@ class TooMuch(Exception):
 
 
 class ForeignWatch(Watch[R]):
-    """As `Watch`, but `run` raises `TooMuch`. What is kept is never more than what came since it was opened."""
+    """As `Watch`, but `run` raises `TooMuch`. What it keeps in memory counts in `share`, half a line too."""
 
     def __init__(
         self,
@@ -41,17 +42,26 @@ class ForeignWatch(Watch[R]):
         metrics: Metrics,
         most_bytes: int,
         most_objects: int,
+        share: Share,
         troubled: Callable[[], None],
         where: str,
+        trim: Callable[[R], R] | None = None,
         **more: Any,
     ) -> None:
-        """`troubled` is called each time it turns out that the kind cannot be followed; `where` is for the log."""
-        super().__init__(client, kind, type, metrics=metrics, **more)
+        """`troubled` is called each time it turns out that the kind cannot be followed; `where` is for the log.
+
+        `most_bytes` bounds the work of reading, `share` the memory; `trim` leaves of an object what is used.
+        """
+        self._weighed = WeighedStore(trim)
+        super().__init__(client, kind, type, metrics=metrics, store=self._weighed, **more)
+        self._share, self._counted, self._unfinished = share, 0, 0
         self._left, self._most, self._troubled = most_bytes, most_objects, troubled
         self._where, self._complained = where, False
 
     def _received(self, size: int, unfinished: int) -> None:
         self._left -= size
+        self._unfinished = unfinished
+        self._count()
         if unfinished > LONGEST_LINE:
             raise TooMuch(f"one of its {self.kind.resource} has more than {LONGEST_LINE >> 20} MiB")
         if len(self.store) + len(self.store.unreadable) > self._most:
@@ -63,7 +73,14 @@ class ForeignWatch(Watch[R]):
         lines = bytes(piece).count(b"\n")
         if lines * SHORTEST_LINE > len(piece):
             raise TooMuch("it sends lines that are no events")
-        return super()._take(piece)
+        taken = super()._take(piece)
+        self._count()
+        return taken
+
+    def _count(self) -> None:
+        now = self._weighed.size + self._unfinished
+        before, self._counted = self._counted, now
+        self._share.add(now - before)
 
     def _left_out(self, key: str, error: Exception) -> None:
         if not self._complained:  # one line per watch: their number is not ours to choose

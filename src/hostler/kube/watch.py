@@ -87,10 +87,14 @@ class Watch(Generic[R]):
         absent: float = ABSENT_SECONDS,
         versions: Sequence[str] = (),
         clock: Clock = boottime,
+        store: Store[R] | None = None,
     ) -> None:
-        """`versions`: others of the kind, with the same fields of ours, to follow where its own is not served."""
+        """`versions`: others of the kind, with the same fields of ours, to follow where its own is not served.
+
+        `store`: an empty one, where it is to be of another class than `Store`.
+        """
         self.kind = kind
-        self.store: Store[R] = Store(indexes)
+        self.store: Store[R] = Store(indexes) if store is None else store
         self.synced = asyncio.Event()  # the store is complete, or the kind is known not to exist
         self.absent = False  # the API server does not know this kind
         self.problem = ""  # why it is not being followed right now; a sentence
