@@ -352,6 +352,18 @@ def test_a_drain_that_an_older_version_began_goes_on() -> None:
     assert "identity" not in one.blocked
 
 
+def started(made: Yard, name: str) -> Decision:
+    """What is done to its VM; it is written down first."""
+    one = decided(made, name)
+    while isinstance(one.action, PatchNode):
+        annotations = {**one.action.body["metadata"]["annotations"]}
+        node = made.nodes.store.get(name)
+        assert node is not None
+        put_node(made, name, HULL, annotations={**node.metadata.annotations, **annotations}, unschedulable=True)
+        one = decided(made, name)
+    return one
+
+
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_vm_that_an_older_version_stopped_is_started_again(marked: bool) -> None:
     """Without a mark too: the predecessor wrote none, and its state is all there is."""
@@ -362,14 +374,19 @@ def test_a_vm_that_an_older_version_stopped_is_started_again(marked: bool) -> No
     if not marked:
         made.put(Vm, f"vm-hull-{HULL[-1]}", attributes=())
         assert refusal(made, "worker") is Refusal.UNPROVEN
-    one = decided(made, "worker")
-    while isinstance(one.action, PatchNode):  # what is done is written down first
-        annotations = {**one.action.body["metadata"]["annotations"]}
-        node = made.nodes.store.get("worker")
-        assert node is not None
-        put_node(made, "worker", HULL, annotations={**node.metadata.annotations, **annotations}, unschedulable=True)
-        one = decided(made, "worker")
-    assert isinstance(one.action, PowerOn), one
+    assert isinstance(started(made, "worker").action, PowerOn)
+
+
+def test_a_stronger_lie_does_not_hold_back_a_return() -> None:
+    """Another kubelet's providerID outranks a system UUID; neither is a proof, and the VM that was stopped starts."""
+    made = yard()
+    older(made, Marked.STOPPED, "poweredOff", State.POWERED_OFF)
+    made.put(Host, "h1", in_maintenance=False)
+    made.vcenters["vc"].inventory._tasks_of.clear()
+    made.put(Vm, f"vm-hull-{HULL[-1]}", attributes=())
+    put_node(made, "liar", "", f"vsphere://{HULL}")
+    assert refusal(made, "worker") is Refusal.OUTRANKED
+    assert isinstance(started(made, "worker").action, PowerOn)
 
 
 def test_a_state_without_proof_moves_and_marks_nothing() -> None:
