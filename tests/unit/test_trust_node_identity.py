@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from hostler.host.facts import Known
 from hostler.host.identity import Rank, Refusal
 from hostler.kube.client import Client
+from hostler.kube.clock import Clock, boottime
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Condition, Metadata, Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus
 from hostler.maintenance.decide import decide
@@ -46,7 +47,14 @@ from hostler.maintenance.model import (
     ShutDown,
     State,
 )
-from hostler.maintenance.node_machines import MachineSpec, MachineStatus, NodeMachine, NodeMachines, NodeReference
+from hostler.maintenance.node_machines import (
+    READ_SECONDS,
+    MachineSpec,
+    MachineStatus,
+    NodeMachine,
+    NodeMachines,
+    NodeReference,
+)
 from hostler.maintenance.telling import Teller
 from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus
 from hostler.uuids import swapped
@@ -280,9 +288,9 @@ def test_an_attribute_that_is_defined_later_is_seen() -> None:
     assert isinstance(made.identities.of("worker"), Found)
 
 
-def machines_of(made: Yard) -> NodeMachines:
+def machines_of(made: Yard, clock: Clock = boottime) -> NodeMachines:
     """The Machines of this cluster, empty as yet."""
-    machines = NodeMachines(Client(Nowhere()), Metrics())
+    machines = NodeMachines(Client(Nowhere()), Metrics(), clock)
     made.identities = made.observer.identities = Identities(made.nodes, made.vcenters, made.observer._marks, machines)
     made.observer.cluster = CLUSTER
     return machines
@@ -313,6 +321,24 @@ def test_a_machine_of_this_cluster_proves_it(cluster: str, node: str, is_it: boo
         assert found.rank is Rank.MACHINE
         put_node(made, "cp", CONTROL_PLANE)
         assert refusal(made, "worker") is Refusal.UNPROVEN, "nobody says any more which cluster this is"
+
+
+@pytest.mark.parametrize("problem", ["", "may not watch machines: forbidden", "conversion webhook failed"])
+def test_machines_that_cannot_be_read_keep_no_pod_unready(problem: str) -> None:
+    for watch in NodeMachines(Client(Nowhere()), Metrics()).watches():
+        watch.problem = problem
+        assert watch.not_in_step() is None
+
+
+def test_machines_that_never_arrive_freeze_nothing_for_long() -> None:
+    """A stream that is cut again and again says no problem, and is never complete."""
+    made, now = yard(), [1000.0]
+    machines_of(made, lambda: now[0])
+    world = made.observer.world(NOW)
+    assert world.unknown == "machines.cluster.x-k8s.io are still being read"
+    now[0] += READ_SECONDS
+    assert made.observer.world(NOW).unknown == ""
+    assert isinstance(decided(made, "honest").action, PatchNode)
 
 
 # -- right before the stop
