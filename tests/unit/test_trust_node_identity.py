@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from hostler.host.facts import Known
-from hostler.host.identity import Rank, Refusal
+from hostler.host.identity import Rank, Refusal, provider_uuid
 from hostler.kube.client import Client
 from hostler.kube.clock import Clock, boottime
 from hostler.kube.metrics import Metrics
@@ -57,13 +57,13 @@ from hostler.maintenance.node_machines import (
 )
 from hostler.maintenance.telling import Teller
 from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus
-from hostler.uuids import swapped
+from hostler.uuids import canonical, swapped
 from hostler.vsphere.records import Backing, Fields, Host, Vm, VmDevice
 from tests.unit.maintenance_yard import LABEL, NOW, UUIDS, Yard
 from tests.unit.nowhere import Nowhere
 
 HOSTLER, NODE_FIELD = 7, 8  # keys of the custom attributes `hostler` and `hostler-node`
-LIAR, CONTROL_PLANE, HONEST, HULL, OFF, LONE = UUIDS[:6]
+LIAR, CONTROL_PLANE, HONEST, HULL, OFF, LONE, NAMESAKE = UUIDS[:7]
 CLUSTER = "c1"
 
 
@@ -203,6 +203,43 @@ def test_what_a_kubelet_says_reaches_no_vm_but_its_own(said: dict[str, Any]) -> 
         said["annotations"] = {key: value for key, value in wanted.items() if value is not None}
         said["unschedulable"] = bool(one.action.body.get("spec", {}).get("unschedulable", said["unschedulable"]))
         put_node(made, "liar", **said)
+
+
+def yard_with_namesake(attribute: str = "") -> Yard:
+    """The liar's own VM has another name, and the VM of its name is another cluster's node."""
+    made = yard()
+    made.put(Vm, f"vm-liar-{LIAR[-1]}", name="hull-2", guest_name="")
+    held = (VmDevice(Backing.FIXED, "0000:00:00.0", ("8086:56c0",)),)
+    made.vm("liar", NAMESAKE, devices=held, attributes=((NODE_FIELD, attribute),) if attribute else ())
+    return made
+
+
+@settings(max_examples=150, deadline=None)
+@given(said=SAID, attribute=st.sampled_from(["", "c2/liar", "liar"]), stolen=st.booleans())
+def test_a_namesake_is_reached_by_its_uuid_or_none(said: dict[str, Any], attribute: str, stolen: bool) -> None:
+    """By a kubelet that says the UUID of its namesake or none at all; never where an attribute says whose it is."""
+    made = yard_with_namesake(attribute)
+    if stolen:
+        said["system"] = NAMESAKE
+    put_node(made, "liar", **said)
+    silent = canonical(said["system"]) is None and provider_uuid(said["provider"]) is None
+    may = (silent or stolen) and attribute != "c2/liar"
+    found = made.identities.of("liar")
+    assert (isinstance(found, Found) and found.moref == f"vm-liar-{NAMESAKE[-1]}") is may, found
+    one = passed(made).of("liar")
+    if one is not None and not may:
+        assert touched_vm(one) in ("", f"vm-liar-{LIAR[-1]}"), one
+        assert not empties(one), one
+
+
+@pytest.mark.parametrize("uuid", ["", NAMESAKE])
+def test_an_attribute_protects_the_vm_of_a_namesake(uuid: str) -> None:
+    made = yard_with_namesake()
+    put_node(made, "liar", uuid)
+    assert empties(decided(made, "liar")), "docs/threat-model.md names this"
+    made = yard_with_namesake("c2/liar")
+    put_node(made, "liar", uuid)
+    assert passed(made).of("liar") is None or not empties(decided(made, "liar"))
 
 
 @settings(max_examples=60, deadline=None)
