@@ -180,10 +180,15 @@ class Judged(Protocol):
     def certificate_refused(self) -> str: ...
     @property
     def certificate_warning(self) -> str: ...
+    @property
+    def not_connected(self) -> str: ...
 
 
 def certificate_condition(vcenters: Iterable[Judged]) -> Condition:
-    """One for all vCenters: False names those that show another certificate, with both fingerprints."""
+    """One for all vCenters: False names those that show another certificate, with both fingerprints.
+
+    True only where each is connected: of one that is away, nobody knows which certificate it shows now.
+    """
     every = tuple(vcenters)
     refused = [one.certificate_refused for one in every if one.certificate_refused]
     if refused:
@@ -191,6 +196,9 @@ def certificate_condition(vcenters: Iterable[Judged]) -> Condition:
     warned = [one.certificate_warning for one in every if one.certificate_warning]
     if warned:
         return Condition(type=TRUSTED, status=Status.UNKNOWN, reason="WeaklyTrusted", message=" ".join(warned))
+    away = [one.not_connected for one in every if one.not_connected]
+    if away:
+        return Condition(type=TRUSTED, status=Status.UNKNOWN, reason="NotConnected", message=" ".join(away))
     fine = "No vCenter shows another certificate than the trusted one."
     return Condition(type=TRUSTED, status=Status.TRUE, reason="Trusted", message=fine)
 
