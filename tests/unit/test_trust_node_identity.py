@@ -360,6 +360,29 @@ def test_a_machine_of_this_cluster_proves_it(cluster: str, node: str, is_it: boo
         assert refusal(made, "worker") is Refusal.UNPROVEN, "nobody says any more which cluster this is"
 
 
+def test_a_machine_wakes_only_by_what_it_proves() -> None:
+    machines, told = NodeMachines(Client(Nowhere()), Metrics()), list[frozenset[str]]()
+    machines.listen(told.append)
+    api, _ = machines.watches()
+
+    def put(version: str, node: str = "worker", uuid: str = HULL, **labels: str) -> None:
+        api.store.put(
+            NodeMachine(
+                metadata=Metadata(name="m", namespace="capi", resource_version=version, labels=labels),
+                spec=MachineSpec(cluster_name="own", provider_id=f"vsphere://{uuid}"),
+                status=MachineStatus(node_ref=NodeReference(name=node)),
+            )
+        )
+
+    put("5")
+    put("6", phase="Running")  # as its controllers write it again and again
+    put("7", uuid=LONE)
+    put("8", node="other", uuid=LONE)
+    put("9", node="", uuid=LONE)
+    put("10", node="", uuid=HULL)
+    assert told == [{"worker"}, {"worker"}, {"worker", "other"}, {"other"}]
+
+
 @pytest.mark.parametrize("problem", ["", "may not watch machines: forbidden", "conversion webhook failed"])
 def test_machines_that_cannot_be_read_keep_no_pod_unready(problem: str) -> None:
     for watch in NodeMachines(Client(Nowhere()), Metrics()).watches():

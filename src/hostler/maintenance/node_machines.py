@@ -5,7 +5,7 @@ Whoever may write Machines may delete the VM behind one. A kubelet may not write
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -86,6 +86,20 @@ class NodeMachines:
     def watches(self) -> Iterator[Watch[Any]]:
         yield self._cluster_api
         yield self._openshift
+
+    def listen(self, changed: Callable[[frozenset[str]], None]) -> None:
+        """`changed` gets the Nodes of a Machine that names another Node, Cluster or VM than before."""
+
+        def look(_: str, before: NodeMachine | None, after: NodeMachine | None) -> None:
+            said = [
+                (one.node, one.cluster, one.spec.provider_id) if one is not None else None for one in (before, after)
+            ]
+            nodes = frozenset(one.node for one in (before, after) if one is not None and one.node)
+            if said[0] != said[1] and nodes:
+                changed(nodes)
+
+        for watch in self.watches():
+            watch.store.listen(look)
 
     def provider_ids(self, node: str, clusters: frozenset[str]) -> list[str]:
         """Of the Machines that are this Node. `clusters`: how Cluster API names this one; a hub has others' Machines.
