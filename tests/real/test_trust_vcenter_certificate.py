@@ -20,6 +20,7 @@ from hostler.fleet import vcenter_trust
 from hostler.fleet.vcenter_trust import TrustSecret
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
+from hostler.kube.clock import Clock, boottime
 from hostler.kube.config import load
 from hostler.kube.writer import Writer
 from hostler.sandbox import Sandbox
@@ -28,7 +29,7 @@ from hostler.vsphere.endpoints import Endpoint, endpoints
 from hostler.vsphere.metrics import Metrics
 from hostler.vsphere.pinned_tls import CertificateRefused
 from hostler.vsphere.session import Session
-from hostler.vsphere.trust import Trust, TrustUnavailable
+from hostler.vsphere.trust import Says, Trust, TrustUnavailable
 from tests.real.impostor import Impostor, Leaf, Pair, Wire, impostor, make_authority, make_leaf, wire
 from tests.real.maintaining import Plan, Site, site, until
 from tests.real.operating import Running, hostler, kubeconfig_as, operator
@@ -258,12 +259,12 @@ def test_a_list_decides_alone(world: World, sandbox: Sandbox, namespace: str, tm
 
 @asynccontextmanager
 async def store(
-    kubeconfig: Path, namespace: str, *, dry_run: bool = False, held: str | None = None
+    kubeconfig: Path, namespace: str, *, dry_run: bool = False, held: str | None = None, clock: Clock = boottime
 ) -> AsyncIterator[TrustSecret]:
     """As a replica makes it, with the rights of this kubeconfig."""
     async with Client(load(str(kubeconfig))) as client:
         writer = Writer(client, "fleet", gate=lambda: held, budget=WriteBudget(50, 100), dry_run=dry_run)
-        yield TrustSecret(client, writer, namespace, lambda: held)
+        yield TrustSecret(client, writer, namespace, lambda: held, clock)
 
 
 async def meet(kept: TrustSecret, endpoint: Endpoint) -> str:
@@ -293,13 +294,64 @@ def test_two_replicas_at_once_end_with_one_pin(world: World, sandbox: Sandbox, n
     assert len(secret["data"]) == 4
 
 
+def test_a_passing_403_makes_no_new_first_contact(
+    world: World, attacker: Impostor, sandbox: Sandbox, namespace: str, tmp_path: Path
+) -> None:
+    """As at the start, from an API server that has not read its roles yet. An impostor answers meanwhile."""
+    user, now = "a-user-whose-right-comes-late", [0.0]
+    endpoint, leaf = Endpoint("127.0.0.1", attacker.port), world.leaf("real")
+    entry = json.dumps({"vcenter": endpoint.name, "sha256": leaf.sha256}).encode()
+    data = {f"127.0.0.1__{attacker.port}": base64.b64encode(entry).decode()}
+    metadata = {"name": SECRET, "namespace": namespace}
+    world.site.kube.create(f"/api/v1/namespaces/{namespace}/secrets", {"metadata": metadata, "data": data})
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    world.site.kube.create(f"{roles}/roles", {"metadata": {"name": "reader"}, "rules": [rule]})
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+
+    async def look() -> None:
+        async with store(kubeconfig_as(sandbox, tmp_path, user), namespace, clock=lambda: now[0]) as kept:
+
+            async def read() -> Says:
+                return (await asyncio.to_thread(kept.read, endpoint)).says
+
+            async def reads(says: Says) -> None:
+                for _ in range(300):
+                    if await read() is says:
+                        return
+                    await asyncio.sleep(0.1)
+                raise AssertionError(f"the Secret is not {says}")
+
+            for now[0] in (0.0, vcenter_trust.FORBIDDEN_SECONDS - 1):
+                with pytest.raises(TrustUnavailable, match="may not be read yet"):
+                    await meet(kept, endpoint)
+            world.site.kube.create(f"{roles}/rolebindings", binding)
+            await reads(Says.PINNED)
+            assert await meet(kept, endpoint) == leaf.sha256
+            world.site.kube.delete(f"{roles}/rolebindings/reader")
+            now[0] += 1000.0
+            await reads(Says.UNKNOWN)  # a look that was answered ends what was forbidden before
+            now[0] += vcenter_trust.FORBIDDEN_SECONDS
+            assert await read() is Says.NO_PLACE
+
+    asyncio.run(look())
+    assert attacker.connections == 0
+
+
 def test_without_a_place_nothing_is_written(world: World, sandbox: Sandbox, namespace: str, tmp_path: Path) -> None:
     endpoint = Endpoint("127.0.0.1", world.site.simulator.port)
     nobody = kubeconfig_as(sandbox, tmp_path, "a-user-without-rights")
 
     async def warned(kubeconfig: Path, where: str, *, dry_run: bool = False) -> str:
-        async with store(kubeconfig, where, dry_run=dry_run) as kept:
+        looked = iter((0.0, vcenter_trust.FORBIDDEN_SECONDS))
+        async with store(kubeconfig, where, dry_run=dry_run, clock=lambda: next(looked)) as kept:
             trust = Trust(kept)
+            await asyncio.to_thread(kept.read, endpoint)
             await asyncio.to_thread(trust.pin_for, endpoint)
             return trust.warning(endpoint)
 

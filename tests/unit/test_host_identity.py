@@ -99,7 +99,10 @@ def test_an_attribute_names_a_node_or_another_clusters(value: str, said: str | N
 
 
 RANKS = [
-    (node(system=OTHER), Machine("vm-1", "x", (BIOS,), attribute="w1"), Rank.VCENTER),
+    (node(), Machine("vm-1", "x", (BIOS,), attribute="w1"), Rank.VCENTER),
+    (node(system=BIOS), Machine("vm-1", "x", attribute="w1"), Rank.VCENTER),
+    (node(system=OTHER), Machine("vm-1", "x", (BIOS,), attribute="w1"), None),
+    (node(system=OTHER), Machine("vm-1", "x", (BIOS,), attribute="w1", marked="w1"), Rank.VCENTER),
     (node(system=OTHER), Machine("vm-1", "x", (BIOS,), attribute=f"{CLUSTER}/w1"), Rank.VCENTER),
     (node(), Machine("vm-1", "x", (BIOS,), marked="w1"), Rank.VCENTER),
     (node(machine=f"vsphere://{BIOS}"), Machine("vm-1", "x", (BIOS,)), Rank.MACHINE),
@@ -162,6 +165,16 @@ def test_a_word_of_vcenter_yields_to_a_proof_by_uuid() -> None:
     assert found.machine == whole
 
 
+def test_a_bare_attribute_does_not_contradict_a_uuid() -> None:
+    """Two clusters share a vCenter and a node's name: the other cluster's VM is not ours by its attribute."""
+    theirs = Machine("vm-2", "w1", (OTHER,), attribute="w1")
+    found = identified(node(system=BIOS), theirs)
+    assert isinstance(found, Doubt)
+    assert (found.reason, found.machine) == (Refusal.OTHER_UUID, None)
+    assert "attribute hostler-node of VM w1 is w1, but the VM has another UUID" in found.why
+    assert isinstance(identified(node(system=OTHER), theirs), Same), "whose it is by its UUID"
+
+
 def test_no_candidate_is_not_found() -> None:
     assert isinstance(identified(node(system=BIOS), Machine("vm-2", "w2", (OTHER,))), NotFound)
     assert isinstance(identified(node("W1"), Machine("vm-2", "w1")), NotFound)
@@ -196,6 +209,14 @@ def test_what_other_nodes_claims_do(own: object, others: dict[str, Rank], by_uui
     who = node() if own is NAMED else node("w2", system=BIOS)
     found = settle(who, NAMED if own is NAMED else WEAK, others, by_uuid=by_uuid)
     assert (found.reason if isinstance(found, Doubt) else None) == refused
+
+
+@pytest.mark.parametrize(("stronger", "named"), [(Rank.PROVIDER_ID, True), (Rank.NAME, False)])
+def test_only_a_proven_claim_takes_a_vm_away(stronger: Rank, named: bool) -> None:
+    """The VM of a refused node may still be started again, so long as nobody proves that it is another's."""
+    found = settle(node("w2", system=BIOS), WEAK, {"w3": stronger}, by_uuid=False)
+    assert isinstance(found, Doubt)
+    assert (found.reason, found.machine) == (Refusal.OUTRANKED, VM if named else None)
 
 
 def test_each_refusal_says_what_the_owner_can_do() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -65,11 +66,15 @@ def test_a_node_that_claims_anothers_vm_is_not_checked_by_it() -> None:
     made = judge([vm("vm"), vm("liar")], answered(machine()), Round(), NOW, GRACE)
     assert {name: one.result for name, one in made.results.items()} == {
         "vm": Result.PASSED,
-        "liar": Result.AMBIGUOUS,
+        "liar": Result.CONTESTED,
     }
+    assert made.results["liar"].why.startswith("more than one node claims VM vm: ")
     assert "stronger evidence" in made.results["liar"].why
     made = judge([vm("a"), vm("liar")], answered(machine()), Round(), NOW, GRACE)
-    assert {one.result for one in made.results.values()} == {Result.AMBIGUOUS}
+    assert {one.result for one in made.results.values()} == {Result.CONTESTED}
+    by_guest = answered(replace(machine(), guest="a.example.com"))
+    made = judge([vm("a"), vm("liar")], by_guest, Round(), NOW, GRACE)
+    assert {name: one.result for name, one in made.results.items()} == {"a": Result.PASSED, "liar": Result.CONTESTED}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from hostler.host.facts import Known
-from hostler.host.identity import Rank, Refusal
+from hostler.host.identity import Rank, Refusal, provider_uuid
 from hostler.kube.client import Client
+from hostler.kube.clock import Clock, boottime
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Condition, Metadata, Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus
 from hostler.maintenance.decide import decide
@@ -46,16 +47,23 @@ from hostler.maintenance.model import (
     ShutDown,
     State,
 )
-from hostler.maintenance.node_machines import MachineSpec, MachineStatus, NodeMachine, NodeMachines, NodeReference
+from hostler.maintenance.node_machines import (
+    READ_SECONDS,
+    MachineSpec,
+    MachineStatus,
+    NodeMachine,
+    NodeMachines,
+    NodeReference,
+)
 from hostler.maintenance.telling import Teller
 from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus
-from hostler.uuids import swapped
+from hostler.uuids import canonical, swapped
 from hostler.vsphere.records import Backing, Fields, Host, Vm, VmDevice
 from tests.unit.maintenance_yard import LABEL, NOW, UUIDS, Yard
 from tests.unit.nowhere import Nowhere
 
 HOSTLER, NODE_FIELD = 7, 8  # keys of the custom attributes `hostler` and `hostler-node`
-LIAR, CONTROL_PLANE, HONEST, HULL, OFF, LONE = UUIDS[:6]
+LIAR, CONTROL_PLANE, HONEST, HULL, OFF, LONE, NAMESAKE = UUIDS[:7]
 CLUSTER = "c1"
 
 
@@ -197,6 +205,43 @@ def test_what_a_kubelet_says_reaches_no_vm_but_its_own(said: dict[str, Any]) -> 
         put_node(made, "liar", **said)
 
 
+def yard_with_namesake(attribute: str = "") -> Yard:
+    """The liar's own VM has another name, and the VM of its name is another cluster's node."""
+    made = yard()
+    made.put(Vm, f"vm-liar-{LIAR[-1]}", name="hull-2", guest_name="")
+    held = (VmDevice(Backing.FIXED, "0000:00:00.0", ("8086:56c0",)),)
+    made.vm("liar", NAMESAKE, devices=held, attributes=((NODE_FIELD, attribute),) if attribute else ())
+    return made
+
+
+@settings(max_examples=150, deadline=None)
+@given(said=SAID, attribute=st.sampled_from(["", "c2/liar", "liar"]), stolen=st.booleans())
+def test_a_namesake_is_reached_by_its_uuid_or_none(said: dict[str, Any], attribute: str, stolen: bool) -> None:
+    """By a kubelet that says the UUID of its namesake or none at all; never where an attribute says whose it is."""
+    made = yard_with_namesake(attribute)
+    if stolen:
+        said["system"] = NAMESAKE
+    put_node(made, "liar", **said)
+    silent = canonical(said["system"]) is None and provider_uuid(said["provider"]) is None
+    may = (silent or stolen) and attribute != "c2/liar"
+    found = made.identities.of("liar")
+    assert (isinstance(found, Found) and found.moref == f"vm-liar-{NAMESAKE[-1]}") is may, found
+    one = passed(made).of("liar")
+    if one is not None and not may:
+        assert touched_vm(one) in ("", f"vm-liar-{LIAR[-1]}"), one
+        assert not empties(one), one
+
+
+@pytest.mark.parametrize("uuid", ["", NAMESAKE])
+def test_an_attribute_protects_the_vm_of_a_namesake(uuid: str) -> None:
+    made = yard_with_namesake()
+    put_node(made, "liar", uuid)
+    assert empties(decided(made, "liar")), "docs/threat-model.md names this"
+    made = yard_with_namesake("c2/liar")
+    put_node(made, "liar", uuid)
+    assert passed(made).of("liar") is None or not empties(decided(made, "liar"))
+
+
 @settings(max_examples=60, deadline=None)
 @given(said=SAID)
 def test_a_proven_node_says_what_it_likes(said: dict[str, Any]) -> None:
@@ -280,9 +325,9 @@ def test_an_attribute_that_is_defined_later_is_seen() -> None:
     assert isinstance(made.identities.of("worker"), Found)
 
 
-def machines_of(made: Yard) -> NodeMachines:
+def machines_of(made: Yard, clock: Clock = boottime) -> NodeMachines:
     """The Machines of this cluster, empty as yet."""
-    machines = NodeMachines(Client(Nowhere()), Metrics())
+    machines = NodeMachines(Client(Nowhere()), Metrics(), clock)
     made.identities = made.observer.identities = Identities(made.nodes, made.vcenters, made.observer._marks, machines)
     made.observer.cluster = CLUSTER
     return machines
@@ -313,6 +358,47 @@ def test_a_machine_of_this_cluster_proves_it(cluster: str, node: str, is_it: boo
         assert found.rank is Rank.MACHINE
         put_node(made, "cp", CONTROL_PLANE)
         assert refusal(made, "worker") is Refusal.UNPROVEN, "nobody says any more which cluster this is"
+
+
+def test_a_machine_wakes_only_by_what_it_proves() -> None:
+    machines, told = NodeMachines(Client(Nowhere()), Metrics()), list[frozenset[str]]()
+    machines.listen(told.append)
+    api, _ = machines.watches()
+
+    def put(version: str, node: str = "worker", uuid: str = HULL, **labels: str) -> None:
+        api.store.put(
+            NodeMachine(
+                metadata=Metadata(name="m", namespace="capi", resource_version=version, labels=labels),
+                spec=MachineSpec(cluster_name="own", provider_id=f"vsphere://{uuid}"),
+                status=MachineStatus(node_ref=NodeReference(name=node)),
+            )
+        )
+
+    put("5")
+    put("6", phase="Running")  # as its controllers write it again and again
+    put("7", uuid=LONE)
+    put("8", node="other", uuid=LONE)
+    put("9", node="", uuid=LONE)
+    put("10", node="", uuid=HULL)
+    assert told == [{"worker"}, {"worker"}, {"worker", "other"}, {"other"}]
+
+
+@pytest.mark.parametrize("problem", ["", "may not watch machines: forbidden", "conversion webhook failed"])
+def test_machines_that_cannot_be_read_keep_no_pod_unready(problem: str) -> None:
+    for watch in NodeMachines(Client(Nowhere()), Metrics()).watches():
+        watch.problem = problem
+        assert watch.not_in_step() is None
+
+
+def test_machines_that_never_arrive_freeze_nothing_for_long() -> None:
+    """A stream that is cut again and again says no problem, and is never complete."""
+    made, now = yard(), [1000.0]
+    machines_of(made, lambda: now[0])
+    world = made.observer.world(NOW)
+    assert world.unknown == "machines.cluster.x-k8s.io are still being read"
+    now[0] += READ_SECONDS
+    assert made.observer.world(NOW).unknown == ""
+    assert isinstance(decided(made, "honest").action, PatchNode)
 
 
 # -- right before the stop
@@ -352,6 +438,18 @@ def test_a_drain_that_an_older_version_began_goes_on() -> None:
     assert "identity" not in one.blocked
 
 
+def started(made: Yard, name: str) -> Decision:
+    """What is done to its VM; it is written down first."""
+    one = decided(made, name)
+    while isinstance(one.action, PatchNode):
+        annotations = {**one.action.body["metadata"]["annotations"]}
+        node = made.nodes.store.get(name)
+        assert node is not None
+        put_node(made, name, HULL, annotations={**node.metadata.annotations, **annotations}, unschedulable=True)
+        one = decided(made, name)
+    return one
+
+
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_vm_that_an_older_version_stopped_is_started_again(marked: bool) -> None:
     """Without a mark too: the predecessor wrote none, and its state is all there is."""
@@ -362,14 +460,19 @@ def test_a_vm_that_an_older_version_stopped_is_started_again(marked: bool) -> No
     if not marked:
         made.put(Vm, f"vm-hull-{HULL[-1]}", attributes=())
         assert refusal(made, "worker") is Refusal.UNPROVEN
-    one = decided(made, "worker")
-    while isinstance(one.action, PatchNode):  # what is done is written down first
-        annotations = {**one.action.body["metadata"]["annotations"]}
-        node = made.nodes.store.get("worker")
-        assert node is not None
-        put_node(made, "worker", HULL, annotations={**node.metadata.annotations, **annotations}, unschedulable=True)
-        one = decided(made, "worker")
-    assert isinstance(one.action, PowerOn), one
+    assert isinstance(started(made, "worker").action, PowerOn)
+
+
+def test_a_stronger_lie_does_not_hold_back_a_return() -> None:
+    """Another kubelet's providerID outranks a system UUID; neither is a proof, and the VM that was stopped starts."""
+    made = yard()
+    older(made, Marked.STOPPED, "poweredOff", State.POWERED_OFF)
+    made.put(Host, "h1", in_maintenance=False)
+    made.vcenters["vc"].inventory._tasks_of.clear()
+    made.put(Vm, f"vm-hull-{HULL[-1]}", attributes=())
+    put_node(made, "liar", "", f"vsphere://{HULL}")
+    assert refusal(made, "worker") is Refusal.OUTRANKED
+    assert isinstance(started(made, "worker").action, PowerOn)
 
 
 def test_a_state_without_proof_moves_and_marks_nothing() -> None:

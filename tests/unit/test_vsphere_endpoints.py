@@ -9,7 +9,7 @@ import pytest
 
 from hostler.errors import Complaint, Exit
 from hostler.settings.resolve import resolve
-from hostler.vsphere.endpoints import Endpoint, Login, endpoints
+from hostler.vsphere.endpoints import Endpoint, Login, endpoints, parse_host
 from hostler.vsphere.pinned_tls import PinnedContext
 from hostler.vsphere.pins import Pin
 from tests.unit.kube_pki import Authority
@@ -47,15 +47,17 @@ def test_the_environment_names_one() -> None:
         ("vc:8989", "vc", 8989),
         ("[fd00::1]:444", "fd00::1", 444),
         ("[fd00::1]", "fd00::1", 443),
+        ("fd00::1", "fd00::1", 443),
         ("10.0.0.1", "10.0.0.1", 443),
     ],
 )
 def test_a_host_may_have_a_port(given: str, host: str, port: int) -> None:
     (one,) = found(VCENTER_HOST=given)
     assert (one.host, one.port) == (host, port)
+    assert parse_host(one.name) == (host, port), "its name can be typed where a command asks for a host"
 
 
-@pytest.mark.parametrize("wrong", ["https://vc", "vc:0", "vc:99999", "fd00::1", "vc/sdk", "a b"])
+@pytest.mark.parametrize("wrong", ["https://vc", "vc:0", "vc:99999", "fd00::1::2", "vc/sdk", "a b"])
 def test_a_wrong_host_is_named(wrong: str) -> None:
     assert f'VCENTER_HOST is "{wrong}"' in mistake(VCENTER_HOST=wrong)
 

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,17 @@ def bundle_of(*files: bytes | str, compression: int = zipfile.ZIP_DEFLATED) -> b
     return out.getvalue()
 
 
+def make_odd_ca(*extensions: tuple[str, bytes], change: tuple[bytes, bytes] = (b"", b"")) -> bytes:
+    """A CA with these extensions, by OID; `change` is made to its bytes after it was signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name, now = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "odd")]), datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=9))
+    for oid, value in extensions:
+        made = made.add_extension(x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), value), critical=False)
+    der = made.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+    return ssl.DER_cert_to_PEM_cert(der.replace(*change)).encode()
+
+
 @pytest.fixture(scope="module")
 def ca() -> Authority:
     return Authority("CA")
@@ -195,6 +207,16 @@ def test_only_the_issuing_ca_counts(ca: Authority) -> None:
     assert issuing_authorities(make_issued_by(server), bundle_of(server.pem)) == "", "that is no CA"
     assert issuing_authorities(ssl.PEM_cert_to_DER_cert(pem.decode()), bundle_of(pem)) == "", "itself"
     assert issuing_authorities(b"no certificate", bundle_of(pem)) == ""
+
+
+def test_a_ca_with_odd_extensions_is_passed_over(ca: Authority) -> None:
+    server = make_server(ca)
+    twice = make_odd_ca(("1.2.3.4.5", b"x"), ("1.2.3.4.6", b"x"), change=(b"\x2a\x03\x04\x06", b"\x2a\x03\x04\x05"))
+    x400 = make_odd_ca(("2.5.29.17", b"\x30\x02\xa3\x00"))
+    for odd, error in ((twice, x509.DuplicateExtension), (x400, x509.UnsupportedGeneralNameType)):
+        with pytest.raises(error):
+            _ = x509.load_pem_x509_certificate(odd).extensions
+        assert issuing_authorities(server.der, bundle_of(odd, ca.certificate)) == ca.certificate.decode()
 
 
 def test_a_bundle_is_read_within_bounds(ca: Authority) -> None:
@@ -444,6 +466,14 @@ def test_a_command_uses_what_others_remembered(endpoint: Endpoint) -> None:
 class Judged:
     certificate_refused: str = ""
     certificate_warning: str = ""
+    not_connected: str = ""
+
+
+def test_a_vcenter_that_is_away_is_not_called_trusted() -> None:
+    found = certificate_condition([Judged(), Judged(not_connected="vCenter vc cannot be reached.")])
+    said = (found.status, found.reason, found.message)
+    assert said == (Status.UNKNOWN, "NotConnected", "vCenter vc cannot be reached.")
+    assert certificate_condition([Judged("another", not_connected="another")]).status is Status.FALSE
 
 
 def test_the_condition_names_who_is_refused() -> None:

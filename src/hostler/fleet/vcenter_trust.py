@@ -15,6 +15,7 @@ import msgspec
 
 from hostler.host.conditions import Condition, Status
 from hostler.kube.client import Client, Gate
+from hostler.kube.clock import Clock, boottime
 from hostler.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unreachable, WriteRefused
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import SECRET
@@ -32,14 +33,19 @@ SECONDS = 40.0  # more than any request of the client takes
 TURNS = 5  # how often another writer may be faster
 # At the start it takes a moment until it is known whether Hostler is paused; so long that is waited for.
 PAUSE_SECONDS, LOOK_SECONDS = 5.0, 0.1
+# An API server that starts answers 403 until it has read the roles. Only one that lasts is a missing right: without a
+# right to read, the next first contact ignores what is stored.
+FORBIDDEN_SECONDS = 60.0
 
 
 class TrustSecret:
     """The store of pins. `read` and `keep` block and are for a vCenter's thread; the rest is on the loop."""
 
-    def __init__(self, client: Client, writer: Writer, namespace: str, held: Gate) -> None:
+    def __init__(self, client: Client, writer: Writer, namespace: str, held: Gate, clock: Clock = boottime) -> None:
         """`held` says why nothing may be written now. Made on a running loop, which it uses from then on."""
         self._client, self._writer, self._namespace, self._held = client, writer, namespace, held
+        self._clock = clock
+        self._forbidden_since: float | None = None  # None: the last look was answered
         self._loop = asyncio.get_running_loop()
         self.metadata = Metadata(name=NAME, namespace=namespace)  # with its UID once it was read
 
@@ -76,7 +82,7 @@ class TrustSecret:
         try:
             secret = await self._look()
         except Forbidden as error:
-            return Remembered(Says.NO_PLACE, why=f"{self._place} may not be read ({error})")
+            return self._forbidden(error)
         except (ApiError, Unreachable, msgspec.MsgspecError) as error:
             return Remembered(Says.UNKNOWN, why=f"{self._place} cannot be read now ({error}).")
         found = self._entry(secret, endpoint)
@@ -89,7 +95,10 @@ class TrustSecret:
     async def _keep(self, endpoint: Endpoint, entry: Entry) -> Remembered:
         for _ in range(TURNS):
             try:
-                secret = await self._look()
+                try:
+                    secret = await self._look()
+                except Forbidden as error:
+                    return self._forbidden(error)
                 found = self._entry(secret, endpoint)
                 if found.says is not Says.NOTHING:
                     return found
@@ -111,9 +120,21 @@ class TrustSecret:
         try:
             found = await self._client.get(SECRET, NAME, self._namespace, type=Secret)
         except NotFound:
+            self._forbidden_since = None
             return None
+        self._forbidden_since = None
         self.metadata = found.metadata
         return found
+
+    def _forbidden(self, error: Forbidden) -> Remembered:
+        """The right to read is missing if the API server says so for long enough; before that nothing is known."""
+        now = self._clock()
+        if self._forbidden_since is None:
+            self._forbidden_since = now
+        if now - self._forbidden_since < FORBIDDEN_SECONDS:
+            why = f"{self._place} may not be read yet ({error}); a missing right is believed after"
+            return Remembered(Says.UNKNOWN, why=f"{why} {FORBIDDEN_SECONDS:.0f} s.")
+        return Remembered(Says.NO_PLACE, why=f"{self._place} may not be read ({error})")
 
     def _entry(self, secret: Secret | None, endpoint: Endpoint) -> Remembered:
         data = secret.data.get(entry_key(endpoint.host, endpoint.port)) if secret is not None else None
@@ -159,10 +180,15 @@ class Judged(Protocol):
     def certificate_refused(self) -> str: ...
     @property
     def certificate_warning(self) -> str: ...
+    @property
+    def not_connected(self) -> str: ...
 
 
 def certificate_condition(vcenters: Iterable[Judged]) -> Condition:
-    """One for all vCenters: False names those that show another certificate, with both fingerprints."""
+    """One for all vCenters: False names those that show another certificate, with both fingerprints.
+
+    True only where each is connected: of one that is away, nobody knows which certificate it shows now.
+    """
     every = tuple(vcenters)
     refused = [one.certificate_refused for one in every if one.certificate_refused]
     if refused:
@@ -170,6 +196,9 @@ def certificate_condition(vcenters: Iterable[Judged]) -> Condition:
     warned = [one.certificate_warning for one in every if one.certificate_warning]
     if warned:
         return Condition(type=TRUSTED, status=Status.UNKNOWN, reason="WeaklyTrusted", message=" ".join(warned))
+    away = [one.not_connected for one in every if one.not_connected]
+    if away:
+        return Condition(type=TRUSTED, status=Status.UNKNOWN, reason="NotConnected", message=" ".join(away))
     fine = "No vCenter shows another certificate than the trusted one."
     return Condition(type=TRUSTED, status=Status.TRUE, reason="Trusted", message=fine)
 

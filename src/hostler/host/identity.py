@@ -97,7 +97,10 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A person has to look: nothing may be done to the VM. `machine`: the one that it would be, if it is just one."""
+    """A person has to look: nothing may be done to the VM but start it again.
+
+    `machine`: the one that it would be, if it is just one and no other Node is proven to be it.
+    """
 
     reason: Refusal
     why: str
@@ -154,12 +157,14 @@ def same_name(node: str, machine: str) -> bool:
 def rank_of(node: Claimant, machine: Machine, cluster: str) -> Rank | None:
     """How strong the evidence is that this Node is this VM; None: there is none, or vCenter says otherwise."""
     named, known = named_node(machine.attribute, cluster), machine.known
-    if named == node.name:
-        return Rank.VCENTER
-    if named is not None:
+    if named not in (None, node.name):
         return None
     if machine.marked == node.name:
         return Rank.VCENTER
+    if named is not None:
+        # A bare name may be meant for the node of that name in another cluster: CLUSTER/NODE settles it.
+        bare = "/" not in machine.attribute
+        return None if bare and _contradicts(node, machine) else Rank.VCENTER
     if not node.machines.isdisjoint(known):
         return Rank.MACHINE
     if not node.uuids.isdisjoint(known):
@@ -216,7 +221,8 @@ def settle(node: Claimant, own: Claims, others: Mapping[str, Rank], *, by_uuid: 
     stronger = [name for name, theirs in others.items() if theirs < rank]
     if stronger:
         why = f"VM {machine.called} is {names(stronger)} by stronger evidence than what node {node.name} says"
-        return Doubt(Refusal.OUTRANKED, why)
+        proven = any(others[name].proven for name in stronger)
+        return Doubt(Refusal.OUTRANKED, why, None if proven else machine)
     equal = [name for name, theirs in others.items() if theirs == rank]
     if equal:
         why = f"{names([node.name, *equal])} claim VM {machine.called} by equal evidence"
@@ -245,6 +251,11 @@ def _none(node: Claimant, machines: Iterable[Machine], cluster: str) -> Identifi
     if theirs:
         said = ", ".join(f"{machine.called} is {machine.attribute}" for machine in theirs)
         return Doubt(Refusal.OTHER_NODE, f"vCenter's attribute {ATTRIBUTE} says that VM {said}, not {node.name}")
+    meant = [machine for machine in among if named_node(machine.attribute, cluster) == node.name]
+    if meant:
+        said = names(machine.called for machine in meant)
+        why = f"attribute {ATTRIBUTE} of VM {said} is {node.name}, but the VM has another UUID than node {node.name}"
+        return Doubt(Refusal.OTHER_UUID, f"{why}; it may be a node of another cluster")
     alike = [machine for machine in among if machine.name == node.name and not named_node(machine.attribute, cluster)]
     if not alike:
         return NotFound(f"no VM has the UUID or the name of node {node.name}")
@@ -255,6 +266,11 @@ def _none(node: Claimant, machines: Iterable[Machine], cluster: str) -> Identifi
 def _agrees(node: Claimant, machine: Machine) -> bool:
     """A UUID of the Node, or of a Machine that is it, is the VM's."""
     return not (node.uuids | node.machines).isdisjoint(machine.known)
+
+
+def _contradicts(node: Claimant, machine: Machine) -> bool:
+    """Both sides have UUIDs, and none is the same."""
+    return bool((node.uuids | node.machines) and machine.known) and not _agrees(node, machine)
 
 
 def _evidence(node: Claimant, machine: Machine, rank: Rank) -> str:

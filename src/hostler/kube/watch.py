@@ -86,14 +86,17 @@ class Watch(Generic[R]):
         page: int = PAGE,
         absent: float = ABSENT_SECONDS,
         versions: Sequence[str] = (),
+        optional: bool = False,
         clock: Clock = boottime,
         store: Store[R] | None = None,
     ) -> None:
         """`versions`: others of the kind, with the same fields of ours, to follow where its own is not served.
 
+        `optional`: we are ready without it; its reader looks at `store.synced` and `problem` where that matters.
         `store`: an empty one, where it is to be of another class than `Store`.
         """
         self.kind = kind
+        self._optional = optional
         self.store: Store[R] = Store(indexes) if store is None else store
         self.synced = asyncio.Event()  # the store is complete, or the kind is known not to exist
         self.absent = False  # the API server does not know this kind
@@ -126,8 +129,8 @@ class Watch(Generic[R]):
         return None if self.heard < 0 else self._clock() - self.heard
 
     def not_in_step(self) -> str | None:
-        """Why this cache is not to be relied upon; None: it is. A kind that is not installed is known to be so."""
-        if self.absent:
+        """Why this cache makes us unready; None: it does not. A kind that is not installed is known to be so."""
+        if self.absent or self._optional:
             return None
         return self.problem or (None if self.store.synced else f"{self.kind.resource} are still being read")
 

@@ -30,7 +30,7 @@ from hostler.kube.watch import Watch
 from hostler.maintenance.mark import NO_CLUSTER
 from hostler.maintenance.marks import ConfigMap, Marks
 from hostler.maintenance.model import InDoubt
-from hostler.maintenance.node_machines import NodeMachine, NodeMachines, cluster_api_cluster
+from hostler.maintenance.node_machines import NodeMachines, cluster_api_cluster
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.vcenter import VCenter
@@ -81,8 +81,8 @@ class Identities:
         self._stale: set[str] = set(nodes.store.keys())
         nodes.store.listen(self._node_changed)
         marks.watch.store.listen(self._marks_changed)
-        for watch in machines.watches() if machines is not None else ():
-            watch.store.listen(self._machine_changed)
+        if machines is not None:
+            machines.listen(self._stale.update)
 
     # -- asking
 
@@ -218,11 +218,6 @@ class Identities:
             del self._clusters[name]
         if set(self._clusters.values()) != known:
             self._stale.update(self._nodes.store.keys())
-
-    def _machine_changed(self, _: str, before: NodeMachine | None, after: NodeMachine | None) -> None:
-        said = [(one.node, one.cluster, one.spec.provider_id) if one is not None else None for one in (before, after)]
-        if said[0] != said[1]:
-            self._stale |= {one.node for one in (before, after) if one is not None}
 
     def _marks_changed(self, _: str, before: ConfigMap | None, after: ConfigMap | None) -> None:
         lines = {line for one in (before, after) if one is not None for line in one.data.items()}

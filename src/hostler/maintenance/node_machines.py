@@ -5,12 +5,13 @@ Whoever may write Machines may delete the VM behind one. A kubelet may not write
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from hostler.kube.client import Client
+from hostler.kube.clock import Clock, boottime
 from hostler.kube.kinds import Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Node, Record
@@ -23,6 +24,7 @@ OPENSHIFT_NAMESPACE = "openshift-machine-api"  # its controllers look after no M
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _CLUSTER, _NAMESPACE = "cluster.x-k8s.io/cluster-name", "cluster.x-k8s.io/cluster-namespace"
 BY_NODE = "node"
+READ_SECONDS = 60.0  # since the start
 
 
 class NodeReference(Record, frozen=True):
@@ -69,16 +71,35 @@ def cluster_api_cluster(node: Node) -> str:
 class NodeMachines:
     """The Machines in this cluster, found by the Node they are."""
 
-    def __init__(self, client: Client, metrics: Metrics) -> None:
+    def __init__(self, client: Client, metrics: Metrics, clock: Clock = boottime) -> None:
+        self._clock, self._began = clock, clock()
         by_node = {BY_NODE: _node_of}
-        self._cluster_api = Watch(client, CLUSTER_API, NodeMachine, metrics=metrics, versions=OLDER, indexes=by_node)
-        self._openshift = Watch(
-            client, OPENSHIFT, NodeMachine, metrics=metrics, namespace=OPENSHIFT_NAMESPACE, indexes=by_node
+        # Optional: where they cannot be read (no right, a broken conversion webhook), other evidence proves a node.
+        self._cluster_api = Watch(
+            client, CLUSTER_API, NodeMachine, metrics=metrics, versions=OLDER, indexes=by_node, optional=True
         )
+        self._openshift = Watch(
+            client, OPENSHIFT, NodeMachine, metrics=metrics, namespace=OPENSHIFT_NAMESPACE, indexes=by_node,
+            optional=True,
+        )  # fmt: skip
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield self._cluster_api
         yield self._openshift
+
+    def listen(self, changed: Callable[[frozenset[str]], None]) -> None:
+        """`changed` gets the Nodes of a Machine that names another Node, Cluster or VM than before."""
+
+        def look(_: str, before: NodeMachine | None, after: NodeMachine | None) -> None:
+            said = [
+                (one.node, one.cluster, one.spec.provider_id) if one is not None else None for one in (before, after)
+            ]
+            nodes = frozenset(one.node for one in (before, after) if one is not None and one.node)
+            if said[0] != said[1] and nodes:
+                changed(nodes)
+
+        for watch in self.watches():
+            watch.store.listen(look)
 
     def provider_ids(self, node: str, clusters: frozenset[str]) -> list[str]:
         """Of the Machines that are this Node. `clusters`: how Cluster API names this one; a hub has others' Machines.
@@ -90,7 +111,13 @@ class NodeMachines:
         return sorted(one.spec.provider_id for one in found if one.spec.provider_id)
 
     def unread(self) -> str:
-        """Why nobody can tell which Machines there are; "" where that is known, or where we may not read them."""
+        """Why nothing is decided before the Machines are read; "" where they are, or cannot be.
+
+        A stream that is cut again and again holds nothing back for longer than READ_SECONDS: without Machines the
+        evidence for a Node is only weaker.
+        """
+        if self._clock() - self._began >= READ_SECONDS:
+            return ""
         waiting = (one for one in self.watches() if not one.absent and not one.store.synced and not one.problem)
         return next((f"{one.kind.resource} are still being read" for one in waiting), "")
 

@@ -143,8 +143,7 @@ class MaintenanceRoom(CapabilityRoom):
         self._sources.attachments.store.listen(lambda *_: self._if_busy())
         self._sources.budgets.store.listen(lambda *_: self._if_busy())
         self._marks.store.listen(lambda *_: self.wake_all())
-        for machines in self._machines.watches():
-            machines.store.listen(lambda *_: self._soon())
+        self._machines.listen(lambda _: self._soon())
         self.wake_all()
 
     def _vcenter_changed(self, vcenter: VCenter, changed: frozenset[str]) -> None:

@@ -33,6 +33,7 @@ class Machine:
     esxi: str
     vcenter: str
     moref: str = ""
+    guest: str = ""  # the host name that its guest reports
 
 
 Answers = Mapping[str, Fact[Sequence[Machine]]]  # by vCenter
@@ -101,7 +102,9 @@ def _check(
     machine = next(iter(machines.values()))
     others = {other.metadata.name: other for uuid in node_uuids(node) for other in claimed.get(uuid, ())}
     refused = _of_another(node, machine, others)
-    return NodeCheck(Result.AMBIGUOUS, refused) if refused else _judge(machine)
+    if refused:
+        return NodeCheck(Result.CONTESTED, f"more than one node claims VM {machine.name}: {refused}")
+    return _judge(machine)
 
 
 def _of_another(node: Node, machine: Machine, claimants: Mapping[str, Node]) -> str:
@@ -109,7 +112,7 @@ def _of_another(node: Node, machine: Machine, claimants: Mapping[str, Node]) -> 
 
     A UUID alone will do for a look at a VM's hardware: nothing is done to the VM.
     """
-    vm = identity.Machine(f"{machine.name} ({machine.moref})", machine.name, (machine.uuid,))
+    vm = identity.Machine(f"{machine.name} ({machine.moref})", machine.name, (machine.uuid,), machine.guest)
     ranks = {name: identity.rank_of(claimant_of(other), vm, "") for name, other in claimants.items()}
     theirs = {name: rank for name, rank in ranks.items() if rank is not None and name != node.metadata.name}
     mine = claimant_of(node)

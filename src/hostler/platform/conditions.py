@@ -15,10 +15,11 @@ AVAILABLE, PROGRESSING, DEGRADED, UPGRADEABLE = TYPES = ("Available", "Progressi
 STRANDED = "PodsStranded"
 # How long a roll-out may take before it counts as stuck: the seed's "progressing indefinitely".
 PATIENCE_SECONDS = 900.0
-FAILING = (Result.NOT_FOUND, Result.AMBIGUOUS, Result.HARDWARE, Result.ESXI)
+FAILING = (Result.NOT_FOUND, Result.AMBIGUOUS, Result.CONTESTED, Result.HARDWARE, Result.ESXI)
 SAID: Mapping[Result, str] = {
     Result.NOT_FOUND: "no VM found for",
     Result.AMBIGUOUS: "more than one VM for",
+    Result.CONTESTED: "more than one node claims the VM of",
     Result.HARDWARE: "hardware version below 15:",
     Result.ESXI: "ESXi below 6.7.3:",
     Result.ESXI_BLOCKS: "ESXi below 7.0.2:",

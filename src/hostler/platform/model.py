@@ -127,6 +127,7 @@ class Result(StrEnum):
     PASSED = "Passed"
     NOT_FOUND = "VMNotFound"
     AMBIGUOUS = "VMAmbiguous"
+    CONTESTED = "VMContested"
     HARDWARE = "HardwareTooOld"
     ESXI = "ESXiTooOld"
     ESXI_BLOCKS = "ESXiBlocksUpgrade"

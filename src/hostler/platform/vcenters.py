@@ -33,5 +33,6 @@ async def ask(vcenters: Sequence[VmSource], uuids: Collection[str]) -> dict[str,
 
 def _machines(found: Sequence[Checked], vcenter: str) -> Sequence[Machine]:
     return tuple(
-        Machine(spelled(one.uuid), one.name, one.hardware_version, one.esxi_version, vcenter, one.vm) for one in found
+        Machine(spelled(one.uuid), one.name, one.hardware_version, one.esxi_version, vcenter, one.vm, one.guest)
+        for one in found
     )

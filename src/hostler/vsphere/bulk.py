@@ -24,6 +24,7 @@ class Checked:
     hardware_version: str  # vmx-19
     host: str
     esxi_version: str  # 8.0.3; "" where the host would not say
+    guest: str = ""  # the host name that its guest reports
 
 
 def retrieve(session: Session, spec: Any) -> Iterator[Any]:
@@ -86,7 +87,14 @@ def check_nodes(session: Session, uuids: Iterable[str]) -> list[Checked]:
     asked = {canonical(uuid): uuid for uuid in uuids}
     asked.pop(None, None)
     paths: Mapping[Any, tuple[str, ...]] = {
-        vim.VirtualMachine: ("name", "config.uuid", "config.instanceUuid", "config.version", "runtime.host"),
+        vim.VirtualMachine: (
+            "name",
+            "config.uuid",
+            "config.instanceUuid",
+            "config.version",
+            "runtime.host",
+            "guest.hostName",
+        ),
         vim.HostSystem: ("config.product.version", "config.product.apiVersion"),
     }
     viewed = selection.view(session, (vim.VirtualMachine, vim.HostSystem))
@@ -102,7 +110,8 @@ def check_nodes(session: Session, uuids: Iterable[str]) -> list[Checked]:
         own = {canonical(str(has.get(path) or "")) for path in ("config.uuid", "config.instanceUuid")}
         for uuid in sorted(asked[one] for one in own if one in asked):
             host, version = moref(has.get("runtime.host")), str(has.get("config.version", ""))
-            found.append(Checked(uuid, moref(obj), str(has.get("name", "")), version, host, esxi.get(host, "")))
+            name, guest = str(has.get("name") or ""), str(has.get("guest.hostName") or "")
+            found.append(Checked(uuid, moref(obj), name, version, host, esxi.get(host, ""), guest))
     return sorted(found, key=lambda one: (one.uuid, one.vm))
 
 

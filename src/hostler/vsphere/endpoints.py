@@ -11,6 +11,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,9 @@ class Endpoint:
 
     @property
     def name(self) -> str:
-        """How it is called in logs, metrics and sentences."""
-        return self.host if self.port == 443 else f"{self.host}:{self.port}"
+        """How it is called in logs, metrics and sentences; `parse_host` reads it."""
+        host = f"[{self.host}]" if ":" in self.host and self.port != 443 else self.host
+        return host if self.port == 443 else f"{host}:{self.port}"
 
     @property
     def verified(self) -> bool:
@@ -206,10 +208,19 @@ def _endpoint(given: Mapping[str, Any], origin: str, problems: list[str]) -> lis
 
 
 def parse_host(text: str) -> tuple[str, int] | None:
-    """`NAME`, `NAME:PORT`, `[IPV6]:PORT`; None for anything else."""
+    """`NAME`, `NAME:PORT`, `[IPV6]:PORT`, `IPV6`; None for anything else."""
+    if _is_ipv6(text.strip()):
+        return text.strip(), 443
     where = _HOST.fullmatch(text.strip())
     port = int(where["port"] or 443) if where else 0
     return (where["six"] or where["name"], port) if where and 0 < port < 65536 else None
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return bool(IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def _fingerprints(given: object, setting: str, wrong: list[str]) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ def issuing_authorities(leaf: bytes, bundle: bytes) -> str:
     valid now and for our host name is checked by OpenSSL afterwards, with what this returns (`pinned_tls`).
     """
     from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import Encoding
 
     try:
@@ -116,8 +116,10 @@ def issuing_authorities(leaf: bytes, bundle: bytes) -> str:
                 if issuer == server or not _may_issue(issuer):
                     continue
                 server.verify_directly_issued_by(issuer)
-            except (ValueError, TypeError, InvalidSignature):
+            except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
                 continue  # another CA, a key of an unknown kind, or no certificate at all
+            except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+                continue  # extensions that cannot be read
             found[issuer.public_bytes(Encoding.DER)] = issuer.public_bytes(Encoding.PEM).decode()
     return "".join(found[der] for der in sorted(found))
 

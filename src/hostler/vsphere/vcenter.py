@@ -87,6 +87,11 @@ class VCenter:
             f"What certificate vCenter {self.name} has is forgotten at a restart: {forgets}." if forgets else ""
         )
 
+    @property
+    def not_connected(self) -> str:
+        """Why it is not connected, in a sentence; "" where it is."""
+        return "" if self.link.connected else self.link.sentence
+
     # -- life
 
     def start(self) -> None:
