@@ -86,7 +86,7 @@ def paused_sentence(pauses: tuple[SeenPause, ...]) -> str:
 
 
 def pause_phrase(pause: SeenPause) -> str:
-    """`NAME (claims to be ada): why`. A name proves nothing: whoever creates a Pause writes it."""
+    """`NAME (claims to be ada): why`. A name proves nothing: the creator of a Pause writes it."""
     by = f" (claims to be {pause.by})" if pause.by else ""
     going = ", which is being deleted" if pause.going else ""
     return f"{pause.name}{by}{going}: {cut(pause.why, SHOWN_REASON_LIMIT) or 'no reason given'}"

@@ -1,7 +1,7 @@
 """Which workloads of the Fleet may be placed: those that their owner marked, or that the operator's own setting names.
 
-The Fleet alone proves nothing: an account that may patch it need not be one that may move the workload. Whoever can set
-the label could have moved the workload anyway. It is a label and not an annotation because writers of
+The Fleet alone proves nothing: an account that may patch it need not be one that may move the workload. A user who can
+set the label could have moved the workload anyway. It is a label and not an annotation because writers of
 `deployments/status` can change annotations, but not labels. Those of `daemonsets/status` can change both; no role that
 Kubernetes has for people contains it.
 """

@@ -231,7 +231,7 @@ class RefusedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Hostler does not do this for whoever wrote the Fleet. The sentence ends with what changes that."""
+    """Hostler does not do this for the author of the Fleet. The sentence ends with what changes that."""
 
     by: RefusedBy
     why: str

@@ -13,7 +13,7 @@ UNTOLD = (
     "HOSTLER_MAINTENANCE_SKIP_REMEDIATION=true tells Machines in this cluster. Elsewhere their owner annotates them "
     "with cluster.x-k8s.io/skip-remediation for the time of a maintenance, or pauses the MachineHealthCheck."
 )
-BY_UUID = "HOSTLER_VM_IDENTITY=uuid: whoever has the key of one kubelet can have the VM of another machine stopped."
+BY_UUID = "HOSTLER_VM_IDENTITY=uuid: anyone who has the key of one kubelet can have the VM of another machine stopped."
 PROVEN = "Set HOSTLER_VM_IDENTITY=proven; docs/maintenance.md (Which VM a node is) says how a node is proven."
 MEND = "See docs/vsphere.md. With the operator's VCENTER_ settings, `hostler doctor` tries the same from this machine."
 

@@ -71,7 +71,7 @@ class Identities:
         self.by_uuid = by_uuid
         self._cluster = ""
         self._own: dict[str, Own] = {}
-        self._settled: dict[str, Found | InDoubt] = {}  # the answers, until somebody's claim changes
+        self._settled: dict[str, Found | InDoubt] = {}  # the answers, until a claim changes
         self._claimants: dict[VmId, set[str]] = {}  # Nodes that claim a VM
         self._evidence: dict[VmId, Machine] = {}  # each VM as it was last looked at
         self._fields: dict[str, Fields] = {}  # by vCenter: the custom attributes when its VMs were last looked through
@@ -262,7 +262,7 @@ class Identities:
             self._claimants.setdefault(vm_id, set()).add(name)
 
     def _unsettle(self, vm_id: VmId) -> None:
-        """Somebody's claim to this VM has changed: all who claim it are judged again."""
+        """A claim to this VM has changed: all who claim it are judged again."""
         for name in self._claimants.get(vm_id, ()):
             self._settled.pop(name, None)
 

@@ -1,6 +1,6 @@
 """Which providerID the Machine of a Node has, by Cluster API or by OpenShift, where their kinds are served.
 
-Whoever may write Machines may delete the VM behind one. A kubelet may not write them.
+A user who may write Machines may delete the VM behind one. A kubelet may not write them.
 """
 
 from __future__ import annotations

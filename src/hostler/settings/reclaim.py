@@ -141,7 +141,7 @@ def _pair(settings: Settings) -> str | None:
 def _encrypted(settings: Settings) -> str | None:
     """By plain HTTP anyone on the network path reads a host's token, and tells it what to boot.
 
-    Without reclaim nothing is served, and no host is told the address.
+    Without reclaim nothing is served, and no host gets the address.
     """
     if ROOM not in settings[ONLY] or urlsplit(settings[HUB_URL]).scheme != "http" or settings[HUB_PLAIN_HTTP]:
         return None
