@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from bench.runtime import machine, say, write_section
-from hostler.fleet.install import install
+from hostler.install.apply import install
 from hostler.instant import iso
 from hostler.join.model import CLIENT, SIGNING_REQUEST, SigningRequest
 from hostler.kube.client import Client

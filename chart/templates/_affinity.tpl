@@ -1,4 +1,4 @@
-{{- /* Made from src/hostler/fleet/manifests.py by `make chart`: edit that. */}}
+{{- /* Made from src/hostler/install/manifests.py by `make chart`: edit that. */}}
 {{- define "hostler.label" }}{{ get (.Values.settings | default dict) "GPU_NODE_LABEL" | default "intel.feature.node.kubernetes.io/gpu=true" }}{{ end }}
 {{- define "hostler.plainLabel" }}{{ if regexMatch "^([a-z0-9.-]+/)?[A-Za-z0-9._-]+(=[A-Za-z0-9._-]*)?$" (include "hostler.label" .) }}yes{{ end }}{{ end }}
 {{- define "hostler.affinity" }}

@@ -1,4 +1,4 @@
-{{- /* Made from src/hostler/fleet/manifests.py by `make chart`: edit that. */}}
+{{- /* Made from src/hostler/install/manifests.py by `make chart`: edit that. */}}
 {{- define "hostler.podSecurity" }}
 runAsNonRoot: true
 {{- if not .Values.openshift }}

@@ -16,23 +16,21 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from hostler import __version__
+from hostler.apis.fleet import NAME, Fleet, Pause
+from hostler.capabilities import choose
 from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
 from hostler.errors import Complaint, Exit
-from hostler.fleet.authentication import Authenticator
-from hostler.fleet.callers import READER
-from hostler.fleet.capabilities import choose
+from hostler.explain.authentication import Authenticator
+from hostler.explain.callers import READER
+from hostler.explain.client import lease_annotations
+from hostler.explain.nodes import NodeExplainers
+from hostler.explain.read_api import Reads, admission
+from hostler.explain.registry import Registry
 from hostler.fleet.controller import FleetController
-from hostler.fleet.guard import Guard
-from hostler.fleet.lookout import Lookout
-from hostler.fleet.model import NAME, Fleet, Pause
-from hostler.fleet.nodes import NodeExplainers
-from hostler.fleet.registry import Registry
-from hostler.fleet.remote import lease_annotations
-from hostler.fleet.roles import Account
-from hostler.fleet.serve import Reads, admission
 from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
 from hostler.host.keeper import Keeper
+from hostler.install.roles import Account
 from hostler.kube import kinds, tls
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
@@ -48,12 +46,14 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod, PodDisruptionBudget, VolumeAttachment, Workload
 from hostler.kube.watch import Watch
 from hostler.rooms import ASKS_VCENTERS, MAKERS, House, Writers, drain_policy, make_vcenters
+from hostler.safety.guard import Guard
+from hostler.safety.incumbent_watch import Lookout
 from hostler.settings import foundation as say
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.fleet.room import CapabilityRoom
-    from hostler.fleet.vcenter_trust import TrustSecret
+    from hostler.capability import CapabilityRoom
+    from hostler.safety.vcenter_trust import TrustSecret
     from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler")

@@ -11,11 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hostler.capability import CapabilityRoom
 from hostler.drain.model import Policy
 from hostler.drain.observe import Sources
-from hostler.fleet.guard import FleetWatch, Guard
-from hostler.fleet.pauses import PauseEnd
-from hostler.fleet.room import CapabilityRoom
 from hostler.host import ceiling
 from hostler.instant import Instant
 from hostler.kube.budget import WriteBudget
@@ -26,6 +24,8 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
+from hostler.safety.guard import FleetWatch, Guard
+from hostler.safety.pauses import PauseEnd
 from hostler.settings.foundation import (
     DRAIN_REFUSE_EMPTY_DIR,
     DRAIN_REFUSE_UNMANAGED,
@@ -38,13 +38,13 @@ from hostler.settings.metal import METAL_WRITES_PER_SECOND
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.fleet.vcenter_trust import TrustSecret
-    from hostler.ingress.room import IngressRoom
-    from hostler.join.room import JoinRoom
-    from hostler.maintenance.room import MaintenanceRoom
-    from hostler.metal.room import MetalRoom
-    from hostler.platform.room import PlatformRoom
-    from hostler.reclaim.room import ReclaimRoom
+    from hostler.ingress.capability import IngressRoom
+    from hostler.join.capability import JoinRoom
+    from hostler.maintenance.capability import MaintenanceRoom
+    from hostler.metal.capability import MetalRoom
+    from hostler.platform.capability import PlatformRoom
+    from hostler.reclaim.capability import ReclaimRoom
+    from hostler.safety.vcenter_trust import TrustSecret
     from hostler.vsphere.vcenter import VCenter
 
 # Approvals of certificate requests per second, at most; in a burst twice as many.
@@ -106,7 +106,7 @@ def drain_policy(settings: Settings) -> Policy:
 
 
 def make_maintenance(house: House) -> MaintenanceRoom:
-    from hostler.maintenance.room import MaintenanceRoom
+    from hostler.maintenance.capability import MaintenanceRoom
 
     last_pause = PauseEnd(house.writers.guard.pause, house.fleet.store)
     return MaintenanceRoom(
@@ -124,7 +124,7 @@ def make_vcenters(settings: Settings, metrics: Metrics, writers: Writers) -> tup
 
     Raises a Complaint that names every mistake in how they are configured.
     """
-    from hostler.fleet.vcenter_trust import TrustSecret
+    from hostler.safety.vcenter_trust import TrustSecret
     from hostler.vsphere.endpoints import endpoints
     from hostler.vsphere.metrics import Metrics as VsphereMetrics
     from hostler.vsphere.trust import Trust
@@ -142,7 +142,7 @@ def make_vcenters(settings: Settings, metrics: Metrics, writers: Writers) -> tup
 
 
 def make_metal(house: House) -> MetalRoom:
-    from hostler.metal.room import MetalRoom
+    from hostler.metal.capability import MetalRoom
 
     # A budget of its own: a thousand machines at once must not keep a node from being held.
     rate = house.settings[METAL_WRITES_PER_SECOND]
@@ -154,7 +154,7 @@ def make_metal(house: House) -> MetalRoom:
 
 
 def make_ingress(house: House) -> IngressRoom:
-    from hostler.ingress.room import IngressRoom
+    from hostler.ingress.capability import IngressRoom
 
     return IngressRoom(
         house.client, house.writers.of("ingress"), house.recorder, house.settings, fleet=house.fleet,
@@ -164,7 +164,7 @@ def make_ingress(house: House) -> IngressRoom:
 
 
 def make_platform(house: House) -> PlatformRoom:
-    from hostler.platform.room import PlatformRoom
+    from hostler.platform.capability import PlatformRoom
 
     writers = house.writers
     return PlatformRoom(
@@ -176,7 +176,7 @@ def make_platform(house: House) -> PlatformRoom:
 
 
 def make_join(house: House) -> JoinRoom:
-    from hostler.join.room import JoinRoom
+    from hostler.join.capability import JoinRoom
 
     # A budget of its own: a rack of hosts coming up together must neither wait for other writes nor delay them.
     writer = house.writers.of("join", WriteBudget(JOIN_WRITES_PER_SECOND, 2 * int(JOIN_WRITES_PER_SECOND)))
@@ -193,7 +193,7 @@ def make_join(house: House) -> JoinRoom:
 
 
 def make_reclaim(house: House) -> ReclaimRoom:
-    from hostler.reclaim.room import ReclaimRoom
+    from hostler.reclaim.capability import ReclaimRoom
 
     writers = house.writers
     # What hosts report is a fact, not a deed: any replica writes it down. A pause holds it back all the same.

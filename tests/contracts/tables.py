@@ -16,8 +16,8 @@ import typer
 import yaml
 
 import hostler
+from hostler.capabilities import CAPABILITIES
 from hostler.cli.main import app, execute
-from hostler.fleet.capabilities import CAPABILITIES
 from hostler.settings.table import SETTINGS
 from tests.contracts.source import Source
 from tests.contracts.words import answers_asked

@@ -272,11 +272,11 @@ MUTANTS = (
     ),
     # -- the stop button, other controllers, the API server
     Mutant(
-        "fleet/guard.py",
+        "safety/guard.py",
         "        if verdict.state is State.ABSENT:\n",
         "        if verdict.state is not State.FOUND:\n",
         "a controller that could not be looked for is taken for absent, and two of them act",
-        "unit/test_fleet_guard.py::test_an_incumbent_closes_the_gate_until_it_is_known_to_be_gone",
+        "unit/test_safety_guard.py::test_an_incumbent_closes_the_gate_until_it_is_known_to_be_gone",
     ),
     Mutant(
         "kube/election.py",
@@ -321,11 +321,11 @@ MUTANTS = (
         "unit/test_reclaim_hub.py::test_every_other_use_is_denied",
     ),
     Mutant(
-        "fleet/redact.py",
+        "cli/redact.py",
         "forms = {form for one in secrets if len(one) >= _SHORTEST for form in _forms(one)}",
         "forms = {one for one in secrets if len(one) >= _SHORTEST}",
         "a known secret is left in a support bundle",
-        "unit/test_fleet_redact.py::test_a_known_secret_is_found_as_others_write_it",
+        "unit/test_cli_redact.py::test_a_known_secret_is_found_as_others_write_it",
         slow=True,  # hypothesis makes the example small first
     ),
 )

@@ -17,10 +17,10 @@ from typing import Any
 
 import yaml
 
-from hostler.fleet.capabilities import CAPABILITIES, choose
-from hostler.fleet.reviews import missing_rights
-from hostler.fleet.rights import OPENSHIFT, Right, rights_for
-from hostler.fleet.roles import Account, roles
+from hostler.capabilities import CAPABILITIES, choose
+from hostler.install.reviews import missing_rights
+from hostler.install.rights import OPENSHIFT, Right, rights_for
+from hostler.install.roles import Account, roles
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.sandbox import Sandbox, http

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hostler.fleet.admission import POLICIES
-from hostler.fleet.blueprint import Wanted
-from hostler.fleet.manifests import manifests
-from hostler.fleet.roles import Account
+from hostler.install.admission import POLICIES
+from hostler.install.blueprint import Wanted
+from hostler.install.manifests import manifests
+from hostler.install.roles import Account
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.errors import ApiError

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from hostler.fleet.admission import POLICY
+from hostler.install.admission import POLICY
 from hostler.sandbox import Sandbox
 from hostler.sandbox.helmtool import find_helm
 

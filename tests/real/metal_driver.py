@@ -20,7 +20,7 @@ from hostler.kube.controller import Reconcile
 from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
-from hostler.metal.room import MetalRoom
+from hostler.metal.capability import MetalRoom
 from hostler.settings.metal import SETTINGS
 from hostler.settings.resolve import resolve
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 # Before anybody is forked; the last is what Typer loads when a command is run.
-LOADED = ("hostler.cli.main", "hostler.operator", "hostler.maintenance.room", "typer._adapters")
+LOADED = ("hostler.cli.main", "hostler.operator", "hostler.maintenance.capability", "typer._adapters")
 
 
 @dataclass(frozen=True)

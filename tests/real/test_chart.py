@@ -14,14 +14,14 @@ import pytest
 import yaml
 
 from hostler import __version__
+from hostler.capabilities import CAPABILITIES
 from hostler.errors import Complaint
-from hostler.fleet.admission import BINDING, POLICY
-from hostler.fleet.callers import READER
-from hostler.fleet.capabilities import CAPABILITIES
-from hostler.fleet.people import people_roles
-from hostler.fleet.remote import PORT_NAME
-from hostler.fleet.rights import rights_for
-from hostler.fleet.roles import Account, roles
+from hostler.explain.callers import READER
+from hostler.explain.client import PORT_NAME
+from hostler.install.admission import BINDING, POLICY
+from hostler.install.people import people_roles
+from hostler.install.rights import rights_for
+from hostler.install.roles import Account, roles
 from hostler.reclaim.hub import BASE
 from hostler.sandbox import Sandbox
 from hostler.settings.resolve import resolve

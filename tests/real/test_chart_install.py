@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from hostler import __version__
-from hostler.fleet.capabilities import CAPABILITIES
-from hostler.fleet.rights import rights_for
-from hostler.fleet.roles import Account
+from hostler.capabilities import CAPABILITIES
+from hostler.install.rights import rights_for
+from hostler.install.roles import Account
 from hostler.kube.kinds import DAEMON_SET
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.model import SpokeNode

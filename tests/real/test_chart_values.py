@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hostler.fleet.callers import READER
+from hostler.explain.callers import READER
 from hostler.sandbox import Sandbox
 from tests.real.helming import CHART, Helm, Object, only, rendered
 

@@ -14,10 +14,10 @@ from typing import Any
 import yaml
 
 from hostler.errors import Exit
-from hostler.fleet.reviews import missing_rights
-from hostler.fleet.rights import rights_for
-from hostler.fleet.roles import Account
 from hostler.host.maintenance import STATE
+from hostler.install.reviews import missing_rights
+from hostler.install.rights import rights_for
+from hostler.install.roles import Account
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.events import CONTROLLER

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hostler.errors import Exit
-from hostler.fleet.callers import READER
+from hostler.explain.callers import READER
 from hostler.sandbox import Sandbox
 from tests.real.auditing import who
 from tests.real.conftest import Eventually

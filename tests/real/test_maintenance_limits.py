@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from hostler.errors import Exit
-from hostler.fleet.roles import Account, roles
+from hostler.install.roles import Account, roles
 from hostler.maintenance.model import State
 from hostler.maintenance.rights import ON_VM, POOL, STOP
 from hostler.sandbox import Sandbox

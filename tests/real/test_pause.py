@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from hostler.fleet.install import install
-from hostler.fleet.pause_command import create_pause, delete_pauses
+from hostler.cli.pause_command import create_pause, delete_pauses
 from hostler.host.holds import HOLDS, Hold, write
+from hostler.install.apply import install
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.kinds import NODE

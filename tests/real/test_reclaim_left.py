@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hostler.fleet.doctor import Level, left_behind
+from hostler.explain.doctor import Level, left_behind
 from hostler.host.facts import Known
 from hostler.kube.client import Client
 from hostler.kube.config import load

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from hostler.errors import Complaint
-from hostler.fleet.admission import NODE_MARKS, POLICIES
-from hostler.fleet.rights import rights_for
 from hostler.host.holds import HOLDS
 from hostler.host.maintenance import STATE
+from hostler.install.admission import NODE_MARKS, POLICIES
+from hostler.install.rights import rights_for
 from hostler.kube.kinds import NODE
 from hostler.sandbox import Sandbox
 from tests.real.accounts import charted, kubeconfig_of, new_account

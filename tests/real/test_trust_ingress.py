@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from hostler.apis.pod_security import find_violations
 from hostler.errors import Complaint
-from hostler.fleet.pod_security import find_violations
-from hostler.fleet.rights import Right
 from hostler.ingress.marking import MANAGED, MARK
+from hostler.install.rights import Right
 from hostler.sandbox import Sandbox, http
 from tests.real.accounts import charted, kubeconfig_of, new_account
 from tests.real.conftest import Eventually

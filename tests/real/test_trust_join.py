@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hostler.errors import Complaint
-from hostler.fleet.admission import EXPECTED_HOSTS
-from hostler.fleet.rights import Right
+from hostler.install.admission import EXPECTED_HOSTS
+from hostler.install.rights import Right
 from hostler.instant import iso
 from hostler.kube.kinds import FLEET as FLEET_KIND
 from hostler.sandbox import Sandbox

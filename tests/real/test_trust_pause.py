@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hostler.errors import Exit
-from hostler.fleet.rights import Right
-from hostler.fleet.roles import Account
+from hostler.install.rights import Right
+from hostler.install.roles import Account
 from hostler.sandbox import Sandbox
 from tests.real.accounts import NOBODY, charted, kubeconfig_of, new_account, rights_here
 from tests.real.conftest import Eventually

@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from hostler.errors import Exit
-from hostler.fleet.callers import AUDIENCE, READER, TOKEN_HEADER, Refusal
-from hostler.fleet.people import people_roles
+from hostler.explain.callers import AUDIENCE, READER, TOKEN_HEADER, Refusal
+from hostler.install.people import people_roles
 from hostler.sandbox import Sandbox
 from hostler.sandbox import http as sandbox_http
 from tests.real.accounts import kubeconfig_with

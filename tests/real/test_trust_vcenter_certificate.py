@@ -16,13 +16,13 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from prometheus_client import CollectorRegistry
 
-from hostler.fleet import vcenter_trust
-from hostler.fleet.vcenter_trust import TrustSecret
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clock import Clock, boottime
 from hostler.kube.config import load
 from hostler.kube.writer import Writer
+from hostler.safety import vcenter_trust
+from hostler.safety.vcenter_trust import TrustSecret
 from hostler.sandbox import Sandbox
 from hostler.settings.resolve import resolve
 from hostler.vsphere.endpoints import Endpoint, endpoints

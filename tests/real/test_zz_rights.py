@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from hostler.fleet.rights import Right
-from hostler.fleet.roles import Account
+from hostler.install.rights import Right
+from hostler.install.roles import Account
 from hostler.operator import AGENT
 from hostler.sandbox import Sandbox
 from hostler.ship.untried import phrases, reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hostler.fleet.pod_security import BASELINE, Control
+from hostler.apis.pod_security import BASELINE, Control
 
 Template = dict[str, Any]
 # What the API server itself requires beside a field for an object to be valid.

@@ -12,13 +12,13 @@ import pytest
 import structlog
 
 from hostler import log
+from hostler.capabilities import CAPABILITIES
 from hostler.cli.explain import tree_of
 from hostler.cli.main import app
 from hostler.cli.say import console_of
 from hostler.errors import Exit
-from hostler.fleet.capabilities import CAPABILITIES
+from hostler.explain.registry import Action, Answer, Explanation, FactSeen, RuleSeen
 from hostler.fleet.decide import CONDITIONS
-from hostler.fleet.registry import Action, Answer, Explanation, FactSeen, RuleSeen
 
 DOCS = Path(__file__).parents[2] / "docs"
 

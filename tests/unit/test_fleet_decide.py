@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostler.apis.fleet import FleetSpec, FleetStatus
 from hostler.fleet.controller import FleetController, effective_limit
 from hostler.fleet.decide import CONDITIONS, CapabilityFacts, FleetFacts, decide_status
-from hostler.fleet.model import FleetSpec, FleetStatus
-from hostler.fleet.pause_state import PauseReason, PauseState, SeenPause
 from hostler.host.conditions import Condition, Status
 from hostler.host.holds import HOLDS
 from hostler.host.taints import OUT_OF_SERVICE_BY
 from hostler.kube.records import Metadata, Node
+from hostler.safety.pause_state import PauseReason, PauseState, SeenPause
 
 FACTS = FleetFacts(
     generation=3, pause=PauseState(PauseReason.NO_PAUSE, "Nothing is paused."), leader="pod-1", version="1",

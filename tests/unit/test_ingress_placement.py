@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hostler.fleet.model import IngressWorkload
+from hostler.apis.fleet import IngressWorkload
 from hostler.host.reverts import RevertLog
 from hostler.ingress.apply import apply, differences, digest_of, placement_body
 from hostler.ingress.marking import MANAGED, MARK

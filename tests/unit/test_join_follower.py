@@ -14,7 +14,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.fleet.model import Fleet
+from hostler.apis.fleet import Fleet
 from hostler.join.follower import MOST_KEPT, MOST_NODES, NODE_BYTES, Follower, Hub, Standing
 from hostler.join.model import CONTROL_PLANE
 from hostler.join.report import SpokeMetrics

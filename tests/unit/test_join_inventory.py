@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from hostler.fleet.model import ExpectedHost
+from hostler.apis.fleet import ExpectedHost
 from hostler.host.facts import Known, Unknown
 from hostler.instant import iso
+from hostler.join.capability import inventories_of
 from hostler.join.inventory import (
     AGENT,
     BARE_METAL_HOST,
@@ -26,7 +27,6 @@ from hostler.join.inventory import (
 )
 from hostler.join.model import Act, Facts, Use
 from hostler.join.observe import clusters_of
-from hostler.join.room import inventories_of
 from hostler.kube.records import Metadata, Node
 from hostler.settings.join import INVENTORIES
 from tests.unit.joining import NOW, POLICY, client, facts, failed, invited, judged, node, serving

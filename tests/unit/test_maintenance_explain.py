@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from hostler.cli import say
 from hostler.cli.maintenance import _show
-from hostler.fleet.registry import Explanation
+from hostler.explain.registry import Explanation
 from hostler.host.facts import Known
 from hostler.kube.events import Recorder
 from hostler.kube.watch import Watch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostler.fleet.doctor import Level
+from hostler.explain.doctor import Level
 from hostler.host.facts import Known, Unknown
 from hostler.maintenance.findings import findings
 from hostler.maintenance.wire import MaintenanceStatus, Standing

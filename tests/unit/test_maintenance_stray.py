@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hostler.fleet.capabilities import BY_NAME
-from hostler.fleet.doctor import Facts, Level, examine
+from hostler.capabilities import BY_NAME
+from hostler.explain.doctor import Facts, Level, examine
 from hostler.host.facts import Known, Unknown
 from hostler.host.holds import CAPABILITIES, HOLDS, Refusal, may_hold
 from hostler.kube.events import Recorder

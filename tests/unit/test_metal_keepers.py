@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from hostler.fleet.registry import UnknownName
+from hostler.explain.registry import UnknownName
 from hostler.instant import iso
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client

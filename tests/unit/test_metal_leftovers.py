@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from hostler.errors import Complaint, Exit
-from hostler.fleet.doctor import Level
+from hostler.explain.doctor import Level
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.metal import names
 from hostler.metal.leftovers import TRIES, Leftovers, findings, refuse_mid_move, take_back

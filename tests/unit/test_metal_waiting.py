@@ -18,10 +18,10 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.queue import Queue
 from hostler.kube.writer import Writer
 from hostler.metal import names
+from hostler.metal.capability import MetalRoom
 from hostler.metal.capi import Cluster, Machine
 from hostler.metal.controller import WAITING_SECONDS
 from hostler.metal.model import Host, Metal3Machine
-from hostler.metal.room import MetalRoom
 from hostler.settings.metal import SETTINGS
 from hostler.settings.resolve import resolve
 from tests.unit.test_kube_events import Here

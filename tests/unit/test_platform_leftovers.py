@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hostler.fleet.doctor import Level
+from hostler.explain.doctor import Level
 from hostler.host.facts import Known, Unknown
 from hostler.kube.records import Metadata
 from hostler.platform.driver import BEFORE

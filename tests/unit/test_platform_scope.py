@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.fleet.model import PlatformPolicy, ScopedDaemonSet
+from hostler.apis.fleet import PlatformPolicy, ScopedDaemonSet
 from hostler.host.facts import Known, Unknown
 from hostler.host.platform import INSTANCE_TYPE, UNINITIALIZED, Class, classify
 from hostler.host.reverts import Revert, RevertLimits, last_writer

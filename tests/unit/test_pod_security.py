@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.fleet.pod_security import BASELINE, Control, find_violations, template_schema
+from hostler.apis.pod_security import BASELINE, Control, find_violations, template_schema
 from hostler.ingress.template import check_template, router_template
 from tests.unit.podding import refused_value, rows, template_with
 

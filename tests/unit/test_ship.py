@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hostler import __version__
-from hostler.fleet.capabilities import CAPABILITIES
+from hostler.capabilities import CAPABILITIES
 from hostler.settings.table import BY_INSTALLATION, SETTINGS
 from hostler.ship import alerts, chart
 from hostler.ship.dashboard import PANELS, Panel, dashboard

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.fleet.model import IngressWorkload
+from hostler.apis.fleet import IngressWorkload
 from hostler.host.conditions import Status
 from hostler.ingress.marking import MANAGED, MARK, check_workload
 from hostler.ingress.model import APPLIED, CONTROL_PLANE, Placed, Refusal, RefusedBy

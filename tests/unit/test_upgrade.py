@@ -15,8 +15,7 @@ import msgspec
 import pytest
 
 from hostler import __version__
-from hostler.fleet.crd import fleet_definition
-from hostler.fleet.model import (
+from hostler.apis.fleet import (
     CapabilityStatus,
     ExpectedHost,
     FleetCounts,
@@ -31,6 +30,7 @@ from hostler.fleet.model import (
     ServingCertificates,
 )
 from hostler.host.conditions import Condition, Status
+from hostler.install.crd import fleet_definition
 from hostler.instant import iso
 from hostler.kube.records import NodeSpec, Taint
 from hostler.vsphere.records import Host, Task, Vm

@@ -23,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.fingerprints import fingerprint_of, read_fingerprint, read_fingerprints
-from hostler.fleet.vcenter_trust import certificate_condition
 from hostler.host.conditions import Status
+from hostler.safety.vcenter_trust import certificate_condition
 from hostler.vsphere.endpoints import Endpoint
 from hostler.vsphere.pinned_tls import (
     CertificateRefused,

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from hostler.fleet.model import NAME, Fleet, FleetSpec, Pause, PauseSpec
+from hostler.apis.fleet import NAME, Fleet, FleetSpec, Pause, PauseSpec
 from hostler.kube.records import HasMetadata, Metadata
 from hostler.kube.store import Store
 

@@ -44,7 +44,7 @@ def config(
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
     """Print every setting, its value and where it comes from. Secrets are never printed."""
-    from hostler.fleet.wire import Config, config_of
+    from hostler.explain.wire import Config, config_of
 
     settings, problems = surveyed
     found = config_of(settings)

@@ -40,7 +40,7 @@ def bundle(
     What could not be read is named in it, with the reason. Look through it before you send it.
     """
     from hostler.cli.cluster import ask_cluster
-    from hostler.fleet.redact import redact, redact_text
+    from hostler.cli.redact import redact, redact_text
 
     if file.exists():
         raise Complaint(f"{file} is there already.", hint="Name another with --file.", code=Exit.REFUSED)

@@ -10,7 +10,7 @@ import msgspec
 
 from hostler import log
 from hostler.errors import Complaint, Exit
-from hostler.fleet import remote
+from hostler.explain import client as remote
 from hostler.kube.client import Client
 from hostler.kube.config import check, load
 from hostler.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable, WriteRefused

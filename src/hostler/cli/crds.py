@@ -20,14 +20,14 @@ def crds(
     output: Annotated[str, typer.Option("--output", "-o", help="yaml or json.", metavar="yaml|json")] = "yaml",
 ) -> None:
     """Print the CustomResourceDefinitions of Fleet and Pause; with --apply install them by server-side apply."""
-    from hostler.fleet.crd import definitions
+    from hostler.install.crd import definitions
 
     if output not in ("yaml", "json"):
         raise typer.BadParameter("must be yaml or json", param_hint="--output")
     made = list(definitions().values())
     if apply:
         from hostler.cli.cluster import ask_cluster
-        from hostler.fleet.install import install
+        from hostler.install.apply import install
 
         done = ask_cluster(settings, install)
         if output == "json":

@@ -244,7 +244,7 @@ class Stage:
     @contextmanager
     def operator(self) -> Iterator[None]:
         """The operator for as long as the block lasts; its log goes to this terminal."""
-        from hostler.fleet.capabilities import OPTIONAL_NAMES
+        from hostler.capabilities import OPTIONAL_NAMES
 
         words = ["run", "--only", ",".join(OPTIONAL_NAMES), "--log-format", "console", "--http-address", self._address]
         command = [sys.executable, "-m", "hostler", *words]

@@ -17,8 +17,8 @@ from hostler.settings.foundation import LEASE_NAME, NAMESPACE, OPERATOR
 from hostler.settings.model import Setting, Settings
 
 if TYPE_CHECKING:
-    from hostler.fleet.doctor import Facts, Finding, VCenterSeen
-    from hostler.fleet.wire import StatusAnswer
+    from hostler.explain.doctor import Facts, Finding, VCenterSeen
+    from hostler.explain.wire import StatusAnswer
     from hostler.host.facts import Fact
     from hostler.kube.client import Client
     from hostler.kube.kinds import Kind
@@ -38,7 +38,7 @@ def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
     with, and each vCenter that is configured here (VCENTER_HOST or VCENTERS_FILE), from this machine.
     """
     from hostler.cli.cluster import ask_cluster
-    from hostler.fleet.doctor import Level, examine
+    from hostler.explain.doctor import Level, examine
 
     facts = ask_cluster(settings, lambda client: _look(client, settings))
     found = examine(facts, time.time())
@@ -49,11 +49,11 @@ def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
 
 async def _look(client: Client, settings: Settings) -> Facts:
     from hostler.cli.cluster import ask_operator_by
-    from hostler.fleet.admission import policy_findings
-    from hostler.fleet.doctor import Facts, begun, left_behind
-    from hostler.fleet.install import read_policies
-    from hostler.fleet.wire import StatusAnswer
+    from hostler.explain.doctor import Facts, begun, left_behind
+    from hostler.explain.wire import StatusAnswer
     from hostler.host.facts import Known
+    from hostler.install.admission import policy_findings
+    from hostler.install.apply import read_policies
     from hostler.kube.contact import check
     from hostler.kube.kinds import FLEET, NODE, PAUSE
     from hostler.kube.records import Node
@@ -140,9 +140,9 @@ async def _known(look: Callable[[], Awaitable[T]]) -> Fact[T]:
 
 async def _rights(client: Client, settings: Settings, answer: StatusAnswer, told: Mapping[str, str]) -> tuple[str, ...]:
     """What the ServiceAccount of the leader's pod lacks for what is on."""
-    from hostler.fleet.reviews import missing_rights
-    from hostler.fleet.rights import rights_for
-    from hostler.fleet.roles import Account
+    from hostler.install.reviews import missing_rights
+    from hostler.install.rights import rights_for
+    from hostler.install.roles import Account
     from hostler.kube.errors import NotFound
     from hostler.kube.kinds import POD
     from hostler.kube.lease import pod_of
@@ -170,7 +170,7 @@ async def _has_kind(client: Client, kind: Kind) -> bool:
 
 async def _has_paused_field(client: Client) -> bool:
     """Whether a Fleet under an older CRD says that it is paused: that paused an older operator, and does not us."""
-    from hostler.fleet.model import NAME
+    from hostler.apis.fleet import NAME
     from hostler.kube.errors import NotFound
     from hostler.kube.kinds import FLEET
 
@@ -184,7 +184,7 @@ async def _has_paused_field(client: Client) -> bool:
 async def _told(client: Client, settings: Settings) -> dict[str, str]:
     """The operator's own settings, which it may have from elsewhere than we have ours."""
     from hostler.cli.cluster import ask_operator_by
-    from hostler.fleet.wire import Config
+    from hostler.explain.wire import Config
     from hostler.host.facts import Known
 
     found = await _known(lambda: ask_operator_by(client, settings, "/v1/config", Config))
@@ -211,7 +211,7 @@ async def _vcenters(client: Client, settings: Settings) -> dict[str, VCenterSeen
     """Each that is configured here. What is wrong with these settings hides nothing else."""
     import asyncio
 
-    from hostler.fleet.doctor import VCenterSeen
+    from hostler.explain.doctor import VCenterSeen
     from hostler.vsphere.endpoints import endpoints
 
     try:
@@ -226,8 +226,8 @@ async def _vcenters(client: Client, settings: Settings) -> dict[str, VCenterSeen
 
 async def _trusted(client: Client, settings: Settings) -> Trust:
     """What the operator remembers of its vCenters; without it no password is sent from here."""
-    from hostler.fleet.vcenter_trust import NAME, read_trusted
     from hostler.host.facts import Known
+    from hostler.safety.vcenter_trust import NAME, read_trusted
     from hostler.vsphere.trust import ReadOnly, Trust
 
     found = await _known(lambda: read_trusted(client, settings[NAMESPACE]))
@@ -240,7 +240,7 @@ def _vcenter(endpoint: Endpoint, trust: Trust) -> VCenterSeen:
     """One login from here, its privileges at the root, and out again."""
     from prometheus_client import CollectorRegistry
 
-    from hostler.fleet.doctor import VCenterSeen
+    from hostler.explain.doctor import VCenterSeen
     from hostler.vsphere.bulk import NEEDED, OPTIONAL, NoAnswer, Privilege, missing_at_root
     from hostler.vsphere.metrics import Metrics
     from hostler.vsphere.session import Session, diagnose
@@ -271,8 +271,8 @@ def _vcenter(endpoint: Endpoint, trust: Trust) -> VCenterSeen:
 
 def _untrusted(endpoint: Endpoint, error: Complaint) -> VCenterSeen:
     """What it shows, for who can compare; not one byte is sent to it."""
+    from hostler.explain.doctor import VCenterSeen
     from hostler.fingerprints import fingerprint_of
-    from hostler.fleet.doctor import VCenterSeen
     from hostler.vsphere.pinned_tls import look_at_server
     from hostler.vsphere.session import diagnose
 

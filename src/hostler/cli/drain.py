@@ -12,17 +12,15 @@ from typing import Any
 
 import typer
 
+from hostler.apis.fleet import NAME, Fleet, FleetSpec, Pause
 from hostler.cli import say
+from hostler.cli.pause_command import list_pauses
 from hostler.drain.executor import Executor
 from hostler.drain.loop import drain
 from hostler.drain.model import Act, Decision, Policy, State
 from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
 from hostler.errors import Complaint, Exit
 from hostler.fleet.controller import effective_limit
-from hostler.fleet.model import NAME, Fleet, FleetSpec, Pause
-from hostler.fleet.pause_command import list_pauses, who_am_i
-from hostler.fleet.pause_state import paused_sentence
-from hostler.fleet.pauses import read_pauses
 from hostler.host import keeper
 from hostler.host.ceiling import overrun, room
 from hostler.host.holds import lost
@@ -32,8 +30,11 @@ from hostler.kube.errors import NotFound
 from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, PAUSE, POD, POD_DISRUPTION_BUDGET, VOLUME_ATTACHMENT
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod, PodDisruptionBudget, VolumeAttachment, Workload
+from hostler.kube.self_review import who_am_i
 from hostler.kube.watch import FRESH_SECONDS, Watch
 from hostler.kube.writer import Writer
+from hostler.safety.pause_state import paused_sentence
+from hostler.safety.pauses import read_pauses
 from hostler.settings.foundation import DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED, MAX_UNAVAILABLE
 from hostler.settings.model import Settings
 

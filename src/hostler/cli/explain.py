@@ -15,8 +15,8 @@ from hostler.settings.model import Settings
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from hostler.fleet.registry import Answer, FactSeen
-    from hostler.fleet.wire import StatusAnswer
+    from hostler.explain.registry import Answer, FactSeen
+    from hostler.explain.wire import StatusAnswer
 
 app = typer.Typer()
 ASKING = (*flags.CLUSTER, LEASE_NAME, OPERATOR, SERVICE)
@@ -42,7 +42,7 @@ def plan(settings: Settings, what: What, output: say.OutputFlag = say.Output.TAB
 def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Show the fleet at a glance: conditions, capabilities, who leads, what is out of service."""
     from hostler.cli.cluster import ask_operator
-    from hostler.fleet.wire import StatusAnswer
+    from hostler.explain.wire import StatusAnswer
 
     answer = ask_operator(settings, "/v1/status", StatusAnswer)
     if output is say.Output.JSON:
@@ -58,7 +58,7 @@ def _ask(settings: Settings, verb: str, what: str, output: say.Output) -> None:
             f'"{what}" is not KIND/NAME.', hint=f"For example: hostler {verb} node/worker-3", code=Exit.USAGE
         )
     from hostler.cli.cluster import ask_operator
-    from hostler.fleet.registry import Answer
+    from hostler.explain.registry import Answer
 
     answer = ask_operator(settings, f"/v1/{verb}/{quote(kind, safe='')}/{quote(name, safe='/')}", Answer)
     if output is say.Output.JSON:

@@ -247,8 +247,8 @@ async def _judged(client: Client, asked: Asked, name: str) -> tuple[SigningReque
 
 
 def _asked(client: Client, settings: Settings) -> Asked:
+    from hostler.join.capability import policy_of
     from hostler.join.look import Asked
-    from hostler.join.room import policy_of
 
     return Asked(policy_of(settings, client.connection.server), settings[NAMESPACE], settings[JOIN_KUBELET_CA])
 

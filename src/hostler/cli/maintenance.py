@@ -59,7 +59,7 @@ def status(settings: Settings, watch: Watching = False, output: say.OutputFlag =
 def plan(settings: Settings, host: EsxiHost, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Say what would happen if this ESXi host entered maintenance now. Nothing is changed."""
     from hostler.cli.cluster import ask_operator
-    from hostler.fleet.registry import Answer
+    from hostler.explain.registry import Answer
 
     answer = ask_operator(settings, f"/v1/plan/esxi/{quote(host, safe='')}", Answer)
     if output is say.Output.JSON:

@@ -36,10 +36,10 @@ def manifests(
     """
     import yaml
 
-    from hostler.fleet.blueprint import Wanted
-    from hostler.fleet.manifests import PLAIN
-    from hostler.fleet.manifests import manifests as made
-    from hostler.fleet.roles import Account
+    from hostler.install.blueprint import Wanted
+    from hostler.install.manifests import PLAIN
+    from hostler.install.manifests import manifests as made
+    from hostler.install.roles import Account
 
     for flag, given, allowed, what in (
         ("--image", image, r"\S+", "an image, as in REGISTRY/hostler:TAG"),

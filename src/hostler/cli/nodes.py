@@ -41,8 +41,8 @@ def hold(
     """Keep a node out of service: cordon it and say for whom and why. Others' holds stay."""
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.drain import hold_below_ceiling, writer_of
-    from hostler.fleet.pause_command import who_am_i
     from hostler.host import keeper
+    from hostler.kube.self_review import who_am_i
 
     _given(why, "--why")
     dry_run = settings[DRY_RUN]
@@ -69,8 +69,8 @@ def release(
     """End a hold. The last one to leave uncordons the node, unless it was cordoned before."""
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.drain import writer_of
-    from hostler.fleet.pause_command import who_am_i
     from hostler.host import keeper
+    from hostler.kube.self_review import who_am_i
 
     if holder and everybody:
         raise typer.BadParameter("--holder releases one hold and --all every hold: give one of them")

@@ -11,7 +11,7 @@ from hostler.settings.foundation import LEASE_NAME, NAMESPACE, ONLY
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.fleet.roles import Account
+    from hostler.install.roles import Account
 
 app = typer.Typer()
 
@@ -30,9 +30,9 @@ def rights(
     `hostler rights --only maintenance -o yaml | kubectl apply -f -` grants them without Helm. With --people: the
     ClusterRoles viewer, operator and admin, which nobody has until you bind them.
     """
-    from hostler.fleet.rights import rights_for
-    from hostler.fleet.roles import Account, roles
     from hostler.host.conditions import names
+    from hostler.install.rights import rights_for
+    from hostler.install.roles import Account, roles
 
     only: tuple[str, ...] = settings[ONLY]
     found = rights_for(only)
@@ -59,8 +59,8 @@ def rights(
 
 
 def _print_people(who: Account, output: str) -> None:
-    from hostler.fleet.people import PEOPLE, object_names, people_roles
     from hostler.host.conditions import names
+    from hostler.install.people import PEOPLE, object_names, people_roles
 
     named = {"lease": who.lease, "service": f"{who.name}:http"}
     match output:

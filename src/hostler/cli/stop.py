@@ -11,7 +11,7 @@ from hostler.errors import Exit
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.fleet.pause_command import Outcome
+    from hostler.cli.pause_command import Outcome
 
 app = typer.Typer()
 Wait = Annotated[
@@ -32,7 +32,7 @@ def pause(
     Creates a Pause named after you. It needs the right to create pauses.hostler.dev, and no other.
     """
     from hostler.cli.cluster import ask_cluster
-    from hostler.fleet.pause_command import create_pause
+    from hostler.cli.pause_command import create_pause
 
     if not why.strip():
         raise typer.BadParameter("--why is empty; say why, in a few words")
@@ -49,7 +49,7 @@ def resume(
 ) -> None:
     """Delete your Pause and name those that remain. Hostler writes again once there is none."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.fleet.pause_command import delete_pauses
+    from hostler.cli.pause_command import delete_pauses
 
     outcome = ask_cluster(settings, lambda client: delete_pauses(client, every=every, wait=wait))
     _say(outcome, output)

@@ -43,7 +43,7 @@ def show(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     Examples: `hostler vcenter show`; `hostler vcenter show --namespace hostler -o json`.
     """
     from hostler.cli.cluster import ask_cluster
-    from hostler.fleet.vcenter_trust import read_trusted
+    from hostler.safety.vcenter_trust import read_trusted
     from hostler.vsphere.pins import NotAnEntry, read_entry
 
     found = ask_cluster(settings, lambda client: read_trusted(client, settings[NAMESPACE]))
@@ -127,8 +127,8 @@ def trust(
 async def _accept(client: Client, namespace: str, key: str, entry: Entry) -> Entry:
     import msgspec
 
-    from hostler.fleet.vcenter_trust import accept_entry
     from hostler.kube.contact import check
+    from hostler.safety.vcenter_trust import accept_entry
 
     by, since = (await check(client)).user or "a user", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     signed = msgspec.structs.replace(entry, by=by, since=since)

@@ -11,7 +11,7 @@ from hostler.settings.model import Settings
 def refuse_while_on(settings: Settings, capability: str, *, yes: bool) -> None:
     """Refuse while an operator has this capability on. A --yes does not stand for what is not known."""
     from hostler.cli.cluster import ask_operator
-    from hostler.fleet.wire import StatusAnswer
+    from hostler.explain.wire import StatusAnswer
 
     try:
         answer = ask_operator(settings, "/v1/status", StatusAnswer)

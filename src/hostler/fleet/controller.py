@@ -11,11 +11,9 @@ import structlog
 from prometheus_client import Gauge
 
 from hostler import __version__
+from hostler.apis.fleet import NAME, Fleet, FleetSpec, FleetStatus
 from hostler.errors import Complaint
 from hostler.fleet.decide import CapabilityFacts, FleetFacts, decide_status
-from hostler.fleet.guard import FleetWatch, Guard
-from hostler.fleet.incumbents import State
-from hostler.fleet.model import NAME, Fleet, FleetSpec, FleetStatus
 from hostler.host.ceiling import Limit, Room, parse_limit, room
 from hostler.host.conditions import Condition
 from hostler.host.holds import HOLDS
@@ -26,6 +24,8 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.store import Store
 from hostler.kube.writer import Writer
+from hostler.safety.guard import FleetWatch, Guard
+from hostler.safety.incumbents import State
 
 log = structlog.get_logger("hostler.fleet")
 OUT = (HOLDS, OUT_OF_SERVICE_BY)  # by these a node is out of service by us

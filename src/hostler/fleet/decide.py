@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hostler.fleet.model import CapabilityStatus, FleetCounts, FleetStatus
-from hostler.fleet.pause_state import PAUSED, PauseState, observed_pauses
+from hostler.apis.fleet import CapabilityStatus, FleetCounts, FleetStatus
 from hostler.host.conditions import Condition, Status, count, cut, names, set_condition
 from hostler.instant import Instant
+from hostler.safety.pause_state import PAUSED, PauseState, observed_pauses
 
 READY, INCUMBENT_FOUND, CEILING_REACHED = "Ready", "IncumbentFound", "CeilingReached"
 CONDITIONS = (READY, PAUSED, INCUMBENT_FOUND, CEILING_REACHED)

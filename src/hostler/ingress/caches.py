@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hostler.fleet.guard import FleetWatch
 from hostler.ingress.model import Infrastructure, IngressConfig, IngressController, Placed
 from hostler.kube.records import Node, Pod, PodDisruptionBudget
 from hostler.kube.watch import Watch
+from hostler.safety.guard import FleetWatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from hostler.fleet.model import NAME, IngressPolicy, IngressWorkload
+from hostler.apis.fleet import NAME, IngressPolicy, IngressWorkload
 from hostler.host.conditions import Condition
 from hostler.host.facts import Fact, Known
 from hostler.host.reverts import RevertLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
+from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
 from hostler.ingress import conditions
 from hostler.ingress.controller import IngressKeeper
 from hostler.ingress.decide import Facts, decide

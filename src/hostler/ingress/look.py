@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hostler.fleet.model import NAME, Fleet, IngressPolicy, IngressWorkload
+from hostler.apis.fleet import NAME, Fleet, IngressPolicy, IngressWorkload
 from hostler.host.conditions import count
 from hostler.host.facts import Fact, Known
 from hostler.ingress.decide import decide

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from hostler.fleet.model import IngressWorkload
+from hostler.apis.fleet import IngressWorkload
 from hostler.ingress.model import APPLIED, Placed, Refusal, RefusedBy
 
 MARK, MANAGED = "hostler.dev/ingress", "managed"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from hostler.apis.fleet import IngressPolicy
 from hostler.drain.selector import matches
-from hostler.fleet.model import IngressPolicy
 from hostler.host.facts import Fact
 from hostler.host.reverts import Revert
 from hostler.ingress.decide import Facts, Policy, router_name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hostler.fleet.pod_security import find_violations
+from hostler.apis.pod_security import find_violations
 from hostler.host.conditions import cut, names
 from hostler.ingress.model import Refusal, RefusedBy
 

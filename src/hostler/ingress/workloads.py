@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from hostler.fleet.model import IngressWorkload
+from hostler.apis.fleet import IngressWorkload
 from hostler.host.conditions import Condition, Status
 from hostler.host.reverts import Revert
 from hostler.ingress.conditions import NO_NODE, REFUSED, REVERTED

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
-from hostler.fleet.guard import FleetWatch
 from hostler.host.conditions import cut
 from hostler.join.addresses import canonical
 from hostler.join.controller import JoinKeeper
@@ -39,6 +38,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
+from hostler.safety.guard import FleetWatch
 
 log = structlog.get_logger("hostler.join")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from hostler.fleet.model import ExpectedHost
+from hostler.apis.fleet import ExpectedHost
 from hostler.instant import Instant, parse
 from hostler.join.model import CONTROL_PLANE, Invitation
 from hostler.join.shape import spelled

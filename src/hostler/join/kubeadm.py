@@ -17,7 +17,7 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from hostler.fleet.admission import is_ours
+from hostler.install.admission import is_ours
 from hostler.instant import Instant, iso
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"

@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from hostler.apis.fleet import NAME, WHO_LIMIT, ExpectedHost, Fleet
 from hostler.errors import Complaint, Exit
-from hostler.fleet.admission import EXPECTED_HOSTS, find_problem
-from hostler.fleet.install import missing, read_policies
-from hostler.fleet.model import NAME, WHO_LIMIT, ExpectedHost, Fleet
-from hostler.fleet.pause_command import who_am_i
 from hostler.host.conditions import cut
 from hostler.host.facts import Fact
+from hostler.install.admission import EXPECTED_HOSTS, find_problem
+from hostler.install.apply import missing, read_policies
 from hostler.instant import Instant, iso, parse
 from hostler.join import live as kubelets
 from hostler.join.controller import approval, kubelets_to_ask, may_be_renewal
@@ -27,10 +26,10 @@ from hostler.join.observe import Memory, line_of, look, pending_of
 from hostler.join.shape import Shape, shape_of
 from hostler.join.spoke import Spoke
 from hostler.kube.client import Client
-from hostler.kube.contact import SELF_REVIEW
 from hostler.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
-from hostler.kube.kinds import CONFIG_MAP, FLEET, NODE, Kind
+from hostler.kube.kinds import CONFIG_MAP, FLEET, NODE, SELF_REVIEW, Kind
 from hostler.kube.records import Node, Object
+from hostler.kube.self_review import who_am_i
 
 T = TypeVar("T")
 ATTEMPTS = 20

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from hostler.fleet.guard import FleetWatch
-from hostler.fleet.model import NAME, Fleet, ServingCertificates
+from hostler.apis.fleet import NAME, Fleet, ServingCertificates
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant, parse
 from hostler.join.addresses import canonical
@@ -35,6 +34,7 @@ from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Node, Record
 from hostler.kube.store import Index
 from hostler.kube.watch import Watch
+from hostler.safety.guard import FleetWatch
 
 HOUR = 3600.0
 # Kubernetes accepts more for a request than for a node: kubelets name theirs `csr-abcde` and `node-csr-<base64url>`.

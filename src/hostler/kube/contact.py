@@ -17,12 +17,11 @@ import structlog
 from hostler.errors import Complaint, Exit
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Forbidden, NotFound, SomethingElse, Unauthorized, Unreachable
-from hostler.kube.kinds import NAMESPACE, Kind
+from hostler.kube.kinds import NAMESPACE, SELF_REVIEW
 from hostler.kube.records import Object
 
 log = structlog.get_logger("hostler.kube")
 
-SELF_REVIEW = Kind("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False)
 ANONYMOUS = "system:anonymous"
 # OpenSSL's verify codes (X509_V_ERR_...)
 _UNTRUSTED = (18, 19, 20, 21, 27)

@@ -72,3 +72,5 @@ CUSTOM_RESOURCE_DEFINITION = Kind(
 )
 FLEET = Kind("hostler.dev", "v1alpha1", "fleets", "Fleet", False)
 PAUSE = Kind("hostler.dev", "v1alpha1", "pauses", "Pause", False)
+ACCESS_REVIEW = Kind("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
+SELF_REVIEW = Kind("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False)

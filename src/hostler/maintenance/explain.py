@@ -12,7 +12,7 @@ import msgspec
 
 from hostler.drain.model import Memory
 from hostler.drain.observe import Sources, observe
-from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
+from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.host.facts import Fact, Known, Unknown, fresh
 from hostler.host.identity import Rank
 from hostler.instant import Instant, iso, parse

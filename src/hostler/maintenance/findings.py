@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hostler.fleet.doctor import RIGHTS_UNREAD, Finding, Level
+from hostler.explain.doctor import RIGHTS_UNREAD, Finding, Level
 from hostler.host.conditions import names
 from hostler.host.facts import Fact, Unknown
 from hostler.maintenance.wire import MaintenanceStatus

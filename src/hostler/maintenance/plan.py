@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hostler.drain.model import Act
-from hostler.fleet.registry import Action, Explanation, RuleSeen
+from hostler.explain.registry import Action, Explanation, RuleSeen
 from hostler.host.conditions import names
 from hostler.host.facts import Known
 from hostler.maintenance.model import (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, UnknownName
+from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, UnknownName
 from hostler.host.conditions import names as listed
 from hostler.instant import Instant
 from hostler.kube.client import Gate

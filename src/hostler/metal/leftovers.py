@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hostler.errors import Complaint, Exit
-from hostler.fleet.doctor import Finding, Level
+from hostler.explain.doctor import Finding, Level
 from hostler.host.conditions import count
 from hostler.host.conditions import names as listed
 from hostler.host.facts import Fact, Unknown

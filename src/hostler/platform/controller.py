@@ -14,9 +14,8 @@ from typing import Any
 import structlog
 from prometheus_client import Counter, Gauge
 
+from hostler.apis.fleet import NAME, PlatformPolicy, ScopedDaemonSet
 from hostler.drain.observe import BY_NODE
-from hostler.fleet.guard import FleetWatch
-from hostler.fleet.model import NAME, PlatformPolicy, ScopedDaemonSet
 from hostler.host.conditions import Condition, set_condition
 from hostler.host.facts import Fact, Unknown
 from hostler.host.platform import UNINITIALIZED, Class, classify
@@ -53,6 +52,7 @@ from hostler.platform.scope import in_place, words
 from hostler.platform.stranded import Stranded
 from hostler.platform.targets import OPENSHIFT_DRIVER, key_of_target, resolve, targets_of
 from hostler.platform.vcenters import VmSource, ask
+from hostler.safety.guard import FleetWatch
 
 log = structlog.get_logger("hostler.platform")
 

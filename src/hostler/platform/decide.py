@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hostler.fleet.model import ScopedDaemonSet
+from hostler.apis.fleet import ScopedDaemonSet
 from hostler.host.conditions import count, names
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.platform import UNINITIALIZED, Class

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
+from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
 from hostler.host.conditions import names
 from hostler.host.platform import classify
 from hostler.instant import Instant, iso

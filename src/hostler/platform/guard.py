@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from hostler.fleet.model import ScopedDaemonSet
+from hostler.apis.fleet import ScopedDaemonSet
 from hostler.host.conditions import names
 from hostler.kube.client import How
 from hostler.kube.events import Recorder

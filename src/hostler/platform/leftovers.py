@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hostler.errors import Complaint, Exit
-from hostler.fleet.doctor import Finding, Level
+from hostler.explain.doctor import Finding, Level
 from hostler.host.conditions import names
 from hostler.host.facts import Fact, Unknown
 from hostler.kube.client import Client

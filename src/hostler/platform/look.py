@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hostler.fleet.model import NAME, Fleet, FleetStatus, PlatformPolicy, ScopedDaemonSet
+from hostler.apis.fleet import NAME, Fleet, FleetStatus, PlatformPolicy, ScopedDaemonSet
 from hostler.host.conditions import Condition, names
 from hostler.host.platform import Class, classify
 from hostler.host.reverts import RevertLimits

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hostler.fleet.model import ScopedDaemonSet
+from hostler.apis.fleet import ScopedDaemonSet
 from hostler.host.platform import Class, Classification
 from hostler.instant import Instant
 from hostler.kube.kinds import Kind

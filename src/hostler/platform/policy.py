@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hostler.fleet.model import ScopedDaemonSet
+from hostler.apis.fleet import ScopedDaemonSet
 from hostler.host.scheduling import REQUIRED
 from hostler.platform.scope import unsound, words
 from hostler.platform.targets import key_of_target

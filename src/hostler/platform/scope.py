@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hostler.fleet.model import ScopedDaemonSet
+from hostler.apis.fleet import ScopedDaemonSet
 from hostler.host.scheduling import Term, is_empty_term, required_terms
 
 # As Kubernetes has it for names and values of labels, and for the prefix of a name.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from hostler.fleet.model import PlatformPolicy, ScopedDaemonSet
+from hostler.apis.fleet import PlatformPolicy, ScopedDaemonSet
 from hostler.kube.records import Metadata, key_of
 
 # The vSphere CSI node DaemonSet as OpenShift names it, and as upstream does.

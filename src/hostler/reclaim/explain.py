@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hostler.fleet.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
+from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.instant import Instant
 from hostler.kube.client import Gate
 from hostler.kube.records import key_of

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hostler.fleet.doctor import Finding, Level
+from hostler.explain.doctor import Finding, Level
 from hostler.host.conditions import names
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.kube.client import Client

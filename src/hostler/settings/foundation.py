@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostler.fleet.capabilities import OPTIONAL_NAMES, REPLACING_NAMES, choose
+from hostler.capabilities import OPTIONAL_NAMES, REPLACING_NAMES, choose
 from hostler.settings.model import AnySetting, Rule, Setting, Settings
 from hostler.settings.readers import (
     ADDRESS,
@@ -171,7 +171,7 @@ def kubeconfig_path(settings: Settings) -> str:
 
 
 def configured(settings: Settings) -> frozenset[str]:
-    """The names of the settings that have a value, as `fleet.capabilities.choose` wants them."""
+    """The names of the settings that have a value, as `capabilities.choose` wants them."""
     return frozenset(one.setting.name for one in settings if one.value)
 
 

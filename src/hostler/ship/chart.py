@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from hostler.fleet.capabilities import CAPABILITIES
-from hostler.fleet.crd import definitions
-from hostler.fleet.people import PEOPLE, rights_of_role
-from hostler.fleet.rights import Right, rights_of
+from hostler.capabilities import CAPABILITIES
+from hostler.install.crd import definitions
+from hostler.install.people import PEOPLE, rights_of_role
+from hostler.install.rights import Right, rights_of
 from hostler.settings import foundation
 from hostler.settings.model import AnySetting
 from hostler.settings.table import TOLD
@@ -44,7 +44,7 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def rights_file() -> str:
-    head = "# Made from src/hostler/fleet/rights.py by `make chart`: edit that.\n"
+    head = "# Made from src/hostler/install/rights.py by `make chart`: edit that.\n"
     parts = [
         {"name": one.name, "rights": [_entry(right) for right in rights_of(one)]} for one in CAPABILITIES if one.built
     ]
@@ -52,7 +52,7 @@ def rights_file() -> str:
 
 
 def people_file() -> str:
-    head = "# Made from src/hostler/fleet/people.py by `make chart`: edit that.\n"
+    head = "# Made from src/hostler/install/people.py by `make chart`: edit that.\n"
     parts: list[Json] = [
         {
             "name": role.name,
@@ -79,7 +79,7 @@ def _entry(right: Right) -> Json:
 def crd_file(made: Json) -> str:
     """Kept by Helm on uninstall: with it would go the owner's decisions, or every pause."""
     made["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
-    return "# Made from src/hostler/fleet/model.py by `make chart`: edit that.\n" + yaml.safe_dump(
+    return "# Made from src/hostler/apis/fleet.py by `make chart`: edit that.\n" + yaml.safe_dump(
         made, sort_keys=False, width=120
     )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from hostler.fleet.admission import POLICIES
-from hostler.fleet.callers import METRICS_PATH
-from hostler.fleet.capabilities import CAPABILITIES
-from hostler.fleet.people import METRICS_READER, METRICS_WHY, PEOPLE, SERVICE_NAME
-from hostler.fleet.rights import LEASE_NAME, OWN, Right, rights_of
+from hostler.capabilities import CAPABILITIES
+from hostler.explain.callers import METRICS_PATH
+from hostler.install.admission import POLICIES
+from hostler.install.people import METRICS_READER, METRICS_WHY, PEOPLE, SERVICE_NAME
+from hostler.install.rights import LEASE_NAME, OWN, Right, rights_of
 from hostler.settings.document import row
 from hostler.settings.table import SETTINGS
 from hostler.ship.alerts import Alert
@@ -18,7 +18,7 @@ from hostler.ship.untried import LISTS, UNTRIED
 RIGHTS = """\
 # Rights in Kubernetes
 
-Made from `src/hostler/fleet/rights.py` by `make chart`; a test compares the two. The chart grants what is listed for
+Made from `src/hostler/install/rights.py` by `make chart`; a test compares the two. The chart grants what is listed for
 the capabilities that are on, and nothing else: no wildcard, no `update`, no `deletecollection`, no `impersonate`,
 no `escalate`, no `bind`. `hostler rights` prints the same, and the roles as YAML for those without Helm.
 `hostler doctor` asks the API server whether the operator's ServiceAccount has every one of them.
@@ -44,10 +44,10 @@ you guard kube-system: give nobody `edit` or `admin` there who is no administrat
 PEOPLE_HEAD = """
 ## Roles for people
 
-Made from `src/hostler/fleet/people.py`. The chart (`rbac.people`) and `hostler manifests` make these ClusterRoles, and
-bind them to nobody; `hostler rights --people` prints them. Each has the rights of the one before it. `hostler-viewer`
-is aggregated to `view`, and so is part of `edit` and `admin`, which contain `view`; the others are aggregated to
-nothing. With another name of the release their names begin with that.
+Made from `src/hostler/install/people.py`. The chart (`rbac.people`) and `hostler manifests` make these ClusterRoles,
+and bind them to nobody; `hostler rights --people` prints them. Each has the rights of the one before it.
+`hostler-viewer` is aggregated to `view`, and so is part of `edit` and `admin`, which contain `view`; the others are
+aggregated to nothing. With another name of the release their names begin with that.
 
     kubectl create clusterrolebinding ada-operates --clusterrole=hostler-operator --user=ada
 
@@ -60,7 +60,7 @@ No role has `pods/proxy`, or `services/proxy` without a name: with those, every 
 ADMISSION = """
 ## What the API server itself refuses
 
-Two ValidatingAdmissionPolicies, from `src/hostler/fleet/admission.py`, on API servers of 1.30 and newer. The chart
+Two ValidatingAdmissionPolicies, from `src/hostler/install/admission.py`, on API servers of 1.30 and newer. The chart
 installs them (`admissionPolicies.enabled`), `hostler manifests` prints them, and `hostler doctor` says whether they are
 in force. They are CEL in the API server and ask nobody; a write that one cannot judge is refused. What was there before
 a policy stays.

@@ -1,4 +1,4 @@
-"""The chart's templates, written from the blueprints of `hostler.fleet.manifests`: edit those, then `make chart`."""
+"""The chart's templates, written from the blueprints of `hostler.install.manifests`: edit those, then `make chart`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from hostler.fleet.blueprint import FromValues, Value, When
-from hostler.fleet.manifests import (
+from hostler.install.blueprint import FromValues, Value, When
+from hostler.install.manifests import (
     CONTAINER_SECURITY,
     LABEL,
     OWN_AFFINITY,
@@ -18,7 +18,7 @@ from hostler.fleet.manifests import (
     TEMPLATES,
 )
 
-HEAD = "{{- /* Made from src/hostler/fleet/manifests.py by `make chart`: edit that. */}}"
+HEAD = "{{- /* Made from src/hostler/install/manifests.py by `make chart`: edit that. */}}"
 
 
 def files() -> Iterator[tuple[str, str]]:

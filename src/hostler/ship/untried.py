@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hostler.fleet.capabilities import CAPABILITIES
-from hostler.fleet.rights import LEASE_NAME, OWN, Right, rights_for
+from hostler.capabilities import CAPABILITIES
+from hostler.install.rights import LEASE_NAME, OWN, Right, rights_for
 
 _APPLY = "Made by server-side apply: the API server wants this right beside patch, and its log says patch."
 LISTS = "API servers older than 1.33 have no streaming lists and are followed by paged ones; the tests' own is newer."

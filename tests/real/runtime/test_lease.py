@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from hostler.fleet.rights import OWN, Right
+from hostler.install.rights import OWN, Right
 from hostler.kube.client import Client
 from hostler.kube.clock import boottime
 from hostler.kube.config import load

@@ -1,0 +1,1 @@
+"""Records of API objects, each declared once."""

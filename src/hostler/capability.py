@@ -1,0 +1,66 @@
+"""A capability's room as the operator sees it, so that the operator wires every room alike."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from hostler.explain.registry import Registry
+from hostler.host.conditions import Condition
+from hostler.kube.client import Gate
+from hostler.kube.controller import Controller
+from hostler.kube.http import Server
+from hostler.kube.watch import Watch
+
+
+class CapabilityRoom(ABC):
+    """Made only where its capability is switched on, so that nobody else pays for its watches.
+
+    Its life: `register`, `listen`, `run` beside its controllers, `finish` once those have ended, `close`.
+    """
+
+    @abstractmethod
+    def controllers(self) -> Sequence[Controller]: ...
+
+    @abstractmethod
+    def watches(self) -> Iterator[Watch[Any]]:
+        """Its own; what the house shares is not among them."""
+
+    @abstractmethod
+    def register(self, registry: Registry, gate: Gate) -> None:
+        """Add what it explains and plans."""
+
+    @abstractmethod
+    def listen(self) -> None:
+        """From now on what changes wakes what it concerns."""
+
+    @abstractmethod
+    def wake_all(self) -> None:
+        """Look at everything again, soon."""
+
+    # What only some have:
+
+    def serve(self, server: Server, notes: Callable[[], tuple[str, ...]]) -> None:
+        """Add pages of its own; `notes` are what every answer says of the operator."""
+
+    def conditions(self) -> Iterable[Condition]:
+        """What the Fleet's status says of it, under names of its own."""
+        return ()
+
+    def vcenter_changed(self) -> None:
+        """How we stand with a vCenter changed."""
+
+    def led(self, held: bool) -> None:
+        """We lead from now on, or no longer."""
+
+    async def run(self) -> None:
+        """What goes on beside the controllers, for as long as the operator runs."""
+        await asyncio.get_running_loop().create_future()
+
+    async def finish(self) -> None:
+        """Its controllers have ended; what they began outside of them ends here."""
+
+    async def close(self) -> None:
+        """Nothing runs any more: give back what is open."""

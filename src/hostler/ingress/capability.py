@@ -1,0 +1,147 @@
+"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from hostler.capability import CapabilityRoom
+from hostler.explain.registry import Registry
+from hostler.host.conditions import Condition
+from hostler.ingress.caches import Caches
+from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Wishes
+from hostler.ingress.explain import IngressExplainers
+from hostler.ingress.model import (
+    CLUSTER,
+    CONTROLLERS_IN,
+    INFRASTRUCTURE,
+    INGRESS,
+    INGRESS_CONTROLLER,
+    ROUTERS_IN,
+    Infrastructure,
+    IngressConfig,
+    IngressController,
+    Placed,
+)
+from hostler.kube.client import Client, Gate
+from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node, Pod, PodDisruptionBudget
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.safety.guard import FleetWatch
+from hostler.settings import ingress as say
+from hostler.settings.model import Settings
+
+# Pods and nodes change in bursts; a tenth of a second later the picture is the same for all of them.
+SOON = 0.1
+
+
+class IngressRoom(CapabilityRoom):
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        recorder: Recorder,
+        settings: Settings,
+        *,
+        fleet: FleetWatch,
+        nodes: Watch[Node],
+        pods: Watch[Pod],
+        budgets: Watch[PodDisruptionBudget],
+        metrics: Metrics,
+        as_leader: Callable[[Reconcile], Reconcile],
+        changed: Callable[[], None],
+    ) -> None:
+        """`changed` is told when our conditions in the Fleet's status changed."""
+
+        def watch(kind: Any, record: Any, namespace: str | None = None) -> Watch[Any]:
+            return Watch(client, kind, record, metrics=metrics, namespace=namespace)
+
+        self.caches = Caches(
+            ingress=watch(INGRESS, IngressConfig),
+            infrastructure=watch(INFRASTRUCTURE, Infrastructure),
+            controllers=watch(INGRESS_CONTROLLER, IngressController, CONTROLLERS_IN),
+            deployments=watch(DEPLOYMENT, Placed),
+            daemon_sets=watch(DAEMON_SET, Placed),
+            budgets=budgets,
+            pods=pods,
+            nodes=nodes,
+            fleet=fleet,
+        )
+        named: tuple[str, ...] = settings[say.INGRESS_WORKLOADS]
+        wishes = Wishes(
+            settings[say.INGRESS_BACKFILL], settings[say.INGRESS_ROUTER_IMAGE], settings[say.INGRESS_CHECK_WILDCARD],
+            frozenset(named),
+        )  # fmt: skip
+        self._keeper = IngressKeeper(self.caches, writer, recorder, wishes, metrics=metrics, changed=changed)
+        self.controller = Controller("ingress", as_leader(self._keeper.reconcile), metrics=metrics)
+
+    def controllers(self) -> tuple[Controller, ...]:
+        return (self.controller,)
+
+    def watches(self) -> Iterator[Watch[Any]]:
+        return self.caches.own()
+
+    def conditions(self) -> Sequence[Condition]:
+        """What the Fleet's status says of the ingresses that it names."""
+        return self._keeper.conditions
+
+    def led(self, held: bool) -> None:
+        """A replica that no longer leads no longer looks: what it saw last must not hide what the leader sees."""
+        if not held:
+            self._keeper.clear_gauges()
+
+    def register(self, registry: Registry, gate: Gate) -> None:
+        IngressExplainers(self._keeper, gate, time.time).register(registry)
+
+    def wake_all(self) -> None:
+        for key in self._keeper.all_keys():
+            self.controller.queue.add(key)
+
+    def listen(self) -> None:
+        """What wakes what: the objects that decide wake everything, a workload and its pods only its own key."""
+        caches, add = self.caches, self.controller.queue.add
+        caches.ingress.store.listen(lambda *_: self.wake_all())
+        caches.infrastructure.store.listen(lambda *_: self.wake_all())
+        caches.controllers.store.listen(lambda key, *_: self._controller_changed(key))
+        caches.deployments.store.listen(lambda key, *_: self._workload_changed("Deployment", key))
+        caches.daemon_sets.store.listen(lambda key, *_: self._workload_changed("DaemonSet", key))
+        caches.budgets.store.listen(lambda key, *_: self._budget_changed(key))
+        caches.pods.store.listen(self._pod_changed)
+        caches.nodes.store.listen(self._node_changed)
+        add(CLUSTER)
+
+    def _controller_changed(self, key: str) -> None:
+        self.controller.queue.add(f"{CONTROLLER_KEY}{key.partition('/')[2]}")
+        self.controller.queue.add(CLUSTER)
+
+    def _workload_changed(self, kind: str, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        if kind == "Deployment" and namespace == ROUTERS_IN and name.startswith("router-"):
+            self.controller.queue.add(f"{CONTROLLER_KEY}{name.removeprefix('router-')}")
+        elif f"{kind}/{key}" in dict(self._keeper.workloads()):
+            self.controller.queue.add(f"{kind}/{key}")
+
+    def _budget_changed(self, key: str) -> None:
+        if key.startswith(f"{ROUTERS_IN}/router-"):
+            self.controller.queue.add(f"{CONTROLLER_KEY}{key.partition('/router-')[2]}")
+
+    def _pod_changed(self, _: str, before: Pod | None, after: Pod | None) -> None:
+        pod = after or before
+        if pod is not None and pod.metadata.namespace == ROUTERS_IN:
+            for controller in self.caches.controllers.store:
+                self.controller.queue.add(f"{CONTROLLER_KEY}{controller.metadata.name}", after=SOON)
+
+    def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:
+        if before is None or after is None or _counts(before) != _counts(after):
+            for key in self._keeper.all_keys():
+                self.controller.queue.add(key, after=SOON)
+
+
+def _counts(node: Node) -> tuple[object, ...]:
+    """What of a node can change a decision; heartbeats cannot."""
+    return node.metadata.labels, node.spec.taints, node.spec.unschedulable, node.status.addresses

@@ -1,0 +1,203 @@
+"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from hostler.capability import CapabilityRoom
+from hostler.explain.registry import Action, Explainer, Explanation, Registry, RuleSeen
+from hostler.host.conditions import Condition, cut
+from hostler.join.addresses import canonical
+from hostler.join.controller import KEY, JoinKeeper
+from hostler.join.follower import LARGEST_ANSWER, Hub, Standing
+from hostler.join.inventory import OLDER, SOURCES, cluster_of
+from hostler.join.model import SIGNING_REQUEST, USED, Act, Outcome, Policy, SigningRequest, Verdict
+from hostler.join.observe import SOURCE_INDEXES, Caches, Memory, clusters_of
+from hostler.join.report import HubReport, SpokeMetrics
+from hostler.join.spoke import Spoke
+from hostler.join.spokes import MOST_SPOKES, TIMEOUT, Spokes, cluster_watches
+from hostler.kube.client import Client, Gate
+from hostler.kube.clusters import Clusters
+from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import CONFIG_MAP
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.safety.guard import FleetWatch
+from hostler.settings import join as say
+from hostler.settings.foundation import NAMESPACE
+from hostler.settings.model import Settings
+
+# Requests come in bursts, and a rival may be in the same one.
+SOON, LATER = 0.2, 1.0
+
+
+def policy_of(settings: Settings, server: str) -> Policy:
+    """What the settings say; `server` is the URL of the API server as we reach it."""
+    clusters: tuple[str, ...] = settings[say.JOIN_CLUSTERS]
+    return Policy(
+        settings[say.JOIN_BOOTSTRAPPERS],
+        window=settings[say.JOIN_WINDOW_SECONDS],
+        serving=settings[say.JOIN_SERVING],
+        slack=settings[say.JOIN_PENDING_SLACK],
+        api_server=canonical(urlsplit(server).hostname or ""),
+        clusters=frozenset(clusters),
+        inventories=inventories_of(settings[say.JOIN_INVENTORIES]),
+    )
+
+
+def inventories_of(listed: tuple[str, ...]) -> dict[str, frozenset[str]]:
+    """Namespaces by kind, of `KIND=NAMESPACE`; `KIND=*` is every namespace.
+
+    A kind that is not listed keeps its default: to limit one kind does not open another.
+    """
+    found: dict[str, set[str]] = {}
+    for kind, _, namespace in (one.partition("=") for one in (*listed, *_unlisted(listed))):
+        found.setdefault(kind, set()).add(namespace)
+    return {kind: frozenset(those) for kind, those in found.items() if "*" not in those}
+
+
+def _unlisted(listed: tuple[str, ...]) -> tuple[str, ...]:
+    named = {one.partition("=")[0] for one in listed}
+    return tuple(one for one in say.JOIN_INVENTORIES.default if one.partition("=")[0] not in named)
+
+
+class JoinRoom(CapabilityRoom):
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        recorder: Recorder,
+        settings: Settings,
+        *,
+        fleet: FleetWatch,
+        nodes: Watch[Node],
+        metrics: Metrics,
+        as_leader: Callable[[Reconcile], Reconcile],
+        changed: Callable[[], None],
+        spoke_writer: Callable[[Client], Writer],
+    ) -> None:
+        """`spoke_writer` makes the writer for a further cluster, with the same gates and a budget of its own."""
+        namespace = settings[NAMESPACE]
+        self._caches = Caches(
+            requests=Watch(client, SIGNING_REQUEST, SigningRequest, metrics=metrics),
+            sources={
+                kind: Watch(client, kind, record, metrics=metrics, versions=OLDER.get(kind, ()), indexes=SOURCE_INDEXES)
+                for kind, record in SOURCES.items()
+            },
+            memory=Watch(
+                client, CONFIG_MAP, Memory, metrics=metrics, namespace=namespace, fields=f"metadata.name={USED}"
+            ),
+            nodes=nodes,
+            fleet=fleet,
+            namespace=namespace,
+        )
+        policy = policy_of(settings, client.connection.server)
+        self._keeper = JoinKeeper(
+            client, self._caches, writer, HubReport(recorder, metrics), policy,
+            kubelet_ca=settings[say.JOIN_KUBELET_CA], changed=changed,
+        )  # fmt: skip
+        self.controller = Controller("join", as_leader(self._keeper.reconcile), metrics=metrics)
+        self._spokes: Spokes | None = None
+        if named := settings[say.JOIN_SPOKES]:
+            clusters = Clusters(client, most=MOST_SPOKES, idle=60.0, timeout=TIMEOUT, largest=LARGEST_ANSWER)
+            hub = Hub(
+                clusters, self._caches.sources, fleet, policy, spoke_writer, as_leader, recorder, metrics, Metrics(),
+                SpokeMetrics(metrics),
+            )  # fmt: skip
+            self._spokes = Spokes(
+                cluster_watches(client, metrics), named, lambda: clusters_of(nodes.store.values(), policy), hub, changed
+            )
+
+    def controllers(self) -> tuple[Controller, ...]:
+        return (self.controller,)
+
+    def watches(self) -> Iterator[Watch[Any]]:
+        yield from self._caches.own()
+        if self._spokes is not None:
+            yield from self._spokes.watches.values()
+
+    def conditions(self) -> Sequence[Condition]:
+        """What the Fleet's status says of us."""
+        return (*self._keeper.conditions, *(self._spokes.conditions if self._spokes is not None else ()))
+
+    def wake_all(self) -> None:
+        self.controller.queue.add(KEY)
+        if self._spokes is not None:
+            self._spokes.wake_all()
+
+    async def run(self) -> None:
+        await (self._spokes.run() if self._spokes is not None else super().run())
+
+    async def finish(self) -> None:
+        if self._spokes is not None:
+            await self._spokes.finish()
+
+    async def close(self) -> None:
+        if self._spokes is not None:
+            await self._spokes.close()
+
+    def listen(self) -> None:
+        """Anything that can change a verdict; what is decided or gone may end a rivalry or a flood."""
+        self._caches.requests.store.listen(self._request_changed)
+        self._caches.memory.store.listen(lambda *_: self.controller.queue.add(KEY, after=LATER))
+        for watch in self._caches.sources.values():
+            watch.store.listen(lambda *_: self.controller.queue.add(KEY, after=SOON))
+        self._caches.nodes.store.listen(self._node_changed)
+        if self._spokes is not None:
+            self._spokes.listen()
+        self.wake_all()
+
+    def _request_changed(self, _: str, before: SigningRequest | None, after: SigningRequest | None) -> None:
+        self.controller.queue.add(KEY, after=SOON if before is None and after is not None else LATER)
+
+    def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:
+        if before is None or after is None or _counts(before) != _counts(after):
+            self.controller.queue.add(KEY, after=SOON)
+
+    # -- explaining
+
+    def register(self, registry: Registry, gate: Gate) -> None:
+        def explain(name: str) -> Explanation | None:
+            if "/" in name:
+                return self._explain_spoke(name, gate() or "")
+            verdict = self._keeper.verdicts.get(name)
+            return explained(verdict, gate() or "") if verdict is not None else None
+
+        registry.add(Explainer("certificatesigningrequest", "join", explain, explain))
+        registry.add(Explainer("csr", "join", explain, explain))
+
+    def _explain_spoke(self, name: str, held_back: str) -> Explanation | None:
+        """A request of a further cluster, named NAMESPACE/CLUSTER/REQUEST."""
+        cluster, _, csr = name.rpartition("/")
+        if self._spokes is None:
+            return None
+        if (found := self._spokes.verdict(cluster, csr)) is not None:
+            return explained(found[1], held_back, found[0])
+        for spoke, standing, why in self._spokes.standing(cluster):
+            if standing is not Standing.FOLLOWED:
+                return Explanation("join", f"Requests of {spoke} are not judged now: {standing}. {why}".rstrip())
+        return None
+
+
+def _counts(node: Node) -> tuple[object, ...]:
+    """What of a node can change a verdict; heartbeats cannot."""
+    return node.status.addresses, cluster_of(node)
+
+
+def explained(verdict: Verdict, held_back: str, spoke: Spoke | None = None) -> Explanation:
+    """Every rule of one request, as data. What a spoke's request says of itself is as long as its API server likes."""
+    rules = tuple(
+        RuleSeen(one.name, str(one.outcome), f"{cut(one.why)}.", decided=one.outcome is Outcome.FAILS)
+        for one in verdict.rules
+    )
+    target, where = f"certificatesigningrequest/{verdict.csr}", ""
+    if spoke is not None:
+        target, where = f"certificatesigningrequest/{spoke.key}/{verdict.csr}", f"In {spoke}: "
+    why = f"{where}{cut(verdict.why)}"
+    actions = (Action("approve", target, why, held_back=held_back),) if verdict.act is Act.APPROVE else ()
+    return Explanation("join", why, rules, actions=actions)

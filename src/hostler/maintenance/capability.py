@@ -1,0 +1,179 @@
+"""The room as the operator sees it: its vCenters, its controller, what wakes it, what it explains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from aiohttp import web
+
+from hostler.capability import CapabilityRoom
+from hostler.drain.executor import Executor
+from hostler.drain.model import Policy as DrainPolicy
+from hostler.drain.observe import Sources
+from hostler.explain.read_api import answer
+from hostler.explain.registry import Registry
+from hostler.host.ceiling import Room
+from hostler.instant import Instant
+from hostler.kube.client import Client, Gate
+from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.events import Recorder
+from hostler.kube.http import Server
+from hostler.kube.kinds import CONFIG_MAP
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node, Pod
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.maintenance.controller import KEY, MaintenanceKeeper, concerns
+from hostler.maintenance.explain import MaintenanceExplainers
+from hostler.maintenance.hands import Hands
+from hostler.maintenance.identities import Identities
+from hostler.maintenance.machines import Machines
+from hostler.maintenance.marks import NAME, ConfigMap, Marks
+from hostler.maintenance.memory import Memory
+from hostler.maintenance.metrics import MaintenanceMetrics
+from hostler.maintenance.model import Policy
+from hostler.maintenance.node_machines import NodeMachines
+from hostler.maintenance.observe import Observer
+from hostler.settings import maintenance as say
+from hostler.settings.foundation import NAMESPACE
+from hostler.settings.model import Settings
+from hostler.vsphere.records import ENTER_MAINTENANCE, Host, Task
+from hostler.vsphere.vcenter import VCenter
+
+# Pods change in bursts; a moment later the picture is the same for all of them.
+SOON = 0.05
+
+
+class MaintenanceRoom(CapabilityRoom):
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        recorder: Recorder,
+        settings: Settings,
+        *,
+        gate: Gate,
+        blocked: Gate,
+        vcenters: tuple[VCenter, ...],
+        nodes: Watch[Node],
+        sources: Sources,
+        drain: DrainPolicy,
+        room: Callable[[Iterable[str], Iterable[Node]], Room],
+        resumed: Callable[[Instant], Instant],
+        metrics: Metrics,
+        as_leader: Callable[[Reconcile], Reconcile],
+        acting: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        poll = settings[say.POLL_INTERVAL_SECONDS]
+        self._vcenters = vcenters
+        namespace = settings[NAMESPACE]
+        self._marks = Watch(
+            client, CONFIG_MAP, ConfigMap, metrics=metrics, namespace=namespace, fields=f"metadata.name={NAME}"
+        )
+        memory = Memory()
+        measured = MaintenanceMetrics(metrics.registry, lambda: metrics.loop_failed("maintenance"))
+        marks = Marks(self._marks, writer, namespace)
+        policy = Policy(
+            drain=drain,
+            max_drains=settings[say.MAX_CONCURRENT_DRAINS],
+            guest_shutdown=settings[say.GUEST_SHUTDOWN_TIMEOUT_SECONDS],
+            power_on=settings[say.POWER_ON_TIMEOUT_SECONDS],
+            relocate=settings[say.RELOCATE_TIMEOUT_SECONDS],
+            max_age=max(2 * poll, 15.0),
+            clusters=tuple(one for one in settings[say.MAINTENANCE_CLUSTERS].split(",") if one),
+            vgpu_vmotion=settings[say.MAINTENANCE_VGPU_VMOTION],
+            only_proven=settings[say.MAINTENANCE_STOP_ONLY_PROVEN],
+            skip_remediation=settings[say.SKIP_REMEDIATION],
+            unknown_rights_hold=settings[say.UNKNOWN_RIGHTS_HOLD],
+        )
+        by_name = {one.name: one for one in vcenters}
+        self._machines = NodeMachines(client, metrics)
+        self._identities = identities = Identities(
+            nodes, by_name, marks, self._machines, by_uuid=settings[say.VM_IDENTITY] == say.BY_UUID
+        )
+        label = settings[say.GPU_NODE_LABEL]
+        observer = Observer(nodes, sources, vcenters, marks, identities, memory, label, room, resumed)
+        hands = Hands(
+            writer, nodes.store, Executor(writer, time.time), by_name, marks, recorder, memory, measured, gate,
+            time.time, drain, set(), Machines(client, writer), identities.not_the_vm,
+        )  # fmt: skip
+        self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=acting)
+        self.controller = Controller("maintenance", as_leader(self.keeper.reconcile), metrics=metrics)
+        self.keeper.queue = self.controller.queue
+        self._nodes, self._sources = nodes, sources
+        self._explainers = MaintenanceExplainers(self.keeper, vcenters, sources, gate, blocked, time.time)
+
+    def controllers(self) -> tuple[Controller, ...]:
+        return (self.controller,)
+
+    def watches(self) -> Iterator[Watch[Any]]:
+        yield self._marks
+        yield from self._machines.watches()
+
+    async def finish(self) -> None:
+        await self.keeper.stop()
+
+    # -- what it says
+
+    def register(self, registry: Registry, gate: Gate) -> None:
+        self._explainers.register(registry)
+
+    def serve(self, server: Server, notes: Callable[[], tuple[str, ...]]) -> None:
+        async def status(_: web.Request) -> web.Response:
+            return answer(self._explainers.status(notes()))
+
+        server.add_get("/v1/maintenance", status)
+
+    # -- what wakes it
+
+    def led(self, held: bool) -> None:
+        self.keeper.led(held)
+
+    def wake_all(self) -> None:
+        self.keeper.try_now()
+
+    def listen(self) -> None:
+        for vcenter in self._vcenters:
+            vcenter.listen(lambda changed, vcenter=vcenter: self._vcenter_changed(vcenter, changed))  # type: ignore[misc]
+        self._nodes.store.listen(self._node_changed)
+        self._sources.pods.store.listen(self._pod_changed)
+        self._sources.attachments.store.listen(lambda *_: self._if_busy())
+        self._sources.budgets.store.listen(lambda *_: self._if_busy())
+        self._marks.store.listen(lambda *_: self.wake_all())
+        self._machines.listen(lambda _: self._soon())
+        self.wake_all()
+
+    def _vcenter_changed(self, vcenter: VCenter, changed: frozenset[str]) -> None:
+        self._identities.vms_changed(vcenter.name, changed)
+        if not changed or any(self._matters(vcenter, one) for one in changed):
+            self.controller.queue.add(KEY, priority=0)
+
+    def _matters(self, vcenter: VCenter, moref: str) -> bool:
+        """A host, a task that enters maintenance, or anything of a VM that is at hand; the rest of 5,000 VMs is not."""
+        inventory = vcenter.inventory
+        task: Task | None = inventory.task(moref)
+        if task is not None:
+            return task.kind == ENTER_MAINTENANCE or self.keeper.at_hand(vcenter.name, task.entity)
+        host: Host | None = inventory.host(moref)
+        return host is not None or self.keeper.at_hand(vcenter.name, moref) or inventory.vm(moref) is None
+
+    def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:
+        node = after or before
+        if node is not None and self.keeper.observer.looked_after(node) and concerns(before, after):
+            self.controller.queue.add(KEY, priority=0)
+
+    def _pod_changed(self, _: str, before: Pod | None, after: Pod | None) -> None:
+        for pod in (before, after):
+            if pod is not None and self.keeper.is_subject(pod.spec.node_name):
+                self._soon()
+
+    def _soon(self) -> None:
+        """With a hundred nodes draining a pass takes a while: then pods wait longer for the next, and tasks do not."""
+        self.controller.queue.add(KEY, after=max(SOON, 2 * self.keeper.seconds))
+
+    def _if_busy(self) -> None:
+        if self.keeper.subjects:
+            self._soon()

@@ -1,0 +1,153 @@
+"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from hostler.capability import CapabilityRoom
+from hostler.explain.registry import Registry
+from hostler.host.conditions import Condition
+from hostler.host.reverts import RevertLimits
+from hostler.kube.client import Client, Gate
+from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import DAEMON_SET
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Node, Pod
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Caches, PlatformKeeper, Wishes
+from hostler.platform.explain import PlatformExplainers
+from hostler.platform.guard import DriverKeeper
+from hostler.platform.model import (
+    BINDING,
+    CLUSTER_CSI_DRIVER,
+    CLUSTER_OPERATOR,
+    CSI_DRIVER,
+    POLICY,
+    ClusterOperator,
+    CsiDriver,
+    DaemonSet,
+    PolicySpec,
+)
+from hostler.platform.operator_status import NAME as OPERATOR_NAME
+from hostler.platform.stranded import Stranded
+from hostler.platform.targets import chooses
+from hostler.platform.vcenters import VmSource
+from hostler.safety.guard import FleetWatch
+from hostler.settings import platform as say
+from hostler.settings.foundation import UNINITIALISED_GRACE_SECONDS
+from hostler.settings.model import Settings
+
+# Nodes change in bursts: one look for all of them, and one question to vCenter.
+SOON, LATER = 0.1, 2.0
+
+
+class PlatformRoom(CapabilityRoom):
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        recorder: Recorder,
+        settings: Settings,
+        *,
+        fleet: FleetWatch,
+        nodes: Watch[Node],
+        pods: Watch[Pod],
+        vcenters: Callable[[], Sequence[VmSource]],
+        back: Writer,
+        displaced: Callable[[], bool],
+        metrics: Metrics,
+        as_leader: Callable[[Reconcile], Reconcile],
+        changed: Callable[[], None],
+    ) -> None:
+        """`vcenters` gives the shared vCenters; `changed` is told when our conditions changed.
+
+        `displaced`: the CSI operator is at work and we do not write beside it; `back` gives it its own all the same.
+        """
+
+        def watch(kind: Any, record: Any, fields: str = "") -> Watch[Any]:
+            return Watch(client, kind, record, metrics=metrics, fields=fields)
+
+        self.caches = Caches(
+            daemon_sets=watch(DAEMON_SET, DaemonSet),
+            policies=watch(POLICY, PolicySpec),
+            bindings=watch(BINDING, PolicySpec),
+            operators=watch(CLUSTER_OPERATOR, ClusterOperator, f"metadata.name={OPERATOR_NAME}"),
+            drivers=watch(CLUSTER_CSI_DRIVER, CsiDriver, f"metadata.name={CSI_DRIVER}"),
+            nodes=nodes,
+            pods=pods,
+            fleet=fleet,
+        )
+        self._grace = settings[UNINITIALISED_GRACE_SECONDS]
+        wishes = Wishes(
+            self._grace,
+            strict=settings[say.PLATFORM_STRICT],
+            remove_taint=settings[say.PLATFORM_REMOVE_TAINT],
+            way=settings[say.PLATFORM_WAY],
+            limits=RevertLimits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS]),
+        )
+        self._keeper = PlatformKeeper(
+            self.caches, writer, recorder, wishes, vcenters=vcenters, stranded=Stranded(client), metrics=metrics,
+            driver=DriverKeeper(self.caches.drivers, writer, back, recorder, displaced), changed=changed,
+            wake=lambda key: self.controller.queue.add(key, after=SOON),
+        )  # fmt: skip
+        self.controller = Controller("platform", as_leader(self._keeper.reconcile), metrics=metrics, workers=2)
+
+    def controllers(self) -> tuple[Controller, ...]:
+        return (self.controller,)
+
+    def watches(self) -> Iterator[Watch[Any]]:
+        return self.caches.own()
+
+    def conditions(self) -> Sequence[Condition]:
+        """What the Fleet's status says of us, under names of our own."""
+        return [msgspec.structs.replace(one, type=f"Platform{one.type}") for one in self._keeper.conditions]
+
+    def register(self, registry: Registry, gate: Gate) -> None:
+        PlatformExplainers(self._keeper, self._grace, gate, time.time).register(registry)
+
+    def wake_all(self) -> None:
+        for key in KEYS:
+            self.controller.queue.add(key)
+
+    def vcenter_changed(self) -> None:
+        """How we stand with a vCenter changed: what was known may not be any more, or the other way round."""
+        self.controller.queue.add(CHECKS, after=LATER)
+
+    def listen(self) -> None:
+        """What wakes what; a DaemonSet that lost its rule is looked at at once."""
+        add = self.controller.queue.add
+        self.caches.daemon_sets.store.listen(self._daemon_set_changed)
+        self.caches.policies.store.listen(lambda *_: add(SCOPE, after=SOON))
+        self.caches.bindings.store.listen(lambda *_: add(SCOPE, after=SOON))
+        self.caches.operators.store.listen(lambda *_: add(SCOPE, after=LATER))
+        self.caches.drivers.store.listen(lambda *_: add(SCOPE, after=SOON))
+        self.caches.nodes.store.listen(self._node_changed)
+        self.caches.pods.store.listen(self._pod_changed)
+        self.wake_all()
+
+    def _daemon_set_changed(self, _: str, before: DaemonSet | None, after: DaemonSet | None) -> None:
+        there = [one.metadata for one in (before, after) if one is not None]
+        if any(chooses(entry, about) for entry in self._keeper.entries() for about in there):
+            self.controller.queue.add(SCOPE)
+
+    def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:
+        if before is None or after is None or _counts(before) != _counts(after):
+            self.controller.queue.add(SCOPE, after=SOON)
+            self.controller.queue.add(CHECKS, after=LATER)
+            self.controller.queue.add(PODS, after=LATER)
+
+    def _pod_changed(self, _: str, before: Pod | None, after: Pod | None) -> None:
+        pod = after or before
+        if pod is not None and pod.spec.node_name:
+            self.controller.queue.add(PODS, after=LATER)
+
+
+def _counts(node: Node) -> tuple[object, ...]:
+    """What of a node can change a decision; heartbeats cannot."""
+    return node.metadata.labels, node.spec.provider_id, node.spec.taints, node.status.node_info.system_uuid

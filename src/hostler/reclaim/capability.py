@@ -1,0 +1,271 @@
+"""The room as the operator sees it: its watches, its controller, the hub's service, what wakes it, what it explains."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter as Counts
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from hostler.capability import CapabilityRoom
+from hostler.drain.model import Policy as DrainPolicy
+from hostler.errors import Complaint, Exit
+from hostler.explain.registry import Registry
+from hostler.kube.client import Client, Gate
+from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.errors import ApiError, NotFound, Unreachable
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import POD
+from hostler.kube.metrics import Family, Metrics
+from hostler.kube.records import Record
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
+from hostler.reclaim.artifacts import BootPolicy
+from hostler.reclaim.board import Board
+from hostler.reclaim.controller import KEY, ReclaimKeeper, Terms
+from hostler.reclaim.door import room_for
+from hostler.reclaim.explain import ReclaimExplainers
+from hostler.reclaim.hub import Hub, Listener
+from hostler.reclaim.keyring import Keyring
+from hostler.reclaim.model import Policy, Reason, State
+from hostler.reclaim.objects import (
+    AGENT,
+    INFRA_ENV,
+    INFRA_ENV_LABEL,
+    PROGRESS,
+    RECLAIMED,
+    Agent,
+    InfraEnv,
+    artifacts_of,
+    hashes_of,
+)
+from hostler.reclaim.spokes import Spokes
+from hostler.settings import reclaim as say
+from hostler.settings.foundation import NAMESPACE, POD_NAME
+from hostler.settings.model import Settings
+
+log = structlog.get_logger("hostler.reclaim")
+
+TICK, SWEEP = 5.0, 60.0
+
+
+class _Container(Record, frozen=True):
+    image: str = ""
+
+
+class _PodSpec(Record, frozen=True):
+    containers: tuple[_Container, ...] = ()
+
+
+class _OwnPod(Record, frozen=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class ReclaimRoom(CapabilityRoom):
+    def __init__(
+        self,
+        client: Client,
+        writer_for: Callable[[Client], Writer],
+        facts: Writer,
+        recorder: Recorder,
+        settings: Settings,
+        *,
+        dry_run: bool,
+        drain: DrainPolicy,
+        metrics: Metrics,
+        as_leader: Callable[[Reconcile], Reconcile],
+    ) -> None:
+        """`writer_for` makes the leader's writers; with `facts` any replica writes down what hosts report."""
+        self._client, self._settings, self._dry_run = client, settings, dry_run
+        writer = writer_for(client)
+        self._agents = Watch(
+            client,
+            AGENT,
+            Agent,
+            metrics=metrics,
+            indexes={"infra_env": lambda one: (_infra_env(one),), "waiting": _waits_for_workers_of},
+        )
+        self._infra_envs = Watch(client, INFRA_ENV, InfraEnv, metrics=metrics)
+        self._keyring = Keyring(client, writer, settings[NAMESPACE], metrics)
+        inventories, boot = settings[say.RECLAIM_INVENTORIES], _boot_policy(settings)
+        self._spokes = Spokes(client, writer_for, inventories=frozenset(inventories))
+        self._policy: Policy | None = None
+        self._wished = Policy(
+            hub_url=settings[say.HUB_URL],
+            image=settings[say.AGENT_IMAGE],
+            reclaiming=settings[say.RECLAIM_TIMEOUT_SECONDS],
+            rebooting=settings[say.RECLAIM_REBOOT_TIMEOUT_SECONDS],
+            patience=settings[say.RECLAIM_PATIENCE_SECONDS],
+            remove_node=settings[say.RECLAIM_REMOVE_NODE],
+            drain=drain if settings[say.RECLAIM_DRAIN] else None,
+            require_one_shot=settings[say.RECLAIM_REQUIRE_ONE_SHOT],
+            clean_boot=settings[say.RECLAIM_CLEAN_BOOT],
+            boot=boot,
+        )
+        answers = Family(
+            Counter("hostler_hub_requests", "Answers of the hub.", ("call", "status"), registry=metrics.registry), 2
+        )
+        self._states = Family(
+            Gauge("hostler_reclaim_hosts", "Hosts by state.", ("state",), registry=metrics.registry), 1
+        )
+        self._hub = Hub(
+            Board(client, facts, boot, self._infra_env), self._keyring.keys, url=settings[say.HUB_URL],
+            artifacts=Path(settings[say.HUB_ARTIFACTS]) if settings[say.HUB_ARTIFACTS] else None,
+            connections=room_for(settings[say.HUB_CONNECTIONS]),
+            answered=lambda call, status: answers.of(call, str(status)).inc(),
+        )  # fmt: skip
+        connected = Gauge("hostler_hub_connections", "Connections of hosts to the hub.", registry=metrics.registry)
+        connected.set_function(lambda: len(self._hub.door))
+        dropped = Counter(
+            "hostler_hub_connections_dropped", "Connections that had to make room.", registry=metrics.registry
+        )
+        self._hub.door.dropped = dropped.inc
+        self._keeper = ReclaimKeeper(
+            client, writer, recorder, agents=self._agents, infra_envs=self._infra_envs, spokes=self._spokes,
+            keyring=self._keyring, policy=lambda: self._policy, metrics=metrics,
+            terms=Terms(_certificates(settings), self._hub.shelf.served),
+        )  # fmt: skip
+        self.controller = Controller(
+            "reclaim", as_leader(self._keeper.reconcile), metrics=metrics, workers=settings[say.RECLAIM_WORKERS]
+        )
+
+    def controllers(self) -> tuple[Controller, ...]:
+        return (self.controller,)
+
+    def watches(self) -> Iterator[Watch[Any]]:
+        yield from (self._agents, self._infra_envs, self._keyring.watch)
+
+    def register(self, registry: Registry, gate: Gate) -> None:
+        ReclaimExplainers(self._keeper, gate, time.time).register(registry)
+
+    def wake_all(self) -> None:
+        self.controller.queue.add(KEY)
+        for key in list(self._agents.store.keys()):
+            self.controller.queue.add(key, priority=2)
+
+    def listen(self) -> None:
+        self._agents.store.listen(self._agent_changed)
+        self._infra_envs.store.listen(self._infra_env_changed)
+        self._keyring.watch.store.listen(lambda *_: self.controller.queue.add(KEY))
+        self.controller.queue.add(KEY)
+
+    def _agent_changed(self, key: str, before: Agent | None, after: Agent | None) -> None:
+        if before is None or after is None or _matters(before) != _matters(after):
+            self.controller.queue.add(key)
+            for cluster in {cluster for agent in (before, after) for cluster in _cluster_left_by(agent)}:
+                for waiting in self._agents.store.keys_by("waiting", cluster):
+                    self.controller.queue.add(waiting)
+
+    def _infra_env(self, key: str) -> InfraEnv | None:
+        """As it is watched; None where the watch cannot be relied upon just now."""
+        return self._infra_envs.store.get(key) if self._infra_envs.not_in_step() is None else None
+
+    def _infra_env_changed(self, key: str, before: InfraEnv | None, after: InfraEnv | None) -> None:
+        if before is not None and after is not None and _boots(before) == _boots(after):
+            return
+        for agent in self._agents.store.by("infra_env", key):
+            self.controller.queue.add(f"{agent.metadata.namespace}/{agent.metadata.name}")
+
+    # -- the hub's service
+
+    async def run(self) -> None:
+        """Serve hosts for as long as the operator runs: every replica does, whoever leads."""
+        settings = self._settings
+        address = settings[say.HUB_ADDRESS]
+        listener = Listener(self._hub, address.host, address.port, settings[say.HUB_CERTIFICATE], settings[say.HUB_KEY])
+        swept = time.monotonic()
+        try:
+            if not self._dry_run:  # a dry run could not write down what a host says
+                await listener.start()
+                log.info("serving the step API", address=str(address), port=listener.port)
+            while True:
+                if self._policy is None:
+                    await self._know_image()
+                await asyncio.sleep(TICK if self._policy is not None else 0.5)
+                listener.renew()
+                self._count()
+                if time.monotonic() - swept > SWEEP:
+                    swept = time.monotonic()
+                    await self._spokes.sweep()
+        finally:
+            await listener.stop()
+
+    async def close(self) -> None:
+        await self._spokes.close()
+
+    async def _know_image(self) -> None:
+        """Agents run the operator's own image unless a setting names another."""
+        image, pod = self._wished.image, self._settings[POD_NAME]
+        if not image and pod:
+            try:
+                own = await self._client.get(POD, pod, self._settings[NAMESPACE], type=_OwnPod)
+                image = own.spec.containers[0].image if own.spec.containers else ""
+            except NotFound:
+                pass
+            except (ApiError, Unreachable) as error:
+                log.warning("our own pod cannot be read; AGENT_IMAGE would do instead", pod=pod, error=str(error))
+                return
+        self._policy = replace(self._wished, image=image)
+        self.wake_all()
+
+    def _count(self) -> None:
+        found = Counts(one.status.debug_info.state for one in self._agents.store.values())
+        for state in State:
+            self._states.of(state).set(found[state])
+
+
+def _infra_env(agent: Agent) -> str:
+    return f"{agent.metadata.namespace}/{agent.metadata.labels.get(INFRA_ENV_LABEL, '')}"
+
+
+def _boot_policy(settings: Settings) -> BootPolicy:
+    hosts, arguments = settings[say.RECLAIM_ARTIFACT_HOSTS], settings[say.RECLAIM_KERNEL_ARGUMENTS]
+    return BootPolicy(settings[say.HUB_URL], frozenset(hosts), frozenset(arguments))
+
+
+def _boots(infra_env: InfraEnv) -> tuple[object, ...]:
+    """What of an InfraEnv can change a decision: whatever its hosts would boot."""
+    return artifacts_of(infra_env), hashes_of(infra_env)
+
+
+def _cluster_left_by(agent: Agent | None) -> tuple[str, ...]:
+    note = agent.status.deprovision_info if agent is not None else None
+    return (f"{note.cluster_namespace}/{note.cluster_name}",) if note is not None else ()
+
+
+def _waits_for_workers_of(agent: Agent) -> tuple[str, ...]:
+    """The cluster whose workers this host waits for."""
+    waits = any(one.type == RECLAIMED and one.reason == Reason.WORKERS_FIRST for one in agent.status.conditions)
+    return _cluster_left_by(agent) if waits else ()
+
+
+def _matters(agent: Agent) -> tuple[object, ...]:
+    """What of an Agent can change a decision; heartbeats and progress cannot."""
+    status, meta = agent.status, agent.metadata
+    notes = {name: value for name, value in meta.annotations.items() if name != PROGRESS}
+    return (
+        agent.spec, notes, meta.labels, meta.deletion_timestamp, meta.finalizers, status.debug_info.state,
+        status.deprovision_info, status.progress.stage_start_time, status.inventory,
+    )  # fmt: skip
+
+
+def _certificates(settings: Settings) -> str:
+    """The PEM text of HUB_CA, for agents."""
+    place = settings[say.HUB_CA]
+    if not place:
+        return ""
+    try:
+        text = Path(place).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Complaint(
+            f"HUB_CA {place} cannot be read: {error}.", hint="It is a PEM file.", code=Exit.SETTING
+        ) from error
+    if "-----BEGIN CERTIFICATE-----" not in text:
+        raise Complaint(f"HUB_CA {place} has no certificate in it.", hint="It is a PEM file.", code=Exit.SETTING)
+    return text

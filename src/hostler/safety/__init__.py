@@ -1,0 +1,1 @@
+"""What may write now: switches, pauses, incumbents, and whom we trust."""
