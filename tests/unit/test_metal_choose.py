@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostler.apis.metal3 import BareMetalHost, HostSelector, Metal3Machine, Metal3MachineTemplate
 from hostler.kube.records import Metadata
 from hostler.metal.choose import Around, Choice, Policy, Selection, Wish, choose
 from hostler.metal.free import Bag, FreeHosts, Waiting, free
 from hostler.metal.look import Capacity, capacity
-from hostler.metal.model import Host, HostSelector, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.names import HOST_ANNOTATION, PAUSED
 from hostler.metal.refusal import Refusal, Refused, count_refusals, summarize_refusals
 from hostler.metal.selector import WrongSelector, compile_selector, unmet
@@ -23,7 +23,7 @@ REUSE = "infrastructure.cluster.x-k8s.io/node-reuse"
 DOMAIN = "infrastructure.cluster.x-k8s.io/failure-domain"
 
 
-def host(name: str, state: str = "available", **changes: Any) -> Host:
+def host(name: str, state: str = "available", **changes: Any) -> BareMetalHost:
     """A free host; `labels`, `annotations`, `consumer`, `image`, `error` change that."""
     spec: dict[str, Any] = {"online": False}
     if consumer := changes.pop("consumer", None):
@@ -32,7 +32,7 @@ def host(name: str, state: str = "available", **changes: Any) -> Host:
         spec["image"] = {"url": "x"}
     status = {"operationalStatus": "OK", "provisioning": {"state": state}, **changes.pop("status", {})}
     meta = {"name": name, "namespace": "n", "uid": f"u-{name}", "resourceVersion": "1", **changes}
-    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Host)
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, BareMetalHost)
 
 
 def machine(name: str = "m", **spec: Any) -> Metal3Machine:
@@ -52,7 +52,7 @@ def wish(of: Metal3Machine | None = None, **more: str) -> Wish:
     return Wish.of(of or machine(), cluster="c", **more)
 
 
-def chosen(hosts: list[Host], asked: Wish | None = None, policy: Policy = Policy(), **around: Any) -> Choice:
+def chosen(hosts: list[BareMetalHost], asked: Wish | None = None, policy: Policy = Policy(), **around: Any) -> Choice:
     return choose(asked or wish(), hosts, policy, Around(**around))
 
 
@@ -146,7 +146,7 @@ def test_labels_and_expressions_must_all_be_met() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_every_refusal_says_why(one: Host, why: str) -> None:
+def test_every_refusal_says_why(one: BareMetalHost, why: str) -> None:
     choice = chosen([one])
     assert choice.host is None
     assert texts(choice) == {"n/h": why}

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hostler.apis.capi import Cluster, Machine
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine, SecretRef
 from hostler.kube.client import Client
 from hostler.kube.errors import Conflict
 from hostler.kube.metrics import Metrics
@@ -21,13 +23,11 @@ from hostler.kube.records import Metadata
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, consumer_key
-from hostler.metal.capi import Cluster, Machine
 from hostler.metal.choose import Policy, Selection, Wish, choose
 from hostler.metal.claims import DEBOUNCE_SECONDS, OLD_WORDS_SECONDS, Claims
 from hostler.metal.data_caches import Indexes
 from hostler.metal.data_model import Data, DataSpec
 from hostler.metal.free import SAMPLES
-from hostler.metal.model import Host, Metal3Machine, SecretRef
 from hostler.metal.selector import Requirement
 from tests.sizes import examples
 from tests.unit.test_metal_choose import CLUSTER, HOST_CLAIM, consumer, host
@@ -56,7 +56,7 @@ class Room:
         known = msgspec.structs.replace(record, metadata=meta)
         caches = self.caches
         watches: dict[Any, Any] = {
-            Host: caches.hosts, Metal3Machine: caches.machines, Machine: caches.capi_machines,
+            BareMetalHost: caches.hosts, Metal3Machine: caches.machines, Machine: caches.capi_machines,
             Cluster: caches.capi_clusters,
         }  # fmt: skip
         watches[type(record)].store.put(known)
@@ -393,7 +393,7 @@ class Crowd(Room):
         self.paused = False
         self.caches.hosts.store.listen(self._host_changed)
 
-    def _host_changed(self, _: str, before: Host | None, after: Host | None) -> None:
+    def _host_changed(self, _: str, before: BareMetalHost | None, after: BareMetalHost | None) -> None:
         self.woken += [key for one in (before, after) if one is not None and (key := consumer_key(one))]
 
     def step(self, what: str, number: int, how: str) -> None:

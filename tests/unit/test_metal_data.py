@@ -8,19 +8,20 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from hostler.apis import capi
+from hostler.apis.capi import Cluster, Machine
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.capi import Cluster, Machine
 from hostler.metal.data import CLAIM as CLAIM_KEY
 from hostler.metal.data import DATA, DataDesk
 from hostler.metal.data_caches import DataCaches
 from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpClaim, RenderedSecret
 from hostler.metal.decide import Rendered
-from hostler.metal.model import Host, Metal3Machine
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_decide import CONSUMER, IMAGE
 
@@ -73,7 +74,7 @@ class Desk(Room):
         }  # fmt: skip
         self.put(msgspec.convert({"metadata": meta, "spec": {"dataTemplate": {"name": "t"}}}, Metal3Machine))
         whole = {"metadata": {"name": "h", "namespace": "n", "uid": "hu"}, "spec": {"consumerRef": CONSUMER}}
-        self.put(msgspec.convert(merged(whole, host), Host))
+        self.put(msgspec.convert(merged(whole, host), BareMetalHost))
         for watch, body, record in ((self.data.claims, CLAIM, DataClaim), (self.data.datas, READY, Data)):
             change = merged(body, claim if record is DataClaim else data)
             change["metadata"]["resourceVersion"] = "1"
@@ -166,7 +167,7 @@ GOES = {"deletionTimestamp": "now", "finalizers": [names.DATA_FINALIZER]}
 )
 def test_nothing_is_rendered_or_taken_back_while_the_cluster_is_paused(key: str, claim: Any, data: Any) -> None:
     """It may be on its way to another management cluster; here a write would fail, for there is nobody to write."""
-    label = {"labels": {names.CLUSTER_NAME: "c"}}
+    label = {"labels": {capi.CLUSTER_NAME: "c"}}
     room = Desk(claim={"metadata": label | claim}, data={"metadata": label | data, "status": {"ready": False}})
     template = {"metadata": {"name": "t", "namespace": "n", "resourceVersion": "1"}, "spec": {"clusterName": "c"}}
     room.data.templates.store.put(msgspec.convert(template, DataTemplate))
@@ -234,7 +235,7 @@ def test_what_was_written_before_a_crash_is_not_written_again() -> None:
             raise AlreadyExists(409, "AlreadyExists", "m-metadata exists")
 
         async def get(self, *_: Any, **__: Any) -> RenderedSecret:
-            meta = {"labels": {names.CLUSTER_NAME: "c"}, "ownerReferences": [{"kind": "Metal3Data", "uid": "du"}]}
+            meta = {"labels": {capi.CLUSTER_NAME: "c"}, "ownerReferences": [{"kind": "Metal3Data", "uid": "du"}]}
             return msgspec.convert(
                 {"metadata": meta, "type": names.SECRET_TYPE, "data": {"metaData": self.text}}, RenderedSecret
             )
@@ -242,7 +243,7 @@ def test_what_was_written_before_a_crash_is_not_written_again() -> None:
     def patched(text: bytes, **spec: Any) -> list[str]:
         pen = Written()
         pen.text = text
-        given = {"uid": "du", "labels": {names.CLUSTER_NAME: "c"}}
+        given = {"uid": "du", "labels": {capi.CLUSTER_NAME: "c"}}
         room = Desk(data={"metadata": given, "spec": spec, "status": {"ready": False}}, pen=pen)
         room.desk._client = cast(Client, pen)
         room.look(**GOOD)
@@ -370,7 +371,7 @@ def test_an_address_claim_is_let_go_when_its_data_is_known_to_be_gone_or_nothing
     spec = {"paused": told["paused"]}
     room.put(msgspec.convert({"metadata": {"name": "c", "namespace": "n"}, "spec": spec}, Cluster))
     meta = {
-        "name": "t-0-p", "namespace": "n", "resourceVersion": "7", "labels": {names.CLUSTER_NAME: "c"},
+        "name": "t-0-p", "namespace": "n", "resourceVersion": "7", "labels": {capi.CLUSTER_NAME: "c"},
         "ownerReferences": [{"kind": "Metal3Data", "name": "t-0", "uid": "du"}],
         "finalizers": ["another's", names.DATA_FINALIZER], "deletionTimestamp": "now" if told["going"] else "",
     }  # fmt: skip

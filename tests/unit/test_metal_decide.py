@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from hostler.apis import capi, metal3
+from hostler.apis.capi import Cluster, Machine
+from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
-from hostler.metal.capi import Cluster, Machine
 from hostler.metal.decide import (
     Facts,
     NodeSeen,
@@ -23,7 +25,6 @@ from hostler.metal.decide import (
     wrong_spec,
 )
 from hostler.metal.decision import Said
-from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
 from hostler.metal.moving import unpause_change
 from hostler.metal.release import abandoned, decide_release, pauses
 from hostler.metal.upkeep import cluster_change, endpoint_change, pause_change
@@ -55,7 +56,7 @@ def cluster(ready: bool = True, deleted: str = "", **spec: Any) -> Cluster:
     return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Cluster)
 
 
-def host(state: str = "available", mine: bool = False, **more: Any) -> Host:
+def host(state: str = "available", mine: bool = False, **more: Any) -> BareMetalHost:
     spec = {"online": False, "automatedCleaningMode": "metadata", "bmc": {"credentialsName": "bmc"}}
     meta: dict[str, Any] = {"name": "h", "namespace": "n", "uid": "hu", "resourceVersion": "9"}
     if mine:
@@ -65,7 +66,7 @@ def host(state: str = "available", mine: bool = False, **more: Any) -> Host:
     meta |= more.pop("meta", {})
     status = {"operationalStatus": "OK", "provisioning": {"state": state}, **more.pop("status", {})}
     assert not more
-    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Host)
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, BareMetalHost)
 
 
 def facts(**more: Any) -> Facts:
@@ -261,7 +262,7 @@ def test_no_host_is_deleted_after_its_machine() -> None:
     assert (first.name, first.version) == ("h", "9")
     assert [one["name"] for one in first.body["metadata"]["ownerReferences"]] == ["other"]
     assert (second.name, second.body) == ("stray", {"metadata": {"ownerReferences": None}})
-    assert last.kind == names.METAL3_MACHINE
+    assert last.kind == metal3.METAL3_MACHINE
     empty = host(mine=True, spec={"online": False})
     writes = decide_release(facts(host=empty, owned=(empty, stray))).writes
     assert [(write.kind.kind, write.name) for write in writes[1:]] == [
@@ -347,7 +348,7 @@ def test_a_host_whose_status_is_not_restored_yet_is_not_taken_for_an_empty_one()
     kept = {"labels": {LABEL: "c"}, "annotations": {names.STATUS_ANNOTATION: "{}"}}
     moved = host("", mine=True, spec={"image": IMAGE}, meta=kept)
     decision = decide_release(facts(host=moved))
-    assert [write.kind for write in decision.writes] == [names.HOST]
+    assert [write.kind for write in decision.writes] == [metal3.BARE_METAL_HOST]
     assert "consumerRef" not in decision.writes[0].body["spec"]
     assert "its status" in decision.why
     known = host("available", mine=True, spec={"image": IMAGE}, meta=kept)
@@ -391,8 +392,8 @@ def test_a_host_on_which_nothing_is_yet_is_emptied_and_handed_back_in_one_patch(
 def test_a_machine_that_somebody_gave_two_hosts_goes_after_both() -> None:
     empty = host(mine=True, spec={"online": False})
     first = decide_release(facts(host=empty, several=True))
-    assert [write.kind for write in first.writes] == [SECRET, names.HOST], "not yet its finalizer"
-    assert names.METAL3_MACHINE in [write.kind for write in decide_release(facts(host=empty)).writes]
+    assert [write.kind for write in first.writes] == [SECRET, metal3.BARE_METAL_HOST], "not yet its finalizer"
+    assert metal3.METAL3_MACHINE in [write.kind for write in decide_release(facts(host=empty)).writes]
 
 
 def test_a_secret_that_is_clear_already_is_not_written_again() -> None:
@@ -456,11 +457,11 @@ def test_only_our_own_pause_is_taken_back() -> None:
     assert unpause_change(host(mine=True, meta={"annotations": {names.PAUSED: "me"}})) == {}
     assert unpause_change(host(mine=True)) == {}
     assert pauses(facts(cluster=cluster(paused=True)))
-    assert pauses(facts(machine=machine(annotations={names.OBJECT_PAUSED: ""})))
+    assert pauses(facts(machine=machine(annotations={capi.PAUSED: ""})))
     assert not pauses(facts())
 
 
-def kept(label: str, consumer: str = "Cluster", **more: str) -> Host:
+def kept(label: str, consumer: str = "Cluster", **more: str) -> BareMetalHost:
     reference = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": consumer, "name": "c", "namespace": "n", **more}
     return host(meta={"labels": {names.NODE_REUSE: label}}, spec={"consumerRef": reference})
 

@@ -12,22 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hostler.apis import metal3
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.host.conditions import Condition, Status
 from hostler.instant import iso
 from hostler.metal import names
 from hostler.metal.decide import Facts, decide, status_change
 from hostler.metal.health import DEBOUNCE_SECONDS, Trouble, Troubles, decide_health
-from hostler.metal.model import Host, Metal3Machine
 from tests.sizes import examples
 
-CONSUMER = {"apiVersion": names.METAL3_MACHINE.api_version, "kind": "Metal3Machine", "name": "m", "namespace": "n"}
+CONSUMER = {"apiVersion": metal3.METAL3_MACHINE.api_version, "kind": "Metal3Machine", "name": "m", "namespace": "n"}
 ERROR = {"operationalStatus": "error", "errorType": "power management error", "errorMessage": "no answer"}
 
 
-def a_host(state: str = "provisioned", *, failing: bool = False) -> Host:
+def a_host(state: str = "provisioned", *, failing: bool = False) -> BareMetalHost:
     status = {"operationalStatus": "OK", "provisioning": {"state": state}, **(ERROR if failing else {})}
     spec = {"online": True, "image": {"url": "x"}, "consumerRef": CONSUMER}
-    return msgspec.convert({"metadata": {"name": "h", "namespace": "n"}, "spec": spec, "status": status}, Host)
+    return msgspec.convert({"metadata": {"name": "h", "namespace": "n"}, "spec": spec, "status": status}, BareMetalHost)
 
 
 def a_machine(status: Any = None) -> Metal3Machine:

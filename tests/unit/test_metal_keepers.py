@@ -12,6 +12,9 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from hostler.apis import capi
+from hostler.apis.capi import ControlPlane, Machine, MachineSet
+from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Machine, Metal3MachineTemplate
 from hostler.explain.registry import UnknownName
 from hostler.instant import iso
 from hostler.kube.budget import WriteBudget
@@ -22,7 +25,6 @@ from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.capi import ControlPlane, Machine, MachineSet
 from hostler.metal.claims import DEBOUNCE_SECONDS
 from hostler.metal.controller import MachineKeeper
 from hostler.metal.data import DataDesk
@@ -31,7 +33,6 @@ from hostler.metal.data_model import RenderedSecret
 from hostler.metal.decide import why_none
 from hostler.metal.decision import Step
 from hostler.metal.explain import MetalExplainers
-from hostler.metal.model import BmcSecret, Host, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.nodes import Nodes
 from hostler.metal.release import decide_release
 from hostler.metal.remediation import LOOK_SECONDS, decide_remediation
@@ -81,7 +82,7 @@ class Ward(Room):
         known = {"operationalStatus": "OK", "poweredOn": on, "provisioning": {"state": "provisioned"}, **status}
         meta = {"name": "h", "namespace": "n", "annotations": {OFF: "{}"} if asked else {}}
         spec = {"online": True, "consumerRef": CONSUMER}
-        self.put(msgspec.convert({"metadata": meta, "spec": spec, "status": known}, Host))
+        self.put(msgspec.convert({"metadata": meta, "spec": spec, "status": known}, BareMetalHost))
 
     def keeper(self, *, fast_track: bool = False, dry_run: bool = True) -> MachineKeeper:
         client, writer, metrics = self.client, self.writer, Metrics()
@@ -222,7 +223,7 @@ def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
         async with ward() as room:
             consumer = CONSUMER if taken else {**CONSUMER, "name": "x"}
             there = {"metadata": {"name": "h", "namespace": "other"}, "spec": {"consumerRef": consumer}}
-            room.put(msgspec.convert(there, Host))
+            room.put(msgspec.convert(there, BareMetalHost))
             meta = {
                 "name": "m", "namespace": "n", "annotations": {names.HOST_ANNOTATION: "other/h"},
                 "ownerReferences": [{"kind": "Machine", "name": "m"}], "finalizers": [names.MACHINE_FINALIZER],
@@ -271,7 +272,7 @@ def test_explain_shows_the_writes_that_the_operator_makes_at_release(state: str,
 
     async def run() -> None:
         async with ward() as room:
-            label = {names.CLUSTER_NAME: "c"}
+            label = {capi.CLUSTER_NAME: "c"}
             moving = {"annotations": {names.BLOCK_MOVE: ""}, "labels": {**label, names.MOVE_HIERARCHY: ""}}
             meta: dict[str, Any] = {"name": "h", "namespace": "n", **moving}
             spec = {
@@ -279,7 +280,7 @@ def test_explain_shows_the_writes_that_the_operator_makes_at_release(state: str,
                 "bmc": {"credentialsName": "bmc"},
             }  # fmt: skip
             status = {"provisioning": {"state": state}}
-            room.put(msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Host))
+            room.put(msgspec.convert({"metadata": meta, "spec": spec, "status": status}, BareMetalHost))
             secret = {"name": "bmc", "namespace": "n", "resourceVersion": "1", "labels": {} if clear else label}
             room.caches.secrets.store.put(msgspec.convert({"metadata": secret}, BmcSecret))
             gone = {
@@ -316,10 +317,12 @@ def test_explain_shows_the_writes_that_the_operator_makes(named: bool, secret: s
             spec = {"consumerRef": CONSUMER, "bmc": {"credentialsName": "bmc"}}
             status = {"provisioning": {"state": state}}
             room.put(
-                msgspec.convert({"metadata": {"name": "h", "namespace": "n"}, "spec": spec, "status": status}, Host)
+                msgspec.convert(
+                    {"metadata": {"name": "h", "namespace": "n"}, "spec": spec, "status": status}, BareMetalHost
+                )
             )
             if secret is not None:
-                labels = {names.CLUSTER_NAME: secret} if secret else {}
+                labels = {capi.CLUSTER_NAME: secret} if secret else {}
                 about = {"name": "bmc", "namespace": "n", "resourceVersion": "1", "labels": labels}
                 room.caches.secrets.store.put(msgspec.convert({"metadata": about}, BmcSecret))
             own = {"annotations": {names.HOST_ANNOTATION: "n/h"}, "finalizers": [names.MACHINE_FINALIZER]}
@@ -363,7 +366,7 @@ def test_the_first_question_that_applies_decides_the_step(step: Step, changes: d
             meta = {"name": "m", "namespace": "n", "ownerReferences": [{"kind": "Machine", "name": "m"}]}
             machine = {"metadata": {**meta, **changes.get("meta", {})}, "spec": {"image": IMAGE}}
             spec = {"consumerRef": CONSUMER} if changes.get("mine") else {}
-            room.put(msgspec.convert({"metadata": {"name": "h", "namespace": "n"}, "spec": spec}, Host))
+            room.put(msgspec.convert({"metadata": {"name": "h", "namespace": "n"}, "spec": spec}, BareMetalHost))
             room.put(msgspec.convert(machine, Metal3Machine))
             found = cluster()
             spec_of_cluster = msgspec.structs.replace(found.spec, paused=bool(changes.get("paused")))
@@ -418,7 +421,7 @@ def test_our_pause_is_taken_back_only_from_a_host_that_clusterctl_waits_for(when
         async with answering(answer) as client:
             room = Ward(client)
             room.version = 49
-            room.put(msgspec.convert(server, Host))
+            room.put(msgspec.convert(server, BareMetalHost))
             for record in (owner(), cluster()):
                 room.put(record)
             keeper = room.keeper(dry_run=False)
@@ -486,7 +489,7 @@ def test_a_host_is_kept_from_moving_before_its_cluster_is_asked_for_the_node() -
     async def run() -> None:
         async with answering(answer) as client:
             room = Ward(client)
-            for record in (owner(), cluster(), msgspec.convert(body, Host)):
+            for record in (owner(), cluster(), msgspec.convert(body, BareMetalHost)):
                 room.put(record)
             await room.keeper(dry_run=False).reconcile("n/m")
 
@@ -500,7 +503,7 @@ def test_a_name_that_several_have_or_that_cannot_be_read_is_not_one_that_nobody_
         async with ward() as room:
             explained = MetalExplainers(cast(MachineKeeper, room), room.remediator, lambda: None, lambda: NOW).host
             for namespace, name in (("n", "h"), ("other", "h"), ("n", "alone")):
-                room.put(msgspec.convert({"metadata": {"name": name, "namespace": namespace}}, Host))
+                room.put(msgspec.convert({"metadata": {"name": name, "namespace": namespace}}, BareMetalHost))
             assert explained("alone") is not None
             assert explained("other/h") is not None
             assert explained("nobody") is None
@@ -569,9 +572,9 @@ def test_a_kept_host_whose_machine_was_removed_by_force_waits_for_nobody() -> No
     """Else its successor would wait for it for ever, with other hosts free beside it."""
 
     def why(room: Ward, state: str = "available", **spec: Any) -> str:
-        meta = {"name": "h", "namespace": "n", "labels": {names.NODE_REUSE: "md-a", names.CLUSTER_NAME: "c"}}
+        meta = {"name": "h", "namespace": "n", "labels": {names.NODE_REUSE: "md-a", capi.CLUSTER_NAME: "c"}}
         body = {"metadata": meta, "spec": {"consumerRef": {**CONSUMER, "name": "gone"}, **spec}}
-        found = msgspec.convert({**body, "status": {"provisioning": {"state": state}}}, Host)
+        found = msgspec.convert({**body, "status": {"provisioning": {"state": state}}}, BareMetalHost)
         return ReservedHostKeeper(room.caches, room.writer, room.recorder).why_left(found)
 
     async def run() -> None:
@@ -614,7 +617,7 @@ def test_words_that_thousands_of_records_have_in_common_are_kept_once() -> None:
     told = {"type": "SomeType", "status": "True", "reason": "SomeReason", "lastTransitionTime": "2026-11-16T14:00:00Z"}
     host = {"metadata": meta, "spec": {"image": image, "consumerRef": CONSUMER}}
     machine = {"metadata": meta, "spec": {"image": image}, "status": {"conditions": [told]}}
-    one, two = (msgspec.json.decode(msgspec.json.encode(host), type=Host) for _ in range(2))
+    one, two = (msgspec.json.decode(msgspec.json.encode(host), type=BareMetalHost) for _ in range(2))
     assert one.metadata.namespace is two.metadata.namespace
     assert one.metadata.finalizers[0] is two.metadata.finalizers[0]
     assert one.metadata.owner_references[0].kind is two.metadata.owner_references[0].kind

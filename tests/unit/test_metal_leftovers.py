@@ -13,12 +13,13 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from hostler.apis import capi
+from hostler.apis.metal3 import BareMetalHost
 from hostler.errors import Complaint, Exit
 from hostler.explain.doctor import Level
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.metal import names
 from hostler.metal.leftovers import TRIES, Leftovers, findings, refuse_mid_move, take_back
-from hostler.metal.model import Host
 from tests.unit.answering import answering
 from tests.unit.test_cli import hostler
 
@@ -29,10 +30,10 @@ LABEL = "kubectl label crd baremetalhosts.metal3.io clusterctl.cluster.x-k8s.io=
 NONE: Fact[tuple[str, ...]] = Known((), 0.0)
 
 
-def host(name: str, *owners: Mapping[str, object], blocked: bool = True) -> Host:
+def host(name: str, *owners: Mapping[str, object], blocked: bool = True) -> BareMetalHost:
     annotations = {names.BLOCK_MOVE: ""} if blocked else {}
     meta = {"name": name, "namespace": "n", "annotations": annotations, "ownerReferences": list(owners)}
-    return msgspec.convert({"metadata": meta}, Host)
+    return msgspec.convert({"metadata": meta}, BareMetalHost)
 
 
 def test_what_would_be_taken_off_is_listed_per_host() -> None:
@@ -82,7 +83,7 @@ class Server:
 
     def host(self, name: str) -> dict[str, Any]:
         meta = {
-            "name": name, "namespace": "n", "resourceVersion": "5", "labels": {names.CLUSTER_NAME: "c"},
+            "name": name, "namespace": "n", "resourceVersion": "5", "labels": {capi.CLUSTER_NAME: "c"},
             "annotations": {names.BLOCK_MOVE: ""}, "ownerReferences": [OWNER, OTHER],
         }  # fmt: skip
         return {"metadata": meta}
@@ -112,7 +113,7 @@ class Server:
     def freed(self) -> list[str]:
         return [name for name, one in self.hosts.items() if not one["metadata"]["annotations"]]
 
-    def take_back(self, *found: Host) -> str:
+    def take_back(self, *found: BareMetalHost) -> str:
         """What the command complains of; empty: nothing."""
 
         async def run() -> None:

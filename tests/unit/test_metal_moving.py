@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.metal import names
-from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.moving import block_change, is_movable, pause_change, unpause_change
 from hostler.metal.release import is_blocked_for_nothing
 
@@ -27,8 +27,8 @@ def whole(annotations: dict[str, str], status: dict[str, Any] | None = STATUS, *
     return {**found, "status": status} if status is not None else found
 
 
-def record(body: dict[str, Any]) -> Host:
-    return msgspec.convert({key: value for key, value in body.items() if key != "status"}, Host)
+def record(body: dict[str, Any]) -> BareMetalHost:
+    return msgspec.convert({key: value for key, value in body.items() if key != "status"}, BareMetalHost)
 
 
 def merged(body: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

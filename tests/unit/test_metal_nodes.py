@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters
@@ -18,7 +19,6 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.writer import Writer
 from hostler.metal.decide import NodeSeen
-from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.nodes import Nodes, find_node
 from tests.unit.answering import answering
 
@@ -34,7 +34,7 @@ def look(*nodes: Node, provider: str = "", hostname: str = "", cloud: bool = Fal
     """The name of the node, or the sentence why there is none."""
     machine = {"metadata": {"name": "m", "namespace": "n"}, "spec": {"providerID": provider}}
     status: dict[str, Any] = {"hardware": {"hostname": hostname}} if hostname else {}
-    host = msgspec.convert({"metadata": {"name": "h", "namespace": "n", "uid": "hu"}, "status": status}, Host)
+    host = msgspec.convert({"metadata": {"name": "h", "namespace": "n", "uid": "hu"}, "status": status}, BareMetalHost)
     found = find_node(nodes, msgspec.convert(machine, Metal3Machine), host, cloud_provider=cloud)
     return found if isinstance(found, str) else found.metadata.name
 
@@ -96,7 +96,7 @@ def look_together(status: int, machines: int) -> tuple[list[NodeSeen], list[str]
             clusters = Clusters(client)
             nodes = Nodes(clusters, writer_for)
             machine = msgspec.convert({"metadata": {"name": "m", "namespace": "n"}}, Metal3Machine)
-            host = msgspec.convert({"metadata": {"name": "h", "namespace": "n", "uid": "hu"}}, Host)
+            host = msgspec.convert({"metadata": {"name": "h", "namespace": "n", "uid": "hu"}}, BareMetalHost)
             looks = [nodes.find(machine, host, "c", cloud_provider=False) for _ in range(machines)]
             try:
                 return await asyncio.gather(*looks)

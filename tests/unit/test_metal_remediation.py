@@ -8,15 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from hostler.apis import capi
+from hostler.apis.capi import Cluster, Machine
+from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Machine
 from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.instant import iso
 from hostler.kube.records import Node
 from hostler.metal import names
-from hostler.metal.capi import Cluster, Machine
 from hostler.metal.decision import Said, Write
 from hostler.metal.labels import label_change, prefixes_of, synced_labels
-from hostler.metal.model import Host, Metal3Cluster, Metal3Machine
-from hostler.metal.refusal import Refusal, Refused
+from hostler.metal.refusal import Refusal, Refused, why_not_free
 from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation, is_off, taint_patch
 from hostler.metal.remediation_model import (
     FAILED,
@@ -80,7 +81,7 @@ class Rack:
         return any(one["key"] == OUT_OF_SERVICE for one in taints)
 
     def facts(self) -> RemediationFacts:
-        host = msgspec.convert(self.host, Host)
+        host = msgspec.convert(self.host, BareMetalHost)
         held = (host,) if OFF in host.metadata.annotations else ()
         cluster = msgspec.convert({"metadata": {"name": "c", "namespace": "n"}}, Cluster)
         return RemediationFacts(
@@ -213,7 +214,7 @@ def test_a_node_is_not_put_out_of_service_while_its_host_may_be_on(status: dict[
     rack = Rack()
     running(rack)
     rack.host["status"] |= status
-    assert not is_off(msgspec.convert(rack.host, Host))
+    assert not is_off(msgspec.convert(rack.host, BareMetalHost))
     facts = replace(rack.facts(), node=rack.seen())
     step = decide_remediation(facts, rack.now)
     assert step.taint is None
@@ -328,7 +329,7 @@ def test_the_remediation_of_a_machine_that_is_gone_frees_the_host_that_it_held()
 def test_a_host_whose_machine_goes_is_not_kept_off_for_the_next() -> None:
     rack = Rack()
     running(rack)
-    assert msgspec.convert(rack.host, Host).why_not_free() == Refusal(Refused.POWERED_OFF)
+    assert why_not_free(msgspec.convert(rack.host, BareMetalHost)) == Refusal(Refused.POWERED_OFF)
     rack.machine["metadata"]["deletionTimestamp"] = "now"
     rack.step()
     assert OFF not in rack.host["metadata"]["annotations"]
@@ -347,7 +348,7 @@ def test_deleted_while_its_cluster_does_not_answer_the_host_goes_on_and_the_node
 
 def test_paused_nothing_is_done() -> None:
     rack = Rack()
-    rack.remediation["metadata"]["annotations"] = {names.OBJECT_PAUSED: ""}
+    rack.remediation["metadata"]["annotations"] = {capi.PAUSED: ""}
     assert rack.step().writes == ()
     cluster = msgspec.convert({"metadata": {"name": "c"}, "spec": {"paused": True}}, Cluster)
     assert decide_remediation(replace(Rack().facts(), cluster=cluster), NOW).writes == ()

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from hostler.apis.metal3 import BareMetalHost
 from hostler.kube.records import Metadata
 from hostler.metal.data_model import DataTemplate, IpAddressSpec, PoolRef
-from hostler.metal.model import Host
 from hostler.metal.render import (
     CannotRender,
     Context,
@@ -37,7 +37,7 @@ HOST = msgspec.convert(
         "spec": {"bootMACAddress": "02:00:00:00:00:09"},
         "status": {"hardware": {"hostname": "h", "nics": NICS}},
     },
-    Host,
+    BareMetalHost,
 )
 CONTEXT = Context(
     Metadata(name="machine-1", namespace="n", annotations={"note": "from machine", "mac": "02:00:00:00:00:bb"}),

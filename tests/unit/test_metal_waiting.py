@@ -11,6 +11,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from hostler.apis import capi
+from hostler.apis.capi import Cluster, Machine
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.events import Recorder
@@ -19,9 +22,7 @@ from hostler.kube.queue import Queue
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.capability import MetalRoom
-from hostler.metal.capi import Cluster, Machine
 from hostler.metal.controller import WAITING_SECONDS
-from hostler.metal.model import Host, Metal3Machine
 from hostler.settings.metal import SETTINGS
 from hostler.settings.resolve import resolve
 from tests.unit.test_kube_events import Here
@@ -35,7 +36,7 @@ HOST = f"{HOSTS}/h"
 SAID = ("PATCH", f"{PATH}/status")
 META = {
     "name": "m", "namespace": "n", "uid": "u", "resourceVersion": "1", "generation": 1,
-    "ownerReferences": [{"kind": "Machine", "name": "m"}], "labels": {names.CLUSTER_NAME: "c"},
+    "ownerReferences": [{"kind": "Machine", "name": "m"}], "labels": {capi.CLUSTER_NAME: "c"},
 }  # fmt: skip
 
 
@@ -115,11 +116,11 @@ class Waiting:
                 await asyncio.sleep(0.005)
         return self.looks.count("n/m")
 
-    def put(self, room: MetalRoom, record: Host | Machine | Cluster | Metal3Machine) -> None:
+    def put(self, room: MetalRoom, record: BareMetalHost | Machine | Cluster | Metal3Machine) -> None:
         """The watch has brought it."""
-        caches, paths = room.caches, {Host: f"{HOSTS}/{record.metadata.name}", Metal3Machine: PATH}
+        caches, paths = room.caches, {BareMetalHost: f"{HOSTS}/{record.metadata.name}", Metal3Machine: PATH}
         watches: dict[Any, Any] = {
-            Host: caches.hosts, Machine: caches.capi_machines, Cluster: caches.capi_clusters,
+            BareMetalHost: caches.hosts, Machine: caches.capi_machines, Cluster: caches.capi_clusters,
             Metal3Machine: caches.machines,
         }  # fmt: skip
         path = paths.get(type(record), "nobody asks for it")

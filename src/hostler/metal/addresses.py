@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hostler.apis import capi, metal3
+from hostler.apis.metal3 import BareMetalHost, OwnedMetadata
 from hostler.kube.errors import AlreadyExists
 from hostler.kube.kinds import Kind
 from hostler.kube.records import key_of
@@ -12,7 +14,6 @@ from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.data_caches import DataCaches, owner_datas
 from hostler.metal.data_model import Data, DataTemplate, IpAddressSpec, IpClaim, PoolRef
-from hostler.metal.model import Host, OwnedMetadata
 from hostler.metal.render import Context, pools_of
 from hostler.metal.writes import delete, drop_finalizers, owner_reference
 
@@ -26,7 +27,7 @@ class Addresses:
     def __init__(self, data: DataCaches, writer: Writer, *, by_host_name: bool = False) -> None:
         self._data, self._writer, self._by_host_name = data, writer, by_host_name
 
-    def _name_of(self, data: Data, pool: PoolRef, host: Host) -> str:
+    def _name_of(self, data: Data, pool: PoolRef, host: BareMetalHost) -> str:
         return f"{host.metadata.name if self._by_host_name and pool.metal3 else data.metadata.name}-{pool.name}"
 
     async def all(self, data: Data, template: DataTemplate, context: Context) -> dict[PoolRef, IpAddressSpec] | str:
@@ -61,7 +62,7 @@ class Addresses:
         address = addresses.store.get(names.key(namespace, claim.address)) if claim.address else None
         return address.spec if address is not None else f"It waits for an address from {pool}."
 
-    async def _unfit(self, claim: IpClaim, data: Data, pool: PoolRef, host: Host) -> str:
+    async def _unfit(self, claim: IpClaim, data: Data, pool: PoolRef, host: BareMetalHost) -> str:
         """Why a claim of the right name gives this data no address; empty: it may. One that goes unused is let go."""
         name = claim.metadata.name
         if owner_datas(claim) != [key_of(data.metadata)]:
@@ -75,27 +76,27 @@ class Addresses:
         # Its own, or of one that had its name, for an index is given again: what is installed may have the address.
         if host.imaged:
             return f"The claim {name} is being deleted, and host {host.metadata.name} may have its address."
-        kind = names.METAL3_IP_CLAIM if pool.metal3 else names.IP_ADDRESS_CLAIM
+        kind = metal3.METAL3_IP_CLAIM if pool.metal3 else capi.IP_ADDRESS_CLAIM
         await drop_finalizers(self._writer, kind, claim.metadata, names.DATA_FINALIZER, why=UNUSED)
         return f"It claims an address from {pool} anew: the claim {name} is being deleted."
 
     async def _claim_address(self, data: Data, pool: PoolRef, name: str) -> None:
         meta = data.metadata
-        labels = {names.CLUSTER_NAME: meta.labels.get(names.CLUSTER_NAME, "")}
+        labels = {capi.CLUSTER_NAME: meta.labels.get(capi.CLUSTER_NAME, "")}
         if self._by_host_name:
             labels |= {names.DATA_NAME: meta.name, names.POOL_NAME: pool.name}
         body: dict[str, Any] = {
             "metadata": {
                 "name": name, "namespace": meta.namespace, "labels": labels, "finalizers": [names.DATA_FINALIZER],
-                "ownerReferences": [owner_reference(names.METAL3_DATA, meta)],
+                "ownerReferences": [owner_reference(metal3.METAL3_DATA, meta)],
             }
         }  # fmt: skip
         if pool.metal3:
-            kind = names.METAL3_IP_CLAIM
+            kind = metal3.METAL3_IP_CLAIM
             body["spec"] = {"pool": {"name": pool.name, "namespace": meta.namespace}}
         else:
-            kind = names.IP_ADDRESS_CLAIM
-            cluster = labels[names.CLUSTER_NAME]
+            kind = capi.IP_ADDRESS_CLAIM
+            cluster = labels[capi.CLUSTER_NAME]
             body["spec"] = {"poolRef": {"apiGroup": pool.group, "kind": pool.kind, "name": pool.name}}
             body["spec"] |= {"clusterName": cluster} if cluster else {}
         try:
@@ -105,7 +106,7 @@ class Addresses:
         if made is not None:
             (self._data.ip_claims if pool.metal3 else self._data.capi_claims).store.overlay(made)
 
-    async def give_back_before(self, data: Data, host: Host, *, begin: bool) -> None:
+    async def give_back_before(self, data: Data, host: BareMetalHost, *, begin: bool) -> None:
         """Let go of addresses by the name of a host this data was rendered for before: that host's next wants them.
 
         Not `begin`: only what was begun is ended. Which host a claim was for its name says, whatever the template says.
@@ -116,10 +117,10 @@ class Addresses:
             if not pool or meta.name == f"{host.metadata.name}-{pool}":
                 continue
             if meta.deletion_timestamp:
-                await drop_finalizers(self._writer, names.METAL3_IP_CLAIM, meta, names.DATA_FINALIZER)
+                await drop_finalizers(self._writer, metal3.METAL3_IP_CLAIM, meta, names.DATA_FINALIZER)
             elif begin:
                 why = f"Metal3Data {data.metadata.name} is rendered for host {host.metadata.name} now"
-                await delete(self._writer, names.METAL3_IP_CLAIM, meta, why)
+                await delete(self._writer, metal3.METAL3_IP_CLAIM, meta, why)
 
     async def give_back(self, data: Data) -> bool:
         """Let go of every address of a data that goes; True: none is left."""
@@ -142,6 +143,6 @@ class Addresses:
     def _of(self, key: str) -> list[tuple[Kind, IpClaim]]:
         """Every claim that was made for the Metal3Data of this name."""
         return [
-            *((names.METAL3_IP_CLAIM, one) for one in self._data.ip_claims.store.by("data", key)),
-            *((names.IP_ADDRESS_CLAIM, one) for one in self._data.capi_claims.store.by("data", key)),
+            *((metal3.METAL3_IP_CLAIM, one) for one in self._data.ip_claims.store.by("data", key)),
+            *((capi.IP_ADDRESS_CLAIM, one) for one in self._data.capi_claims.store.by("data", key)),
         ]

@@ -6,28 +6,33 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hostler.apis import capi, metal3
+from hostler.apis.capi import Cluster, ControlPlane, Machine, MachineSet
+from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.kube.client import Client
 from hostler.kube.kinds import SECRET
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Object, key_of
 from hostler.kube.watch import Watch
 from hostler.metal import names
-from hostler.metal.capi import Cluster, ControlPlane, Machine, MachineSet, cluster_of
 from hostler.metal.choose import Wish
 from hostler.metal.decide import Facts
-from hostler.metal.model import BmcSecret, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
-from hostler.metal.names import INFRASTRUCTURE, METAL3_MACHINE, group_of
+from hostler.metal.model import cluster_of
 from hostler.metal.remediation_model import Remediation
 
 
-def consumer_key(host: Host) -> str:
+def consumer_key(host: BareMetalHost) -> str:
     """The Metal3Machine this host belongs to, as a key; empty: none.
 
     Never one of another namespace: who may write hosts in one could else have the bootstrap data of any machine in
     another put on a host of their own.
     """
     consumer = host.spec.consumer_ref
-    if consumer is None or consumer.kind != METAL3_MACHINE.kind or group_of(consumer.api_version) != INFRASTRUCTURE:
+    if (
+        consumer is None
+        or consumer.kind != metal3.METAL3_MACHINE.kind
+        or capi.group_of(consumer.api_version) != metal3.GROUP
+    ):
         return ""
     if consumer.namespace != host.metadata.namespace:
         return ""
@@ -39,18 +44,18 @@ def owner_key(meta: Metadata, kind: str) -> str:
     return names.key(meta.namespace, name) if name else ""
 
 
-def _consumers(host: Host) -> Iterable[str]:
+def _consumers(host: BareMetalHost) -> Iterable[str]:
     return (found,) if (found := consumer_key(host)) else ()
 
 
-def _owners(host: Host) -> Iterable[str]:
+def _owners(host: BareMetalHost) -> Iterable[str]:
     """The machines that Kubernetes takes for its owners: with the last of them it would be deleted."""
     meta = host.metadata
-    kind = names.METAL3_MACHINE.kind
+    kind = metal3.METAL3_MACHINE.kind
     return tuple([names.key(meta.namespace, one.name) for one in meta.owner_references if one.kind == kind])
 
 
-def held_by(host: Host) -> tuple[str, ...]:
+def held_by(host: BareMetalHost) -> tuple[str, ...]:
     """The annotations of remediations that keep it off."""
     return tuple(name for name in host.metadata.annotations if name.startswith(names.REMEDIATION_POWER_OFF))
 
@@ -66,12 +71,12 @@ def _template(machine: Metal3Machine) -> Iterable[str]:
 
 def _cluster_label(machine: Metal3Machine) -> Iterable[str]:
     """`NAMESPACE/` where there is none: then its Machine names the cluster."""
-    return (names.key(machine.metadata.namespace, machine.metadata.labels.get(names.CLUSTER_NAME, "")),)
+    return (names.key(machine.metadata.namespace, machine.metadata.labels.get(capi.CLUSTER_NAME, "")),)
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    hosts: Watch[Host]
+    hosts: Watch[BareMetalHost]
     machines: Watch[Metal3Machine]
     clusters: Watch[Metal3Cluster]
     templates: Watch[Metal3MachineTemplate]
@@ -90,25 +95,25 @@ class Caches:
 
         return cls(
             hosts=watch(
-                names.HOST,
-                Host,
+                metal3.BARE_METAL_HOST,
+                BareMetalHost,
                 namespace=lambda one: (one.metadata.namespace,),
                 consumer=_consumers,
                 held=held_by,
                 owner=_owners,
             ),
             machines=watch(
-                names.METAL3_MACHINE, Metal3Machine, owner=_owner_machine, template=_template, cluster=_cluster_label
+                metal3.METAL3_MACHINE, Metal3Machine, owner=_owner_machine, template=_template, cluster=_cluster_label
             ),
-            clusters=watch(names.METAL3_CLUSTER, Metal3Cluster),
-            templates=watch(names.METAL3_MACHINE_TEMPLATE, Metal3MachineTemplate),
-            capi_machines=watch(names.MACHINE, Machine),
-            capi_clusters=watch(names.CLUSTER, Cluster),
-            machine_sets=watch(names.MACHINE_SET, MachineSet),
-            control_planes=watch(names.KUBEADM_CONTROL_PLANE, ControlPlane),
-            deployments=watch(names.MACHINE_DEPLOYMENT, Object),
+            clusters=watch(metal3.METAL3_CLUSTER, Metal3Cluster),
+            templates=watch(metal3.METAL3_MACHINE_TEMPLATE, Metal3MachineTemplate),
+            capi_machines=watch(capi.MACHINE, Machine),
+            capi_clusters=watch(capi.CLUSTER, Cluster),
+            machine_sets=watch(capi.MACHINE_SET, MachineSet),
+            control_planes=watch(capi.KUBEADM_CONTROL_PLANE, ControlPlane),
+            deployments=watch(capi.MACHINE_DEPLOYMENT, Object),
             remediations=watch(
-                names.METAL3_REMEDIATION, Remediation, owner=_owner_machine, power=lambda one: (one.power_off,)
+                metal3.METAL3_REMEDIATION, Remediation, owner=_owner_machine, power=lambda one: (one.power_off,)
             ),
             secrets=Watch(client, SECRET, BmcSecret, metrics=metrics, labels=names.BMC_SECRETS),
         )
@@ -127,7 +132,7 @@ class Caches:
 
     # -- questions
 
-    def host_of(self, machine: Metal3Machine) -> Host | None:
+    def host_of(self, machine: Metal3Machine) -> BareMetalHost | None:
         """The host whose consumer this machine is; else the one it names."""
         own = self.hosts.store.by("consumer", key_of(machine.metadata))
         named = machine.metadata.annotations.get(names.HOST_ANNOTATION, "")
@@ -137,13 +142,13 @@ class Caches:
             )
         return self.named_host(machine)
 
-    def own_host(self, machine: Metal3Machine) -> Host | None:
+    def own_host(self, machine: Metal3Machine) -> BareMetalHost | None:
         """The host whose consumer this machine is."""
         host = self.host_of(machine)
         consumer = host.spec.consumer_ref if host is not None else None
         return host if consumer is not None and consumer.is_machine(machine) else None
 
-    def named_host(self, machine: Metal3Machine) -> Host | None:
+    def named_host(self, machine: Metal3Machine) -> BareMetalHost | None:
         """The host a machine names, if there is one; a host of another namespace is not for it."""
         named = machine.metadata.annotations.get(names.HOST_ANNOTATION, "")
         return self.hosts.store.get(named) if named.partition("/")[0] == machine.metadata.namespace else None
@@ -194,9 +199,9 @@ class Caches:
             owned=tuple(self.hosts.store.by("owner", key_of(machine.metadata))),
         )
 
-    def _secret_cluster(self, host: Host) -> str | None:
+    def _secret_cluster(self, host: BareMetalHost) -> str | None:
         secret = self.secrets.store.get(names.key(host.metadata.namespace, host.spec.bmc.credentials_name))
-        return secret.metadata.labels.get(names.CLUSTER_NAME, "") if secret is not None else None
+        return secret.metadata.labels.get(capi.CLUSTER_NAME, "") if secret is not None else None
 
     def template_of(self, machine: Metal3Machine, owner: Machine | None) -> Metal3MachineTemplate | None:
         """The template a machine was made from: as its annotation says, else as the owner of its Machine does.
@@ -208,10 +213,10 @@ class Caches:
             meta = owner.metadata
             made_by: MachineSet | ControlPlane | None = self.machine_sets.store.get(owner_key(meta, "MachineSet"))
             if made_by is None:
-                key = owner_key(meta, names.KUBEADM_CONTROL_PLANE.kind)
+                key = owner_key(meta, capi.KUBEADM_CONTROL_PLANE.kind)
                 made_by = self.control_planes.store.get(key)
             reference = made_by.infrastructure if made_by is not None else None
-            if reference is not None and reference.kind == names.METAL3_MACHINE_TEMPLATE.kind:
+            if reference is not None and reference.kind == metal3.METAL3_MACHINE_TEMPLATE.kind:
                 name = reference.name
         return self.templates.store.get(names.key(machine.metadata.namespace, name)) if name else None
 
@@ -237,7 +242,7 @@ class Caches:
         domain = (owner.spec.failure_domain if owner is not None else "") or facts.machine.spec.failure_domain
         return Wish.of(facts.machine, domain=domain, reuse=facts.reuse, cluster=facts.cluster_name)
 
-    def leaving(self, host: Host) -> bool:
+    def leaving(self, host: BareMetalHost) -> bool:
         """Whether the machine that has this host is being deleted, or gone already; another consumer stays."""
         key = consumer_key(host)
         machine = self.machines.store.get(key)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from hostler.apis.capi import Cluster, Machine
+from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.capability import CapabilityRoom
 from hostler.explain.registry import Registry
 from hostler.instant import Instant
@@ -20,7 +22,6 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, consumer_key, owner_key
-from hostler.metal.capi import Cluster, Machine
 from hostler.metal.choose import Policy, Selection
 from hostler.metal.claims import Claims
 from hostler.metal.controller import MachineKeeper
@@ -29,7 +30,6 @@ from hostler.metal.data_caches import DataCaches, owner_datas
 from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.labels import LabelKeeper
-from hostler.metal.model import BmcSecret, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.nodes import Nodes
 from hostler.metal.remediation_model import Remediation
 from hostler.metal.remediator import Remediator
@@ -156,7 +156,7 @@ class MetalRoom(CapabilityRoom):
     def _wake_waiting(self, key: str) -> None:
         self._machines.queue.add(key, priority=0)
 
-    def _host_changed(self, key: str, before: Host | None, after: Host | None) -> None:
+    def _host_changed(self, key: str, before: BareMetalHost | None, after: BareMetalHost | None) -> None:
         self.claims.host_changed(key, before, after)
         self.remediator.power.host_changed(before, after)
         self.keeper.troubles.host_changed(key, before, after)

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hostler.apis import capi
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.kube.records import key_of
-from hostler.metal.model import Host, Metal3Machine
-from hostler.metal.names import CLUSTER, CLUSTER_API, FAILURE_DOMAIN, HOST_ANNOTATION, NODE_REUSE, group_of
-from hostler.metal.refusal import Refusal, Refused, summarize_refusals
+from hostler.metal.names import FAILURE_DOMAIN, HOST_ANNOTATION, NODE_REUSE
+from hostler.metal.refusal import Refusal, Refused, summarize_refusals, why_not_free, why_shut
 from hostler.metal.selector import Requirement, compile_selector, unmet
 
 
@@ -60,7 +61,7 @@ class Wish:
 class Choice:
     """The host, or none; a sentence; and why not, by host."""
 
-    host: Host | None
+    host: BareMetalHost | None
     why: str
     refused: Mapping[str, Refusal] = field(default_factory=dict)
     on_its_way: bool = False
@@ -73,14 +74,14 @@ class Around:
 
     taken: Callable[[str], str] = lambda _: ""  # by whom, as words
     shaky: Callable[[str], bool] = lambda _: False
-    leaving: Callable[[Host], bool] = lambda _: False  # its consumer is a machine that is being deleted
+    leaving: Callable[[BareMetalHost], bool] = lambda _: False  # its consumer is a machine that is being deleted
     used_domains: Mapping[str, int] = field(default_factory=dict)
 
 
 NOWHERE = Around()
 
 
-def refusal(wish: Wish, host: Host, policy: Policy, around: Around = NOWHERE) -> Refusal | None:
+def refusal(wish: Wish, host: BareMetalHost, policy: Policy, around: Around = NOWHERE) -> Refusal | None:
     """Why this machine cannot take this host now; None: it can. The one predicate behind every choice."""
     if (why := unsuitable(wish, host, policy)) is not None:
         return why
@@ -88,7 +89,7 @@ def refusal(wish: Wish, host: Host, policy: Policy, around: Around = NOWHERE) ->
     consumer = host.spec.consumer_ref
     if consumer is not None and not (label == wish.reuse and label and _is_cluster(host, wish)):
         return Refusal(Refused.CONSUMER, f"{consumer.kind} {consumer.namespace}/{consumer.name}")
-    if (why := host.why_not_free()) is not None:
+    if (why := why_not_free(host)) is not None:
         return why
     key = key_of(host.metadata)
     if around.shaky(key):
@@ -97,7 +98,7 @@ def refusal(wish: Wish, host: Host, policy: Policy, around: Around = NOWHERE) ->
     return Refusal(Refused.TAKING, by) if by else None
 
 
-def unsuitable(wish: Wish, host: Host, policy: Policy) -> Refusal | None:
+def unsuitable(wish: Wish, host: BareMetalHost, policy: Policy) -> Refusal | None:
     """Why this host would not do even if it were free."""
     if missing := unmet(wish.requirements, host.metadata.labels):
         return Refusal(Refused.SELECTOR, missing)
@@ -109,13 +110,13 @@ def unsuitable(wish: Wish, host: Host, policy: Policy) -> Refusal | None:
     return None
 
 
-def domain_of(host: Host) -> str:
+def domain_of(host: BareMetalHost) -> str:
     return host.metadata.labels.get(FAILURE_DOMAIN, "")
 
 
 def choose(
     wish: Wish,
-    hosts: Iterable[Host],
+    hosts: Iterable[BareMetalHost],
     policy: Policy,
     around: Around = NOWHERE,
     pick: Callable[[int], int] = lambda _: 0,
@@ -167,29 +168,29 @@ def is_final(wish: Wish, choice: Choice, *, whole_domain: bool) -> bool:
     return whole_domain or domain_of(host) == wish.domain or _own(wish, host) or _named(wish, host)
 
 
-def _own(wish: Wish, host: Host) -> bool:
+def _own(wish: Wish, host: BareMetalHost) -> bool:
     consumer = host.spec.consumer_ref
     return consumer is not None and consumer.is_machine(wish.machine)
 
 
-def _named(wish: Wish, host: Host) -> bool:
+def _named(wish: Wish, host: BareMetalHost) -> bool:
     """An intent, of an earlier look or of whoever made the machine."""
     return wish.machine.metadata.annotations.get(HOST_ANNOTATION) == key_of(host.metadata)
 
 
-def _is_cluster(host: Host, wish: Wish) -> bool:
+def _is_cluster(host: BareMetalHost, wish: Wish) -> bool:
     """Reserved: while nobody has it, the host's consumer is the cluster itself."""
     consumer = host.spec.consumer_ref
     return (
         consumer is not None
-        and group_of(consumer.api_version) == CLUSTER_API
-        and consumer.kind == CLUSTER.kind
+        and capi.group_of(consumer.api_version) == capi.GROUP
+        and consumer.kind == capi.CLUSTER.kind
         and consumer.name == wish.cluster
         and consumer.namespace == wish.machine.metadata.namespace
     )
 
 
-def _on_its_way(wish: Wish, host: Host, policy: Policy, around: Around) -> bool:
+def _on_its_way(wish: Wish, host: BareMetalHost, policy: Policy, around: Around) -> bool:
     """Reserved for this machine's kind, and only not ready yet."""
     if (
         not wish.reuse
@@ -203,10 +204,10 @@ def _on_its_way(wish: Wish, host: Host, policy: Policy, around: Around) -> bool:
         return False
     # A host that fails, is paused or goes away is not on its way to anybody. Our own pause of one that is being left
     # was the Cluster's, and that is over, or nobody would choose: it is taken back in a moment.
-    return host.why_shut(our_pause=not around.leaving(host)) is None
+    return why_shut(host, our_pause=not around.leaving(host)) is None
 
 
-def _pick(hosts: list[Host], policy: Policy, around: Around, pick: Callable[[int], int]) -> Host:
+def _pick(hosts: list[BareMetalHost], policy: Policy, around: Around, pick: Callable[[int], int]) -> BareMetalHost:
     ordered = sorted(hosts, key=lambda one: one.metadata.name)
     match policy.selection:
         case Selection.RANDOM:

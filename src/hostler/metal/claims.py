@@ -15,6 +15,8 @@ from dataclasses import replace
 
 import structlog
 
+from hostler.apis import metal3
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.kube.client import Client
 from hostler.kube.errors import Conflict, NotFound
 from hostler.kube.records import key_of
@@ -24,7 +26,7 @@ from hostler.metal.caches import Caches
 from hostler.metal.choose import Around, Choice, Policy, Selection, Wish, choose, domain_of, is_final, refusal
 from hostler.metal.decide import Facts, host_change
 from hostler.metal.free import SAMPLES, FreeHosts, Sample, Waiting, free
-from hostler.metal.model import Host, Metal3Machine
+from hostler.metal.refusal import why_shut
 from hostler.metal.selector import WrongSelector
 
 log = structlog.get_logger("hostler.metal")
@@ -62,7 +64,7 @@ class Claims:
 
     # -- following the hosts
 
-    def host_changed(self, key: str, before: Host | None, after: Host | None) -> None:
+    def host_changed(self, key: str, before: BareMetalHost | None, after: BareMetalHost | None) -> None:
         self._changed(key)
         if after is None or after.failing:
             self._steady.pop(key, None)
@@ -70,13 +72,13 @@ class Claims:
             self._steady[key] = self._clock() + DEBOUNCE_SECONDS
             self._later(DEBOUNCE_SECONDS + 0.01, lambda: self._calmed(key))
         self.free.changed(key, before, after)
-        if before is not None and (label := before.metadata.labels.get(names.NODE_REUSE)) and before.why_shut() is None:
+        if before is not None and (label := before.metadata.labels.get(names.NODE_REUSE)) and why_shut(before) is None:
             self._unkept(before.metadata.namespace, label)
 
     def _unkept(self, namespace: str, label: str) -> None:
         """Who waits for a host kept for its kind may have any other once none is on its way."""
         hosts = map(self._caches.hosts.store.get, self.free.reserved(namespace, label))
-        if any(one is not None and one.why_shut() is None for one in hosts):
+        if any(one is not None and why_shut(one) is None for one in hosts):
             return
         for key in self.waiting.of(namespace):
             machine = self._caches.machines.store.get(key)
@@ -98,11 +100,11 @@ class Claims:
             if (host := self._caches.hosts.store.get(key)) is not None:
                 self._freed(host)
 
-    def _freed(self, host: Host, after: str = "") -> None:
+    def _freed(self, host: BareMetalHost, after: str = "") -> None:
         if key_of(host.metadata) not in self._steady:
             self.waiting.offer(host, after)
 
-    def _suits(self, machine_key: str, host: Host) -> bool:
+    def _suits(self, machine_key: str, host: BareMetalHost) -> bool:
         machine = self._caches.machines.store.get(machine_key)
         if machine is None:
             return False
@@ -167,7 +169,7 @@ class Claims:
             self._keep(wish, choice.why)
         return choice
 
-    def _candidates(self, wish: Wish, sample: Sample) -> list[Host]:
+    def _candidates(self, wish: Wish, sample: Sample) -> list[BareMetalHost]:
         """The hosts of a sample, and those that have the machine as their consumer or that it names."""
         hosts, machine = self._caches.hosts.store, wish.machine
         named = self._caches.named_host(machine)
@@ -233,7 +235,7 @@ class Claims:
             return machine
         body = {"metadata": {**change, "resourceVersion": meta.resource_version}}
         written = await self._writer.patch(
-            names.METAL3_MACHINE,
+            metal3.METAL3_MACHINE,
             meta.name,
             body,
             meta.namespace,
@@ -248,7 +250,7 @@ class Claims:
     async def _confirm(self, machine: Metal3Machine, host_key: str) -> None:
         """An intent from an earlier look or of another process: it may have been changed since we read it."""
         meta = machine.metadata
-        fresh = await self._client.get(names.METAL3_MACHINE, meta.name, meta.namespace, type=Metal3Machine)
+        fresh = await self._client.get(metal3.METAL3_MACHINE, meta.name, meta.namespace, type=Metal3Machine)
         if fresh.metadata.annotations.get(names.HOST_ANNOTATION) != host_key or fresh.metadata.deletion_timestamp:
             self._caches.machines.store.overlay(fresh)
             raise Conflict(409, "Conflict", f"{key_of(meta)} wants another host by now")
@@ -259,7 +261,7 @@ class Claims:
         if namespace != machine.metadata.namespace:
             return  # never one of ours, and not ours to read
         try:
-            fresh = await self._client.get(names.HOST, name, namespace, type=Host)
+            fresh = await self._client.get(metal3.BARE_METAL_HOST, name, namespace, type=BareMetalHost)
         except NotFound:
             return
         self._caches.hosts.store.overlay(fresh)
@@ -267,17 +269,17 @@ class Claims:
         if consumer is not None and consumer.is_machine(machine):
             raise Conflict(409, "Conflict", f"{named} is {key_of(machine.metadata)}'s already")
 
-    async def _claim(self, facts: Facts, host: Host) -> Facts:
+    async def _claim(self, facts: Facts, host: BareMetalHost) -> Facts:
         """The claim itself: it holds only for the version of the host that was chosen."""
         change = host_change(facts, host)
         metadata = {**change.get("metadata", {}), "resourceVersion": host.metadata.resource_version}
         why = f"claimed for Metal3Machine {key_of(facts.machine.metadata)}"
         written = await self._writer.patch(
-            names.HOST,
+            metal3.BARE_METAL_HOST,
             host.metadata.name,
             {**change, "metadata": metadata},
             host.metadata.namespace,
-            type=Host,
+            type=BareMetalHost,
             why=why,
         )
         if written is None:

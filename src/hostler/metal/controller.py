@@ -10,6 +10,9 @@ from typing import Any
 import structlog
 from prometheus_client import Counter, Gauge
 
+from hostler.apis import capi, metal3
+from hostler.apis.capi import Cluster
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.instant import Instant
 from hostler.kube.client import Client
 from hostler.kube.errors import Conflict, Invalid, NotFound
@@ -20,7 +23,6 @@ from hostler.kube.records import Object, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches
-from hostler.metal.capi import Cluster
 from hostler.metal.choose import Choice
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
@@ -28,7 +30,6 @@ from hostler.metal.decide import FAILED, HOST_LOST, Facts, NodeSeen, settled, st
 from hostler.metal.decision import Decision, Said, Step, Write
 from hostler.metal.health import Troubles
 from hostler.metal.machine_decision import decide_machine
-from hostler.metal.model import Host, Metal3Machine
 from hostler.metal.moving import is_movable, pause_change
 from hostler.metal.nodes import Nodes
 from hostler.metal.selector import WrongSelector
@@ -44,7 +45,10 @@ WAITING_SECONDS = 30.0  # a host that comes free wakes it; that the reason why n
 UNREADABLE_SECONDS = 60.0  # that a host can be read again may wake nobody
 # What the API server's schema refuses is tried again by itself only rarely: who mends it changes the machine.
 REFUSED_SECONDS = 300.0
-RECORDS: dict[str, type[Any]] = {names.HOST.plural: Host, names.METAL3_MACHINE.plural: Metal3Machine}
+RECORDS: dict[str, type[Any]] = {
+    metal3.BARE_METAL_HOST.plural: BareMetalHost,
+    metal3.METAL3_MACHINE.plural: Metal3Machine,
+}
 
 
 class MachineKeeper:
@@ -168,7 +172,7 @@ class MachineKeeper:
 
     def _tell(self, facts: Facts, choice: Choice) -> None:
         note = _sentence(choice.why)
-        self._recorder.event(names.METAL3_MACHINE, facts.machine.metadata, "Normal", "HostChosen", "Claim", note)
+        self._recorder.event(metal3.METAL3_MACHINE, facts.machine.metadata, "Normal", "HostChosen", "Claim", note)
 
     async def _say(self, facts: Facts, said: Said, *, keep_ready: bool = False) -> float | None:
         """That it has no host, or what hinders us. What hinders only us makes no machine less ready that is a node."""
@@ -197,7 +201,7 @@ class MachineKeeper:
         if after is not facts:
             decision = self.decide(after)
             # The host has had its write: what the server did not keep of it would only conflict.
-            rest = tuple(one for one in decision.writes if one not in tried and one.kind != names.HOST)
+            rest = tuple(one for one in decision.writes if one not in tried and one.kind != metal3.BARE_METAL_HOST)
             after = await self._carry_out(after, rest)
         await self._status(after.machine, (*decision.said, _unpaused()), decision.status)
         return SECRET_LOOK_SECONDS if after.secret_problem else decision.wake
@@ -215,7 +219,7 @@ class MachineKeeper:
                 problem = f"The BMC secret {where} of host {facts.host.metadata.name} does not exist."
                 facts = replace(facts, secret_problem=problem)
                 continue
-            if isinstance(written, Host):
+            if isinstance(written, BareMetalHost):
                 facts = replace(facts, host=written)
             elif isinstance(written, Metal3Machine):
                 facts = replace(facts, machine=written)
@@ -254,11 +258,11 @@ class MachineKeeper:
             return
         meta = host.metadata
         # Read again: our record has only part of the status, and another party may have paused it a moment ago.
-        whole = await self._client.get(names.HOST, meta.name, meta.namespace, type=dict[str, Any])
+        whole = await self._client.get(metal3.BARE_METAL_HOST, meta.name, meta.namespace, type=dict[str, Any])
         change = pause_change(whole, facts.machine.metadata, pause=pause)
         if change:
             version = str(whole["metadata"]["resourceVersion"])
-            await self._write(Write(names.HOST, meta.name, meta.namespace, change, why, version=version))
+            await self._write(Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=version))
 
     async def _unpause(self, facts: Facts, writes: tuple[Write, ...]) -> Facts:
         """Take our pause back, with a fresh read of the Cluster before the last write.
@@ -272,7 +276,7 @@ class MachineKeeper:
         assert facts.host is not None
         about = facts.cluster.metadata
         try:
-            fresh = await self._client.get(names.CLUSTER, about.name, about.namespace, type=Cluster)
+            fresh = await self._client.get(capi.CLUSTER, about.name, about.namespace, type=Cluster)
         except NotFound:
             raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is gone by now") from None
         if fresh.spec.paused:
@@ -287,7 +291,7 @@ class MachineKeeper:
     async def _write(self, write: Write) -> Any:
         """One write; what the object is now is shown at once. None in a dry run."""
         after = await send(self._writer, write, RECORDS.get(write.kind.plural, Object))
-        if isinstance(after, Host):
+        if isinstance(after, BareMetalHost):
             self.caches.hosts.store.overlay(after)
         elif isinstance(after, Metal3Machine):
             if after.metadata.deletion_timestamp and not after.metadata.finalizers:
@@ -302,7 +306,7 @@ class MachineKeeper:
             return
         meta = machine.metadata
         why = next((one.message or one.reason for one in said if one.type == names.READY), said[0].message)
-        await self._write(Write(names.METAL3_MACHINE, meta.name, meta.namespace, change, why, subresource="status"))
+        await self._write(Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, change, why, subresource="status"))
 
 
 def _unpaused() -> Said:

@@ -9,6 +9,8 @@ from typing import Any
 
 import structlog
 
+from hostler.apis import capi, metal3
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine, OwnedMetadata
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, Invalid
 from hostler.kube.kinds import Kind
@@ -31,7 +33,6 @@ from hostler.metal.data_model import (
     unfit,
 )
 from hostler.metal.decide import Facts, Rendered
-from hostler.metal.model import Host, Metal3Machine, OwnedMetadata
 from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
 from hostler.metal.secrets import InTheWay, put
 from hostler.metal.writes import delete, drop_finalizers, owner_reference
@@ -113,20 +114,20 @@ class DataDesk:
             anew = of_other_template(claim, facts.machine) and facts.host is not None and not facts.host.imaged
             if anew and owned(claim, facts.machine) and not claim.metadata.deletion_timestamp:
                 why = f"Metal3Machine {meta.name} wants its data from {template.name} now"
-                await delete(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, why)
+                await delete(self._writer, metal3.METAL3_DATA_CLAIM, claim.metadata, why)
             return
         body = {
             "metadata": {
                 "name": meta.name, "namespace": meta.namespace,
-                "labels": {names.CLUSTER_NAME: facts.cluster_name},
+                "labels": {capi.CLUSTER_NAME: facts.cluster_name},
                 "finalizers": [names.DATA_CLAIM_FINALIZER],
-                "ownerReferences": [owner_reference(names.METAL3_MACHINE, meta)],
+                "ownerReferences": [owner_reference(metal3.METAL3_MACHINE, meta)],
             },
             "spec": {"template": {"name": template.name, "namespace": meta.namespace}},
         }  # fmt: skip
         why = f"data for Metal3Machine {meta.name}"
         try:
-            made = await self._writer.create(names.METAL3_DATA_CLAIM, body, meta.namespace, type=DataClaim, why=why)
+            made = await self._writer.create(metal3.METAL3_DATA_CLAIM, body, meta.namespace, type=DataClaim, why=why)
         except AlreadyExists:
             return
         if made is not None:
@@ -138,7 +139,7 @@ class DataDesk:
         if claim is None or claim.metadata.deletion_timestamp:
             return
         why = f"Metal3Machine {machine.metadata.name} goes"
-        await delete(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, why)
+        await delete(self._writer, metal3.METAL3_DATA_CLAIM, claim.metadata, why)
 
     # -- reconciling
 
@@ -159,8 +160,8 @@ class DataDesk:
         return None
 
     def _paused(self, meta: Metadata | OwnedMetadata, cluster: str = "") -> bool:
-        cluster = cluster or meta.labels.get(names.CLUSTER_NAME, "")
-        return names.OBJECT_PAUSED in meta.annotations or self._caches.paused(meta.namespace, cluster)
+        cluster = cluster or meta.labels.get(capi.CLUSTER_NAME, "")
+        return capi.PAUSED in meta.annotations or self._caches.paused(meta.namespace, cluster)
 
     async def _look_at_claim(self, claim: DataClaim) -> float | None:
         if self._paused(claim.metadata):
@@ -208,13 +209,13 @@ class DataDesk:
         index, made = self._indexes.take(where), None
         name = f"{template.metadata.name}-{index}"
         try:
-            cluster = template.spec.cluster_name or claim.metadata.labels.get(names.CLUSTER_NAME, "")
+            cluster = template.spec.cluster_name or claim.metadata.labels.get(capi.CLUSTER_NAME, "")
             reference = {"name": template.metadata.name, "namespace": namespace}
             body = {
                 "metadata": {
                     "name": name, "namespace": namespace,
-                    "labels": {names.CLUSTER_NAME: cluster}, "finalizers": [names.DATA_FINALIZER],
-                    "ownerReferences": [owner_reference(names.METAL3_DATA_CLAIM, claim.metadata)],
+                    "labels": {capi.CLUSTER_NAME: cluster}, "finalizers": [names.DATA_FINALIZER],
+                    "ownerReferences": [owner_reference(metal3.METAL3_DATA_CLAIM, claim.metadata)],
                 },
                 "spec": {
                     "index": index, "template": reference,
@@ -222,7 +223,7 @@ class DataDesk:
                 },
             }  # fmt: skip
             why = f"index {index} of {template.metadata.name} for {claim.metadata.name}"
-            made = await self._writer.create(names.METAL3_DATA, body, namespace, type=Data, why=why)
+            made = await self._writer.create(metal3.METAL3_DATA, body, namespace, type=Data, why=why)
             if made is not None:
                 self._data.datas.store.overlay(made)
             return made
@@ -240,7 +241,7 @@ class DataDesk:
         if status:
             why = error or f"its data is {rendered}"
             after = await self._patch(
-                names.METAL3_DATA_CLAIM, claim.metadata, {"status": status}, DataClaim, why, "status"
+                metal3.METAL3_DATA_CLAIM, claim.metadata, {"status": status}, DataClaim, why, "status"
             )
             if after is not None:
                 self._data.claims.store.overlay(after)
@@ -259,9 +260,9 @@ class DataDesk:
         data = self._of_claim(key_of(claim.metadata))
         if data is not None:
             if not data.metadata.deletion_timestamp:
-                await delete(self._writer, names.METAL3_DATA, data.metadata, f"its claim {claim.metadata.name} goes")
+                await delete(self._writer, metal3.METAL3_DATA, data.metadata, f"its claim {claim.metadata.name} goes")
             return
-        await drop_finalizers(self._writer, names.METAL3_DATA_CLAIM, claim.metadata, *CLAIM_FINALIZERS)
+        await drop_finalizers(self._writer, metal3.METAL3_DATA_CLAIM, claim.metadata, *CLAIM_FINALIZERS)
 
     # -- rendering
 
@@ -271,7 +272,7 @@ class DataDesk:
         claim = self._data.claims.store.get(names.key(namespace, data.spec.claim.name))
         if claim is None:
             return f"Metal3DataClaim {data.spec.claim.name} does not exist."
-        machine = self._caches.machines.store.get(owner_key(claim.metadata, names.METAL3_MACHINE.kind))
+        machine = self._caches.machines.store.get(owner_key(claim.metadata, metal3.METAL3_MACHINE.kind))
         if machine is None:
             return f"the Metal3Machine of claim {claim.metadata.name} does not exist."
         owner = self._caches.capi_machines.store.get(owner_key(machine.metadata, "Machine"))
@@ -321,12 +322,12 @@ class DataDesk:
         except CannotRender as why:
             await self._data_says(data, f"It cannot be rendered: {why}.")
 
-    async def _mark(self, data: Data, host: Host) -> None:
+    async def _mark(self, data: Data, host: BareMetalHost) -> None:
         """Taken over, moved or restored: it is this host's from now on, and not whichever comes after it."""
         annotations = {names.RENDERED_FOR: host.metadata.uid}
         change = {"metadata": {"annotations": annotations, "resourceVersion": data.metadata.resource_version}}
         why = f"it was rendered for host {host.metadata.name}"
-        after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, why)
+        after = await self._patch(metal3.METAL3_DATA, data.metadata, change, Data, why)
         if after is not None:
             self._data.datas.store.overlay(after)
 
@@ -346,7 +347,7 @@ class DataDesk:
         if not names_secrets(data, context.host, spec):
             mark = {"annotations": {names.RENDERED_FOR: context.host.metadata.uid}}
             change = {"metadata": mark, "spec": spec}
-            after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
+            after = await self._patch(metal3.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
             if after is not None:
                 self._data.datas.store.overlay(after)
         await self._addresses.give_back_before(data, context.host, begin=True)
@@ -355,7 +356,7 @@ class DataDesk:
 
     async def _data_is_ready(self, data: Data, why: str) -> None:
         ready = {"status": {"ready": True, "errorMessage": None}}
-        after = await self._patch(names.METAL3_DATA, data.metadata, ready, Data, why, "status")
+        after = await self._patch(metal3.METAL3_DATA, data.metadata, ready, Data, why, "status")
         if after is not None:
             self._data.datas.store.overlay(after)
 
@@ -363,7 +364,7 @@ class DataDesk:
         if data.status.error_message == error[:LONGEST]:
             return
         change = {"status": {"errorMessage": error[:LONGEST], "ready": False}}
-        after = await self._patch(names.METAL3_DATA, data.metadata, change, Data, error, "status")
+        after = await self._patch(metal3.METAL3_DATA, data.metadata, change, Data, error, "status")
         if after is not None:
             self._data.datas.store.overlay(after)
 
@@ -373,7 +374,7 @@ class DataDesk:
             await self._data_says(data, why)
             return
         if await self._addresses.give_back(data):
-            await drop_finalizers(self._writer, names.METAL3_DATA, data.metadata, *DATA_FINALIZERS)
+            await drop_finalizers(self._writer, metal3.METAL3_DATA, data.metadata, *DATA_FINALIZERS)
 
     # -- templates
 
@@ -383,19 +384,21 @@ class DataDesk:
         datas = self._data.datas.store.by("template", key)
         if meta.deletion_timestamp:
             if not datas:
-                await drop_finalizers(self._writer, names.METAL3_DATA_TEMPLATE, meta, names.DATA_TEMPLATE_FINALIZER)
+                await drop_finalizers(self._writer, metal3.METAL3_DATA_TEMPLATE, meta, names.DATA_TEMPLATE_FINALIZER)
             return
         if datas and names.DATA_TEMPLATE_FINALIZER not in meta.finalizers:
             finalizers = [*meta.finalizers, names.DATA_TEMPLATE_FINALIZER]
             finalized = {"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}}
-            after = await self._patch(names.METAL3_DATA_TEMPLATE, meta, finalized, DataTemplate, "machines use it")
+            after = await self._patch(metal3.METAL3_DATA_TEMPLATE, meta, finalized, DataTemplate, "machines use it")
             if after is not None:
                 self._data.templates.store.overlay(after)
         wanted = sorted((one.spec.index, one.spec.claim.name) for one in datas)
         if wanted != sorted((one.index, one.name) for one in template.status.indexes):
             indexes = [{"name": name, "index": index} for index, name in wanted] or None
             change: dict[str, Any] = {"status": {"indexes": indexes}}
-            after = await self._patch(names.METAL3_DATA_TEMPLATE, meta, change, DataTemplate, "who has which", "status")
+            after = await self._patch(
+                metal3.METAL3_DATA_TEMPLATE, meta, change, DataTemplate, "who has which", "status"
+            )
             if after is not None:
                 self._data.templates.store.overlay(after)
 

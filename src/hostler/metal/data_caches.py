@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hostler.apis import capi, metal3
 from hostler.kube.client import Client
 from hostler.kube.kinds import Kind
 from hostler.kube.metrics import Metrics
@@ -17,7 +18,7 @@ from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, I
 
 def owner_datas(claim: IpClaim) -> list[str]:
     """The Metal3Data an address was claimed for, as a key."""
-    name = next((one.name for one in claim.metadata.owner_references if one.kind == names.METAL3_DATA.kind), "")
+    name = next((one.name for one in claim.metadata.owner_references if one.kind == metal3.METAL3_DATA.kind), "")
     return [names.key(claim.metadata.namespace, name)] if name else []
 
 
@@ -37,24 +38,23 @@ class DataCaches:
         def watch(kind: Kind, record: Any, **indexes: Any) -> Watch[Any]:
             return Watch(client, kind, record, metrics=metrics, indexes=indexes)
 
-        pools = Kind(names.METAL3_IPAM, "v1alpha1", "ippools", "IPPool", True)
         return cls(
-            templates=watch(names.METAL3_DATA_TEMPLATE, DataTemplate),
+            templates=watch(metal3.METAL3_DATA_TEMPLATE, DataTemplate),
             claims=watch(
-                names.METAL3_DATA_CLAIM, DataClaim,
+                metal3.METAL3_DATA_CLAIM, DataClaim,
                 template=lambda one: (names.key(one.metadata.namespace, one.spec.template.name),),
             ),
             datas=watch(
-                names.METAL3_DATA, Data,
+                metal3.METAL3_DATA, Data,
                 claim=lambda one: (names.key(one.metadata.namespace, one.spec.claim.name),),
                 template=lambda one: (names.key(one.metadata.namespace, one.spec.template.name),),
                 unready=lambda one: () if one.status.ready else (one.metadata.namespace,),
             ),
-            pools=watch(pools, Object),
-            ip_claims=watch(names.METAL3_IP_CLAIM, IpClaim, data=owner_datas),
-            ip_addresses=watch(names.METAL3_IP_ADDRESS, IpAddress),
-            capi_claims=watch(names.IP_ADDRESS_CLAIM, IpClaim, data=owner_datas),
-            capi_addresses=watch(names.IP_ADDRESS, IpAddress),
+            pools=watch(metal3.METAL3_IP_POOL, Object),
+            ip_claims=watch(metal3.METAL3_IP_CLAIM, IpClaim, data=owner_datas),
+            ip_addresses=watch(metal3.METAL3_IP_ADDRESS, IpAddress),
+            capi_claims=watch(capi.IP_ADDRESS_CLAIM, IpClaim, data=owner_datas),
+            capi_addresses=watch(capi.IP_ADDRESS, IpAddress),
         )  # fmt: skip
 
     def all(self) -> Iterator[Watch[Any]]:

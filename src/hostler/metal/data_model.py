@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
+from hostler.apis import metal3
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine, OwnedMetadata, SecretRef
 from hostler.kube.records import Metadata, Record
-from hostler.metal.model import Host, Metal3Machine, OwnedMetadata, SecretRef
-from hostler.metal.names import METAL3_IPAM, RENDERED_FOR
+from hostler.metal.names import RENDERED_FOR
 
 
 class FromObject(Record, frozen=True):
@@ -24,7 +25,7 @@ class Pool(Record, frozen=True):
 
     name: str = ""
     kind: str = "IPPool"
-    api_group: str = METAL3_IPAM
+    api_group: str = metal3.METAL3_IPAM
     key: str = ""
 
 
@@ -248,18 +249,18 @@ class PoolRef:
 
     name: str
     kind: str = "IPPool"
-    group: str = METAL3_IPAM
+    group: str = metal3.METAL3_IPAM
 
     @property
     def metal3(self) -> bool:
-        return self.group == METAL3_IPAM and self.kind == "IPPool"
+        return self.group == metal3.METAL3_IPAM and self.kind == "IPPool"
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
 
 
 def pool_ref(pool: Pool) -> PoolRef:
-    return PoolRef(pool.name, pool.kind or "IPPool", pool.api_group or METAL3_IPAM)
+    return PoolRef(pool.name, pool.kind or "IPPool", pool.api_group or metal3.METAL3_IPAM)
 
 
 class RenderedSecret(Record, frozen=True):
@@ -273,19 +274,19 @@ class RenderedSecret(Record, frozen=True):
 # -- whose data it is
 
 
-def rendered_for(data: Data, host: Host) -> bool:
+def rendered_for(data: Data, host: BareMetalHost) -> bool:
     """Whether this was rendered for this host. Where nobody wrote for which, as the Go provider does not, it was."""
     return data.metadata.annotations.get(RENDERED_FOR, host.metadata.uid) == host.metadata.uid
 
 
-def is_installed_with(data: Data, host: Host) -> bool:
+def is_installed_with(data: Data, host: BareMetalHost) -> bool:
     """Whether this host is installed with the secrets this data names; its status may be lost, as after a move."""
     pairs = ((data.spec.meta_data, host.spec.meta_data), (data.spec.network_data, host.spec.network_data))
     used = [(ours.name, theirs.name if theirs is not None else "") for ours, theirs in pairs if ours is not None]
     return host.imaged and bool(used) and all(ours == theirs for ours, theirs in used)
 
 
-def names_secrets(data: Data, host: Host, secrets: dict[str, dict[str, str] | None]) -> bool:
+def names_secrets(data: Data, host: BareMetalHost, secrets: dict[str, dict[str, str] | None]) -> bool:
     """Whether it names these secrets already, as rendered for this host."""
     known = {"metaData": data.spec.meta_data, "networkData": data.spec.network_data}
     same = {field: msgspec.to_builtins(one) if one is not None else None for field, one in known.items()} == secrets
@@ -301,7 +302,7 @@ def owned(claim: DataClaim, machine: Metal3Machine) -> bool:
     return any(one.uid == machine.metadata.uid for one in claim.metadata.owner_references)
 
 
-def in_use(claim: DataClaim, machine: Metal3Machine, host: Host | None, unreadable: str) -> str:
+def in_use(claim: DataClaim, machine: Metal3Machine, host: BareMetalHost | None, unreadable: str) -> str:
     """That a host is, or may be, installed with what somebody deletes by hand: its addresses must stay its own."""
     if machine.metadata.deletion_timestamp or not owned(claim, machine):
         return ""

@@ -9,13 +9,15 @@ from typing import Any
 
 import msgspec
 
+from hostler.apis import capi, metal3
+from hostler.apis.capi import Cluster, Machine
+from hostler.apis.metal3 import BareMetalHost, Image, MachineImage, Metal3Machine, Metal3MachineTemplate, SecretRef
 from hostler.host.conditions import Condition, Status, cut, set_condition
 from hostler.instant import Instant
 from hostler.metal import names
-from hostler.metal.capi import Cluster, Machine, cluster_of
 from hostler.metal.decision import Decision, Said, Write
 from hostler.metal.health import NO_TROUBLE, Trouble, decide_health, error_of
-from hostler.metal.model import Host, Image, MachineImage, Metal3Machine, Metal3MachineTemplate, SecretRef
+from hostler.metal.model import cluster_of
 from hostler.metal.moving import block_change, owner_change
 
 # Nothing has to be installed on a host in these states.
@@ -56,7 +58,7 @@ class Facts:
     owner: Machine | None = None
     cluster: Cluster | None = None
     template: Metal3MachineTemplate | None = None
-    host: Host | None = None
+    host: BareMetalHost | None = None
     reuse: str = ""
     rendered: Rendered | None = None
     node: NodeSeen | None = None
@@ -66,7 +68,7 @@ class Facts:
     several: bool = False  # further hosts name it as their consumer, which is nobody's doing here
     elsewhere: str = ""  # that the host it names is in another namespace and still has it as its consumer
     trouble: Trouble = NO_TROUBLE  # for how long its host has shown errors, or none
-    owned: tuple[Host, ...] = ()  # hosts with an owner reference to it: they would be deleted after it
+    owned: tuple[BareMetalHost, ...] = ()  # hosts with an owner reference to it: they would be deleted after it
 
     @property
     def named_host(self) -> str:
@@ -187,13 +189,13 @@ def user_data_of(facts: Facts) -> SecretRef | None:
 # -- the host
 
 
-def host_change(facts: Facts, host: Host) -> dict[str, Any]:
+def host_change(facts: Facts, host: BareMetalHost) -> dict[str, Any]:
     """What is to change on the host for it to be this machine's; empty: it is as it ought to be."""
     meta = host.metadata
     change: dict[str, Any] = {}
     labels: dict[str, str | None] = {}
-    if facts.cluster_name and meta.labels.get(names.CLUSTER_NAME) != facts.cluster_name:
-        labels[names.CLUSTER_NAME] = facts.cluster_name
+    if facts.cluster_name and meta.labels.get(capi.CLUSTER_NAME) != facts.cluster_name:
+        labels[capi.CLUSTER_NAME] = facts.cluster_name
     if names.NODE_REUSE in meta.labels:
         labels[names.NODE_REUSE] = None
     if names.MOVE_HIERARCHY not in meta.labels:
@@ -214,16 +216,16 @@ def host_change(facts: Facts, host: Host) -> dict[str, Any]:
     return change
 
 
-def host_write(facts: Facts, host: Host) -> Write | None:
+def host_write(facts: Facts, host: BareMetalHost) -> Write | None:
     """The write that makes the host what it ought to be for this machine; None: it is."""
     change, meta = host_change(facts, host), host.metadata
     why = f"for Metal3Machine {facts.machine.metadata.name}"
     if not change:
         return None
-    return Write(names.HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
+    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
 
 
-def _provisioning(facts: Facts, host: Host) -> dict[str, Any]:
+def _provisioning(facts: Facts, host: BareMetalHost) -> dict[str, Any]:
     """Image and data, only where the host has none: another image would be a new installation."""
     wanted, spec = facts.machine.spec, host.spec
     change: dict[str, Any] = {}
@@ -259,11 +261,11 @@ def data_of(facts: Facts) -> tuple[SecretRef | None, SecretRef | None]:
 
 
 def consumer_of(machine: Metal3Machine) -> dict[str, str]:
-    kind, meta = names.METAL3_MACHINE, machine.metadata
+    kind, meta = metal3.METAL3_MACHINE, machine.metadata
     return {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta.name, "namespace": meta.namespace}
 
 
-def _consumes(host: Host, machine: Metal3Machine) -> bool:
+def _consumes(host: BareMetalHost, machine: Metal3Machine) -> bool:
     return host.spec.consumer_ref is not None and host.spec.consumer_ref.is_machine(machine)
 
 
@@ -290,7 +292,7 @@ def decide(facts: Facts) -> Decision:
         status["initialization"] = {"provisioned": True}
         if machine.spec.provider_id != facts.node.provider_id:
             writes.append(
-                Write(names.METAL3_MACHINE, machine.metadata.name, machine.metadata.namespace,
+                Write(metal3.METAL3_MACHINE, machine.metadata.name, machine.metadata.namespace,
                       {"spec": {"providerID": facts.node.provider_id}}, f"its node is {facts.node.name}")
             )  # fmt: skip
     return Decision(why, tuple(writes), tuple(said), status, min((one for one in (wake, look) if one), default=None))
@@ -301,7 +303,7 @@ def settled(machine: Metal3Machine) -> bool:
     return bool(machine.spec.provider_id) and machine.status.initialization.provisioned
 
 
-def _readiness(facts: Facts, host: Host) -> tuple[bool, str, float | None]:
+def _readiness(facts: Facts, host: BareMetalHost) -> tuple[bool, str, float | None]:
     """Whether the machine is ready, why, and when to look again.
 
     Cluster API mirrors it into the Machine. So once the node was found, an error of the BMC changes nothing here: the
@@ -350,7 +352,7 @@ def _data_said(facts: Facts) -> list[Said]:
     ]
 
 
-def _status_of(facts: Facts, host: Host) -> dict[str, Any]:
+def _status_of(facts: Facts, host: BareMetalHost) -> dict[str, Any]:
     """The fields of the machine's status beside its conditions."""
     found: dict[str, Any] = {}
     user_data = user_data_of(facts)
@@ -367,7 +369,7 @@ def _status_of(facts: Facts, host: Host) -> dict[str, Any]:
     return found
 
 
-def addresses_of(host: Host) -> list[dict[str, str]]:
+def addresses_of(host: BareMetalHost) -> list[dict[str, str]]:
     hardware = host.status.hardware
     if hardware is None:
         return []

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from hostler.apis.metal3 import Metal3Machine
 from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, UnknownName
 from hostler.host.conditions import names as listed
 from hostler.instant import Instant
@@ -17,7 +18,6 @@ from hostler.metal.controller import MachineKeeper
 from hostler.metal.decide import Facts
 from hostler.metal.decision import Step, Write
 from hostler.metal.look import line_of
-from hostler.metal.model import Metal3Machine
 from hostler.metal.remediation import decide_remediation
 from hostler.metal.remediator import Remediator
 from hostler.metal.selector import WrongSelector

@@ -9,10 +9,12 @@ import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from hostler.apis import capi
+from hostler.apis.metal3 import BareMetalHost
 from hostler.kube.records import key_of
 from hostler.metal.choose import Wish, domain_of
-from hostler.metal.model import Host
-from hostler.metal.names import CLUSTER, NODE_REUSE
+from hostler.metal.names import NODE_REUSE
+from hostler.metal.refusal import why_not_free
 
 # Candidates in the first sample and in the second; then every host is looked at. The first is enough where most free
 # hosts suit, the second where one in eight does.
@@ -63,13 +65,13 @@ _EMPTY = Bag()
 class FreeHosts:
     """Follows the host cache. `freed` is called with each host that has become free."""
 
-    def __init__(self, dice: random.Random, freed: Callable[[Host], None]) -> None:
+    def __init__(self, dice: random.Random, freed: Callable[[BareMetalHost], None]) -> None:
         self._dice, self._freed = dice, freed
         self._bags: dict[tuple[str, str | None], Bag] = {}  # by namespace and failure domain; None: any
         self._reserved: dict[tuple[str, str], set[str]] = {}  # by namespace and node-reuse label: free or not
         self.reservations: dict[str, str] = {}  # host -> the machine that is taking it right now
 
-    def changed(self, key: str, before: Host | None, after: Host | None) -> None:
+    def changed(self, key: str, before: BareMetalHost | None, after: BareMetalHost | None) -> None:
         was, now = before is not None and free(before), after is not None and free(after)
         if before is not None:
             self._forget(key, before)
@@ -85,7 +87,7 @@ class FreeHosts:
         if now and (not was or before is None or _offers(before) != _offers(after)):
             self._freed(after)
 
-    def _forget(self, key: str, host: Host) -> None:
+    def _forget(self, key: str, host: BareMetalHost) -> None:
         namespace, label = host.metadata.namespace, host.metadata.labels.get(NODE_REUSE)
         if label is not None:
             found = self._reserved.get((namespace, label))
@@ -125,21 +127,21 @@ class FreeHosts:
         return f"Metal3Machine {who}" if who is not None and who != by else ""
 
 
-def _offers(host: Host) -> tuple[object, ...]:
+def _offers(host: BareMetalHost) -> tuple[object, ...]:
     """What of a free host decides whom it suits."""
     return host.metadata.labels, host.spec.consumer_ref
 
 
-def free(host: Host) -> bool:
+def free(host: BareMetalHost) -> bool:
     """Whether some machine could take it: nobody's, or only kept by its cluster."""
     consumer = host.spec.consumer_ref
-    return (consumer is None or consumer.kind == CLUSTER.kind) and host.why_not_free() is None
+    return (consumer is None or consumer.kind == capi.CLUSTER.kind) and why_not_free(host) is None
 
 
 class Waiting:
     """Machines without a host, in the order they began to wait. A freed host is offered to one of them, not to all."""
 
-    def __init__(self, wake: Callable[[str], None], suits: Callable[[str, Host], bool]) -> None:
+    def __init__(self, wake: Callable[[str], None], suits: Callable[[str, BareMetalHost], bool]) -> None:
         self._wake, self._suits = wake, suits
         self._machines: dict[str, dict[str, None]] = {}  # namespace -> machines, oldest first
         self._offers: dict[str, str] = {}  # machine -> the host it was woken for
@@ -158,7 +160,7 @@ class Waiting:
         if found is not None:
             found.pop(key, None)
 
-    def offer(self, host: Host, after: str = "") -> None:
+    def offer(self, host: BareMetalHost, after: str = "") -> None:
         """Wake the first machine that this host suits and that was not woken for another one already.
 
         `after`: who was offered it and goes on waiting, say for a kept one that is on its way. Only those behind are

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hostler.apis.metal3 import BareMetalHost
 from hostler.host.conditions import Condition, Status
 from hostler.kube.records import key_of
 from hostler.metal import names
 from hostler.metal.decision import Said
-from hostler.metal.model import Host
 
 DEBOUNCE_SECONDS = 60.0
 
@@ -30,7 +30,7 @@ class Trouble:
 NO_TROUBLE = Trouble()
 
 
-def decide_health(host: Host, said: Condition | None, trouble: Trouble) -> tuple[Said | None, float | None]:
+def decide_health(host: BareMetalHost, said: Condition | None, trouble: Trouble) -> tuple[Said | None, float | None]:
     """What the condition says now (None: nothing yet), and in how many seconds it may say something else. Pure."""
     told_false = said is not None and said.status == Status.FALSE
     if host.failing:
@@ -44,7 +44,7 @@ def decide_health(host: Host, said: Condition | None, trouble: Trouble) -> tuple
     return Said(names.HEALTHY, True, "NoError"), None
 
 
-def error_of(host: Host) -> str:
+def error_of(host: BareMetalHost) -> str:
     """The error that a host reports, as a sentence."""
     status = host.status
     what = f"Host {host.metadata.name} reports {status.error_type or 'an error'}"
@@ -59,7 +59,7 @@ class Troubles:
         self._failing: dict[str, float] = {}  # host -> its first error
         self._calm: dict[str, float] = {}  # host -> when it stopped to show one
 
-    def host_changed(self, key: str, before: Host | None, after: Host | None) -> None:
+    def host_changed(self, key: str, before: BareMetalHost | None, after: BareMetalHost | None) -> None:
         now = self._clock()
         if after is None:
             self._failing.pop(key, None)
@@ -71,6 +71,6 @@ class Troubles:
         elif before is None or before.failing:
             self._calm[key] = now
 
-    def of(self, host: Host) -> Trouble:
+    def of(self, host: BareMetalHost) -> Trouble:
         now, key = self._clock(), key_of(host.metadata)
         return Trouble(now - self._failing.get(key, now), now - self._calm.get(key, self._began))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from hostler.apis.metal3 import BareMetalHost
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters, Unavailable
 from hostler.kube.errors import ApiError, Unreachable
@@ -20,8 +21,7 @@ from hostler.kube.records import Node, Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, consumer_key, owner_key
-from hostler.metal.capi import cluster_of
-from hostler.metal.model import Host
+from hostler.metal.model import cluster_of
 
 log = structlog.get_logger("hostler.metal")
 
@@ -99,7 +99,7 @@ class LabelKeeper:
             why = f"the labels of host {host}"
             await self._writer_for(client).patch(NODE, sync.node, body, type=Object, why=why)
 
-    def wanted(self, host: Host) -> Sync | None:
+    def wanted(self, host: BareMetalHost) -> Sync | None:
         """None where no labels are asked for, or the host is no node yet."""
         caches, namespace = self._caches, host.metadata.namespace
         machine = caches.machines.store.get(consumer_key(host))

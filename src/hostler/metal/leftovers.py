@@ -11,6 +11,9 @@ from typing import Any
 
 import msgspec
 
+from hostler.apis import capi, metal3
+from hostler.apis.capi import Cluster
+from hostler.apis.metal3 import BareMetalHost, OwnedMetadata, Owner
 from hostler.errors import Complaint, Exit
 from hostler.explain.doctor import Finding, Level
 from hostler.host.conditions import count
@@ -21,8 +24,6 @@ from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable
 from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from hostler.kube.records import Object, key_of
 from hostler.metal import names
-from hostler.metal.capi import Cluster
-from hostler.metal.model import Host, OwnedMetadata, Owner
 
 WITHDRAW = "hostler metal withdraw"
 TRIES = 5  # for a host that another party changes between our read and our write
@@ -46,12 +47,12 @@ NEEDED_LABELS = {
 class Leftovers:
     """Hosts that carry something of ours, and those among them that may be in the middle of a move."""
 
-    blocked: tuple[Host, ...] = ()  # with the annotation block-move
-    owned: tuple[Host, ...] = ()  # with an owner reference to a Metal3Machine
+    blocked: tuple[BareMetalHost, ...] = ()  # with the annotation block-move
+    owned: tuple[BareMetalHost, ...] = ()  # with an owner reference to a Metal3Machine
     moving: tuple[str, ...] = ()  # blocked, and their Cluster is paused: "host (Cluster)"
 
     @property
-    def hosts(self) -> list[Host]:
+    def hosts(self) -> list[BareMetalHost]:
         found = {key_of(host.metadata): host for host in (*self.blocked, *self.owned)}
         return [found[key] for key in sorted(found)]
 
@@ -65,30 +66,30 @@ class Leftovers:
         return lines
 
 
-def _machine_owners(host: Host) -> list[Owner]:
+def _machine_owners(host: BareMetalHost) -> list[Owner]:
     return [one for one in host.metadata.owner_references if _is_machine(one)]
 
 
 def _is_machine(owner: Owner) -> bool:
-    return owner.kind == names.METAL3_MACHINE.kind and names.group_of(owner.api_version) == names.INFRASTRUCTURE
+    return owner.kind == metal3.METAL3_MACHINE.kind and capi.group_of(owner.api_version) == metal3.GROUP
 
 
 async def find(client: Client) -> Leftovers:
     """Every host that carries something of ours, read once. Where the kind is not installed there are none."""
     try:
-        hosts = await client.list(names.HOST, type=Host)
+        hosts = await client.list(metal3.BARE_METAL_HOST, type=BareMetalHost)
     except NotFound:
         return Leftovers()
     blocked = tuple(host for host in hosts if names.BLOCK_MOVE in host.metadata.annotations)
     try:
-        clusters = await client.list(names.CLUSTER, type=Cluster) if blocked else []
+        clusters = await client.list(capi.CLUSTER, type=Cluster) if blocked else []
     except NotFound:
         clusters = []
     paused = {key_of(one.metadata) for one in clusters if one.spec.paused}
     moving = [
         f"{key_of(host.metadata)} (Cluster {cluster})"
         for host in blocked
-        if (cluster := names.key(host.metadata.namespace, host.metadata.labels.get(names.CLUSTER_NAME, ""))) in paused
+        if (cluster := names.key(host.metadata.namespace, host.metadata.labels.get(capi.CLUSTER_NAME, ""))) in paused
     ]
     return Leftovers(blocked, tuple(host for host in hosts if _machine_owners(host)), tuple(moving))
 
@@ -127,7 +128,7 @@ async def _take_back_from(client: Client, known: OwnedMetadata) -> str:
     """What hinders it, as part of a sentence; empty: done, or there is nothing (any more) to do."""
     for _ in range(TRIES):
         try:
-            host = await client.get(names.HOST, known.name, known.namespace, type=Host)
+            host = await client.get(metal3.BARE_METAL_HOST, known.name, known.namespace, type=BareMetalHost)
             meta = host.metadata
             change: dict[str, Any] = {}
             if names.BLOCK_MOVE in meta.annotations:
@@ -138,10 +139,10 @@ async def _take_back_from(client: Client, known: OwnedMetadata) -> str:
             if not change:
                 return ""
             # After the host: what pauses its Cluster later finds the host as it is from now on.
-            if await _is_paused(client, meta.namespace, meta.labels.get(names.CLUSTER_NAME, "")):
-                return f"its Cluster {meta.labels[names.CLUSTER_NAME]} is paused, so `clusterctl move` may wait for it"
+            if await _is_paused(client, meta.namespace, meta.labels.get(capi.CLUSTER_NAME, "")):
+                return f"its Cluster {meta.labels[capi.CLUSTER_NAME]} is paused, so `clusterctl move` may wait for it"
             change["resourceVersion"] = meta.resource_version
-            await client.patch(names.HOST, meta.name, {"metadata": change}, meta.namespace, type=Object)
+            await client.patch(metal3.BARE_METAL_HOST, meta.name, {"metadata": change}, meta.namespace, type=Object)
         except NotFound:
             return ""  # gone meanwhile
         except Conflict:
@@ -156,7 +157,7 @@ async def _is_paused(client: Client, namespace: str, cluster: str) -> bool:
     if not cluster:
         return False
     try:
-        return (await client.get(names.CLUSTER, cluster, namespace, type=Cluster)).spec.paused
+        return (await client.get(capi.CLUSTER, cluster, namespace, type=Cluster)).spec.paused
     except NotFound:
         return False
 

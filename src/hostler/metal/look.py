@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from hostler.apis import metal3
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine, Metal3MachineTemplate
 from hostler.errors import Complaint, Exit
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
@@ -11,8 +13,7 @@ from hostler.kube.records import key_of
 from hostler.metal import names
 from hostler.metal.choose import Policy, Wish, domain_of, refusal
 from hostler.metal.decide import wrong_spec
-from hostler.metal.model import Host, Metal3Machine, Metal3MachineTemplate
-from hostler.metal.refusal import Refusal, Refused, count_refusals
+from hostler.metal.refusal import Refusal, Refused, count_refusals, why_not_free
 from hostler.metal.selector import WrongSelector
 
 
@@ -38,7 +39,7 @@ class Capacity(msgspec.Struct, rename="camel", frozen=True):
 
 async def hosts_of(client: Client, namespace: str | None = None) -> list[HostLine]:
     try:
-        found = await client.list(names.HOST, namespace, type=Host)
+        found = await client.list(metal3.BARE_METAL_HOST, namespace, type=BareMetalHost)
     except NotFound:
         raise Complaint(
             "There are no BareMetalHosts in this cluster: the kind is not installed.",
@@ -48,10 +49,10 @@ async def hosts_of(client: Client, namespace: str | None = None) -> list[HostLin
     return [line_of(one) for one in sorted(found, key=lambda one: key_of(one.metadata))]
 
 
-def line_of(host: Host) -> HostLine:
+def line_of(host: BareMetalHost) -> HostLine:
     consumer = host.spec.consumer_ref
     label = host.metadata.labels.get(names.NODE_REUSE)
-    why = host.why_not_free()
+    why = why_not_free(host)
     if why is None and label is not None:
         why = Refusal(Refused.RESERVED, label)
     text = why.text if why is not None else "it has a consumer" if consumer is not None else ""
@@ -72,18 +73,18 @@ async def capacity_of(client: Client, template: str, *, strict: bool = False) ->
         hint = "For example: hostler metal capacity metal/workers"
         raise Complaint(f'"{template}" is not NAMESPACE/NAME.', hint=hint, code=Exit.USAGE)
     try:
-        found = await client.get(names.METAL3_MACHINE_TEMPLATE, name, namespace, type=Metal3MachineTemplate)
+        found = await client.get(metal3.METAL3_MACHINE_TEMPLATE, name, namespace, type=Metal3MachineTemplate)
     except NotFound:
         hint = f"See which there are: kubectl get metal3machinetemplates -n {namespace}"
         raise Complaint(f"There is no Metal3MachineTemplate {template}.", hint=hint, code=Exit.REFUSED) from None
-    hosts = await client.list(names.HOST, namespace, type=Host)
+    hosts = await client.list(metal3.BARE_METAL_HOST, namespace, type=BareMetalHost)
     try:
         return capacity(template, found, hosts, Policy(strict_domains=strict))
     except ValueError as wrong:
         raise Complaint(f"No machine of {template} could ever get a host: {wrong}", code=Exit.REFUSED) from wrong
 
 
-def capacity(name: str, template: Metal3MachineTemplate, hosts: list[Host], policy: Policy) -> Capacity:
+def capacity(name: str, template: Metal3MachineTemplate, hosts: list[BareMetalHost], policy: Policy) -> Capacity:
     """Raises ValueError with a sentence where no machine of it would ever be given a host."""
     spec = template.spec.template.spec
     machine = Metal3Machine(metadata=template.metadata, spec=spec)

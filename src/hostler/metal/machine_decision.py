@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hostler.apis import capi, metal3
 from hostler.kube.kinds import SECRET
 from hostler.kube.records import key_of
 from hostler.metal import names
@@ -59,12 +60,12 @@ def unpause_writes(facts: Facts) -> tuple[Write, ...]:
     if not change:
         return ()
     why = f"Cluster {facts.cluster_name} is not paused any more"
-    last = Write(names.HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
+    last = Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
     if names.BLOCK_MOVE in meta.annotations:
         return (last,)
     blocked = {"metadata": {"annotations": {names.BLOCK_MOVE: ""}}}
     why = "it is about to lose its pause and must not be moved then"
-    return Write(names.HOST, meta.name, meta.namespace, blocked, why, version=meta.resource_version), last
+    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, blocked, why, version=meta.resource_version), last
 
 
 def own_writes(facts: Facts) -> tuple[Write, ...]:
@@ -85,7 +86,7 @@ def _name_host(facts: Facts) -> Write | None:
     if not change:
         return None
     why, version = f"host {host.metadata.name} is its own", meta.resource_version
-    return Write(names.METAL3_MACHINE, meta.name, meta.namespace, {"metadata": change}, why, version=version)
+    return Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, {"metadata": change}, why, version=version)
 
 
 def _label_secret(facts: Facts) -> Write | None:
@@ -97,7 +98,7 @@ def _label_secret(facts: Facts) -> Write | None:
         return None
     if facts.secret_cluster == facts.cluster_name:
         return None
-    body = {"metadata": {"labels": {names.CLUSTER_NAME: facts.cluster_name}}}
+    body = {"metadata": {"labels": {capi.CLUSTER_NAME: facts.cluster_name}}}
     return Write(
         SECRET, secret, host.metadata.namespace, body, f"the BMC of host {host.metadata.name} belongs to this cluster"
     )

@@ -17,20 +17,21 @@ from typing import Any
 
 import msgspec
 
+from hostler.apis import capi, metal3
+from hostler.apis.metal3 import BareMetalHost, OwnedMetadata, Owner
 from hostler.kube.records import Metadata
 from hostler.metal import names
-from hostler.metal.model import Host, OwnedMetadata, Owner
 
 UNBLOCKED: dict[str, Any] = {"annotations": {names.BLOCK_MOVE: None}}
 
 
-def block_change(host: Host) -> dict[str, str]:
+def block_change(host: BareMetalHost) -> dict[str, str]:
     """The annotation that keeps a host from being moved; empty: it has it, or is paused."""
     has = host.metadata.annotations
     return {} if names.PAUSED in has or names.BLOCK_MOVE in has else {names.BLOCK_MOVE: ""}
 
 
-def is_movable(host: Host) -> bool:
+def is_movable(host: BareMetalHost) -> bool:
     """Whether clusterctl may copy this host as it is."""
     has = host.metadata.annotations
     return names.PAUSED in has and names.STATUS_ANNOTATION in has and names.BLOCK_MOVE not in has
@@ -63,7 +64,7 @@ def pause_change(whole: Mapping[str, Any], machine: Metadata, *, pause: bool) ->
     return {"metadata": {"annotations": change, **owner_change(meta, machine)}} if change else {}
 
 
-def unpause_change(host: Host) -> dict[str, Any]:
+def unpause_change(host: BareMetalHost) -> dict[str, Any]:
     """Take back our own pause; another party's stays, and so does the status that a moved host is restored from."""
     if host.metadata.annotations.get(names.PAUSED) != names.OUR_PAUSE:
         return {}
@@ -74,8 +75,8 @@ def unpause_change(host: Host) -> dict[str, Any]:
 
 
 def is_owner(owner: Owner, machine: Metadata) -> bool:
-    kind = names.METAL3_MACHINE
-    return owner.kind == kind.kind and owner.name == machine.name and names.group_of(owner.api_version) == kind.group
+    kind = metal3.METAL3_MACHINE
+    return owner.kind == kind.kind and owner.name == machine.name and capi.group_of(owner.api_version) == kind.group
 
 
 def owner_change(host: OwnedMetadata, machine: Metadata) -> dict[str, Any]:

@@ -1,36 +1,11 @@
-"""The names Metal3 and Cluster API give to things: kinds, labels, annotations, finalizers, conditions."""
+"""The names Metal3 and Cluster API give to things: labels, annotations, finalizers, conditions."""
 
 from __future__ import annotations
 
 from hashlib import sha256
 
+from hostler.apis.metal3 import GROUP
 from hostler.host.taints import OUT_OF_SERVICE_BY
-from hostler.kube.kinds import Kind
-
-INFRASTRUCTURE = "infrastructure.cluster.x-k8s.io"
-CLUSTER_API = "cluster.x-k8s.io"
-METAL3_IPAM = "ipam.metal3.io"
-CAPI_IPAM = "ipam.cluster.x-k8s.io"
-
-HOST = Kind("metal3.io", "v1alpha1", "baremetalhosts", "BareMetalHost", True)
-METAL3_MACHINE = Kind(INFRASTRUCTURE, "v1beta2", "metal3machines", "Metal3Machine", True)
-METAL3_CLUSTER = Kind(INFRASTRUCTURE, "v1beta2", "metal3clusters", "Metal3Cluster", True)
-METAL3_MACHINE_TEMPLATE = Kind(INFRASTRUCTURE, "v1beta2", "metal3machinetemplates", "Metal3MachineTemplate", True)
-METAL3_DATA_TEMPLATE = Kind(INFRASTRUCTURE, "v1beta2", "metal3datatemplates", "Metal3DataTemplate", True)
-METAL3_DATA_CLAIM = Kind(INFRASTRUCTURE, "v1beta2", "metal3dataclaims", "Metal3DataClaim", True)
-METAL3_DATA = Kind(INFRASTRUCTURE, "v1beta2", "metal3datas", "Metal3Data", True)
-METAL3_REMEDIATION = Kind(INFRASTRUCTURE, "v1beta2", "metal3remediations", "Metal3Remediation", True)
-MACHINE = Kind(CLUSTER_API, "v1beta2", "machines", "Machine", True)
-CLUSTER = Kind(CLUSTER_API, "v1beta2", "clusters", "Cluster", True)
-MACHINE_SET = Kind(CLUSTER_API, "v1beta2", "machinesets", "MachineSet", True)
-MACHINE_DEPLOYMENT = Kind(CLUSTER_API, "v1beta2", "machinedeployments", "MachineDeployment", True)
-KUBEADM_CONTROL_PLANE = Kind(
-    "controlplane.cluster.x-k8s.io", "v1beta2", "kubeadmcontrolplanes", "KubeadmControlPlane", True
-)
-METAL3_IP_CLAIM = Kind(METAL3_IPAM, "v1alpha1", "ipclaims", "IPClaim", True)
-METAL3_IP_ADDRESS = Kind(METAL3_IPAM, "v1alpha1", "ipaddresses", "IPAddress", True)
-IP_ADDRESS_CLAIM = Kind(CAPI_IPAM, "v1beta2", "ipaddressclaims", "IPAddressClaim", True)
-IP_ADDRESS = Kind(CAPI_IPAM, "v1beta2", "ipaddresses", "IPAddress", True)
 
 HOST_ANNOTATION = "metal3.io/BareMetalHost"  # on a Metal3Machine: the host it wants, then has
 PAUSED = "baremetalhost.metal3.io/paused"  # on a host; whose pause it is says its value
@@ -46,26 +21,24 @@ TAINTED_BY = OUT_OF_SERVICE_BY
 RENDERED_FOR = "hostler.dev/rendered-for"  # on a Metal3Data: the uid of the host its secrets were rendered for
 LABEL_PREFIXES = "metal3.io/metal3-label-sync-prefixes"  # on a Metal3Cluster: which labels of hosts go to nodes
 
-NODE_REUSE = f"{INFRASTRUCTURE}/node-reuse"
-FAILURE_DOMAIN = f"{INFRASTRUCTURE}/failure-domain"
-CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"
+NODE_REUSE = f"{GROUP}/node-reuse"
+FAILURE_DOMAIN = f"{GROUP}/failure-domain"
 CONTROL_PLANE = "cluster.x-k8s.io/control-plane"
 CONTROL_PLANE_NAME = "cluster.x-k8s.io/control-plane-name"
 DEPLOYMENT_NAME = "cluster.x-k8s.io/deployment-name"
 CLONED_FROM = "cluster.x-k8s.io/cloned-from-name"
-OBJECT_PAUSED = "cluster.x-k8s.io/paused"
-DATA_NAME = f"{INFRASTRUCTURE}/data-name"
-POOL_NAME = f"{INFRASTRUCTURE}/pool-name"
+DATA_NAME = f"{GROUP}/data-name"
+POOL_NAME = f"{GROUP}/pool-name"
 NODE_UUID = "metal3.io/uuid"  # on a Node of the workload cluster: the uid of its host
 
-MACHINE_FINALIZER = f"metal3machine.{INFRASTRUCTURE}"
-CLUSTER_FINALIZER = f"metal3cluster.{INFRASTRUCTURE}"
-DATA_FINALIZER = f"metal3data.{INFRASTRUCTURE}"
-DATA_CLAIM_FINALIZER = f"metal3dataclaim.{INFRASTRUCTURE}"
-DATA_TEMPLATE_FINALIZER = f"metal3datatemplate.{INFRASTRUCTURE}"
+MACHINE_FINALIZER = f"metal3machine.{GROUP}"
+CLUSTER_FINALIZER = f"metal3cluster.{GROUP}"
+DATA_FINALIZER = f"metal3data.{GROUP}"
+DATA_CLAIM_FINALIZER = f"metal3dataclaim.{GROUP}"
+DATA_TEMPLATE_FINALIZER = f"metal3datatemplate.{GROUP}"
 BMC_SECRETS = "environment.metal3.io=baremetal"
-REMEDIATION_FINALIZER = f"metal3remediation.{INFRASTRUCTURE}"
-SECRET_TYPE = f"{INFRASTRUCTURE}/secret"
+REMEDIATION_FINALIZER = f"metal3remediation.{GROUP}"
+SECRET_TYPE = f"{GROUP}/secret"
 
 # Conditions of a Metal3Machine.
 READY = "Ready"
@@ -85,8 +58,3 @@ def reuse_label(role: str, name: str) -> str:
     """The label of hosts kept for a control plane (`cp`) or MachineDeployment (`md`): no longer than a label may be."""
     whole = f"{role}-{name}"
     return whole if len(whole) <= 63 else f"{whole[:54]}-{sha256(name.encode()).hexdigest()[:8]}"
-
-
-def group_of(api_version: str) -> str:
-    """`a.b/v1` is of group `a.b`; the version may change under us and does not count."""
-    return api_version.rpartition("/")[0]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters, Unavailable
 from hostler.kube.foreign import FAILURES, describe_failure
@@ -19,7 +20,6 @@ from hostler.kube.records import Node
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.decide import NodeSeen
-from hostler.metal.model import Host, Metal3Machine
 
 # Machines of one cluster that look within so long share one list of its nodes.
 SHARED_SECONDS = 1.0
@@ -27,13 +27,15 @@ FOREIGN_TEXT = 128  # characters of a workload cluster's own text in a condition
 log = structlog.get_logger("hostler.metal")
 
 
-def provider_ids(machine: Metal3Machine, host: Host) -> tuple[str, str]:
+def provider_ids(machine: Metal3Machine, host: BareMetalHost) -> tuple[str, str]:
     """The provider id as it is written now, and as it was written before."""
     meta = machine.metadata
     return f"metal3://{meta.namespace}/{host.metadata.name}/{meta.name}", f"metal3://{host.metadata.uid}"
 
 
-def find_node(nodes: Sequence[Node], machine: Metal3Machine, host: Host, *, cloud_provider: bool) -> Node | str:
+def find_node(
+    nodes: Sequence[Node], machine: Metal3Machine, host: BareMetalHost, *, cloud_provider: bool
+) -> Node | str:
     """The node of this machine among those of its cluster, or a sentence why there is none. Pure."""
     own, uid = machine.spec.provider_id, host.metadata.uid
     ids = (own,) if own else provider_ids(machine, host)
@@ -72,7 +74,9 @@ class Nodes:
         self._clusters, self._writer_for = clusters, writer_for
         self._asked: dict[str, asyncio.Task[list[Node] | Unavailable]] = {}  # each cluster: under way, or a moment ago
 
-    async def find(self, machine: Metal3Machine, host: Host, cluster: str, *, cloud_provider: bool) -> NodeSeen:
+    async def find(
+        self, machine: Metal3Machine, host: BareMetalHost, cluster: str, *, cloud_provider: bool
+    ) -> NodeSeen:
         """Find the node and see to it that it carries its provider id."""
         namespace, secret = machine.metadata.namespace, f"{cluster}-kubeconfig"
         try:
@@ -115,7 +119,7 @@ class Nodes:
             task.exception()  # else asyncio complains of a failure for which nobody waits any more
         asyncio.get_running_loop().call_later(SHARED_SECONDS, self._asked.pop, key, None)
 
-    async def _give_id(self, client: Client, node: Node, machine: Metal3Machine, host: Host) -> None:
+    async def _give_id(self, client: Client, node: Node, machine: Metal3Machine, host: BareMetalHost) -> None:
         body = {"spec": {"providerID": _id_to_give(machine, host)}}
         why = f"it is Metal3Machine {machine.metadata.namespace}/{machine.metadata.name}"
         await self._writer_for(client).patch(NODE, node.metadata.name, body, type=Node, why=why)
@@ -125,5 +129,5 @@ def _unasked(cluster: Unavailable) -> NodeSeen:
     return NodeSeen(why=f"its cluster cannot be asked for the node: {cluster.discreet or cluster.why}")
 
 
-def _id_to_give(machine: Metal3Machine, host: Host) -> str:
+def _id_to_give(machine: Metal3Machine, host: BareMetalHost) -> str:
     return machine.spec.provider_id or provider_ids(machine, host)[0]

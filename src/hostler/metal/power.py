@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hostler.apis.metal3 import BareMetalHost
 from hostler.metal.caches import held_by
 from hostler.metal.claims import DEBOUNCE_SECONDS
-from hostler.metal.model import Host
 
 
 class Power:
@@ -17,7 +17,7 @@ class Power:
         # The annotation -> when its host's word counts. By our own clock: after a restart it begins anew.
         self._from: dict[str, float] = {}
 
-    def host_changed(self, before: Host | None, after: Host | None) -> None:
+    def host_changed(self, before: BareMetalHost | None, after: BareMetalHost | None) -> None:
         was = held_by(before) if before is not None else ()
         now = held_by(after) if after is not None else ()
         for name in set(was) - set(now):

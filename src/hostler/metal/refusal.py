@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from hostler.apis.metal3 import BareMetalHost
+from hostler.metal import names
+
 
 class Refused(StrEnum):
     """Each value is the text of the reason, with {} where its details stand."""
@@ -72,3 +75,39 @@ def summarize_refusals(refusals: Iterable[Refusal]) -> str:
 def count_refusals(refusals: Iterable[Refusal]) -> list[tuple[str, int]]:
     """How often each group of reasons came, the most frequent first."""
     return Counter(_GROUP_OF.get(one.reason, one.text) for one in refusals).most_common()
+
+
+def why_shut(host: BareMetalHost, *, our_pause: bool = True) -> Refusal | None:
+    """Why no machine at all could have this host now, its consumer apart; None: it is open.
+
+    Without `our_pause` a pause of ours is no reason: it ends by itself.
+    """
+    meta, status = host.metadata, host.status
+    if meta.deletion_timestamp:
+        return Refusal(Refused.DELETED)
+    if names.DELETE_FOR_MOVE in meta.annotations:
+        return Refusal(Refused.MOVED)
+    if host.failing:
+        what = status.error_type or "an error"
+        return Refusal(Refused.ERROR, f"{what}: {status.error_message[:200]}" if status.error_message else what)
+    by = meta.annotations.get(names.PAUSED)
+    if by is not None and (our_pause or by != names.OUR_PAUSE):
+        return Refusal(Refused.PAUSED, by or "somebody")
+    if any(name in meta.annotations for name in names.UNHEALTHY):
+        return Refusal(Refused.UNHEALTHY)
+    if any(name.startswith(names.REMEDIATION_POWER_OFF) for name in meta.annotations):
+        return Refusal(Refused.POWERED_OFF)
+    if names.DETACHED in meta.annotations or status.operational_status == "detached":
+        return Refusal(Refused.DETACHED)
+    return Refusal(Refused.EXTERNAL) if host.spec.externally_provisioned else None
+
+
+def why_not_free(host: BareMetalHost) -> Refusal | None:
+    """Why it could not be taken even by a machine that it suits; `available` alone does not mean free."""
+    if (shut := why_shut(host)) is not None:
+        return shut
+    if not host.available:
+        return Refusal(Refused.STATE, host.state) if host.state else Refusal(Refused.NO_STATE)
+    if host.status.operational_status not in ("OK", ""):
+        return Refusal(Refused.NOT_OK, host.status.operational_status)
+    return Refusal(Refused.IMAGE) if host.imaged else None

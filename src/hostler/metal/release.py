@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from hostler.apis import capi, metal3
+from hostler.apis.capi import Cluster
+from hostler.apis.metal3 import BareMetalHost, Reference, SecretRef
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
-from hostler.metal.capi import Cluster
 from hostler.metal.decide import Facts, data_of, user_data_of
 from hostler.metal.decision import Decision, Said, Write
-from hostler.metal.model import Host, Reference, SecretRef
 from hostler.metal.moving import block_change, owner_change, unpause_change
 
 # In these states nothing of a machine is left on the host.
@@ -56,16 +57,16 @@ def _both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _on(host: Host, change: dict[str, Any], why: str) -> Write:
+def _on(host: BareMetalHost, change: dict[str, Any], why: str) -> Write:
     meta = host.metadata
-    return Write(names.HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
+    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
 
 
 def _deleting(why: str) -> tuple[Said, ...]:
     return (Said(names.READY, False, "Deleting", why),)
 
 
-def _emptied(facts: Facts, host: Host, fast_track: bool) -> dict[str, Any]:
+def _emptied(facts: Facts, host: BareMetalHost, fast_track: bool) -> dict[str, Any]:
     spec = host.spec
     change: dict[str, Any] = {}
     for field, value in (("image", spec.image), ("customDeploy", spec.custom_deploy), *_own_data(facts, host)):
@@ -89,7 +90,7 @@ def _emptied(facts: Facts, host: Host, fast_track: bool) -> dict[str, Any]:
     return found
 
 
-def _own_data(facts: Facts, host: Host) -> list[tuple[str, SecretRef | None]]:
+def _own_data(facts: Facts, host: BareMetalHost) -> list[tuple[str, SecretRef | None]]:
     """The data references that the machine brought; what the host's owner had set himself is his, and stays.
 
     The machine's status has them, as with the Go provider. It is lost when a cluster is moved; then their names tell.
@@ -110,7 +111,7 @@ def _own_data(facts: Facts, host: Host) -> list[tuple[str, SecretRef | None]]:
     ]
 
 
-def why_not_empty(host: Host) -> str:
+def why_not_empty(host: BareMetalHost) -> str:
     """Why the host is not free of its machine yet; empty: it is."""
     name = host.metadata.name
     if not host.state and names.STATUS_ANNOTATION in host.metadata.annotations:
@@ -140,13 +141,13 @@ def reuses(facts: Facts) -> bool:
     )
 
 
-def handed_back(facts: Facts, host: Host) -> dict[str, Any]:
+def handed_back(facts: Facts, host: BareMetalHost) -> dict[str, Any]:
     """The host without its machine: free, or kept for the machine's deployment with the Cluster as its consumer."""
     meta = host.metadata
     keep = reuses(facts)
     labels: dict[str, str | None] = {}
-    if meta.labels.get(names.CLUSTER_NAME) == facts.cluster_name:
-        labels[names.CLUSTER_NAME] = None
+    if meta.labels.get(capi.CLUSTER_NAME) == facts.cluster_name:
+        labels[capi.CLUSTER_NAME] = None
     if keep:
         labels[names.NODE_REUSE] = facts.reuse
     elif names.NODE_REUSE in meta.labels:
@@ -169,20 +170,20 @@ def _disowned(facts: Facts) -> list[Write]:
 
 
 def cluster_consumer(cluster: Cluster) -> dict[str, Any]:
-    kind, meta = names.CLUSTER, cluster.metadata
+    kind, meta = capi.CLUSTER, cluster.metadata
     # A merge patch: what the machine's reference had and this one has not must be taken out by name.
     return {
         "apiVersion": kind.api_version, "kind": kind.kind, "name": meta.name, "namespace": meta.namespace, "uid": None,
     }  # fmt: skip
 
 
-def _secret_label(facts: Facts, host: Host) -> list[Write]:
+def _secret_label(facts: Facts, host: BareMetalHost) -> list[Write]:
     name = host.spec.bmc.credentials_name
     # Known to carry no label: after a crash it is not written again, or that could repeat for ever.
     clear = facts.secret_cluster is not None and not facts.secret_cluster
-    if not name or clear or host.metadata.labels.get(names.CLUSTER_NAME) != facts.cluster_name:
+    if not name or clear or host.metadata.labels.get(capi.CLUSTER_NAME) != facts.cluster_name:
         return []
-    body = {"metadata": {"labels": {names.CLUSTER_NAME: None}}}
+    body = {"metadata": {"labels": {capi.CLUSTER_NAME: None}}}
     why = f"host {host.metadata.name} leaves its cluster"
     return [Write(SECRET, name, host.metadata.namespace, body, why)]
 
@@ -193,7 +194,7 @@ def _goes(facts: Facts, why: str) -> list[Write]:
     if names.MACHINE_FINALIZER not in meta.finalizers:
         return []
     body = {"metadata": {"finalizers": [one for one in meta.finalizers if one != names.MACHINE_FINALIZER]}}
-    return [Write(names.METAL3_MACHINE, meta.name, meta.namespace, body, why, version=meta.resource_version)]
+    return [Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, body, why, version=meta.resource_version)]
 
 
 # -- pause
@@ -201,29 +202,29 @@ def _goes(facts: Facts, why: str) -> list[Write]:
 
 def pauses(facts: Facts) -> bool:
     cluster = facts.cluster
-    return names.OBJECT_PAUSED in facts.machine.metadata.annotations or (cluster is not None and cluster.spec.paused)
+    return capi.PAUSED in facts.machine.metadata.annotations or (cluster is not None and cluster.spec.paused)
 
 
 # -- hosts kept for somebody
 
 
-def _is_our_cluster(host: Host, consumer: Reference) -> bool:
+def _is_our_cluster(host: BareMetalHost, consumer: Reference) -> bool:
     """A Cluster of Cluster API beside the host; others have kinds of that name too, and are somebody else."""
     return (
-        consumer.kind == names.CLUSTER.kind
-        and names.group_of(consumer.api_version) == names.CLUSTER_API
+        consumer.kind == capi.CLUSTER.kind
+        and capi.group_of(consumer.api_version) == capi.GROUP
         and consumer.namespace == host.metadata.namespace
     )
 
 
-def is_blocked_for_nothing(host: Host) -> bool:
+def is_blocked_for_nothing(host: BareMetalHost) -> bool:
     """Whether `clusterctl move` would wait for a host that no machine has: free, or kept by its Cluster."""
     consumer = host.spec.consumer_ref
     free = consumer is None or _is_our_cluster(host, consumer)
     return free and names.BLOCK_MOVE in host.metadata.annotations
 
 
-def abandoned(host: Host, deployments: set[str], clusters: dict[str, Cluster]) -> str:
+def abandoned(host: BareMetalHost, deployments: set[str], clusters: dict[str, Cluster]) -> str:
     """Why a reserved host is reserved for nobody any more; empty: it is not reserved, or still for somebody."""
     label = host.metadata.labels.get(names.NODE_REUSE)
     consumer = host.spec.consumer_ref

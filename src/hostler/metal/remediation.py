@@ -16,13 +16,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from hostler.apis import capi, metal3
+from hostler.apis.metal3 import BareMetalHost
 from hostler.host.conditions import names as listed
 from hostler.host.taints import out_of_service, out_of_service_patch
 from hostler.instant import Instant, iso, parse
 from hostler.kube.records import Node
 from hostler.metal import names
 from hostler.metal.decision import Write
-from hostler.metal.model import Host
 from hostler.metal.remediation_model import (
     FAILED,
     GIVEN_UP,
@@ -54,7 +55,7 @@ def decide_remediation(facts: RemediationFacts, now: Instant) -> Step:
     """One remediation's next step. Safe to repeat after a crash at any point."""
     remediation, host = facts.remediation, facts.host
     cluster, phase = facts.cluster, remediation.status.phase
-    if names.OBJECT_PAUSED in remediation.metadata.annotations or (cluster is not None and cluster.spec.paused):
+    if capi.PAUSED in remediation.metadata.annotations or (cluster is not None and cluster.spec.paused):
         return Step("It is paused, or its Cluster is; nothing is done.")
     if facts.unreadable:
         return Step(facts.unreadable, event="HostUnreadable", warning=True, wake=UNREADABLE_SECONDS)
@@ -89,7 +90,7 @@ def decide_remediation(facts: RemediationFacts, now: Instant) -> Step:
     return Step(why, (_status(remediation, why, phase=RUNNING, lastRemediated=iso(now)),))
 
 
-def _held_by_people(host: Host) -> str:
+def _held_by_people(host: BareMetalHost) -> str:
     annotations = host.metadata.annotations
     if names.PAUSED in annotations:
         return (
@@ -100,7 +101,7 @@ def _held_by_people(host: Host) -> str:
     return ""
 
 
-def is_off(host: Host) -> bool:
+def is_off(host: BareMetalHost) -> bool:
     """Known to be off. A failing host's power is that of the last time its BMC answered, a moving one's is stale."""
     return not host.status.powered_on and not host.failing and host.state in RUNS
 
@@ -108,7 +109,7 @@ def is_off(host: Host) -> bool:
 # -- off, and out of service
 
 
-def _running(facts: RemediationFacts, host: Host, now: Instant) -> Step:
+def _running(facts: RemediationFacts, host: BareMetalHost, now: Instant) -> Step:
     remediation, name = facts.remediation, host.metadata.name
     left = _left(remediation, now)
     asked = remediation.power_off in host.metadata.annotations
@@ -130,7 +131,7 @@ def _running(facts: RemediationFacts, host: Host, now: Instant) -> Step:
     return Step(f"It waits until host {name} is off{reports}.{state}", wake=_later(left))
 
 
-def _off(facts: RemediationFacts, host: Host, now: Instant) -> Step:
+def _off(facts: RemediationFacts, host: BareMetalHost, now: Instant) -> Step:
     """Its host is off: the node is emptied, for half of the time at most; then it is powered on."""
     remediation, name, node = facts.remediation, host.metadata.name, facts.node
     if node is None:
@@ -172,7 +173,7 @@ def _out_of_service(node: NodeOut, now: Instant, since: Instant | None) -> Step 
 # -- on again
 
 
-def _waiting(facts: RemediationFacts, host: Host, now: Instant) -> Step:
+def _waiting(facts: RemediationFacts, host: BareMetalHost, now: Instant) -> Step:
     remediation, name = facts.remediation, host.metadata.name
     left = _left(remediation, now)
     if remediation.power_off in host.metadata.annotations:
@@ -198,7 +199,7 @@ def _in_service(facts: RemediationFacts, why: str, event: str = "", wake: float 
     return Step(why, writes, taint=_untaint(facts), event=event, wake=wake)
 
 
-def _well(facts: RemediationFacts, host: Host) -> Step | None:
+def _well(facts: RemediationFacts, host: BareMetalHost) -> Step | None:
     """The time of one attempt is over, but its node is Ready, or not known: nothing more is done. None: it is neither.
 
     While a Cluster is paused nobody ends a remediation that has helped long ago.
@@ -237,7 +238,7 @@ def taint_patch(node: Node, remediation: Remediation, on: bool) -> dict[str, Any
     return patch
 
 
-def _again(facts: RemediationFacts, host: Host, now: Instant) -> Step:
+def _again(facts: RemediationFacts, host: BareMetalHost, now: Instant) -> Step:
     """The time of one attempt is over: one more, or the end of it."""
     remediation, name = facts.remediation, host.metadata.name
     strategy, tried = remediation.spec.strategy, remediation.status.retry_count
@@ -319,7 +320,7 @@ def _later(left: float) -> float:
 def _status(remediation: Remediation, why: str, **status: Any) -> Write:
     meta = remediation.metadata
     return Write(
-        names.METAL3_REMEDIATION, meta.name, meta.namespace, {"status": status}, why, subresource="status",
+        metal3.METAL3_REMEDIATION, meta.name, meta.namespace, {"status": status}, why, subresource="status",
         version=meta.resource_version,
     )  # fmt: skip
 
@@ -329,13 +330,13 @@ def _finalized(remediation: Remediation, kept: bool, why: str) -> Write:
     finalizers = [one for one in meta.finalizers if one != names.REMEDIATION_FINALIZER]
     finalizers += [names.REMEDIATION_FINALIZER] if kept else []
     body = {"metadata": {"finalizers": finalizers}}
-    return Write(names.METAL3_REMEDIATION, meta.name, meta.namespace, body, why, version=meta.resource_version)
+    return Write(metal3.METAL3_REMEDIATION, meta.name, meta.namespace, body, why, version=meta.resource_version)
 
 
-def _on_host(host: Host, annotations: dict[str, str | None], why: str) -> Write:
+def _on_host(host: BareMetalHost, annotations: dict[str, str | None], why: str) -> Write:
     meta = host.metadata
     body = {"metadata": {"annotations": annotations}}
-    return Write(names.HOST, meta.name, meta.namespace, body, why, version=meta.resource_version)
+    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, body, why, version=meta.resource_version)
 
 
 def _handed_over(machine: str, namespace: str, now: Instant) -> Write:
@@ -346,6 +347,6 @@ def _handed_over(machine: str, namespace: str, now: Instant) -> Write:
     }  # fmt: skip
     why = "its owner is to replace it"
     return Write(
-        names.MACHINE, machine, namespace, {"status": {"conditions": [condition]}}, why, subresource="status",
+        capi.MACHINE, machine, namespace, {"status": {"conditions": [condition]}}, why, subresource="status",
         verb="apply",
     )  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hostler.apis.capi import Cluster, Machine
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.kube.records import Metadata, Node, PodMetadata, Record
 from hostler.metal import names
-from hostler.metal.capi import Cluster, Machine
 from hostler.metal.decision import Write
-from hostler.metal.model import Host, Metal3Machine
 
 REBOOT = "Reboot"
 # Phases, as the API has them.
@@ -85,8 +85,8 @@ class RemediationFacts:
     owner: Machine | None = None
     machine: Metal3Machine | None = None
     cluster: Cluster | None = None
-    host: Host | None = None  # the one whose consumer the machine is
-    held: tuple[Host, ...] = ()  # every host that carries this remediation's power-off annotation
+    host: BareMetalHost | None = None  # the one whose consumer the machine is
+    held: tuple[BareMetalHost, ...] = ()  # every host that carries this remediation's power-off annotation
     node: NodeOut | None = None
     unreadable: str = ""  # why its host is not known, as a sentence: neither there nor absent
     fresh: bool = True  # what the host says of its power is newer than our request, and not a passing word

@@ -9,6 +9,8 @@ from typing import Any
 
 from prometheus_client import Counter
 
+from hostler.apis import metal3
+from hostler.apis.metal3 import BareMetalHost
 from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.host.taints import out_of_service
 from hostler.instant import Instant
@@ -23,9 +25,8 @@ from hostler.kube.records import Node, Object, VolumeAttachment, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, held_by, owner_key
-from hostler.metal.capi import cluster_of
 from hostler.metal.decision import Write
-from hostler.metal.model import Host
+from hostler.metal.model import cluster_of
 from hostler.metal.power import Power
 from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation, taint_patch
 from hostler.metal.remediation_model import (
@@ -40,7 +41,10 @@ from hostler.metal.writes import send
 
 # The room wakes everything once all is read; this is only in case a cache was complete and is no more.
 NOT_READY_SECONDS = 15.0
-RECORDS: dict[str, type[Any]] = {names.HOST.plural: Host, names.METAL3_REMEDIATION.plural: Remediation}
+RECORDS: dict[str, type[Any]] = {
+    metal3.BARE_METAL_HOST.plural: BareMetalHost,
+    metal3.METAL3_REMEDIATION.plural: Remediation,
+}
 
 
 class Remediator:
@@ -160,7 +164,7 @@ class Remediator:
         if step.event and self._told.get(key) != news:
             self._told[key] = news
             self._recorder.event(
-                names.METAL3_REMEDIATION, facts.remediation.metadata, "Warning" if step.warning else "Normal",
+                metal3.METAL3_REMEDIATION, facts.remediation.metadata, "Warning" if step.warning else "Normal",
                 step.event, "Remediate", step.why,
             )  # fmt: skip
             if not self._writer.dry_run and (step.writes or step.taint is not None):
@@ -168,12 +172,12 @@ class Remediator:
 
     async def _write(self, write: Write) -> None:
         after = await send(self._writer, write, RECORDS.get(write.kind.plural, Object))
-        if isinstance(after, Host):
+        if isinstance(after, BareMetalHost):
             self.caches.hosts.store.overlay(after)
         elif isinstance(after, Remediation) and (after.metadata.finalizers or not after.metadata.deletion_timestamp):
             self.caches.remediations.store.overlay(after)
 
-    def of_host(self, host: Host) -> list[str]:
+    def of_host(self, host: BareMetalHost) -> list[str]:
         """The remediations that a change of this host may concern."""
         found = {
             key_of(one.metadata) for name in held_by(host) for one in self.caches.remediations.store.by("power", name)

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from hostler.apis.metal3 import BareMetalHost
 from hostler.kube.records import Metadata
 from hostler.metal.data_model import (
     DataTemplate,
@@ -26,7 +27,6 @@ from hostler.metal.data_model import (
     Services,
     pool_ref,
 )
-from hostler.metal.model import Host
 
 _MAC = re.compile(r"([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}")
 
@@ -41,7 +41,7 @@ class Context:
 
     machine: Metadata
     metal3_machine: Metadata
-    host: Host
+    host: BareMetalHost
     index: int
     namespace: str
     addresses: Mapping[PoolRef, IpAddressSpec] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hostler.apis import capi, metal3
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists
 from hostler.kube.kinds import SECRET
@@ -18,7 +19,7 @@ class InTheWay(Exception):
 
 def whose(secret: RenderedSecret) -> str:
     """Whose a Secret is that has the name of ours, as words; empty: of an earlier try or another machine of ours."""
-    stranger = next((one for one in secret.metadata.owner_references if one.kind != names.METAL3_DATA.kind), None)
+    stranger = next((one for one in secret.metadata.owner_references if one.kind != metal3.METAL3_DATA.kind), None)
     if stranger is not None:
         return f"it belongs to {stranger.kind} {stranger.name}"
     return "" if secret.type == names.SECRET_TYPE else f"its type is {secret.type or 'not known'}"
@@ -27,8 +28,8 @@ def whose(secret: RenderedSecret) -> str:
 async def put(client: Client, writer: Writer, data: Data, name: str, field: str, content: bytes) -> dict[str, str]:
     """Make the Secret, or make it anew; the reference to it."""
     namespace = data.metadata.namespace
-    labels = {names.CLUSTER_NAME: data.metadata.labels.get(names.CLUSTER_NAME, "")}
-    owners = [owner_reference(names.METAL3_DATA, data.metadata)]
+    labels = {capi.CLUSTER_NAME: data.metadata.labels.get(capi.CLUSTER_NAME, "")}
+    owners = [owner_reference(metal3.METAL3_DATA, data.metadata)]
     body = {
         "metadata": {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": owners},
         "type": names.SECRET_TYPE,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hostler.metal.model import HostSelector
+from hostler.apis.metal3 import HostSelector
 
 Labels: TypeAlias = Mapping[str, str]
 Test: TypeAlias = Callable[[Labels], bool]

@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 
+from hostler.apis import capi, metal3
+from hostler.apis.capi import Cluster
+from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.host.conditions import Condition, Status, set_condition
 from hostler.host.conditions import names as listed
 from hostler.instant import Instant
@@ -16,10 +19,9 @@ from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, consumer_key, owner_key
-from hostler.metal.capi import Cluster, cluster_of
 from hostler.metal.decision import Said
 from hostler.metal.labels import prefixes_of
-from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
+from hostler.metal.model import cluster_of
 from hostler.metal.moving import UNBLOCKED
 from hostler.metal.release import PAUSED, abandoned, is_blocked_for_nothing, why_not_empty
 from hostler.metal.writes import drop_finalizers
@@ -123,7 +125,7 @@ class ClusterKeeper:
         if cluster.metadata.deletion_timestamp:
             await self._let_go(cluster)
             return None
-        if names.OBJECT_PAUSED in cluster.metadata.annotations or (owner is not None and owner.spec.paused):
+        if capi.PAUSED in cluster.metadata.annotations or (owner is not None and owner.spec.paused):
             if change := pause_change(cluster, self._clock()):
                 await self._patch(cluster, change, PAUSED.message, subresource="status")
             return None
@@ -144,7 +146,7 @@ class ClusterKeeper:
         meta = cluster.metadata
         if names.CLUSTER_FINALIZER not in meta.finalizers:
             return
-        owner = owner_key(meta, "Cluster") or names.key(meta.namespace, meta.labels.get(names.CLUSTER_NAME, meta.name))
+        owner = owner_key(meta, "Cluster") or names.key(meta.namespace, meta.labels.get(capi.CLUSTER_NAME, meta.name))
         left = self._caches.machines.store.by("cluster", owner)
         if left:
             waits = f"It waits for {listed(one.metadata.name for one in left)}."
@@ -153,7 +155,7 @@ class ClusterKeeper:
                 await self._patch(cluster, change, waits, subresource="status")
             return
         await drop_finalizers(
-            self._writer, names.METAL3_CLUSTER, meta, names.CLUSTER_FINALIZER, why="its machines are gone"
+            self._writer, metal3.METAL3_CLUSTER, meta, names.CLUSTER_FINALIZER, why="its machines are gone"
         )
 
     async def _patch(
@@ -161,7 +163,7 @@ class ClusterKeeper:
     ) -> Metal3Cluster | None:
         meta = cluster.metadata
         after = await self._writer.patch(
-            names.METAL3_CLUSTER, meta.name, body, meta.namespace, type=Metal3Cluster, why=why, subresource=subresource
+            metal3.METAL3_CLUSTER, meta.name, body, meta.namespace, type=Metal3Cluster, why=why, subresource=subresource
         )
         if after is not None:
             self._caches.clusters.store.overlay(after)
@@ -185,7 +187,7 @@ class TemplateKeeper:
             if change and not self._caches.paused(machine.metadata.namespace, cluster_of(machine, None)):
                 meta, why = machine.metadata, f"Metal3MachineTemplate {template.metadata.name} says so"
                 after = await self._writer.patch(
-                    names.METAL3_MACHINE, meta.name, change, meta.namespace, type=Metal3Machine, why=why
+                    metal3.METAL3_MACHINE, meta.name, change, meta.namespace, type=Metal3Machine, why=why
                 )
                 if after is not None:
                     self._caches.machines.store.overlay(after)
@@ -213,29 +215,33 @@ class ReservedHostKeeper:
         elif is_blocked_for_nothing(host):
             meta, why = host.metadata, "no machine has it, so `clusterctl move` need not wait for it"
             body = {"metadata": {**UNBLOCKED, "resourceVersion": meta.resource_version}}
-            after = await self._writer.patch(names.HOST, meta.name, body, meta.namespace, type=Host, why=why)
+            after = await self._writer.patch(
+                metal3.BARE_METAL_HOST, meta.name, body, meta.namespace, type=BareMetalHost, why=why
+            )
             if after is not None:
                 self._caches.hosts.store.overlay(after)
         return None
 
-    async def _free(self, host: Host, change: dict[str, Any], why: str, reason: str, note: str) -> None:
+    async def _free(self, host: BareMetalHost, change: dict[str, Any], why: str, reason: str, note: str) -> None:
         meta = host.metadata
         body: dict[str, Any] = {"metadata": {**change, **UNBLOCKED, "resourceVersion": meta.resource_version}}
         if host.spec.consumer_ref is not None:
             body["spec"] = {"consumerRef": None}
-        after = await self._writer.patch(names.HOST, meta.name, body, meta.namespace, type=Host, why=why)
+        after = await self._writer.patch(
+            metal3.BARE_METAL_HOST, meta.name, body, meta.namespace, type=BareMetalHost, why=why
+        )
         if after is not None:
             self._caches.hosts.store.overlay(after)
-            self._recorder.event(names.HOST, meta, "Normal", reason, "Release", note)
+            self._recorder.event(metal3.BARE_METAL_HOST, meta, "Normal", reason, "Release", note)
 
-    def why_left(self, host: Host) -> str:
+    def why_left(self, host: BareMetalHost) -> str:
         """Why an empty, kept host has a consumer that never comes back; empty: it has none such.
 
         Somebody took off the machine's finalizer by force while its host was being emptied. What would have been done
         with it is done here, or its successor would wait for this host for ever.
         """
         meta, machine = host.metadata, consumer_key(host)
-        machines, cluster = self._caches.machines.store, meta.labels.get(names.CLUSTER_NAME, "")
+        machines, cluster = self._caches.machines.store, meta.labels.get(capi.CLUSTER_NAME, "")
         if not machine or names.NODE_REUSE not in meta.labels or why_not_empty(host) or host.imaged:
             return ""
         if machine in machines.unreadable or machines.get(machine) is not None:
@@ -244,7 +250,7 @@ class ReservedHostKeeper:
         known = self._caches.capi_clusters.store.get(names.key(meta.namespace, cluster))
         return "" if known is None or known.spec.paused else f"Metal3Machine {machine} is gone"
 
-    def why(self, host: Host) -> str:
+    def why(self, host: BareMetalHost) -> str:
         """Why nobody is coming for this host any more; empty: somebody may, or it is not kept at all."""
         if names.NODE_REUSE not in host.metadata.labels:
             return ""
@@ -265,6 +271,6 @@ class ReservedHostKeeper:
         ]
 
 
-def is_upkept(host: Host) -> bool:
+def is_upkept(host: BareMetalHost) -> bool:
     """Whether a host without a machine has something that may have to be taken off."""
     return names.NODE_REUSE in host.metadata.labels or is_blocked_for_nothing(host)

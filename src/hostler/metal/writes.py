@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from hostler.apis.metal3 import OwnedMetadata
 from hostler.kube.client import How
 from hostler.kube.errors import NotFound
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Object
 from hostler.kube.writer import Writer
 from hostler.metal.decision import Write
-from hostler.metal.model import OwnedMetadata
 
 
 async def send(writer: Writer, write: Write, record: type[Any]) -> Any:

@@ -1,10 +1,26 @@
-"""The objects of Cluster API, with just the fields we use."""
+"""Cluster API's objects, with just the fields we use, and their kinds. Pure."""
 
 from __future__ import annotations
 
-from hostler.kube.records import Metadata, Record
-from hostler.metal.model import Metal3Machine, share
-from hostler.metal.names import CLUSTER_NAME
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Metadata, Record, share
+
+GROUP = "cluster.x-k8s.io"
+IPAM_GROUP = "ipam.cluster.x-k8s.io"
+
+MACHINE = Kind(GROUP, "v1beta2", "machines", "Machine", True)
+CLUSTER = Kind(GROUP, "v1beta2", "clusters", "Cluster", True)
+MACHINE_SET = Kind(GROUP, "v1beta2", "machinesets", "MachineSet", True)
+MACHINE_DEPLOYMENT = Kind(GROUP, "v1beta2", "machinedeployments", "MachineDeployment", True)
+KUBEADM_CONTROL_PLANE = Kind(
+    "controlplane.cluster.x-k8s.io", "v1beta2", "kubeadmcontrolplanes", "KubeadmControlPlane", True
+)
+IP_ADDRESS_CLAIM = Kind(IPAM_GROUP, "v1beta2", "ipaddressclaims", "IPAddressClaim", True)
+IP_ADDRESS = Kind(IPAM_GROUP, "v1beta2", "ipaddresses", "IPAddress", True)
+
+# On the objects of a cluster, and on the nodes of one that Cluster API created (with the second).
+CLUSTER_NAME, CLUSTER_NAMESPACE = "cluster.x-k8s.io/cluster-name", "cluster.x-k8s.io/cluster-namespace"
+PAUSED = "cluster.x-k8s.io/paused"
 
 
 class ContractReference(Record, frozen=True):
@@ -17,20 +33,20 @@ class Bootstrap(Record, frozen=True):
     config_ref: ContractReference = ContractReference()
 
 
-class CapiMachineSpec(Record, frozen=True):
+class MachineSpec(Record, frozen=True):
     cluster_name: str = ""
     failure_domain: str = ""
     bootstrap: Bootstrap = Bootstrap()
 
 
-class CapiMachineStatus(Record, frozen=True):
+class MachineStatus(Record, frozen=True):
     node_ref: ContractReference = ContractReference()
 
 
 class Machine(Record, frozen=True):
     metadata: Metadata = Metadata()
-    spec: CapiMachineSpec = CapiMachineSpec()
-    status: CapiMachineStatus = CapiMachineStatus()
+    spec: MachineSpec = MachineSpec()
+    status: MachineStatus = MachineStatus()
 
     def __post_init__(self) -> None:
         share(self.metadata, "namespace", "finalizers")
@@ -94,6 +110,6 @@ class Cluster(Record, frozen=True):
     status: ClusterStatus = ClusterStatus()
 
 
-def cluster_of(machine: Metal3Machine, owner: Machine | None) -> str:
-    """The name of the cluster a Metal3Machine belongs to."""
-    return (owner.spec.cluster_name if owner is not None else "") or machine.metadata.labels.get(CLUSTER_NAME, "")
+def group_of(api_version: str) -> str:
+    """`a.b/v1` is of group `a.b`; the version may change under us and does not count."""
+    return api_version.rpartition("/")[0]
