@@ -21,13 +21,13 @@ import aiohttp
 
 from bench.operating import Operator, cpu_of, operator
 from bench.runtime import machine, say, write_section
+from hostler.apis.assisted import AGENT, INFRA_ENV
 from hostler.instant import iso
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.kinds import SECRET
 from hostler.kube.records import Object, Secret
 from hostler.reclaim.keyring import FIELD, NAME
-from hostler.reclaim.objects import AGENT, INFRA_ENV
 from hostler.reclaim.tokens import Keys
 from hostler.sandbox import Options, Sandbox
 from hostler.sandbox.build import Silent

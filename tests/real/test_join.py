@@ -21,8 +21,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from hostler.apis.metal3 import METAL3_MACHINE, Metal3Machine
 from hostler.instant import iso
-from hostler.join.inventory import METAL3_MACHINE, OLDER, Machine
+from hostler.join.inventory import OLDER
 from hostler.join.model import CLIENT
 from hostler.kube.client import Client
 from hostler.kube.config import load
@@ -343,7 +344,7 @@ def only(box: Sandbox, kind: Kind, eventually: Eventually) -> Iterator[Callable[
         serve(before)
 
 
-async def followed(box: Sandbox, *watches: Callable[[Client], Watch[Machine]]) -> list[tuple[bool, set[str]]]:
+async def followed(box: Sandbox, *watches: Callable[[Client], Watch[Metal3Machine]]) -> list[tuple[bool, set[str]]]:
     """Whether the kind is absent, and what there is of it."""
     async with Client(load(str(box.kubeconfig), None)) as client:
         made = [make(client) for make in watches]
@@ -373,8 +374,10 @@ def test_an_older_cluster_api_is_read_too(
         csr = ask_as(older, name)
         by_discovery, nowhere = asyncio.run(followed(
             sandbox,
-            lambda client: Watch(client, METAL3_MACHINE, Machine, metrics=Metrics(), versions=OLDER[METAL3_MACHINE]),
-            lambda client: Watch(client, replace(older, version="v7"), Machine, metrics=Metrics(), versions=("v8",)),
+            lambda client: Watch(
+                client, METAL3_MACHINE, Metal3Machine, metrics=Metrics(), versions=OLDER[METAL3_MACHINE]),
+            lambda client: Watch(
+                client, replace(older, version="v7"), Metal3Machine, metrics=Metrics(), versions=("v8",)),
         ))  # fmt: skip
         assert by_discovery[0] is False
         assert f"default/{name}" in by_discovery[1]

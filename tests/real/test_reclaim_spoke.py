@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from hostler.apis.assisted import Proxy
 from hostler.host.facts import Known
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
@@ -19,7 +20,6 @@ from hostler.kube.writer import Writer
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.hands import Hands, NotYet, Occupied
 from hostler.reclaim.model import Leaving, SpokeNode
-from hostler.reclaim.objects import Proxy
 from hostler.reclaim.spoke import HOST_LABEL, NAMESPACE_NAME, Order, name_for
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually

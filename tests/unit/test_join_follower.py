@@ -14,11 +14,11 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostler.apis.capi import CLUSTER
 from hostler.apis.fleet import Fleet
 from hostler.join.follower import MOST_KEPT, MOST_NODES, NODE_BYTES, Follower, Hub, Standing
-from hostler.join.model import CONTROL_PLANE
 from hostler.join.report import SpokeMetrics
-from hostler.join.spoke import CLUSTER, Spoke, trim_node
+from hostler.join.spoke import Spoke, trim_node
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters
@@ -26,7 +26,7 @@ from hostler.kube.events import Recorder
 from hostler.kube.kept import Shares, WeighedStore, size_of
 from hostler.kube.kinds import FLEET
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Node
+from hostler.kube.records import CONTROL_PLANE, Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from tests.unit.answering import answering

@@ -9,22 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from hostler.apis import capi, openshift
+from hostler.apis.assisted import AGENT, INFRA_ENV_LABEL
+from hostler.apis.capi import CLUSTER_NAME
 from hostler.apis.fleet import ExpectedHost
+from hostler.apis.metal3 import BARE_METAL_HOST, METAL3_MACHINE
 from hostler.host.facts import Known, Unknown
 from hostler.instant import iso
 from hostler.join.capability import inventories_of
-from hostler.join.inventory import (
-    AGENT,
-    BARE_METAL_HOST,
-    CAPI_MACHINE,
-    CLUSTER_NAME,
-    INFRA_ENV,
-    MACHINE,
-    METAL3_MACHINE,
-    SOURCES,
-    invitations,
-    machines_of,
-)
+from hostler.join.inventory import SOURCES, invitations, machines_of
 from hostler.join.model import Act, Facts, Use
 from hostler.join.observe import clusters_of
 from hostler.kube.records import Metadata, Node
@@ -51,7 +44,7 @@ def test_invitations_of_every_source() -> None:
         "inventory": {"hostname": "W4"}, "progress": {"stageStartTime": start}}}  # fmt: skip
     stranger = {"metadata": {"name": "b"}, "status": {"inventory": {"hostname": "w5"}}}
     found = invitations(
-        [made(BARE_METAL_HOST, host), made(BARE_METAL_HOST, idle), made(CAPI_MACHINE, machine),
+        [made(BARE_METAL_HOST, host), made(BARE_METAL_HOST, idle), made(capi.MACHINE, machine),
          made(AGENT, agent), made(AGENT, stranger)],
         [ExpectedHost(name="w6", since=start, until=iso(NOW + 60)), ExpectedHost(name="w7", since=start, until="")],
     )  # fmt: skip
@@ -63,6 +56,14 @@ def test_invitations_of_every_source() -> None:
     assert (found["w6"][0].since, found["w6"][0].until) == (NOW, NOW + 60)
     assert found["w7"][0].since is None
     assert machines_of(found, frozenset()) == 4, "of a Machine of Cluster API and an Agent the cluster is not known"
+
+
+def test_a_metal3machine_of_an_older_version_is_read() -> None:
+    """A condition of v1beta1 that is True has no reason."""
+    condition = {"type": "Ready", "status": "True", "lastTransitionTime": iso(NOW)}
+    body = {"metadata": {"name": "m-1", "creationTimestamp": iso(NOW)}, "status": {
+        "addresses": [{"type": "Hostname", "address": "w1"}], "conditions": [condition]}}  # fmt: skip
+    assert set(invitations([made(METAL3_MACHINE, body)], [])) == {"m-1", "w1"}
 
 
 def agent_of(stage: float, *, installed: str = "", since: float = 0.0, state: str = "installing-in-progress") -> Facts:
@@ -91,14 +92,14 @@ HUB_OBJECTS: dict[str, tuple[Any, dict[str, Any], bool]] = {
     "an Agent of another": (AGENT, {"spec": {
         "approved": True, "hostname": "worker-1", "clusterDeploymentName": {"namespace": "x", "name": "self"}}}, False),
     "an Agent of none": (AGENT, {"spec": {"approved": True, "hostname": "worker-1"}}, False),
-    "a Machine of this cluster": (CAPI_MACHINE, {"spec": {"clusterName": "self"}}, True),
-    "a Machine of another": (CAPI_MACHINE, {"spec": {"clusterName": "other"}}, False),
-    "a Machine of none": (CAPI_MACHINE, {}, False),
-    "a Machine of OpenShift": (MACHINE, {}, True),
+    "a Machine of this cluster": (capi.MACHINE, {"spec": {"clusterName": "self"}}, True),
+    "a Machine of another": (capi.MACHINE, {"spec": {"clusterName": "other"}}, False),
+    "a Machine of none": (capi.MACHINE, {}, False),
+    "a Machine of OpenShift": (openshift.MACHINE, {}, True),
     "a Metal3Machine of another": (METAL3_MACHINE, {"labels": {CLUSTER_NAME: "other"}}, False),
     "a Metal3Machine of none": (METAL3_MACHINE, {}, False),
     "a host nobody consumes": (BARE_METAL_HOST, {}, True),
-    "a host of an Agent": (BARE_METAL_HOST, {"labels": {INFRA_ENV: "x"}}, False),
+    "a host of an Agent": (BARE_METAL_HOST, {"labels": {INFRA_ENV_LABEL: "x"}}, False),
     "a host of OpenShift's": (BARE_METAL_HOST, {"spec": {"consumerRef": {
         "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "name": "m"}}}, True),
     "a host of ours": (BARE_METAL_HOST, {"spec": {"consumerRef": {"kind": "Metal3Machine", "name": "mine"}}}, True),
@@ -143,7 +144,7 @@ def bare_metal(state: str, began: float, *, waited: float) -> list[Any]:
     owner = {"kind": "Machine", "apiVersion": "cluster.x-k8s.io/v1beta2", "name": "worker-1", "uid": "u"}
     consumer = {"kind": "Metal3Machine", "namespace": "m", "name": "worker-1"}
     return [
-        made(CAPI_MACHINE, {"metadata": {**about, "name": "worker-1"}, "spec": {"clusterName": "self"}}),
+        made(capi.MACHINE, {"metadata": {**about, "name": "worker-1"}, "spec": {"clusterName": "self"}}),
         made(METAL3_MACHINE, {"metadata": {**about, "name": "worker-1", "ownerReferences": [owner]}}),
         made(BARE_METAL_HOST, {"metadata": {"name": "worker-1", "namespace": "m"}, "spec": {"consumerRef": consumer},
              "status": {"provisioning": {"state": state}, "operationHistory": {"provision": {"start": iso(began)}}}}),
@@ -162,13 +163,13 @@ def test_a_machine_that_waited_hours_for_its_host_is_let_in() -> None:
 @pytest.mark.parametrize(
     ("kind", "condition", "since"),
     [
-        (CAPI_MACHINE, {}, -9000),
-        (CAPI_MACHINE, {"type": "BootstrapConfigReady", "status": "False"}, None),
-        (CAPI_MACHINE, {"type": "BootstrapConfigReady", "status": "True"}, -300),
-        (CAPI_MACHINE, {"type": "BootstrapReady", "status": "True"}, -300),
-        (MACHINE, {"type": "InstanceExists", "status": "Unknown"}, None),
-        (MACHINE, {"type": "InstanceExists", "status": "True"}, -300),
-        (MACHINE, {"type": "Drained", "status": "True"}, -9000),
+        (capi.MACHINE, {}, -9000),
+        (capi.MACHINE, {"type": "BootstrapConfigReady", "status": "False"}, None),
+        (capi.MACHINE, {"type": "BootstrapConfigReady", "status": "True"}, -300),
+        (capi.MACHINE, {"type": "BootstrapReady", "status": "True"}, -300),
+        (openshift.MACHINE, {"type": "InstanceExists", "status": "Unknown"}, None),
+        (openshift.MACHINE, {"type": "InstanceExists", "status": "True"}, -300),
+        (openshift.MACHINE, {"type": "Drained", "status": "True"}, -9000),
     ],
 )
 def test_a_machine_is_expected_from_its_provisioning_on(
@@ -186,9 +187,9 @@ def test_a_machine_in_a_namespace_of_a_tenant_invites_nobody() -> None:
 
     def in_namespace(namespace: str) -> Any:
         about = {"name": "worker-1", "namespace": namespace, "creationTimestamp": iso(NOW - 600)}
-        return made(MACHINE, {"metadata": about})
+        return made(openshift.MACHINE, {"metadata": about})
 
-    only = {MACHINE.resource: frozenset({"openshift-machine-api"})}
+    only = {openshift.MACHINE.resource: frozenset({"openshift-machine-api"})}
     found = invitations([in_namespace("tenant")], [], only)
     verdict = judged(client(), facts(invitations=found["worker-1"]))
     assert verdict.act is Act.LEAVE
@@ -199,7 +200,7 @@ def test_a_machine_in_a_namespace_of_a_tenant_invites_nobody() -> None:
 
 
 def test_limiting_one_kind_of_inventory_opens_no_other() -> None:
-    machines, hosts = MACHINE.resource, BARE_METAL_HOST.resource
+    machines, hosts = openshift.MACHINE.resource, BARE_METAL_HOST.resource
     only = frozenset({"openshift-machine-api"})
     assert inventories_of(()) == {machines: only}
     assert inventories_of((f"{hosts}=metal",)) == {hosts: frozenset({"metal"}), machines: only}
@@ -210,7 +211,7 @@ def test_limiting_one_kind_of_inventory_opens_no_other() -> None:
 def test_a_dns_name_with_a_last_dot_is_the_same_name() -> None:
     addresses = [{"type": "InternalDNS", "address": "Worker-1.Example.org."}]
     about = {"name": "m-1", "namespace": "m", "creationTimestamp": iso(NOW - 600)}
-    found = invitations([made(MACHINE, {"metadata": about, "status": {"addresses": addresses}})], [])
+    found = invitations([made(openshift.MACHINE, {"metadata": about, "status": {"addresses": addresses}})], [])
     assert set(found) == {"m-1", "worker-1.example.org"}
 
 
@@ -222,7 +223,9 @@ def test_one_name_in_two_inventories() -> None:
         spec = {"approved": True, "hostname": hostname, "clusterDeploymentName": {"name": cluster}}
         return made(AGENT, {"metadata": {"name": name, "namespace": "hub"}, "spec": spec, "status": begun})
 
-    machine = made(MACHINE, {"metadata": {"name": "worker-1", "namespace": "m", "creationTimestamp": iso(NOW - 900)}})
+    machine = made(
+        openshift.MACHINE, {"metadata": {"name": "worker-1", "namespace": "m", "creationTimestamp": iso(NOW - 900)}}
+    )
     one, same, elsewhere = agent("a", "worker-1"), agent("b", "Worker-1"), agent("c", "worker-1", "other")
     for found, rules in (([one, same], {"one host"}), ([one, elsewhere], set()), ([one, machine], set())):
         known = facts(invitations=invitations(found, [])["worker-1"], clusters=frozenset({"hub/self"}))
@@ -243,8 +246,8 @@ def test_all_names_of_one_host_are_known_as_such() -> None:
         "apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "name": "o", "namespace": "o"}}}  # fmt: skip
     theirs = {"metadata": {"name": "o", "namespace": "o"}}
     found = invitations(
-        [made(BARE_METAL_HOST, host), made(METAL3_MACHINE, metal), made(CAPI_MACHINE, machine),
-         made(BARE_METAL_HOST, alone), made(BARE_METAL_HOST, mapi), made(MACHINE, theirs)], [],
+        [made(BARE_METAL_HOST, host), made(METAL3_MACHINE, metal), made(capi.MACHINE, machine),
+         made(BARE_METAL_HOST, alone), made(BARE_METAL_HOST, mapi), made(openshift.MACHINE, theirs)], [],
     )  # fmt: skip
     one = {"bmh", "m3", "capi", "blade-7"}
     assert {name: {name, *those[0].also} for name, those in found.items()} == {
@@ -255,7 +258,7 @@ def test_all_names_of_one_host_are_known_as_such() -> None:
 def test_a_name_that_many_hosts_have_tells_none_from_another() -> None:
     def machine(name: str) -> Any:
         at = [{"type": "Hostname", "address": "localhost"}, {"type": "InternalDNS", "address": f"{name}.internal"}]
-        return made(MACHINE, {"metadata": {"name": name, "namespace": "m"}, "status": {"addresses": at}})
+        return made(openshift.MACHINE, {"metadata": {"name": name, "namespace": "m"}, "status": {"addresses": at}})
 
     found = invitations([machine("a"), machine("b")], [])
     assert {name: found[name][0].also for name in ("a", "b")} == {"a": {"a.internal"}, "b": {"b.internal"}}

@@ -14,21 +14,17 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostler.apis import capi, openshift
+from hostler.apis.assisted import AGENT, CLUSTER_DEPLOYMENT, ClusterDeployment
+from hostler.apis.capi import CLUSTER, CLUSTER_NAME, Cluster
+from hostler.apis.metal3 import BARE_METAL_HOST, METAL3_MACHINE
 from hostler.host.facts import Known
 from hostler.instant import iso
 from hostler.join.decide import decide
-from hostler.join.inventory import AGENT, BARE_METAL_HOST, CAPI_MACHINE, CLUSTER_NAME, MACHINE, METAL3_MACHINE, SOURCES
+from hostler.join.inventory import SOURCES
 from hostler.join.model import SIGNING_REQUEST, Act, Facts, SigningRequest
 from hostler.join.observe import look, pending_of
-from hostler.join.spoke import (
-    CLUSTER,
-    CLUSTER_DEPLOYMENT,
-    ClusterObject,
-    Spoke,
-    choose_spokes,
-    invitations_for,
-    spoke_of,
-)
+from hostler.join.spoke import ClusterObject, Spoke, choose_spokes, invitations_for, spoke_of
 from hostler.kube.client import Client
 from hostler.kube.errors import TooLarge
 from hostler.kube.foreign import describe_failure
@@ -45,10 +41,16 @@ SPOKE = Spoke(CLUSTER, "a", "one", "uid", "one-kubeconfig")
 DEPLOYED = Spoke(CLUSTER_DEPLOYMENT, "a", "one", "uid", "one-admin-kubeconfig")
 
 
-def cluster(name: str, namespace: str = "a", made: str = "2026-01-01T00:00:00Z", **spec: Any) -> ClusterObject:
+def cluster(
+    name: str,
+    namespace: str = "a",
+    made: str = "2026-01-01T00:00:00Z",
+    record: type[ClusterObject] = Cluster,
+    **spec: Any,
+) -> ClusterObject:
     about = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "creationTimestamp": made}
     about |= spec.pop("about", {})
-    return msgspec.convert({"metadata": about, "spec": spec}, ClusterObject)
+    return msgspec.convert({"metadata": about, "spec": spec}, record)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,11 @@ def cluster(name: str, namespace: str = "a", made: str = "2026-01-01T00:00:00Z",
      (("one",), []), (("*",), []), (("a/on",), [])],
 )  # fmt: skip
 def test_only_named_clusters_are_followed(named: tuple[str, ...], followed: list[str]) -> None:
-    found = [(CLUSTER, cluster("one")), (CLUSTER, cluster("two")), (CLUSTER_DEPLOYMENT, cluster("one", "b"))]
+    found = [
+        (CLUSTER, cluster("one")),
+        (CLUSTER, cluster("two")),
+        (CLUSTER_DEPLOYMENT, cluster("one", "b", record=ClusterDeployment)),
+    ]
     assert sorted(one.key for one in choose_spokes(found, named, ())) == followed
 
 
@@ -76,9 +82,9 @@ def test_paused_leaving_and_own_clusters_are_not_followed() -> None:
 
 def test_where_each_kind_keeps_its_kubeconfig() -> None:
     assert spoke_of(CLUSTER, cluster("c")).secret == "c-kubeconfig"
-    assert spoke_of(CLUSTER_DEPLOYMENT, cluster("c")).secret == "c-admin-kubeconfig"
+    assert spoke_of(CLUSTER_DEPLOYMENT, cluster("c", record=ClusterDeployment)).secret == "c-admin-kubeconfig"
     named = {"adminKubeconfigSecretRef": {"name": "mine"}}
-    assert spoke_of(CLUSTER_DEPLOYMENT, cluster("c", clusterMetadata=named)).secret == "mine"
+    assert spoke_of(CLUSTER_DEPLOYMENT, cluster("c", record=ClusterDeployment, clusterMetadata=named)).secret == "mine"
     assert spoke_of(CLUSTER, cluster("c", clusterMetadata=named)).secret == "c-kubeconfig", "that field is Hive's"
 
 
@@ -98,7 +104,7 @@ clusters = st.sampled_from(["one", "two", "", "a/one"])
 @st.composite
 def hosts(draw: st.DrawFn) -> tuple[Kind, Any]:
     """Anything that could invite worker-1, in any namespace, for any cluster, through any reference."""
-    kind = draw(st.sampled_from([BARE_METAL_HOST, METAL3_MACHINE, CAPI_MACHINE, AGENT, MACHINE]))
+    kind = draw(st.sampled_from([BARE_METAL_HOST, METAL3_MACHINE, capi.MACHINE, AGENT, openshift.MACHINE]))
     name = draw(st.sampled_from(["worker-1", "m-1", "m-2"]))
     about: dict[str, Any] = {"name": name, "namespace": draw(spaces), "creationTimestamp": iso(NOW - 700)}
     spec: dict[str, Any] = {}
@@ -114,7 +120,7 @@ def hosts(draw: st.DrawFn) -> tuple[Kind, Any]:
         status = {"debugInfo": {"state": "installing"}, "progress": {"stageStartTime": iso(NOW - 600)}}
     else:
         about["labels"] = {CLUSTER_NAME: draw(clusters)}
-        spec = {"clusterName": draw(clusters)} if kind == CAPI_MACHINE else {}
+        spec = {"clusterName": draw(clusters)} if kind == capi.MACHINE else {}
         status = {"addresses": [{"type": "Hostname", "address": "worker-1"}]}
     return kind, msgspec.convert({"metadata": about, "spec": spec, "status": status}, SOURCES[kind])
 
@@ -133,7 +139,7 @@ def is_of(spoke: Spoke, kind: Kind, host: Any) -> bool:
             spoke.namespace, spoke.name,
         )  # fmt: skip
     said = {getattr(host.spec, "cluster_name", ""), host.metadata.labels.get(CLUSTER_NAME, "")}
-    return spoke.kind == CLUSTER and kind in (METAL3_MACHINE, CAPI_MACHINE) and spoke.name in said
+    return spoke.kind == CLUSTER and kind in (METAL3_MACHINE, capi.MACHINE) and spoke.name in said
 
 
 @given(st.lists(hosts(), max_size=6), st.sampled_from([SPOKE, DEPLOYED]))
@@ -350,7 +356,7 @@ def test_nothing_is_expected_of_a_kind_the_cluster_has_not() -> None:
     """A Machine of OpenShift and a host nobody consumes count for the hub, and for no spoke."""
     machine = {"metadata": {"name": "worker-1", "namespace": "a", "creationTimestamp": iso(NOW - 600)}}
     host = {"metadata": {"name": "worker-1", "namespace": "a"}, "status": WINDOW}
-    found = [(MACHINE, msgspec.convert(machine, SOURCES[MACHINE])),
+    found = [(openshift.MACHINE, msgspec.convert(machine, SOURCES[openshift.MACHINE])),
              (BARE_METAL_HOST, msgspec.convert(host, SOURCES[BARE_METAL_HOST]))]  # fmt: skip
     for spoke in (SPOKE, DEPLOYED):
         facts = facts_in(spoke, found)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hostler.apis.assisted import Agent
 from hostler.drain import model as emptying
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.reclaim import model
@@ -47,7 +48,7 @@ from hostler.reclaim.model import (
     stage_key,
     step_id,
 )
-from hostler.reclaim.objects import FINALIZER, Agent, host_of, leaving
+from hostler.reclaim.objects import FINALIZER, host_of, leaving
 from hostler.reclaim.rules import RULES
 from hostler.reclaim.spokes import asks
 from tests.sizes import examples

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hostler.agent import steps
 from hostler.agent.hub import BASE as AGENTS_BASE
 from hostler.agent.problem import Reason
+from hostler.apis.assisted import AGENT, INFRA_ENV, INFRA_ENV_LABEL, Agent, InfraEnv
 from hostler.host.facts import Unknown
 from hostler.instant import iso
 from hostler.kube.metrics import Metrics
@@ -42,21 +43,7 @@ from hostler.reclaim.instructions import (
     withheld,
 )
 from hostler.reclaim.model import Report, State, Withdraw, stage_key, step_id
-from hostler.reclaim.objects import (
-    AGENT,
-    AGENT_REASONS,
-    CANCEL,
-    HASHES,
-    INFRA_ENV,
-    INFRA_ENV_LABEL,
-    PROGRESS,
-    REGISTRATION,
-    REPORT,
-    Agent,
-    InfraEnv,
-    hashes_of,
-    host_of,
-)
+from hostler.reclaim.objects import AGENT_REASONS, CANCEL, HASHES, PROGRESS, REGISTRATION, REPORT, hashes_of, host_of
 from hostler.reclaim.quoting import LIMIT, clean_text, quote_text
 from hostler.reclaim.shelf import Shelf, Unreadable
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from hostler.apis.assisted import InfraEnv
 from hostler.host.facts import Known, Unknown
 from hostler.host.holds import Patch, place
 from hostler.kube.metrics import Metrics
@@ -18,7 +19,7 @@ from hostler.kube.records import Node
 from hostler.reclaim.controller import ReclaimKeeper
 from hostler.reclaim.hands import HOLDER, Hands
 from hostler.reclaim.model import Cluster, Host, Policy, Spoke, SpokeNode
-from hostler.reclaim.objects import AGENTS_FROM, InfraEnv
+from hostler.reclaim.objects import AGENTS_FROM
 from hostler.reclaim.spokes import Open, Spokes
 from tests.unit.answering import answering
 

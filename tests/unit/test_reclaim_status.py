@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from hostler.apis.assisted import Agent
 from hostler.instant import iso, parse
 from hostler.reclaim import model
 from hostler.reclaim.look import line_of
@@ -22,7 +23,7 @@ from hostler.reclaim.model import (
     Uncancel,
     WarnNotOneShot,
 )
-from hostler.reclaim.objects import FINALIZER, Agent, host_of
+from hostler.reclaim.objects import FINALIZER, host_of
 from hostler.reclaim.status import notes_patch, status_patch
 
 NOW = 1_700_000_000.0

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from hostler.apis.capi import ContractReference, Machine, MachineSpec, MachineStatus
 from hostler.host.facts import Known
 from hostler.host.identity import Rank, Refusal, provider_uuid
 from hostler.kube.client import Client
@@ -49,11 +50,7 @@ from hostler.maintenance.model import (
 )
 from hostler.maintenance.node_machines import (
     READ_SECONDS,
-    MachineSpec,
-    MachineStatus,
-    NodeMachine,
     NodeMachines,
-    NodeReference,
 )
 from hostler.maintenance.telling import Teller
 from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus
@@ -346,10 +343,10 @@ def test_a_machine_of_this_cluster_proves_it(cluster: str, node: str, is_it: boo
     put_node(made, "worker", HULL, annotations=tenants)
     assert refusal(made, "worker") is Refusal.UNPROVEN
     api.store.put(
-        NodeMachine(
+        Machine(
             metadata=Metadata(name="m", namespace="capi", resource_version="5"),
             spec=MachineSpec(cluster_name=cluster, provider_id=f"vsphere://{HULL}"),
-            status=MachineStatus(node_ref=NodeReference(name=node)),
+            status=MachineStatus(node_ref=ContractReference(name=node)),
         )
     )
     found = made.identities.of("worker")
@@ -367,10 +364,10 @@ def test_a_machine_wakes_only_by_what_it_proves() -> None:
 
     def put(version: str, node: str = "worker", uuid: str = HULL, **labels: str) -> None:
         api.store.put(
-            NodeMachine(
+            Machine(
                 metadata=Metadata(name="m", namespace="capi", resource_version=version, labels=labels),
                 spec=MachineSpec(cluster_name="own", provider_id=f"vsphere://{uuid}"),
-                status=MachineStatus(node_ref=NodeReference(name=node)),
+                status=MachineStatus(node_ref=ContractReference(name=node)),
             )
         )
 

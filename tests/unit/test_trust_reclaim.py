@@ -13,6 +13,7 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
+from hostler.apis.assisted import Agent, ClusterDeployment, InfraEnv
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.kube.client import Client
 from hostler.kube.config import from_bytes
@@ -61,9 +62,6 @@ from hostler.reclaim.objects import (
     PINNED,
     REPORT,
     RETRY,
-    Agent,
-    ClusterDeployment,
-    InfraEnv,
     artifacts_of,
     host_of,
 )

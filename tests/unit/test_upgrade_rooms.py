@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from hostler import __version__
+from hostler.apis.assisted import Agent
 from hostler.host.facts import Fact, Known, value_or
 from hostler.join.model import Use
 from hostler.join.observe import Memory, line_of, uses_in
@@ -25,7 +26,7 @@ from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.decide import decide
 from hostler.reclaim.instructions import DOWNLOAD, Reply, noted, registered
 from hostler.reclaim.model import ControlPlane, Deploy, Policy, Spoke, SpokeNode, State, Withdraw, step_id
-from hostler.reclaim.objects import FINALIZER, Agent, host_of
+from hostler.reclaim.objects import FINALIZER, host_of
 from hostler.reclaim.status import notes_patch, status_patch
 from tests.unit.test_metal_remediation import OFF, Rack, merged
 

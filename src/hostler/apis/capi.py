@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from hostler.kube.kinds import Kind
-from hostler.kube.records import Metadata, Record, share
+from hostler.kube.records import CONTROL_PLANE, Condition, Metadata, Node, NodeAddress, Record, share
 
 GROUP = "cluster.x-k8s.io"
 IPAM_GROUP = "ipam.cluster.x-k8s.io"
@@ -17,6 +19,9 @@ KUBEADM_CONTROL_PLANE = Kind(
 )
 IP_ADDRESS_CLAIM = Kind(IPAM_GROUP, "v1beta2", "ipaddressclaims", "IPAddressClaim", True)
 IP_ADDRESS = Kind(IPAM_GROUP, "v1beta2", "ipaddresses", "IPAddress", True)
+
+# Where v1beta2 is not served (Cluster API before 1.11); what we read is the same in both.
+OLDER = ("v1beta1",)
 
 # On the objects of a cluster, and on the nodes of one that Cluster API created (with the second).
 CLUSTER_NAME, CLUSTER_NAMESPACE = "cluster.x-k8s.io/cluster-name", "cluster.x-k8s.io/cluster-namespace"
@@ -36,6 +41,7 @@ class Bootstrap(Record, frozen=True):
 class MachineSpec(Record, frozen=True):
     cluster_name: str = ""
     failure_domain: str = ""
+    provider_id: str = msgspec.field(default="", name="providerID")
     bootstrap: Bootstrap = Bootstrap()
 
 
@@ -50,6 +56,26 @@ class Machine(Record, frozen=True):
 
     def __post_init__(self) -> None:
         share(self.metadata, "namespace", "finalizers")
+
+    @property
+    def node(self) -> str:
+        return self.status.node_ref.name
+
+    @property
+    def cluster(self) -> str:
+        """NAMESPACE/NAME of its Cluster."""
+        return f"{self.metadata.namespace}/{self.spec.cluster_name}"
+
+
+class MachineDetails(MachineStatus, frozen=True):
+    addresses: tuple[NodeAddress, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class DetailedMachine(Machine, frozen=True):
+    """A Machine with its addresses and conditions. Only join reads them, and they are three quarters of its size."""
+
+    status: MachineDetails = MachineDetails()
 
 
 class ClonedSpec(Record, frozen=True):
@@ -113,3 +139,14 @@ class Cluster(Record, frozen=True):
 def group_of(api_version: str) -> str:
     """`a.b/v1` is of group `a.b`; the version may change under us and does not count."""
     return api_version.rpartition("/")[0]
+
+
+def cluster_of_node(node: Node) -> str:
+    """NAMESPACE/NAME of the Cluster that this Node is of, as Cluster API wrote it; "" where it says nothing.
+
+    Only of the control plane: any kubelet writes annotations of its own Node, and no kubelet writes that label.
+    """
+    said = node.metadata.annotations
+    if not any(label in node.metadata.labels for label in CONTROL_PLANE) or not said.get(CLUSTER_NAME):
+        return ""
+    return f"{said.get(CLUSTER_NAMESPACE, '')}/{said[CLUSTER_NAME]}"

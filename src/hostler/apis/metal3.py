@@ -154,6 +154,7 @@ class Provisioning(Record, frozen=True):
 
 
 class Span(Record, frozen=True):
+    start: str | None = None
     end: str | None = None
 
 
@@ -246,8 +247,12 @@ class Initialization(Record, frozen=True):
     provisioned: bool = False
 
 
+class Metal3Condition(Condition, frozen=True):
+    reason: str = ""  # v1beta1 gives a condition that is True none
+
+
 class Metal3MachineStatus(Record, frozen=True):
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Metal3Condition, ...] = ()
     initialization: Initialization = Initialization()
     addresses: tuple[MachineAddress, ...] = ()
     user_data: SecretRef | None = None
@@ -301,7 +306,7 @@ class Metal3ClusterSpec(Record, frozen=True):
 
 
 class Metal3ClusterStatus(Record, frozen=True):
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Metal3Condition, ...] = ()
     initialization: Initialization = Initialization()
     failure_domains: tuple[ClusterDomain, ...] = ()
 

@@ -13,8 +13,8 @@ from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
+    from hostler.apis.assisted import Agent
     from hostler.kube.client import Client
-    from hostler.reclaim.objects import Agent
 
 app = typer.Typer(no_args_is_help=True, help="Return installed hosts without a BMC to discovery.")
 Name = Annotated[

@@ -7,10 +7,10 @@ from ipaddress import ip_address
 from hostler.host.conditions import names
 from hostler.host.facts import Known, Unknown
 from hostler.join.limits import allowed_rule
-from hostler.join.model import CONTROL_PLANE, Facts, Live, Policy, Rule, SigningRequest
+from hostler.join.model import Facts, Live, Policy, Rule, SigningRequest
 from hostler.join.rules import fails, holds, unknown
 from hostler.join.shape import PREFIX, Shape, spelled
-from hostler.kube.records import Node
+from hostler.kube.records import CONTROL_PLANE, Node
 
 # Names that belong to the cluster itself and to no kubelet, whatever a node says of itself.
 CLUSTER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "openshift", "openshift.default")

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from hostler.apis.capi import cluster_of_node
 from hostler.capability import CapabilityRoom
 from hostler.explain.registry import Action, Explainer, Explanation, Registry, RuleSeen
 from hostler.host.conditions import Condition, cut
 from hostler.join.addresses import canonical
 from hostler.join.controller import KEY, JoinKeeper
 from hostler.join.follower import LARGEST_ANSWER, Hub, Standing
-from hostler.join.inventory import OLDER, SOURCES, cluster_of
+from hostler.join.inventory import OLDER, SOURCES
 from hostler.join.model import SIGNING_REQUEST, USED, Act, Outcome, Policy, SigningRequest, Verdict
 from hostler.join.observe import SOURCE_INDEXES, Caches, Memory, clusters_of
 from hostler.join.report import HubReport, SpokeMetrics
@@ -186,7 +187,7 @@ class JoinRoom(CapabilityRoom):
 
 def _counts(node: Node) -> tuple[object, ...]:
     """What of a node can change a verdict; heartbeats cannot."""
-    return node.status.addresses, cluster_of(node)
+    return node.status.addresses, cluster_of_node(node)
 
 
 def explained(verdict: Verdict, held_back: str, spoke: Spoke | None = None) -> Explanation:

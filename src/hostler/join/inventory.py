@@ -10,20 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from hostler.apis import capi, openshift
+from hostler.apis.assisted import AGENT, INFRA_ENV_LABEL, Agent
+from hostler.apis.capi import CLUSTER_NAME
 from hostler.apis.fleet import ExpectedHost
+from hostler.apis.metal3 import BARE_METAL_HOST, METAL3_MACHINE, BareMetalHost, HostSpec, Metal3Machine, Reference
 from hostler.instant import Instant, parse
-from hostler.join.model import CONTROL_PLANE, Invitation
+from hostler.join.model import Invitation
 from hostler.join.shape import spelled
 from hostler.kube.kinds import Kind
-from hostler.kube.records import Condition, Metadata, Node, NodeAddress, Record, key_of
+from hostler.kube.records import key_of
 
-BARE_METAL_HOST = Kind("metal3.io", "v1alpha1", "baremetalhosts", "BareMetalHost", True)
-METAL3_MACHINE = Kind("infrastructure.cluster.x-k8s.io", "v1beta2", "metal3machines", "Metal3Machine", True)
-AGENT = Kind("agent-install.openshift.io", "v1beta1", "agents", "Agent", True)
-MACHINE = Kind("machine.openshift.io", "v1beta1", "machines", "Machine", True)
-CAPI_MACHINE = Kind("cluster.x-k8s.io", "v1beta2", "machines", "Machine", True)
-# Where the version above is not served (Cluster API before 1.11); what we read of them is the same in both.
-OLDER: Mapping[Kind, tuple[str, ...]] = {METAL3_MACHINE: ("v1beta1",), CAPI_MACHINE: ("v1beta1",)}
+# Other versions to read where a kind's own is not served.
+OLDER: Mapping[Kind, tuple[str, ...]] = {METAL3_MACHINE: capi.OLDER, capi.MACHINE: capi.OLDER}
 # What a BareMetalHost is while its image is being written or runs.
 PROVISIONED = ("provisioning", "provisioned")
 # What an Agent is while it is being installed. Its stages begin anew in a reclaim too, where nobody is to join.
@@ -31,123 +30,19 @@ INSTALLING = ("installing", "installing-in-progress", "installing-pending-user-a
 # What says that a machine without a BareMetalHost is being provisioned: OpenShift's instance exists, Cluster API's
 # bootstrap data is there (v1beta2 and v1beta1 name that differently).
 BEGUN: Mapping[Kind, tuple[str, ...]] = {
-    MACHINE: ("InstanceExists",),
-    CAPI_MACHINE: ("BootstrapConfigReady", "BootstrapReady"),
+    openshift.MACHINE: ("InstanceExists",),
+    capi.MACHINE: ("BootstrapConfigReady", "BootstrapReady"),
 }
-# On a Metal3Machine, and (with the second) on the nodes of a cluster that Cluster API made.
-CLUSTER_NAME, CLUSTER_NAMESPACE = "cluster.x-k8s.io/cluster-name", "cluster.x-k8s.io/cluster-namespace"
-INFRA_ENV = "infraenvs.agent-install.openshift.io"  # on a BareMetalHost that boots for an Agent
 
 
-class Span(Record, frozen=True):
-    start: str | None = None
-
-
-class History(Record, frozen=True):
-    provision: Span = Span()
-
-
-class Nic(Record, frozen=True):
-    ip: str = ""
-
-
-class Hardware(Record, frozen=True):
-    nics: tuple[Nic, ...] = ()
-
-
-class Provisioning(Record, frozen=True):
-    state: str = ""
-
-
-class HostStatus(Record, frozen=True):
-    operation_history: History = History()
-    hardware: Hardware | None = None
-    provisioning: Provisioning = Provisioning()
-
-
-class Consumer(Record, frozen=True):
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    namespace: str = ""
-
-
-class HostSpec(Record, frozen=True):
-    consumer_ref: Consumer | None = None
-
-
-class BareMetalHost(Record, frozen=True):
-    metadata: Metadata = Metadata()
-    spec: HostSpec = HostSpec()
-    status: HostStatus = HostStatus()
-
-
-class Reference(Record, frozen=True):
-    name: str = ""
-
-
-class MachineStatus(Record, frozen=True):
-    addresses: tuple[NodeAddress, ...] = ()
-    conditions: tuple[Condition, ...] = ()
-    node_ref: Reference | None = None
-
-
-class MachineSpec(Record, frozen=True):
-    cluster_name: str = ""  # of Cluster API
-
-
-class Machine(Record, frozen=True):
-    """A Machine of OpenShift or Cluster API, or a Metal3Machine."""
-
-    metadata: Metadata = Metadata()
-    spec: MachineSpec = MachineSpec()
-    status: MachineStatus = MachineStatus()
-
-
-class ClusterReference(Record, frozen=True):
-    name: str = ""
-    namespace: str = ""
-
-
-class AgentSpec(Record, frozen=True):
-    approved: bool = False
-    hostname: str = ""
-    cluster_deployment_name: ClusterReference | None = None
-
-
-class AgentInventory(Record, frozen=True):
-    hostname: str = ""
-
-
-class AgentProgress(Record, frozen=True):
-    current_stage: str = ""
-    stage_start_time: str | None = None
-
-
-class AgentState(Record, frozen=True):
-    state: str = ""
-
-
-class AgentStatus(Record, frozen=True):
-    conditions: tuple[Condition, ...] = ()
-    inventory: AgentInventory = AgentInventory()
-    progress: AgentProgress = AgentProgress()
-    debug_info: AgentState = AgentState()
-
-
-class Agent(Record, frozen=True):
-    metadata: Metadata = Metadata()
-    spec: AgentSpec = AgentSpec()
-    status: AgentStatus = AgentStatus()
-
-
-AnySource: TypeAlias = BareMetalHost | Machine | Agent
+AnyMachine: TypeAlias = capi.DetailedMachine | openshift.Machine | Metal3Machine
+AnySource: TypeAlias = BareMetalHost | AnyMachine | Agent
 SOURCES: Mapping[Kind, type[Any]] = {
     BARE_METAL_HOST: BareMetalHost,
-    METAL3_MACHINE: Machine,
+    METAL3_MACHINE: Metal3Machine,
     AGENT: Agent,
-    MACHINE: Machine,
-    CAPI_MACHINE: Machine,
+    openshift.MACHINE: openshift.Machine,
+    capi.MACHINE: capi.DetailedMachine,
 }
 
 
@@ -169,11 +64,11 @@ def invitations(
             continue
         for invitation in _of(kind, one, None):
             made.setdefault(invitation.name, []).append(replace(invitation, outside=True))
-    metal = {key_of(one.metadata): _cluster(kind, one, {}) for kind, one in there if kind == METAL3_MACHINE}
+    metal = {key_of(one.metadata): _cluster(one, {}) for kind, one in there if kind == METAL3_MACHINE}
     hosts: dict[str, list[Invitation]] = {}
     owners = _owners(there)
     for kind, one in there:
-        hosts.setdefault(_host(kind, one, owners), []).extend(_of(kind, one, _cluster(kind, one, metal)))
+        hosts.setdefault(_host(kind, one, owners), []).extend(_of(kind, one, _cluster(one, metal)))
     shared = _shared(invitation for those in hosts.values() for invitation in those)
     for members in hosts.values():
         those = _with_one_window(members)
@@ -199,11 +94,11 @@ def _with_one_window(members: list[Invitation]) -> list[Invitation]:
 def _owners(there: Iterable[tuple[Kind, AnySource]]) -> dict[str, str]:
     """Which Machine of Cluster API a Metal3Machine belongs to."""
     return {
-        key_of(one.metadata): f"{CAPI_MACHINE.resource} {one.metadata.namespace}/{owner.name}"
+        key_of(one.metadata): f"{capi.MACHINE.resource} {one.metadata.namespace}/{owner.name}"
         for kind, one in there
         if kind == METAL3_MACHINE
         for owner in one.metadata.owner_references
-        if owner.kind == CAPI_MACHINE.kind
+        if owner.kind == capi.MACHINE.kind
     }
 
 
@@ -211,13 +106,13 @@ def _host(kind: Kind, one: AnySource, owners: Mapping[str, str]) -> str:
     """What stands for the host of this object: a BareMetalHost, its Metal3Machine and its Machine are one host."""
     at = key_of(one.metadata)
     match one:
-        case BareMetalHost(spec=HostSpec(consumer_ref=Consumer() as consumer)):
+        case BareMetalHost(spec=HostSpec(consumer_ref=Reference() as consumer)):
             by = f"{consumer.namespace or one.metadata.namespace}/{consumer.name}"
             if consumer.kind == METAL3_MACHINE.kind:
                 return owners.get(by, f"{METAL3_MACHINE.resource} {by}")
-            if consumer.api_version.partition("/")[0] == MACHINE.group:
-                return f"{MACHINE.resource} {by}"
-        case Machine() if kind == METAL3_MACHINE:
+            if consumer.api_version.partition("/")[0] == openshift.MACHINE.group:
+                return f"{openshift.MACHINE.resource} {by}"
+        case Metal3Machine():
             return owners.get(at, f"{kind.resource} {at}")
     return f"{kind.resource} {at}"
 
@@ -239,7 +134,7 @@ def _expected(entry: ExpectedHost) -> Invitation:
     )  # fmt: skip
 
 
-def _cluster(kind: Kind, one: AnySource, metal: Mapping[str, str | None]) -> str | None:
+def _cluster(one: AnySource, metal: Mapping[str, str | None]) -> str | None:
     """Which cluster a host is for, as `Invitation.cluster` has it. `metal`: those of Metal3Machines."""
     about = one.metadata
     match one:
@@ -248,10 +143,12 @@ def _cluster(kind: Kind, one: AnySource, metal: Mapping[str, str | None]) -> str
         case Agent():
             bound = one.spec.cluster_deployment_name
             return f"{bound.namespace or about.namespace}/{bound.name}" if bound is not None and bound.name else None
-        case Machine() if kind.group == MACHINE.group:
+        case openshift.Machine():
             return ""  # OpenShift's are of the cluster they are in
-        case Machine():
-            name = one.spec.cluster_name or about.labels.get(CLUSTER_NAME, "")
+        case capi.DetailedMachine() if one.spec.cluster_name:
+            return one.cluster
+        case _:
+            name = about.labels.get(CLUSTER_NAME, "")
             return f"{about.namespace}/{name}" if name else None
 
 
@@ -259,20 +156,12 @@ def _consumed(one: BareMetalHost, metal: Mapping[str, str | None]) -> str | None
     """A BareMetalHost is for whoever consumes it; one that nobody consumes names no cluster."""
     consumer = one.spec.consumer_ref
     if consumer is None:
-        return None if INFRA_ENV in one.metadata.labels else ""  # its Agent knows
-    if consumer.api_version.partition("/")[0] == MACHINE.group:
+        return None if INFRA_ENV_LABEL in one.metadata.labels else ""  # its Agent knows
+    if consumer.api_version.partition("/")[0] == openshift.MACHINE.group:
         return ""
     if consumer.kind == METAL3_MACHINE.kind:
         return metal.get(f"{consumer.namespace or one.metadata.namespace}/{consumer.name}")
     return None
-
-
-def cluster_of(node: Node) -> str:
-    """The cluster this node says it is of, or nothing. Only of the control plane: a kubelet writes annotations."""
-    said = node.metadata.annotations
-    if not any(one in node.metadata.labels for one in CONTROL_PLANE) or not said.get(CLUSTER_NAME):
-        return ""
-    return f"{said.get(CLUSTER_NAMESPACE, '')}/{said[CLUSTER_NAME]}"
 
 
 def _of(kind: Kind, one: AnySource, cluster: str | None) -> Iterator[Invitation]:
@@ -290,7 +179,7 @@ def _of(kind: Kind, one: AnySource, cluster: str | None) -> Iterator[Invitation]
             name = (one.spec.hostname or one.status.inventory.hostname).lower()
             if name and one.spec.approved:
                 yield _agent(one, name, source, word, cluster)
-        case Machine():
+        case _:
             yield from _machine(kind, one, source, cluster)
 
 
@@ -309,14 +198,14 @@ def _agent(one: Agent, name: str, source: str, word: str, cluster: str | None) -
     return Invitation(name, source, word, stage, anew=anew, cluster=cluster)
 
 
-def _machine(kind: Kind, one: Machine, source: str, cluster: str | None) -> Iterator[Invitation]:
+def _machine(kind: Kind, one: AnyMachine, source: str, cluster: str | None) -> Iterator[Invitation]:
     """A machine goes by its own name and by the host names it has; all of them are one host.
 
     Its window opens when its provisioning begins. A condition that flips opens the window again but lets nobody in a
     second time: for that the machine must have been created again.
     """
     created = parse(one.metadata.creation_timestamp)
-    node = one.status.node_ref.name if one.status.node_ref is not None else ""
+    node = "" if isinstance(one, Metal3Machine) else one.node
     addresses = frozenset(at.address for at in one.status.addresses if at.address)
     called = {spelled(at.address) for at in one.status.addresses if at.type in ("Hostname", "InternalDNS")} - {""}
     since = _began(kind, one, created)
@@ -326,7 +215,7 @@ def _machine(kind: Kind, one: Machine, source: str, cluster: str | None) -> Iter
         )
 
 
-def _began(kind: Kind, one: Machine, created: Instant | None) -> Instant | None:
+def _began(kind: Kind, one: AnyMachine, created: Instant | None) -> Instant | None:
     """When its provisioning began, as far as the machine itself tells; a machine that does not tell: when created."""
     told = next((it for it in one.status.conditions if it.type in BEGUN.get(kind, ())), None)
     if told is None or created is None:

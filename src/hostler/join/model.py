@@ -20,7 +20,6 @@ SERVING = "kubernetes.io/kubelet-serving"
 OURS = (CLIENT, SERVING)
 USED = "hostler-join"  # the ConfigMap that remembers whom we let in
 # Labels no kubelet may set on itself.
-CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 
 class RequestSpec(Record, frozen=True):

@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from hostler.apis.capi import cluster_of_node
 from hostler.apis.fleet import NAME, Fleet, ServingCertificates
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant, parse
 from hostler.join.addresses import canonical
-from hostler.join.inventory import AnySource, cluster_of, invitations, machines_of
+from hostler.join.inventory import AnySource, invitations, machines_of
 from hostler.join.model import (
     CLIENT,
     OURS,
@@ -110,7 +111,7 @@ def facts_of(
 
 def clusters_of(nodes: Iterable[Node], policy: Policy) -> frozenset[str]:
     """The names this cluster goes by: those the owner set, and those Cluster API wrote on its control plane."""
-    return policy.clusters | {name for one in nodes if (name := cluster_of(one))}
+    return policy.clusters | {name for one in nodes if (name := cluster_of_node(one))}
 
 
 def nodes_of(caches: Caches, now: Instant) -> Fact[Mapping[str, Node]]:

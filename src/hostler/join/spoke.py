@@ -8,42 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from hostler.join.inventory import AGENT, BARE_METAL_HOST, CAPI_MACHINE, METAL3_MACHINE, AnySource, invitations
-from hostler.join.model import CONTROL_PLANE, Invitation, Policy
+from hostler.apis.assisted import AGENT, CLUSTER_DEPLOYMENT, ClusterDeployment
+from hostler.apis.capi import CLUSTER, MACHINE, PAUSED, Cluster
+from hostler.apis.metal3 import BARE_METAL_HOST, METAL3_MACHINE
+from hostler.join.inventory import AnySource, invitations
+from hostler.join.model import Invitation, Policy
 from hostler.kube.kinds import Kind
-from hostler.kube.records import Metadata, Node, NodeStatus, Record
+from hostler.kube.records import CONTROL_PLANE, Metadata, Node, NodeStatus
 
-CLUSTER = Kind("cluster.x-k8s.io", "v1beta2", "clusters", "Cluster", True)
-CLUSTER_DEPLOYMENT = Kind("hive.openshift.io", "v1", "clusterdeployments", "ClusterDeployment", True)
-OLDER_CLUSTER = ("v1beta1",)  # where v1beta2 is not served (Cluster API before 1.11)
-PAUSED = "cluster.x-k8s.io/paused"
+# What stands for a spoke on the hub.
+ClusterObject: TypeAlias = Cluster | ClusterDeployment
 EVERY = "all"
 # What can be expected in a cluster of each kind. A Machine of OpenShift and an expected host are the hub's own.
 INVENTORY: Mapping[Kind, tuple[Kind, ...]] = {
-    CLUSTER: (BARE_METAL_HOST, METAL3_MACHINE, CAPI_MACHINE),
+    CLUSTER: (BARE_METAL_HOST, METAL3_MACHINE, MACHINE),
     CLUSTER_DEPLOYMENT: (AGENT,),
 }
-
-
-class SecretReference(Record, frozen=True):
-    name: str = ""
-
-
-class ClusterMetadata(Record, frozen=True):
-    admin_kubeconfig_secret_ref: SecretReference | None = None
-
-
-class ClusterSpec(Record, frozen=True):
-    paused: bool = False
-    cluster_metadata: ClusterMetadata | None = None
-
-
-class ClusterObject(Record, frozen=True):
-    """A Cluster of Cluster API, or a ClusterDeployment: what stands for a spoke on the hub."""
-
-    metadata: Metadata = Metadata()
-    spec: ClusterSpec = ClusterSpec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +49,7 @@ class Spoke:
 
 def spoke_of(kind: Kind, found: ClusterObject) -> Spoke:
     about, named = found.metadata, ""
-    if kind == CLUSTER_DEPLOYMENT:
+    if isinstance(found, ClusterDeployment):
         known = found.spec.cluster_metadata
         reference = known.admin_kubeconfig_secret_ref if known is not None else None
         named = reference.name if reference is not None else ""
@@ -85,10 +67,14 @@ def choose_spokes(
     wanted = [
         (one.metadata.creation_timestamp, str(spoke), spoke)
         for kind, one in found
-        if not one.metadata.deletion_timestamp and not one.spec.paused and PAUSED not in one.metadata.annotations
+        if not one.metadata.deletion_timestamp and not _is_paused(one)
         if is_named(one.metadata, named) and (spoke := spoke_of(kind, one)).key not in ourselves
     ]
     return [spoke for _, _, spoke in sorted(wanted, key=lambda one: (one[0] or "", one[1]))]
+
+
+def _is_paused(found: ClusterObject) -> bool:
+    return PAUSED in found.metadata.annotations or (isinstance(found, Cluster) and found.spec.paused)
 
 
 def is_named(about: Metadata, named: Collection[str]) -> bool:

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from hostler.apis.assisted import CLUSTER_DEPLOYMENT, ClusterDeployment
+from hostler.apis.capi import CLUSTER, OLDER, Cluster
 from hostler.errors import Complaint, Exit
 from hostler.host.conditions import cut
 from hostler.join.addresses import canonical
@@ -17,12 +19,12 @@ from hostler.join.follower import MEMORY_NAMESPACE
 from hostler.join.look import Asked, list_served, verdicts
 from hostler.join.model import Policy, Verdict
 from hostler.join.observe import clusters_of
-from hostler.join.spoke import CLUSTER, CLUSTER_DEPLOYMENT, OLDER_CLUSTER, ClusterObject, Spoke, choose_spokes
+from hostler.join.spoke import ClusterObject, Spoke, choose_spokes
 from hostler.join.spokes import TIMEOUT
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters, Unavailable
 from hostler.kube.errors import ApiError, Unreachable
-from hostler.kube.kinds import NODE
+from hostler.kube.kinds import NODE, Kind
 from hostler.kube.records import Node
 
 AT_ONCE = 8  # spokes
@@ -53,10 +55,11 @@ async def verdicts_everywhere(
 async def list_spokes(hub: Client, named: Collection[str], policy: Policy) -> list[Spoke]:
     """The further clusters that are named and there, as the operator chooses them."""
     nodes = await hub.list(NODE, type=Node)
-    found = [
-        (kind, one)
-        for kind, older in ((CLUSTER, OLDER_CLUSTER), (CLUSTER_DEPLOYMENT, ()))
-        for one in await list_served(hub, kind, older, ClusterObject)
+    clusters = await list_served(hub, CLUSTER, OLDER, Cluster)
+    deployments = await list_served(hub, CLUSTER_DEPLOYMENT, (), ClusterDeployment)
+    found: list[tuple[Kind, ClusterObject]] = [
+        *((CLUSTER, one) for one in clusters),
+        *((CLUSTER_DEPLOYMENT, one) for one in deployments),
     ]
     return choose_spokes(found, named, clusters_of(nodes, policy))
 

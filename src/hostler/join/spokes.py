@@ -8,11 +8,12 @@ from typing import Any
 
 import structlog
 
+from hostler.apis.assisted import CLUSTER_DEPLOYMENT, Agent, ClusterDeployment
+from hostler.apis.capi import CLUSTER, OLDER, Cluster
 from hostler.host.conditions import Condition, Status, count, cut, names
 from hostler.join.follower import SOON, Follower, Hub, Standing
-from hostler.join.inventory import Agent
 from hostler.join.model import Verdict
-from hostler.join.spoke import CLUSTER, CLUSTER_DEPLOYMENT, OLDER_CLUSTER, ClusterObject, Spoke, choose_spokes
+from hostler.join.spoke import ClusterObject, Spoke, choose_spokes
 from hostler.kube.client import Client
 from hostler.kube.kinds import Kind
 from hostler.kube.metrics import Metrics
@@ -28,8 +29,8 @@ FOLLOWED = "JoinSpokesFollowed"
 
 def cluster_watches(client: Client, metrics: Metrics) -> dict[Kind, Watch[ClusterObject]]:
     return {
-        CLUSTER: Watch(client, CLUSTER, ClusterObject, metrics=metrics, versions=OLDER_CLUSTER),
-        CLUSTER_DEPLOYMENT: Watch(client, CLUSTER_DEPLOYMENT, ClusterObject, metrics=metrics),
+        CLUSTER: Watch(client, CLUSTER, Cluster, metrics=metrics, versions=OLDER),
+        CLUSTER_DEPLOYMENT: Watch(client, CLUSTER_DEPLOYMENT, ClusterDeployment, metrics=metrics),
     }
 
 

@@ -112,6 +112,8 @@ class Selector(Record, frozen=True):
 
 # -- Node
 
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")  # either label
+
 
 class Taint(Record, frozen=True):
     key: str = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hostler.apis.capi import cluster_of_node
 from hostler.host.facts import Unknown
 from hostler.host.identity import (
     ATTRIBUTE,
@@ -30,7 +31,7 @@ from hostler.kube.watch import Watch
 from hostler.maintenance.mark import NO_CLUSTER
 from hostler.maintenance.marks import ConfigMap, Marks
 from hostler.maintenance.model import InDoubt
-from hostler.maintenance.node_machines import NodeMachines, cluster_api_cluster
+from hostler.maintenance.node_machines import NodeMachines
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.vcenter import VCenter
@@ -208,7 +209,7 @@ class Identities:
         if before is not None and after is not None and _said(before) == _said(after):
             return  # a heartbeat, most likely
         self._stale.add(name)
-        cluster = cluster_api_cluster(after) if after is not None else ""
+        cluster = cluster_of_node(after) if after is not None else ""
         if cluster == self._clusters.get(name, ""):
             return
         known = set(self._clusters.values())
@@ -283,7 +284,7 @@ def _by_name_alone(own: Own) -> bool:
 
 
 def _said(node: Node) -> tuple[object, ...]:
-    return node.spec.provider_id, node.status.node_info.system_uuid, cluster_api_cluster(node)
+    return node.spec.provider_id, node.status.node_info.system_uuid, cluster_of_node(node)
 
 
 def _not_found(node: str, why: str, away: list[str], of: int) -> str:

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 
+from hostler.apis.capi import MACHINE, OLDER, Machine
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Forbidden, NotFound
-from hostler.kube.kinds import Kind
-from hostler.kube.records import Object, Record
+from hostler.kube.records import Object
 from hostler.kube.writer import Writer
 from hostler.maintenance.announcing import SKIP_REMEDIATION
 
 log = structlog.get_logger("hostler.maintenance")
 
-# Cluster API serves the newer one from 1.11 on.
-KINDS = tuple(Kind("cluster.x-k8s.io", version, "machines", "Machine", True) for version in ("v1beta2", "v1beta1"))
+KINDS = (MACHINE, *(replace(MACHINE, version=version) for version in OLDER))
 TRIES = 3  # then it goes on without the Machine
 OURS = "hostler.dev/maintenance-of"  # on the Machine: the annotation beside it is ours, for this node
-
-
-class Reference(Record, frozen=True):
-    name: str = ""
-
-
-class Status(Record, frozen=True):
-    node_ref: Reference | None = None
-
-
-class Machine(Object, frozen=True):
-    status: Status = Status()
 
 
 class Machines:
@@ -91,8 +79,7 @@ class Machines:
 
 def _telling(machine: Machine, node: str) -> dict[str, str | None]:
     """Nothing where it is another node's, or where its owner has said it."""
-    reference = machine.status.node_ref
-    if reference is None or reference.name != node or SKIP_REMEDIATION in machine.metadata.annotations:
+    if machine.node != node or SKIP_REMEDIATION in machine.metadata.annotations:
         return {}
     return {SKIP_REMEDIATION: "", OURS: node}
 

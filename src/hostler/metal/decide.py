@@ -11,7 +11,15 @@ import msgspec
 
 from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster, Machine
-from hostler.apis.metal3 import BareMetalHost, Image, MachineImage, Metal3Machine, Metal3MachineTemplate, SecretRef
+from hostler.apis.metal3 import (
+    BareMetalHost,
+    Image,
+    MachineImage,
+    Metal3Condition,
+    Metal3Machine,
+    Metal3MachineTemplate,
+    SecretRef,
+)
 from hostler.host.conditions import Condition, Status, cut, set_condition
 from hostler.instant import Instant
 from hostler.metal import names
@@ -391,7 +399,7 @@ def status_change(
     after = before
     for one in said:
         status = Status.TRUE if one.true else Status.FALSE
-        condition = Condition(
+        condition = Metal3Condition(
             type=one.type, status=status, reason=one.reason, message=cut(one.message), observed_generation=seen
         )
         after = set_condition(after, condition, now)

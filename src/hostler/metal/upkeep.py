@@ -10,7 +10,7 @@ import msgspec
 
 from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster
-from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
+from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Condition, Metal3Machine, Metal3MachineTemplate
 from hostler.host.conditions import Condition, Status, set_condition
 from hostler.host.conditions import names as listed
 from hostler.instant import Instant
@@ -73,7 +73,7 @@ def _told(cluster: Metal3Cluster, said: Sequence[Said], now: Instant) -> dict[st
     after = before
     for one in said:
         status = Status.TRUE if one.true else Status.FALSE
-        condition = Condition(
+        condition = Metal3Condition(
             type=one.type, status=status, reason=one.reason, message=one.message,
             observed_generation=cluster.metadata.generation,
         )  # fmt: skip

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from hostler.apis.assisted import AGENT, INFRA_ENV, INFRA_ENV_LABEL, Agent, InfraEnv
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable, WriteRefused
 from hostler.kube.writer import Writer
 from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.instructions import Reply, instructions, new_agent, noted, registered, withheld
-from hostler.reclaim.objects import AGENT, INFRA_ENV, INFRA_ENV_LABEL, Agent, InfraEnv, artifacts_of
+from hostler.reclaim.objects import artifacts_of
 from hostler.reclaim.tokens import Claims
 
 ATTEMPTS = 4

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 from prometheus_client import Counter, Gauge
 
+from hostler.apis.assisted import AGENT, INFRA_ENV, INFRA_ENV_LABEL, Agent, InfraEnv
 from hostler.capability import CapabilityRoom
 from hostler.drain.model import Policy as DrainPolicy
 from hostler.errors import Complaint, Exit
@@ -34,17 +35,7 @@ from hostler.reclaim.explain import ReclaimExplainers
 from hostler.reclaim.hub import Hub, Listener
 from hostler.reclaim.keyring import Keyring
 from hostler.reclaim.model import Policy, Reason, State
-from hostler.reclaim.objects import (
-    AGENT,
-    INFRA_ENV,
-    INFRA_ENV_LABEL,
-    PROGRESS,
-    RECLAIMED,
-    Agent,
-    InfraEnv,
-    artifacts_of,
-    hashes_of,
-)
+from hostler.reclaim.objects import PROGRESS, RECLAIMED, artifacts_of, hashes_of
 from hostler.reclaim.spokes import Spokes
 from hostler.settings import reclaim as say
 from hostler.settings.foundation import NAMESPACE, POD_NAME

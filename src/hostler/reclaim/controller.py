@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 from prometheus_client import Counter
 
+from hostler.apis.assisted import AGENT, INFRA_ENV_LABEL, Agent, InfraEnv
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant, parse
 from hostler.kube.client import Client
@@ -46,17 +47,7 @@ from hostler.reclaim.model import (
     Withdraw,
     is_unbound,
 )
-from hostler.reclaim.objects import (
-    AGENT,
-    INFRA_ENV_LABEL,
-    PROGRESS,
-    REPORT,
-    Agent,
-    InfraEnv,
-    artifacts_of,
-    host_of,
-    leaving,
-)
+from hostler.reclaim.objects import PROGRESS, REPORT, artifacts_of, host_of, leaving
 from hostler.reclaim.reach import agent_names
 from hostler.reclaim.shelf import Unreadable
 from hostler.reclaim.spoke import Order

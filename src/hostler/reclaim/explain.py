@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from hostler.apis.assisted import Agent
 from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.instant import Instant
 from hostler.kube.client import Gate
@@ -12,7 +13,7 @@ from hostler.kube.records import key_of
 from hostler.reclaim import model
 from hostler.reclaim.controller import ReclaimKeeper, Seen
 from hostler.reclaim.model import Policy
-from hostler.reclaim.objects import PROGRESS, Agent
+from hostler.reclaim.objects import PROGRESS
 from hostler.reclaim.quoting import clean_text, quote_text
 from hostler.reclaim.rules import RULES, NotKnown, Refused, Waits
 from hostler.reclaim.spokes import asks

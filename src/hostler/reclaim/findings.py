@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from hostler.apis.assisted import AGENT, CLUSTER_DEPLOYMENT, INFRA_ENV, Agent, ClusterDeployment, InfraEnv
 from hostler.explain.doctor import Finding, Level
 from hostler.host.conditions import names
 from hostler.host.facts import Fact, Known, Unknown
@@ -13,17 +14,7 @@ from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
 from hostler.kube.records import key_of
 from hostler.reclaim.artifacts import BootPolicy, Distrust, find_refused_argument, find_untrusted
-from hostler.reclaim.objects import (
-    AGENT,
-    AGENTS_FROM,
-    CLUSTER_DEPLOYMENT,
-    INFRA_ENV,
-    Agent,
-    ClusterDeployment,
-    InfraEnv,
-    artifacts_of,
-    host_of,
-)
+from hostler.reclaim.objects import AGENTS_FROM, artifacts_of, host_of
 from hostler.reclaim.reach import allowed_namespaces
 
 WHAT = "reclaim"

@@ -19,7 +19,7 @@ from hostler.kube.client import FIELD_MANAGER, Client, How
 from hostler.kube.errors import NotFound, WriteRefused
 from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, DEPLOYMENT, NAMESPACE, NODE, POD, SECRET, Kind
-from hostler.kube.records import Metadata, Node, Object, Record
+from hostler.kube.records import CONTROL_PLANE, Metadata, Node, Object, Record
 from hostler.kube.writer import Writer
 from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode
 from hostler.reclaim.quoting import clean_text, is_name, quote_text, word_or_quote
@@ -38,7 +38,6 @@ from hostler.reclaim.spoke import (
 from hostler.uuids import normalise
 
 MACHINES = ("machine.openshift.io/machine", "cluster.x-k8s.io/machine")
-CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 HOLDER = "reclaim"
 # What a cluster puts into every namespace: bundles of certificates, service accounts (three of them OpenShift) and
 # their Secrets.

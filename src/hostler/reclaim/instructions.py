@@ -7,18 +7,15 @@ from typing import Any
 
 import msgspec
 
+from hostler.apis.assisted import GROUP, INFRA_ENV_LABEL, Agent, InfraEnv
 from hostler.reclaim.artifacts import HASHED, BootPolicy, is_accepted
 from hostler.reclaim.model import UNDER_WAY, Reason, State, restarts, stage_key, step_id
 from hostler.reclaim.objects import (
     AGENT_REASONS,
     CANCEL,
-    GROUP,
-    INFRA_ENV_LABEL,
     PROGRESS,
     REGISTRATION,
     REPORT,
-    Agent,
-    InfraEnv,
     ReportNote,
     artifacts_of,
     dump,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hostler.apis.assisted import AGENT
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
 from hostler.kube.records import Object
-from hostler.reclaim.objects import AGENT, FINALIZER
+from hostler.reclaim.objects import FINALIZER
 
 
 async def find(client: Client) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import uuid
 
 import msgspec
 
+from hostler.apis.assisted import AGENT, BMH_LABEL, INFRA_ENV, Agent, InfraEnv
 from hostler.errors import Complaint, Exit
 from hostler.instant import iso
 from hostler.kube.client import Client
@@ -15,19 +16,7 @@ from hostler.kube.kinds import SECRET
 from hostler.kube.records import Secret, key_of
 from hostler.reclaim import keyring
 from hostler.reclaim.model import IN_A_CLUSTER, UNDER_WAY, State
-from hostler.reclaim.objects import (
-    AGENT,
-    BMH_LABEL,
-    CANCEL,
-    CONFIRM,
-    INFRA_ENV,
-    PROGRESS,
-    RECLAIMED,
-    RETRY,
-    Agent,
-    InfraEnv,
-    host_of,
-)
+from hostler.reclaim.objects import CANCEL, CONFIRM, PROGRESS, RECLAIMED, RETRY, host_of
 from hostler.reclaim.tokens import Keys
 
 

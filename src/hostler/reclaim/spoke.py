@@ -10,11 +10,12 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from hostler.apis.assisted import Proxy
 from hostler.host.facts import Fact, Known
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, SECRET, Kind
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.model import SpokeNode
-from hostler.reclaim.objects import OURS, Proxy
+from hostler.reclaim.objects import OURS
 
 NAMESPACE_NAME = "assisted-installer"
 SHARED_NAME = "node-reclaim"

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from hostler.apis.assisted import CLUSTER_DEPLOYMENT, ClusterDeployment
 from hostler.drain.model import Memory
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant
@@ -32,7 +33,7 @@ from hostler.reclaim.model import (
     State,
     is_held_for,
 )
-from hostler.reclaim.objects import AGENTS_FROM, CLUSTER_DEPLOYMENT, ClusterDeployment, default_kubeconfig
+from hostler.reclaim.objects import AGENTS_FROM, default_kubeconfig
 from hostler.reclaim.reach import allowed_namespaces
 from hostler.reclaim.spoke import deployed, has_own
 

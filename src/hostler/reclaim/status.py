@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from hostler.apis.assisted import Agent
 from hostler.host.conditions import cut
 from hostler.instant import Instant, iso, parse
 from hostler.kube.records import Condition
@@ -27,7 +28,7 @@ from hostler.reclaim.model import (
     Uncancel,
     WarnNotOneShot,
 )
-from hostler.reclaim.objects import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, PINNED, RECLAIMED, RETRIED, Agent
+from hostler.reclaim.objects import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, PINNED, RECLAIMED, RETRIED
 
 BOUND, NOT_ONE_SHOT = "Bound", "NotOneShot"
 _BOUND_REASONS = {
