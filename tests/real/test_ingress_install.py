@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from hostler.apis.openshift import INFRASTRUCTURE, INGRESS, SCHEDULER
 from hostler.cli.main import execute
 from hostler.errors import Complaint
-from hostler.ingress.model import INFRASTRUCTURE, INGRESS, SCHEDULER
 from hostler.join import ignition
 from hostler.kube.client import Client
 from hostler.kube.config import load

@@ -6,9 +6,10 @@ import asyncio
 import itertools
 from typing import Any
 
+from hostler.apis.openshift import PublishingStrategy
 from hostler.ingress.apply import apply
 from hostler.ingress.decide import Facts, Policy, router_body
-from hostler.ingress.model import Placed, Placement, PublishingStrategy
+from hostler.ingress.model import Placed, Placement
 from hostler.ingress.placement import place
 from hostler.ingress.template import router_template
 from hostler.kube.client import Client, How

@@ -7,25 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from hostler.apis.openshift import IngressConfig, IngressController, IngressStatus, PublishingStrategy
 from hostler.host.conditions import Status
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.ingress import conditions
 from hostler.ingress.cluster import backfilled, decide_backfill, decide_default
 from hostler.ingress.decide import Facts, Policy, decide
-from hostler.ingress.model import (
-    BACKFILL,
-    EXTERNAL,
-    HIGHLY,
-    MANAGED_BY,
-    SINGLE,
-    Decision,
-    IngressConfig,
-    IngressController,
-    IngressStatus,
-    Placed,
-    PublishingStrategy,
-    Where,
-)
+from hostler.ingress.model import BACKFILL, EXTERNAL, HIGHLY, MANAGED_BY, SINGLE, Decision, Placed, Where
 from hostler.ingress.template import router_template
 from hostler.ingress.wildcard import pointing
 from hostler.instant import iso

@@ -9,6 +9,17 @@ import msgspec
 import pytest
 
 from hostler.apis.fleet import IngressWorkload
+from hostler.apis.openshift import (
+    ControllerSpec,
+    Infrastructure,
+    InfrastructureStatus,
+    IngressConfig,
+    IngressController,
+    IngressStatus,
+    NodePlacement,
+    PlatformStatus,
+    PublishingStrategy,
+)
 from hostler.host.reverts import RevertLog
 from hostler.ingress.apply import apply, differences, digest_of, placement_body
 from hostler.ingress.marking import MANAGED, MARK
@@ -19,18 +30,9 @@ from hostler.ingress.model import (
     MASTER,
     SINGLE,
     WORKER,
-    ControllerSpec,
     Decision,
-    Infrastructure,
-    InfrastructureStatus,
-    IngressConfig,
-    IngressController,
-    IngressStatus,
-    NodePlacement,
     Placed,
     Placement,
-    PlatformStatus,
-    PublishingStrategy,
     Refused,
     Where,
 )

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from hostler.apis.openshift import ClusterCSIDriver, ClusterCSIDriverSpec
 from hostler.explain.doctor import Level
 from hostler.host.facts import Known, Unknown
 from hostler.kube.records import Metadata
 from hostler.platform.driver import BEFORE
 from hostler.platform.leftovers import Leftovers, findings
-from hostler.platform.model import CSI_DRIVER, POLICY, CsiDriver, Management
+from hostler.platform.model import CSI_DRIVER, POLICY
 
 MADE = ((POLICY, Metadata(name="hostler-platform-1")),)
 
 
-def driver(state: str) -> CsiDriver:
-    return CsiDriver(metadata=Metadata(annotations={BEFORE: "Managed"}), spec=Management(management_state=state))
+def driver(state: str) -> ClusterCSIDriver:
+    return ClusterCSIDriver(
+        metadata=Metadata(annotations={BEFORE: "Managed"}), spec=ClusterCSIDriverSpec(management_state=state)
+    )
 
 
 @pytest.mark.parametrize(

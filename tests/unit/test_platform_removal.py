@@ -7,16 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from hostler.apis.openshift import ClusterCSIDriver, ClusterCSIDriverSpec
 from hostler.host.platform import classify
 from hostler.kube.records import Metadata, Node
 from hostler.platform.driver import BEFORE
 from hostler.platform.look import node_deletion
-from hostler.platform.model import CSI_DRIVER, CsiDriver, Management, PlacedNode
+from hostler.platform.model import CSI_DRIVER, PlacedNode
 from hostler.platform.removal import Refusal, Use, decide_removal
 
 
-def driver(state: str = "Managed", **annotations: str) -> CsiDriver:
-    return CsiDriver(metadata=Metadata(annotations=annotations), spec=Management(management_state=state))
+def driver(state: str = "Managed", **annotations: str) -> ClusterCSIDriver:
+    return ClusterCSIDriver(
+        metadata=Metadata(annotations=annotations), spec=ClusterCSIDriverSpec(management_state=state)
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +42,7 @@ def driver(state: str = "Managed", **annotations: str) -> CsiDriver:
     ],
 )
 def test_the_driver_goes_only_where_nothing_needs_it(
-    found: CsiDriver | None, use: Use, refused: Refusal | None, said: str
+    found: ClusterCSIDriver | None, use: Use, refused: Refusal | None, said: str
 ) -> None:
     verdict = decide_removal(CSI_DRIVER, found, use)
     assert (verdict.refused, said in verdict.why) == (refused, True)

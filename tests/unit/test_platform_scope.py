@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.apis.fleet import PlatformPolicy, ScopedDaemonSet
+from hostler.apis.openshift import ClusterCSIDriver, ClusterCSIDriverSpec
 from hostler.host.facts import Known, Unknown
 from hostler.host.platform import INSTANCE_TYPE, UNINITIALIZED, Class, classify
 from hostler.host.reverts import Revert, RevertLimits, last_writer
@@ -19,18 +20,7 @@ from hostler.kube.records import ManagedField, ManagedMetadata, Metadata, Node, 
 from hostler.platform.decide import ScopeFacts, decide_scope, decide_taint, lags, other_clouds
 from hostler.platform.driver import BEFORE, decide_driver
 from hostler.platform.look import ScopeLine
-from hostler.platform.model import (
-    MANAGER,
-    CsiDriver,
-    DaemonSet,
-    DaemonSetSpec,
-    Management,
-    PlacedNode,
-    Scope,
-    State,
-    Template,
-    UpdateStrategy,
-)
+from hostler.platform.model import MANAGER, DaemonSet, DaemonSetSpec, PlacedNode, Scope, State, Template, UpdateStrategy
 from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
 from hostler.platform.scope import in_place, ruled, unruled, unsound, words
 from hostler.platform.targets import DEFAULT_TARGETS, key_of_target, resolve, targets_of
@@ -140,10 +130,11 @@ def test_a_policy_by_label_leaves_out_what_is_held_back_or_another_s() -> None:
     assert [one.rule for one in manifests([TARGET, BY_LABEL], {key_of_target(TARGET)})] == [by_label.rule]
 
 
-def driver(state: str = "", before: str = "") -> CsiDriver:
+def driver(state: str = "", before: str = "") -> ClusterCSIDriver:
     noted = {BEFORE: before} if before else {}
-    return CsiDriver(
-        metadata=Metadata(uid="u", resource_version="7", annotations=noted), spec=Management(management_state=state)
+    return ClusterCSIDriver(
+        metadata=Metadata(uid="u", resource_version="7", annotations=noted),
+        spec=ClusterCSIDriverSpec(management_state=state),
     )
 
 
@@ -156,7 +147,9 @@ def driver(state: str = "", before: str = "") -> CsiDriver:
         (driver("Managed", "Managed"), False, ..., None),  # somebody did it; only our note goes
     ],
 )
-def test_the_csi_operator_is_set_aside_and_back(current: CsiDriver, wanted: bool, state: Any, note: str | None) -> None:
+def test_the_csi_operator_is_set_aside_and_back(
+    current: ClusterCSIDriver, wanted: bool, state: Any, note: str | None
+) -> None:
     verdict = decide_driver(current, wanted=wanted)
     assert verdict.back is not wanted
     patch = verdict.patch
@@ -177,7 +170,7 @@ def test_the_csi_operator_is_set_aside_and_back(current: CsiDriver, wanted: bool
         (driver("Removed"), True, "left as it is"),
     ],
 )
-def test_the_csi_operator_is_left_alone(current: CsiDriver | None, wanted: bool, word: str) -> None:
+def test_the_csi_operator_is_left_alone(current: ClusterCSIDriver | None, wanted: bool, word: str) -> None:
     verdict = decide_driver(current, wanted=wanted)
     assert verdict.patch is None
     assert word in verdict.why

@@ -19,7 +19,7 @@ from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Unreachable
-from hostler.kube.kinds import Kind
+from hostler.kube.kinds import PERSISTENT_VOLUME_CLAIM
 from hostler.kube.records import (
     HasMetadata,
     Pod,
@@ -40,7 +40,6 @@ POD_INDEXES: Final[Mapping[str, Index[Pod]]] = {
 }
 ATTACHMENT_INDEXES: Final[Mapping[str, Index[VolumeAttachment]]] = {BY_NODE: lambda found: (found.spec.node_name,)}
 
-PERSISTENTVOLUME_CLAIM = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
 R = TypeVar("R", bound=HasMetadata)
 V = TypeVar("V")
 log = structlog.get_logger("hostler.drain")
@@ -119,7 +118,7 @@ async def volumes_of_staying(client: Client, verdicts: Iterable[Verdict]) -> fro
     for verdict in verdicts:
         for claim in claims_of(verdict.pod) if verdict.act is Act.SKIP else ():
             try:
-                read = await client.get(PERSISTENTVOLUME_CLAIM, claim, verdict.pod.metadata.namespace, type=Claim)
+                read = await client.get(PERSISTENT_VOLUME_CLAIM, claim, verdict.pod.metadata.namespace, type=Claim)
             except (ApiError, Unreachable) as error:
                 log.warning("cannot read a claim", pod=key_of(verdict.pod.metadata), claim=claim, error=str(error))
                 continue

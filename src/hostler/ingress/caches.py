@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hostler.ingress.model import Infrastructure, IngressConfig, IngressController, Placed
+from hostler.apis.openshift import Infrastructure, IngressConfig, IngressController
+from hostler.ingress.model import Placed
 from hostler.kube.records import Node, Pod, PodDisruptionBudget
 from hostler.kube.watch import Watch
 from hostler.safety.guard import FleetWatch

@@ -6,24 +6,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from hostler.apis.openshift import (
+    INFRASTRUCTURE,
+    INGRESS,
+    INGRESS_CONTROLLER,
+    Infrastructure,
+    IngressConfig,
+    IngressController,
+)
 from hostler.capability import CapabilityRoom
 from hostler.explain.registry import Registry
 from hostler.host.conditions import Condition
 from hostler.ingress.caches import Caches
 from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Wishes
 from hostler.ingress.explain import IngressExplainers
-from hostler.ingress.model import (
-    CLUSTER,
-    CONTROLLERS_IN,
-    INFRASTRUCTURE,
-    INGRESS,
-    INGRESS_CONTROLLER,
-    ROUTERS_IN,
-    Infrastructure,
-    IngressConfig,
-    IngressController,
-    Placed,
-)
+from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, ROUTERS_IN, Placed
 from hostler.kube.client import Client, Gate
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.events import Recorder

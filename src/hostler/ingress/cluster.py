@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hostler.apis.openshift import INGRESS, INGRESS_CONTROLLER, Infrastructure, IngressConfig, IngressController
 from hostler.host.conditions import count
 from hostler.ingress.model import (
     BACKFILL,
@@ -22,14 +23,9 @@ from hostler.ingress.model import (
     CONTROLLERS_IN,
     DEFAULT,
     EXTERNAL,
-    INGRESS,
-    INGRESS_CONTROLLER,
     OS_LINUX,
     SINGLE,
     Decision,
-    Infrastructure,
-    IngressConfig,
-    IngressController,
     News,
     Placement,
     Where,

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hostler.apis.openshift import IngressController
 from hostler.host.conditions import Condition, Status, count, names, set_condition
-from hostler.ingress.model import IngressController, Placed, Placement, Refusal, Refused
+from hostler.ingress.model import Placed, Placement, Refusal, Refused
 from hostler.ingress.placement import fewest, words
 from hostler.ingress.wildcard import Pointing
 from hostler.instant import Instant

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from hostler.apis.fleet import NAME, IngressPolicy, IngressWorkload
+from hostler.apis.openshift import INGRESS, INGRESS_CONTROLLER, IngressConfig, IngressController
 from hostler.host.conditions import Condition
 from hostler.host.facts import Fact, Known
 from hostler.host.reverts import RevertLog
@@ -26,19 +27,7 @@ from hostler.ingress.decide import Facts, astray, decide, router_name, waiting
 from hostler.ingress.gauges import IngressGauges
 from hostler.ingress.lookup import FRESH_SECONDS, Lookup
 from hostler.ingress.marking import key_of_workload
-from hostler.ingress.model import (
-    CLUSTER,
-    CONTROLLERS_IN,
-    DEFAULT,
-    INGRESS,
-    INGRESS_CONTROLLER,
-    ROUTERS_IN,
-    Decision,
-    IngressConfig,
-    IngressController,
-    Placed,
-    Write,
-)
+from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, DEFAULT, ROUTERS_IN, Decision, Placed, Write
 from hostler.ingress.observe import View, domain_of, facts_of, pods_counted
 from hostler.ingress.template import check_template
 from hostler.ingress.workloads import decide_workload, fleet_conditions

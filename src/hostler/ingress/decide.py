@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hostler.apis.openshift import INGRESS_CONTROLLER, Infrastructure, IngressConfig, IngressController
 from hostler.host.conditions import Condition
 from hostler.host.reverts import Revert
 from hostler.ingress import conditions as says
@@ -18,15 +19,11 @@ from hostler.ingress.apply import PLACEMENT_FIELDS
 from hostler.ingress.fitting import Outcome, put_in_place, selects, where_words
 from hostler.ingress.model import (
     CONTROLLERS_IN,
-    INGRESS_CONTROLLER,
     MANAGED_BY,
     OWNING_LABEL,
     POD_LABEL,
     ROUTERS_IN,
     Decision,
-    Infrastructure,
-    IngressConfig,
-    IngressController,
     News,
     Placed,
     Placement,

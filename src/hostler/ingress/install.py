@@ -13,18 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostler.ingress.model import (
-    ARBITER,
-    CLUSTER,
-    DUAL,
-    HIGHLY,
-    INFRASTRUCTURE,
-    INGRESS,
-    SCHEDULER,
-    SINGLE,
-    Step,
-    Where,
-)
+from hostler.apis.openshift import INFRASTRUCTURE, INGRESS, SCHEDULER
+from hostler.ingress.model import ARBITER, CLUSTER, DUAL, HIGHLY, SINGLE, Step, Where
 from hostler.kube.kinds import Kind
 
 UNSET_REPLICAS = 3  # what the installer takes where nothing is said

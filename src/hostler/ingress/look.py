@@ -8,25 +8,21 @@ from typing import TypeVar
 import msgspec
 
 from hostler.apis.fleet import NAME, Fleet, IngressPolicy, IngressWorkload
+from hostler.apis.openshift import (
+    INFRASTRUCTURE,
+    INGRESS,
+    INGRESS_CONTROLLER,
+    Infrastructure,
+    IngressConfig,
+    IngressController,
+)
 from hostler.host.conditions import count
 from hostler.host.facts import Fact, Known
 from hostler.ingress.decide import decide
 from hostler.ingress.explain import pod_words
 from hostler.ingress.lookup import resolve
 from hostler.ingress.marking import SETTING, check_workload
-from hostler.ingress.model import (
-    CLUSTER,
-    CONTROLLERS_IN,
-    INFRASTRUCTURE,
-    INGRESS,
-    INGRESS_CONTROLLER,
-    ROUTERS_IN,
-    Infrastructure,
-    IngressConfig,
-    IngressController,
-    Placed,
-    Placement,
-)
+from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, ROUTERS_IN, Placed, Placement
 from hostler.ingress.observe import View, domain_of, facts_of, pods_counted, pods_of
 from hostler.ingress.wildcard import PROBE
 from hostler.ingress.workloads import decide_workload

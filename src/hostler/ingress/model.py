@@ -1,7 +1,4 @@
-"""What ingress knows: the OpenShift objects that decide, the workloads that are placed, and the words for both.
-
-Records have just the fields we use. The published CRDs of `github.com/openshift/api` are what they are read from.
-"""
+"""What ingress knows: the workloads that are placed, what is decided of them, and the words for both."""
 
 from __future__ import annotations
 
@@ -13,12 +10,7 @@ from typing import Any
 import msgspec
 
 from hostler.kube.kinds import Kind
-from hostler.kube.records import Condition, ManagedMetadata, Metadata, Record, Selector
-
-INGRESS = Kind("config.openshift.io", "v1", "ingresses", "Ingress", False)
-INFRASTRUCTURE = Kind("config.openshift.io", "v1", "infrastructures", "Infrastructure", False)
-SCHEDULER = Kind("config.openshift.io", "v1", "schedulers", "Scheduler", False)
-INGRESS_CONTROLLER = Kind("operator.openshift.io", "v1", "ingresscontrollers", "IngressController", True)
+from hostler.kube.records import Condition, ManagedMetadata, Record, Selector
 
 CLUSTER = "cluster"  # the name of every config.openshift.io singleton
 DEFAULT = "default"  # the IngressController every cluster has
@@ -49,81 +41,6 @@ class Where(StrEnum):
 
     CONTROL_PLANE = "ControlPlane"
     WORKERS = "Workers"
-
-
-# -- the objects that decide
-
-
-class IngressSpec(Record, frozen=True):
-    domain: str = ""
-
-
-class IngressStatus(Record, frozen=True):
-    default_placement: str = ""
-
-
-class IngressConfig(Record, frozen=True):
-    """`ingresses.config.openshift.io/cluster`: what the installation decided."""
-
-    metadata: Metadata = Metadata()
-    spec: IngressSpec = IngressSpec()
-    status: IngressStatus = IngressStatus()
-
-
-class PlatformStatus(Record, frozen=True):
-    type: str = ""
-
-
-class InfrastructureStatus(Record, frozen=True):
-    control_plane_topology: str = ""
-    infrastructure_topology: str = ""
-    platform: str = ""
-    platform_status: PlatformStatus | None = None
-
-
-class Infrastructure(Record, frozen=True):
-    """`infrastructures.config.openshift.io/cluster`: how the cluster is laid out."""
-
-    metadata: Metadata = Metadata()
-    status: InfrastructureStatus = InfrastructureStatus()
-
-    @property
-    def platform(self) -> str:
-        status = self.status.platform_status
-        return (status.type if status is not None else "") or self.status.platform
-
-
-class NodePlacement(Record, frozen=True):
-    node_selector: Selector | None = None
-    tolerations: tuple[dict[str, Any], ...] | None = None  # None: by default; empty: none at all
-
-
-class PublishingStrategy(Record, frozen=True):
-    type: str = ""
-
-
-class ControllerSpec(Record, frozen=True):
-    domain: str = ""
-    replicas: int | None = None
-    node_placement: NodePlacement | None = None
-    endpoint_publishing_strategy: PublishingStrategy | None = None
-
-
-class ControllerStatus(Record, frozen=True):
-    available_replicas: int = 0
-    selector: str = ""
-    domain: str = ""
-    observed_generation: int = 0
-    conditions: tuple[Condition, ...] = ()
-    endpoint_publishing_strategy: PublishingStrategy | None = None
-
-
-class IngressController(Record, frozen=True):
-    """One router and what its owner asks of it. Empty fields are what the defaulting is about."""
-
-    metadata: Metadata = Metadata()
-    spec: ControllerSpec = ControllerSpec()
-    status: ControllerStatus = ControllerStatus()
 
 
 # -- what is placed

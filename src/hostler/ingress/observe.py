@@ -7,19 +7,12 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from hostler.apis.fleet import IngressPolicy
+from hostler.apis.openshift import Infrastructure, IngressConfig, IngressController
 from hostler.drain.selector import matches
 from hostler.host.facts import Fact
 from hostler.host.reverts import Revert
 from hostler.ingress.decide import Facts, Policy, router_name
-from hostler.ingress.model import (
-    CONTROLLERS_IN,
-    DEFAULT,
-    ROUTERS_IN,
-    Infrastructure,
-    IngressConfig,
-    IngressController,
-    Placed,
-)
+from hostler.ingress.model import CONTROLLERS_IN, DEFAULT, ROUTERS_IN, Placed
 from hostler.ingress.placement import publishing
 from hostler.ingress.template import check_template, router_template
 from hostler.ingress.wildcard import Pointing, pointing

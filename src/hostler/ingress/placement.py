@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hostler.apis.openshift import Infrastructure, IngressConfig, IngressController
 from hostler.host.scheduling import REQUIRED, required_terms
 from hostler.ingress.model import (
     CONTROL_PLANE,
@@ -20,9 +21,6 @@ from hostler.ingress.model import (
     REMOTE_WORKER,
     SINGLE,
     WORKER,
-    Infrastructure,
-    IngressConfig,
-    IngressController,
     Placed,
     Placement,
     Refused,

@@ -10,6 +10,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from hostler.apis.openshift import (
+    CLUSTER_VERSION,
+    MACHINE_CONFIG,
+    MACHINE_CONFIG_POOL,
+    ClusterVersion,
+    MachineConfig,
+    MachineConfigPool,
+)
 from hostler.errors import Complaint, Exit
 from hostler.join import ignition, kubeadm, kubelet
 from hostler.join.live import ROOT_CA
@@ -20,62 +28,8 @@ from hostler.kube.records import Object, Record, Secret
 
 T = TypeVar("T")
 USER_DATA = ("openshift-machine-api", "worker-user-data-managed", "userData")
-CLUSTER_VERSION = Kind("config.openshift.io", "v1", "clusterversions", "ClusterVersion", False)
-POOL = Kind("machineconfiguration.openshift.io", "v1", "machineconfigpools", "MachineConfigPool", False)
-MACHINE_CONFIG = Kind("machineconfiguration.openshift.io", "v1", "machineconfigs", "MachineConfig", False)
 PATIENCE_SECONDS = 10.0
 BY_TAINT = "should the node come with the uninitialized taint, `hostler run --only platform` takes it away"
-
-
-class _Desired(Record, frozen=True):
-    version: str = ""
-
-
-class _VersionStatus(Record, frozen=True):
-    desired: _Desired = _Desired()
-
-
-class _Version(Record, frozen=True):
-    status: _VersionStatus = _VersionStatus()
-
-
-class _Named(Record, frozen=True):
-    name: str = ""
-
-
-class _Pool(Record, frozen=True):
-    configuration: _Named = _Named()
-
-
-class _MachineConfigPool(Record, frozen=True):
-    spec: _Pool = _Pool()
-    status: _Pool = _Pool()
-
-
-class _DropIn(Record, frozen=True):
-    contents: str | None = None
-
-
-class _Unit(Record, frozen=True):
-    name: str = ""
-    contents: str | None = None
-    dropins: tuple[_DropIn, ...] | None = None
-
-
-class _Systemd(Record, frozen=True):
-    units: tuple[_Unit, ...] | None = None
-
-
-class _Ignition(Record, frozen=True):
-    systemd: _Systemd | None = None
-
-
-class _MachineConfigSpec(Record, frozen=True):
-    config: _Ignition | None = None
-
-
-class _MachineConfig(Record, frozen=True):
-    spec: _MachineConfigSpec = _MachineConfigSpec()
 
 
 class _Map(Record, frozen=True):
@@ -145,11 +99,11 @@ class Without:
 async def without_cloud_provider(client: Client, pool: str = "worker") -> Without:
     """Made from the unit that the cluster gives its workers; where that cannot be read the sentence says so."""
     try:
-        found = await client.get(POOL, pool, type=_MachineConfigPool)
+        found = await client.get(MACHINE_CONFIG_POOL, pool, type=MachineConfigPool)
         rendered = found.status.configuration.name or found.spec.configuration.name
         if not rendered:
             return Without("", f"MachineConfigPool {pool} has no rendered config yet; {BY_TAINT}.")
-        config = await client.get(MACHINE_CONFIG, rendered, type=_MachineConfig)
+        config = await client.get(MACHINE_CONFIG, rendered, type=MachineConfig)
     except (ApiError, Unreachable) as error:
         return Without("", f"The unit of the cluster's kubelets cannot be read ({error}); {BY_TAINT}.")
     listed = config.spec.config.systemd if config.spec.config is not None else None
@@ -167,7 +121,7 @@ async def without_cloud_provider(client: Client, pool: str = "worker") -> Withou
 
 async def version_of(client: Client) -> str:
     """The OpenShift version; empty where this is no OpenShift."""
-    found = await _one(client, CLUSTER_VERSION, "version", None, _Version)
+    found = await _one(client, CLUSTER_VERSION, "version", None, ClusterVersion)
     return found.status.desired.version if found is not None else ""
 
 

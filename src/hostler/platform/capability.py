@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from hostler.apis.openshift import CLUSTER_CSI_DRIVER, CLUSTER_OPERATOR, ClusterCSIDriver, ClusterOperator
 from hostler.capability import CapabilityRoom
 from hostler.explain.registry import Registry
 from hostler.host.conditions import Condition
@@ -23,17 +24,7 @@ from hostler.kube.writer import Writer
 from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Caches, PlatformKeeper, Wishes
 from hostler.platform.explain import PlatformExplainers
 from hostler.platform.guard import DriverKeeper
-from hostler.platform.model import (
-    BINDING,
-    CLUSTER_CSI_DRIVER,
-    CLUSTER_OPERATOR,
-    CSI_DRIVER,
-    POLICY,
-    ClusterOperator,
-    CsiDriver,
-    DaemonSet,
-    PolicySpec,
-)
+from hostler.platform.model import BINDING, CSI_DRIVER, POLICY, DaemonSet, PolicySpec
 from hostler.platform.operator_status import NAME as OPERATOR_NAME
 from hostler.platform.stranded import Stranded
 from hostler.platform.targets import chooses
@@ -78,7 +69,7 @@ class PlatformRoom(CapabilityRoom):
             policies=watch(POLICY, PolicySpec),
             bindings=watch(BINDING, PolicySpec),
             operators=watch(CLUSTER_OPERATOR, ClusterOperator, f"metadata.name={OPERATOR_NAME}"),
-            drivers=watch(CLUSTER_CSI_DRIVER, CsiDriver, f"metadata.name={CSI_DRIVER}"),
+            drivers=watch(CLUSTER_CSI_DRIVER, ClusterCSIDriver, f"metadata.name={CSI_DRIVER}"),
             nodes=nodes,
             pods=pods,
             fleet=fleet,

@@ -15,6 +15,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from hostler.apis.fleet import NAME, PlatformPolicy, ScopedDaemonSet
+from hostler.apis.openshift import ClusterCSIDriver, ClusterOperator
 from hostler.drain.observe import BY_NODE
 from hostler.host.conditions import Condition, set_condition
 from hostler.host.facts import Fact, Unknown
@@ -36,8 +37,6 @@ from hostler.platform.guard import DriverKeeper, PolicyKeeper
 from hostler.platform.model import (
     MANAGER,
     NO_POLICIES,
-    ClusterOperator,
-    CsiDriver,
     DaemonSet,
     PlacedNode,
     PolicySpec,
@@ -69,7 +68,7 @@ class Caches:
     policies: Watch[PolicySpec]
     bindings: Watch[PolicySpec]
     operators: Watch[ClusterOperator]
-    drivers: Watch[CsiDriver]
+    drivers: Watch[ClusterCSIDriver]
     nodes: Watch[Node]
     pods: Watch[Pod]
     fleet: FleetWatch

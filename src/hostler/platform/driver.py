@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostler.platform.model import CSI_DRIVER, CsiDriver
+from hostler.apis.openshift import ClusterCSIDriver
+from hostler.platform.model import CSI_DRIVER
 
 BEFORE = "hostler.dev/management-state-before"
 MANAGED, UNMANAGED = "Managed", "Unmanaged"
@@ -26,7 +27,7 @@ class DriverVerdict:
     back: bool = False  # the patch gives it back to its operator
 
 
-def decide_driver(current: CsiDriver | None, *, wanted: bool) -> DriverVerdict:
+def decide_driver(current: ClusterCSIDriver | None, *, wanted: bool) -> DriverVerdict:
     """Set it Unmanaged where that is wanted, and what we set so back to what it was where it is not any more."""
     if current is None:
         return DriverVerdict(None, f"there is no {_IT}")
@@ -51,7 +52,7 @@ def decide_driver(current: CsiDriver | None, *, wanted: bool) -> DriverVerdict:
     )
 
 
-def _patch(current: CsiDriver, before: str | None, state: str | None) -> dict[str, Any]:
+def _patch(current: ClusterCSIDriver, before: str | None, state: str | None) -> dict[str, Any]:
     meta = current.metadata
     about = {"uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": {BEFORE: before}}
     return {"metadata": about, **({"spec": {"managementState": state}} if state is not None else {})}

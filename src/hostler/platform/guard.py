@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from hostler.apis.fleet import ScopedDaemonSet
+from hostler.apis.openshift import CLUSTER_CSI_DRIVER, ClusterCSIDriver
 from hostler.host.conditions import names
 from hostler.kube.client import How
 from hostler.kube.events import Recorder
@@ -13,15 +14,7 @@ from hostler.kube.kinds import Kind
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.platform.driver import DriverVerdict, decide_driver
-from hostler.platform.model import (
-    BINDING,
-    CLUSTER_CSI_DRIVER,
-    CSI_DRIVER,
-    MANAGER,
-    POLICY,
-    CsiDriver,
-    PolicySpec,
-)
+from hostler.platform.model import BINDING, CSI_DRIVER, MANAGER, POLICY, PolicySpec
 from hostler.platform.policy import LABELS, PREFIX, as_wanted, manifests
 from hostler.platform.targets import key_of_target
 
@@ -69,7 +62,12 @@ class DriverKeeper:
     """Sets the ClusterCSIDriver Unmanaged while that is wanted, and back: beside an operator at work, only back."""
 
     def __init__(
-        self, drivers: Watch[CsiDriver], writer: Writer, back: Writer, recorder: Recorder, displaced: Callable[[], bool]
+        self,
+        drivers: Watch[ClusterCSIDriver],
+        writer: Writer,
+        back: Writer,
+        recorder: Recorder,
+        displaced: Callable[[], bool],
     ) -> None:
         self._drivers, self._writer, self._back, self._recorder = drivers, writer, back, recorder
         self._displaced = displaced
@@ -90,7 +88,9 @@ class DriverKeeper:
         if verdict.patch is None:
             return
         writer = self._back if verdict.back else self._writer
-        written = await writer.patch(CLUSTER_CSI_DRIVER, CSI_DRIVER, verdict.patch, type=CsiDriver, why=verdict.why)
+        written = await writer.patch(
+            CLUSTER_CSI_DRIVER, CSI_DRIVER, verdict.patch, type=ClusterCSIDriver, why=verdict.why
+        )
         if written is not None:
             self._drivers.store.overlay(written)
             reason = "ManagedAgain" if verdict.back else "Unmanaged"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from hostler.apis.openshift import CLUSTER_CSI_DRIVER, CLUSTER_OPERATOR, ClusterCSIDriver
 from hostler.errors import Complaint, Exit
 from hostler.explain.doctor import Finding, Level
 from hostler.host.conditions import names
@@ -18,7 +19,7 @@ from hostler.kube.errors import Conflict, NotFound
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Object
 from hostler.platform.driver import BEFORE, UNMANAGED, decide_driver
-from hostler.platform.model import BINDING, CLUSTER_CSI_DRIVER, CLUSTER_OPERATOR, CSI_DRIVER, POLICY, CsiDriver
+from hostler.platform.model import BINDING, CSI_DRIVER, POLICY
 from hostler.platform.operator_status import NAME as OPERATOR_NAME
 from hostler.platform.policy import LABELS, PREFIX
 
@@ -33,7 +34,7 @@ class Leftovers:
     """Objects of ours by kind, and the ClusterCSIDriver if it has our note."""
 
     made: tuple[tuple[Kind, Metadata], ...] = ()
-    driver: CsiDriver | None = None
+    driver: ClusterCSIDriver | None = None
 
     @property
     def set_aside(self) -> bool:
@@ -63,7 +64,7 @@ async def find(client: Client) -> Leftovers:
             (kind, one.metadata) for one in listed if kind is CLUSTER_OPERATOR or one.metadata.name.startswith(PREFIX)
         ]
     try:
-        driver = await client.get(CLUSTER_CSI_DRIVER, CSI_DRIVER, type=CsiDriver)
+        driver = await client.get(CLUSTER_CSI_DRIVER, CSI_DRIVER, type=ClusterCSIDriver)
     except NotFound:
         return Leftovers(tuple(made))
     return Leftovers(tuple(made), driver if driver.metadata.annotations.get(BEFORE) else None)

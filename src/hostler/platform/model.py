@@ -15,14 +15,10 @@ from hostler.instant import Instant
 from hostler.kube.kinds import Kind
 from hostler.kube.records import ManagedMetadata, Metadata, Node, Record, Selector
 
-CLUSTER_OPERATOR = Kind("config.openshift.io", "v1", "clusteroperators", "ClusterOperator", False)
 POLICY = Kind("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False)
 BINDING = Kind(
     "admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False
 )
-CLUSTER_CSI_DRIVER = Kind("operator.openshift.io", "v1", "clustercsidrivers", "ClusterCSIDriver", False)
-CLAIM = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
-VOLUME = Kind("", "v1", "persistentvolumes", "PersistentVolume", False)
 MANAGER = "hostler-platform"  # the field manager of our server-side apply
 CSI_DRIVER = "csi.vsphere.vmware.com"
 NOWHERE = "NoEligibleNode"  # the rule leaves no node
@@ -67,34 +63,6 @@ class PolicySpec(Record, frozen=True):
 
     metadata: Metadata = Metadata()
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
-class OperatorCondition(Record, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-class OperatorStatus(Record, frozen=True):
-    conditions: tuple[OperatorCondition, ...] | None = None
-
-
-class ClusterOperator(Record, frozen=True):
-    metadata: Metadata = Metadata()
-    status: OperatorStatus = OperatorStatus()
-
-
-class Management(Record, frozen=True):
-    management_state: str = ""
-
-
-class CsiDriver(Record, frozen=True):
-    """OpenShift's ClusterCSIDriver."""
-
-    metadata: Metadata = Metadata()
-    spec: Management = Management()
 
 
 class Way(StrEnum):

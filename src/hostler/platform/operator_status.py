@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hostler import __version__
+from hostler.apis.openshift import CLUSTER_OPERATOR, ClusterOperator
 from hostler.host.conditions import Condition
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.platform.conditions import TYPES
-from hostler.platform.model import CLUSTER_OPERATOR, ClusterOperator
 
 NAME = "hostler-platform"
 

@@ -10,18 +10,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hostler.apis.openshift import CLUSTER_CSI_DRIVER, ClusterCSIDriver
 from hostler.errors import Complaint, Exit
 from hostler.host.conditions import names
 from hostler.kube.client import Client
 from hostler.kube.errors import Conflict, NotFound
-from hostler.kube.kinds import Kind
+from hostler.kube.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, VOLUME_ATTACHMENT, Kind
 from hostler.kube.records import Metadata, Object, Record, key_of
 from hostler.platform.driver import BEFORE
-from hostler.platform.model import CLAIM, CLUSTER_CSI_DRIVER, CSI_DRIVER, VOLUME, CsiDriver
+from hostler.platform.model import CSI_DRIVER
 from hostler.platform.stranded import Volume
 
 REMOVED = "Removed"
-ATTACHMENT = Kind("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False)
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
 PROVISIONERS = (CSI_DRIVER, "kubernetes.io/vsphere-volume")  # volumes of the second are migrated to the driver
 PUT_BACK = (
@@ -68,7 +68,7 @@ class Verdict:
     done: bool = False  # it is removed already
 
 
-def decide_removal(named: str, driver: CsiDriver | None, use: Use) -> Verdict:
+def decide_removal(named: str, driver: ClusterCSIDriver | None, use: Use) -> Verdict:
     it = f"ClusterCSIDriver {CSI_DRIVER}"
     if named != CSI_DRIVER:
         return Verdict(Refusal.ANOTHER_DRIVER, f"{named} is not the vSphere CSI driver.", f"Its name is {CSI_DRIVER}.")
@@ -108,22 +108,26 @@ class _Claim(Record, frozen=True):
     spec: _ClaimSpec = _ClaimSpec()
 
 
-async def find_driver(client: Client) -> CsiDriver | None:
+async def find_driver(client: Client) -> ClusterCSIDriver | None:
     try:
-        return await client.get(CLUSTER_CSI_DRIVER, CSI_DRIVER, type=CsiDriver)
+        return await client.get(CLUSTER_CSI_DRIVER, CSI_DRIVER, type=ClusterCSIDriver)
     except NotFound:
         return None
 
 
 async def find_use(client: Client) -> Use:
     """What needs the driver now. What may not be listed is an error: it is not nothing."""
-    volumes = [one for one in await client.list(VOLUME, type=Volume) if one.needs_driver]
-    attachments = [one for one in await client.list(ATTACHMENT, type=_Attachment) if one.spec.attacher == CSI_DRIVER]
+    volumes = [one for one in await client.list(PERSISTENT_VOLUME, type=Volume) if one.needs_driver]
+    attachments = [
+        one for one in await client.list(VOLUME_ATTACHMENT, type=_Attachment) if one.spec.attacher == CSI_DRIVER
+    ]
     classes = {
         one.metadata.name for one in await client.list(STORAGE_CLASS, type=_StorageClass)
         if one.provisioner in PROVISIONERS
     }  # fmt: skip
-    claims = [one for one in await client.list(CLAIM, type=_Claim) if one.spec.storage_class_name in classes]
+    claims = [
+        one for one in await client.list(PERSISTENT_VOLUME_CLAIM, type=_Claim) if one.spec.storage_class_name in classes
+    ]
     return Use(
         _sorted(one.metadata.name for one in volumes),
         _sorted(one.metadata.name for one in attachments),
@@ -132,7 +136,7 @@ async def find_use(client: Client) -> Use:
     )
 
 
-async def remove_driver(client: Client, driver: CsiDriver) -> None:
+async def remove_driver(client: Client, driver: ClusterCSIDriver) -> None:
     """On the version that was looked at, and after one more look at what needs it."""
     verdict = decide_removal(CSI_DRIVER, driver, await find_use(client))
     if verdict.refused is not None:

@@ -14,8 +14,9 @@ from hostler.drain.observe import claims_of
 from hostler.instant import Instant
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Unreachable
+from hostler.kube.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
 from hostler.kube.records import Metadata, Pod, PodConditionType, PodPhase, Record, key_of
-from hostler.platform.model import CLAIM, CSI_DRIVER, VOLUME
+from hostler.platform.model import CSI_DRIVER
 
 log = structlog.get_logger("hostler.platform")
 
@@ -111,8 +112,8 @@ class Stranded:
 
     async def _ask(self, claim: str) -> bool:
         namespace, _, name = claim.partition("/")
-        bound = await self._client.get(CLAIM, name, namespace, type=_Claim)
+        bound = await self._client.get(PERSISTENT_VOLUME_CLAIM, name, namespace, type=_Claim)
         if not bound.spec.volume_name:
             return False
-        volume = await self._client.get(VOLUME, bound.spec.volume_name, type=Volume)
+        volume = await self._client.get(PERSISTENT_VOLUME, bound.spec.volume_name, type=Volume)
         return volume.needs_driver

@@ -18,7 +18,19 @@ from hostler.host.holds import Hold as Held
 from hostler.kube.client import FIELD_MANAGER, Client, How
 from hostler.kube.errors import NotFound, WriteRefused
 from hostler.kube.foreign import FAILURES, describe_failure
-from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, DEPLOYMENT, NAMESPACE, NODE, POD, SECRET, Kind
+from hostler.kube.kinds import (
+    CONFIG_MAP,
+    DAEMON_SET,
+    DEPLOYMENT,
+    NAMESPACE,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Kind,
+)
 from hostler.kube.records import CONTROL_PLANE, Metadata, Node, Object, Record
 from hostler.kube.writer import Writer
 from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode
@@ -29,7 +41,6 @@ from hostler.reclaim.spoke import (
     MANAGED,
     NAMESPACE_NAME,
     PER_HOST,
-    SERVICE_ACCOUNT,
     SHARED,
     Order,
     Thing,
@@ -51,8 +62,7 @@ THEIRS = (
     Kind("apps", "v1", "statefulsets", "StatefulSet", True),
     Kind("batch", "v1", "jobs", "Job", True),
     Kind("batch", "v1", "cronjobs", "CronJob", True),
-    Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True),
-    Kind("", "v1", "services", "Service", True),
+    PERSISTENT_VOLUME_CLAIM, SERVICE,
 )  # fmt: skip
 LOOK_AGAIN = 5.0  # seconds until it is looked whether a killed agent is there again
 BUILT_FOR = "reclaim.hostler.dev/built-for"

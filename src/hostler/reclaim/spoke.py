@@ -12,7 +12,7 @@ from typing import Any
 
 from hostler.apis.assisted import Proxy
 from hostler.host.facts import Fact, Known
-from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, SECRET, Kind
+from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, SECRET, SERVICE_ACCOUNT, Kind
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.model import SpokeNode
 from hostler.reclaim.objects import OURS
@@ -21,7 +21,6 @@ NAMESPACE_NAME = "assisted-installer"
 SHARED_NAME = "node-reclaim"
 HOST_LABEL = f"{OURS}/host"
 MANAGED = {"app.kubernetes.io/managed-by": "hostler", "app.kubernetes.io/component": "reclaim"}
-SERVICE_ACCOUNT = Kind("", "v1", "serviceaccounts", "ServiceAccount", True)
 ROLE = Kind("rbac.authorization.k8s.io", "v1", "roles", "Role", True)
 ROLE_BINDING = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True)
 # In the order they are made; removed the other way round.
