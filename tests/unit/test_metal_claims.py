@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -28,7 +28,7 @@ from hostler.metal.claims import DEBOUNCE_SECONDS, OLD_WORDS_SECONDS, Claims
 from hostler.metal.data_caches import Indexes
 from hostler.metal.data_model import Data, DataSpec
 from hostler.metal.free import SAMPLES
-from hostler.metal.selector import Requirement
+from hostler.selectors import Requirement
 from tests.sizes import examples
 from tests.unit.test_metal_choose import CLUSTER, HOST_CLAIM, consumer, host
 
@@ -358,11 +358,12 @@ def test_what_one_claim_costs_does_not_grow_with_the_hosts() -> None:
         wish = room.wish("m")
         looked: list[object] = []
 
-        def look(labels: object) -> bool:
-            looked.append(labels)
-            return True
+        class Counted(Requirement):
+            def holds(self, labels: Mapping[str, str]) -> bool:
+                looked.append(labels)
+                return True
 
-        counting = replace(wish, requirements=(Requirement("anything", look),))
+        counting = replace(wish, requirements=(Counted("anything", "Exists"),))
         assert room.claims.find_host(counting).host is not None
         return len(looked)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hostler.kube.records import Selector
+from hostler.selectors import requirement_holds
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def matches(selector: Selector, labels: Mapping[str, str]) -> bool:
@@ -13,19 +16,6 @@ def matches(selector: Selector, labels: Mapping[str, str]) -> bool:
     An operator we do not know matches nothing: the API server treats an invalid selector the same way.
     """
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        _holds(term, labels) for term in selector.match_expressions
+        term.operator in OPERATORS and requirement_holds(term.operator, labels.get(term.key), term.values)
+        for term in selector.match_expressions
     )
-
-
-def _holds(term: Selector.Expression, labels: Mapping[str, str]) -> bool:
-    match term.operator:
-        case "In":
-            return labels.get(term.key) in term.values
-        case "NotIn":
-            return labels.get(term.key) not in term.values
-        case "Exists":
-            return term.key in labels
-        case "DoesNotExist":
-            return term.key not in labels
-        case _:
-            return False

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hostler.kube.records import Node, Taint
+from hostler.selectors import requirement_holds
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Term = Mapping[str, Any]
@@ -68,23 +69,4 @@ def _term_matches(term: Term, name: str, labels: Mapping[str, str]) -> bool:
 
 
 def _holds(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    key, values = rule.get("key", ""), tuple(rule.get("values") or ())
-    value = labels.get(key)
-    match rule.get("operator"):
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Gt" | "Lt" as word:
-            if value is None or not _whole(value) or len(values) != 1 or not _whole(values[0]):
-                return False
-            return int(value) > int(values[0]) if word == "Gt" else int(value) < int(values[0])
-    return False  # an operator we do not know matches nothing, as for the scheduler
-
-
-def _whole(text: str) -> bool:
-    return text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()
+    return requirement_holds(rule.get("operator", ""), labels.get(rule.get("key", "")), rule.get("values") or ())

@@ -16,7 +16,8 @@ from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.kube.records import key_of
 from hostler.metal.names import FAILURE_DOMAIN, HOST_ANNOTATION, NODE_REUSE
 from hostler.metal.refusal import Refusal, Refused, summarize_refusals, why_not_free, why_shut
-from hostler.metal.selector import Requirement, compile_selector, unmet
+from hostler.metal.selector import compile_selector, unmet
+from hostler.selectors import Requirement
 
 
 class Selection(StrEnum):
@@ -100,8 +101,8 @@ def refusal(wish: Wish, host: BareMetalHost, policy: Policy, around: Around = NO
 
 def unsuitable(wish: Wish, host: BareMetalHost, policy: Policy) -> Refusal | None:
     """Why this host would not do even if it were free."""
-    if missing := unmet(wish.requirements, host.metadata.labels):
-        return Refusal(Refused.SELECTOR, missing)
+    if (missing := unmet(wish.requirements, host.metadata.labels)) is not None:
+        return Refusal(Refused.SELECTOR, missing.text)
     label = host.metadata.labels.get(NODE_REUSE)
     if label is not None and (label != wish.reuse or not wish.reuse):
         return Refusal(Refused.RESERVED, label or "nobody that is known")

@@ -6,7 +6,6 @@ labels, the prefixes, or which node the machine is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,19 +21,19 @@ from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, consumer_key, owner_key
 from hostler.metal.model import cluster_of
+from hostler.selectors import is_label_prefix
 
 log = structlog.get_logger("hostler.metal")
 
 AGAIN_SECONDS = 30.0  # a cluster that could not be asked is asked again
 NOT_READY_SECONDS = 15.0
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def prefixes_of(text: str) -> frozenset[str]:
     """The prefixes of the annotation; raises ValueError with a sentence for one that cannot be one."""
     found = frozenset(part for one in text.split(",") if (part := one.strip()))
     for one in sorted(found):
-        if len(one) > 253 or not _SUBDOMAIN.fullmatch(one):
+        if not is_label_prefix(one):
             raise ValueError(f"annotation {names.LABEL_PREFIXES} names {one!r}, which is no prefix of a label")
     return found
 

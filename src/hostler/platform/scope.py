@@ -6,16 +6,12 @@ in each. A user's own terms stay. A term with nothing in it matches no node, and
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hostler.apis.fleet import ScopedDaemonSet
 from hostler.host.scheduling import Term, is_empty_term, required_terms
-
-# As Kubernetes has it for names and values of labels, and for the prefix of a name.
-_NAME = re.compile(r"(?=.{1,63}\Z)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_PREFIX = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+from hostler.selectors import is_label_key, is_label_value
 
 
 def expression(target: ScopedDaemonSet) -> dict[str, Any]:
@@ -36,12 +32,11 @@ def unsound(target: ScopedDaemonSet) -> str:
 
     A policy that puts such a rule into every write would lock its owner out.
     """
-    prefix, slash, name = target.key.rpartition("/")
-    if not _NAME.fullmatch(name) or (slash and not _PREFIX.fullmatch(prefix)):
+    if not is_label_key(target.key):
         return f'"{target.key}" can be no label\'s key'
     if (target.operator in ("In", "NotIn")) is not bool(target.values):
         return f"{target.operator} needs {'no' if target.values else 'some'} values"
-    wrong = [one for one in target.values if one and not _NAME.fullmatch(one)]
+    wrong = [one for one in target.values if not is_label_value(one)]
     return f'"{wrong[0]}" can be no label\'s value' if wrong else ""
 
 
