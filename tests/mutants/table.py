@@ -185,7 +185,7 @@ MUTANTS = (
         "unit/test_metal_decide.py::test_a_machine_that_was_a_node_gets_no_second_host_though_it_names_none",
     ),
     Mutant(
-        "metal/decide.py",
+        "metal/provisioning.py",
         'if secret is not None and secret.namespace not in ("", namespace):',
         "if False and secret is not None:",
         "a machine hands out the Secret of another namespace",

@@ -21,7 +21,7 @@ from hostler.metal.data import CLAIM as CLAIM_KEY
 from hostler.metal.data import DATA, DataDesk
 from hostler.metal.data_caches import DataCaches
 from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpClaim, RenderedSecret
-from hostler.metal.decide import Rendered
+from hostler.metal.model import Rendered
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_decide import CONSUMER, IMAGE
 

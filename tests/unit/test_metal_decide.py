@@ -13,20 +13,12 @@ from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
-from hostler.metal.decide import (
-    Facts,
-    NodeSeen,
-    Rendered,
-    decide,
-    host_change,
-    not_yet,
-    status_change,
-    why_none,
-    wrong_spec,
-)
-from hostler.metal.decision import Said
+from hostler.metal.decide import decide_associated, not_yet, why_none
+from hostler.metal.model import Facts, NodeSeen, Rendered, Said
 from hostler.metal.moving import unpause_change
-from hostler.metal.release import abandoned, decide_release, pauses
+from hostler.metal.provisioning import host_change, wrong_spec
+from hostler.metal.release import abandoned, decide_release
+from hostler.metal.status import status_change
 from hostler.metal.upkeep import cluster_change, endpoint_change, pause_change
 
 IMAGE = {"url": "http://x/os.raw", "checksum": "abc", "checksumType": "sha256"}
@@ -174,7 +166,7 @@ def test_no_host_has_its_machine_as_an_owner_and_other_owners_stay(version: str)
     before = host("provisioned", mine=True, spec={"image": IMAGE})
     for owners, left in (([old], None), ([theirs, old], [theirs])):
         owned = host("provisioned", mine=True, spec={"image": IMAGE}, meta={"ownerReferences": owners})
-        (write,) = decide(facts(host=owned, node=NodeSeen(why="no node yet."))).writes
+        (write,) = decide_associated(facts(host=owned, node=NodeSeen(why="no node yet."))).writes
         assert (write.body, write.version) == ({"metadata": {"ownerReferences": left}}, "9")
     other = {**OWNED, "name": "other"}
     assert host_change(facts(), msgspec.structs.replace(
@@ -204,23 +196,23 @@ def test_with_a_data_template_the_host_is_claimed_first_and_provisioned_later() 
 def test_a_spec_that_became_wrong_after_the_claim_is_not_installed() -> None:
     """A secret of another namespace would be handed out by Baremetal Operator, which may read them all."""
     foreign = machine(metaData={"name": "s", "namespace": "other"})
-    decision = decide(facts(machine=foreign, host=host(mine=True)))
+    decision = decide_associated(facts(machine=foreign, host=host(mine=True)))
     assert decision.writes == ()
     (ready,) = [one for one in decision.said if one.type == names.READY]
     assert not ready.true
     assert "spec.metaData names a secret in namespace other; it must be in n." in ready.message
-    done = decide(facts(machine=foreign, host=host("provisioned", mine=True, spec={"image": IMAGE})))
+    done = decide_associated(facts(machine=foreign, host=host("provisioned", mine=True, spec={"image": IMAGE})))
     assert "metaData" not in done.why, "what is installed is not judged again"
 
 
 def test_ready_only_with_its_node() -> None:
     mine = host("provisioned", mine=True, spec={"image": IMAGE})
     provider = "metal3://n/h/m"
-    waiting = decide(facts(host=mine, node=NodeSeen(why="no node yet.")))
+    waiting = decide_associated(facts(host=mine, node=NodeSeen(why="no node yet.")))
     assert not waiting.writes
     assert waiting.wake
     assert "no node yet." in waiting.why
-    found = decide(facts(host=mine, node=NodeSeen("node1", provider)))
+    found = decide_associated(facts(host=mine, node=NodeSeen("node1", provider)))
     assert [write.body for write in found.writes] == [{"spec": {"providerID": provider}}]
     assert found.status["initialization"] == {"provisioned": True}
     assert {one.type: one.true for one in found.said}[names.READY]
@@ -230,11 +222,11 @@ def test_saying_the_same_again_changes_nothing() -> None:
     hardware = {"hostname": "h", "nics": [{"name": "eth0", "mac": "m", "ip": "10.0.0.1"}]}
     mine = host("provisioned", mine=True, spec={"image": IMAGE}, status={"hardware": hardware})
     known = facts(host=mine, node=NodeSeen("node1", "metal3://n/h/m"), rendered=Rendered(True, name="d"))
-    decision = decide(known)
+    decision = decide_associated(known)
     change = status_change(known.machine, decision.said, decision.status, 1000.0)
     said = msgspec.json.decode(msgspec.json.encode(change["status"]))
     after = machine(status=said, providerID="metal3://n/h/m")
-    again = decide(replace(known, machine=after))
+    again = decide_associated(replace(known, machine=after))
     assert again.writes == ()
     assert status_change(after, again.said, again.status, 2000.0) == {}
 
@@ -456,9 +448,9 @@ def test_only_our_own_pause_is_taken_back() -> None:
     assert unpause_change(ours) == {"metadata": {"annotations": {names.PAUSED: None, names.BLOCK_MOVE: ""}}}
     assert unpause_change(host(mine=True, meta={"annotations": {names.PAUSED: "me"}})) == {}
     assert unpause_change(host(mine=True)) == {}
-    assert pauses(facts(cluster=cluster(paused=True)))
-    assert pauses(facts(machine=machine(annotations={capi.PAUSED: ""})))
-    assert not pauses(facts())
+    assert facts(cluster=cluster(paused=True)).paused
+    assert facts(machine=machine(annotations={capi.PAUSED: ""})).paused
+    assert not facts().paused
 
 
 def kept(label: str, consumer: str = "Cluster", **more: str) -> BareMetalHost:

@@ -17,8 +17,10 @@ from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.host.conditions import Condition, Status
 from hostler.instant import iso
 from hostler.metal import names
-from hostler.metal.decide import Facts, decide, status_change
-from hostler.metal.health import DEBOUNCE_SECONDS, Trouble, Troubles, decide_health
+from hostler.metal.decide import decide_associated
+from hostler.metal.health import DEBOUNCE_SECONDS, Troubles, decide_health
+from hostler.metal.model import Facts, Trouble
+from hostler.metal.status import status_change
 from tests.sizes import examples
 
 CONSUMER = {"apiVersion": metal3.METAL3_MACHINE.api_version, "kind": "Metal3Machine", "name": "m", "namespace": "n"}
@@ -54,7 +56,7 @@ def said(decided: Any) -> dict[str, bool]:
 )
 def test_a_machine_that_was_ready_is_so_until_its_host_is_emptied(state: str, failing: bool, ready: bool) -> None:
     facts = Facts(a_machine(), host=a_host(state, failing=failing), trouble=Trouble(failing_for=1000))
-    decision = decide(facts)
+    decision = decide_associated(facts)
     assert said(decision)[names.READY] == ready
     assert said(decision)[names.HEALTHY] == (not failing)
     assert ("no answer" in decision.why) == failing
@@ -62,7 +64,7 @@ def test_a_machine_that_was_ready_is_so_until_its_host_is_emptied(state: str, fa
 
 def test_a_host_that_fails_before_it_is_provisioned_makes_no_machine_ready() -> None:
     fresh = msgspec.structs.replace(a_machine(), status=Metal3Machine().status)
-    decision = decide(Facts(fresh, host=a_host("provisioning", failing=True)))
+    decision = decide_associated(Facts(fresh, host=a_host("provisioning", failing=True)))
     assert not said(decision)[names.READY]
     assert decision.why == "Host h reports power management error: no answer"
 
@@ -107,7 +109,7 @@ def test_a_bmc_that_blinks_turns_the_condition_once_a_minute_at_most(dice: rando
         host = after
         at = now + dice.choice((1.0, 5.0, 30.0, 200.0))
         while True:  # as the controller: look now, and when the decision asked for it
-            decision = decide(Facts(machine, host=host, trouble=troubles.of(host)))
+            decision = decide_associated(Facts(machine, host=host, trouble=troubles.of(host)))
             assert said(decision)[names.READY]
             change = status_change(machine, decision.said, decision.status, now)
             before = health_of(machine)
@@ -136,6 +138,6 @@ def test_a_restart_begins_the_minute_again_and_keeps_what_was_told() -> None:
     troubles = Troubles(lambda: 5.0)
     troubles.host_changed("n/h", None, a_host())
     facts = Facts(a_machine({"conditions": [told]}), host=a_host())
-    decision = decide(replace(facts, trouble=troubles.of(a_host())))
+    decision = decide_associated(replace(facts, trouble=troubles.of(a_host())))
     assert not said(decision)[names.HEALTHY]
     assert decision.wake == DEBOUNCE_SECONDS

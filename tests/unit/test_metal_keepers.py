@@ -31,8 +31,8 @@ from hostler.metal.data import DataDesk
 from hostler.metal.data_caches import DataCaches
 from hostler.metal.data_model import RenderedSecret
 from hostler.metal.decide import why_none
-from hostler.metal.decision import Step
 from hostler.metal.explain import MetalExplainers
+from hostler.metal.model import Step
 from hostler.metal.nodes import Nodes
 from hostler.metal.release import decide_release
 from hostler.metal.remediation import LOOK_SECONDS, decide_remediation

@@ -18,7 +18,7 @@ from hostler.kube.clusters import Clusters
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.writer import Writer
-from hostler.metal.decide import NodeSeen
+from hostler.metal.model import NodeSeen
 from hostler.metal.nodes import Nodes, find_node
 from tests.unit.answering import answering
 

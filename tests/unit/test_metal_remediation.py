@@ -15,8 +15,8 @@ from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.instant import iso
 from hostler.kube.records import Node
 from hostler.metal import names
-from hostler.metal.decision import Said, Write
 from hostler.metal.labels import label_change, prefixes_of, synced_labels
+from hostler.metal.model import Said, Write
 from hostler.metal.refusal import Refusal, Refused, why_not_free
 from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation, is_off, taint_patch
 from hostler.metal.remediation_model import (

@@ -11,7 +11,7 @@ import pytest
 from hostler.host.maintenance import State as MaintenanceState
 from hostler.ingress import conditions as ingress
 from hostler.join.model import Act
-from hostler.metal import decide as metal
+from hostler.metal import model as metal
 from hostler.metal import remediation_model as remediation
 from hostler.platform.model import State as Scoped
 from hostler.reclaim.model import State as Returning
@@ -49,8 +49,7 @@ def test_the_picture_of_ingress_has_every_condition_that_is_made_of_others() -> 
 def test_the_picture_of_a_machine_has_every_reason_that_ready_can_have() -> None:
     """Whatever is said instead of a host is said by Ready too (`MachineKeeper._say`)."""
     source = "".join(
-        (ROOT / f"src/hostler/metal/{name}.py").read_text()
-        for name in ("controller", "decide", "machine_decision", "release")
+        (ROOT / f"src/hostler/metal/{name}.py").read_text() for name in ("controller", "decide", "release")
     )
     found = set(re.findall(r'(?:Said\(names\.(?:ASSOCIATED|READY), \w+|_waits\()[,\s]*"(\w+)"', source))
     found |= set(re.findall(r'"(\w+)" if ready else "(\w+)"', source)[0])

@@ -16,8 +16,7 @@ from hostler.kube.records import Metadata, Object, key_of
 from hostler.kube.watch import Watch
 from hostler.metal import names
 from hostler.metal.choose import Wish
-from hostler.metal.decide import Facts
-from hostler.metal.model import cluster_of
+from hostler.metal.model import Facts, cluster_of
 from hostler.metal.remediation_model import Remediation
 
 

@@ -24,8 +24,9 @@ from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches
 from hostler.metal.choose import Around, Choice, Policy, Selection, Wish, choose, domain_of, is_final, refusal
-from hostler.metal.decide import Facts, host_change
 from hostler.metal.free import SAMPLES, FreeHosts, Sample, Waiting, free
+from hostler.metal.model import Facts
+from hostler.metal.provisioning import host_change
 from hostler.metal.refusal import why_shut
 from hostler.metal.selector import WrongSelector
 

@@ -26,13 +26,13 @@ from hostler.metal.caches import Caches
 from hostler.metal.choose import Choice
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
-from hostler.metal.decide import FAILED, HOST_LOST, Facts, NodeSeen, settled, status_change
-from hostler.metal.decision import Decision, Said, Step, Write
+from hostler.metal.decide import decide_machine
 from hostler.metal.health import Troubles
-from hostler.metal.machine_decision import decide_machine
+from hostler.metal.model import FAILED, HOST_LOST, Decision, Facts, NodeSeen, Said, Step, Write
 from hostler.metal.moving import is_movable, pause_change
 from hostler.metal.nodes import Nodes
 from hostler.metal.selector import WrongSelector
+from hostler.metal.status import settled, status_change
 from hostler.metal.writes import send
 
 log = structlog.get_logger("hostler.metal")

@@ -32,7 +32,7 @@ from hostler.metal.data_model import (
     rendered_for,
     unfit,
 )
-from hostler.metal.decide import Facts, Rendered
+from hostler.metal.model import Facts, Rendered
 from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
 from hostler.metal.secrets import InTheWay, put
 from hostler.metal.writes import delete, drop_finalizers, owner_reference

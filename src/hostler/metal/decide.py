@@ -1,98 +1,54 @@
-"""What comes next for a Metal3Machine that lives: what it waits for, what its host is to be, when it is ready. Pure."""
+"""The one decision about a Metal3Machine in any state: the operator, `explain` and `plan` ask this. Pure."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from hostler.apis import capi, metal3
-from hostler.apis.capi import Cluster, Machine
-from hostler.apis.metal3 import (
-    BareMetalHost,
-    Image,
-    MachineImage,
-    Metal3Condition,
-    Metal3Machine,
-    Metal3MachineTemplate,
-    SecretRef,
-)
-from hostler.host.conditions import Condition, Status, cut, set_condition
-from hostler.instant import Instant
+from hostler.apis.metal3 import Metal3Machine
+from hostler.kube.kinds import SECRET
+from hostler.kube.records import key_of
 from hostler.metal import names
-from hostler.metal.decision import Decision, Said, Write
-from hostler.metal.health import NO_TROUBLE, Trouble, decide_health, error_of
-from hostler.metal.model import cluster_of
-from hostler.metal.moving import block_change, owner_change
+from hostler.metal.health import decide_health
+from hostler.metal.model import HOST_LOST, SUCCESS, Decision, Facts, Said, Step, Write
+from hostler.metal.moving import is_movable, is_moved_away, unpause_change
+from hostler.metal.provisioning import host_write, user_data_of, wrong_spec
+from hostler.metal.release import ELSEWHERE_SECONDS, decide_release
+from hostler.metal.status import data_conditions, readiness_of, status_fields
 
-# Nothing has to be installed on a host in these states.
-PROVISIONED = ("provisioned", "externally provisioned")
-SUCCESS = "AssociateBareMetalHostSuccess"
-FAILED = "AssociateBareMetalHostFailed"
-HOST_LOST = "HostLost"
+PAUSED = Said(names.PAUSED_CONDITION, True, "Paused", "Its Cluster or it itself is paused.")
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """What became of the machine's data template: references once it is ready, else a sentence why not."""
-
-    ready: bool
-    why: str = ""
-    name: str = ""
-    meta_data: SecretRef | None = None
-    network_data: SecretRef | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSeen:
-    """The node of this machine in its own cluster: found, or a sentence why not (yet)."""
-
-    name: str = ""
-    provider_id: str = ""
-    why: str = ""
+def decide_machine(facts: Facts, *, fast_track: bool = False) -> Decision:
+    """What comes next for a machine. The order of these questions is part of the decision, so it is here only."""
+    machine, host = facts.machine, facts.host if facts.associated else None
+    if is_moved_away(machine.metadata) or (host is not None and is_moved_away(host.metadata)):
+        why = "clusterctl has moved it to another management cluster; nothing is done here."
+        return Decision(why, step=Step.MOVED)
+    if facts.paused:
+        why = "It is paused, or its Cluster is; nothing else is done."
+        because = "" if host is None or is_movable(host) else f"Cluster {facts.cluster_name} is paused"
+        return Decision(why, said=(PAUSED,), step=Step.PAUSED, make_movable=because)
+    if why := facts.host_unreadable:
+        said = Said(names.ASSOCIATED, False, "HostUnreadable", why)
+        return Decision(why, said=(said,), step=Step.UNREADABLE)
+    return replace(_goes_on(facts, fast_track), make_movable=why_make_movable(facts), unpause=unpause_writes(facts))
 
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+$")
+def _goes_on(facts: Facts, fast_track: bool) -> Decision:
+    if facts.machine.metadata.deletion_timestamp:
+        return replace(decide_release(facts, fast_track=fast_track), step=Step.RELEASE)
+    if facts.associated:
+        found = decide_associated(facts)
+        return replace(found, writes=(*own_writes(facts), *found.writes), step=Step.KEEP)
+    if (waits := why_none(facts)) is not None:
+        wake = ELSEWHERE_SECONDS if facts.elsewhere else None
+        return Decision(waits.message, said=(waits,), step=Step.WAIT, wake=wake)
+    return Decision("A host is chosen for it.", step=Step.CLAIM)
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of one machine. `host` is the one whose consumer it is, else the one it names."""
-
-    machine: Metal3Machine
-    owner: Machine | None = None
-    cluster: Cluster | None = None
-    template: Metal3MachineTemplate | None = None
-    host: BareMetalHost | None = None
-    reuse: str = ""
-    rendered: Rendered | None = None
-    node: NodeSeen | None = None
-    secret_problem: str = ""
-    secret_cluster: str | None = None  # the cluster that the BMC secret is labelled with; None: it is not known
-    host_unreadable: str = ""  # that the host it names cannot be read
-    several: bool = False  # further hosts name it as their consumer, which is nobody's doing here
-    elsewhere: str = ""  # that the host it names is in another namespace and still has it as its consumer
-    trouble: Trouble = NO_TROUBLE  # for how long its host has shown errors, or none
-    owned: tuple[BareMetalHost, ...] = ()  # hosts with an owner reference to it: they would be deleted after it
-
-    @property
-    def named_host(self) -> str:
-        return self.machine.metadata.annotations.get(names.HOST_ANNOTATION, "")
-
-    @property
-    def associated(self) -> bool:
-        consumer = self.host.spec.consumer_ref if self.host is not None else None
-        return consumer is not None and consumer.is_machine(self.machine)
-
-    @property
-    def cluster_name(self) -> str:
-        return cluster_of(self.machine, self.owner)
-
-
-# -- what it waits for
+# -- a machine without a host
 
 
 def not_yet(facts: Facts) -> Said | None:
@@ -153,134 +109,10 @@ def _waits(reason: str, message: str) -> Said:
     return Said(names.ASSOCIATED, False, reason, message)
 
 
-def wrong_spec(machine: Metal3Machine) -> str:
-    """What is wrong with the machine's own spec, as a sentence; empty: nothing."""
-    spec, namespace = machine.spec, machine.metadata.namespace
-    # What a custom deploy procedure makes of the image is its own business, as with the Go provider.
-    if (spec.custom_deploy is None or not spec.custom_deploy.method) and (why := _wrong_image(spec.image)):
-        return why
-    for field, secret in (
-        ("userData", spec.user_data),
-        ("metaData", spec.meta_data),
-        ("networkData", spec.network_data),
-    ):
-        if secret is not None and secret.namespace not in ("", namespace):
-            return f"spec.{field} names a secret in namespace {secret.namespace}; it must be in {namespace}."
-    if spec.data_template is not None and spec.data_template.namespace not in ("", namespace):
-        return f"spec.dataTemplate is in namespace {spec.data_template.namespace}; it must be in {namespace}."
-    return ""
+# -- a machine with its host
 
 
-def _wrong_image(image: MachineImage) -> str:
-    if not image.url:
-        return "spec has neither image.url nor customDeploy, so there is nothing to provision."
-    if not _URL.match(image.url):
-        return f"spec.image.url is no URL: {image.url[:80]!r}; it begins with a scheme, such as https://."
-    if not image.checksum and image.disk_format != "live-iso" and not image.url.startswith("oci://"):
-        return "spec.image has no checksum; only live-iso and oci:// images go without one."
-    return ""
-
-
-def user_data_of(facts: Facts) -> SecretRef | None:
-    """The bootstrap secret, or the one the machine names where its Machine brings none."""
-    if facts.owner is None:
-        return None
-    namespace, bootstrap = facts.machine.metadata.namespace, facts.owner.spec.bootstrap
-    if bootstrap.data_secret_name:
-        return SecretRef(name=bootstrap.data_secret_name, namespace=namespace)
-    own = facts.machine.spec.user_data
-    if own is not None and own.name and not bootstrap.config_ref.name:
-        return SecretRef(name=own.name, namespace=own.namespace or namespace)
-    return None
-
-
-# -- the host
-
-
-def host_change(facts: Facts, host: BareMetalHost) -> dict[str, Any]:
-    """What is to change on the host for it to be this machine's; empty: it is as it ought to be."""
-    meta = host.metadata
-    change: dict[str, Any] = {}
-    labels: dict[str, str | None] = {}
-    if facts.cluster_name and meta.labels.get(capi.CLUSTER_NAME) != facts.cluster_name:
-        labels[capi.CLUSTER_NAME] = facts.cluster_name
-    if names.NODE_REUSE in meta.labels:
-        labels[names.NODE_REUSE] = None
-    if names.MOVE_HIERARCHY not in meta.labels:
-        labels[names.MOVE_HIERARCHY] = ""
-    metadata = owner_change(meta, facts.machine.metadata)
-    if labels:
-        metadata["labels"] = labels
-    if annotations := block_change(host):
-        metadata["annotations"] = annotations
-    if metadata:
-        change["metadata"] = metadata
-    spec = {} if _consumes(host, facts.machine) else {"consumerRef": consumer_of(facts.machine)}
-    rendered = facts.rendered
-    if rendered is None or rendered.ready:
-        spec |= _provisioning(facts, host)
-    if spec:
-        change["spec"] = spec
-    return change
-
-
-def host_write(facts: Facts, host: BareMetalHost) -> Write | None:
-    """The write that makes the host what it ought to be for this machine; None: it is."""
-    change, meta = host_change(facts, host), host.metadata
-    why = f"for Metal3Machine {facts.machine.metadata.name}"
-    if not change:
-        return None
-    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
-
-
-def _provisioning(facts: Facts, host: BareMetalHost) -> dict[str, Any]:
-    """Image and data, only where the host has none: another image would be a new installation."""
-    wanted, spec = facts.machine.spec, host.spec
-    change: dict[str, Any] = {}
-    user_data = user_data_of(facts)
-    # The spec may have become wrong after the claim: say a secret of another namespace, which is not ours to hand out.
-    if not host.imaged and user_data is not None and not wrong_spec(facts.machine):
-        if wanted.image.url:
-            change["image"] = msgspec.to_builtins(
-                Image(
-                    url=wanted.image.url, checksum=wanted.image.checksum, checksum_type=wanted.image.checksum_type,
-                    format=wanted.image.disk_format,
-                )
-            )  # fmt: skip
-        if wanted.custom_deploy is not None:
-            change["customDeploy"] = {"method": wanted.custom_deploy.method}
-        meta_data, network_data = data_of(facts)
-        for name, secret in (("userData", user_data), ("metaData", meta_data), ("networkData", network_data)):
-            if secret is not None:
-                change[name] = {"name": secret.name, "namespace": secret.namespace or host.metadata.namespace}
-        if not spec.online:
-            change["online"] = True  # only now: who switches a provisioned host off later has a reason
-    if wanted.automated_cleaning_mode and wanted.automated_cleaning_mode != spec.automated_cleaning_mode:
-        change["automatedCleaningMode"] = wanted.automated_cleaning_mode
-    return change
-
-
-def data_of(facts: Facts) -> tuple[SecretRef | None, SecretRef | None]:
-    """metaData and networkData: what the machine names itself, else what its template rendered."""
-    spec, rendered = facts.machine.spec, facts.rendered
-    meta = spec.meta_data or (rendered.meta_data if rendered is not None else None)
-    network = spec.network_data or (rendered.network_data if rendered is not None else None)
-    return meta, network
-
-
-def consumer_of(machine: Metal3Machine) -> dict[str, str]:
-    kind, meta = metal3.METAL3_MACHINE, machine.metadata
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta.name, "namespace": meta.namespace}
-
-
-def _consumes(host: BareMetalHost, machine: Metal3Machine) -> bool:
-    return host.spec.consumer_ref is not None and host.spec.consumer_ref.is_machine(machine)
-
-
-# -- its own life
-
-
-def decide(facts: Facts) -> Decision:
+def decide_associated(facts: Facts) -> Decision:
     """An associated machine: bring its host to what it is to be, and say how far it is."""
     machine, host = facts.machine, facts.host
     if host is None or not facts.associated:
@@ -289,12 +121,12 @@ def decide(facts: Facts) -> Decision:
     said = [Said(names.ASSOCIATED, True, SUCCESS)]
     if facts.secret_problem:
         said = [Said(names.ASSOCIATED, False, "BMCSecretMissing", facts.secret_problem)]
-    said += _data_said(facts)
+    said += data_conditions(facts)
     told = next((one for one in machine.status.conditions if one.type == names.HEALTHY), None)
     health, look = decide_health(host, told, facts.trouble)
     said += [health] if health is not None else []
-    status = _status_of(facts, host)
-    ready, why, wake = _readiness(facts, host)
+    status = status_fields(facts, host)
+    ready, why, wake = readiness_of(facts, host)
     said.append(Said(names.READY, ready, "Provisioned" if ready else "NotProvisioned", "" if ready else why))
     if host.state == "provisioned" and facts.node is not None and facts.node.provider_id:
         status["initialization"] = {"provisioned": True}
@@ -306,107 +138,62 @@ def decide(facts: Facts) -> Decision:
     return Decision(why, tuple(writes), tuple(said), status, min((one for one in (wake, look) if one), default=None))
 
 
-def settled(machine: Metal3Machine) -> bool:
-    """Its node was found once; that is not asked again."""
-    return bool(machine.spec.provider_id) and machine.status.initialization.provisioned
+def why_make_movable(facts: Facts) -> str:
+    """Why a host that another party has paused is given its status, so that it can be moved; empty: it need not be."""
+    host = facts.host if facts.associated else None
+    if host is None or names.PAUSED not in host.metadata.annotations or unpause_writes(facts) or is_movable(host):
+        return ""
+    return "another party has paused it"
 
 
-def _readiness(facts: Facts, host: BareMetalHost) -> tuple[bool, str, float | None]:
-    """Whether the machine is ready, why, and when to look again.
-
-    Cluster API mirrors it into the Machine. So once the node was found, an error of the BMC changes nothing here: the
-    node runs on without it (`BareMetalHostHealthy` tells of it).
-    """
-    machine, name = facts.machine, host.metadata.name
-    if settled(machine) and host.state in PROVISIONED:
-        trouble = f" {error_of(host)}" if host.failing else ""
-        return True, f"Host {name} is {host.state} and the machine is ready.{trouble}", None
-    if host.failing and host.state not in PROVISIONED:
-        return False, error_of(host), None
-    if facts.rendered is not None and not facts.rendered.ready and not host.imaged:
-        return False, f"Host {name} is this machine's; {facts.rendered.why}", None
-    if not host.imaged and (wrong := wrong_spec(machine)):
-        return False, f"Host {name} is this machine's, but nothing is installed on it: {wrong}", None
-    if host.state != "provisioned":
-        paused = host.metadata.annotations.get(names.PAUSED)
-        held = f" and paused by {paused or 'somebody'}" if paused is not None else ""
-        return False, f"Host {name} is {host.state or 'new'}{held}.", None
-    node = facts.node
-    if node is None:
-        return False, f"Host {name} is provisioned; its node is being looked for.", None
-    if not node.provider_id:
-        return False, f"Host {name} is provisioned; {node.why}", NODE_LOOK_SECONDS
-    return True, f"Host {name} is provisioned and is node {node.name}.", None
+def unpause_writes(facts: Facts) -> tuple[Write, ...]:
+    """Take our pause back, block-move first; the Cluster is read again before the last of them."""
+    host, cluster = facts.host, facts.cluster
+    if host is None or cluster is None or not facts.associated:
+        return ()
+    change, meta = unpause_change(host), host.metadata
+    if not change:
+        return ()
+    why = f"Cluster {facts.cluster_name} is not paused any more"
+    last = Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
+    if names.BLOCK_MOVE in meta.annotations:
+        return (last,)
+    blocked = {"metadata": {"annotations": {names.BLOCK_MOVE: ""}}}
+    why = "it is about to lose its pause and must not be moved then"
+    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, blocked, why, version=meta.resource_version), last
 
 
-# How often a workload cluster is asked for a node that has not come up; we do not watch other clusters.
-NODE_LOOK_SECONDS = 10.0
+def own_writes(facts: Facts) -> tuple[Write, ...]:
+    """What a machine that has its host still lacks: its name on the machine, the cluster's label on the BMC secret."""
+    return tuple(one for one in (_name_host(facts), _label_secret(facts)) if one is not None)
 
 
-def _data_said(facts: Facts) -> list[Said]:
-    rendered = facts.rendered
-    if rendered is None:
-        return [Said(names.METADATA, True, "NoDataTemplate"), Said(names.DATA_READY, True, "NoDataTemplate")]
-    if rendered.ready:
-        return [
-            Said(names.METADATA, True, "AssociateMetal3MachineMetaDataSuccess"),
-            Said(names.DATA_READY, True, "SecretsSet"),
-        ]
-    return [
-        Said(
-            names.METADATA, bool(rendered.name), "Associated" if rendered.name else "WaitingForMetal3Data", rendered.why
-        ),
-        Said(names.DATA_READY, False, "WaitingForMetal3Data", rendered.why),
-    ]
-
-
-def _status_of(facts: Facts, host: BareMetalHost) -> dict[str, Any]:
-    """The fields of the machine's status beside its conditions."""
-    found: dict[str, Any] = {}
-    user_data = user_data_of(facts)
-    meta_data, network_data = data_of(facts)
-    refs = (("userData", user_data), ("metaData", meta_data), ("networkData", network_data))
-    namespace = facts.machine.metadata.namespace
-    for field, secret in refs:
-        if secret is not None:
-            found[field] = {"name": secret.name, "namespace": secret.namespace or namespace}
-    if facts.rendered is not None and facts.rendered.name:
-        found["renderedData"] = {"name": facts.rendered.name, "namespace": namespace}
-    if addresses := addresses_of(host):
-        found["addresses"] = addresses
-    return found
-
-
-def addresses_of(host: BareMetalHost) -> list[dict[str, str]]:
-    hardware = host.status.hardware
-    if hardware is None:
-        return []
-    found = [{"type": "InternalIP", "address": nic.ip} for nic in hardware.nics if nic.ip]
-    if hardware.hostname:
-        found += [{"type": kind, "address": hardware.hostname} for kind in ("Hostname", "InternalDNS")]
-    return found[:32]
-
-
-# -- status
-
-
-def status_change(
-    machine: Metal3Machine, said: Sequence[Said], fields: dict[str, Any], now: Instant, *, generation: int | None = None
-) -> dict[str, Any]:
-    """The patch of the machine's status; empty: it already says all that."""
-    seen = generation if generation is not None else machine.metadata.generation
-    before: Sequence[Condition] = machine.status.conditions
-    after = before
-    for one in said:
-        status = Status.TRUE if one.true else Status.FALSE
-        condition = Metal3Condition(
-            type=one.type, status=status, reason=one.reason, message=cut(one.message), observed_generation=seen
-        )
-        after = set_condition(after, condition, now)
+def _name_host(facts: Facts) -> Write | None:
+    """A machine that has its host but does not name it was found by the host's consumerRef."""
+    meta, host = facts.machine.metadata, facts.host
     change: dict[str, Any] = {}
-    if after is not before:
-        change["conditions"] = msgspec.to_builtins(list(after))
-    # Through JSON, so that what is compared has lists where the API server has lists.
-    current = msgspec.json.decode(msgspec.json.encode(machine.status)) if fields else {}
-    change |= {field: value for field, value in fields.items() if current.get(field) != value}
-    return {"status": change} if change else {}
+    if host is None:
+        return None
+    if facts.named_host != key_of(host.metadata):
+        change["annotations"] = {names.HOST_ANNOTATION: key_of(host.metadata)}
+    if names.MACHINE_FINALIZER not in meta.finalizers:
+        change["finalizers"] = [*meta.finalizers, names.MACHINE_FINALIZER]
+    if not change:
+        return None
+    why, version = f"host {host.metadata.name} is its own", meta.resource_version
+    return Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, {"metadata": change}, why, version=version)
+
+
+def _label_secret(facts: Facts) -> Write | None:
+    """Right after the claim. The condition tells that it was done: no secret is written again for a settled machine."""
+    host = facts.host
+    said = next((one for one in facts.machine.status.conditions if one.type == names.ASSOCIATED), None)
+    secret = host.spec.bmc.credentials_name if host is not None and facts.cluster_name else ""
+    if host is None or not secret or (said is not None and said.status == "True"):
+        return None
+    if facts.secret_cluster == facts.cluster_name:
+        return None
+    body = {"metadata": {"labels": {capi.CLUSTER_NAME: facts.cluster_name}}}
+    return Write(
+        SECRET, secret, host.metadata.namespace, body, f"the BMC of host {host.metadata.name} belongs to this cluster"
+    )

@@ -15,9 +15,8 @@ from hostler.kube.records import HasMetadata, key_of
 from hostler.kube.store import Store
 from hostler.metal import names
 from hostler.metal.controller import MachineKeeper
-from hostler.metal.decide import Facts
-from hostler.metal.decision import Step, Write
 from hostler.metal.look import line_of
+from hostler.metal.model import Facts, Step, Write
 from hostler.metal.remediation import decide_remediation
 from hostler.metal.remediator import Remediator
 from hostler.metal.selector import WrongSelector

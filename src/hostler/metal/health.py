@@ -8,26 +8,14 @@ on without its BMC.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hostler.apis.metal3 import BareMetalHost
 from hostler.host.conditions import Condition, Status
 from hostler.kube.records import key_of
 from hostler.metal import names
-from hostler.metal.decision import Said
+from hostler.metal.model import Said, Trouble
 
 DEBOUNCE_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """For how many seconds a host has been failing (since the first error) and calm (since the last one)."""
-
-    failing_for: float = 0.0
-    calm_for: float = 0.0
-
-
-NO_TROUBLE = Trouble()
 
 
 def decide_health(host: BareMetalHost, said: Condition | None, trouble: Trouble) -> tuple[Said | None, float | None]:

@@ -12,7 +12,7 @@ from hostler.kube.errors import NotFound
 from hostler.kube.records import key_of
 from hostler.metal import names
 from hostler.metal.choose import Policy, Wish, domain_of, refusal
-from hostler.metal.decide import wrong_spec
+from hostler.metal.provisioning import wrong_spec
 from hostler.metal.refusal import Refusal, Refused, count_refusals, why_not_free
 from hostler.metal.selector import WrongSelector
 

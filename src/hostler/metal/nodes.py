@@ -19,7 +19,7 @@ from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.decide import NodeSeen
+from hostler.metal.model import NodeSeen
 
 # Machines of one cluster that look within so long share one list of its nodes.
 SHARED_SECONDS = 1.0

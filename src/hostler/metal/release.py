@@ -1,4 +1,4 @@
-"""How a machine lets go of its host, and how hosts are paused, reserved and freed. Pure."""
+"""How a machine lets go of its host, and how hosts are reserved and freed. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from hostler.apis.capi import Cluster
 from hostler.apis.metal3 import BareMetalHost, Reference, SecretRef
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
-from hostler.metal.decide import Facts, data_of, user_data_of
-from hostler.metal.decision import Decision, Said, Write
+from hostler.metal.model import Decision, Facts, Said, Write
 from hostler.metal.moving import block_change, owner_change, unpause_change
+from hostler.metal.provisioning import data_of, user_data_of
 
 # In these states nothing of a machine is left on the host.
 EMPTY = ("", "unmanaged", "registering", "match profile", "inspecting", "ready", "available")
-
-PAUSED = Said(names.PAUSED_CONDITION, True, "Paused", "Its Cluster or it itself is paused.")
 
 ELSEWHERE_SECONDS = 60.0  # a host of another namespace wakes no machine of this one
 
@@ -195,14 +193,6 @@ def _goes(facts: Facts, why: str) -> list[Write]:
         return []
     body = {"metadata": {"finalizers": [one for one in meta.finalizers if one != names.MACHINE_FINALIZER]}}
     return [Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, body, why, version=meta.resource_version)]
-
-
-# -- pause
-
-
-def pauses(facts: Facts) -> bool:
-    cluster = facts.cluster
-    return capi.PAUSED in facts.machine.metadata.annotations or (cluster is not None and cluster.spec.paused)
 
 
 # -- hosts kept for somebody

@@ -23,7 +23,7 @@ from hostler.host.taints import out_of_service, out_of_service_patch
 from hostler.instant import Instant, iso, parse
 from hostler.kube.records import Node
 from hostler.metal import names
-from hostler.metal.decision import Write
+from hostler.metal.model import Write
 from hostler.metal.remediation_model import (
     FAILED,
     GIVEN_UP,

@@ -8,7 +8,7 @@ from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.kube.records import Metadata, Node, PodMetadata, Record
 from hostler.metal import names
-from hostler.metal.decision import Write
+from hostler.metal.model import Write
 
 REBOOT = "Reboot"
 # Phases, as the API has them.

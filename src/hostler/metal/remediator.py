@@ -25,8 +25,7 @@ from hostler.kube.records import Node, Object, VolumeAttachment, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, held_by, owner_key
-from hostler.metal.decision import Write
-from hostler.metal.model import cluster_of
+from hostler.metal.model import Write, cluster_of
 from hostler.metal.power import Power
 from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation, taint_patch
 from hostler.metal.remediation_model import (

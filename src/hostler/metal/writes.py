@@ -10,7 +10,7 @@ from hostler.kube.errors import NotFound
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Object
 from hostler.kube.writer import Writer
-from hostler.metal.decision import Write
+from hostler.metal.model import Write
 
 
 async def send(writer: Writer, write: Write, record: type[Any]) -> Any:

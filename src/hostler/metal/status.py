@@ -1,0 +1,120 @@
+"""What a machine that has its host shows: conditions, addresses, data, and whether it is ready. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from hostler.apis.metal3 import BareMetalHost, Metal3Condition, Metal3Machine
+from hostler.host.conditions import Condition, Status, cut, set_condition
+from hostler.instant import Instant
+from hostler.metal import names
+from hostler.metal.health import error_of
+from hostler.metal.model import Facts, Said
+from hostler.metal.provisioning import data_of, user_data_of, wrong_spec
+
+# Nothing has to be installed on a host in these states.
+PROVISIONED = ("provisioned", "externally provisioned")
+# How often a workload cluster is asked for a node that has not come up; we do not watch other clusters.
+NODE_LOOK_SECONDS = 10.0
+
+
+def settled(machine: Metal3Machine) -> bool:
+    """Its node was found once; that is not asked again."""
+    return bool(machine.spec.provider_id) and machine.status.initialization.provisioned
+
+
+def readiness_of(facts: Facts, host: BareMetalHost) -> tuple[bool, str, float | None]:
+    """Whether the machine is ready, why, and when to look again.
+
+    Cluster API mirrors it into the Machine. So once the node was found, an error of the BMC changes nothing here: the
+    node runs on without it (`BareMetalHostHealthy` tells of it).
+    """
+    machine, name = facts.machine, host.metadata.name
+    if settled(machine) and host.state in PROVISIONED:
+        trouble = f" {error_of(host)}" if host.failing else ""
+        return True, f"Host {name} is {host.state} and the machine is ready.{trouble}", None
+    if host.failing and host.state not in PROVISIONED:
+        return False, error_of(host), None
+    if facts.rendered is not None and not facts.rendered.ready and not host.imaged:
+        return False, f"Host {name} is this machine's; {facts.rendered.why}", None
+    if not host.imaged and (wrong := wrong_spec(machine)):
+        return False, f"Host {name} is this machine's, but nothing is installed on it: {wrong}", None
+    if host.state != "provisioned":
+        paused = host.metadata.annotations.get(names.PAUSED)
+        held = f" and paused by {paused or 'somebody'}" if paused is not None else ""
+        return False, f"Host {name} is {host.state or 'new'}{held}.", None
+    node = facts.node
+    if node is None:
+        return False, f"Host {name} is provisioned; its node is being looked for.", None
+    if not node.provider_id:
+        return False, f"Host {name} is provisioned; {node.why}", NODE_LOOK_SECONDS
+    return True, f"Host {name} is provisioned and is node {node.name}.", None
+
+
+def data_conditions(facts: Facts) -> list[Said]:
+    rendered = facts.rendered
+    if rendered is None:
+        return [Said(names.METADATA, True, "NoDataTemplate"), Said(names.DATA_READY, True, "NoDataTemplate")]
+    if rendered.ready:
+        return [
+            Said(names.METADATA, True, "AssociateMetal3MachineMetaDataSuccess"),
+            Said(names.DATA_READY, True, "SecretsSet"),
+        ]
+    return [
+        Said(
+            names.METADATA, bool(rendered.name), "Associated" if rendered.name else "WaitingForMetal3Data", rendered.why
+        ),
+        Said(names.DATA_READY, False, "WaitingForMetal3Data", rendered.why),
+    ]
+
+
+def status_fields(facts: Facts, host: BareMetalHost) -> dict[str, Any]:
+    """The fields of the machine's status beside its conditions."""
+    found: dict[str, Any] = {}
+    user_data = user_data_of(facts)
+    meta_data, network_data = data_of(facts)
+    refs = (("userData", user_data), ("metaData", meta_data), ("networkData", network_data))
+    namespace = facts.machine.metadata.namespace
+    for field, secret in refs:
+        if secret is not None:
+            found[field] = {"name": secret.name, "namespace": secret.namespace or namespace}
+    if facts.rendered is not None and facts.rendered.name:
+        found["renderedData"] = {"name": facts.rendered.name, "namespace": namespace}
+    if addresses := addresses_of(host):
+        found["addresses"] = addresses
+    return found
+
+
+def addresses_of(host: BareMetalHost) -> list[dict[str, str]]:
+    hardware = host.status.hardware
+    if hardware is None:
+        return []
+    found = [{"type": "InternalIP", "address": nic.ip} for nic in hardware.nics if nic.ip]
+    if hardware.hostname:
+        found += [{"type": kind, "address": hardware.hostname} for kind in ("Hostname", "InternalDNS")]
+    return found[:32]
+
+
+def status_change(
+    machine: Metal3Machine, said: Sequence[Said], fields: dict[str, Any], now: Instant, *, generation: int | None = None
+) -> dict[str, Any]:
+    """The patch of the machine's status; empty: it already says all that."""
+    seen = generation if generation is not None else machine.metadata.generation
+    before: Sequence[Condition] = machine.status.conditions
+    after = before
+    for one in said:
+        status = Status.TRUE if one.true else Status.FALSE
+        condition = Metal3Condition(
+            type=one.type, status=status, reason=one.reason, message=cut(one.message), observed_generation=seen
+        )
+        after = set_condition(after, condition, now)
+    change: dict[str, Any] = {}
+    if after is not before:
+        change["conditions"] = msgspec.to_builtins(list(after))
+    # Through JSON, so that what is compared has lists where the API server has lists.
+    current = msgspec.json.decode(msgspec.json.encode(machine.status)) if fields else {}
+    change |= {field: value for field, value in fields.items() if current.get(field) != value}
+    return {"status": change} if change else {}
