@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from hostler.apis.metal3 import BareMetalHost, HostSelector, Metal3Machine, Metal3MachineTemplate
 from hostler.kube.records import Metadata
-from hostler.metal.choose import Around, Choice, Policy, Selection, Wish, choose
+from hostler.metal.choose import Around, Choice, Outcome, Policy, Selection, Wish, choose
 from hostler.metal.free import Bag, FreeHosts, Waiting, free
 from hostler.metal.look import Capacity, capacity
 from hostler.metal.names import HOST_ANNOTATION, PAUSED
-from hostler.metal.refusal import Refusal, Refused, count_refusals, summarize_refusals
+from hostler.metal.refusal import Refusal, Refused, count_refusals, group_refusals, summarize_groups
 from hostler.metal.selector import WrongSelector, compile_selector, unmet
 
 REUSE = "infrastructure.cluster.x-k8s.io/node-reuse"
@@ -176,7 +176,10 @@ def test_the_summary_names_kinds_and_not_numbers() -> None:
         ("some have another consumer", 9),
         ("some are not available yet", 1),
     ]
-    assert summarize_refusals([Refusal(Refused.UNSETTLED)]) == "no host is available now: some report an error"
+    assert (
+        summarize_groups(group_refusals([Refusal(Refused.UNSETTLED)]))
+        == "no host is available now: some report an error"
+    )
 
 
 def test_its_own_host_wins_whatever_its_state_and_version() -> None:
@@ -207,7 +210,7 @@ def test_it_waits_for_a_reserved_host_on_its_way() -> None:
     coming = host("coming", "deprovisioning", labels={REUSE: "md-a"}, consumer=consumer("old"), image=True)
     choice = chosen([host("free"), coming], wish(reuse="md-a"), leaving=lambda _: True)
     assert choice.host is None
-    assert choice.on_its_way
+    assert choice.outcome is Outcome.ON_ITS_WAY
     assert choice.why == "it waits for a host that is reserved for md-a: coming"
     # Once its machine stays, or the host fails, nobody waits for it.
     assert chosen([host("free"), coming], wish(reuse="md-a"), leaving=lambda _: False).host == host("free")
@@ -221,7 +224,7 @@ def test_it_waits_for_a_reserved_host_that_only_our_own_pause_holds() -> None:
         paused = {"baremetalhost.metal3.io/paused": by}
         kept = host("kept", "deprovisioning", labels={REUSE: "md-a"}, consumer=consumer("old"), annotations=paused)
         choice = chosen([host("free"), kept], wish(reuse="md-a"), leaving=lambda _: True)
-        assert choice.on_its_way == waits
+        assert (choice.outcome is Outcome.ON_ITS_WAY) == waits
         assert choice.host == (None if waits else host("free"))
         nobodys = host("kept", labels={REUSE: "md-a"}, consumer=CLUSTER, annotations=paused)
         assert chosen([host("free"), nobodys], wish(reuse="md-a")).host == host("free"), "no machine would unpause it"

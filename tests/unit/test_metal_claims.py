@@ -24,9 +24,10 @@ from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, consumer_key
 from hostler.metal.choose import Policy, Selection, Wish, choose
-from hostler.metal.claims import DEBOUNCE_SECONDS, OLD_WORDS_SECONDS, Claims
+from hostler.metal.claims import DEBOUNCE_SECONDS, OUTDATED_SECONDS, Claims
 from hostler.metal.data_caches import Indexes
 from hostler.metal.data_model import Data, DataSpec
+from hostler.metal.decide import wish_of
 from hostler.metal.free import SAMPLES
 from hostler.selectors import Requirement
 from tests.sizes import examples
@@ -72,7 +73,7 @@ class Room:
     def wish(self, name: str) -> Wish:
         machine = self.caches.machines.store.get(f"n/{name}")
         assert machine is not None
-        return self.caches.wish(self.caches.facts(machine))
+        return wish_of(self.caches.facts(machine))
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -189,8 +190,8 @@ def test_who_is_told_words_that_hosts_have_overtaken_looks_again_and_nobody_else
     assert room.claims.find_host(wish) == kept, "hosts of others say nothing about it"
     room.put(host("h", status={"errorType": "power error"}))
     old = room.claims.find_host(wish)
-    assert (old.why, old.again) == (first.why, OLD_WORDS_SECONDS)
-    room.pass_time(OLD_WORDS_SECONDS)
+    assert (old.why, old.again) == (first.why, OUTDATED_SECONDS)
+    room.pass_time(OUTDATED_SECONDS)
     new = room.claims.find_host(wish)
     assert new.why != old.why
     assert new.again is None, "and then it rests"

@@ -22,7 +22,7 @@ from hostler.kube.queue import Queue
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.capability import MetalRoom
-from hostler.metal.controller import WAITING_SECONDS
+from hostler.metal.decide import WAITING_SECONDS
 from hostler.settings.metal import SETTINGS
 from hostler.settings.resolve import resolve
 from tests.unit.test_kube_events import Here

@@ -15,7 +15,6 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Object, key_of
 from hostler.kube.watch import Watch
 from hostler.metal import names
-from hostler.metal.choose import Wish
 from hostler.metal.model import Facts, cluster_of
 from hostler.metal.remediation_model import Remediation
 
@@ -233,13 +232,6 @@ class Caches:
             found = self.machine_sets.store.get(owner_key(meta, "MachineSet"))
             deployment = owner_key(found.metadata, "MachineDeployment").partition("/")[2] if found is not None else ""
         return names.reuse_label("md", deployment) if deployment else ""
-
-    def wish(self, facts: Facts) -> Wish:
-        """What this machine wants of a host; raises WrongSelector."""
-        owner = facts.owner
-        # The Go provider writes the Machine's into the Metal3Machine, over what is there.
-        domain = (owner.spec.failure_domain if owner is not None else "") or facts.machine.spec.failure_domain
-        return Wish.of(facts.machine, domain=domain, reuse=facts.reuse, cluster=facts.cluster_name)
 
     def leaving(self, host: BareMetalHost) -> bool:
         """Whether the machine that has this host is being deleted, or gone already; another consumer stays."""

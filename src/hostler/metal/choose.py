@@ -15,7 +15,7 @@ from hostler.apis import capi
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.kube.records import key_of
 from hostler.metal.names import FAILURE_DOMAIN, HOST_ANNOTATION, NODE_REUSE
-from hostler.metal.refusal import Refusal, Refused, summarize_refusals, why_not_free, why_shut
+from hostler.metal.refusal import Refusal, Refused, group_refusals, summarize_groups, why_not_free, why_shut
 from hostler.metal.selector import compile_selector, unmet
 from hostler.selectors import Requirement
 
@@ -58,15 +58,32 @@ class Wish:
         )  # fmt: skip
 
 
+class Outcome(StrEnum):
+    """How a choice came out. Each value is the text, with {} where the details stand."""
+
+    OWN = "host {} is this machine's already"
+    NAMED = "host {} was chosen before"
+    RESERVED = "host {} was chosen (reserved for {}, {})"
+    PICKED = "host {} was chosen ({})"
+    ON_ITS_WAY = "it waits for a host that is reserved for {}: {}"
+    NONE = "no host"  # the details are the groups of refusals
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The host, or none; a sentence; and why not, by host."""
+    """The host, or none; the outcome with its details; and why not, by host."""
 
     host: BareMetalHost | None
-    why: str
+    outcome: Outcome
+    details: tuple[str, ...] = ()
     refused: Mapping[str, Refusal] = field(default_factory=dict)
-    on_its_way: bool = False
-    again: float | None = None  # the sentence may be out of date by now: find it anew after so many seconds
+    again: float | None = None  # the outcome may be out of date by now: find it again after so many seconds
+
+    @property
+    def why(self) -> str:
+        if self.outcome is Outcome.NONE:
+            return summarize_groups(self.details)
+        return self.outcome.value.format(*self.details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,28 +147,29 @@ def choose(
     own = next((one for one in everything if _own(wish, one)), None)
     if own is not None:
         others = {key_of(one.metadata): _NOT_NEEDED for one in everything if one is not own}
-        return Choice(own, f"host {own.metadata.name} is this machine's already", others)
+        return Choice(own, Outcome.OWN, (own.metadata.name,), others)
     judged = {key_of(one.metadata): refusal(wish, one, policy, around) for one in everything}
     refused = {key: why for key, why in judged.items() if why is not None}
     free = [one for one in everything if judged[key_of(one.metadata)] is None]
     named = next((one for one in free if _named(wish, one)), None)
     if named is not None:
         others = {key: why or _NOT_NEEDED for key, why in judged.items() if key != key_of(named.metadata)}
-        return Choice(named, f"host {named.metadata.name} was chosen before", others)
+        return Choice(named, Outcome.NAMED, (named.metadata.name,), others)
     reserved = [one for one in free if one.metadata.labels.get(NODE_REUSE)]
     if not reserved:
         coming = [one for one in everything if _on_its_way(wish, one, policy, around)]
         if coming:
             names = ", ".join(sorted(one.metadata.name for one in coming)[:3])
-            return Choice(None, f"it waits for a host that is reserved for {wish.reuse}: {names}", refused, True)
+            return Choice(None, Outcome.ON_ITS_WAY, (wish.reuse, names), refused)
     best = reserved or free
     if not best:
-        return Choice(None, summarize_refusals(refused.values()), refused)
+        return Choice(None, Outcome.NONE, group_refusals(refused.values()), refused)
     preferred = [one for one in best if wish.domain and domain_of(one) == wish.domain] or best
     host = _pick(preferred, policy, around, pick)
-    kept = f"reserved for {wish.reuse}, " if reserved else ""
     refused |= {key_of(one.metadata): _NOT_CHOSEN for one in free if one is not host}
-    return Choice(host, f"host {host.metadata.name} was chosen ({kept}{policy.selection})", refused)
+    if reserved:
+        return Choice(host, Outcome.RESERVED, (host.metadata.name, wish.reuse, policy.selection), refused)
+    return Choice(host, Outcome.PICKED, (host.metadata.name, policy.selection), refused)
 
 
 _NOT_NEEDED, _NOT_CHOSEN = Refusal(Refused.NOT_NEEDED), Refusal(Refused.NOT_CHOSEN)
@@ -165,7 +183,7 @@ def is_final(wish: Wish, choice: Choice, *, whole_domain: bool) -> bool:
     """
     host = choice.host
     if host is None:
-        return choice.on_its_way
+        return choice.outcome is Outcome.ON_ITS_WAY
     return whole_domain or domain_of(host) == wish.domain or _own(wish, host) or _named(wish, host)
 
 

@@ -23,21 +23,22 @@ from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches
-from hostler.metal.choose import Around, Choice, Policy, Selection, Wish, choose, domain_of, is_final, refusal
+from hostler.metal.choose import Around, Choice, Outcome, Policy, Selection, Wish, choose, domain_of, is_final, refusal
+from hostler.metal.decide import decide_claim, wish_of
 from hostler.metal.free import SAMPLES, FreeHosts, Sample, Waiting, free
-from hostler.metal.model import Facts
-from hostler.metal.provisioning import host_change
+from hostler.metal.model import Decision, Facts
 from hostler.metal.refusal import why_shut
 from hostler.metal.selector import WrongSelector
+from hostler.metal.writes import send
 
 log = structlog.get_logger("hostler.metal")
 
 # A host that failed shows OK for some seconds at each retry.
 DEBOUNCE_SECONDS = 10.0
-# For so long the words for "nothing fits" are kept for machines of one kind; only words, never a choice.
-WORDS_SECONDS = 2.0
-# Who was told kept words though hosts had changed since looks again after so long: not sooner, for a thousand may.
-OLD_WORDS_SECONDS = 10.0
+# For so long the reasons why no host fits are kept for machines of one kind; only reasons, never a choice.
+KEPT_SECONDS = 2.0
+# Who was given kept reasons though hosts had changed since looks again after so long: not sooner, a thousand may.
+OUTDATED_SECONDS = 10.0
 
 
 class Claims:
@@ -60,7 +61,8 @@ class Claims:
         self.waiting = Waiting(wake, self._suits)
         self.free = FreeHosts(self._dice, self._freed)
         self._steady: dict[str, float] = {}  # host -> when it will have been without an error for long enough
-        self._words: dict[tuple[object, ...], tuple[float, int, str]] = {}  # when, after how many changes, what
+        # Why no host fits, by kind of wish: when that was found, after how many changes of hosts, and the groups.
+        self._reasons: dict[tuple[object, ...], tuple[float, int, tuple[str, ...]]] = {}
         self._changes: Counter[str] = Counter()  # of hosts, by namespace
 
     # -- following the hosts
@@ -110,7 +112,7 @@ class Claims:
         if machine is None:
             return False
         try:
-            wish = self._caches.wish(self._caches.facts(machine))
+            wish = wish_of(self._caches.facts(machine))
         except WrongSelector:
             return False
         return refusal(wish, host, self.policy, self.around(wish)) is None
@@ -162,12 +164,12 @@ class Claims:
                 return choice
             if sample.whole:
                 break
-        kept, current, why = self._kept(wish)
+        kept, current, groups = self._kept(wish)
         if choice.host is None and kept and (current or sample.whole):  # every host was just looked at for its like
-            return Choice(None, why, again=None if current else OLD_WORDS_SECONDS)
+            return Choice(None, Outcome.NONE, groups, again=None if current else OUTDATED_SECONDS)
         choice = self.choose(wish)
-        if choice.host is None and not choice.on_its_way:
-            self._keep(wish, choice.why)
+        if choice.outcome is Outcome.NONE:
+            self._keep(wish, choice.details)
         return choice
 
     def _candidates(self, wish: Wish, sample: Sample) -> list[BareMetalHost]:
@@ -181,72 +183,56 @@ class Claims:
                 found[key] = host
         return list(found.values())
 
-    def _kept(self, wish: Wish) -> tuple[bool, bool, str]:
+    def _kept(self, wish: Wish) -> tuple[bool, bool, tuple[str, ...]]:
         """Why no host fits, kept for a moment: a thousand waiting machines of one kind get one answer.
 
-        Whether there is one, whether nothing has changed since, and the words.
+        Whether there is one, whether nothing has changed since, and the groups of reasons.
         """
-        when, changes, why = self._words.get(wish.same_kind(), (float("-inf"), 0, ""))
-        return self._clock() - when <= WORDS_SECONDS, changes == self._so_far(wish), why
+        when, changes, groups = self._reasons.get(wish.same_kind(), (float("-inf"), 0, ()))
+        return self._clock() - when <= KEPT_SECONDS, changes == self._so_far(wish), groups
 
-    def _keep(self, wish: Wish, why: str) -> None:
-        if len(self._words) > 1000:
-            self._words.clear()
-        self._words[wish.same_kind()] = (self._clock(), self._so_far(wish), why)
+    def _keep(self, wish: Wish, groups: tuple[str, ...]) -> None:
+        if len(self._reasons) > 1000:
+            self._reasons.clear()
+        self._reasons[wish.same_kind()] = (self._clock(), self._so_far(wish), groups)
 
     def _so_far(self, wish: Wish) -> int:
         return self._changes[wish.machine.metadata.namespace]
 
     # -- claiming
 
-    async def take(self, facts: Facts, wish: Wish) -> tuple[Facts, Choice]:
+    async def take(self, facts: Facts, wish: Wish) -> tuple[Facts, Decision]:
         """Give the machine a host, or the reason why not. Raises Conflict where somebody was faster: look again."""
         key = key_of(facts.machine.metadata)
         choice = self.find_host(wish)
+        decision = decide_claim(facts, choice)
         host = choice.host
         if host is None:
             self.waiting.add(key)
-            return facts, choice
+            return facts, decision
         self.waiting.remove(key)
         host_key = key_of(host.metadata)
         if self.free.taken(host_key, key):
             raise Conflict(409, "Conflict", f"{host_key} was reserved in the meantime")
         self.free.reservations[host_key] = key
+        *intent, claim = decision.writes
         try:
-            machine = await self._intend(facts.machine, host_key)
-            facts = replace(facts, machine=machine, host=host)
-            return await self._claim(facts, host), choice
+            if facts.named_host not in ("", host_key):
+                await self._still_out(facts.named_host, facts.machine)
+            if not intent:
+                await self._confirm(facts.machine, host_key)
+            machine = facts.machine
+            for write in intent:
+                if (written := await send(self._writer, write, Metal3Machine)) is not None:
+                    self._caches.machines.store.overlay(written)
+                    machine = written
+            if (claimed := await send(self._writer, claim, BareMetalHost)) is not None:
+                self._caches.hosts.store.overlay(claimed)
+                host = claimed
+            return replace(facts, machine=machine, host=host), decision
         finally:
             self.free.reservations.pop(host_key, None)
             self._changed(host_key)
-
-    async def _intend(self, machine: Metal3Machine, host_key: str) -> Metal3Machine:
-        """Write on the machine which host it is going to take; its version decides between two who want to."""
-        meta = machine.metadata
-        named = meta.annotations.get(names.HOST_ANNOTATION, "")
-        change: dict[str, object] = {}
-        if named != host_key:
-            if named:
-                await self._still_out(named, machine)
-            change["annotations"] = {names.HOST_ANNOTATION: host_key}
-        if names.MACHINE_FINALIZER not in meta.finalizers:
-            change["finalizers"] = [*meta.finalizers, names.MACHINE_FINALIZER]
-        if not change:
-            await self._confirm(machine, host_key)
-            return machine
-        body = {"metadata": {**change, "resourceVersion": meta.resource_version}}
-        written = await self._writer.patch(
-            metal3.METAL3_MACHINE,
-            meta.name,
-            body,
-            meta.namespace,
-            type=Metal3Machine,
-            why=f"it is to get host {host_key}",
-        )
-        if written is None:
-            return machine
-        self._caches.machines.store.overlay(written)
-        return written
 
     async def _confirm(self, machine: Metal3Machine, host_key: str) -> None:
         """An intent from an earlier look or of another process: it may have been changed since we read it."""
@@ -269,21 +255,3 @@ class Claims:
         consumer = fresh.spec.consumer_ref
         if consumer is not None and consumer.is_machine(machine):
             raise Conflict(409, "Conflict", f"{named} is {key_of(machine.metadata)}'s already")
-
-    async def _claim(self, facts: Facts, host: BareMetalHost) -> Facts:
-        """The claim itself: it holds only for the version of the host that was chosen."""
-        change = host_change(facts, host)
-        metadata = {**change.get("metadata", {}), "resourceVersion": host.metadata.resource_version}
-        why = f"claimed for Metal3Machine {key_of(facts.machine.metadata)}"
-        written = await self._writer.patch(
-            metal3.BARE_METAL_HOST,
-            host.metadata.name,
-            {**change, "metadata": metadata},
-            host.metadata.namespace,
-            type=BareMetalHost,
-            why=why,
-        )
-        if written is None:
-            return facts
-        self._caches.hosts.store.overlay(written)
-        return replace(facts, host=written)

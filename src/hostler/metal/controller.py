@@ -23,16 +23,15 @@ from hostler.kube.records import Object, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches
-from hostler.metal.choose import Choice
+from hostler.metal.choose import Wish
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
 from hostler.metal.decide import decide_machine
 from hostler.metal.health import Troubles
-from hostler.metal.model import FAILED, HOST_LOST, Decision, Facts, NodeSeen, Said, Step, Write
-from hostler.metal.moving import is_movable, pause_change
+from hostler.metal.model import Decision, Facts, NodeSeen, Said, Step, Write
+from hostler.metal.moving import is_movable, movable_write
 from hostler.metal.nodes import Nodes
-from hostler.metal.selector import WrongSelector
-from hostler.metal.status import settled, status_change
+from hostler.metal.status import conditions_without_host, settled, status_write
 from hostler.metal.writes import send
 
 log = structlog.get_logger("hostler.metal")
@@ -41,8 +40,6 @@ log = structlog.get_logger("hostler.metal")
 NOT_READY_SECONDS = 15.0
 # A missing BMC secret shows on the host sooner or later; this is for the case that it does not.
 SECRET_LOOK_SECONDS = 60.0
-WAITING_SECONDS = 30.0  # a host that comes free wakes it; that the reason why none is there became another does not
-UNREADABLE_SECONDS = 60.0  # that a host can be read again may wake nobody
 # What the API server's schema refuses is tried again by itself only rarely: who mends it changes the machine.
 REFUSED_SECONDS = 300.0
 RECORDS: dict[str, type[Any]] = {
@@ -95,7 +92,8 @@ class MachineKeeper:
             return await self._look(machine)
         except Invalid as refusal:
             message = f"The API server refuses what this machine asks for: {refusal}"
-            await self._say(self.facts(machine), Said(names.ASSOCIATED, False, "Refused", message))
+            said = Said(names.ASSOCIATED, False, "Refused", message)
+            await self._status(machine, conditions_without_host(self.facts(machine), said), {})
             return REFUSED_SECONDS
         finally:
             self.claims.looked(key)
@@ -136,8 +134,7 @@ class MachineKeeper:
             case Step.PAUSED:
                 return await self._pause(facts, decision)
             case Step.UNREADABLE:
-                await self._say(facts, decision.said[0], keep_ready=True)
-                return UNREADABLE_SECONDS
+                return await self._wait(facts, decision)
         if decision.unpause:
             facts = await self._unpause(facts, decision.unpause)
             decision = self.decide(facts)  # the host has another version now
@@ -147,41 +144,28 @@ class MachineKeeper:
             case Step.RELEASE:
                 return await self._release(facts, decision)
             case Step.WAIT:
-                await self._say(facts, decision.said[0])
-                return decision.wake
-            case Step.CLAIM:
-                return await self._claim(facts)
+                return await self._wait(facts, decision)
+            case Step.CLAIM if decision.wish is not None:
+                return await self._claim(facts, decision.wish)
         return await self._keep(facts, decision)
 
     # -- a machine without a host
 
-    async def _claim(self, facts: Facts) -> float | None:
-        try:
-            facts, choice = await self.claims.take(facts, self.caches.wish(facts))
-        except WrongSelector as wrong:
-            return await self._say(facts, Said(names.ASSOCIATED, False, "InvalidHostSelector", f"{wrong}."))
-        if choice.host is None:
-            await self._say(facts, Said(names.ASSOCIATED, False, FAILED, _sentence(choice.why)))
-            return WAITING_SECONDS if choice.again is None else choice.again
+    async def _claim(self, facts: Facts, wish: Wish) -> float | None:
+        facts, decision = await self.claims.take(facts, wish)
+        if not decision.writes:
+            return await self._wait(facts, decision)
         if facts.associated:  # else a dry run: the claim was only logged
             self._claimed.inc()
-            self._tell(facts, choice)
+            about = facts.machine.metadata
+            self._recorder.event(metal3.METAL3_MACHINE, about, "Normal", "HostChosen", "Claim", decision.why)
         # The claim has queued it again (`MetalRoom` hears of the host), behind those that have none yet: a thousand
         # hosts begin to be installed before the first machine has all its words.
         return None
 
-    def _tell(self, facts: Facts, choice: Choice) -> None:
-        note = _sentence(choice.why)
-        self._recorder.event(metal3.METAL3_MACHINE, facts.machine.metadata, "Normal", "HostChosen", "Claim", note)
-
-    async def _say(self, facts: Facts, said: Said, *, keep_ready: bool = False) -> float | None:
-        """That it has no host, or what hinders us. What hinders only us makes no machine less ready that is a node."""
-        kept = settled(facts.machine) and (keep_ready or facts.associated)
-        ready = () if kept else (Said(names.READY, False, said.reason, said.message),)
-        # A host that is gone reports no error any more, and is not healthy for that.
-        health = (replace(said, type=names.HEALTHY),) if said.reason == HOST_LOST else ()
-        await self._status(facts.machine, (said, *ready, *health, _unpaused()), {})
-        return None
+    async def _wait(self, facts: Facts, decision: Decision) -> float | None:
+        await self._status(facts.machine, decision.said, decision.status)
+        return decision.wake
 
     # -- a machine with its host
 
@@ -203,7 +187,7 @@ class MachineKeeper:
             # The host has had its write: what the server did not keep of it would only conflict.
             rest = tuple(one for one in decision.writes if one not in tried and one.kind != metal3.BARE_METAL_HOST)
             after = await self._carry_out(after, rest)
-        await self._status(after.machine, (*decision.said, _unpaused()), decision.status)
+        await self._status(after.machine, decision.said, decision.status)
         return SECRET_LOOK_SECONDS if after.secret_problem else decision.wake
 
     async def _carry_out(self, facts: Facts, writes: tuple[Write, ...]) -> Facts:
@@ -259,10 +243,9 @@ class MachineKeeper:
         meta = host.metadata
         # Read again: our record has only part of the status, and another party may have paused it a moment ago.
         whole = await self._client.get(metal3.BARE_METAL_HOST, meta.name, meta.namespace, type=dict[str, Any])
-        change = pause_change(whole, facts.machine.metadata, pause=pause)
-        if change:
-            version = str(whole["metadata"]["resourceVersion"])
-            await self._write(Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=version))
+        write = movable_write(whole, facts.machine.metadata, why, pause=pause)
+        if write is not None:
+            await self._write(write)
 
     async def _unpause(self, facts: Facts, writes: tuple[Write, ...]) -> Facts:
         """Take our pause back, with a fresh read of the Cluster before the last write.
@@ -301,17 +284,6 @@ class MachineKeeper:
         return after
 
     async def _status(self, machine: Metal3Machine, said: tuple[Said, ...], fields: dict[str, Any]) -> None:
-        change = status_change(machine, said, fields, self._clock())
-        if not change:
-            return
-        meta = machine.metadata
-        why = next((one.message or one.reason for one in said if one.type == names.READY), said[0].message)
-        await self._write(Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, change, why, subresource="status"))
-
-
-def _unpaused() -> Said:
-    return Said(names.PAUSED_CONDITION, False, "NotPaused")
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+        write = status_write(machine, said, fields, self._clock())
+        if write is not None:
+            await self._write(write)

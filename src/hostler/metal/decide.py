@@ -10,14 +10,24 @@ from hostler.apis.metal3 import Metal3Machine
 from hostler.kube.kinds import SECRET
 from hostler.kube.records import key_of
 from hostler.metal import names
+from hostler.metal.choose import Choice, Wish
 from hostler.metal.health import decide_health
-from hostler.metal.model import HOST_LOST, SUCCESS, Decision, Facts, Said, Step, Write
+from hostler.metal.model import FAILED, HOST_LOST, SUCCESS, Decision, Facts, Said, Step, Write
 from hostler.metal.moving import is_movable, is_moved_away, unpause_change
-from hostler.metal.provisioning import host_write, user_data_of, wrong_spec
+from hostler.metal.provisioning import claim_write, host_write, intent_write, user_data_of, wrong_spec
 from hostler.metal.release import ELSEWHERE_SECONDS, decide_release
-from hostler.metal.status import data_conditions, readiness_of, status_fields
+from hostler.metal.selector import WrongSelector
+from hostler.metal.status import (
+    PAUSED,
+    UNPAUSED,
+    conditions_without_host,
+    data_conditions,
+    readiness_of,
+    status_fields,
+)
 
-PAUSED = Said(names.PAUSED_CONDITION, True, "Paused", "Its Cluster or it itself is paused.")
+WAITING_SECONDS = 30.0  # a host that comes free wakes it; that the reason why none is there became another does not
+UNREADABLE_SECONDS = 60.0  # that a host can be read again may wake nobody
 
 
 def decide_machine(facts: Facts, *, fast_track: bool = False) -> Decision:
@@ -32,7 +42,8 @@ def decide_machine(facts: Facts, *, fast_track: bool = False) -> Decision:
         return Decision(why, said=(PAUSED,), step=Step.PAUSED, make_movable=because)
     if why := facts.host_unreadable:
         said = Said(names.ASSOCIATED, False, "HostUnreadable", why)
-        return Decision(why, said=(said,), step=Step.UNREADABLE)
+        shown = conditions_without_host(facts, said, keep_ready=True)
+        return Decision(why, said=shown, step=Step.UNREADABLE, wake=UNREADABLE_SECONDS)
     return replace(_goes_on(facts, fast_track), make_movable=why_make_movable(facts), unpause=unpause_writes(facts))
 
 
@@ -41,11 +52,35 @@ def _goes_on(facts: Facts, fast_track: bool) -> Decision:
         return replace(decide_release(facts, fast_track=fast_track), step=Step.RELEASE)
     if facts.associated:
         found = decide_associated(facts)
-        return replace(found, writes=(*own_writes(facts), *found.writes), step=Step.KEEP)
+        return replace(found, writes=(*own_writes(facts), *found.writes), said=(*found.said, UNPAUSED), step=Step.KEEP)
     if (waits := why_none(facts)) is not None:
         wake = ELSEWHERE_SECONDS if facts.elsewhere else None
-        return Decision(waits.message, said=(waits,), step=Step.WAIT, wake=wake)
-    return Decision("A host is chosen for it.", step=Step.CLAIM)
+        return Decision(waits.message, said=conditions_without_host(facts, waits), step=Step.WAIT, wake=wake)
+    try:
+        return Decision("A host is chosen for it.", step=Step.CLAIM, wish=wish_of(facts))
+    except WrongSelector as wrong:
+        said = Said(names.ASSOCIATED, False, "InvalidHostSelector", f"{wrong}.")
+        return Decision(f"It gets no host: {wrong}.", said=conditions_without_host(facts, said), step=Step.WAIT)
+
+
+def wish_of(facts: Facts) -> Wish:
+    """What this machine wants of a host; raises WrongSelector."""
+    owner = facts.owner
+    # The Go provider writes the Machine's into the Metal3Machine, over what is there.
+    domain = (owner.spec.failure_domain if owner is not None else "") or facts.machine.spec.failure_domain
+    return Wish.of(facts.machine, domain=domain, reuse=facts.reuse, cluster=facts.cluster_name)
+
+
+def decide_claim(facts: Facts, choice: Choice) -> Decision:
+    """What follows from a choice: first the intent on the machine, then the claim of the host; or why it waits."""
+    why = f"{choice.why[:1].upper()}{choice.why[1:]}."
+    if choice.host is None:
+        said = Said(names.ASSOCIATED, False, FAILED, why)
+        wake = WAITING_SECONDS if choice.again is None else choice.again
+        return Decision(why, said=conditions_without_host(facts, said), step=Step.CLAIM, wake=wake)
+    intent = intent_write(facts.machine, key_of(choice.host.metadata))
+    claim = claim_write(facts, choice.host)
+    return Decision(why, (intent, claim) if intent is not None else (claim,), step=Step.CLAIM)
 
 
 # -- a machine without a host

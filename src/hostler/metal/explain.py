@@ -14,12 +14,13 @@ from hostler.kube.client import Gate
 from hostler.kube.records import HasMetadata, key_of
 from hostler.kube.store import Store
 from hostler.metal import names
+from hostler.metal.choose import Wish
 from hostler.metal.controller import MachineKeeper
+from hostler.metal.decide import decide_claim
 from hostler.metal.look import line_of
-from hostler.metal.model import Facts, Step, Write
+from hostler.metal.model import Facts, Write
 from hostler.metal.remediation import decide_remediation
 from hostler.metal.remediator import Remediator
-from hostler.metal.selector import WrongSelector
 
 R = TypeVar("R", bound=HasMetadata)
 MOST_HOSTS = 200  # an answer stays readable; the rest is counted
@@ -48,8 +49,8 @@ class MetalExplainers:
         facts = self.keeper.explained_facts(found)
         seen = (*_facts(facts), *_conditions(found))
         decision = self.keeper.decide(facts)
-        if decision.step is Step.CLAIM:
-            return self._choosing(facts, seen)
+        if decision.wish is not None:
+            return self._choosing(facts, decision.wish, seen)
         writes = (*decision.unpause, *decision.writes)
         actions = (*self._pausing(facts, decision.make_movable), *self._actions(writes))
         return Explanation("metal", decision.why, facts=seen, actions=actions)
@@ -60,11 +61,7 @@ class MetalExplainers:
             return ()
         return (Action("patch", f"baremetalhost/{host.metadata.name}", why, held_back=self.gate() or ""),)
 
-    def _choosing(self, facts: Facts, seen: tuple[FactSeen, ...]) -> Explanation:
-        try:
-            wish = self.keeper.caches.wish(facts)
-        except WrongSelector as wrong:
-            return Explanation("metal", f"It gets no host: {wrong}.", facts=seen)
+    def _choosing(self, facts: Facts, wish: Wish, seen: tuple[FactSeen, ...]) -> Explanation:
         choice = self.keeper.claims.choose(wish)
         refused = sorted((key, why.text) for key, why in choice.refused.items())
         rules = [RuleSeen(f"host {key}", "not chosen", f"{why}.") for key, why in refused[:MOST_HOSTS]]
@@ -75,7 +72,7 @@ class MetalExplainers:
             key = key_of(choice.host.metadata)
             rules.insert(0, RuleSeen(f"host {key}", "chosen", f"{choice.why}.", decided=True))
             actions = (Action("claim", f"baremetalhost/{key}", choice.why, held_back=self.gate() or ""),)
-        return Explanation("metal", f"{choice.why[:1].upper()}{choice.why[1:]}.", tuple(rules), seen, actions)
+        return Explanation("metal", decide_claim(facts, choice).why, tuple(rules), seen, actions)
 
     def _actions(self, writes: tuple[Write, ...]) -> tuple[Action, ...]:
         back = self.gate() or ""

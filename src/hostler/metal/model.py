@@ -11,6 +11,7 @@ from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine, Metal3MachineTemplate, SecretRef
 from hostler.kube.kinds import Kind
 from hostler.metal import names
+from hostler.metal.choose import Wish
 
 # -- what is known
 
@@ -147,4 +148,5 @@ class Decision:
     wake: float | None = None
     step: Step = Step.KEEP
     unpause: tuple[Write, ...] = ()  # before all others: our pause of the host is taken back
+    wish: Wish | None = None  # with CLAIM: what it wants of a host
     make_movable: str = ""  # why the host is paused with its status; what is written depends on the whole host

@@ -9,6 +9,7 @@ import msgspec
 
 from hostler.apis import capi, metal3
 from hostler.apis.metal3 import BareMetalHost, Image, MachineImage, Metal3Machine, SecretRef
+from hostler.kube.records import key_of
 from hostler.metal import names
 from hostler.metal.model import Facts, Write
 from hostler.metal.moving import block_change, owner_change
@@ -90,6 +91,27 @@ def host_write(facts: Facts, host: BareMetalHost) -> Write | None:
     why = f"for Metal3Machine {facts.machine.metadata.name}"
     if not change:
         return None
+    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
+
+
+def intent_write(machine: Metal3Machine, host_key: str) -> Write | None:
+    """Say on the machine which host it is going to take, before the host is claimed; None: it says so."""
+    meta = machine.metadata
+    change: dict[str, Any] = {}
+    if meta.annotations.get(names.HOST_ANNOTATION) != host_key:
+        change["annotations"] = {names.HOST_ANNOTATION: host_key}
+    if names.MACHINE_FINALIZER not in meta.finalizers:
+        change["finalizers"] = [*meta.finalizers, names.MACHINE_FINALIZER]
+    if not change:
+        return None
+    why, version = f"it is to get host {host_key}", meta.resource_version
+    return Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, {"metadata": change}, why, version=version)
+
+
+def claim_write(facts: Facts, host: BareMetalHost) -> Write:
+    """The claim itself: it holds only for the version of the host that was chosen."""
+    meta, why = host.metadata, f"claimed for Metal3Machine {key_of(facts.machine.metadata)}"
+    change = host_change(facts, host)
     return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
 
 

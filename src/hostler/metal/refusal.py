@@ -64,12 +64,15 @@ _GROUPS: Final = {
 _GROUP_OF: Final = {reason: group for group, reasons in _GROUPS.items() for reason in reasons}
 
 
-def summarize_refusals(refusals: Iterable[Refusal]) -> str:
+def group_refusals(refusals: Iterable[Refusal]) -> tuple[str, ...]:
+    """The groups of these reasons, in the order of a summary."""
+    found = {_GROUP_OF.get(one.reason) for one in refusals}
+    return tuple(group for group in _GROUPS if group in found)
+
+
+def summarize_groups(groups: tuple[str, ...]) -> str:
     """Why no host fits: groups of reasons, and no numbers."""
-    found = {group for group, _ in count_refusals(refusals)}
-    if not found:
-        return "there is no host in this namespace"
-    return "no host is available now: " + "; ".join(group for group in _GROUPS if group in found)
+    return f"no host is available now: {'; '.join(groups)}" if groups else "there is no host in this namespace"
 
 
 def count_refusals(refusals: Iterable[Refusal]) -> list[tuple[str, int]]:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from hostler.apis import metal3
 from hostler.apis.metal3 import BareMetalHost, Metal3Condition, Metal3Machine
 from hostler.host.conditions import Condition, Status, cut, set_condition
 from hostler.instant import Instant
 from hostler.metal import names
 from hostler.metal.health import error_of
-from hostler.metal.model import Facts, Said
+from hostler.metal.model import HOST_LOST, Facts, Said, Write
 from hostler.metal.provisioning import data_of, user_data_of, wrong_spec
 
 # Nothing has to be installed on a host in these states.
 PROVISIONED = ("provisioned", "externally provisioned")
+PAUSED = Said(names.PAUSED_CONDITION, True, "Paused", "Its Cluster or it itself is paused.")
+UNPAUSED = Said(names.PAUSED_CONDITION, False, "NotPaused")
 # How often a workload cluster is asked for a node that has not come up; we do not watch other clusters.
 NODE_LOOK_SECONDS = 10.0
 
@@ -118,3 +122,24 @@ def status_change(
     current = msgspec.json.decode(msgspec.json.encode(machine.status)) if fields else {}
     change |= {field: value for field, value in fields.items() if current.get(field) != value}
     return {"status": change} if change else {}
+
+
+def status_write(machine: Metal3Machine, said: Sequence[Said], fields: dict[str, Any], now: Instant) -> Write | None:
+    """The write of the machine's status; None: it already says all that."""
+    change, meta = status_change(machine, said, fields, now), machine.metadata
+    if not change:
+        return None
+    why = next((one.message or one.reason for one in said if one.type == names.READY), said[0].message)
+    return Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, change, why, subresource="status")
+
+
+def conditions_without_host(facts: Facts, said: Said, *, keep_ready: bool = False) -> tuple[Said, ...]:
+    """What a machine shows that has no host, or for which nothing can be done now.
+
+    What hinders only us (`keep_ready`) makes no machine less ready that is a node.
+    """
+    kept = settled(facts.machine) and (keep_ready or facts.associated)
+    ready = () if kept else (Said(names.READY, False, said.reason, said.message),)
+    # A host that is gone reports no error any more, and is not healthy for that.
+    health = (replace(said, type=names.HEALTHY),) if said.reason == HOST_LOST else ()
+    return (said, *ready, *health, UNPAUSED)

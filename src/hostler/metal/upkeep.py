@@ -19,11 +19,11 @@ from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, consumer_key, owner_key
-from hostler.metal.decide import PAUSED
 from hostler.metal.labels import prefixes_of
 from hostler.metal.model import Said, cluster_of
 from hostler.metal.moving import UNBLOCKED
 from hostler.metal.release import abandoned, is_blocked_for_nothing, why_not_empty
+from hostler.metal.status import PAUSED
 from hostler.metal.writes import drop_finalizers
 
 # The room wakes everything once all is read; this is only in case a cache was complete and is no more.
