@@ -15,7 +15,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Object, key_of
 from hostler.kube.watch import Watch
 from hostler.metal import names
-from hostler.metal.model import Facts, cluster_of
+from hostler.metal.model import Facts, cluster_of, host_of
 from hostler.metal.remediation_model import Remediation
 
 
@@ -132,13 +132,8 @@ class Caches:
 
     def host_of(self, machine: Metal3Machine) -> BareMetalHost | None:
         """The host whose consumer this machine is; else the one it names."""
-        own = self.hosts.store.by("consumer", key_of(machine.metadata))
-        named = machine.metadata.annotations.get(names.HOST_ANNOTATION, "")
-        if own:
-            return next(
-                (one for one in own if key_of(one.metadata) == named), min(own, key=lambda one: one.metadata.name)
-            )
-        return self.named_host(machine)
+        own = tuple(self.hosts.store.by("consumer", key_of(machine.metadata)))
+        return host_of(machine, own, self.named_host(machine))
 
     def own_host(self, machine: Metal3Machine) -> BareMetalHost | None:
         """The host whose consumer this machine is."""

@@ -31,6 +31,7 @@ from hostler.metal.health import Troubles
 from hostler.metal.model import Decision, Facts, NodeSeen, Said, Step, Write
 from hostler.metal.moving import is_movable, movable_write
 from hostler.metal.nodes import Nodes
+from hostler.metal.simulate import Rules
 from hostler.metal.status import conditions_without_host, settled, status_write
 from hostler.metal.writes import send
 
@@ -118,6 +119,11 @@ class MachineKeeper:
     def explained_facts(self, machine: Metal3Machine) -> Facts:
         """For `explain`, which asks no workload cluster: with what the operator's last look for the node found."""
         return replace(self.facts(machine), node=self._nodes_seen.get(key_of(machine.metadata)))
+
+    @property
+    def rules(self) -> Rules:
+        """By what a machine's course is decided, for `plan`."""
+        return Rules(self.claims.policy, self._fast_track, self.claims.around)
 
     def decide(self, facts: Facts) -> Decision:
         """What comes next for a machine; the operator, `explain` and `plan` all ask this."""

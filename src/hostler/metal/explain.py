@@ -19,8 +19,10 @@ from hostler.metal.controller import MachineKeeper
 from hostler.metal.decide import decide_claim
 from hostler.metal.look import line_of
 from hostler.metal.model import Facts, Write
+from hostler.metal.plan import explain_forecast
 from hostler.metal.remediation import decide_remediation
 from hostler.metal.remediator import Remediator
+from hostler.metal.simulate import simulate_machine
 
 R = TypeVar("R", bound=HasMetadata)
 MOST_HOSTS = 200  # an answer stays readable; the rest is counted
@@ -36,7 +38,7 @@ class MetalExplainers:
     clock: Callable[[], Instant]
 
     def register(self, registry: Registry) -> None:
-        registry.add(Explainer("metal3machine", "metal", self.machine, self.machine))
+        registry.add(Explainer("metal3machine", "metal", self.machine, self.plan_machine))
         registry.add(Explainer("baremetalhost", "metal", self.host))
         registry.add(Explainer("metal3remediation", "metal", self.remediation, self.remediation))
 
@@ -54,6 +56,18 @@ class MetalExplainers:
         writes = (*decision.unpause, *decision.writes)
         actions = (*self._pausing(facts, decision.make_movable), *self._actions(writes))
         return Explanation("metal", decision.why, facts=seen, actions=actions)
+
+    def plan_machine(self, name: str) -> Explanation | None:
+        """What would become of it from now on, if nothing else changes."""
+        found = _named(self.keeper.caches.machines.store, name)
+        if found is None:
+            return None
+        if why := self.keeper.caches.unread():
+            return Explanation("metal", f"Nothing is decided yet: {why}.")
+        facts = self.keeper.explained_facts(found)
+        hosts = self.keeper.caches.hosts.store.by("namespace", found.metadata.namespace)
+        forecast = simulate_machine(facts, hosts, self.keeper.rules, self.clock())
+        return explain_forecast(forecast, self.gate() or "")
 
     def _pausing(self, facts: Facts, why: str) -> tuple[Action, ...]:
         host = facts.host

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -10,6 +11,7 @@ from hostler.apis import capi
 from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine, Metal3MachineTemplate, SecretRef
 from hostler.kube.kinds import Kind
+from hostler.kube.records import key_of
 from hostler.metal import names
 from hostler.metal.choose import Wish
 
@@ -90,6 +92,19 @@ class Facts:
 def cluster_of(machine: Metal3Machine, owner: Machine | None) -> str:
     """The name of the cluster a Metal3Machine belongs to."""
     return (owner.spec.cluster_name if owner is not None else "") or machine.metadata.labels.get(capi.CLUSTER_NAME, "")
+
+
+def host_of(
+    machine: Metal3Machine, own: Collection[BareMetalHost], named: BareMetalHost | None
+) -> BareMetalHost | None:
+    """The host of a machine: one whose consumer it is, the one it names first; else the one it names.
+
+    `own`: every host whose consumer it is. `named`: the host it names, if that is in its namespace.
+    """
+    if not own:
+        return named
+    name = machine.metadata.annotations.get(names.HOST_ANNOTATION, "")
+    return next((one for one in own if key_of(one.metadata) == name), min(own, key=lambda one: one.metadata.name))
 
 
 # -- what is decided

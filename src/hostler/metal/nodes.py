@@ -20,17 +20,12 @@ from hostler.kube.records import Node
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.model import NodeSeen
+from hostler.metal.provisioning import provider_ids
 
 # Machines of one cluster that look within so long share one list of its nodes.
 SHARED_SECONDS = 1.0
 FOREIGN_TEXT = 128  # characters of a workload cluster's own text in a condition
 log = structlog.get_logger("hostler.metal")
-
-
-def provider_ids(machine: Metal3Machine, host: BareMetalHost) -> tuple[str, str]:
-    """The provider id as it is written now, and as it was written before."""
-    meta = machine.metadata
-    return f"metal3://{meta.namespace}/{host.metadata.name}/{meta.name}", f"metal3://{host.metadata.uid}"
 
 
 def find_node(

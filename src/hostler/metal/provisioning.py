@@ -157,3 +157,9 @@ def consumer_of(machine: Metal3Machine) -> dict[str, str]:
 
 def _consumes(host: BareMetalHost, machine: Metal3Machine) -> bool:
     return host.spec.consumer_ref is not None and host.spec.consumer_ref.is_machine(machine)
+
+
+def provider_ids(machine: Metal3Machine, host: BareMetalHost) -> tuple[str, str]:
+    """The provider id as it is written now, and as it was written before."""
+    meta = machine.metadata
+    return f"metal3://{meta.namespace}/{host.metadata.name}/{meta.name}", f"metal3://{host.metadata.uid}"
