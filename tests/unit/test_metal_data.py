@@ -245,7 +245,7 @@ def test_what_was_written_before_a_crash_is_not_written_again() -> None:
         pen.text = text
         given = {"uid": "du", "labels": {capi.CLUSTER_NAME: "c"}}
         room = Desk(data={"metadata": given, "spec": spec, "status": {"ready": False}}, pen=pen)
-        room.desk._client = cast(Client, pen)
+        room.desk._renderer._client = cast(Client, pen)
         room.look(**GOOD)
         return [name for name, _ in pen.patches]
 
@@ -462,7 +462,7 @@ def test_somebody_elses_secret_in_the_way_is_looked_for_soon_at_first_and_then_r
 
     pen = Taken()
     room = Desk(data={"status": {"ready": False}}, pen=pen)
-    room.desk._client = cast(Client, pen)
+    room.desk._renderer._client = cast(Client, pen)
     room.data.templates.store.put(
         msgspec.convert(
             {"metadata": {"name": "t", "namespace": "n", "resourceVersion": "1"}, "spec": GOOD}, DataTemplate

@@ -18,7 +18,7 @@ from hostler.metal import names
 from hostler.metal.labels import label_change, prefixes_of, synced_labels
 from hostler.metal.model import Said, Write
 from hostler.metal.refusal import Refusal, Refused, why_not_free
-from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation, is_off, taint_patch
+from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation, is_off
 from hostler.metal.remediation_model import (
     FAILED,
     GIVEN_UP,
@@ -28,6 +28,7 @@ from hostler.metal.remediation_model import (
     Remediation,
     RemediationFacts,
     Step,
+    taint_patch,
 )
 from hostler.metal.upkeep import cluster_change
 from hostler.ship.machines import NEW, REMEDIATION

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from hostler.apis import capi, metal3
-from hostler.apis.metal3 import BareMetalHost, Metal3Machine, OwnedMetadata
+from hostler.apis.metal3 import Metal3Machine, OwnedMetadata
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, Invalid
 from hostler.kube.kinds import Kind
@@ -18,23 +18,21 @@ from hostler.kube.records import Metadata, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.addresses import Addresses
-from hostler.metal.caches import Caches, owner_key
+from hostler.metal.caches import Caches
 from hostler.metal.data_caches import DataCaches, Indexes
 from hostler.metal.data_model import (
     Data,
     DataClaim,
     DataTemplate,
     in_use,
-    is_installed_with,
-    names_secrets,
     of_other_template,
     owned,
     rendered_for,
     unfit,
 )
+from hostler.metal.data_rendering import LONGEST, DataRenderer
 from hostler.metal.model import Facts, Rendered
-from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
-from hostler.metal.secrets import InTheWay, put
+from hostler.metal.secrets import InTheWay
 from hostler.metal.writes import delete, drop_finalizers, owner_reference
 
 log = structlog.get_logger("hostler.metal")
@@ -43,7 +41,6 @@ CLAIM, DATA, TEMPLATE = "claim:", "data:", "template:"
 # We put one finalizer on each; the Go provider puts a second one, and nobody else would take it off.
 CLAIM_FINALIZERS = (names.DATA_CLAIM_FINALIZER, names.MACHINE_FINALIZER)
 DATA_FINALIZERS = (names.DATA_FINALIZER, names.DATA_CLAIM_FINALIZER)
-LONGEST = 512  # of an error message, by the CRD
 # Secrets of others are not watched: whether one that is in the way has gone is seen soon at first, then so often.
 IN_THE_WAY_FIRST, IN_THE_WAY_SECONDS = 1.0, 15.0
 
@@ -57,8 +54,9 @@ class DataDesk:
     def __init__(
         self, caches: Caches, data: DataCaches, client: Client, writer: Writer, *, by_host_name: bool = False
     ) -> None:
-        self._caches, self._data, self._client, self._writer = caches, data, client, writer
+        self._caches, self._data, self._writer = caches, data, writer
         self._addresses = Addresses(data, writer, by_host_name=by_host_name)
+        self._renderer = DataRenderer(caches, data, client, writer, self._addresses)
         self._indexes = Indexes()
         self._in_the_way: dict[str, float] = {}  # data -> how long its last pause was
         data.datas.store.listen(self._indexes.changed)
@@ -178,13 +176,13 @@ class DataDesk:
             return None
         pause = self._in_the_way.pop(data.metadata.uid, IN_THE_WAY_FIRST / 2)
         try:
-            await (self._end_data(data) if data.metadata.deletion_timestamp else self._render(data))
+            await (self._end_data(data) if data.metadata.deletion_timestamp else self._renderer.render(data))
         except InTheWay as why:
-            await self._data_says(data, f"{why}.")
+            await self._renderer.report_error(data, f"{why}.")
             self._in_the_way[data.metadata.uid] = pause = min(pause * 2, IN_THE_WAY_SECONDS)
             return pause
         except Invalid as why:
-            await self._data_says(data, f"The API server refuses it: {why}")
+            await self._renderer.report_error(data, f"The API server refuses it: {why}")
             return REFUSED_SECONDS
         return None
 
@@ -264,114 +262,10 @@ class DataDesk:
             return
         await drop_finalizers(self._writer, metal3.METAL3_DATA_CLAIM, claim.metadata, *CLAIM_FINALIZERS)
 
-    # -- rendering
-
-    def context(self, data: Data) -> Context | str:
-        """Everything the rendering needs; a sentence where something is not there yet."""
-        namespace = data.metadata.namespace
-        claim = self._data.claims.store.get(names.key(namespace, data.spec.claim.name))
-        if claim is None:
-            return f"Metal3DataClaim {data.spec.claim.name} does not exist."
-        machine = self._caches.machines.store.get(owner_key(claim.metadata, metal3.METAL3_MACHINE.kind))
-        if machine is None:
-            return f"the Metal3Machine of claim {claim.metadata.name} does not exist."
-        owner = self._caches.capi_machines.store.get(owner_key(machine.metadata, "Machine"))
-        if owner is None:
-            return f"Metal3Machine {machine.metadata.name} has no Machine."
-        host = self._caches.own_host(machine)
-        if host is None:
-            return f"Metal3Machine {machine.metadata.name} has no host yet."
-        return Context(owner.metadata, machine.metadata, host, data.spec.index, namespace)
-
-    async def _render(self, data: Data) -> None:
-        """Once for a host: what was rendered stays as it is, whatever changes around it."""
-        context = self.context(data)
-        if data.status.ready and (
-            isinstance(context, str) or context.host.imaged or rendered_for(data, context.host)
-        ):  # fmt: skip
-            if isinstance(context, str):
-                return
-            if names.RENDERED_FOR not in data.metadata.annotations:
-                await self._mark(data, context.host)
-            elif rendered_for(data, context.host):
-                await self._addresses.give_back_before(data, context.host, begin=False)
-            return
-        if not isinstance(context, str) and is_installed_with(data, context.host):
-            if data.metadata.annotations.get(names.RENDERED_FOR) != context.host.metadata.uid:
-                await self._mark(data, context.host)
-            await self._data_is_ready(data, f"host {context.host.metadata.name} is installed with it")
-            return
-        template = self._data.templates.store.get(names.key(data.metadata.namespace, data.spec.template.name))
-        if template is None:
-            await self._data_says(data, f"Metal3DataTemplate {data.spec.template.name} does not exist.")
-            return
-        if isinstance(context, str):
-            await self._data_says(data, context)
-            return
-        try:
-            if template.spec.network_data is not None:
-                check_links(template.spec.network_data)
-            addresses = await self._addresses.all(data, template, context)
-            if isinstance(addresses, str):
-                await self._data_says(data, addresses)
-                return
-            context = Context(
-                context.machine, context.metal3_machine, context.host, context.index, context.namespace, addresses
-            )
-            await self._secrets(data, template, context)
-        except CannotRender as why:
-            await self._data_says(data, f"It cannot be rendered: {why}.")
-
-    async def _mark(self, data: Data, host: BareMetalHost) -> None:
-        """Taken over, moved or restored: it is this host's from now on, and not whichever comes after it."""
-        annotations = {names.RENDERED_FOR: host.metadata.uid}
-        change = {"metadata": {"annotations": annotations, "resourceVersion": data.metadata.resource_version}}
-        why = f"it was rendered for host {host.metadata.name}"
-        after = await self._patch(metal3.METAL3_DATA, data.metadata, change, Data, why)
-        if after is not None:
-            self._data.datas.store.overlay(after)
-
-    async def _secrets(self, data: Data, template: DataTemplate, context: Context) -> None:
-        meta, network = template.spec.meta_data, template.spec.network_data
-        name, namespace = context.metal3_machine.name, data.metadata.namespace
-        # What this rendering lacks is taken out: it was the host's before.
-        spec: dict[str, dict[str, str] | None] = {"metaData": None, "networkData": None}
-        if meta is not None:
-            content, called = render_meta_data(meta, context), f"{name}-metadata"
-            spec["metaData"] = await put(self._client, self._writer, data, called, "metaData", content)
-        if network is not None:
-            content = render_network_data(network, context)
-            spec["networkData"] = await put(
-                self._client, self._writer, data, f"{name}-networkdata", "networkData", content
-            )
-        if not names_secrets(data, context.host, spec):
-            mark = {"annotations": {names.RENDERED_FOR: context.host.metadata.uid}}
-            change = {"metadata": mark, "spec": spec}
-            after = await self._patch(metal3.METAL3_DATA, data.metadata, change, Data, "its secrets are made")
-            if after is not None:
-                self._data.datas.store.overlay(after)
-        await self._addresses.give_back_before(data, context.host, begin=True)
-        await self._data_is_ready(data, "it is rendered")
-        log.debug("rendered", data=names.key(namespace, data.metadata.name))
-
-    async def _data_is_ready(self, data: Data, why: str) -> None:
-        ready = {"status": {"ready": True, "errorMessage": None}}
-        after = await self._patch(metal3.METAL3_DATA, data.metadata, ready, Data, why, "status")
-        if after is not None:
-            self._data.datas.store.overlay(after)
-
-    async def _data_says(self, data: Data, error: str) -> None:
-        if data.status.error_message == error[:LONGEST]:
-            return
-        change = {"status": {"errorMessage": error[:LONGEST], "ready": False}}
-        after = await self._patch(metal3.METAL3_DATA, data.metadata, change, Data, error, "status")
-        if after is not None:
-            self._data.datas.store.overlay(after)
-
     async def _end_data(self, data: Data) -> None:
         """Addresses go back first; the secrets follow their owner by themselves."""
         if why := self._in_use(names.key(data.metadata.namespace, data.spec.claim.name)):
-            await self._data_says(data, why)
+            await self._renderer.report_error(data, why)
             return
         if await self._addresses.give_back(data):
             await drop_finalizers(self._writer, metal3.METAL3_DATA, data.metadata, *DATA_FINALIZERS)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from hostler.apis import capi, metal3
 from hostler.apis.metal3 import BareMetalHost
 from hostler.host.conditions import names as listed
-from hostler.host.taints import out_of_service, out_of_service_patch
+from hostler.host.taints import out_of_service
 from hostler.instant import Instant, iso, parse
 from hostler.kube.records import Node
 from hostler.metal import names
@@ -35,6 +35,7 @@ from hostler.metal.remediation_model import (
     Remediation,
     RemediationFacts,
     Step,
+    is_tainted_for,
 )
 
 HARD_OFF = '{"mode":"hard"}'
@@ -224,18 +225,7 @@ def _ready(node: Node) -> bool:
 def _untaint(facts: RemediationFacts) -> bool | None:
     """Whether there is a taint of ours to be taken off; one that somebody else has put there stays."""
     node = facts.node.node if facts.node is not None else None
-    return False if node is not None and ours(node, facts.remediation) else None
-
-
-def ours(node: Node, remediation: Remediation) -> bool:
-    return node.metadata.annotations.get(names.TAINTED_BY) == remediation.metadata.uid
-
-
-def taint_patch(node: Node, remediation: Remediation, on: bool) -> dict[str, Any]:
-    """The taint and the mark that it is ours, in one write."""
-    patch = out_of_service_patch(node, on)
-    patch["metadata"]["annotations"] = {names.TAINTED_BY: remediation.metadata.uid if on else None}
-    return patch
+    return False if node is not None and is_tainted_for(node, facts.remediation) else None
 
 
 def _again(facts: RemediationFacts, host: BareMetalHost, now: Instant) -> Step:

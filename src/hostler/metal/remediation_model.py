@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
+from hostler.host.taints import out_of_service_patch
 from hostler.kube.records import Metadata, Node, PodMetadata, Record
 from hostler.metal import names
 from hostler.metal.model import Write
@@ -110,3 +112,14 @@ class Step:
     warning: bool = False
     look: bool = False  # the node has to be looked at before anything can be decided
     wake: float | None = None
+
+
+def is_tainted_for(node: Node, remediation: Remediation) -> bool:
+    return node.metadata.annotations.get(names.TAINTED_BY) == remediation.metadata.uid
+
+
+def taint_patch(node: Node, remediation: Remediation, on: bool) -> dict[str, Any]:
+    """The taint and the mark that it is ours, in one write."""
+    patch = out_of_service_patch(node, on)
+    patch["metadata"]["annotations"] = {names.TAINTED_BY: remediation.metadata.uid if on else None}
+    return patch

@@ -27,7 +27,7 @@ from hostler.metal import names
 from hostler.metal.caches import Caches, held_by, owner_key
 from hostler.metal.model import Write, cluster_of
 from hostler.metal.power import Power
-from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation, taint_patch
+from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation
 from hostler.metal.remediation_model import (
     HOST_UNHEALTHY,
     BoundPod,
@@ -35,6 +35,7 @@ from hostler.metal.remediation_model import (
     Remediation,
     RemediationFacts,
     Step,
+    taint_patch,
 )
 from hostler.metal.writes import send
 

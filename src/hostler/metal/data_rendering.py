@@ -1,0 +1,130 @@
+"""Renders one Metal3Data: its addresses, its two secrets, and what its status says of that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from hostler.apis import metal3
+from hostler.apis.metal3 import BareMetalHost
+from hostler.kube.client import Client
+from hostler.kube.records import Metadata
+from hostler.kube.writer import Writer
+from hostler.metal import names
+from hostler.metal.addresses import Addresses
+from hostler.metal.caches import Caches, owner_key
+from hostler.metal.data_caches import DataCaches
+from hostler.metal.data_model import Data, DataTemplate, is_installed_with, names_secrets, rendered_for
+from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
+from hostler.metal.secrets import put
+
+log = structlog.get_logger("hostler.metal")
+LONGEST = 512  # of an error message, by the CRD
+
+
+class DataRenderer:
+    def __init__(self, caches: Caches, data: DataCaches, client: Client, writer: Writer, addresses: Addresses) -> None:
+        self._caches, self._data, self._client, self._writer = caches, data, client, writer
+        self._addresses = addresses
+
+    def context_of(self, data: Data) -> Context | str:
+        """Everything the rendering needs; a sentence where something is not there yet."""
+        namespace = data.metadata.namespace
+        claim = self._data.claims.store.get(names.key(namespace, data.spec.claim.name))
+        if claim is None:
+            return f"Metal3DataClaim {data.spec.claim.name} does not exist."
+        machine = self._caches.machines.store.get(owner_key(claim.metadata, metal3.METAL3_MACHINE.kind))
+        if machine is None:
+            return f"the Metal3Machine of claim {claim.metadata.name} does not exist."
+        owner = self._caches.capi_machines.store.get(owner_key(machine.metadata, "Machine"))
+        if owner is None:
+            return f"Metal3Machine {machine.metadata.name} has no Machine."
+        host = self._caches.own_host(machine)
+        if host is None:
+            return f"Metal3Machine {machine.metadata.name} has no host yet."
+        return Context(owner.metadata, machine.metadata, host, data.spec.index, namespace)
+
+    async def render(self, data: Data) -> None:
+        """Once for a host: what was rendered stays as it is, whatever changes around it."""
+        context = self.context_of(data)
+        if data.status.ready and (
+            isinstance(context, str) or context.host.imaged or rendered_for(data, context.host)
+        ):  # fmt: skip
+            if isinstance(context, str):
+                return
+            if names.RENDERED_FOR not in data.metadata.annotations:
+                await self._mark(data, context.host)
+            elif rendered_for(data, context.host):
+                await self._addresses.give_back_before(data, context.host, begin=False)
+            return
+        if not isinstance(context, str) and is_installed_with(data, context.host):
+            if data.metadata.annotations.get(names.RENDERED_FOR) != context.host.metadata.uid:
+                await self._mark(data, context.host)
+            await self._report_ready(data, f"host {context.host.metadata.name} is installed with it")
+            return
+        template = self._data.templates.store.get(names.key(data.metadata.namespace, data.spec.template.name))
+        if template is None:
+            await self.report_error(data, f"Metal3DataTemplate {data.spec.template.name} does not exist.")
+            return
+        if isinstance(context, str):
+            await self.report_error(data, context)
+            return
+        try:
+            if template.spec.network_data is not None:
+                check_links(template.spec.network_data)
+            addresses = await self._addresses.all(data, template, context)
+            if isinstance(addresses, str):
+                await self.report_error(data, addresses)
+                return
+            context = Context(
+                context.machine, context.metal3_machine, context.host, context.index, context.namespace, addresses
+            )
+            await self._secrets(data, template, context)
+        except CannotRender as why:
+            await self.report_error(data, f"It cannot be rendered: {why}.")
+
+    async def _mark(self, data: Data, host: BareMetalHost) -> None:
+        """Taken over, moved or restored: it is this host's from now on, and not whichever comes after it."""
+        annotations = {names.RENDERED_FOR: host.metadata.uid}
+        change = {"metadata": {"annotations": annotations, "resourceVersion": data.metadata.resource_version}}
+        why = f"it was rendered for host {host.metadata.name}"
+        await self._patch(data.metadata, change, why)
+
+    async def _secrets(self, data: Data, template: DataTemplate, context: Context) -> None:
+        meta, network = template.spec.meta_data, template.spec.network_data
+        name, namespace = context.metal3_machine.name, data.metadata.namespace
+        # What this rendering lacks is taken out: it was the host's before.
+        spec: dict[str, dict[str, str] | None] = {"metaData": None, "networkData": None}
+        if meta is not None:
+            content, called = render_meta_data(meta, context), f"{name}-metadata"
+            spec["metaData"] = await put(self._client, self._writer, data, called, "metaData", content)
+        if network is not None:
+            content = render_network_data(network, context)
+            spec["networkData"] = await put(
+                self._client, self._writer, data, f"{name}-networkdata", "networkData", content
+            )
+        if not names_secrets(data, context.host, spec):
+            mark = {"annotations": {names.RENDERED_FOR: context.host.metadata.uid}}
+            change = {"metadata": mark, "spec": spec}
+            await self._patch(data.metadata, change, "its secrets are made")
+        await self._addresses.give_back_before(data, context.host, begin=True)
+        await self._report_ready(data, "it is rendered")
+        log.debug("rendered", data=names.key(namespace, data.metadata.name))
+
+    async def _report_ready(self, data: Data, why: str) -> None:
+        ready = {"status": {"ready": True, "errorMessage": None}}
+        await self._patch(data.metadata, ready, why, "status")
+
+    async def report_error(self, data: Data, error: str) -> None:
+        if data.status.error_message == error[:LONGEST]:
+            return
+        change = {"status": {"errorMessage": error[:LONGEST], "ready": False}}
+        await self._patch(data.metadata, change, error, "status")
+
+    async def _patch(self, meta: Metadata, change: dict[str, Any], why: str, subresource: str | None = None) -> None:
+        after = await self._writer.patch(
+            metal3.METAL3_DATA, meta.name, change, meta.namespace, type=Data, why=why, subresource=subresource
+        )
+        if after is not None:
+            self._data.datas.store.overlay(after)
