@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from hostler.apis import metal3
-from hostler.apis.metal3 import BareMetalHost, Metal3Condition, Metal3Machine
-from hostler.host.conditions import Condition, Status, cut, set_condition
+from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Condition, Metal3Machine
+from hostler.host.conditions import Condition, Status, set_condition
 from hostler.instant import Instant
 from hostler.metal import names
 from hostler.metal.health import error_of
@@ -102,22 +102,23 @@ def addresses_of(host: BareMetalHost) -> list[dict[str, str]]:
     return found[:32]
 
 
-def status_change(
-    machine: Metal3Machine, said: Sequence[Said], fields: dict[str, Any], now: Instant, *, generation: int | None = None
-) -> dict[str, Any]:
-    """The patch of the machine's status; empty: it already says all that."""
-    seen = generation if generation is not None else machine.metadata.generation
-    before: Sequence[Condition] = machine.status.conditions
+def conditions_change(of: Metal3Machine | Metal3Cluster, said: Sequence[Said], now: Instant) -> dict[str, Any]:
+    """The conditions of an object with these among them; empty: it says so already."""
+    seen = of.metadata.generation
+    before: Sequence[Condition] = of.status.conditions
     after = before
     for one in said:
         status = Status.TRUE if one.true else Status.FALSE
         condition = Metal3Condition(
-            type=one.type, status=status, reason=one.reason, message=cut(one.message), observed_generation=seen
+            type=one.type, status=status, reason=one.reason, message=one.message, observed_generation=seen
         )
         after = set_condition(after, condition, now)
-    change: dict[str, Any] = {}
-    if after is not before:
-        change["conditions"] = msgspec.to_builtins(list(after))
+    return {"conditions": msgspec.to_builtins(list(after))} if after is not before else {}
+
+
+def status_change(machine: Metal3Machine, said: Sequence[Said], fields: dict[str, Any], now: Instant) -> dict[str, Any]:
+    """The patch of the machine's status; empty: it already says all that."""
+    change = conditions_change(machine, said, now)
     # Through JSON, so that what is compared has lists where the API server has lists.
     current = msgspec.json.decode(msgspec.json.encode(machine.status)) if fields else {}
     change |= {field: value for field, value in fields.items() if current.get(field) != value}

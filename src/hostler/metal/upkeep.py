@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster
-from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Condition, Metal3Machine, Metal3MachineTemplate
-from hostler.host.conditions import Condition, Status, set_condition
+from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.host.conditions import names as listed
 from hostler.instant import Instant
 from hostler.kube.events import Recorder
@@ -23,7 +22,7 @@ from hostler.metal.labels import prefixes_of
 from hostler.metal.model import Said, cluster_of
 from hostler.metal.moving import UNBLOCKED
 from hostler.metal.release import abandoned, is_blocked_for_nothing, why_not_empty
-from hostler.metal.status import PAUSED
+from hostler.metal.status import PAUSED, UNPAUSED, conditions_change
 from hostler.metal.writes import drop_finalizers
 
 # The room wakes everything once all is read; this is only in case a cache was complete and is no more.
@@ -67,24 +66,10 @@ def labels_said(cluster: Metal3Cluster) -> tuple[Said, ...]:
     return (Said(names.LABELS_SYNCED, True, "PrefixesRead"),) if known else ()
 
 
-def _told(cluster: Metal3Cluster, said: Sequence[Said], now: Instant) -> dict[str, Any]:
-    """Its conditions with these among them; empty: it says so already."""
-    before: Sequence[Condition] = cluster.status.conditions
-    after = before
-    for one in said:
-        status = Status.TRUE if one.true else Status.FALSE
-        condition = Metal3Condition(
-            type=one.type, status=status, reason=one.reason, message=one.message,
-            observed_generation=cluster.metadata.generation,
-        )  # fmt: skip
-        after = set_condition(after, condition, now)
-    return {"conditions": msgspec.to_builtins(list(after))} if after is not before else {}
-
-
 def cluster_change(cluster: Metal3Cluster, said: Said, now: Instant) -> dict[str, Any]:
     """The patch of its status; empty: nothing is to change."""
     ready = [said, Said("InfrastructureReady", said.true, said.reason, said.message)]
-    change = _told(cluster, (*ready, Said(names.PAUSED_CONDITION, False, "NotPaused"), *labels_said(cluster)), now)
+    change = conditions_change(cluster, (*ready, UNPAUSED, *labels_said(cluster)), now)
     if said.true and not cluster.status.initialization.provisioned:
         change["initialization"] = {"provisioned": True}
     if cluster.spec.failure_domains != cluster.status.failure_domains:
@@ -94,7 +79,7 @@ def cluster_change(cluster: Metal3Cluster, said: Said, now: Instant) -> dict[str
 
 def pause_change(cluster: Metal3Cluster, now: Instant) -> dict[str, Any]:
     """The patch of the status of one that is paused: only that it is."""
-    change = _told(cluster, (PAUSED,), now)
+    change = conditions_change(cluster, (PAUSED,), now)
     return {"status": change} if change else {}
 
 
