@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine, SecretRef
+from hostler.apis.metal3_data import Data, DataSpec
 from hostler.kube.client import Client
 from hostler.kube.errors import Conflict
 from hostler.kube.metrics import Metrics
@@ -26,7 +27,6 @@ from hostler.metal.caches import Caches, consumer_key
 from hostler.metal.choose import Policy, Selection, Wish, choose
 from hostler.metal.claims import DEBOUNCE_SECONDS, OUTDATED_SECONDS, Claims
 from hostler.metal.data_caches import Indexes
-from hostler.metal.data_model import Data, DataSpec
 from hostler.metal.decide import wish_of
 from hostler.metal.free import SAMPLES
 from hostler.selectors import Requirement

@@ -11,6 +11,7 @@ import pytest
 from hostler.apis import capi
 from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
+from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists
 from hostler.kube.metrics import Metrics
@@ -20,7 +21,7 @@ from hostler.metal import names
 from hostler.metal.data import CLAIM as CLAIM_KEY
 from hostler.metal.data import DATA, DataDesk
 from hostler.metal.data_caches import DataCaches
-from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpClaim, RenderedSecret
+from hostler.metal.data_use import RenderedSecret
 from hostler.metal.model import Rendered
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_decide import CONSUMER, IMAGE

@@ -29,7 +29,7 @@ from hostler.metal.claims import DEBOUNCE_SECONDS
 from hostler.metal.controller import MachineKeeper
 from hostler.metal.data import DataDesk
 from hostler.metal.data_caches import DataCaches
-from hostler.metal.data_model import RenderedSecret
+from hostler.metal.data_use import RenderedSecret
 from hostler.metal.decide import why_none
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.model import Step

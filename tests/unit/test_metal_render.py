@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from hostler.apis.metal3 import BareMetalHost
+from hostler.apis.metal3_data import DataTemplate, IpAddressSpec, PoolRef
 from hostler.kube.records import Metadata
-from hostler.metal.data_model import DataTemplate, IpAddressSpec, PoolRef
 from hostler.metal.render import (
     CannotRender,
     Context,

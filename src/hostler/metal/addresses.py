@@ -7,13 +7,13 @@ from typing import Any
 
 from hostler.apis import capi, metal3
 from hostler.apis.metal3 import BareMetalHost, OwnedMetadata
+from hostler.apis.metal3_data import Data, DataTemplate, IpAddressSpec, IpClaim, PoolRef
 from hostler.kube.errors import AlreadyExists
 from hostler.kube.kinds import Kind
 from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.data_caches import DataCaches, owner_datas
-from hostler.metal.data_model import Data, DataTemplate, IpAddressSpec, IpClaim, PoolRef
 from hostler.metal.render import Context, pools_of
 from hostler.metal.writes import delete, drop_finalizers, owner_reference
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
+from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.capability import CapabilityRoom
 from hostler.explain.registry import Registry
 from hostler.instant import Instant
@@ -27,7 +28,6 @@ from hostler.metal.claims import Claims
 from hostler.metal.controller import MachineKeeper
 from hostler.metal.data import CLAIM, DATA, TEMPLATE, DataDesk
 from hostler.metal.data_caches import DataCaches, owner_datas
-from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.labels import LabelKeeper
 from hostler.metal.nodes import Nodes

@@ -11,6 +11,7 @@ import structlog
 
 from hostler.apis import capi, metal3
 from hostler.apis.metal3 import Metal3Machine, OwnedMetadata
+from hostler.apis.metal3_data import Data, DataClaim, DataTemplate
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, Invalid
 from hostler.kube.kinds import Kind
@@ -20,17 +21,8 @@ from hostler.metal import names
 from hostler.metal.addresses import Addresses
 from hostler.metal.caches import Caches
 from hostler.metal.data_caches import DataCaches, Indexes
-from hostler.metal.data_model import (
-    Data,
-    DataClaim,
-    DataTemplate,
-    in_use,
-    of_other_template,
-    owned,
-    rendered_for,
-    unfit,
-)
 from hostler.metal.data_rendering import LONGEST, DataRenderer
+from hostler.metal.data_use import in_use, of_other_template, owned, rendered_for, unfit
 from hostler.metal.model import Facts, Rendered
 from hostler.metal.secrets import InTheWay
 from hostler.metal.writes import delete, drop_finalizers, owner_reference

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostler.apis import capi, metal3
+from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.kube.client import Client
 from hostler.kube.kinds import Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Object
 from hostler.kube.watch import Watch
 from hostler.metal import names
-from hostler.metal.data_model import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 
 
 def owner_datas(claim: IpClaim) -> list[str]:

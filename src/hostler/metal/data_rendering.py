@@ -8,6 +8,7 @@ import structlog
 
 from hostler.apis import metal3
 from hostler.apis.metal3 import BareMetalHost
+from hostler.apis.metal3_data import Data, DataTemplate
 from hostler.kube.client import Client
 from hostler.kube.records import Metadata
 from hostler.kube.writer import Writer
@@ -15,7 +16,7 @@ from hostler.metal import names
 from hostler.metal.addresses import Addresses
 from hostler.metal.caches import Caches, owner_key
 from hostler.metal.data_caches import DataCaches
-from hostler.metal.data_model import Data, DataTemplate, is_installed_with, names_secrets, rendered_for
+from hostler.metal.data_use import is_installed_with, names_secrets, rendered_for
 from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
 from hostler.metal.secrets import put
 

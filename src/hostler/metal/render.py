@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from hostler.apis.metal3 import BareMetalHost
-from hostler.kube.records import Metadata
-from hostler.metal.data_model import (
+from hostler.apis.metal3_data import (
     DataTemplate,
     FromObject,
     Gateway,
@@ -27,6 +26,7 @@ from hostler.metal.data_model import (
     Services,
     pool_ref,
 )
+from hostler.kube.records import Metadata
 
 _MAC = re.compile(r"([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from hostler.apis import capi, metal3
+from hostler.apis.metal3_data import Data
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists
 from hostler.kube.kinds import SECRET
 from hostler.kube.records import Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.data_model import Data, RenderedSecret
+from hostler.metal.data_use import RenderedSecret
 from hostler.metal.writes import owner_reference
 
 
