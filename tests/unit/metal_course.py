@@ -105,9 +105,11 @@ class Course:
         named = machine.metadata.annotations.get(names.HOST_ANNOTATION)
         at = next((one for one in hosts if key_of(one.metadata) == named), None)
         host = min(own, key=lambda one: one.metadata.name) if own else at
+        owned = tuple(one for one in hosts if any(it.name == "m" for it in one.metadata.owner_references))
         return Facts(
-            machine, OWNER, CLUSTER, host=host, node=self.node, secret_cluster=self.secret_cluster, several=len(own) > 1
-        )
+            machine, OWNER, CLUSTER, host=host, node=self.node, secret_cluster=self.secret_cluster,
+            several=len(own) > 1, owned=owned,
+        )  # fmt: skip
 
     def look(self) -> bool:
         """One look of the operator, as its controller carries it out. False: there is nothing to write."""

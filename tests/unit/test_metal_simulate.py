@@ -20,7 +20,7 @@ from hostler.metal.model import NodeSeen, Rendered, Write
 from hostler.metal.plan import explain_forecast
 from hostler.metal.simulate import Forecast, Rules, simulate_machine
 from tests.sizes import examples
-from tests.unit.metal_course import IMAGE, NOW, POLICY, Course, dry_keeper, host_body, machine_body
+from tests.unit.metal_course import CONSUMER, IMAGE, NOW, POLICY, Course, dry_keeper, host_body, machine_body
 
 LEAVING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [names.MACHINE_FINALIZER]}
 
@@ -66,6 +66,15 @@ def test_a_machine_that_is_deleted_leaves_its_host_empty_and_free() -> None:
     assert plan.outcome.endswith("In the end the machine is gone.")
     (host,) = forecast(course).hosts
     assert (host.spec.consumer_ref, host.spec.image, host.state) == (None, None, "available")
+
+
+def test_a_host_that_is_not_the_machine_s_is_disowned_once() -> None:
+    """Another controller's finalizer keeps the machine, and the forecast comes to rest all the same."""
+    owner = {"apiVersion": CONSUMER["apiVersion"], "kind": "Metal3Machine", "name": "m", "uid": "u"}
+    leaving = {**LEAVING, "finalizers": [names.MACHINE_FINALIZER, "example.org/other"]}
+    found = forecast(Course(machine_body(**leaving), {"h": host_body("h", meta={"ownerReferences": [owner]})}))
+    assert [one.kind.kind for one in found.events if isinstance(one, Write)] == ["BareMetalHost", "Metal3Machine"]
+    assert not found.gone
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from hostler.metal import names
 from hostler.metal.choose import NOWHERE, Around, Policy, Wish, choose
 from hostler.metal.decide import decide_claim, decide_machine
 from hostler.metal.model import Decision, Facts, NodeSeen, Rendered, Step, Write, host_of
-from hostler.metal.moving import movable_write
+from hostler.metal.moving import movable_write, owner_change
 from hostler.metal.provisioning import provider_ids
 from hostler.metal.status import settled, status_write
 
@@ -159,7 +159,9 @@ class _Course:
         hosts = self._hosts.values()
         own = [one for one in hosts if one.spec.consumer_ref is not None and one.spec.consumer_ref.is_machine(machine)]
         named = self._hosts.get(machine.metadata.annotations.get(names.HOST_ANNOTATION, ""))
-        self._facts = replace(self._facts, host=host_of(machine, own, named), several=len(own) > 1)
+        owned = (one for one in hosts if owner_change(one.metadata, machine.metadata))
+        host = host_of(machine, own, named)
+        self._facts = replace(self._facts, host=host, several=len(own) > 1, owned=tuple(owned))
 
     # -- the others
 
