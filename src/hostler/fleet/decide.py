@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from hostler.apis.fleet import CapabilityStatus, FleetCounts, FleetStatus
-from hostler.host.conditions import Condition, Status, count, cut, names, set_condition
+from hostler.host.conditions import Condition, Status, count, cut, names, set_conditions
 from hostler.instant import Instant
 from hostler.safety.pause_state import PAUSED, PauseState, observed_pauses
 
@@ -52,10 +51,10 @@ class FleetFacts:
 def decide_status(facts: FleetFacts, before: FleetStatus, now: Instant) -> FleetStatus:
     """The status as it ought to be. Equal to `before` where nothing changed, so that nothing is written."""
     known = {*CONDITIONS, *(one.type for one in facts.rooms)}
-    conditions: Sequence[Condition] = [one for one in before.conditions if one.type in known]
+    kept = [one for one in before.conditions if one.type in known]
     rooms = (msgspec.structs.replace(one, observed_generation=facts.generation) for one in facts.rooms)
-    for made in (_ready(facts), _paused(facts), _incumbent(facts), _ceiling(facts), *rooms):
-        conditions = set_condition(conditions, made, now)
+    made = (_ready(facts), _paused(facts), _incumbent(facts), _ceiling(facts), *rooms)
+    conditions = set_conditions(kept, made, now)
     return FleetStatus(
         observed_generation=facts.generation,
         leader=facts.leader,

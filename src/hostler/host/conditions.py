@@ -53,6 +53,13 @@ def set_condition(conditions: Sequence[Condition], new: Condition, now: Instant)
     return [placed if condition is old else condition for condition in conditions]
 
 
+def set_conditions(conditions: Sequence[Condition], new: Iterable[Condition], now: Instant) -> Sequence[Condition]:
+    """`set_condition` for several, one after the other; the very same sequence if none of them changed anything."""
+    for condition in new:
+        conditions = set_condition(conditions, condition, now)
+    return conditions
+
+
 def node_condition_patch(node: records.Node, new: Condition, now: Instant) -> dict[str, Any] | None:
     """A strategic merge patch for the Node's status subresource, or None where the node already says so.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hostler.host.conditions import Condition, Status, set_condition
+from hostler.host.conditions import Condition, set_conditions
 from hostler.host.conditions import names as listed
 from hostler.instant import Instant
 from hostler.kube.events import Recorder
@@ -68,14 +68,7 @@ def labels_said(cluster: Metal3Cluster) -> tuple[Said, ...]:
 def _told(cluster: Metal3Cluster, said: Sequence[Said], now: Instant) -> dict[str, Any]:
     """Its conditions with these among them; empty: it says so already."""
     before: Sequence[Condition] = cluster.status.conditions
-    after = before
-    for one in said:
-        status = Status.TRUE if one.true else Status.FALSE
-        condition = Condition(
-            type=one.type, status=status, reason=one.reason, message=one.message,
-            observed_generation=cluster.metadata.generation,
-        )  # fmt: skip
-        after = set_condition(after, condition, now)
+    after = set_conditions(before, (one.condition(cluster.metadata.generation) for one in said), now)
     return {"conditions": msgspec.to_builtins(list(after))} if after is not before else {}
 
 

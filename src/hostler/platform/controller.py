@@ -16,7 +16,7 @@ from prometheus_client import Counter, Gauge
 
 from hostler.apis.fleet import NAME, PlatformPolicy, ScopedDaemonSet
 from hostler.drain.observe import BY_NODE
-from hostler.host.conditions import Condition, set_condition
+from hostler.host.conditions import Condition, set_conditions
 from hostler.host.facts import Fact, Unknown
 from hostler.host.platform import UNINITIALIZED, Class, classify
 from hostler.host.reverts import RevertLimits, RevertLog
@@ -283,9 +283,7 @@ class PlatformKeeper:
             dict(self._since), self.stranded,
         )  # fmt: skip
         made, wake = decide_conditions(seen, self._clock())
-        conditions: Sequence[Condition] = self.conditions
-        for one in made:
-            conditions = set_condition(conditions, one, self._clock())
+        conditions = set_conditions(self.conditions, made, self._clock())
         if conditions is not self.conditions:
             self.conditions = conditions
             self._changed()
