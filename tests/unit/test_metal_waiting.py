@@ -24,7 +24,7 @@ from hostler.metal.controller import WAITING_SECONDS
 from hostler.metal.model import Host, Metal3Machine
 from hostler.settings.metal import SETTINGS
 from hostler.settings.resolve import resolve
-from tests.unit.test_kube_events import Here
+from tests.unit.kube_connection import Here
 from tests.unit.test_metal_choose import CLUSTER, host
 from tests.unit.test_metal_decide import IMAGE, cluster, owner
 from tests.unit.test_metal_remediation import merged

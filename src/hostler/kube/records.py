@@ -80,6 +80,14 @@ def key_of(metadata: Identity) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
+def is_deleted(metadata: Identity) -> bool:
+    """Whether this is the last answer about an object: with its last finalizer gone, the API server deletes it.
+
+    A record without finalizers among its fields (a Pod's) cannot tell.
+    """
+    return bool(getattr(metadata, "deletion_timestamp", "")) and not getattr(metadata, "finalizers", True)
+
+
 class Condition(Record, frozen=True):
     type: str = ""
     status: str = ""

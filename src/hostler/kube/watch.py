@@ -11,13 +11,14 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import aiohttp
 import msgspec
 import structlog
 
 from hostler.kube import lines
+from hostler.kube.cache import Cache, Unread
 from hostler.kube.client import PAGE, Client
 from hostler.kube.clock import Clock, boottime
 from hostler.kube.discovery import serves
@@ -67,7 +68,7 @@ class _Ended(Exception):
         self.why, self.delay = why, delay
 
 
-class Watch(Generic[R]):
+class Watch(Cache[R]):
     """One kind, followed for as long as `run` runs. `store` is what others read."""
 
     def __init__(
@@ -95,12 +96,9 @@ class Watch(Generic[R]):
         `optional`: we are ready without it; its reader looks at `store.synced` and `problem` where that matters.
         `store`: an empty one, where it is to be of another class than `Store`.
         """
-        self.kind = kind
+        super().__init__(kind, type, Store(indexes) if store is None else store)
         self._optional = optional
-        self.store: Store[R] = Store(indexes) if store is None else store
         self.synced = asyncio.Event()  # the store is complete, or the kind is known not to exist
-        self.absent = False  # the API server does not know this kind
-        self.problem = ""  # why it is not being followed right now; a sentence
         self.forbidden = False  # the last answer was that we lack the right to read this kind
         self.heard = -1.0  # when the API server last said anything on this watch, by `clock`
         self._client = client
@@ -132,7 +130,7 @@ class Watch(Generic[R]):
         """Why this cache makes us unready; None: it does not. A kind that is not installed is known to be so."""
         if self.absent or self._optional:
             return None
-        return self.problem or (None if self.store.synced else f"{self.kind.resource} are still being read")
+        return self.problem or (None if self.store.synced else str(Unread(self.kind)))
 
     async def run(self) -> None:
         """Follow the kind until cancelled. Never raises for anything a server or a network can do."""

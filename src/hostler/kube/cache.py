@@ -1,0 +1,89 @@
+"""The objects of one kind as last seen, and writes whose answers are visible in it at once.
+
+A decision made right after a write must see that write, or it makes it again. The watch brings it a moment later, so
+every write through a cache shows its answer: until the watch has caught up, the written object overlays the cache.
+Nothing is shown where nothing is known: not in a dry run, not after a refusal, not after an answer that never came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from hostler.kube.client import FIELD_MANAGER, Client, How
+from hostler.kube.kinds import Kind
+from hostler.kube.records import HasMetadata, is_deleted
+from hostler.kube.store import Store
+from hostler.kube.writer import Writer
+
+R = TypeVar("R", bound=HasMetadata)
+
+# A controller whose caches are not complete yet looks again after this long.
+UNREAD_SECONDS = 1.0
+
+
+class Cache(Generic[R]):
+    """One kind. `kube.watch.Watch` is a cache that follows the API server; without one it shows only our own writes."""
+
+    def __init__(self, kind: Kind, type: type[R], store: Store[R] | None = None) -> None:
+        self.kind = kind
+        self.type = type
+        self.store: Store[R] = Store() if store is None else store
+        self.absent = False  # the API server does not know this kind
+        self.problem = ""  # why it is not being followed right now; a sentence
+
+    # -- writing: each returns the object as it is now, or None in a dry run
+
+    async def create(
+        self, writer: Writer, body: Mapping[str, Any], namespace: str | None = None, *, why: str
+    ) -> R | None:
+        return self._show(await writer.create(self.kind, body, namespace, type=self.type, why=why))
+
+    async def patch(
+        self,
+        writer: Writer,
+        name: str,
+        body: Any,
+        namespace: str | None = None,
+        *,
+        why: str,
+        how: How = How.MERGE,
+        subresource: str | None = None,
+        manager: str = FIELD_MANAGER,
+        force: bool = False,
+    ) -> R | None:
+        written = await writer.patch(
+            self.kind, name, body, namespace, type=self.type, why=why, how=how, subresource=subresource,
+            manager=manager, force=force,
+        )  # fmt: skip
+        return self._show(written)
+
+    async def read(self, client: Client, name: str, namespace: str | None = None) -> R:
+        """Ask the API server itself, where a decision needs more than what was last seen."""
+        found = await client.get(self.kind, name, namespace, type=self.type)
+        self._show(found)
+        return found
+
+    def _show(self, record: R | None) -> R | None:
+        if record is not None and not is_deleted(record.metadata):
+            self.store.overlay(record)
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A cache that is not complete yet, and the problem with it, if there is one. `str` makes the sentence."""
+
+    kind: Kind
+    problem: str = ""
+    only: bool = False  # there is a single object of this kind
+
+    def __str__(self) -> str:
+        what = f"the {self.kind.kind} is" if self.only else f"{self.kind.resource} are"
+        return self.problem or f"{what} still being read"
+
+
+def first_unread(caches: Iterable[Cache[Any]]) -> Unread | None:
+    """Why nothing can be decided from these yet; None: each is complete, or its kind is known not to exist."""
+    return next((Unread(cache.kind, cache.problem) for cache in caches if not cache.store.synced), None)
