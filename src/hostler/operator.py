@@ -205,7 +205,7 @@ class Operator:
             leader=lambda: self._identity if self._leader.held() else self._leader.holder,
             unready=self._unready, rooms=self._room_conditions,
         )  # fmt: skip
-        self._keeper = Keeper(self._nodes.store, writers.of("holds"), self._recorder, time.time)
+        self._keeper = Keeper(self._nodes, writers.of("holds"), self._recorder, time.time)
         self._controllers = [
             Controller("fleet", self._as_leader(self._status.reconcile), metrics=self._metrics),
             Controller("holds", self._as_leader(self._keeper.reconcile), metrics=self._metrics, workers=4),

@@ -19,12 +19,12 @@ from hostler.host.conditions import Condition
 from hostler.host.holds import HOLDS
 from hostler.host.taints import OUT_OF_SERVICE_BY
 from hostler.instant import Instant
-from hostler.kube.kinds import FLEET
+from hostler.kube.cache import Cache
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.store import Store
 from hostler.kube.writer import Writer
-from hostler.safety.guard import FleetWatch, Guard
+from hostler.safety.guard import Guard
 from hostler.safety.incumbents import State
 
 log = structlog.get_logger("hostler.fleet")
@@ -57,7 +57,7 @@ class FleetController:
 
     def __init__(
         self,
-        fleet: FleetWatch,
+        fleet: Cache[Fleet],
         nodes: Nodes,
         guard: Guard,
         writer: Writer,
@@ -115,16 +115,8 @@ class FleetController:
         fleet = self._fleet.store.get(key)
         if fleet is None or fleet.status == status:
             return None
-        written = await self._writer.patch(
-            FLEET,
-            key,
-            {"status": msgspec.to_builtins(status)},
-            type=Fleet,
-            why="the fleet's status changed",
-            subresource="status",
-        )
-        if written is not None:
-            self._fleet.store.overlay(written)
+        body = {"status": msgspec.to_builtins(status)}
+        await self._fleet.patch(self._writer, key, body, why="the fleet's status changed", subresource="status")
         return None
 
     def _spec(self) -> FleetSpec:

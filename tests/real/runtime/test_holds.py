@@ -165,7 +165,7 @@ async def kept(sandbox: Sandbox) -> AsyncIterator[Hand]:
         metrics = Metrics()
         watch = Watch(hand.client, NODE, Node, metrics=metrics)
         recorder = Recorder(hand.writer, "test", metrics)
-        keeper = Keeper(watch.store, hand.writer, recorder, time.time)
+        keeper = Keeper(watch, hand.writer, recorder, time.time)
         controller = Controller("holds", keeper.reconcile, metrics=metrics)
         watch.store.listen(lambda key, _, node: controller.queue.add(key) if node and keeper.concerns(node) else None)
         tasks = [asyncio.create_task(work()) for work in (watch.run, controller.run, recorder.run)]
