@@ -97,7 +97,7 @@ class MaintenanceRoom(CapabilityRoom):
         label = settings[say.GPU_NODE_LABEL]
         observer = Observer(nodes, sources, vcenters, marks, identities, memory, label, room, resumed)
         hands = Hands(
-            writer, nodes.store, Executor(writer, time.time), by_name, marks, recorder, memory, measured, gate,
+            writer, nodes, Executor(writer, time.time), by_name, marks, recorder, memory, measured, gate,
             time.time, drain, set(), Machines(client, writer), identities.not_the_vm,
         )  # fmt: skip
         self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=acting)
