@@ -244,14 +244,13 @@ class PlatformKeeper:
 
     async def _apply(self, scope: Scope, current: DaemonSet) -> None:
         meta = current.metadata
-        written = await self._writer.patch(
-            DAEMON_SET, meta.name, scope.body, meta.namespace, type=DaemonSet, why=scope.why, how=How.APPLY,
-            manager=MANAGER, force=True,
+        written = await self.caches.daemon_sets.patch(
+            self._writer, meta.name, scope.body, meta.namespace, why=scope.why, how=How.APPLY, manager=MANAGER,
+            force=True,
         )  # fmt: skip
         if written is None:
             return
         self._reverts.is_in_place(key_of(meta), words(scope.target))
-        self.caches.daemon_sets.store.overlay(written)
         note = f"It requires {words(scope.target)} now, so it stays off {len(scope.kept_off)} nodes without the cloud."
         self._recorder.event(DAEMON_SET, meta, "Normal", "Scoped", "Scope", note)
 
@@ -323,11 +322,10 @@ class PlatformKeeper:
         verdict = self.taint(one, clouds)
         if verdict is None or verdict.patch is None:
             return
-        written = await self._writer.patch(
-            NODE, one.name, list(verdict.patch), type=Node, why=verdict.why, how=How.JSON
+        written = await self.caches.nodes.patch(
+            self._writer, one.name, list(verdict.patch), why=verdict.why, how=How.JSON
         )
         if written is not None:
-            self.caches.nodes.store.overlay(written)
             note = f"The taint {UNINITIALIZED} was taken away: {verdict.why}."
             self._recorder.event(NODE, one.node.metadata, "Normal", "TaintRemoved", "Initialise", note)
 
