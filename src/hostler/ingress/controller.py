@@ -34,7 +34,6 @@ from hostler.ingress.model import (
     INGRESS_CONTROLLER,
     ROUTERS_IN,
     Decision,
-    IngressConfig,
     IngressController,
     Placed,
     Write,
@@ -45,9 +44,9 @@ from hostler.ingress.workloads import decide_workload, fleet_conditions
 from hostler.instant import Instant
 from hostler.kube.client import How
 from hostler.kube.events import Recorder
-from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, POD_DISRUPTION_BUDGET, Kind
+from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, Kind
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Metadata, PodDisruptionBudget
+from hostler.kube.records import Metadata
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 
@@ -97,13 +96,8 @@ class IngressKeeper:
         self._decided: dict[str, Decision] = {}  # of the ingresses that the Fleet names
         self._gauges = IngressGauges(metrics)
         self.conditions: tuple[Condition, ...] = ()
-        self._stores: dict[Kind, tuple[type[Any], Watch[Any]]] = {
-            INGRESS: (IngressConfig, caches.ingress),
-            INGRESS_CONTROLLER: (IngressController, caches.controllers),
-            DEPLOYMENT: (Placed, caches.deployments),
-            DAEMON_SET: (Placed, caches.daemon_sets),
-            POD_DISRUPTION_BUDGET: (PodDisruptionBudget, caches.budgets),
-        }
+        written = (caches.ingress, caches.controllers, caches.deployments, caches.daemon_sets, caches.budgets)
+        self._written: dict[Kind, Watch[Any]] = {watch.kind: watch for watch in written}
 
     # -- observing
 
@@ -282,22 +276,19 @@ class IngressKeeper:
 
     async def _send(self, write: Write) -> object | None:
         """The object as it is now; None where nothing was written, or nothing is left."""
-        record, watch = self._stores[write.kind]
+        watch = self._written[write.kind]
         match write.verb:
             case "create":
-                answer = await self._writer.create(write.kind, write.body, write.namespace, type=record, why=write.why)
+                return await watch.create(self._writer, write.body, write.namespace, why=write.why)
             case "delete":
                 await self._writer.delete(write.kind, write.name, write.namespace, uid=write.uid, why=write.why)
                 return None
             case verb:
                 how = How.APPLY if verb == "apply" else How.MERGE
-                answer = await self._writer.patch(
-                    write.kind, write.name, write.body, write.namespace, type=record, why=write.why, how=how,
+                return await watch.patch(
+                    self._writer, write.name, write.body, write.namespace, why=write.why, how=how,
                     subresource=write.subresource, force=how is How.APPLY,
                 )  # fmt: skip
-        if answer is not None:
-            watch.store.overlay(answer)
-        return answer
 
     # -- small change
 
