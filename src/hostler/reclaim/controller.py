@@ -253,12 +253,9 @@ class ReclaimKeeper:
         """With the version it was decided on as precondition: somebody else's change is looked at first."""
         meta = agent.metadata
         body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": meta.resource_version}}
-        written = await self._writer.patch(
-            AGENT, meta.name, body, meta.namespace, type=Agent, why=why, subresource="status" if status else None
+        return await self.agents.patch(
+            self._writer, meta.name, body, meta.namespace, why=why, subresource="status" if status else None
         )
-        if written is not None:
-            self.agents.store.overlay(written)
-        return written
 
     def _tell(self, agent: Agent, actions: tuple[Action, ...]) -> None:
         for action in actions:

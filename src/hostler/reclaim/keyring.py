@@ -54,13 +54,9 @@ class Keyring:
         body = {"metadata": {"name": NAME, "namespace": self._namespace}, "type": "Opaque"}
         why = "hosts that are returned to discovery need tokens"
         try:
-            made = await self._writer.create(
-                SECRET, {**body, "data": {FIELD: Keys.make()}}, self._namespace, type=Secret, why=why
-            )
+            await self.watch.create(self._writer, {**body, "data": {FIELD: Keys.make()}}, self._namespace, why=why)
         except AlreadyExists:
             return 1.0
-        if made is not None:
-            self.watch.store.overlay(made)
         return None
 
     def _secret(self) -> Secret | None:
