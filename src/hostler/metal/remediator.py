@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from prometheus_client import Counter
 
@@ -40,7 +39,6 @@ from hostler.metal.writes import send
 
 # The room wakes everything once all is read; this is only in case a cache was complete and is no more.
 NOT_READY_SECONDS = 15.0
-RECORDS: dict[str, type[Any]] = {names.HOST.plural: Host, names.METAL3_REMEDIATION.plural: Remediation}
 
 
 class Remediator:
@@ -167,11 +165,9 @@ class Remediator:
                 self._steps.labels(step.event).inc()
 
     async def _write(self, write: Write) -> None:
-        after = await send(self._writer, write, RECORDS.get(write.kind.plural, Object))
-        if isinstance(after, Host):
-            self.caches.hosts.store.overlay(after)
-        elif isinstance(after, Remediation) and (after.metadata.finalizers or not after.metadata.deletion_timestamp):
-            self.caches.remediations.store.overlay(after)
+        await send(
+            self._writer, write, {names.HOST: self.caches.hosts, names.METAL3_REMEDIATION: self.caches.remediations}
+        )
 
     def of_host(self, host: Host) -> list[str]:
         """The remediations that a change of this host may concern."""

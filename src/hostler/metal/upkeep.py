@@ -153,12 +153,9 @@ class ClusterKeeper:
         self, cluster: Metal3Cluster, body: dict[str, Any], why: str, subresource: str | None = None
     ) -> Metal3Cluster | None:
         meta = cluster.metadata
-        after = await self._writer.patch(
-            names.METAL3_CLUSTER, meta.name, body, meta.namespace, type=Metal3Cluster, why=why, subresource=subresource
+        return await self._caches.clusters.patch(
+            self._writer, meta.name, body, meta.namespace, why=why, subresource=subresource
         )
-        if after is not None:
-            self._caches.clusters.store.overlay(after)
-        return after
 
 
 class TemplateKeeper:
@@ -177,11 +174,7 @@ class TemplateKeeper:
             change = cleaning_change(template, machine)
             if change and not self._caches.paused(machine.metadata.namespace, cluster_of(machine, None)):
                 meta, why = machine.metadata, f"Metal3MachineTemplate {template.metadata.name} says so"
-                after = await self._writer.patch(
-                    names.METAL3_MACHINE, meta.name, change, meta.namespace, type=Metal3Machine, why=why
-                )
-                if after is not None:
-                    self._caches.machines.store.overlay(after)
+                await self._caches.machines.patch(self._writer, meta.name, change, meta.namespace, why=why)
         return None
 
 
@@ -206,9 +199,7 @@ class ReservedHostKeeper:
         elif is_blocked_for_nothing(host):
             meta, why = host.metadata, "no machine has it, so `clusterctl move` need not wait for it"
             body = {"metadata": {**UNBLOCKED, "resourceVersion": meta.resource_version}}
-            after = await self._writer.patch(names.HOST, meta.name, body, meta.namespace, type=Host, why=why)
-            if after is not None:
-                self._caches.hosts.store.overlay(after)
+            await self._caches.hosts.patch(self._writer, meta.name, body, meta.namespace, why=why)
         return None
 
     async def _free(self, host: Host, change: dict[str, Any], why: str, reason: str, note: str) -> None:
@@ -216,9 +207,8 @@ class ReservedHostKeeper:
         body: dict[str, Any] = {"metadata": {**change, **UNBLOCKED, "resourceVersion": meta.resource_version}}
         if host.spec.consumer_ref is not None:
             body["spec"] = {"consumerRef": None}
-        after = await self._writer.patch(names.HOST, meta.name, body, meta.namespace, type=Host, why=why)
+        after = await self._caches.hosts.patch(self._writer, meta.name, body, meta.namespace, why=why)
         if after is not None:
-            self._caches.hosts.store.overlay(after)
             self._recorder.event(names.HOST, meta, "Normal", reason, "Release", note)
 
     def why_left(self, host: Host) -> str:
