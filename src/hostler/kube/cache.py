@@ -19,7 +19,7 @@ from hostler.kube.writer import Writer
 
 R = TypeVar("R", bound=HasMetadata)
 
-# A controller whose caches are not complete yet looks again after this long.
+# A controller looks again after this long while a cache is not complete: an empty kind sends no event when it is.
 UNREAD_SECONDS = 1.0
 
 
