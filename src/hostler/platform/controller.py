@@ -21,10 +21,11 @@ from hostler.host.facts import Fact, Unknown
 from hostler.host.platform import UNINITIALIZED, Class, classify
 from hostler.host.reverts import RevertLimits, RevertLog
 from hostler.instant import Instant, parse
+from hostler.kube.cache import UNREAD_SECONDS, Unread, first_unread
 from hostler.kube.client import How
 from hostler.kube.errors import ApiError, Unreachable, WriteRefused
 from hostler.kube.events import Recorder
-from hostler.kube.kinds import DAEMON_SET, NODE, POD
+from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, POD
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod, key_of
 from hostler.kube.watch import Watch
@@ -57,7 +58,6 @@ from hostler.safety.guard import FleetWatch
 log = structlog.get_logger("hostler.platform")
 
 SCOPE, CHECKS, PODS = KEYS = ("scope", "checks", "pods")
-NOT_READY_SECONDS = 1.0
 VSPHERE = "vsphere"
 
 
@@ -77,12 +77,9 @@ class Caches:
     def own(self) -> Iterator[Watch[Any]]:
         yield from (self.daemon_sets, self.policies, self.bindings, self.operators, self.drivers)
 
-    def unread(self) -> str:
-        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
-        for watch in (*self.own(), self.nodes, self.pods):
-            if not watch.store.synced:
-                return watch.problem or f"{watch.kind.resource} are still being read"
-        return "" if self.fleet.store.synced else "the Fleet is still being read"
+    def unread(self) -> Unread | None:
+        unread = first_unread((*self.own(), self.nodes, self.pods))
+        return unread if unread or self.fleet.store.synced else Unread(FLEET, only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +211,8 @@ class PlatformKeeper:
     async def reconcile(self, key: str) -> float | None:
         why = self.caches.unread()
         if why:
-            log.debug("not looking yet", key=key, why=why)
-            return NOT_READY_SECONDS
+            log.debug("not looking yet", key=key, why=str(why))
+            return UNREAD_SECONDS
         if key == CHECKS:
             return await self._check()
         if key == PODS:
