@@ -42,6 +42,7 @@ from hostler.ingress.observe import View, domain_of, facts_of, pods_counted
 from hostler.ingress.template import check_template
 from hostler.ingress.workloads import decide_workload, fleet_conditions
 from hostler.instant import Instant
+from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.client import How
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, Kind
@@ -53,8 +54,7 @@ from hostler.kube.writer import Writer
 log = structlog.get_logger("hostler.ingress")
 
 CONTROLLER_KEY = "controller/"
-# How soon to look again while a cache is being read: an empty kind sends no event when it is complete.
-NOT_READY_SECONDS = 1.0
+AFTER_BACKFILL_SECONDS = 1.0  # what follows from the default placement is decided once that is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ class IngressKeeper:
     async def reconcile(self, key: str) -> float | None:
         why = self.caches.unread()
         if why:
-            log.debug("not looking yet", key=key, why=why)
-            return NOT_READY_SECONDS
+            log.debug("not looking yet", key=key, why=str(why))
+            return UNREAD_SECONDS
         if key == CLUSTER:
             self._tell_fleet()
             return await self._cluster()
@@ -228,7 +228,7 @@ class IngressKeeper:
         if ingress is not None:
             await self._act(backfill, INGRESS, ingress.metadata)
         if backfill.writes:
-            return NOT_READY_SECONDS  # the default placement is being decided; what follows from it comes after
+            return AFTER_BACKFILL_SECONDS
         if ingress is not None and f"{CONTROLLERS_IN}/{DEFAULT}" not in caches.controllers.store.unreadable:
             await self._act(default, INGRESS, ingress.metadata)
         return None
