@@ -12,6 +12,7 @@ from prometheus_client import Counter
 
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant, parse
+from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, NotFound, Unreachable
 from hostler.kube.events import EventType, Recorder
@@ -66,7 +67,6 @@ from hostler.reclaim.status import notes_patch, status_patch
 log = structlog.get_logger("hostler.reclaim")
 
 KEY = "signing key"  # no Agent has such a key: theirs are namespace/name
-NOT_READY = 1.0
 # Old clusters are asked, not watched. So often while something is under way there:
 SOON, UNKNOWN_AGAIN, AT_WORK = 1.0, 10.0, 30.0
 DRAINING = 5.0
@@ -133,7 +133,7 @@ class ReclaimKeeper:
             return await self._keyring.keep()
         policy = self.policy()
         if policy is None or not self.agents.store.synced:
-            return NOT_READY
+            return UNREAD_SECONDS
         agent = self.agents.store.get(key)
         if agent is None:
             gone = self.seen.pop(key, None)

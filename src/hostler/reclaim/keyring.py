@@ -6,6 +6,7 @@ import hashlib
 
 import structlog
 
+from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists
 from hostler.kube.kinds import SECRET
@@ -48,7 +49,7 @@ class Keyring:
     async def keep(self) -> float | None:
         """There is a key after this. Deleted, it is made anew, and every token issued before is void."""
         if not self.watch.store.synced:
-            return 1.0
+            return UNREAD_SECONDS
         if self._secret() is not None:
             return None
         body = {"metadata": {"name": NAME, "namespace": self._namespace}, "type": "Opaque"}
