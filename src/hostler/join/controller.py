@@ -32,6 +32,7 @@ from hostler.join.model import (
 from hostler.join.observe import Caches, approved_of, facts_of, line_of, pending_of
 from hostler.join.report import Report, is_contested
 from hostler.join.shape import Misshapen, Shape, shape_of
+from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable, WriteRefused
 from hostler.kube.writer import Writer
@@ -40,7 +41,6 @@ log = structlog.get_logger("hostler.join")
 _FORESEEN = (ApiError, Unreachable, WriteRefused)
 
 KEY = "requests"
-NOT_READY_SECONDS = 1.0
 BATCH = 200  # hosts written down in one patch
 AT_ONCE = 16
 PARSE_AT_ONCE = 50  # between two turns of the loop
@@ -82,7 +82,7 @@ class JoinKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if not self.caches.requests.store.synced:
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         requests = pending_of(self.caches.requests.store)
         await self._parse([*requests, *approved_of(self.caches.requests.store)])
         verdicts, facts = await self._judge(requests)
