@@ -19,7 +19,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import is_deleted, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches
+from hostler.metal.caches import UNREAD_SECONDS, Caches
 from hostler.metal.choose import Choice
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
@@ -35,8 +35,6 @@ from hostler.metal.writes import send
 
 log = structlog.get_logger("hostler.metal")
 
-# The room wakes everything once all is read; this is only in case a cache was complete and is no more.
-NOT_READY_SECONDS = 15.0
 # A missing BMC secret shows on the host sooner or later; this is for the case that it does not.
 SECRET_LOOK_SECONDS = 60.0
 WAITING_SECONDS = 30.0  # a host that comes free wakes it; that the reason why none is there became another does not
@@ -75,8 +73,8 @@ class MachineKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if why := self.caches.unread():
-            log.debug("not looking yet", key=key, why=why)
-            return NOT_READY_SECONDS
+            log.debug("not looking yet", key=key, why=str(why))
+            return UNREAD_SECONDS
         machine = self.caches.machines.store.get(key)
         if machine is None:
             self.claims.forget(key)

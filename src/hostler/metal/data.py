@@ -16,7 +16,7 @@ from hostler.kube.records import Metadata, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.addresses import Addresses
-from hostler.metal.caches import Caches, owner_key
+from hostler.metal.caches import UNREAD_SECONDS, Caches, owner_key
 from hostler.metal.data_caches import DataCaches, Indexes
 from hostler.metal.data_model import (
     Data,
@@ -142,7 +142,7 @@ class DataDesk:
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread() or self._data.unread():
-            return 15.0
+            return UNREAD_SECONDS
         kind, _, name = key.partition(":")
         if kind == "claim" and (claim := self._data.claims.store.get(name)) is not None:
             return await self._look_at_claim(claim)

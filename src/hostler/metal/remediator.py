@@ -21,7 +21,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object, VolumeAttachment, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches, held_by, owner_key
+from hostler.metal.caches import UNREAD_SECONDS, Caches, held_by, owner_key
 from hostler.metal.capi import cluster_of
 from hostler.metal.decision import Write
 from hostler.metal.model import Host
@@ -36,9 +36,6 @@ from hostler.metal.remediation_model import (
     Step,
 )
 from hostler.metal.writes import send
-
-# The room wakes everything once all is read; this is only in case a cache was complete and is no more.
-NOT_READY_SECONDS = 15.0
 
 
 class Remediator:
@@ -88,7 +85,7 @@ class Remediator:
 
     async def reconcile(self, key: str) -> float | None:
         if self.caches.unread():
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         remediation = self.caches.remediations.store.get(key)
         if remediation is None:
             return None

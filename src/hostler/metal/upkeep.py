@@ -15,7 +15,7 @@ from hostler.kube.events import Recorder
 from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches, consumer_key, owner_key
+from hostler.metal.caches import UNREAD_SECONDS, Caches, consumer_key, owner_key
 from hostler.metal.capi import Cluster, cluster_of
 from hostler.metal.decision import Said
 from hostler.metal.labels import prefixes_of
@@ -23,10 +23,6 @@ from hostler.metal.model import Host, Metal3Cluster, Metal3Machine, Metal3Machin
 from hostler.metal.moving import UNBLOCKED
 from hostler.metal.release import PAUSED, abandoned, is_blocked_for_nothing, why_not_empty
 from hostler.metal.writes import drop_finalizers
-
-# The room wakes everything once all is read; this is only in case a cache was complete and is no more.
-NOT_READY_SECONDS = 15.0
-
 
 # -- Metal3Cluster: pure
 
@@ -108,7 +104,7 @@ class ClusterKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread():
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         cluster = self._caches.clusters.store.get(key)
         if cluster is None:
             return None
@@ -166,7 +162,7 @@ class TemplateKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread():
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         template = self._caches.templates.store.get(key)
         if template is None or template.metadata.deletion_timestamp:
             return None
@@ -186,7 +182,7 @@ class ReservedHostKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread():
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         host = self._caches.hosts.store.get(key)
         if host is None:
             return None
