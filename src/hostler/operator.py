@@ -36,7 +36,7 @@ from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clock import Steps
 from hostler.kube.config import load
-from hostler.kube.contact import ServerVersion, check, holds_lease
+from hostler.kube.connection_check import ServerVersion, check, holds_lease
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.election import Timing
 from hostler.kube.events import Recorder

@@ -33,8 +33,8 @@ from hostler.kube.client import Client
 from hostler.kube.errors import TooLarge
 from hostler.kube.foreign import describe_failure
 from hostler.kube.foreign_watch import ForeignWatch, TooMuch
-from hostler.kube.kept import Shares
 from hostler.kube.kinds import NODE, Kind
+from hostler.kube.memory_shares import Shares
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object
 from hostler.settings.join import SPOKES

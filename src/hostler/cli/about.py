@@ -27,7 +27,7 @@ def version(
     found = {"hostler": __version__, "python": platform.python_version()}
     if server:
         from hostler.cli.cluster import ask_cluster
-        from hostler.kube.contact import check
+        from hostler.kube.connection_check import check
 
         found["kubernetes"] = ask_cluster(settings, check).git
     if output is say.Output.JSON:

@@ -54,7 +54,7 @@ async def _look(client: Client, settings: Settings) -> Facts:
     from hostler.host.facts import Known
     from hostler.install.admission import policy_findings
     from hostler.install.apply import read_policies
-    from hostler.kube.contact import check
+    from hostler.kube.connection_check import check
     from hostler.kube.kinds import FLEET, NODE, PAUSE
     from hostler.kube.records import Node
     from hostler.metal import leftovers as metal

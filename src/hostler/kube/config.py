@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from hostler.kube.authentication import LoginSource, TokenFileLogin, certificate_of, impersonation, login_of
 from hostler.kube.client import Credentials
-from hostler.kube.contact import check as check
+from hostler.kube.connection_check import check as check
 from hostler.kube.kubeconfig import Chosen, Material, Merged, Origin, files_of, parse, read, wrong
-from hostler.kube.login import LoginSource, TokenFileLogin, certificate_of, impersonation, login_of
 from hostler.kube.proxy import check_proxy, proxy_from_environment
 from hostler.kube.tls import Tls
 

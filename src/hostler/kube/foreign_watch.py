@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import structlog
 
 from hostler.kube.client import Client
-from hostler.kube.kept import Share, WeighedStore
 from hostler.kube.kinds import Kind
+from hostler.kube.memory_shares import Share, WeighedStore
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import HasMetadata
 from hostler.kube.watch import Watch

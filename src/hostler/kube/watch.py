@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from hostler.kube import lines
+from hostler.kube import watch_lines
 from hostler.kube.cache import Cache, Unread
 from hostler.kube.client import PAGE, Client
 from hostler.kube.clock import Clock, boottime
@@ -37,9 +37,9 @@ from hostler.kube.errors import (
 )
 from hostler.kube.kinds import Kind
 from hostler.kube.metrics import Metrics
+from hostler.kube.receive_batching import ReceiveBatcher
 from hostler.kube.records import HasMetadata, key_of
 from hostler.kube.store import Index, Store
-from hostler.kube.valve import Valve
 
 R = TypeVar("R", bound=HasMetadata)
 log = structlog.get_logger("hostler.watch")
@@ -111,8 +111,8 @@ class Watch(Cache[R]):
             **({"labelSelector": labels} if labels else {}),
             **({"fieldSelector": fields} if fields else {}),
         }
-        self._decoder: msgspec.json.Decoder[lines.Event[R]] = msgspec.json.Decoder(lines.Event[type])  # type: ignore[valid-type]
-        self._changes: msgspec.json.Decoder[lines.Change[R]] = msgspec.json.Decoder(lines.Change[type])  # type: ignore[valid-type]
+        self._decoder: msgspec.json.Decoder[watch_lines.Event[R]] = msgspec.json.Decoder(watch_lines.Event[type])  # type: ignore[valid-type]
+        self._changes: msgspec.json.Decoder[watch_lines.Change[R]] = msgspec.json.Decoder(watch_lines.Change[type])  # type: ignore[valid-type]
         self._items = msgspec.json.Decoder(type)
         self._stall = stall
         self._streaming = streaming
@@ -198,14 +198,14 @@ class Watch(Cache[R]):
             if not initial:
                 self.problem = ""
             tail = b""
-            valve = Valve(response)
+            batcher = ReceiveBatcher(response)
             try:
                 async for chunk in response.content.iter_any():
                     piece = tail + chunk if tail else chunk
                     end = piece.rfind(b"\n") + 1
                     tail = piece[end:]
                     self._received(len(chunk), len(tail))
-                    valve.took(self._take(memoryview(piece)[:end]) if end else 0)
+                    batcher.took(self._take(memoryview(piece)[:end]) if end else 0)
             except TimeoutError:
                 raise _Ended("stalled", random.random()) from None  # nosec B311 # jitter; it was there for long: no reason to stay away
             except (aiohttp.ClientError, OSError):
@@ -222,7 +222,7 @@ class Watch(Cache[R]):
         takes no version twice.
         """
         self._heard()
-        known = lines.CHANGES
+        known = watch_lines.CHANGES
         try:
             changes = self._changes.decode_lines(piece)
         except (msgspec.MsgspecError, ValueError):
@@ -234,7 +234,7 @@ class Watch(Cache[R]):
         self._lines(pieces)
         return len(pieces)
 
-    def _apply(self, changes: list[lines.Change[R]]) -> None:
+    def _apply(self, changes: list[watch_lines.Change[R]]) -> None:
         put = self.store.put
         for change in changes:
             record = change.object
@@ -251,28 +251,28 @@ class Watch(Cache[R]):
         decode = self._decoder.decode
         put = self.store.put
         for line in pieces:
-            kind = lines.kind_of(line)
-            if kind in (lines.ADDED, lines.MODIFIED, lines.DELETED):
+            kind = watch_lines.kind_of(line)
+            if kind in (watch_lines.ADDED, watch_lines.MODIFIED, watch_lines.DELETED):
                 try:
                     record = decode(line).object
                 except (msgspec.MsgspecError, ValueError) as error:
-                    version = self._unread(line, kind == lines.DELETED, error)
+                    version = self._unread(line, kind == watch_lines.DELETED, error)
                 else:
                     version = record.metadata.resource_version
-                    if kind == lines.DELETED:
+                    if kind == watch_lines.DELETED:
                         self.store.remove(record)
                     else:
                         put(record)
                 if self._version:
                     self._version = version
                     self._failures = 0
-            elif kind == lines.BOOKMARK:
+            elif kind == watch_lines.BOOKMARK:
                 self._bookmark(line)
-            elif kind == lines.ERROR:
-                raise from_status(lines.ERRORS.decode(line).object)
+            elif kind == watch_lines.ERROR:
+                raise from_status(watch_lines.ERRORS.decode(line).object)
 
     def _bookmark(self, line: bytes) -> None:
-        meta = lines.BOOKMARKS.decode(line).object.metadata
+        meta = watch_lines.BOOKMARKS.decode(line).object.metadata
         if meta.annotations.get("k8s.io/initial-events-end") == "true":
             self._complete(meta.resource_version)
         elif self._version:
@@ -300,7 +300,7 @@ class Watch(Cache[R]):
 
     def _unread(self, line: bytes, deleted: bool, error: Exception) -> str:
         """An object that does not decode: count it, name it, go on. Returns its version, to resume after it."""
-        metadata = lines.NAMED.decode(line).object.metadata
+        metadata = watch_lines.NAMED.decode(line).object.metadata
         version = int(metadata.resource_version)
         key = key_of(metadata)
         if deleted:
@@ -324,7 +324,7 @@ class Watch(Cache[R]):
         while True:
             body = await self._client.request("GET", self._paths[0], params=params, timeout=60)
             self._received(len(body), 0)
-            page = lines.PAGES.decode(body)
+            page = watch_lines.PAGES.decode(body)
             for item in page.items or ():
                 try:
                     record = self._items.decode(item)

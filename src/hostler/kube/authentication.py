@@ -10,7 +10,7 @@ import structlog
 
 from hostler.errors import Complaint
 from hostler.kube.clock import Clock
-from hostler.kube.execauth import ExecLogin, Login, NoCredentials
+from hostler.kube.exec_credentials import ExecLogin, Login, NoCredentials
 from hostler.kube.kubeconfig import Chosen, Material, User, wrong
 
 log = structlog.get_logger("hostler.login")

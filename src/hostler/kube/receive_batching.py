@@ -19,7 +19,7 @@ FIRST, MOST = 0.02, 0.16  # how long a burst is held back at its beginning, and 
 BUSY = 0.07  # pieces that come closer together than this, after the valve has opened, are a burst
 
 
-class Valve:
+class ReceiveBatcher:
     """Holds one response's socket back in a burst. Where a socket cannot do it, nothing changes."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:

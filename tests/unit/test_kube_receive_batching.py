@@ -1,4 +1,4 @@
-"""The valve on a real socket: a burst is taken in few pieces, nothing is lost, and a lone event still wakes at once."""
+"""Batching on a real socket: a burst comes in few pieces, nothing is lost, and a lone event still wakes us at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 from aiohttp import web
 
-from hostler.kube.valve import Valve
+from hostler.kube.receive_batching import ReceiveBatcher
 
 BURST = 1000
 
@@ -31,12 +31,12 @@ async def read(url: str) -> tuple[list[bytes], int]:
     seen: list[bytes] = []
     pieces = 0
     async with aiohttp.ClientSession() as http, http.get(url) as response:
-        valve, tail = Valve(response), b""
+        batcher, tail = ReceiveBatcher(response), b""
         async for chunk in response.content.iter_any():
             *lines, tail = (tail + chunk).split(b"\n")
             seen += lines
             pieces += 1
-            valve.took(len(lines))
+            batcher.took(len(lines))
             if len(seen) > BURST:
                 return seen, pieces
     raise AssertionError("the stream ended before the lone line")

@@ -11,6 +11,6 @@ import gc
 THRESHOLDS = (20_000, 20, 50)
 
 
-def calm() -> None:
+def collect_less_often() -> None:
     """Once per process that holds caches."""
     gc.set_threshold(*THRESHOLDS)
