@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hostler.kube.authentication import LoginSource, TokenFileLogin, certificate_of, impersonation, login_of
-from hostler.kube.client import Credentials
+from hostler.kube.connection import Credentials
 from hostler.kube.connection_check import check as check
 from hostler.kube.kubeconfig import Chosen, Material, Merged, Origin, files_of, parse, read, wrong
 from hostler.kube.proxy import check_proxy, proxy_from_environment

@@ -1,7 +1,7 @@
 """The one door for writes. Everything a capability writes goes through here, so that one place can say no.
 
 Order: dry run (say it, send nothing), the gate (paused, lease lost, incumbent at work), the budget, the gate again as
-the bytes leave (see `client.GatedBody`).
+the bytes leave (see `gate.GatedBody`).
 """
 
 from __future__ import annotations
