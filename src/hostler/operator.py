@@ -41,9 +41,10 @@ from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.election import Timing
 from hostler.kube.events import Recorder
 from hostler.kube.http import Server
-from hostler.kube.lease import Alone, Leadership, new_identity
+from hostler.kube.lease import Leadership
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod, PodDisruptionBudget, VolumeAttachment, Workload
+from hostler.kube.replica import Alone, new_identity
 from hostler.kube.watch import Watch
 from hostler.rooms import ASKS_VCENTERS, MAKERS, House, Writers, drain_policy, make_vcenters
 from hostler.safety.guard import Guard

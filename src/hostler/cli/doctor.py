@@ -145,7 +145,7 @@ async def _rights(client: Client, settings: Settings, answer: StatusAnswer, told
     from hostler.install.roles import Account
     from hostler.kube.errors import NotFound
     from hostler.kube.kinds import POD
-    from hostler.kube.lease import pod_of
+    from hostler.kube.replica import pod_of
 
     name, namespace = pod_of(answer.status.leader or answer.identity), settings[NAMESPACE]
     try:

@@ -25,8 +25,8 @@ from hostler.explain.wire import LEADER_HEADER, NOT_LEADING, REASONS, VERSION_HE
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Forbidden, NotFound, ServerError, Unreachable
 from hostler.kube.kinds import LEASE, SERVICE, SERVICE_ACCOUNT
-from hostler.kube.lease import pod_of
 from hostler.kube.records import Lease, Record
+from hostler.kube.replica import pod_of
 from hostler.kube.transport import words_of
 
 T = TypeVar("T")
