@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from hostler.kube.client import FIELD_MANAGER, Client, How
+from hostler.kube.clock import Clock, boottime
 from hostler.kube.kinds import Kind
 from hostler.kube.records import HasMetadata, is_deleted
 from hostler.kube.store import Store
@@ -24,14 +25,37 @@ UNREAD_SECONDS = 1.0
 
 
 class Cache(Generic[R]):
-    """One kind. `kube.watch.Watch` is a cache that follows the API server; without one it shows only our own writes."""
+    """One kind. `kube.watch.Watch` follows the API server; by itself a cache shows only our own writes."""
 
-    def __init__(self, kind: Kind, type: type[R], store: Store[R] | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        type: type[R],
+        store: Store[R] | None = None,
+        *,
+        optional: bool = False,
+        clock: Clock = boottime,
+    ) -> None:
+        """`optional`: we are ready without it; readers look at `store.synced` and `problem` where that matters."""
         self.kind = kind
         self.type = type
         self.store: Store[R] = Store() if store is None else store
+        self.optional = optional
         self.absent = False  # the API server does not know this kind
         self.problem = ""  # why it is not being followed right now; a sentence
+        self.forbidden = False  # the last answer was that we lack the right to read this kind
+        self.heard = -1.0  # when the API server last confirmed what is in the store, by `clock`
+        self._clock = clock
+
+    def age(self) -> float | None:
+        """Seconds since the API server last confirmed what is in the store; None: it never did."""
+        return None if self.heard < 0 else self._clock() - self.heard
+
+    def not_in_step(self) -> str | None:
+        """Why this cache makes us unready; None: it does not. A kind that is not installed is known to be so."""
+        if self.absent or self.optional:
+            return None
+        return self.problem or (None if self.store.synced else str(Unread(self.kind)))
 
     # -- writing: each returns the object as it is now, or None in a dry run
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 import aiohttp
@@ -18,10 +17,11 @@ import msgspec
 import structlog
 
 from hostler.kube import watch_lines
-from hostler.kube.cache import Cache, Unread
+from hostler.kube.backoff import Backoff
+from hostler.kube.cache import Cache
 from hostler.kube.client import PAGE, Client
 from hostler.kube.clock import Clock, boottime
-from hostler.kube.discovery import serves
+from hostler.kube.discovery import Versions, serves
 from hostler.kube.errors import (
     ApiError,
     BadRequest,
@@ -93,44 +93,18 @@ class Watch(Cache[R]):
     ) -> None:
         """`versions`: others of the kind, with the same fields of ours, to follow where its own is not served.
 
-        `optional`: we are ready without it; its reader looks at `store.synced` and `problem` where that matters.
         `store`: an empty one, where it is to be of another class than `Store`.
         """
-        super().__init__(kind, type, Store(indexes) if store is None else store)
-        self._optional = optional
+        super().__init__(kind, type, Store(indexes) if store is None else store, optional=optional, clock=clock)
         self.synced = asyncio.Event()  # the store is complete, or the kind is known not to exist
-        self.forbidden = False  # the last answer was that we lack the right to read this kind
-        self.heard = -1.0  # when the API server last said anything on this watch, by `clock`
-        self._client = client
-        self._metrics = metrics
+        self._client, self._metrics = client, metrics
         metrics.follows(kind.resource, self.store)
-        self._versions = (kind.version, *versions)
-        self._paths = [replace(kind, version=one).path(namespace) for one in self._versions]
-        self._not_served = 0  # how many of them in a row
-        self._select = {
-            **({"labelSelector": labels} if labels else {}),
-            **({"fieldSelector": fields} if fields else {}),
-        }
-        self._decoder: msgspec.json.Decoder[watch_lines.Event[R]] = msgspec.json.Decoder(watch_lines.Event[type])  # type: ignore[valid-type]
-        self._changes: msgspec.json.Decoder[watch_lines.Change[R]] = msgspec.json.Decoder(watch_lines.Change[type])  # type: ignore[valid-type]
-        self._items = msgspec.json.Decoder(type)
-        self._stall = stall
-        self._streaming = streaming
-        self._page = page
-        self._absent_pace = absent
-        self._clock = clock
+        self._served = Versions(kind, versions, namespace)
+        self._select = {key: text for key, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
+        self._decoder = watch_lines.Decoder(type)
+        self._stall, self._streaming, self._page, self._absent_pace = stall, streaming, page, absent
         self._version = ""  # where to resume; "" means list first
-        self._failures = 0
-
-    def age(self) -> float | None:
-        """Seconds since the API server last confirmed what is in the store; None: it never did."""
-        return None if self.heard < 0 else self._clock() - self.heard
-
-    def not_in_step(self) -> str | None:
-        """Why this cache makes us unready; None: it does not. A kind that is not installed is known to be so."""
-        if self.absent or self._optional:
-            return None
-        return self.problem or (None if self.store.synced else str(Unread(self.kind)))
+        self._backoff = Backoff(BACKOFF_FIRST, BACKOFF_MOST)
 
     async def run(self) -> None:
         """Follow the kind until cancelled. Never raises for anything a server or a network can do."""
@@ -139,13 +113,13 @@ class Watch(Cache[R]):
                 await self._follow()
                 continue
             except _Ended as end:
-                why, delay = end.why, self._pause() if end.delay is None else end.delay
+                why, delay = end.why, self._backoff.next() if end.delay is None else end.delay
             except Gone:
                 self._version = ""
-                why, delay = "gone", self._pause()
+                why, delay = "gone", self._backoff.next()
             except (TooManyRequests, Unreachable, ServerError) as error:
-                throttled = isinstance(error, TooManyRequests)
-                why, delay = "throttled" if throttled else "unreachable", self._not_before(error)
+                why = "throttled" if isinstance(error, TooManyRequests) else "unreachable"
+                delay = self._backoff.next_after(error.retry_after if isinstance(error, ApiError) else None)
                 self._say(str(error))
             except (Invalid, BadRequest) as error:
                 why, delay = "refused", self._fall_back(error)
@@ -154,13 +128,13 @@ class Watch(Cache[R]):
                 self.forbidden = isinstance(error, Forbidden)
                 self._say(f"may not watch {self.kind.resource}: {error}")
             except ApiError as error:
-                why, delay = "refused", self._pause()
+                why, delay = "refused", self._backoff.next()
                 self._say(str(error))
             except (msgspec.MsgspecError, ValueError) as error:
                 # Not what an API server says: something between us and it broke it. List anew: resumed at the same
                 # version, the same line might come for ever.
                 self._version = ""
-                why, delay = "garbled", self._pause()
+                why, delay = "garbled", self._backoff.next()
                 self._say(f"the answer about {self.kind.resource} cannot be read: {error}")
             self._metrics.watch_restarted(self.kind.resource, why)
             if delay:
@@ -191,7 +165,7 @@ class Watch(Cache[R]):
         else:
             params["resourceVersion"] = self._version
         timeout = aiohttp.ClientTimeout(total=None, sock_read=self._stall)
-        request = self._client.stream("GET", self._paths[0], params=params, timeout=timeout, endless=True)
+        request = self._client.stream("GET", self._served.path, params=params, timeout=timeout, endless=True)
         async with request as response:
             self.forbidden = False
             self._heard()
@@ -222,12 +196,8 @@ class Watch(Cache[R]):
         takes no version twice.
         """
         self._heard()
-        known = watch_lines.CHANGES
-        try:
-            changes = self._changes.decode_lines(piece)
-        except (msgspec.MsgspecError, ValueError):
-            changes = []  # one of them cannot be read; which one, the slow way finds out
-        if changes and all(change.type in known for change in changes):
+        changes = self._decoder.changes(piece)
+        if changes:
             self._apply(changes)
             return len(changes)
         pieces = bytes(piece).split(b"\n")
@@ -242,13 +212,13 @@ class Watch(Cache[R]):
                 self.store.remove(record)
             else:
                 put(record)
-            if self._version:
-                self._version = record.metadata.resource_version
-                self._failures = 0
+        if self._version:
+            self._version = record.metadata.resource_version
+            self._backoff.failures = 0
 
     def _lines(self, pieces: list[bytes]) -> None:
         """The same line by line: bookmarks, errors, and objects that do not decode."""
-        decode = self._decoder.decode
+        decode = self._decoder.event
         put = self.store.put
         for line in pieces:
             kind = watch_lines.kind_of(line)
@@ -265,7 +235,7 @@ class Watch(Cache[R]):
                         put(record)
                 if self._version:
                     self._version = version
-                    self._failures = 0
+                    self._backoff.failures = 0
             elif kind == watch_lines.BOOKMARK:
                 self._bookmark(line)
             elif kind == watch_lines.ERROR:
@@ -281,7 +251,7 @@ class Watch(Cache[R]):
                 self._version = ""
                 raise _Ended("rewound")
             self._version = meta.resource_version
-            self._failures = 0
+            self._backoff.failures = 0
             self.store.version = max(self.store.version, int(meta.resource_version))
             self._metrics.cached(self.kind.resource, len(self.store))
 
@@ -292,7 +262,8 @@ class Watch(Cache[R]):
             raise _Ended("rewound")
         self._version = version
         self._heard()
-        self._failures = self._not_served = 0
+        self._backoff.failures = 0
+        self._served.found()
         self.absent = self.forbidden = False
         self.problem = ""
         self._metrics.cached(self.kind.resource, len(self.store))
@@ -322,12 +293,12 @@ class Watch(Cache[R]):
         params = {"limit": str(self._page), **self._select}
         self.store.begin_sync()
         while True:
-            body = await self._client.request("GET", self._paths[0], params=params, timeout=60)
+            body = await self._client.request("GET", self._served.path, params=params, timeout=60)
             self._received(len(body), 0)
             page = watch_lines.PAGES.decode(body)
             for item in page.items or ():
                 try:
-                    record = self._items.decode(item)
+                    record = self._decoder.item(item)
                 except (msgspec.MsgspecError, ValueError) as error:
                     self._unread(b'{"object":' + bytes(item) + b"}", False, error)
                 else:
@@ -342,17 +313,14 @@ class Watch(Cache[R]):
             log.info("no watch-list streaming here; listing in pages", kind=self.kind.resource, error=str(error))
             return 0.0
         self._say(str(error))
-        return self._pause()
+        return self._backoff.next()
 
     async def _not_found(self, error: NotFound) -> NoReturn:
         """404 on the collection: another version may be served; if none is, the kind may be known not to be there."""
         self._version = ""
-        self._paths.append(self._paths.pop(0))
-        self._not_served += 1
-        if self._not_served < len(self._paths):
+        if self._served.try_next():
             raise _Ended("absent", 0.0)
-        self._not_served = 0
-        if not self.absent and await serves(self._client, self.kind, self._versions):
+        if not self.absent and await serves(self._client, self.kind, self._served.versions):
             raise Unreachable(f"{self.kind.resource} are not found, though an API server serves them: {error}")
         self._is_absent()
         raise _Ended("absent", self._absent_pace)
@@ -375,16 +343,6 @@ class Watch(Cache[R]):
         self.store.end_sync(self.store.version)
         self._heard()
         self.synced.set()
-
-    def _pause(self) -> float:
-        """The next delay: doubling, with full jitter, so that a thousand clients do not come back together."""
-        self._failures += 1
-        return random.random() * min(BACKOFF_FIRST * 2.0 ** min(self._failures, 20), BACKOFF_MOST)  # nosec B311 # jitter
-
-    def _not_before(self, error: ApiError | Unreachable) -> float:
-        """The next delay, and no sooner than the server asks for."""
-        asked = error.retry_after if isinstance(error, ApiError) else None
-        return max(asked or 0.0, self._pause()) * (1 + random.random() / 4)  # nosec B311 # jitter
 
     def _say(self, problem: str) -> None:
         if problem != self.problem:

@@ -45,6 +45,23 @@ class Named(msgspec.Struct, gc=False):
     metadata: Metadata
 
 
+class Decoder(Generic[R]):
+    """Decodes what a watch or a list says of one kind."""
+
+    def __init__(self, type: type[R]) -> None:
+        self._changes: msgspec.json.Decoder[Change[R]] = msgspec.json.Decoder(Change[type])  # type: ignore[valid-type]
+        events: msgspec.json.Decoder[Event[R]] = msgspec.json.Decoder(Event[type])  # type: ignore[valid-type]
+        self.event, self.item = events.decode, msgspec.json.Decoder(type).decode
+
+    def changes(self, piece: memoryview) -> list[Change[R]]:
+        """All lines of the piece at once; empty where one is no change, or cannot be read."""
+        try:
+            changes = self._changes.decode_lines(piece)
+        except (msgspec.MsgspecError, ValueError):
+            return []
+        return changes if all(change.type in CHANGES for change in changes) else []
+
+
 BOOKMARKS = msgspec.json.Decoder(Event[Bookmark])  # type: ignore[type-var]
 ERRORS = msgspec.json.Decoder(Event[Status])  # type: ignore[type-var]
 NAMED = msgspec.json.Decoder(Event[Named])
