@@ -36,7 +36,7 @@ class FixedLogin:
 
 
 class TokenFileLogin:
-    """A token in a file that somebody renews, as the kubelet does for service accounts.
+    """A token in a file that another process renews, as the kubelet does for service accounts.
 
     Read again when the file changes, after a minute, and after a 401. If it is gone for a moment the last one is kept.
     """

@@ -10,7 +10,7 @@ class Backoff:
 
     def __init__(self, first: float, most: float) -> None:
         self._first, self._most = first, most
-        self.failures = 0  # in a row; whoever succeeds sets it back to 0
+        self.failures = 0  # in a row; the caller sets it back to 0 after a success
 
     def next(self) -> float:
         self.failures += 1

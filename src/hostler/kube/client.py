@@ -1,6 +1,6 @@
 """The API server over HTTP: one method per verb, typed errors, nothing cached and nothing retried.
 
-Writers of capabilities do not use this class directly but `kube.writer.Writer`, which asks the gate first.
+Capabilities do not write with this class but with `kube.writer.Writer`, which asks the gate first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hostler.kube.transport import Transport
 T = TypeVar("T")
 FIELD_MANAGER = "hostler"
 PAGE = 500
-# Of a server that another party runs, which may answer with pages without an end.
+# For a server that another party runs: its list of pages may never end.
 BOUNDED_PAGE, MOST_PAGES = 100, 200
 PAGES_TOGETHER = 8  # times what one answer may have
 
@@ -150,7 +150,7 @@ class Client(Transport):
     async def evict(
         self, name: str, namespace: str, *, uid: str, grace_seconds: int | None = None, dry_run: bool = False
     ) -> None:
-        """Ask for one pod's eviction. TooManyRequests: a PodDisruptionBudget says not now."""
+        """Ask for one pod's eviction. TooManyRequests: a PodDisruptionBudget does not allow it now."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

@@ -1,4 +1,4 @@
-"""First contact with an API server: is it there, is it the right one, does it know us. Each no has its own sentence."""
+"""First contact with an API server: is it there, is it the right one, does it know us. A sentence for each failure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OTHER_NAME = (62, 64)
 
 @dataclass(frozen=True, slots=True)
 class ServerVersion:
-    """Which version answered, and who it takes us for ("" if it does not tell)."""
+    """Which version answered, and who it takes us for ("" if it does not say)."""
 
     git: str
     user: str = ""
@@ -51,7 +51,7 @@ async def holds_lease(client: Client, namespace: str) -> None:
             code=Exit.SETTING,
         ) from None
     except (ApiError, Unreachable) as error:
-        # It may be that we may not read namespaces; the lease itself will say so if it cannot be had.
+        # Perhaps we may not read namespaces; if the lease cannot be read either, that error is reported.
         log.debug("the namespace could not be looked at", namespace=namespace, error=str(error))
 
 
@@ -80,13 +80,13 @@ async def check(client: Client) -> ServerVersion:
 
 
 async def _whoami(client: Client) -> str:
-    """Our own name by the server's words. /version is open to anybody, so it alone proves nothing."""
+    """The name by which the server knows us. Anyone may read /version, so it alone proves nothing."""
     try:
         answer = await client.create(SELF_REVIEW, {}, type=dict[str, Any])
     except NotFound:
         return ""  # a server before 1.28
     except Forbidden as error:
-        # Everybody the server knows may ask this; it names whom it turned away.
+        # Every authenticated user may ask this; a refusal names the user.
         return ANONYMOUS if f'"{ANONYMOUS}"' in error.message else ""
     info = answer.get("status", {}).get("userInfo", {})
     return str(info.get("username", "")) if isinstance(info, dict) else ""
@@ -159,7 +159,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         left = inner if isinstance(inner, BaseException) else left.__cause__ or left.__context__
 
 
-# -- a no
+# -- failures
 
 
 async def _refused(client: Client, error: ApiError) -> Complaint:

@@ -1,7 +1,7 @@
 """Whether an API server serves a kind at all, by its own list of what it serves.
 
 A 404 alone does not say so: whatever stands before the API server (a load balancer without a backend, a proxy) answers
-404 too, and who believed it would find a cluster without a single pod.
+404 too, and a client that believed it would see a cluster without a single pod.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Versions:
 
 
 async def serves(client: Client, kind: Kind, versions: Iterable[str]) -> bool:
-    """Whether `kind` is served in one of `versions`. Raises what a request raises; Unreachable: it cannot be told."""
+    """Whether `kind` is served in one of `versions`. Raises what a request raises; Unreachable: that is not known."""
     if not kind.group:
         return True  # the core group is never missing
     try:

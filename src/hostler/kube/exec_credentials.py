@@ -26,7 +26,7 @@ from hostler.kube.kubeconfig import Chosen, Exec, wrong
 log = structlog.get_logger("hostler.exec")
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-PATIENCE = 60.0  # seconds for a command nobody can answer
+PATIENCE = 60.0  # seconds for a command without a terminal
 PATIENCE_WITH_PERSON = 300.0
 LARGEST_ANSWER = 1 << 20
 EARLY = 10.0  # renew this many seconds before the end, so that no request travels with a dying token
@@ -34,12 +34,12 @@ REST = 5.0  # many requests may be refused together; the command runs once for a
 
 
 class NoCredentials(Complaint, Unreachable):
-    """We cannot say who we are: a complaint for a person at start, a reason to try again for a loop."""
+    """We cannot authenticate: an error for the user at start, a reason to try again in a loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What proves who we are for now: headers, or a certificate with its key, or both."""
+    """What authenticates us for now: headers, or a certificate with its key, or both."""
 
     headers: Mapping[str, str]
     pair: tuple[bytes, bytes] | None = None
@@ -151,7 +151,7 @@ class ExecLogin:
         return Login(headers, pair), parse(status.expiration_timestamp)
 
     def _interactive(self) -> bool:
-        """May it ask a person? Only where there is one."""
+        """Whether it may prompt the user: only where there is a terminal."""
         person = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
         if self._exec.interactive_mode == "Always" and not person:
             raise _no(

@@ -1,4 +1,4 @@
-"""A watch of an API server that another party runs: what it may send is bounded, and its words stay in the log.
+"""A watch of an API server that another party runs: what it may send is bounded, and its messages stay in the log.
 
 The author of the kubeconfig chose the server. It may send without end, send what no API server sends, or put text
 into an error that is meant for our users.

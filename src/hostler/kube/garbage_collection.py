@@ -1,4 +1,4 @@
-"""Python's collector of cycles, told about caches: what they hold stays, so looking through it again finds nothing.
+"""Python's garbage collector, set for large caches: what they hold stays, so searching it again finds nothing.
 
 Records are made without cycles and freed by their reference counts. With the default of 700 new containers between two
 looks, a twentieth of the CPU of reading 20,000 pods went into them.

@@ -50,7 +50,7 @@ class Exit:
 class Leadership:
     """One candidate for one Lease. Run `run()` as a task; ask `held()` or `gate()` before every act.
 
-    `held()` turns false by the clock alone, before anybody else can take the lease: also when this process was
+    `held()` turns false by the clock alone, before any other replica can take the lease: also when this process was
     stopped or its machine suspended, and without any answer from the API server.
     """
 
@@ -146,7 +146,7 @@ class Leadership:
         return await self._leave(Exit(self._clock() + within, None))
 
     async def yield_to_others(self, seconds: float, within: float = 20.0) -> bool:
-        """Hand the lease over and do not take it back for `seconds`, or for good if somebody else has it then.
+        """Hand the lease over and do not take it back for `seconds`, or for good if another replica has it then.
 
         False if something begun did not finish in time: then the lease is kept and nothing has changed.
         """
@@ -211,7 +211,7 @@ class Leadership:
                 return self._retry()
 
     def _give_up_leaving(self) -> float | None:
-        """It takes too long. Stopping: leave the lease to run out, so that nobody starts beside what is under way."""
+        """Too late. Stopping: let the lease expire, so that no other replica starts while work is under way."""
         stopping = self._exit is not None and self._exit.refrain is None
         why = f"{self._begun} pieces of work did not finish in time" if self._begun else "the API server did not answer"
         log.warning("lease not released", lease=self._lease, me=self.identity, why=why)
@@ -272,7 +272,7 @@ class Leadership:
         return min(most, max(0.2, left)) if left > 0 else most
 
     def _retry(self) -> float:
-        """Jittered, so that replicas started together do not knock together."""
+        """With jitter, so that replicas started together do not ask at the same time."""
         return self._timing.retry * random.uniform(0.8, 1.2)  # nosec B311 # jitter
 
     async def _sleep(self, seconds: float) -> None:
@@ -302,7 +302,7 @@ class Leadership:
             told(held)
 
     def _standing(self) -> str:
-        """Where we stand, for a person."""
+        """Our standing, as a sentence for users."""
         view, now = self._view, self._clock()
         if view.held(now) and self._wall() < self._wall_until:
             return f"this replica holds the lease {self._lease}"

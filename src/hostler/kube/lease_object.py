@@ -37,7 +37,7 @@ class LeaseObject:
         if isinstance(action, Create):
             body["metadata"] = {"name": self._name, "annotations": self._annotations}
             return await self._client.create(LEASE, body, self._namespace, type=Lease)
-        # With the version in it the patch is conditional: whoever was faster wins, and we get a 409.
+        # With the version in it the patch is conditional: the faster replica wins, and we get a 409.
         body["metadata"] = {"resourceVersion": action.version}
         if isinstance(action, Take):
             body["metadata"]["annotations"] = self._annotations

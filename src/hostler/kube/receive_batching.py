@@ -1,4 +1,4 @@
-"""Many small pieces in a row are taken together: fewer wake-ups, the same order, a moment later.
+"""Takes many small pieces in a row together: fewer wake-ups, the same order, a moment later.
 
 The API server flushes every event by itself. In a burst the loop would wake for each: reading, decrypting, parsing and
 scheduling cost three times what decoding the event does. While events come thick and fast we therefore ask the kernel
@@ -14,13 +14,13 @@ import sys
 
 import aiohttp
 
-PIECE = 1 << 19  # wake for this many bytes at once, while closed
-FIRST, MOST = 0.02, 0.16  # how long a burst is held back at its beginning, and when it goes on; doubling in between
-BUSY = 0.07  # pieces that come closer together than this, after the valve has opened, are a burst
+PIECE = 1 << 19  # wake for this many bytes at once, while we wait
+FIRST, MOST = 0.02, 0.16  # how long to wait at the beginning of a burst, and at most; doubling in between
+BUSY = 0.07  # pieces that come closer together than this, after the wait is over, are a burst
 
 
 class ReceiveBatcher:
-    """Holds one response's socket back in a burst. Where a socket cannot do it, nothing changes."""
+    """Delays reads of one response in a burst. Where the socket cannot do it, nothing changes."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         transport = response.connection.transport if response.connection is not None else None

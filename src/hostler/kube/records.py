@@ -148,7 +148,7 @@ class Node(Record, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-# -- Pod: there are many. Its metadata keeps only the annotations that matter to us; words from a closed set are enums,
+# -- Pod: there are many. Its metadata keeps only the annotations that matter to us; strings of a closed set are enums,
 # -- so that twenty thousand pods share one "Running"; what only has to be present is decoded as `Present`.
 
 
@@ -277,7 +277,7 @@ class VolumeAttachment(Record, frozen=True):
     status: AttachmentStatus = AttachmentStatus()
 
 
-# -- leases, secrets and who else is at work
+# -- leases, secrets and other controllers
 
 
 class LeaseSpec(Record, frozen=True):

@@ -58,7 +58,7 @@ class Transport:
 
     async def close(self) -> None:
         if self._sessions:
-            while self._sessions:  # not over its values: who still asks meanwhile makes another
+            while self._sessions:  # not over its values: a request under way may open another
                 await self._sessions.popitem()[1].close()
             # A TLS connection takes some turns of the loop to close. A caller who ends the loop right after us would
             # leave its socket open.
@@ -106,7 +106,7 @@ class Transport:
         """An open response with a good status; refusals are raised as typed errors.
 
         An `endless` one is asked for in HTTP/1.0, whose answers come without chunks: each event of a watch is one, and
-        taking them apart costs a sixth of reading a large cache. Somebody between us and the API server may not speak
+        taking them apart costs a sixth of reading a large cache. A proxy between us and the API server may not speak
         it (Envoy by default): after an answer that is not the API server's the other version is tried.
         """
         credentials = await self.connection.credentials()
@@ -160,7 +160,7 @@ class Transport:
             return Unreachable(f"{self.connection.server} stopped in the middle of an answer: {words_of(error)}")
         error_ = from_response(response.status, body, response.headers.get("Retry-After"))
         path = response.url.path.removeprefix(urlsplit(self.connection.server).path)
-        if is_foreign(error_, body, path) and "/proxy/" not in path:  # there it is for the pod to say no
+        if is_foreign(error_, body, path) and "/proxy/" not in path:  # there the pod itself may refuse
             return SomethingElse(f"what answers at {self.connection.server} is not the API server: {error_}")
         if isinstance(error_, Unauthorized):
             self.connection.rejected()
@@ -204,10 +204,10 @@ def limit_of(timeout: aiohttp.ClientTimeout) -> aiohttp.ClientTimeout:
 
 
 def words_of(error: BaseException) -> str:
-    """An error of the network in words; some have none of their own."""
+    """A network error as text; some have none of their own."""
     if isinstance(error, asyncio.TimeoutError):
         return "no answer in time"
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
-        cause, number = error.os_error, error.os_error.errno or 0  # its own words name an object in memory
+        cause, number = error.os_error, error.os_error.errno or 0  # its own text names an object in memory
         return os.strerror(number) if number > 0 else cause.strerror or str(cause)
     return str(error) or type(error).__name__

@@ -51,9 +51,9 @@ LIFETIME_SECONDS = (290.0, 580.0)
 # One that ends sooner was not ended by its lifetime: coming straight back would be a storm.
 SHORT_SECONDS = 1.0
 BACKOFF_FIRST, BACKOFF_MOST = 0.1, 15.0
-# Nobody acts on what was last confirmed longer ago than this. It cannot be much less: bookmarks are promised by nobody,
-# so a watch that is well may be silent until the stall above, and then has to connect (10 s at most), to be answered,
-# and perhaps to try once more. What is decided meanwhile on facts that have changed is refused by the API server:
+# Nothing is decided on facts that were last confirmed longer ago than this. It cannot be much less: bookmarks are not
+# guaranteed, so a healthy watch may be silent until the stall above, and then has to connect (10 s at most), to be
+# answered, and perhaps to try once more. A decision made meanwhile on outdated facts is refused by the API server:
 # patches carry the version they were decided on, evictions the pod's UID.
 FRESH_SECONDS = STALL_SECONDS + 60.0
 # A kind that is not there (no CRD), or that we may not read, is asked for at this pace.
@@ -61,7 +61,7 @@ ABSENT_SECONDS = 10.0
 
 
 class _Ended(Exception):
-    """The stream ended and is to be resumed, after `delay` or the next back-off; the word is for the metric."""
+    """The stream ended and is resumed after `delay` or the next back-off; `why` is for the metric."""
 
     def __init__(self, why: str, delay: float | None = None) -> None:
         super().__init__(why)
@@ -93,7 +93,7 @@ class Watch(Cache[R]):
     ) -> None:
         """`versions`: others of the kind, with the same fields of ours, to follow where its own is not served.
 
-        `store`: an empty one, where it is to be of another class than `Store`.
+        `store`: an empty one of another class than `Store`.
         """
         super().__init__(kind, type, Store(indexes) if store is None else store, optional=optional, clock=clock)
         self.synced = asyncio.Event()  # the store is complete, or the kind is known not to exist
@@ -131,7 +131,7 @@ class Watch(Cache[R]):
                 why, delay = "refused", self._backoff.next()
                 self._say(str(error))
             except (msgspec.MsgspecError, ValueError) as error:
-                # Not what an API server says: something between us and it broke it. List anew: resumed at the same
+                # Not what an API server says: something between us and it broke it. List again: resumed at the same
                 # version, the same line might come for ever.
                 self._version = ""
                 why, delay = "garbled", self._backoff.next()
@@ -247,7 +247,7 @@ class Watch(Cache[R]):
             self._complete(meta.resource_version)
         elif self._version:
             if int(meta.resource_version) < int(self._version):
-                # A restored etcd. The server would never send us what is below our version: list anew.
+                # A restored etcd. The server would never send us what is below our version: list again.
                 self._version = ""
                 raise _Ended("rewound")
             self._version = meta.resource_version
@@ -325,13 +325,13 @@ class Watch(Cache[R]):
         self._is_absent()
         raise _Ended("absent", self._absent_pace)
 
-    # -- small change
+    # -- helpers
 
     def _received(self, size: int, unfinished: int) -> None:
         """So many bytes came, and so many of a line without its end. `kube.foreign_watch` sets limits here."""
 
     def _heard(self) -> None:
-        """What is in the store is true as of now; a listing says that only when it is complete."""
+        """What is in the store is confirmed as of now; by a listing only once it is complete."""
         if self._version or self.absent:
             self.heard = self._clock()
 

@@ -46,7 +46,7 @@ class Named(msgspec.Struct, gc=False):
 
 
 class Decoder(Generic[R]):
-    """Decodes what a watch or a list says of one kind."""
+    """Decodes what a watch or a list sends about one kind."""
 
     def __init__(self, type: type[R]) -> None:
         self._changes: msgspec.json.Decoder[Change[R]] = msgspec.json.Decoder(Change[type])  # type: ignore[valid-type]
