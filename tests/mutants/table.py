@@ -300,6 +300,20 @@ MUTANTS = (
         "unit/test_kube_store.py::test_a_late_answer_to_our_write_does_not_bring_a_deleted_object_back",
     ),
     Mutant(
+        "kube/cache.py",
+        "            self.store.overlay(record)\n",
+        "            pass\n",
+        "a decision made right after a write does not see it, and makes it again",
+        "unit/test_kube_cache.py::test_a_patch_shows_its_answer_at_once",
+    ),
+    Mutant(
+        "kube/cache.py",
+        "if record is not None and not is_deleted(record.metadata):",
+        "if record is not None:",
+        "an object that lost its last finalizer comes back to life in the cache",
+        "unit/test_kube_cache.py::test_an_object_that_lost_its_last_finalizer_does_not_come_back",
+    ),
+    Mutant(
         "kube/kinds.py",
         'if name in ("", ".", "..") or "/" in name or "%" in name:',
         'if name in ("", ".", ".."):',
