@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -22,7 +21,6 @@ from hostler.instant import Instant
 from hostler.kube.cache import Cache
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
-from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 from hostler.safety.guard import Guard
 from hostler.safety.incumbents import State
@@ -45,20 +43,13 @@ def effective_limit(spec: FleetSpec, setting: str) -> tuple[Limit, str]:
         )
 
 
-class Nodes(Protocol):
-    """The watch on nodes: `kube.watch.Watch[Node]` is the real one."""
-
-    @property
-    def store(self) -> Store[Node]: ...
-
-
 class FleetController:
     """Reconciles the one key `cluster`. Without a Fleet object the status is still made, for HTTP and metrics."""
 
     def __init__(
         self,
         fleet: Cache[Fleet],
-        nodes: Nodes,
+        nodes: Cache[Node],
         guard: Guard,
         writer: Writer,
         *,
