@@ -102,14 +102,16 @@ def test_killed_after_each_write_of_machines_with_data(world: World, login: Path
     took = story(world, login, [1] * 150, {"dataTemplate": {"name": "dt"}})
     assert 40 < took < 150, "there was a death after each write, and no write was ever made again and again"
     datas = world.api.items(world.metal("metal3datas"))
-    assert {one["spec"]["index"] for one in datas} == {0, 1}
+    # The third gets the host before the data of the one that went is gone, or after it: then it gets that index.
+    indexes = {one["spec"]["index"] for one in datas}
+    assert (len(datas), len(indexes), indexes <= {0, 1, 2}) == (2, 2, True), indexes
     for one in datas:
         name = one["spec"]["claim"]["name"]
         assert f"index: '{one['spec']['index']}'" in world.secret_text(f"{name}-metadata", "metaData")
         assert world.host(world.host_of(name))["spec"]["metaData"]["name"] == f"{name}-metadata"
     assert len(world.api.items(world.metal("metal3dataclaims"))) == 2
     listed = world.api.get(world.metal("metal3datatemplates", "dt"))["status"]["indexes"]
-    assert sorted(one["index"] for one in listed) == [0, 1]
+    assert {one["index"] for one in listed} == indexes
 
 
 @contextmanager
