@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
@@ -289,9 +290,12 @@ def test_two_replicas_at_once_end_with_one_pin(world: World, sandbox: Sandbox, n
         for _ in range(4):  # the Secret is created, then three further vCenters are added to it
             with wire(first.port) as path:
                 path.others = [first.port, second.port]
-                one, other = asyncio.run(both(Endpoint("127.0.0.1", path.port)))
+                with capture_logs() as told:
+                    one, other = asyncio.run(both(Endpoint("127.0.0.1", path.port)))
                 assert not path.others, "they met two servers"
                 assert one == other
+                logged = [line["sha256"] for line in told if line["event"].startswith("first contact")]
+                assert logged == [one, one], "what is logged for people to compare is what counts"
                 seen.add(one)
     assert seen <= {a.sha256, b.sha256}
     secret = world.site.kube.get(f"/api/v1/namespaces/{namespace}/secrets/{SECRET}")
