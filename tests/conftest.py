@@ -15,6 +15,8 @@ from _pytest.nodeid import coerce_node_id
 import tests.sizes  # noqa: F401
 
 REAL = Path(__file__).parent / "real"
+# What one worker does by itself, because both would have to prepare the same.
+TOGETHER = ("test_contracts.py", "test_mutants.py")
 # The second half. All else that uses the sandbox is the first, which must not be shorter: its last tests wait for both.
 SECOND_HALF = ("runtime/*.py", "test_join_spoke.py", "test_trust_*.py")
 
@@ -34,3 +36,5 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item._id = coerce_node_id(f"{item.nodeid}@second")
     elif marked or "sandbox" in getattr(item, "fixturenames", ()):
         item._id = coerce_node_id(f"{item.nodeid}@first")
+    elif item.path.name in TOGETHER:
+        item._id = coerce_node_id(f"{item.nodeid}@{item.path.stem}")
