@@ -111,7 +111,7 @@ def collect_objects() -> dict[str, Any]:
 
 
 def _objects(text: str) -> Iterator[tuple[str, Any]]:
-    for one in yaml.safe_load_all(text):
+    for one in yaml.load_all(text, Loader=yaml.CSafeLoader):
         about = one["metadata"]
         where = f"{about['namespace']}/" if "namespace" in about else ""
         rules = sorted(_rule(rule) for rule in one.get("rules") or ())
