@@ -1,4 +1,4 @@
-"""The one table of capabilities, and the settings that follow from it. A capability's author edits its own row.
+"""The one table of capabilities, and the settings that follow from it. A capability's author edits one row. Pure.
 
 Imported only by the operator, the CLI, `install` and `ship`. It names a capability's code and does not import it.
 """

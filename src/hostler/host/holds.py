@@ -1,4 +1,4 @@
-"""Holds: who keeps a node out of service, why, since when, and whose cordon it is.
+"""Holds: who keeps a node out of service, why, since when, and whose cordon it is. Pure.
 
 The list is the annotation `hostler.dev/holds`; it changes together with `spec.unschedulable` in one merge patch that
 carries the resourceVersion it was decided on, so a crash leaves either all of a change or none, and a decision on a

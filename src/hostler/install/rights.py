@@ -1,11 +1,11 @@
-"""What a right in Kubernetes is, and the rights that are always granted; those of a capability are in its `rbac.py`.
+"""What a right in Kubernetes is, and what is always granted; a capability lists its own in `rbac.py`. Pure.
 
 A right is what a capability cannot work without, with the reason; nothing is granted that is not in such a table, and
 only for what is switched on (`install.grants`).
 
 Kinds of somebody else's API (OpenShift, Cluster API, Metal3) are granted wherever their capability is on: where the
 kind does not exist the right means nothing, and without it the API server would say 403 instead of 404, so that we
-could not know the kind to be absent. Pure.
+could not know the kind to be absent.
 """
 
 from __future__ import annotations

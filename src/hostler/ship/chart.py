@@ -21,7 +21,7 @@ from hostler.install.people import PEOPLE, rights_of_role
 from hostler.install.rights import Right
 from hostler.settings import foundation
 from hostler.settings.model import AnySetting
-from hostler.ship import alerts, diagrams, document, settings_page, templates
+from hostler.ship import alerts, diagrams, document, packages, settings_page, templates
 from hostler.ship.dashboard import dashboard
 
 Json = dict[str, Any]
@@ -39,6 +39,8 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
     yield root / "chart/files/dashboard.json", json.dumps(dashboard(), indent=1) + "\n"
     yield root / "docs/rights.md", document.rights()
     yield root / "docs/settings.md", settings_page.markdown()
+    architecture = root / "docs/architecture.md"
+    yield architecture, packages.placed(architecture.read_text(encoding="utf-8"))
     rules = alerts.read(root / "chart/alerts")
     yield root / "docs/alerts.md", document.runbook(rules)
     for path, text in diagrams.files(root):
