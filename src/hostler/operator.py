@@ -203,7 +203,7 @@ class Operator:
             self._fleet, self._nodes, self._guard, writers.of("fleet"), metrics=self._metrics,
             limit=str(settings[say.MAX_UNAVAILABLE]) if given else "",
             leader=lambda: self._identity if self._leader.held() else self._leader.holder,
-            unready=self._unready, rooms=self._capability_conditions,
+            unready=self._unready, conditions=self._capability_conditions,
         )  # fmt: skip
         self._keeper = Keeper(self._nodes.store, writers.of("holds"), self._recorder, time.time)
         self._controllers = {

@@ -11,10 +11,9 @@ import grimp
 import pytest
 import yaml
 
-from hostler.capabilities import BY_NAME, CAPABILITIES, SETTINGS
+from hostler.capabilities import CAPABILITIES, SETTINGS
 from hostler.capability import Capability
 from hostler.cli.main import app
-from hostler.host import holds
 from hostler.install.grants import rights_of
 from hostler.safety.switches import CapabilityInfo, load_part
 from hostler.ship.packages import ROOT, import_graph, summary_of
@@ -73,7 +72,6 @@ def test_no_list_of_capabilities_differs_from_the_table() -> None:
     assert {path.parent.name for path in ROOT.glob("*/capability.py")} == optional
     assert {path.parent.name for path in ROOT.glob("*/rbac.py")} == optional
     assert {one.name for one in CAPABILITIES if not one.always} == optional
-    assert BY_NAME.keys() == holds.CAPABILITIES, "names that no person may hold a node under"
     assert optional <= {path.stem for path in (REPOSITORY / "docs").glob("*.md")}
     values = yaml.safe_load((REPOSITORY / "chart/values.yaml").read_text())
     assert {*values["capabilities"]} == optional

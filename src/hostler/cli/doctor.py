@@ -100,7 +100,7 @@ async def _look(client: Client, settings: Settings) -> Facts:
         label=_own(maintenance.GPU_NODE_LABEL, told if working else {}, settings) if working or vcenters else "",
         vcenters=vcenters,
         way=way,
-        rooms=(
+        capabilities=(
             *(await _followed(client, settings) if working else ()),
             *left_behind("maintenance", begun(seen), on=maintenance_on),
             *leftovers.findings(left, on=platform_on),

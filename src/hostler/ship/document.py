@@ -91,7 +91,7 @@ def ended(page: str, capability: str, alerts: Sequence[Alert]) -> str:
     """The page of a capability, with its settings and its alerts at the end as they are now."""
     parts = [f"{page.partition(END)[0].rstrip()}\n\n{END}\n\n## Every setting\n\n"]
     parts.append("| variable | flag | default | what it is |\n|---|---|---|---|\n")
-    parts += [row(setting) for setting in SETTINGS if setting.room == capability]
+    parts += [row(setting) for setting in SETTINGS if setting.section == capability]
     parts.append("\n## Alerts\n\n| alert | what is the case | what to do |\n|---|---|---|\n")
     for one in alerts:
         link = f"[{one.alert}](alerts.md#{one.alert.lower()})"
@@ -136,8 +136,8 @@ def _row(right: Right) -> str:
 
 def runbook(alerts: Mapping[str, tuple[Alert, ...]]) -> str:
     parts = [ALERTS]
-    for room, found in alerts.items():
-        parts.append(f"\n## {room.capitalize()}\n")
+    for capability, found in alerts.items():
+        parts.append(f"\n## {capability.capitalize()}\n")
         for one in found:
             said = one.annotations
             parts.append(

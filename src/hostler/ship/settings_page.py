@@ -34,8 +34,8 @@ one never keeps anybody from the stop button.
 
 def markdown() -> str:
     parts = [HEAD]
-    for room, settings in groupby(SETTINGS, key=lambda setting: setting.room):
-        parts.append(f"\n## {room.capitalize()}\n\n| variable | flag | default | what it is |\n|---|---|---|---|\n")
+    for section, settings in groupby(SETTINGS, key=lambda setting: setting.section):
+        parts.append(f"\n## {section.capitalize()}\n\n| variable | flag | default | what it is |\n|---|---|---|---|\n")
         parts += [row(setting) for setting in settings]
     return "".join(parts)
 

@@ -5,29 +5,35 @@ from __future__ import annotations
 from hostler.settings.model import AnySetting, Rule, Setting, Settings
 from hostler.settings.readers import FINGERPRINTS, PATH, SWITCH, TEXT, seconds
 
-ROOM = "maintenance"
+SECTION = "maintenance"
 
-VCENTER_HOST = Setting("VCENTER_HOST", TEXT, "", "Name or address of the vCenter. Unset: no maintenance.", ROOM)
-VCENTER_USER = Setting("VCENTER_USER", TEXT, "", "User in that vCenter.", ROOM)
-VCENTER_PASSWORD = Setting("VCENTER_PASSWORD", TEXT, "", "Its password; environment or file only.", ROOM, secret=True)
-VCENTER_USER_FILE = Setting("VCENTER_USER_FILE", PATH, "", "File with the user, read at every login.", ROOM)
-VCENTER_PASSWORD_FILE = Setting(
-    "VCENTER_PASSWORD_FILE", PATH, "", "File with the password (a mounted Secret), read at every login.", ROOM
+VCENTER_HOST = Setting("VCENTER_HOST", TEXT, "", "Name or address of the vCenter. Unset: no maintenance.", SECTION)
+VCENTER_USER = Setting("VCENTER_USER", TEXT, "", "User in that vCenter.", SECTION)
+VCENTER_PASSWORD = Setting(
+    "VCENTER_PASSWORD", TEXT, "", "Its password; environment or file only.", SECTION, secret=True
 )
-VCENTER_CA_BUNDLE = Setting("VCENTER_CA_BUNDLE", PATH, "", "CA bundle (PEM) to verify the vCenter with.", ROOM)
-VCENTER_TLS_VERIFY = Setting("VCENTER_TLS_VERIFY", SWITCH, False, "Verify with the system's trust store.", ROOM)
+VCENTER_USER_FILE = Setting("VCENTER_USER_FILE", PATH, "", "File with the user, read at every login.", SECTION)
+VCENTER_PASSWORD_FILE = Setting(
+    "VCENTER_PASSWORD_FILE", PATH, "", "File with the password (a mounted Secret), read at every login.", SECTION
+)
+VCENTER_CA_BUNDLE = Setting("VCENTER_CA_BUNDLE", PATH, "", "CA bundle (PEM) to verify the vCenter with.", SECTION)
+VCENTER_TLS_VERIFY = Setting("VCENTER_TLS_VERIFY", SWITCH, False, "Verify with the system's trust store.", SECTION)
 VCENTER_CERTIFICATE_SHA256: Setting[tuple[str, ...]] = Setting(
     "VCENTER_CERTIFICATE_SHA256", FINGERPRINTS, (),
-    "Connect only to a vCenter that shows one of these certificates; nothing is remembered then.", ROOM,
+    "Connect only to a vCenter that shows one of these certificates; nothing is remembered then.", SECTION,
 )  # fmt: skip
 VCENTER_TLS_PIN = Setting(
     "VCENTER_TLS_PIN", SWITCH, True,
     "With no other TLS setting: remember the vCenter's certificate at the first contact and refuse another one. "
-    "False: it is not verified.", ROOM,
+    "False: it is not verified.", SECTION,
 )  # fmt: skip
-VCENTERS_FILE = Setting("VCENTERS_FILE", PATH, "", "YAML file with further vCenters; see docs/vsphere.md.", ROOM)
+VCENTERS_FILE = Setting("VCENTERS_FILE", PATH, "", "YAML file with further vCenters; see docs/vsphere.md.", SECTION)
 POLL_INTERVAL_SECONDS = Setting(
-    "POLL_INTERVAL_SECONDS", seconds(1), 30.0, "Look at vCenter at least this often, even if it pushes nothing.", ROOM
+    "POLL_INTERVAL_SECONDS",
+    seconds(1),
+    30.0,
+    "Look at vCenter at least this often, even if it pushes nothing.",
+    SECTION,
 )
 
 SETTINGS: tuple[AnySetting, ...] = (
