@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 from hostler.capabilities import BY_NAME
@@ -21,18 +22,18 @@ from hostler.shared import Shared, Writers, drain_policy
 from tests.unit.watching import fleets, pauses
 
 
-def share(client: Client, capability: str, settings: Settings) -> Shared:
+def share(client: Client, capabilities: Sequence[str], settings: Settings) -> Shared:
     metrics = Metrics()
     fleet = fleets()
     guard = Guard(
-        pauses(), fleet, leader=lambda: None, choices=[Choice(BY_NAME[capability], True, "It is tested.")],
-        ignore_incumbent=[capability],
+        pauses(), fleet, leader=lambda: None, ignore_incumbent=capabilities,
+        choices=[Choice(BY_NAME[one], True, "It is tested.") for one in capabilities],
     )  # fmt: skip
     writers = Writers(client, guard, WriteBudget(10_000), dry_run=False, metrics=metrics)
     nodes = Watch(client, kinds.NODE, Node, metrics=metrics)
     return Shared(
-        client, settings, writers, Recorder(writers.of(capability), "test", metrics), metrics, fleet=fleet, nodes=nodes,
-        sources=Sources(
+        client, settings, writers, Recorder(writers.of(capabilities[0]), "test", metrics), metrics, fleet=fleet,
+        nodes=nodes, sources=Sources(
             Watch(client, kinds.POD, Pod, metrics=metrics),
             Watch(client, kinds.POD_DISRUPTION_BUDGET, PodDisruptionBudget, metrics=metrics),
             Watch(client, kinds.VOLUME_ATTACHMENT, VolumeAttachment, metrics=metrics),

@@ -27,7 +27,9 @@ class Capability(ABC):
         self.controllers: dict[str, Controller] = {}  # by name
 
     def add_controller(self, name: str, reconcile: Reconcile, workers: int = 1) -> Controller:
-        """One that only the leader runs, under a name that no other has."""
+        """One that only the leader runs. Its name begins with the capability's, so that no two have the same."""
+        if name in self.controllers:
+            raise ValueError(f"two controllers are named {name!r}")
         made = Controller(name, self.shared.as_leader(reconcile), metrics=self.shared.metrics, workers=workers)
         self.controllers[name] = made
         return made

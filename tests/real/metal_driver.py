@@ -45,7 +45,7 @@ async def live(kubeconfig: str, die_after: int, stay: bool) -> None:
     clusters.Client = Mortal  # type: ignore[attr-defined]  # a write to a node of the workload cluster is one too
     client = Mortal(load(kubeconfig, None))
     # One worker: with more, others' writes would be under way when it dies, and no crash point would be exact.
-    metal = MetalCapability(share(client, "metal", read_settings({"metal_workers": "1"}, {})))
+    metal = MetalCapability(share(client, ["metal"], read_settings({"metal_workers": "1"}, {})))
     metal.listen()
     work = [asyncio.create_task(watch.run()) for watch in metal.watches()]
     work += [asyncio.create_task(one.run()) for one in metal.controllers.values()]

@@ -71,7 +71,7 @@ class Waiting:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         async with Client(Here(f"http://127.0.0.1:{runner.addresses[0][1]}"), timeout=60) as client:
-            metal = MetalCapability(share(client, "metal", read_settings({}, {})))
+            metal = MetalCapability(share(client, ["metal"], read_settings({}, {})))
             machines = metal.controllers["metal machines"]
             machines.queue = Queue(clock=lambda: self.now)
             metal.claims._clock = lambda: self.now

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import grimp
 import pytest
 import yaml
 
-from hostler.capabilities import CAPABILITIES, SETTINGS
+from hostler.capabilities import CAPABILITIES, SETTINGS, read_settings
 from hostler.capability import Capability
 from hostler.cli.main import app
 from hostler.install.grants import rights_of
+from hostler.kube.client import Client
 from hostler.safety.switches import CapabilityInfo, load_part
 from hostler.ship.packages import ROOT, import_graph, summary_of
+from tests.sharing import share
+from tests.unit.nowhere import Nowhere
 
 REPOSITORY = Path(__file__).parents[2]
 PURE_NAMES = ("model", "decide", "simulate")
@@ -25,6 +30,7 @@ FORBIDDEN = {"aiohttp", "asyncio", "time", "socket", "threading", "hostler.kube.
 OPTIONAL = [one for one in CAPABILITIES if one.made_by]
 
 
+@cache
 def pure_modules() -> list[str]:
     """By name, and by a docstring whose first paragraph ends in "Pure."; the sandbox decides nothing."""
     return [
@@ -57,6 +63,17 @@ def test_decisions_are_among_what_is_pure() -> None:
 
 
 # -- the table of capabilities
+
+
+def test_every_controller_is_named_after_its_capability() -> None:
+    async def names() -> dict[str, list[str]]:
+        async with Client(Nowhere()) as client:
+            shared = share(client, [one.name for one in OPTIONAL], read_settings({}, {}))
+            return {one.name: [*load_part(one.made_by)(shared).controllers] for one in OPTIONAL}
+
+    for capability, controllers in asyncio.run(names()).items():
+        assert controllers
+        assert all(name.split()[0] == capability for name in controllers), controllers
 
 
 @pytest.mark.parametrize("row", OPTIONAL, ids=lambda row: row.name)
