@@ -16,9 +16,8 @@ import typer
 import yaml
 
 import hostler
-from hostler.capabilities import CAPABILITIES
+from hostler.capabilities import CAPABILITIES, SETTINGS
 from hostler.cli.main import app, execute
-from hostler.settings.table import SETTINGS
 from tests.contracts.source import Source
 from tests.contracts.words import answers_asked
 
@@ -98,7 +97,7 @@ def _modules() -> Iterator[Any]:
 
 def collect_objects() -> dict[str, Any]:
     """Each object of an installation with everything on, and what each role allows."""
-    everything = ",".join(one.name for one in CAPABILITIES if one.built and not one.always)
+    everything = ",".join(one.name for one in CAPABILITIES if not one.always)
     found = {}
     for openshift in (False, True):
         words = ["manifests", "--image", "x", "--only", everything, "--vcenter-secret", "v"]

@@ -14,7 +14,7 @@ import yaml
 
 from hostler import __version__
 from hostler.capabilities import CAPABILITIES
-from hostler.install.rights import rights_for
+from hostler.install.grants import rights_for
 from hostler.install.roles import Account
 from hostler.kube.kinds import DAEMON_SET
 from hostler.reclaim.artifacts import Artifacts
@@ -220,10 +220,10 @@ def test_installed_upgraded_and_uninstalled(
                 90, "a pod with the new settings",
             )  # fmt: skip
             account = Account(home, fresh[0]["spec"]["serviceAccountName"], "reins")
-            every = rights_for([one.name for one in CAPABILITIES if one.built])
+            every = rights_for([one.name for one in CAPABILITIES])
             wait_for_rights(sandbox.kubeconfig, account, (one for one in every if not one.openshift))
             with running(sandbox, image, fresh[0], tmp_path) as two:
-                assert set(two.said("started")["capabilities"]) == {one.name for one in CAPABILITIES if one.built}
+                assert set(two.said("started")["capabilities"]) == {one.name for one in CAPABILITIES}
                 two.ready()  # every cache is filled under the chart's rights
                 eventually(lambda: read_its_own_pod(sandbox, two), 60, "agents are to have its image")
                 assert uncounted(two) == [], "alerts on the first one see a counter grow only from 0"

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from hostler.capabilities import read_settings
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clock import Clock, boottime
@@ -25,7 +26,6 @@ from hostler.kube.writer import Writer
 from hostler.safety import vcenter_trust
 from hostler.safety.vcenter_trust import TrustSecret
 from hostler.sandbox import Sandbox
-from hostler.settings.resolve import resolve
 from hostler.vsphere.endpoints import Endpoint, endpoints
 from hostler.vsphere.metrics import Metrics
 from hostler.vsphere.pinned_tls import CertificateRefused
@@ -218,7 +218,9 @@ def test_garbage_is_not_nothing(world: World) -> None:
 
 
 def configured(host: str, **env: str) -> Endpoint:
-    (one,) = endpoints(resolve({}, {"VCENTER_HOST": host, "VCENTER_USER": "u", "VCENTER_PASSWORD": "secret", **env}))
+    (one,) = endpoints(
+        read_settings({}, {"VCENTER_HOST": host, "VCENTER_USER": "u", "VCENTER_PASSWORD": "secret", **env})
+    )
     return one
 
 

@@ -35,7 +35,7 @@ from hostler.join import ignition, kubeadm, kubelet
 from hostler.join.model import Use
 from hostler.join.observe import Memory, crowd_of, line_of, owners_of, uses_in
 from hostler.join.serving import Terms, serve
-from hostler.settings.join import BOOTSTRAPPERS, CLUSTERS
+from hostler.join.settings import BOOTSTRAPPERS, CLUSTERS
 from tests.unit.joining import NOW, POLICY, client, node
 from tests.unit.joining import serving as asked_by_node
 from tests.unit.kube_pki import Authority

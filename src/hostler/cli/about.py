@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import platform
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from hostler import __version__
+from hostler.capabilities import RULES, SETTINGS
 from hostler.cli import flags, say
 from hostler.settings.model import Settings
 from hostler.settings.resolve import complaint, survey
-from hostler.settings.table import SETTINGS
 
 app = typer.Typer()
 
@@ -37,7 +38,7 @@ def version(
 
 
 @app.command()
-@flags.takes(*SETTINGS, read=survey)
+@flags.takes(*SETTINGS, read=partial(survey, rules=RULES))
 def config(
     surveyed: tuple[Settings, list[str]],
     running: Annotated[bool, typer.Option("--running", help="Show the settings of the running operator.")] = False,

@@ -12,7 +12,7 @@ from hostler import __version__
 from hostler.cli import flags, say
 from hostler.cli.explain import ASKING
 from hostler.errors import Complaint, Exit
-from hostler.settings import maintenance
+from hostler.maintenance import settings as maintenance
 from hostler.settings.foundation import LEASE_NAME, NAMESPACE, OPERATOR
 from hostler.settings.model import Setting, Settings
 
@@ -100,7 +100,7 @@ async def _look(client: Client, settings: Settings) -> Facts:
         label=_own(maintenance.GPU_NODE_LABEL, told if working else {}, settings) if working or vcenters else "",
         vcenters=vcenters,
         way=way,
-        rooms=(
+        capabilities=(
             *(await _followed(client, settings) if working else ()),
             *left_behind("maintenance", begun(seen), on=maintenance_on),
             *leftovers.findings(left, on=platform_on),
@@ -140,8 +140,8 @@ async def _known(look: Callable[[], Awaitable[T]]) -> Fact[T]:
 
 async def _rights(client: Client, settings: Settings, answer: StatusAnswer, told: Mapping[str, str]) -> tuple[str, ...]:
     """What the ServiceAccount of the leader's pod lacks for what is on."""
+    from hostler.install.grants import rights_for
     from hostler.install.reviews import missing_rights
-    from hostler.install.rights import rights_for
     from hostler.install.roles import Account
     from hostler.kube.errors import NotFound
     from hostler.kube.kinds import POD

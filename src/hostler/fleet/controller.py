@@ -57,12 +57,12 @@ class FleetController:
         leader: Callable[[], str],
         metrics: Metrics,
         unready: Callable[[], Iterable[str]] = tuple,
-        rooms: Callable[[], Iterable[Condition]] = tuple,
+        conditions: Callable[[], Iterable[Condition]] = tuple,
         clock: Callable[[], Instant] = time.time,
     ) -> None:
         """`limit` is the text of MAX_UNAVAILABLE; `leader` names who leads; `unready` says what is out of step.
 
-        `rooms` gives the conditions of the capabilities, under names that are theirs alone (`PlatformDegraded`).
+        `conditions` gives the conditions of the capabilities, under names that are theirs alone (`PlatformDegraded`).
         """
         self._fleet = fleet
         self._nodes = nodes
@@ -71,7 +71,7 @@ class FleetController:
         self._limit = limit
         self._leader = leader
         self._unready = unready
-        self._rooms = rooms
+        self._conditions = conditions
         self._clock = clock
         self._shown = FleetStatus()
         self._was_paused = False
@@ -132,7 +132,7 @@ class FleetController:
             limit=str(limit),
             limit_problem=problem,
             unready=tuple(self._unready()),
-            rooms=tuple(self._rooms()),
+            conditions=tuple(self._conditions()),
         )
 
     def _capabilities(self) -> Iterable[CapabilityFacts]:

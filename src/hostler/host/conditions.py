@@ -1,4 +1,4 @@
-"""Conditions in status objects: their record, how they change, and words that are stable and bounded.
+"""Conditions in status objects: their record, how they change, and words that are stable and bounded. Pure.
 
 A message is compared with the one already written, so it must not change without a reason: names are sorted, numbers
 of attempts and ages stay out of it, and its length is bounded.

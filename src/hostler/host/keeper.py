@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -135,10 +135,11 @@ async def hold(
     why: str,
     clock: Clock,
     *,
+    capabilities: Collection[str],
     also: Mapping[str, str | None] | None = None,
 ) -> Done:
-    """Hold a node in a person's name. A refusal is raised as a Complaint."""
-    refusal = may_hold(holder)
+    """Hold a node in a person's name, which is none of `capabilities`. A refusal is raised as a Complaint."""
+    refusal = may_hold(holder, capabilities)
 
     def decide(found: Node) -> Change:
         return refusal or place(found, holder, why, clock(), also=also, anew=True)

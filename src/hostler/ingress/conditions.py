@@ -1,4 +1,4 @@
-"""What an IngressController's status says: pure. The words are what `oc describe ingresscontroller` shows at 3 a.m."""
+"""What an IngressController's status says, as `oc describe ingresscontroller` shows it at 3 a.m. Pure."""
 
 from __future__ import annotations
 

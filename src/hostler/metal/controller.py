@@ -158,7 +158,7 @@ class MachineKeeper:
         if facts.associated:  # else a dry run: the claim was only logged
             self._claimed.inc()
             self._tell(facts, choice)
-        # The claim has queued it again (`MetalRoom` hears of the host), behind those that have none yet: a thousand
+        # The claim has queued it again (`capability.py` hears of the host), behind those that have none yet: a thousand
         # hosts begin to be installed before the first machine has all its words.
         return None
 

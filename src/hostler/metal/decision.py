@@ -1,4 +1,4 @@
-"""What is decided for a machine: writes as data, words for its conditions, a sentence."""
+"""What is decided for a machine: writes as data, words for its conditions, a sentence. Pure."""
 
 from __future__ import annotations
 

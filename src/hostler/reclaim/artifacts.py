@@ -1,4 +1,4 @@
-"""What a host would boot, and whether it may: where kernel, initrd and rootfs come from, and the kernel's arguments.
+"""What a host would boot, and whether it may: where kernel, initrd and rootfs come from, and kernel arguments. Pure.
 
 All of it is the InfraEnv's, which a tenant may write at any time. So it is judged before a reclaim begins, on every
 look while it is under way, and once more by the hub when the agent on the node asks what to fetch. Pure.

@@ -1,4 +1,4 @@
-"""What an agent is told, and what its answers and registrations become. Pure: from the Agent object alone."""
+"""What an agent is told, and what its answers and registrations become. From the Agent object alone. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hub's objects a reclaim reads and writes: Agent, InfraEnv and ClusterDeployment, with just the fields we use."""
+"""The hub's objects a reclaim reads and writes: Agent, InfraEnv and ClusterDeployment, with our fields only. Pure."""
 
 from __future__ import annotations
 

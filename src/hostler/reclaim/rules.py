@@ -1,4 +1,4 @@
-"""What speaks against a reclaim, one rule at a time. Pure; `decide` takes the first, `explain` shows them all."""
+"""What speaks against a reclaim, one rule at a time. `decide` takes the first, `explain` shows them all. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short-lived tokens that open one thing: one host's instructions, or registration in one InfraEnv.
+"""Short-lived tokens that open one thing: one host's instructions, or registration in one InfraEnv. Pure.
 
 A compact JWS with EdDSA. The signing key is in a Secret, so every replica can check what another one issued. What a
 token opens is inside it and signed; there is nothing to look up and nothing to forget.

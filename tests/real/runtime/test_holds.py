@@ -40,7 +40,7 @@ class Hand:
     writer: Writer
 
     async def hold(self, node: str, holder: str, why: str = "test") -> str:
-        return (await hold(self.client, self.writer, node, holder, why, time.time)).why
+        return (await hold(self.client, self.writer, node, holder, why, time.time, capabilities=())).why
 
     async def release(self, node: str, who: str, **how: Any) -> str:
         return (await let_go(self.client, self.writer, node, who, **how)).why

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hostler.settings.model import AnySetting, Rule, Setting
 from hostler.settings.readers import PATH, SWITCH, Reader, seconds, whole
 
-ROOM = "join"
+SECTION = "join"
 _NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _ONE = re.compile(rf"system:serviceaccount:{_NAME}:{_NAME}|system:bootstrappers(:[a-z0-9:-]{{0,255}}[a-z0-9])?")
 _KINDS = (
@@ -59,29 +59,29 @@ JOIN_BOOTSTRAPPERS = Setting(
         "system:bootstrappers:kubeadm:default-node-token",
     ),
     "Who may ask for the certificate of a new node.",
-    ROOM,
+    SECTION,
 )
 JOIN_WINDOW_SECONDS = Setting(
     "HOSTLER_JOIN_WINDOW_SECONDS",
     seconds(60, most=7 * 86400),
     7200.0,
     "How long after its provisioning began a host may ask to become a node.",
-    ROOM,
+    SECTION,
 )
-JOIN_SERVING = Setting("HOSTLER_JOIN_SERVING", SWITCH, True, "Approve serving certificates of kubelets too.", ROOM)
+JOIN_SERVING = Setting("HOSTLER_JOIN_SERVING", SWITCH, True, "Approve serving certificates of kubelets too.", SECTION)
 JOIN_PENDING_SLACK = Setting(
     "HOSTLER_JOIN_PENDING_SLACK",
     whole(0, 100_000),
     100,
     "Pending requests beyond the number of nodes or machines; more are a flood, and nothing is approved.",
-    ROOM,
+    SECTION,
 )
 JOIN_KUBELET_CA = Setting(
     "HOSTLER_JOIN_KUBELET_CA",
     PATH,
     "",
     "CA (PEM) of the certificates kubelets serve, to recognise renewals. Unset: that of ConfigMap kube-root-ca.crt.",
-    ROOM,
+    SECTION,
 )
 
 JOIN_CLUSTERS = Setting(
@@ -90,7 +90,7 @@ JOIN_CLUSTERS = Setting(
     (),
     "The Clusters and ClusterDeployments that stand for this very cluster: hosts of others are not let in. Whatever "
     "Cluster API wrote on the control-plane nodes counts too.",
-    ROOM,
+    SECTION,
 )
 
 JOIN_INVENTORIES = Setting(
@@ -99,7 +99,7 @@ JOIN_INVENTORIES = Setting(
     ("machines.machine.openshift.io=openshift-machine-api",),
     "The namespaces whose objects invite hosts, per kind; * is every namespace. A kind that is not listed counts in "
     "every namespace, but for Machines of OpenShift: list each kind that tenants may create.",
-    ROOM,
+    SECTION,
 )
 
 JOIN_SPOKES = Setting(
@@ -108,7 +108,7 @@ JOIN_SPOKES = Setting(
     (),
     "Further clusters whose nodes are let in too, through the kubeconfig that their Cluster or ClusterDeployment has "
     "here. Unset: none.",
-    ROOM,
+    SECTION,
 )
 
 SETTINGS: tuple[AnySetting, ...] = (

@@ -1,16 +1,16 @@
-"""docs/settings.md, made from the table: `python -m hostler.settings.document > docs/settings.md`."""
+"""docs/settings.md, made from the table of settings by `make chart`."""
 
 from __future__ import annotations
 
 from itertools import groupby
 
+from hostler.capabilities import SETTINGS
 from hostler.settings.model import AnySetting
-from hostler.settings.table import SETTINGS
 
 HEAD = """\
 # Settings
 
-Made from the table of settings by `python -m hostler.settings.document`; a test compares the two.
+Made from the tables of settings by `make chart`; a test compares the two.
 
 Each setting can be given in three ways, the first wins:
 
@@ -34,8 +34,8 @@ one never keeps anybody from the stop button.
 
 def markdown() -> str:
     parts = [HEAD]
-    for room, settings in groupby(SETTINGS, key=lambda setting: setting.room):
-        parts.append(f"\n## {room.capitalize()}\n\n| variable | flag | default | what it is |\n|---|---|---|---|\n")
+    for section, settings in groupby(SETTINGS, key=lambda setting: setting.section):
+        parts.append(f"\n## {section.capitalize()}\n\n| variable | flag | default | what it is |\n|---|---|---|---|\n")
         parts += [row(setting) for setting in settings]
     return "".join(parts)
 
@@ -46,7 +46,3 @@ def row(setting: AnySetting) -> str:
     allowed = "" if setting.reader.allowed == "any text" else f" Must be {setting.reader.allowed}."
     shown = f"`{default}`" if default else "unset"
     return f"| `{setting.name}` | {flag} | {shown} | {setting.help}{allowed} |\n".replace("N|N%", "N or N%")
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")

@@ -9,7 +9,7 @@ from hostler.settings.foundation import ONLY
 from hostler.settings.model import AnySetting, Rule, Setting, Settings
 from hostler.settings.readers import ADDRESS, PATH, SWITCH, TEXT, URL, Address, Reader, each, seconds, whole
 
-ROOM = "reclaim"
+SECTION = "reclaim"
 _NAMESPACES: Reader[tuple[str, ...]] = each(
     re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"), "a comma-separated list of namespaces"
 )
@@ -22,80 +22,80 @@ _ARGUMENTS: Reader[tuple[str, ...]] = each(
 )
 
 HUB_URL = Setting(
-    "HUB_URL", URL, "", "How hosts reach the hub's step API. Without it no host is returned to discovery.", ROOM
+    "HUB_URL", URL, "", "How hosts reach the hub's step API. Without it no host is returned to discovery.", SECTION
 )
 HUB_PLAIN_HTTP = Setting(
     "HOSTLER_HUB_PLAIN_HTTP",
     SWITCH,
     False,
     "Accept a HUB_URL with http://: anyone on the network path reads the tokens of hosts and chooses what they boot.",
-    ROOM,
+    SECTION,
 )
 HUB_CA = Setting(
-    "HUB_CA", PATH, "", "PEM file with the certificates agents trust for the hub. Unset: their system's own.", ROOM
+    "HUB_CA", PATH, "", "PEM file with the certificates agents trust for the hub. Unset: their system's own.", SECTION
 )
 HUB_ADDRESS = Setting(
-    "HOSTLER_HUB_ADDRESS", ADDRESS, Address("127.0.0.1", 8090), "Where the hub's step API is served.", ROOM
+    "HOSTLER_HUB_ADDRESS", ADDRESS, Address("127.0.0.1", 8090), "Where the hub's step API is served.", SECTION
 )
 HUB_CERTIFICATE = Setting(
-    "HOSTLER_HUB_CERTIFICATE", PATH, "", "PEM file with the hub's certificate; read again when it changes.", ROOM
+    "HOSTLER_HUB_CERTIFICATE", PATH, "", "PEM file with the hub's certificate; read again when it changes.", SECTION
 )
-HUB_KEY = Setting("HOSTLER_HUB_KEY", PATH, "", "PEM file with the key of the hub's certificate.", ROOM)
+HUB_KEY = Setting("HOSTLER_HUB_KEY", PATH, "", "PEM file with the key of the hub's certificate.", SECTION)
 HUB_CONNECTIONS = Setting(
     "HOSTLER_HUB_CONNECTIONS",
     whole(64, 100_000),
     2000,
     "Connections of hosts at once. Who has been without a request for longest makes room for a new one.",
-    ROOM,
+    SECTION,
 )
 HUB_ARTIFACTS = Setting(
     "HOSTLER_HUB_ARTIFACTS",
     PATH,
     "",
     "Directory with boot artifacts, as INFRAENV-UID/kernel, initrd and rootfs. Unset: as each InfraEnv says.",
-    ROOM,
+    SECTION,
 )
-AGENT_IMAGE = Setting("AGENT_IMAGE", TEXT, "", "Image of the agent on a node. Unset: the operator's own.", ROOM)
+AGENT_IMAGE = Setting("AGENT_IMAGE", TEXT, "", "Image of the agent on a node. Unset: the operator's own.", SECTION)
 RECLAIM_TIMEOUT_SECONDS = Setting(
-    "HOSTLER_RECLAIM_TIMEOUT_SECONDS", seconds(1), 3600.0, "The longest a host may be `reclaiming`.", ROOM
+    "HOSTLER_RECLAIM_TIMEOUT_SECONDS", seconds(1), 3600.0, "The longest a host may be `reclaiming`.", SECTION
 )
 RECLAIM_REBOOT_TIMEOUT_SECONDS = Setting(
     "HOSTLER_RECLAIM_REBOOT_TIMEOUT_SECONDS",
     seconds(1),
     1800.0,
     "The longest a host may be `reclaiming-rebooting`.",
-    ROOM,
+    SECTION,
 )
 RECLAIM_PATIENCE_SECONDS = Setting(
     "HOSTLER_RECLAIM_PATIENCE_SECONDS",
     seconds(0),
     600.0,
     "How long the old cluster may be silent before its host is left to people.",
-    ROOM,
+    SECTION,
 )
 RECLAIM_DRAIN = Setting(
-    "HOSTLER_RECLAIM_DRAIN", SWITCH, False, "Empty the node first; what cannot be emptied is not restarted.", ROOM
+    "HOSTLER_RECLAIM_DRAIN", SWITCH, False, "Empty the node first; what cannot be emptied is not restarted.", SECTION
 )
 RECLAIM_REMOVE_NODE = Setting(
     "HOSTLER_RECLAIM_REMOVE_NODE",
     SWITCH,
     False,
     "Delete the Node of the old cluster once its host is elsewhere; never that of a control-plane node.",
-    ROOM,
+    SECTION,
 )
 RECLAIM_REQUIRE_ONE_SHOT = Setting(
     "HOSTLER_RECLAIM_REQUIRE_ONE_SHOT",
     SWITCH,
     False,
     "Refuse a host whose boot loader cannot start discovery for one boot only.",
-    ROOM,
+    SECTION,
 )
 RECLAIM_CLEAN_BOOT = Setting(
     "HOSTLER_RECLAIM_CLEAN_BOOT",
     SWITCH,
     False,
     "Where /boot lacks room, remove the host's rollback deployment (`rpm-ostree cleanup --rollback`).",
-    ROOM,
+    SECTION,
 )
 RECLAIM_INVENTORIES = Setting(
     "HOSTLER_RECLAIM_INVENTORIES",
@@ -103,14 +103,14 @@ RECLAIM_INVENTORIES = Setting(
     (),
     "Namespaces whose Agents may be hosts of clusters in every namespace. A user who may write Agents there can return "
     "the hosts of every cluster.",
-    ROOM,
+    SECTION,
 )
 RECLAIM_ARTIFACT_HOSTS = Setting(
     "HOSTLER_RECLAIM_ARTIFACT_HOSTS",
     _HOSTS,
     (),
     "Hosts from which boot artifacts are accepted by plain HTTP and without a hash.",
-    ROOM,
+    SECTION,
 )
 RECLAIM_KERNEL_ARGUMENTS = Setting(
     "HOSTLER_RECLAIM_KERNEL_ARGUMENTS",
@@ -118,9 +118,9 @@ RECLAIM_KERNEL_ARGUMENTS = Setting(
     (),
     "Kernel arguments that an InfraEnv may set, beside consoles, the network and fips. A name that ends in a dot "
     "stands for every argument that begins with it.",
-    ROOM,
+    SECTION,
 )
-RECLAIM_WORKERS = Setting("HOSTLER_RECLAIM_WORKERS", whole(1, 100), 8, "Hosts looked at side by side.", ROOM)
+RECLAIM_WORKERS = Setting("HOSTLER_RECLAIM_WORKERS", whole(1, 100), 8, "Hosts looked at side by side.", SECTION)
 
 SETTINGS: tuple[AnySetting, ...] = (
     HUB_URL, HUB_PLAIN_HTTP, HUB_CA, HUB_ADDRESS, HUB_CERTIFICATE, HUB_KEY, HUB_CONNECTIONS, HUB_ARTIFACTS, AGENT_IMAGE,
@@ -143,7 +143,7 @@ def _encrypted(settings: Settings) -> str | None:
 
     Without reclaim nothing is served, and no host gets the address.
     """
-    if ROOM not in settings[ONLY] or urlsplit(settings[HUB_URL]).scheme != "http" or settings[HUB_PLAIN_HTTP]:
+    if SECTION not in settings[ONLY] or urlsplit(settings[HUB_URL]).scheme != "http" or settings[HUB_PLAIN_HTTP]:
         return None
     return (
         f"{HUB_URL.name} ({settings.source(HUB_URL)}) is plain HTTP: anyone on the network path reads the tokens of "

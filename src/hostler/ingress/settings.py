@@ -7,7 +7,7 @@ import re
 from hostler.settings.model import AnySetting, Rule, Setting
 from hostler.settings.readers import SWITCH, TEXT, Reader
 
-ROOM = "ingress"
+SECTION = "ingress"
 _ONE = re.compile(r"(Deployment|DaemonSet)/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
@@ -26,17 +26,21 @@ WORKLOADS: Reader[tuple[str, ...]] = Reader(
 )
 
 INGRESS_BACKFILL = Setting(
-    "HOSTLER_INGRESS_BACKFILL", SWITCH, False, "After an upgrade, fill an empty default placement in, once.", ROOM
+    "HOSTLER_INGRESS_BACKFILL", SWITCH, False, "After an upgrade, fill an empty default placement in, once.", SECTION
 )
 INGRESS_ROUTER_IMAGE = Setting(
     "HOSTLER_INGRESS_ROUTER_IMAGE",
     TEXT,
     "",
     "Image of routers that have no Deployment yet. Unset: none is made.",
-    ROOM,
+    SECTION,
 )
 INGRESS_CHECK_WILDCARD = Setting(
-    "HOSTLER_INGRESS_CHECK_WILDCARD", SWITCH, True, "Check that the wildcard name points at a node with a router.", ROOM
+    "HOSTLER_INGRESS_CHECK_WILDCARD",
+    SWITCH,
+    True,
+    "Check that the wildcard name points at a node with a router.",
+    SECTION,
 )
 INGRESS_WORKLOADS = Setting(
     "HOSTLER_INGRESS_WORKLOADS",
@@ -44,7 +48,7 @@ INGRESS_WORKLOADS = Setting(
     (),
     "Workloads that are placed as the Fleet says without the label hostler.dev/ingress: managed. Those in kube-system "
     "must be here, such as Deployment/kube-system/traefik of k3s.",
-    ROOM,
+    SECTION,
 )
 
 SETTINGS: tuple[AnySetting, ...] = (
