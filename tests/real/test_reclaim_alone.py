@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hostler.reclaim.spoke import NAMESPACE_NAME, name_for
+from hostler.reclaim.agent_manifests import NAMESPACE_NAME, name_for
 from hostler.sandbox import Sandbox
 from hostler.sandbox.load import create
 from tests.real.accounts import charted, kubeconfig_of, new_account, rights_here

@@ -16,8 +16,8 @@ from hostler.reclaim import model
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.controller import Seen
 from hostler.reclaim.decide import decide
+from hostler.reclaim.executor import control_plane_without
 from hostler.reclaim.explain import rules_of
-from hostler.reclaim.hands import control_plane_without
 from hostler.reclaim.model import (
     Answered,
     Cluster,
@@ -48,8 +48,8 @@ from hostler.reclaim.model import (
     step_id,
 )
 from hostler.reclaim.objects import FINALIZER, Agent, host_of, leaving
+from hostler.reclaim.observe import needs_spoke
 from hostler.reclaim.rules import RULES
-from hostler.reclaim.spokes import asks
 from tests.sizes import examples
 
 NOW = 1_000_000.0
@@ -813,14 +813,14 @@ def test_every_rule_is_shown_until_one_does_not_hold() -> None:
 
 
 def test_the_old_cluster_is_asked_only_where_a_decision_needs_it() -> None:
-    assert not asks(host(bound=("spoke-ns", "spoke")))
-    assert not asks(host(State.REBOOTING))
-    assert not asks(host(previous=None))
-    assert asks(host())
-    assert asks(host(bound=("spoke-ns", "spoke"), reason="Cancelled"))
-    assert asks(host(bound=("spoke-ns", "spoke"), kept=True))
-    assert asks(host(State.REBOOTING, deleted=True, kept=True))
-    assert all(asks(host(state)) for state in (State.RECLAIMING, State.PENDING, State.DISCOVERING))
+    assert not needs_spoke(host(bound=("spoke-ns", "spoke")))
+    assert not needs_spoke(host(State.REBOOTING))
+    assert not needs_spoke(host(previous=None))
+    assert needs_spoke(host())
+    assert needs_spoke(host(bound=("spoke-ns", "spoke"), reason="Cancelled"))
+    assert needs_spoke(host(bound=("spoke-ns", "spoke"), kept=True))
+    assert needs_spoke(host(State.REBOOTING, deleted=True, kept=True))
+    assert all(needs_spoke(host(state)) for state in (State.RECLAIMING, State.PENDING, State.DISCOVERING))
 
 
 # -- the table

@@ -159,14 +159,14 @@ def test_no_bytes_of_a_stranger_crash_the_hub_write_or_get_in(
 
     async def run(strangers: list[tuple[bytes, int, bool]]) -> list[bytes]:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
-        hub = hub_with(tmp_path, connections=64, board=inside)
+        hub = hub_with(tmp_path, connections=64, agents=inside)
         async with listening(hub) as port:
             heard = await asyncio.gather(*(say(port, *one) for one in strangers))
             kernel = f"GET {HERE}/boot-artifacts/kernel HTTP/1.0\r\n\r\n".encode()
             async with asyncio.timeout(90):  # with so little patience, a busy machine may need to ask again
                 while b"everybody's" not in await say(port, kernel):
                     await asyncio.sleep(0.05)
-            await until(lambda: len(hub.door) == 0, "everybody is gone")
+            await until(lambda: len(hub.connections) == 0, "everybody is gone")
             assert (hub._at_once, dict(hub._downloads)) == (0, {})
             return heard
 

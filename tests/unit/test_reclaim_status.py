@@ -8,7 +8,7 @@ import msgspec
 
 from hostler.instant import iso, parse
 from hostler.reclaim import model
-from hostler.reclaim.look import line_of
+from hostler.reclaim.commands import line_of
 from hostler.reclaim.model import (
     Answered,
     Cluster,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hostler.errors import Complaint, Exit
+from hostler.reclaim.agent_manifests import Order, environment
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.model import SpokeNode
-from hostler.reclaim.spoke import Order, environment
 from hostler.settings.reclaim import HUB_PLAIN_HTTP, HUB_URL
 from hostler.settings.resolve import resolve
 

@@ -30,8 +30,8 @@ from hostler.reclaim.artifacts import (
     is_accepted,
 )
 from hostler.reclaim.decide import decide
+from hostler.reclaim.executor import spoke_node
 from hostler.reclaim.findings import HubObjects, findings
-from hostler.reclaim.hands import spoke_node
 from hostler.reclaim.instructions import instructions
 from hostler.reclaim.model import (
     ControlPlane,
@@ -189,7 +189,7 @@ INFRA_ENVS = st.fixed_dictionaries({
 
 
 def seen(host: Host, artifacts: Artifacts | None, answers: bool, held: bool) -> Host:
-    """The facts that a look at the world gives, as `Spokes.look` does; a cluster is only asked where it may be."""
+    """The facts that a look at the world gives, as `SpokeClusters.look` does; a cluster is asked only if allowed."""
     if host.previous is None or host.previous.name not in CLUSTERS or host.previous.namespace != host.previous.name:
         unknown = Unknown("there is none")
         return replace(host, artifacts=Known(artifacts, NOW), spoke=Spoke(Known(False, NOW), *(unknown,) * 3))

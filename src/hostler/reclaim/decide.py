@@ -12,6 +12,8 @@ from hostler.drain.model import State as Emptying
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.reclaim import model
+from hostler.reclaim.agent_manifests import deployed
+from hostler.reclaim.cleanup import clean_up, clean_up_discovered, has_remains
 from hostler.reclaim.model import (
     IN_A_CLUSTER,
     UNDER_WAY,
@@ -50,8 +52,6 @@ from hostler.reclaim.rules import (
     check_trust,
     may_reclaim,
 )
-from hostler.reclaim.spoke import deployed
-from hostler.reclaim.sweep import has_remains, settle, sweep
 
 LOOK_AGAIN = 30.0  # seconds until it is looked again whether the workers of a cluster are gone
 CALLED_OFF = "Its restart was called off; its agent was told to end and to take the discovery entry back."
@@ -61,7 +61,7 @@ UNDECIDED = (Reason.DECIDING, Reason.WORKERS_FIRST)
 def decide(host: Host, policy: Policy, now: Instant) -> Decision:
     """Move one host one step on its way back to discovery, or say why it stays."""
     if host.deleted:
-        return sweep(host, "The Agent is deleted.", ()) if host.kept else Decision((), "The Agent is deleted.")
+        return clean_up(host, "The Agent is deleted.", ()) if host.kept else Decision((), "The Agent is deleted.")
     may_register = host.state in model.REGISTER.sources or is_unbound(host.state)
     if may_register and host.registration == stage_key(host.state, host.stage):
         return _enter(model.REGISTER, Reason.REGISTERED, "The host is in discovery again.")
@@ -77,7 +77,7 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
         case State.PENDING:
             return _pending(host, policy, now)
         case state if is_unbound(state):
-            return settle(host, policy)
+            return clean_up_discovered(host, policy)
         case _:
             return Decision((), f"A host that is {host.state or 'without a state'} is not ours to return.")
 
@@ -104,7 +104,7 @@ def _bound(host: Host) -> Decision:
     if host.previous is None:
         return Decision((Remember(cluster),), noted)
     if host.reason == Reason.REGISTERED:  # it was in discovery since, so it was installed anew
-        return sweep(host, noted, (Remember(cluster),)) if host.kept else Decision((Remember(cluster),), noted)
+        return clean_up(host, noted, (Remember(cluster),)) if host.kept else Decision((Remember(cluster),), noted)
     if host.previous != cluster:
         # Who may edit the Agent's spec must not choose which machine is restarted.
         message = (
@@ -118,7 +118,7 @@ def _bound(host: Host) -> Decision:
     again = host.reason == Reason.CANCELLED
     if again or host.kept:
         done = Say(Reason.REBOUND, "It was bound to its cluster again before it was restarted.")
-        return sweep(host, "It is in its cluster again.", (done,) if again else ())
+        return clean_up(host, "It is in its cluster again.", (done,) if again else ())
     return Decision((), "It is in its cluster.")
 
 
@@ -277,7 +277,7 @@ def _pending(host: Host, policy: Policy, now: Instant) -> Decision:
         waits = any(isinstance(action, Say) and action.reason in UNDECIDED for action in again.actions)
         answered: tuple[Action, ...] = () if waits else (Answered(host.retry),)
         return Decision((*again.actions, *answered), again.why, again.wake)
-    return sweep(host, "It waits for a person to boot it into discovery.", ())
+    return clean_up(host, "It waits for a person to boot it into discovery.", ())
 
 
 def _report(host: Host) -> model.Report | None:

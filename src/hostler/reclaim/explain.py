@@ -13,9 +13,9 @@ from hostler.reclaim import model
 from hostler.reclaim.controller import ReclaimKeeper, Seen
 from hostler.reclaim.model import Policy
 from hostler.reclaim.objects import PROGRESS, Agent
+from hostler.reclaim.observe import needs_spoke
 from hostler.reclaim.quoting import clean_text, quote_text
 from hostler.reclaim.rules import RULES, NotKnown, Refused, Waits
-from hostler.reclaim.spokes import asks
 
 _VERBS: dict[type[object], str] = {
     model.Remember: "note its cluster on", model.Enter: "move", model.Say: "say so on", model.Hold: "hold the node of",
@@ -74,7 +74,7 @@ class ReclaimExplainers:
         if host.report is not None:
             told = f" {quote_text(host.report.message)}" if host.report.message else ""
             yield FactSeen("last answer", f"{host.report.exit_code} {host.report.reason}".strip() + told)
-        if asks(host):
+        if needs_spoke(host):
             yield seen("may act there", host.spoke.reach, now)
             yield seen("kubeconfig", host.spoke.kubeconfig, now)
             yield seen("node", host.spoke.node, now)
@@ -86,7 +86,7 @@ class ReclaimExplainers:
 
 def rules_of(thought: Seen, policy: Policy) -> Iterator[RuleSeen]:
     """Every rule, until one does not hold: those after it rely on it."""
-    if not asks(thought.host) and thought.host.previous is not None:
+    if not needs_spoke(thought.host) and thought.host.previous is not None:
         return
     for rule in RULES:
         try:

@@ -1,8 +1,8 @@
 """The step API over HTTP(S): instructions and answers, registration, boot artifacts. It holds nothing.
 
-A token is checked before anything is read. Connections are bounded in number (`door.py`), requests in size, in number
-at once and in rate per host; what is refused changes nothing. Bodies are never unpacked: a small one could become a
-large one.
+A token is checked before anything is read. Connections are bounded in number (`connections.py`), requests in size, in
+number at once and in rate per host; what is refused changes nothing. Bodies are never unpacked: a small one could
+become a large one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from aiohttp import web
 
 from hostler.errors import Complaint, Exit
 from hostler.kube.http import refuse_without_target, without_strangers
+from hostler.reclaim.artifact_files import ArtifactFiles, Download, Unreadable
 from hostler.reclaim.artifacts import NAMES
-from hostler.reclaim.board import Board, Trouble
-from hostler.reclaim.door import CONNECTIONS, Door, Visit, at_work
+from hostler.reclaim.connections import MOST_CONNECTIONS, Connection, Connections, serving
+from hostler.reclaim.hub_agents import HubAgents, Trouble
 from hostler.reclaim.instructions import Registration, Reply
-from hostler.reclaim.shelf import Download, Shelf, Unreadable
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
 
 log = structlog.get_logger("hostler.hub")
@@ -79,20 +79,20 @@ class Hub:
 
     def __init__(
         self,
-        board: Board,
+        agents: HubAgents,
         keys: Callable[[], Keys | None],
         *,
         url: str = "",
         artifacts: Path | None = None,
         clock: Callable[[], float] = time.time,
-        connections: int = CONNECTIONS,
+        connections: int = MOST_CONNECTIONS,
         answered: Callable[[str, int], None] = lambda call, status: None,
     ) -> None:
         """`url` is how hosts reach us: HUB_URL. `answered` is told of each answer: the call and the status."""
-        self._board, self._keys, self._clock = board, keys, clock
+        self._agents, self._keys, self._clock = agents, keys, clock
         self._tell = answered
-        self.shelf = Shelf(artifacts, f"{url.rstrip('/')}{BASE}/boot-artifacts")
-        self.door = Door(connections)
+        self.files = ArtifactFiles(artifacts, f"{url.rstrip('/')}{BASE}/boot-artifacts")
+        self.connections = Connections(connections)
         self._rates = Rates()
         self._at_once, self._at_most = 0, max(1, int(connections * ANSWERED))
         self._asking = asyncio.Semaphore(ASKING_AT_ONCE)
@@ -129,7 +129,7 @@ class Hub:
             return _no(503, "Too many requests at once; ask again.", retry=5)
         self._at_once += 1
         try:
-            with at_work(request):
+            with serving(request):
                 async with asyncio.timeout(PATIENCE):  # a download is sent after this; it has its own limit
                     return await handler(request)
         except TimeoutError:
@@ -145,9 +145,9 @@ class Hub:
         claims = self._allowed(request, Opens.HOST, request.match_info["host"])
         if isinstance(claims, web.Response):
             return claims
-        served = await self.shelf.with_hashes(claims.infra_env)
+        served = await self.files.with_hashes(claims.infra_env)
         async with self._asking:
-            found = await self._board.ask(claims, served)
+            found = await self._agents.ask(claims, served)
         return _trouble(found) if isinstance(found, Trouble) else _json(found)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
@@ -158,7 +158,7 @@ class Hub:
         if isinstance(reply, str):
             return _no(400, f"The answer cannot be read: {reply}")
         async with self._asking:
-            trouble = await self._board.answer(claims, reply)
+            trouble = await self._agents.answer(claims, reply)
         return _trouble(trouble) if trouble is not None else web.Response(status=204)
 
     async def _registered(self, request: web.Request) -> web.StreamResponse:
@@ -171,7 +171,7 @@ class Hub:
         if not _NAME.fullmatch(given.host_id):
             return _no(400, "host_id is no name an object can have.")
         async with self._asking:
-            trouble = await self._board.register(claims, given.host_id)
+            trouble = await self._agents.register(claims, given.host_id)
         if trouble is not None:
             return _trouble(trouble)
         return _json({"id": given.host_id, "infra_env_id": claims.infra_env}, status=201)
@@ -191,11 +191,11 @@ class Hub:
         claims = keys.check_infra_env(token, infra_env, self._clock())
         if isinstance(claims, Denied) and name == "initrd":
             return _no(claims.status, claims.why)
-        found = await self.shelf.find(infra_env, name)
+        found = await self.files.find(infra_env, name)
         if found is None:
             return await self._elsewhere(claims, name)
         host = claims.host if isinstance(claims, Claims) else ""
-        most = max(1, min(DOWNLOADS_AT_ONCE, self.door.limit // 8))  # with the answers never all connections
+        most = max(1, min(DOWNLOADS_AT_ONCE, self.connections.limit // 8))  # with the answers never all connections
         limits = {_STRANGERS if isinstance(claims, Denied) else _KNOWN: most}
         limits |= {f"{infra_env}/{host}": DOWNLOADS_PER_HOST} if host else {}
         if any(self._downloads[who] >= limit for who, limit in limits.items()):
@@ -211,7 +211,7 @@ class Hub:
         elsewhere = ""
         if isinstance(claims, Claims):
             async with self._asking:
-                elsewhere = await self._board.artifact(claims, name)
+                elsewhere = await self._agents.artifact(claims, name)
         if not elsewhere:
             return _no(404, f"This hub has no {name} of that InfraEnv.")
         return web.Response(status=307, headers={"Location": elsewhere})
@@ -261,13 +261,13 @@ class Listener:
             shutdown_timeout=5,
         )
         await self._runner.setup()
-        server, door = self._runner.server, self._hub.door
+        server, connections = self._runner.server, self._hub.connections
         assert server is not None
         refuse_without_target(server, self._hub.unreadable)
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Visit(door, server, self._context), self._host or None, self._port, backlog=BACKLOG
+                lambda: Connection(connections, server, self._context), self._host or None, self._port, backlog=BACKLOG
             )
         except OSError as error:
             raise Complaint(
@@ -304,7 +304,7 @@ class Listener:
             self._server.close()
         if self._runner is not None:
             await self._runner.cleanup()
-        self._hub.door.end()
+        self._hub.connections.end()
 
 
 def read(kind: type[T], body: bytes) -> T | str:

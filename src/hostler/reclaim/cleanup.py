@@ -27,10 +27,10 @@ from hostler.reclaim.model import (
 from hostler.reclaim.rules import has_reach, is_own_machine
 
 
-def settle(host: Host, policy: Policy) -> Decision:
+def clean_up_discovered(host: Host, policy: Policy) -> Decision:
     """In discovery: whatever is left in the old cluster goes, then the note about it."""
     if host.previous is None:
-        return sweep(host, "It is in discovery.", ())
+        return clean_up(host, "It is in discovery.", ())
     settled = _forgotten(host, policy)
     if host.reason != Reason.REGISTERED and not any(isinstance(one, Forget) for one in settled.actions):
         # Whatever becomes of the old cluster: the note about it is not of where the host is installed next.
@@ -56,7 +56,7 @@ def _forgotten(host: Host, policy: Policy) -> Decision:
                 last = (Say(Reason.REGISTERED, message), Forget())
             case Known(SpokeNode() as node) if is_own_machine(host, node):
                 last = (RemoveNode(node), Forget())
-    return sweep(host, "It is in discovery.", last)
+    return clean_up(host, "It is in discovery.", last)
 
 
 def _may_remove(host: Host) -> bool:
@@ -64,7 +64,7 @@ def _may_remove(host: Host) -> bool:
     return not any(isinstance(fact, Known) and not fact.value for fact in (host.spoke.kubeconfig, host.spoke.reach))
 
 
-def sweep(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
+def clean_up(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
     """Take what is left of ours off the old cluster; `last` only when it is known that nothing is left."""
     last = (*last, LetGo()) if host.kept else last
     if host.previous is None:

@@ -1,4 +1,4 @@
-"""Hands in the old cluster: look at the node, put the agent on it, take everything off again.
+"""What is done in the old cluster: look at the node, put the agent on it, take everything off again.
 
 Each call may be repeated at any point, and after any half of it. What another host needs is left alone.
 """
@@ -21,20 +21,20 @@ from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, DEPLOYMENT, NAMESPACE, NODE, POD, SECRET, Kind
 from hostler.kube.records import Metadata, Node, Object, Record
 from hostler.kube.writer import Writer
-from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode
-from hostler.reclaim.quoting import clean_text, is_name, quote_text, word_or_quote
-from hostler.reclaim.reach import known_addresses
-from hostler.reclaim.spoke import (
+from hostler.reclaim.agent_manifests import (
     HOST_LABEL,
     MANAGED,
     NAMESPACE_NAME,
     PER_HOST,
     SERVICE_ACCOUNT,
     SHARED,
+    Manifest,
     Order,
-    Thing,
-    things,
+    list_manifests,
 )
+from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode
+from hostler.reclaim.quoting import clean_text, is_name, quote_text, word_or_quote
+from hostler.reclaim.reach import known_addresses
 from hostler.uuids import normalise
 
 MACHINES = ("machine.openshift.io/machine", "cluster.x-k8s.io/machine")
@@ -130,7 +130,7 @@ def control_plane_without(own: str, nodes: Iterable[SpokeNode], leaving: Leaving
     return ControlPlane(len(masters), len(stay), workers, others)
 
 
-class Hands:
+class SpokeExecutor:
     def __init__(self, client: Client, writer: Writer, clock: Callable[[], float] = time.time) -> None:
         """`writer` writes to that cluster, behind the same gate as every other write of ours."""
         self._client, self._writer, self._clock = client, writer, clock
@@ -181,26 +181,28 @@ class Hands:
         """Everything the agent needs is there after this; what is there for this boot already is not written again."""
         wrote, remark = False, ""
         why = f"host {order.host} is returned to discovery from node {order.node.name}"
-        for thing in things(order):
-            there = await self._there(thing)
+        for manifest in list_manifests(order):
+            there = await self._there(manifest)
             if there is not None and there.metadata.deletion_timestamp:
-                raise NotYet(f"{thing.kind.kind} {thing.name} is still being deleted.")
+                raise NotYet(f"{manifest.kind.kind} {manifest.name} is still being deleted.")
             built = f"{order.host_uid}/{order.node.boot_id}/{order.key}"
             if there is not None:
                 owner = there.metadata.labels.get(HOST_LABEL, "")
                 if owner and owner != order.host_uid:
-                    raise Occupied(f"{thing.kind.kind} {thing.name} is there for another host.")
-                if not owner and thing.kind in PER_HOST:
-                    raise Occupied(f"{thing.kind.kind} {thing.name} in {NAMESPACE_NAME} is somebody else's; remove it.")
-                if thing.kind is NAMESPACE:
+                    raise Occupied(f"{manifest.kind.kind} {manifest.name} is there for another host.")
+                if not owner and manifest.kind in PER_HOST:
+                    raise Occupied(
+                        f"{manifest.kind.kind} {manifest.name} in {NAMESPACE_NAME} is somebody else's; remove it."
+                    )
+                if manifest.kind is NAMESPACE:
                     remark = _admission(there.metadata.labels)
                 # A token is issued anew on every call: only a new boot of the node, or a new signing key, is a reason
                 # to write again.
                 if not owner or there.metadata.annotations.get(BUILT_FOR) == built:
                     continue
-            body = {**thing.body, "metadata": {**thing.body["metadata"], "annotations": {BUILT_FOR: built}}}
+            body = {**manifest.body, "metadata": {**manifest.body["metadata"], "annotations": {BUILT_FOR: built}}}
             await self._writer.patch(
-                thing.kind, thing.name, body, thing.namespace, type=Object, how=How.APPLY, why=why,
+                manifest.kind, manifest.name, body, manifest.namespace, type=Object, how=How.APPLY, why=why,
                 manager=FIELD_MANAGER, force=True,
             )  # fmt: skip
             wrote = True
@@ -262,9 +264,9 @@ class Hands:
         if isinstance(change, Patch):
             await self._writer.patch(NODE, node.metadata.name, change.body, type=Node, why=change.why)
 
-    async def _there(self, thing: Thing) -> Object | None:
+    async def _there(self, manifest: Manifest) -> Object | None:
         try:
-            return await self._client.get(thing.kind, thing.name, thing.namespace, type=Object)
+            return await self._client.get(manifest.kind, manifest.name, manifest.namespace, type=Object)
         except NotFound:
             return None
 
@@ -279,7 +281,7 @@ class Hands:
         """What hosts share and is ours by its label; a namespace somebody else made is not."""
         found: dict[tuple[Kind, str], str] = {}
         for kind, name in ((NAMESPACE, NAMESPACE_NAME), *SHARED):
-            there = await self._there(Thing(kind, name, {}))
+            there = await self._there(Manifest(kind, name, {}))
             if (
                 there is None
                 or there.metadata.deletion_timestamp

@@ -27,7 +27,7 @@ class Trouble:
     why: str
 
 
-class Board:
+class HubAgents:
     """Reads and writes Agents for the step API. Any replica may do it: facts are recorded here, nothing is decided."""
 
     def __init__(

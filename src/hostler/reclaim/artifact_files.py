@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from hostler.reclaim.artifacts import HASHED, NAMES
-from hostler.reclaim.door import at_work
+from hostler.reclaim.connections import serving
 
 log = structlog.get_logger("hostler.hub")
 
@@ -36,7 +36,7 @@ class Unreadable(Exception):
     """The directory of artifacts says no."""
 
 
-class Shelf:
+class ArtifactFiles:
     """One directory per InfraEnv's uid, with one file per artifact; or nothing at all."""
 
     def __init__(self, directory: Path | None, url: str) -> None:
@@ -161,7 +161,7 @@ class Download(web.FileResponse):
         self._told(1)
         try:
             _end_if_stalled(request)
-            with at_work(request):
+            with serving(request):
                 async with asyncio.timeout(self._seconds):
                     return await super().prepare(request)  # this sends it
         except TimeoutError:
