@@ -32,6 +32,7 @@ from hostler.reclaim.model import (
     Leaving,
     LetGo,
     Policy,
+    Reason,
     Release,
     Remember,
     RemoveNode,
@@ -39,10 +40,12 @@ from hostler.reclaim.model import (
     Say,
     Spoke,
     SpokeNode,
+    SpokeObject,
     State,
     Uncancel,
     WarnNotOneShot,
     Withdraw,
+    find_cause,
     pin,
     stage_key,
     step_id,
@@ -55,7 +58,7 @@ from tests.sizes import examples
 NOW = 1_000_000.0
 POLICY = Policy(hub_url="https://hub.example", image="agent:1")
 NODE = SpokeNode("worker-1", "uid-1", "0c1a9d3e-0001-4000-8000-000000000001", "boot-1", False, "", True)
-DAEMON_SET = "daemonsets/worker-1-reclaim"
+DAEMON_SET = SpokeObject("daemonsets", "worker-1-reclaim")
 PREVIOUS = Cluster("spoke-ns", "spoke", "worker-1")
 PINNED = pin("T0", NODE)
 GONE = Unknown("the cluster does not answer")
@@ -70,7 +73,7 @@ def spoke(
     kubeconfig: Fact[bool] = known(True),
     node: Fact[SpokeNode | None] = known(NODE),
     control_plane: Fact[ControlPlane] = known(ControlPlane(3, 2)),
-    remains: Fact[frozenset[str]] = known(frozenset()),
+    remains: Fact[frozenset[SpokeObject]] = known(frozenset()),
     reach: Fact[bool] = known(True),
 ) -> Spoke:
     return Spoke(kubeconfig, node, control_plane, remains, reach=reach)
@@ -215,7 +218,7 @@ def test_a_bound_host_has_its_cluster_noted_once() -> None:
 
 
 def report(state: State, exit_code: int, reason: str = "", stage: str = "T0") -> Report:
-    return Report(step_id("u-1", state, stage), exit_code, reason, "a sentence")
+    return Report(step_id("u-1", state, stage), exit_code, find_cause(reason), "a sentence")
 
 
 def test_a_host_that_keeps_starting_discovery_is_warned_about_before_it_restarts() -> None:
@@ -286,7 +289,7 @@ def test_a_registration_of_an_installed_host_is_none_of_ours() -> None:
 @pytest.mark.parametrize("state", [State.PENDING, State.DISCOVERING, State.KNOWN, State.DISCONNECTED])
 def test_what_is_left_goes_before_the_note_of_it(state: State) -> None:
     found = {} if state is State.PENDING else {"reason": "Registered"}
-    left = host(state, spoke=spoke(remains=known(frozenset({"daemonset"}))), **found)
+    left = host(state, spoke=spoke(remains=known(frozenset({DAEMON_SET}))), **found)
     assert decide(left, POLICY, NOW).actions == (Withdraw(),)
     clean = host(state)
     assert decide(clean, POLICY, NOW).actions == (() if state is State.PENDING else (Forget(),))
@@ -387,7 +390,11 @@ def test_a_boot_id_that_is_not_known_is_not_another_boot() -> None:
 def test_what_other_hosts_share_does_not_count_as_the_agent() -> None:
     """With a drain asked for: another host's namespace is there, and the node still has to be emptied."""
     asked = replace(POLICY, drain=emptying.Policy())
-    shared = spoke(remains=known(frozenset({"namespaces/assisted-installer", "serviceaccounts/node-reclaim"})))
+    shared = spoke(
+        remains=known(
+            frozenset({SpokeObject("namespaces", "assisted-installer"), SpokeObject("serviceaccounts", "node-reclaim")})
+        )
+    )
     found = host(State.RECLAIMING, kept=True, pinned=PINNED, spoke=shared)
     assert decide(found, asked, NOW).actions == (Hold(NODE),)
     there = replace(found, spoke=spoke(remains=known(frozenset({DAEMON_SET}))))
@@ -537,8 +544,8 @@ hosts = st.builds(
     kept=st.booleans(),
     deleted=st.booleans(),
     retry=st.sampled_from(["", "1"]),
-    reason=st.sampled_from(["", "Cancelled", "Deciding", "Registered", "PreviousClusterNotConfirmed"]),
-    pinned=st.sampled_from(["", PINNED]),
+    reason=st.sampled_from([None, Reason.CANCELLED, Reason.DECIDING, Reason.REGISTERED, Reason.NOTE_NOT_CONFIRMED]),
+    pinned=st.sampled_from([None, PINNED]),
     registration=st.sampled_from(["", *(stage_key(state, "T0") for state in State)]),
     report=st.sampled_from([None, *(report(s, c) for s in (State.RECLAIMING, State.REBOOTING) for c in (0, 1))]),
     waiting_since=st.sampled_from([None, NOW, NOW - 700]),
@@ -548,7 +555,7 @@ hosts = st.builds(
         kubeconfig=st.sampled_from([GONE, known(True), known(False)]),
         node=facts_of_nodes,
         control_plane=st.sampled_from([GONE, known(ControlPlane(1, 0)), known(ControlPlane(3, 2))]),
-        remains=st.sampled_from([GONE, known(frozenset()), known(frozenset({"x"}))]),
+        remains=st.sampled_from([GONE, known(frozenset()), known(frozenset({SpokeObject("secrets", "x")}))]),
     ),
 )
 
@@ -664,7 +671,7 @@ class World:
         """The agent on the node answers the step of this stage, if it is there to be asked."""
         if self.deployed:
             step = step_id(self.agent.uid, self.agent.state, self.agent.stage)
-            self.agent = replace(self.agent, report=Report(step, exit_code, reason, "said by the agent"))
+            self.agent = replace(self.agent, report=Report(step, exit_code, find_cause(reason), "said by the agent"))
 
 
 def settle(world: World, policy: Policy, stop_after: int | None = None) -> None:
@@ -774,7 +781,7 @@ def test_cancelled_before_it_began_nothing_begins() -> None:
 
 
 def test_a_retry_begins_without_what_the_last_attempt_left() -> None:
-    left = host(State.PENDING, retry="1", spoke=spoke(remains=known(frozenset({"daemonset"}))))
+    left = host(State.PENDING, retry="1", spoke=spoke(remains=known(frozenset({DAEMON_SET}))))
     assert decide(left, POLICY, NOW).actions == (Withdraw(),)
 
 

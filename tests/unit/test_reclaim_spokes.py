@@ -17,7 +17,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.reclaim.controller import ReclaimKeeper
 from hostler.reclaim.executor import HOLDER, SpokeExecutor
-from hostler.reclaim.model import Cluster, Host, Policy, Spoke, SpokeNode
+from hostler.reclaim.model import Cluster, Host, Pin, Policy, Spoke, SpokeNode
 from hostler.reclaim.objects import AGENTS_FROM, InfraEnv
 from hostler.reclaim.observe import OpenSpoke, SpokeClusters
 from tests.unit.answering import answering
@@ -94,7 +94,7 @@ async def opened_by(kubeconfig: dict[str, Any], agents_from: str = "", status: i
             return opened
 
 
-PINNED = "2026-01-01T00:00:00Z uid-1 boot-1"
+PINNED = Pin("2026-01-01T00:00:00Z", "uid-1", "boot-1")
 LOST = Host(
     "agent-1", "u-1", "unbinding-pending-user-action", "", None, None, Cluster("hosts", "old", "node"), "node",
     namespace="tenant", kept=True, pinned=PINNED,
@@ -107,8 +107,8 @@ LOST = Host(
         (LOST, True, True),
         (LOST, False, False),
         (replace(LOST, kept=False), True, False),
-        (replace(LOST, pinned=""), True, False),
-        (replace(LOST, pinned=PINNED.replace("uid-1", "uid-2")), True, False),
+        (replace(LOST, pinned=None), True, False),
+        (replace(LOST, pinned=replace(PINNED, uid="uid-2")), True, False),
     ],
 )
 def test_without_permission_only_its_own_cordoned_node_is_seen(host: Host, cordoned: bool, seen: bool) -> None:

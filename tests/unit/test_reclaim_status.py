@@ -16,9 +16,11 @@ from hostler.reclaim.model import (
     Forget,
     Keep,
     LetGo,
+    Pin,
     Reason,
     Remember,
     Say,
+    StepFailure,
     Uncancel,
     WarnNotOneShot,
 )
@@ -75,13 +77,13 @@ def test_not_one_shot_stays_until_discovery_and_goes_with_another_attempt() -> N
 
     assert ("NotOneShot", "True") in {(one.type, one.status) for one in there.status.conditions}
     assert "NotOneShot" in kinds(Enter(model.REGISTER, Reason.REGISTERED, "It is there."))
-    assert "NotOneShot" not in kinds(Enter(model.FAIL, "BootedBack", "It came back."))
+    assert "NotOneShot" not in kinds(Enter(model.FAIL, StepFailure.BOOTED_BACK, "It came back."))
     assert "NotOneShot" not in kinds(Remember(Cluster("ns", "next", "node")))
 
 
 def test_two_stages_never_begin_at_the_same_moment() -> None:
     before = agent({"progress": {"stageStartTime": iso(NOW)}, "debugInfo": {"state": "reclaiming"}})
-    patch = status_patch(before, [Enter(model.FAIL, "NoSpace", "It is full.")], NOW)
+    patch = status_patch(before, [Enter(model.FAIL, StepFailure.NO_SPACE, "It is full.")], NOW)
     assert merged(before, patch).status.progress.stage_start_time == iso(NOW + 1)
 
 
@@ -107,7 +109,7 @@ def test_wishes_are_answered_and_finalizers_of_others_stay() -> None:
     asked = agent(
         annotations={"reclaim.hostler.dev/retry": "7", "reclaim.hostler.dev/cancel": "yes"}, finalizers=["theirs"]
     )
-    body = notes_patch(asked, [Answered("7"), Uncancel(), Keep("T uid boot")])
+    body = notes_patch(asked, [Answered("7"), Uncancel(), Keep(Pin("T", "uid", "boot"))])
     assert body == {
         "metadata": {
             "annotations": {
@@ -128,7 +130,7 @@ def test_a_confirmation_is_of_one_time_only() -> None:
     said = agent(annotations=dict.fromkeys(names, "ns/old"))
     for action in (Forget(), Remember(Cluster("ns", "old", "w")), Enter(model.REBIND, Reason.CANCELLED, "It is back.")):
         assert notes_patch(said, [action]) == {"metadata": {"annotations": dict.fromkeys(names)}}
-    assert notes_patch(said, [Enter(model.FAIL, "NoSpace", "It is full.")]) is None
+    assert notes_patch(said, [Enter(model.FAIL, StepFailure.NO_SPACE, "It is full.")]) is None
     assert notes_patch(agent(), [Forget()]) is None
 
 

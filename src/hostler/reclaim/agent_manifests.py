@@ -13,7 +13,7 @@ from typing import Any
 from hostler.host.facts import Fact, Known
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, SECRET, Kind
 from hostler.reclaim.artifacts import Artifacts
-from hostler.reclaim.model import SpokeNode
+from hostler.reclaim.model import SpokeNode, SpokeObject
 from hostler.reclaim.objects import OURS, Proxy
 
 NAMESPACE_NAME = "assisted-installer"
@@ -74,15 +74,20 @@ def name_for(node: str) -> str:
     return f"{node.replace('.', '-')[: LONGEST_NAME - 17].rstrip('-')}-{_digest(node)}-reclaim"
 
 
-def deployed(remains: Fact[frozenset[str]], node: str) -> bool:
+def agent_of(node: str) -> SpokeObject:
+    """The DaemonSet of the agent for this node."""
+    return SpokeObject(DAEMON_SET.plural, name_for(node))
+
+
+def is_deployed(remains: Fact[frozenset[SpokeObject]], node: str) -> bool:
     """Whether the agent of this node is known to be there: its own DaemonSet, whatever else is left."""
-    return isinstance(remains, Known) and f"{DAEMON_SET.plural}/{name_for(node)}" in remains.value
+    return isinstance(remains, Known) and agent_of(node) in remains.value
 
 
-def has_own(remains: Fact[frozenset[str]]) -> bool:
+def has_own_objects(remains: Fact[frozenset[SpokeObject]]) -> bool:
     """Whether something is there for this very Agent, and not only what hosts share."""
-    shared = tuple(f"{kind.plural}/" for kind in (NAMESPACE, *(kind for kind, _ in SHARED)))
-    return isinstance(remains, Known) and any(not one.startswith(shared) for one in remains.value)
+    shared = {kind.plural for kind in (NAMESPACE, *(kind for kind, _ in SHARED))}
+    return isinstance(remains, Known) and any(one.kind not in shared for one in remains.value)
 
 
 def pull_name_for(node: str) -> str:

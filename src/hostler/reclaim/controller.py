@@ -163,7 +163,7 @@ class ReclaimKeeper:
                 return later.seconds
             except Occupied as occupied:
                 # A note that is not confirmed stays one: the reason is how that is known.
-                said = () if host.reason in UNCONFIRMED else (Say("Occupied", str(occupied)),)
+                said = () if host.reason in UNCONFIRMED else (Say(Reason.OCCUPIED, str(occupied)),)
                 decision = replace(decision, actions=said, why=str(occupied))
             except FAILURES as error:
                 note = f"The old cluster did not take a change: {describe_failure(error)}."

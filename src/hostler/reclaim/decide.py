@@ -12,13 +12,14 @@ from hostler.drain.model import State as Emptying
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.reclaim import model
-from hostler.reclaim.agent_manifests import deployed
+from hostler.reclaim.agent_manifests import is_deployed
 from hostler.reclaim.cleanup import clean_up, clean_up_discovered, has_remains
 from hostler.reclaim.model import (
     IN_A_CLUSTER,
     UNDER_WAY,
     Action,
     Answered,
+    Cause,
     Cluster,
     Decision,
     Deploy,
@@ -131,8 +132,7 @@ def _unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Tra
     except NotKnown as unknown:
         since = host.waiting_since if host.waiting_since is not None else now
         if now - since >= policy.patience:
-            text = f"{unknown}; that was waited for {policy.patience / 60:.0f} minutes."
-            message = text[:1].upper() + text[1:]
+            message = f"{unknown.sentence}; that was waited for {policy.patience / 60:.0f} minutes."
             return _refuse(Reason.SPOKE_UNREACHABLE, message, stay)
         message = f"Whether the host can be returned to discovery is not known yet: {unknown}."
         return Decision((Say(Reason.DECIDING, message),), message, since + policy.patience)
@@ -197,7 +197,7 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
     None: it can be put there, or is there. A node that was replaced or restarted since is not the one decided on.
     """
     pinned = is_pinned(host)
-    if not pinned or (policy.drain is not None and not deployed(host.spoke.remains, node.name)):
+    if not pinned or (policy.drain is not None and not is_deployed(host.spoke.remains, node.name)):
         try:
             may_reclaim(host, policy)
         except Refused as refused:
@@ -210,7 +210,7 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
     now = pin(host.stage, node)
     if not pinned:
         return Decision((Keep(now),), "The Agent is kept until nothing of it is left in its old cluster.")
-    if not node.boot_id and host.pinned.startswith(now):
+    if not node.boot_id and host.pinned is not None and host.pinned.uid == node.uid:
         text = f"Node {node.name} does not say which boot it is in, so whether it was restarted is not known."
         return Decision((), text, _until(host, policy.reclaiming))
     if host.pinned != now:
@@ -224,7 +224,7 @@ def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
 
     Once the agent is there it is not gone back on: the drain was over then.
     """
-    if policy.drain is None or deployed(host.spoke.remains, node.name):
+    if policy.drain is None or is_deployed(host.spoke.remains, node.name):
         return None
     until = _until(host, policy.reclaiming)
     if not node.held:
@@ -311,5 +311,5 @@ def _until(host: Host, seconds: float) -> Instant | None:
     return None if host.since is None else host.since + seconds
 
 
-def _enter(transition: Transition, reason: str, message: str) -> Decision:
+def _enter(transition: Transition, reason: Cause, message: str) -> Decision:
     return Decision((Enter(transition, reason, message),), message)

@@ -32,7 +32,7 @@ from hostler.reclaim.agent_manifests import (
     Order,
     list_manifests,
 )
-from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode
+from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode, SpokeObject
 from hostler.reclaim.quoting import clean_text, is_name, quote_text, word_or_quote
 from hostler.reclaim.reach import known_addresses
 from hostler.uuids import normalise
@@ -155,7 +155,7 @@ class SpokeExecutor:
             return Unknown(describe_failure(error))
         return Known(control_plane_without(own, map(spoke_node, nodes), leaving), self._clock())
 
-    async def remains(self, host_uid: str) -> Fact[frozenset[str]]:
+    async def remains(self, host_uid: str) -> Fact[frozenset[SpokeObject]]:
         """Objects of this host, and, where no other host needs them, those that hosts share."""
         try:
             own = await self._labelled(f"{HOST_LABEL}={host_uid}")
@@ -165,7 +165,7 @@ class SpokeExecutor:
         except FAILURES as error:
             return Unknown(describe_failure(error))
         found = (*own, *shared, *((POD, one.metadata.name) for one in pods))
-        return Known(frozenset(f"{kind.plural}/{word_or_quote(name)}" for kind, name in found), self._clock())
+        return Known(frozenset(SpokeObject(kind.plural, word_or_quote(name)) for kind, name in found), self._clock())
 
     async def is_openshift(self) -> bool:
         """Whether privileged pods need a SecurityContextConstraint there."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
+from hostler.host.facts import then
 from hostler.instant import Instant
 from hostler.kube.client import Gate
 from hostler.kube.records import key_of
@@ -73,12 +74,12 @@ class ReclaimExplainers:
             yield FactSeen("progress", clean_text(progress, 120))
         if host.report is not None:
             told = f" {quote_text(host.report.message)}" if host.report.message else ""
-            yield FactSeen("last answer", f"{host.report.exit_code} {host.report.reason}".strip() + told)
+            yield FactSeen("last answer", f"{host.report.exit_code} {host.report.reason or ''}".strip() + told)
         if needs_spoke(host):
             yield seen("may act there", host.spoke.reach, now)
             yield seen("kubeconfig", host.spoke.kubeconfig, now)
             yield seen("node", host.spoke.node, now)
-            yield seen("left in the old cluster", host.spoke.remains, now)
+            yield seen("left in the old cluster", then(host.spoke.remains, lambda left: sorted(map(str, left))), now)
         for one in agent.status.conditions:
             if one.type in ("Reclaimed", "Bound"):
                 yield FactSeen(f"condition {one.type}", f"{one.status} ({one.reason}): {one.message}")
@@ -98,7 +99,7 @@ def rules_of(thought: Seen, policy: Policy) -> Iterator[RuleSeen]:
             yield RuleSeen(rule.name, "does not hold", str(waits), decided=True)
             return
         except NotKnown as unknown:
-            yield RuleSeen(rule.name, "unknown", f"{str(unknown)[:1].upper()}{str(unknown)[1:]}", decided=True)
+            yield RuleSeen(rule.name, "unknown", unknown.sentence, decided=True)
             return
 
 

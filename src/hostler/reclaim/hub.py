@@ -13,6 +13,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,7 +28,7 @@ from hostler.reclaim.artifacts import NAMES
 from hostler.reclaim.connections import MOST_CONNECTIONS, Connection, Connections, serving
 from hostler.reclaim.hub_agents import HubAgents, Trouble
 from hostler.reclaim.instructions import Registration, Reply
-from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
+from hostler.reclaim.tokens import Claims, Denial, Denied, Keys, Opens
 
 log = structlog.get_logger("hostler.hub")
 
@@ -48,8 +49,8 @@ BACKLOG = 128
 # Per host: so many requests at once after a silence, then so many per second. A polling agent needs far fewer.
 BURST, RATE = 20.0, 2.0
 HOSTS_REMEMBERED = 10_000
-# A refusal is said in the log once in so many seconds per reason: strangers do not fill our disk.
-SAID_AGAIN = 10.0
+# A refusal is logged once in so many seconds per reason: strangers do not fill our disk.
+LOGGED_AGAIN = 10.0
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KNOWN, _STRANGERS = "hosts", "strangers"
 _NO_KEY = "This hub has no signing key yet; ask again."
@@ -97,7 +98,7 @@ class Hub:
         self._at_once, self._at_most = 0, max(1, int(connections * ANSWERED))
         self._asking = asyncio.Semaphore(ASKING_AT_ONCE)
         self._downloads = Counter[str]()  # by `_KNOWN`, `_STRANGERS` and the host whose token it is
-        self._said: dict[str, float] = {}
+        self._logged: dict[Denial, float] = {}  # when a refusal was last logged
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._counted, self._limited])
@@ -155,8 +156,8 @@ class Hub:
         if isinstance(claims, web.Response):
             return claims
         reply = read(Reply, await request.read())
-        if isinstance(reply, str):
-            return _no(400, f"The answer cannot be read: {reply}")
+        if isinstance(reply, Malformed):
+            return _no(400, f"The answer cannot be read: {reply.why}")
         async with self._asking:
             trouble = await self._agents.answer(claims, reply)
         return _trouble(trouble) if trouble is not None else web.Response(status=204)
@@ -166,8 +167,8 @@ class Hub:
         if isinstance(claims, web.Response):
             return claims
         given = read(Registration, await request.read())
-        if isinstance(given, str):
-            return _no(400, f"The registration cannot be read: {given}")
+        if isinstance(given, Malformed):
+            return _no(400, f"The registration cannot be read: {given.why}")
         if not _NAME.fullmatch(given.host_id):
             return _no(400, "host_id is no name an object can have.")
         async with self._asking:
@@ -224,8 +225,8 @@ class Hub:
             return _no(503, _NO_KEY, retry=10)
         claims = keys.check(token, opens, request.match_info["infra_env"], host, self._clock())
         if isinstance(claims, Denied):
-            if self._clock() - self._said.get(claims.why, 0.0) >= SAID_AGAIN:
-                self._said[claims.why] = self._clock()
+            if self._clock() - self._logged.get(claims.reason, 0.0) >= LOGGED_AGAIN:
+                self._logged[claims.reason] = self._clock()
                 log.info("refused", why=claims.why, path=request.path, remote=request.remote)
             return _no(claims.status, claims.why)
         if not self._rates.take(f"{claims.opens}/{claims.infra_env}/{claims.host}/{claims.id}"):
@@ -307,12 +308,19 @@ class Listener:
         self._hub.connections.end()
 
 
-def read(kind: type[T], body: bytes) -> T | str:
-    """What somebody sent, or why it is none. Whatever is in it: depth is no way to fell us either."""
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A body that is not what it should be."""
+
+    why: str
+
+
+def read(kind: type[T], body: bytes) -> T | Malformed:
+    """Decode what a client sent. Deeply nested JSON is rejected too."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        return str(error)
+        return Malformed(str(error))
 
 
 def _call(request: web.Request) -> str:

@@ -92,10 +92,10 @@ class HubAgents:
             try:
                 agent = await self._client.get(AGENT, host, claims.namespace, type=Agent)
             except NotFound:
-                made = await self._make(claims, host)
-                if made == "again":
+                try:
+                    return await self._create(claims, host)
+                except AlreadyExists:
                     continue
-                return made if isinstance(made, Trouble) else None
             except (ApiError, Unreachable) as error:
                 return Trouble(503, f"The API server does not answer: {error}")
             if agent.metadata.labels.get(INFRA_ENV_LABEL) != claims.infra_env_name:
@@ -139,17 +139,17 @@ class HubAgents:
         await self._writer.patch(AGENT, metadata.name, body, metadata.namespace, type=Agent, why=why)
         return None
 
-    async def _make(self, claims: Claims, host: str) -> Trouble | str:
+    async def _create(self, claims: Claims, host: str) -> Trouble | None:
         why = "a host nobody knew is in discovery"
         try:
             body = new_agent(host, claims.infra_env_name)
             await self._writer.create(AGENT, body, claims.namespace, type=Agent, why=why)
             await self._discovering(host, claims.namespace)
         except AlreadyExists:
-            return "again"
+            raise
         except (ApiError, Unreachable, WriteRefused) as error:
             return Trouble(503, f"The Agent could not be made: {error}")
-        return ""
+        return None
 
     async def _discovering(self, host: str, namespace: str) -> None:
         state = {"status": {"debugInfo": {"state": "discovering-unbound", "stateInfo": "Waiting for approval."}}}

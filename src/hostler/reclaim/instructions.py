@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from hostler.reclaim.artifacts import HASHED, BootPolicy, is_accepted
-from hostler.reclaim.model import UNDER_WAY, Reason, State, restarts, stage_key, step_id
+from hostler.reclaim.model import UNDER_WAY, Reason, State, StepFailure, restarts, stage_key, step_id
 from hostler.reclaim.objects import (
-    AGENT_REASONS,
-    CANCEL,
     GROUP,
     INFRA_ENV_LABEL,
     PROGRESS,
@@ -85,30 +84,47 @@ def instructions(
                 {"operation": one.operation, "value": one.value} for one in found.arguments
             ]
         return _answer(60, "continue", _step(agent, DOWNLOAD, arguments))
-    if state == State.REBOOTING and not called_off(agent):
+    if state == State.REBOOTING and find_called_off(agent) is None:
         return _answer(120, "exit", _step(agent, REBOOT, {"host_fs_mount_dir": mount}))
     return _answer(60, "exit")
 
 
-def called_off(agent: Agent) -> str:
+class CalledOff(StrEnum):
     """Why a host is not restarted although its time has come: people changed their mind before its agent asked."""
+
+    DELETED = "deleted"
+    BOUND = "bound"
+    CANCELLED = "cancelled"
+
+
+def find_called_off(agent: Agent) -> CalledOff | None:
+    host = host_of(agent)
+    if host.deleted:
+        return CalledOff.DELETED
+    if restarts(host):
+        return None  # the host goes down already: without its entry it would only be restarted for nothing
+    if host.bound is not None:
+        return CalledOff.BOUND
+    return CalledOff.CANCELLED if host.cancelled else None
+
+
+def _render_called_off(agent: Agent, why: CalledOff) -> str:
     bound = agent.spec.cluster_deployment_name
-    if agent.metadata.deletion_timestamp:
-        return "The Agent is deleted"
-    if restarts(host_of(agent)):
-        return ""  # the host goes down already: without its entry it would only be restarted for nothing
-    if bound is not None and bound.name:
-        return f"It was bound to {bound.name}"
-    return "It was cancelled by annotation" if agent.metadata.annotations.get(CANCEL) else ""
+    sentences = {
+        CalledOff.DELETED: "The Agent is deleted",
+        CalledOff.BOUND: f"It was bound to {bound.name if bound is not None else ''}",
+        CalledOff.CANCELLED: "It was cancelled by annotation",
+    }
+    return f"{sentences[why]}; its agent was told to end and to take the discovery entry back."
 
 
 def withheld(agent: Agent) -> dict[str, str]:
     """Annotations of a restart that its agent asked for and was not given: the stage ends with that."""
-    state, why = agent.status.debug_info.state, called_off(agent)
-    if state != State.REBOOTING or not why:
+    state, why = agent.status.debug_info.state, find_called_off(agent)
+    if state != State.REBOOTING or why is None:
         return {}
     step = step_id(agent.metadata.uid, state, agent.status.progress.stage_start_time)
-    message = f"{why}; its agent was told to end and to take the discovery entry back."
+    message = _render_called_off(agent, why)
     return _new(agent, {REPORT: dump(ReportNote(step, 1, Reason.CANCELLED, message))})
 
 
@@ -128,7 +144,7 @@ def noted(agent: Agent, reply: Reply) -> dict[str, str]:
     if reply.step_type != _STEPS[State(state)]:
         return {}
     # That a host restarts is no end, only too late to call it off: a registration, a failure or the time ends it.
-    reason = output.reason if output.reason in AGENT_REASONS else ""
+    reason = output.reason if output.reason in tuple(StepFailure) else ""
     message = clean_text(reply.error) if reply.exit_code else _unverified(output)
     lasts = "" if output.falls_back or reply.exit_code else clean_text(output.lasts) or "its agent did not say why"
     return _new(agent, {REPORT: dump(ReportNote(expected, reply.exit_code, reason, message, lasts))})

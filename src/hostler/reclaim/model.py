@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final, TypeAlias
 
 from hostler.drain import model as emptying
 from hostler.host.facts import Fact, Unknown
@@ -61,7 +62,7 @@ TRANSITIONS = (RECLAIM, UNBIND, REBOOT, FAIL, TIMEOUT, REGISTER, CANCEL, REBIND,
 
 
 class Reason(StrEnum):
-    """Reasons of the condition `Reclaimed`; those of a failed step are in `objects.AGENT_REASONS`."""
+    """Reasons of the condition `Reclaimed`; a failed step has those of `StepFailure`."""
 
     PREVIOUS_CLUSTER_UNKNOWN = "PreviousClusterUnknown"
     NOTE_NOT_CONFIRMED = "PreviousClusterNotConfirmed"
@@ -90,6 +91,40 @@ class Reason(StrEnum):
     STEP_FAILED = "StepFailed"
     NOT_ONE_SHOT = "NotOneShot"
     REGISTERED = "Registered"
+    OCCUPIED = "Occupied"
+
+
+class StepFailure(StrEnum):
+    """What an agent may give as the reason of a failed step; anything else becomes `StepFailed`.
+
+    A reason is a label of our metrics, and some of ours decide. The agent's own table is in agent/problem.py, which
+    imports nothing of ours; a test keeps them equal.
+    """
+
+    NO_SPACE = "NoSpace"
+    ARTIFACTS_UNAVAILABLE = "ArtifactsUnavailable"
+    DOWNLOAD_FAILED = "DownloadFailed"
+    WRONG_HASH = "WrongHash"
+    UNTRUSTED_CERTIFICATE = "UntrustedCertificate"
+    UNKNOWN_BOOTLOADER = "UnknownBootloader"
+    SECURE_BOOT = "SecureBoot"
+    NOT_ONE_SHOT = "NotOneShot"
+    ENTRY_NOT_VERIFIABLE = "EntryNotVerifiable"
+    BAD_ARGUMENTS = "BadArguments"
+    COMMAND_FAILED = "CommandFailed"
+    DISK_FAILED = "DiskFailed"
+    REBOOT_FAILED = "RebootFailed"
+    BOOTED_BACK = "BootedBack"
+    UNKNOWN_STEP = "UnknownStep"
+
+
+Cause: TypeAlias = Reason | StepFailure
+_CAUSES: dict[str, Cause] = {one.value: one for one in (*StepFailure, *Reason)}
+
+
+def find_cause(text: str) -> Cause | None:
+    """The reason that a condition or a report names; None where this version knows no such reason."""
+    return _CAUSES.get(text)
 
 
 # With these the note about the old cluster is not what the host was last seen in: nothing is begun from it.
@@ -150,13 +185,41 @@ class Report:
 
     step_id: str
     exit_code: int
-    reason: str
+    reason: Cause | None
     message: str
     lasts: str = ""  # why later boots of the host start discovery too; empty: only the next one does
 
 
-def _unknown() -> Unknown:
-    return Unknown("it was not looked at")
+UNASKED: Final = Unknown("it was not looked at")  # compared by identity: a decision did not need it
+
+
+@dataclass(frozen=True, slots=True)
+class SpokeObject:
+    """An object of ours in the old cluster."""
+
+    kind: str  # its plural
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One boot of one node, for one stage."""
+
+    stage: str
+    uid: str
+    boot_id: str
+
+    def __str__(self) -> str:
+        """As it is annotated on the Agent."""
+        return f"{self.stage} {self.uid} {self.boot_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Pin | None:
+        parts = text.rsplit(" ", 2)
+        return cls(*parts) if len(parts) == 3 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +229,9 @@ class Spoke:
     kubeconfig: Fact[bool]
     node: Fact[SpokeNode | None]
     control_plane: Fact[ControlPlane]
-    remains: Fact[frozenset[str]]  # objects of ours for this host
+    remains: Fact[frozenset[SpokeObject]]  # of ours for this host
     drain: emptying.Decision | None = None  # how emptying the node stands; None where it was not looked at
-    reach: Fact[bool] = field(default_factory=_unknown)  # Agents of this namespace may act there
+    reach: Fact[bool] = UNASKED  # Agents of this namespace may act there
     namesake: str = ""  # another Agent that may act there and is named by the system UUID of the node
 
 
@@ -194,15 +257,15 @@ class Host:
     cancelled: bool = False
     deleted: bool = False  # somebody deleted the Agent; it stays until nothing of it is left in the old cluster
     kept: bool = False  # our finalizer is on it
-    pinned: str = ""  # the stage, and the node it is about (see `pin`)
+    pinned: Pin | None = None  # the stage, and the node it is about
     retry: str = ""  # asked for again: a word that differs each time
     retried: str = ""  # the last such word that was answered
     registration: str = ""  # the stage (see `stage_key`) during which the discovery system registered
     report: Report | None = None
     waiting_since: Instant | None = None  # since when facts are missing
-    reason: str = ""  # of the condition `Reclaimed`, as it is now
-    artifacts: Fact[Artifacts | None] = field(default_factory=_unknown)
-    spoke: Spoke = field(default_factory=lambda: Spoke(_unknown(), _unknown(), _unknown(), _unknown()))
+    reason: Cause | None = None  # of the condition `Reclaimed`, as it is now
+    artifacts: Fact[Artifacts | None] = UNASKED
+    spoke: Spoke = Spoke(UNASKED, UNASKED, UNASKED, UNASKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +294,7 @@ class Enter:
     """A transition: state, stage start and condition go into one status patch."""
 
     transition: Transition
-    reason: str
+    reason: Cause
     message: str
 
 
@@ -239,7 +302,7 @@ class Enter:
 class Say:
     """Only the condition changes."""
 
-    reason: str
+    reason: Cause
     message: str
 
 
@@ -317,7 +380,7 @@ class Keep:
     With it goes which node this stage is about: another one of its name, or another boot of it, is not touched.
     """
 
-    pin: str
+    pin: Pin
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,17 +410,16 @@ def is_unbound(state: str) -> bool:
 
 def is_pinned(host: Host) -> bool:
     """Whether the node of this stage is noted: then the rules were looked at once more, and held."""
-    return host.kept and host.pinned.startswith(f"{host.stage} ")
+    return host.kept and host.pinned is not None and host.pinned.stage == host.stage
 
 
-def pin(stage: str, node: SpokeNode) -> str:
-    """Names one boot of one node, for one stage."""
-    return f"{stage} {node.uid} {node.boot_id}"
+def pin(stage: str, node: SpokeNode) -> Pin:
+    return Pin(stage, node.uid, node.boot_id)
 
 
 def is_held_for(host: Host, node: SpokeNode) -> bool:
     """Whether this very Node was cordoned in a stage of this host, which may be over."""
-    return host.kept and node.held and bool(node.uid) and host.pinned.split(" ")[-2:-1] == [node.uid]
+    return host.kept and node.held and bool(node.uid) and host.pinned is not None and host.pinned.uid == node.uid
 
 
 def stage_key(state: str, stage: str) -> str:

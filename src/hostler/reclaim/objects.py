@@ -18,9 +18,12 @@ from hostler.reclaim.model import (
     Cluster,
     Host,
     Leaving,
+    Pin,
     Reason,
     Report,
     State,
+    StepFailure,
+    find_cause,
     is_pinned,
 )
 from hostler.reclaim.quoting import clean_text, is_name
@@ -50,14 +53,6 @@ HASHES = {name: f"{OURS}/{name}-sha256" for name in HASHED}
 AGENTS_FROM = f"{OURS}/agents-from"
 RECLAIMED = "Reclaimed"
 FINALIZER = f"{OURS}/old-cluster"
-# What an agent may give as the reason of a failed step; anything else becomes `StepFailed`: a reason is a label of our
-# metrics, and some of ours decide. The agent's own table is in agent/problem.py, which imports nothing of ours; a test
-# keeps them equal.
-AGENT_REASONS = frozenset({
-    "NoSpace", "ArtifactsUnavailable", "DownloadFailed", "WrongHash", "UntrustedCertificate", "UnknownBootloader",
-    "SecureBoot", "NotOneShot", "EntryNotVerifiable", "BadArguments", "CommandFailed", "DiskFailed", "RebootFailed",
-    "BootedBack", "UnknownStep",
-})  # fmt: skip
 
 
 class Named(Record, frozen=True):
@@ -229,13 +224,13 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
         cancelled=bool(notes.get(CANCEL)),
         deleted=bool(agent.metadata.deletion_timestamp),
         kept=FINALIZER in agent.metadata.finalizers,
-        pinned=notes.get(PINNED, ""),
+        pinned=Pin.parse(notes.get(PINNED, "")),
         retry=notes.get(RETRY, ""),
         retried=notes.get(RETRIED, ""),
         registration=notes.get(REGISTRATION, ""),
         report=_report(notes.get(REPORT, "")),
         waiting_since=parse(condition.last_transition_time) if waiting and condition is not None else None,
-        reason=condition.reason if condition is not None else "",
+        reason=find_cause(condition.reason) if condition is not None else None,
         artifacts=Unknown("the InfraEnv was not read"),
     )
 
@@ -304,7 +299,7 @@ def _report(text: str) -> Report | None:
         note = msgspec.json.decode(text, type=ReportNote)
     except msgspec.DecodeError:
         return None
-    reason = note.reason if note.reason in (*AGENT_REASONS, Reason.CANCELLED) else ""
+    reason = find_cause(note.reason) if note.reason in (*StepFailure, Reason.CANCELLED) else None
     return Report(note.step, note.exit_code, reason, clean_text(note.message), clean_text(note.lasts))
 
 

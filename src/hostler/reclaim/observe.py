@@ -19,10 +19,11 @@ from hostler.kube.kinds import SECRET
 from hostler.kube.records import Object
 from hostler.kube.writer import Writer
 from hostler.reclaim import spoke_drain
-from hostler.reclaim.agent_manifests import deployed, has_own
+from hostler.reclaim.agent_manifests import has_own_objects, is_deployed
 from hostler.reclaim.executor import SpokeExecutor
 from hostler.reclaim.model import (
     IN_A_CLUSTER,
+    UNASKED,
     Cluster,
     Host,
     Leaving,
@@ -30,6 +31,7 @@ from hostler.reclaim.model import (
     Reason,
     Spoke,
     SpokeNode,
+    SpokeObject,
     State,
     is_held_for,
 )
@@ -38,7 +40,6 @@ from hostler.reclaim.reach import allowed_namespaces
 
 TIMEOUT = 10.0  # seconds for one answer of an old cluster
 SILENT = 10.0  # after it did not answer, it is not asked again for so long: its other hosts would only wait too
-_UNASKED = Unknown("it was not looked at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +145,12 @@ class SpokeClusters:
             return Spoke(spoke.kubeconfig, unknown, unknown, unknown, reach=reach)
         executor = spoke.executor
         if not (isinstance(reach, Known) and reach.value and isinstance(spoke.allowed, Known)):
-            none: Fact[frozenset[str]] = Known(frozenset(), self._clock())
+            none: Fact[frozenset[SpokeObject]] = Known(frozenset(), self._clock())
             left = await executor.remains(host.uid) if host.kept else none
-            left = left if isinstance(left, Unknown) or has_own(left) else none
-            held = await self._held_node(host, executor) if isinstance(left, Known) else _UNASKED
-            left = held if isinstance(held, Unknown) and held is not _UNASKED else left
-            return Spoke(spoke.kubeconfig, held, _UNASKED, left, reach=reach)
+            left = left if isinstance(left, Unknown) or has_own_objects(left) else none
+            held = await self._held_node(host, executor) if isinstance(left, Known) else UNASKED
+            left = held if isinstance(held, Unknown) and held is not UNASKED else left
+            return Spoke(spoke.kubeconfig, held, UNASKED, left, reach=reach)
         node = await executor.node(host.previous.node)
         if isinstance(node, Unknown):
             self._silent[(host.previous.namespace, host.previous.name)] = (self._clock() + SILENT, node.why)
@@ -161,8 +162,8 @@ class SpokeClusters:
         found = Spoke(
             spoke.kubeconfig,
             node,
-            await executor.control_plane(host.previous.node, leaving(spoke.allowed.value)) if counts else _UNASKED,
-            await executor.remains(host.uid) if host.state != State.RECLAIMING or drains or host.deleted else _UNASKED,
+            await executor.control_plane(host.previous.node, leaving(spoke.allowed.value)) if counts else UNASKED,
+            await executor.remains(host.uid) if host.state != State.RECLAIMING or drains or host.deleted else UNASKED,
             reach=reach,
         )
         if drains and node.value is not None and node.value.held:
@@ -172,15 +173,15 @@ class SpokeClusters:
     async def _held_node(self, host: Host, executor: SpokeExecutor) -> Fact[SpokeNode | None]:
         """The node that is cordoned for an Agent which may not act there any more. Any other one is not looked at."""
         if host.previous is None or not (host.kept and host.pinned):
-            return _UNASKED
+            return UNASKED
         node = await executor.node(host.previous.node)
         if isinstance(node, Known) and not (node.value is not None and is_held_for(host, node.value)):
-            return _UNASKED
+            return UNASKED
         return node
 
     async def _drain(self, host: Host, client: Client, found: Spoke, node: SpokeNode, policy: Policy) -> Spoke:
         assert policy.drain is not None
-        if host.since is None or deployed(found.remains, node.name):
+        if host.since is None or is_deployed(found.remains, node.name):
             self._memories.pop(host.uid, None)
             return found
         memory = self._memories.get(host.uid, Memory())

@@ -15,6 +15,7 @@ from hostler.reclaim.model import (
     UNDER_WAY,
     Action,
     Answered,
+    Cause,
     Cluster,
     Enter,
     Forget,
@@ -81,7 +82,7 @@ def notes_patch(agent: Agent, actions: Iterable[Action]) -> dict[str, Any] | Non
             case Uncancel() if CANCEL in there:
                 notes[CANCEL] = None
             case Keep(pin):
-                notes |= {PINNED: pin} if there.get(PINNED) != pin else {}
+                notes |= {PINNED: str(pin)} if there.get(PINNED) != str(pin) else {}
                 finalizers = finalizers if FINALIZER in finalizers else (*finalizers, FINALIZER)
             case LetGo():
                 notes |= {PINNED: None} if PINNED in there else {}
@@ -102,7 +103,7 @@ def _later_than(stage: str, now: Instant) -> str:
     return iso(now if before is None or iso(now) > iso(before) else before + 1)
 
 
-def _status(target: str, reason: str) -> str:
+def _status(target: str, reason: Cause) -> str:
     if target == State.DISCOVERING or reason == Reason.REGISTERED:
         return "True"
     return "Unknown" if reason == Reason.DECIDING else "False"
