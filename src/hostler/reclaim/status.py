@@ -54,7 +54,7 @@ def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[
             case Enter(transition, reason, message):
                 if transition.target != State.DISCOVERING:  # another attempt, or its agent takes the entry back
                     conditions = [one for one in conditions if one.type != NOT_ONE_SHOT]
-                stage = _later_than(agent.status.progress.stage_start_time, now)
+                stage = next_stage(agent.status.progress.stage_start_time, now)
                 status["debugInfo"] = {"state": str(transition.target), "stateInfo": cut(message)}
                 status["progress"] = {"stageStartTime": stage, "stageUpdateTime": stage}
                 conditions = _said(conditions, RECLAIMED, _status(transition.target, reason), reason, message, now)
@@ -97,7 +97,7 @@ def _deprovision(cluster: Cluster) -> dict[str, str]:
     return {"cluster_namespace": cluster.namespace, "cluster_name": cluster.name, "node_name": cluster.node}
 
 
-def _later_than(stage: str, now: Instant) -> str:
+def next_stage(stage: str, now: Instant) -> str:
     """When a stage begins: never the moment another one of the same host began, by which steps are told apart."""
     before = parse(stage)
     return iso(now if before is None or iso(now) > iso(before) else before + 1)
