@@ -19,7 +19,7 @@ from hostler.kube.writer import Writer
 from hostler.reclaim.agent_manifests import HOST_LABEL, NAMESPACE_NAME, Order, name_for
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.executor import NotYet, Occupied, SpokeExecutor
-from hostler.reclaim.model import Leaving, SpokeNode
+from hostler.reclaim.model import Leaving, SpokeNode, SpokeObject
 from hostler.reclaim.objects import Proxy
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
@@ -199,7 +199,7 @@ def test_our_namespace_stays_with_what_somebody_put_there(sandbox: Sandbox, make
         assert ask(sandbox, lambda executor: executor.remains("uid-host-4")).value == frozenset()  # type: ignore[union-attr]
         sandbox.kubectl("delete", kind, "theirs", "-n", NAMESPACE_NAME)
     left = ask(sandbox, lambda executor: executor.remains("uid-host-4"))
-    assert left.value == {f"namespaces/{NAMESPACE_NAME}"}  # type: ignore[union-attr]
+    assert left.value == {SpokeObject("namespaces", NAMESPACE_NAME)}  # type: ignore[union-attr]
 
 
 def test_what_is_somebody_elses_is_not_used(sandbox: Sandbox, make_node: MakeNode) -> None:
