@@ -12,8 +12,9 @@ from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.writer import Writer
 from hostler.reclaim.artifacts import BootPolicy
-from hostler.reclaim.hub import Hub, Listener
+from hostler.reclaim.hub import Hub
 from hostler.reclaim.hub_agents import HubAgents
+from hostler.reclaim.listener import Listener
 from hostler.reclaim.tokens import Keys
 
 CONNECTIONS = 512

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from hostler.reclaim.hub import BASE, Hub, Listener
+from hostler.reclaim.hub import BASE, Hub
 from hostler.reclaim.hub_agents import HubAgents
+from hostler.reclaim.listener import Listener
 from hostler.reclaim.tokens import Keys
 from tests.unit.kube_pki import Authority
 

@@ -16,8 +16,10 @@ from hostler.errors import Complaint
 from hostler.reclaim import artifact_files
 from hostler.reclaim import connections as connections_module
 from hostler.reclaim import hub as hub_module
+from hostler.reclaim import listener as listener_module
 from hostler.reclaim.connections import KEPT_FILES, connection_limit
-from hostler.reclaim.hub import Hub, Listener
+from hostler.reclaim.hub import Hub
+from hostler.reclaim.listener import Listener
 from tests.unit.hub_world import (
     HERE,
     HOST_TOKEN,
@@ -187,7 +189,7 @@ def written_later(place: str, seconds: float) -> None:
 
 def test_who_says_no_whole_request_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """However it goes on with its half of one."""
-    monkeypatch.setattr(hub_module, "SILENT", 0.2)
+    monkeypatch.setattr(listener_module, "SILENT", 0.2)
 
     async def run() -> None:
         async with listening(hub_with(None)) as port, connected(port) as (reader, writer):

@@ -12,44 +12,46 @@ from hypothesis import strategies as st
 
 from hostler.drain import model as emptying
 from hostler.host.facts import Known
-from hostler.reclaim import model
-from hostler.reclaim.controller import Seen
-from hostler.reclaim.decide import decide
-from hostler.reclaim.executor import control_plane_without
-from hostler.reclaim.explain import rules_of
-from hostler.reclaim.model import (
+from hostler.reclaim import actions, model, reasons
+from hostler.reclaim.actions import (
     Answered,
-    Cluster,
-    ControlPlane,
     Deploy,
     Enter,
     Evict,
     Forget,
     Hold,
-    Host,
     Keep,
-    Leaving,
     LetGo,
-    Policy,
     Release,
     Remember,
     RemoveNode,
-    Report,
     Say,
-    SpokeNode,
-    SpokeObject,
-    State,
     Uncancel,
     WarnNotOneShot,
     Withdraw,
-    find_cause,
+)
+from hostler.reclaim.controller import Seen
+from hostler.reclaim.decide import decide
+from hostler.reclaim.explain import rules_of
+from hostler.reclaim.model import (
+    Cluster,
+    ControlPlane,
+    Host,
+    Leaving,
+    Policy,
+    Report,
+    SpokeNode,
+    SpokeObject,
+    State,
     pin,
     stage_key,
     step_id,
 )
 from hostler.reclaim.objects import FINALIZER, Agent, host_of, leaving
 from hostler.reclaim.observe import needs_spoke
+from hostler.reclaim.reasons import find_cause
 from hostler.reclaim.rules import RULES
+from hostler.reclaim.spoke_nodes import control_plane_without
 from tests.sizes import examples
 from tests.unit.reclaim_world import (
     DAEMON_SET,
@@ -462,7 +464,7 @@ def test_of_two_control_planes_one_goes_and_the_other_is_refused_by_its_name(
     )
     agents = [going, agent(second, "installed", created=LATE)]
 
-    def decided(number: int) -> model.Decision:
+    def decided(number: int) -> actions.Decision:
         own = host_of(agents[number])
         assert own.previous is not None
         counted = control_plane_without(own.previous.node, nodes.values(), leaving(agents, own, ALLOWED))
@@ -499,7 +501,7 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
                 assert all(isinstance(fact, Known) and fact.value for fact in facts)
                 assert found.previous is not None
                 assert found.bound is None
-                assert found.reason not in model.UNCONFIRMED
+                assert found.reason not in reasons.UNCONFIRMED
         if isinstance(action, Deploy):
             assert found.state == State.RECLAIMING
             assert found.pinned == pin(found.stage, action.node)
@@ -551,7 +553,7 @@ class World:
             return emptying.Decision(emptying.State.DRAINING, pods, f"{self.pods} pods are left.", None)
         return emptying.Decision(emptying.State.DRAINED, (), "It is empty.", None)
 
-    def act(self, action: model.Action) -> bool:
+    def act(self, action: actions.Action) -> bool:
         """Whether it changed anything."""
         before = (self.agent, self.deployed, self.node, self.pods)
         match action:

@@ -29,6 +29,7 @@ from hostler.kube.watch import Watch
 from hostler.reclaim import artifact_files
 from hostler.reclaim import hub as hub_module
 from hostler.reclaim import tokens as tokens_module
+from hostler.reclaim.actions import Withdraw
 from hostler.reclaim.artifact_files import ArtifactFiles, Unreadable
 from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.controller import ReclaimKeeper, Terms
@@ -42,7 +43,7 @@ from hostler.reclaim.instructions import (
     registered,
     withheld,
 )
-from hostler.reclaim.model import Report, State, StepFailure, Withdraw, stage_key, step_id
+from hostler.reclaim.model import Report, State, stage_key, step_id
 from hostler.reclaim.objects import (
     AGENT,
     CANCEL,
@@ -58,6 +59,7 @@ from hostler.reclaim.objects import (
     host_of,
 )
 from hostler.reclaim.quoting import LIMIT, clean_text, quote_text
+from hostler.reclaim.reasons import StepFailure
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
 from tests.unit.hub_world import ENV_TOKEN, HOST_TOKEN, INSTRUCTIONS, KEYS, NOW, hub_with, listening
 

@@ -16,10 +16,11 @@ from hostler.host.holds import Patch, place
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.reclaim.controller import ReclaimKeeper
-from hostler.reclaim.executor import HOLDER, SpokeExecutor
+from hostler.reclaim.executor import SpokeExecutor
 from hostler.reclaim.model import Cluster, Host, Pin, Policy, Spoke, SpokeNode
 from hostler.reclaim.objects import AGENTS_FROM, InfraEnv
 from hostler.reclaim.observe import OpenSpoke, SpokeClusters
+from hostler.reclaim.spoke_nodes import HOLDER
 from tests.unit.answering import answering
 
 DEFAULT = "old-admin-kubeconfig"

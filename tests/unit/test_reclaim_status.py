@@ -8,23 +8,11 @@ import msgspec
 
 from hostler.instant import iso, parse
 from hostler.reclaim import model
+from hostler.reclaim.actions import Answered, Enter, Forget, Keep, LetGo, Remember, Say, Uncancel, WarnNotOneShot
 from hostler.reclaim.commands import line_of
-from hostler.reclaim.model import (
-    Answered,
-    Cluster,
-    Enter,
-    Forget,
-    Keep,
-    LetGo,
-    Pin,
-    Reason,
-    Remember,
-    Say,
-    StepFailure,
-    Uncancel,
-    WarnNotOneShot,
-)
+from hostler.reclaim.model import Cluster, Pin
 from hostler.reclaim.objects import FINALIZER, Agent, host_of
+from hostler.reclaim.reasons import Reason, StepFailure
 from hostler.reclaim.status import notes_patch, status_patch
 
 NOW = 1_700_000_000.0

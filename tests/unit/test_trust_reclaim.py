@@ -20,6 +20,7 @@ from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import NODE as NODES
 from hostler.kube.records import Node
 from hostler.reclaim import model
+from hostler.reclaim.actions import Deploy, Enter, Evict, Hold, LetGo, Release, RemoveNode, Withdraw
 from hostler.reclaim.artifacts import (
     Artifacts,
     BootPolicy,
@@ -30,26 +31,17 @@ from hostler.reclaim.artifacts import (
     is_accepted,
 )
 from hostler.reclaim.decide import decide
-from hostler.reclaim.executor import spoke_node
 from hostler.reclaim.findings import HubObjects, findings
 from hostler.reclaim.instructions import instructions
 from hostler.reclaim.model import (
     ControlPlane,
-    Deploy,
-    Enter,
-    Evict,
-    Hold,
     Host,
-    LetGo,
     Pin,
     Policy,
-    Release,
-    RemoveNode,
     Spoke,
     SpokeNode,
     SpokeObject,
     State,
-    Withdraw,
     is_held_for,
     pin,
 )
@@ -70,6 +62,7 @@ from hostler.reclaim.objects import (
     host_of,
 )
 from hostler.reclaim.reach import Proof, agent_names, allowed_namespaces, known_addresses, prove_machine
+from hostler.reclaim.spoke_nodes import spoke_node
 from hostler.uuids import normalise, same_uuid, swapped
 from tests.sizes import examples
 

@@ -30,10 +30,11 @@ from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.connections import connection_limit
 from hostler.reclaim.controller import KEY, ReclaimKeeper, Terms
 from hostler.reclaim.explain import ReclaimExplainers
-from hostler.reclaim.hub import Hub, Listener
+from hostler.reclaim.hub import Hub
 from hostler.reclaim.hub_agents import HubAgents
 from hostler.reclaim.keyring import Keyring
-from hostler.reclaim.model import Policy, Reason, State
+from hostler.reclaim.listener import Listener
+from hostler.reclaim.model import Policy, State
 from hostler.reclaim.objects import (
     AGENT,
     INFRA_ENV,
@@ -46,6 +47,7 @@ from hostler.reclaim.objects import (
     hashes_of,
 )
 from hostler.reclaim.observe import SpokeClusters
+from hostler.reclaim.reasons import Reason
 from hostler.settings import reclaim as say
 from hostler.settings.foundation import NAMESPACE, POD_NAME
 from hostler.settings.model import Settings

@@ -9,21 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hostler.host.facts import Known, Unknown
-from hostler.reclaim.model import (
-    Action,
-    Decision,
-    Forget,
-    Host,
-    LetGo,
-    Policy,
-    Reason,
-    Release,
-    RemoveNode,
-    Say,
-    SpokeNode,
-    Withdraw,
-    is_held_for,
-)
+from hostler.reclaim.actions import Action, Decision, Forget, LetGo, Release, RemoveNode, Say, Withdraw
+from hostler.reclaim.model import Host, Policy, SpokeNode, is_held_for
+from hostler.reclaim.reasons import Reason
 from hostler.reclaim.rules import has_reach, is_own_machine
 
 

@@ -21,33 +21,27 @@ from hostler.kube.metrics import Family, Metrics
 from hostler.kube.records import Secret
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.reclaim.agent_manifests import Order
-from hostler.reclaim.artifact_files import Unreadable
-from hostler.reclaim.artifacts import Artifacts
-from hostler.reclaim.decide import decide
-from hostler.reclaim.executor import NotYet, Occupied, SpokeExecutor
-from hostler.reclaim.keyring import Keyring
-from hostler.reclaim.model import (
-    UNCONFIRMED,
+from hostler.reclaim.actions import (
     Action,
     Decision,
     Deploy,
     Enter,
     Evict,
     Hold,
-    Host,
     Keep,
-    Policy,
-    Reason,
     Release,
     RemoveNode,
     Say,
-    Spoke,
-    State,
     WarnNotOneShot,
     Withdraw,
-    is_unbound,
 )
+from hostler.reclaim.agent_manifests import Order
+from hostler.reclaim.artifact_files import Unreadable
+from hostler.reclaim.artifacts import Artifacts
+from hostler.reclaim.decide import decide
+from hostler.reclaim.executor import NotYet, Occupied, SpokeExecutor
+from hostler.reclaim.keyring import Keyring
+from hostler.reclaim.model import Host, Policy, Spoke, State, is_unbound
 from hostler.reclaim.objects import (
     AGENT,
     INFRA_ENV_LABEL,
@@ -61,6 +55,7 @@ from hostler.reclaim.objects import (
 )
 from hostler.reclaim.observe import OpenSpoke, SpokeClusters, needs_spoke
 from hostler.reclaim.reach import agent_names
+from hostler.reclaim.reasons import UNCONFIRMED, Reason
 from hostler.reclaim.status import notes_patch, status_patch
 
 log = structlog.get_logger("hostler.reclaim")

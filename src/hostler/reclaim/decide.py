@@ -12,31 +12,31 @@ from hostler.drain.model import State as Emptying
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.reclaim import model
-from hostler.reclaim.agent_manifests import is_deployed
-from hostler.reclaim.cleanup import clean_up, clean_up_discovered, has_remains
-from hostler.reclaim.model import (
-    IN_A_CLUSTER,
-    UNDER_WAY,
+from hostler.reclaim.actions import (
     Action,
     Answered,
-    Cause,
-    Cluster,
     Decision,
     Deploy,
     Enter,
     Evict,
     Hold,
-    Host,
     Keep,
-    Policy,
-    Reason,
     Remember,
     Say,
+    Uncancel,
+    WarnNotOneShot,
+)
+from hostler.reclaim.agent_manifests import is_deployed
+from hostler.reclaim.cleanup import clean_up, clean_up_discovered, has_remains
+from hostler.reclaim.model import (
+    IN_A_CLUSTER,
+    UNDER_WAY,
+    Cluster,
+    Host,
+    Policy,
     SpokeNode,
     State,
     Transition,
-    Uncancel,
-    WarnNotOneShot,
     is_pinned,
     is_unbound,
     pin,
@@ -45,14 +45,9 @@ from hostler.reclaim.model import (
     step_id,
 )
 from hostler.reclaim.quoting import is_name, quote_text
-from hostler.reclaim.rules import (
-    NotKnown,
-    Refused,
-    Waits,
-    accepted_risks,
-    check_trust,
-    may_reclaim,
-)
+from hostler.reclaim.reasons import Cause, Reason
+from hostler.reclaim.refusal import NotKnown, Refused, Waits
+from hostler.reclaim.rules import accepted_risks, check_trust, may_reclaim
 
 LOOK_AGAIN = 30.0  # seconds until it is looked again whether the workers of a cluster are gone
 CALLED_OFF = "Its restart was called off; its agent was told to end and to take the discovery entry back."

@@ -10,23 +10,34 @@ from hostler.host.facts import then
 from hostler.instant import Instant
 from hostler.kube.client import Gate
 from hostler.kube.records import key_of
-from hostler.reclaim import model
+from hostler.reclaim import actions, model
+from hostler.reclaim.actions import Decision
 from hostler.reclaim.controller import ReclaimKeeper, Seen
-from hostler.reclaim.model import Decision, Host, Policy
+from hostler.reclaim.model import Host, Policy
 from hostler.reclaim.objects import PROGRESS, Agent
 from hostler.reclaim.observe import needs_spoke
 from hostler.reclaim.quoting import clean_text, quote_text
-from hostler.reclaim.rules import RULES, NotKnown, Refused, Waits
+from hostler.reclaim.refusal import NotKnown, Refused, Waits
+from hostler.reclaim.rules import RULES
 from hostler.reclaim.simulate import Ending, Forecast, Happening, simulate
 
 _VERBS: dict[type[object], str] = {
-    model.Remember: "note its cluster on", model.Enter: "move", model.Say: "say so on", model.Hold: "hold the node of",
-    model.Evict: "empty the node of", model.Deploy: "put the agent on the node of",
-    model.Withdraw: "take the agent off the node of", model.Release: "release the node of",
-    model.RemoveNode: "delete the node of", model.Forget: "forget the cluster of",
-    model.Keep: "put a finalizer on", model.LetGo: "take the finalizer off",
-    model.Answered: "note the answer on", model.Uncancel: "note the answer on", model.WarnNotOneShot: "warn on",
-}  # fmt: skip
+    actions.Remember: "note its cluster on",
+    actions.Enter: "move",
+    actions.Say: "say so on",
+    actions.Hold: "hold the node of",
+    actions.Evict: "empty the node of",
+    actions.Deploy: "put the agent on the node of",
+    actions.Withdraw: "take the agent off the node of",
+    actions.Release: "release the node of",
+    actions.RemoveNode: "delete the node of",
+    actions.Forget: "forget the cluster of",
+    actions.Keep: "put a finalizer on",
+    actions.LetGo: "take the finalizer off",
+    actions.Answered: "note the answer on",
+    actions.Uncancel: "note the answer on",
+    actions.WarnNotOneShot: "warn on",
+}
 _HAPPENINGS = {
     Happening.PODS_END: ("the pods", "they leave the node"),
     Happening.PODS_STAY: ("the pods", "a PodDisruptionBudget keeps them until the drain's time is over"),
@@ -145,7 +156,7 @@ def render_ending(forecast: Forecast) -> str:
     return _ENDINGS[forecast.ending]
 
 
-def _show(host: Host, what: model.Action | Happening, decision: Decision, held_back: str) -> Action:
+def _show(host: Host, what: actions.Action | Happening, decision: Decision, held_back: str) -> Action:
     if what is Happening.TIME_PASSES:
         return Action("wait", "", decision.why)
     if isinstance(what, Happening):
@@ -153,10 +164,10 @@ def _show(host: Host, what: model.Action | Happening, decision: Decision, held_b
     return Action(_VERBS[type(what)], f"agent/{host.name}", _why(what, decision), held_back=held_back)
 
 
-def _why(action: model.Action, decision: Decision) -> str:
+def _why(action: actions.Action, decision: Decision) -> str:
     match action:
-        case model.Enter(transition, reason, _):
+        case actions.Enter(transition, reason, _):
             return f"to {transition.target} ({transition.name}, {reason})"
-        case model.Say(reason, message):
+        case actions.Say(reason, message):
             return f"{reason}: {message}"
     return decision.why

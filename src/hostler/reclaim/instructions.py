@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from hostler.reclaim.artifacts import HASHED, BootPolicy, is_accepted
-from hostler.reclaim.model import UNDER_WAY, Reason, State, StepFailure, restarts, stage_key, step_id
+from hostler.reclaim.model import UNDER_WAY, State, restarts, stage_key, step_id
 from hostler.reclaim.objects import (
     GROUP,
     INFRA_ENV_LABEL,
@@ -25,6 +25,7 @@ from hostler.reclaim.objects import (
     host_of,
 )
 from hostler.reclaim.quoting import clean_text
+from hostler.reclaim.reasons import Reason, StepFailure
 
 # The agent's own words for them are in agent/steps.py, which imports nothing of ours; a test keeps them equal.
 DOWNLOAD, REBOOT, PROGRESS_STEP = "download-boot-artifacts", "reboot-for-reclaim", "progress"

@@ -1,4 +1,4 @@
-"""What a reclaim knows: states of a host, the table of transitions, facts a decision needs, actions it takes."""
+"""What a reclaim knows: states of a host, the table of transitions, and the facts a decision needs. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final
 
-from hostler.drain import model as emptying
+from hostler.drain import model as drain_model
 from hostler.host.facts import Fact, Unknown
 from hostler.instant import Instant
 from hostler.reclaim.artifacts import Artifacts, BootPolicy
+from hostler.reclaim.reasons import Cause
 
 
 class State(StrEnum):
@@ -59,76 +60,6 @@ REBIND = Transition("RebindHost", UNDER_WAY, State.INSTALLED, "bound to its clus
 RETRY = Transition("RetryReclaim", (State.PENDING,), State.RECLAIMING, "asked for again, and nothing speaks against it")
 
 TRANSITIONS = (RECLAIM, UNBIND, REBOOT, FAIL, TIMEOUT, REGISTER, CANCEL, REBIND, RETRY)
-
-
-class Reason(StrEnum):
-    """Reasons of the condition `Reclaimed`; a failed step has those of `StepFailure`."""
-
-    PREVIOUS_CLUSTER_UNKNOWN = "PreviousClusterUnknown"
-    NOTE_NOT_CONFIRMED = "PreviousClusterNotConfirmed"
-    BMC_MANAGED = "BMCManaged"
-    NO_KUBECONFIG = "NoKubeconfig"
-    SPOKE_UNREACHABLE = "SpokeUnreachable"
-    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
-    NODE_NOT_FOUND = "NodeNotFound"
-    ANOTHER_MACHINE = "AnotherMachine"
-    MACHINE_NOT_PROVEN = "MachineNotProven"
-    MANAGED_BY_MACHINE_PROVIDER = "ManagedByMachineProvider"
-    LAST_CONTROL_PLANE = "LastControlPlane"
-    QUORUM_LOST = "QuorumLost"
-    WORKERS_FIRST = "WorkersFirst"
-    ARTIFACTS_UNAVAILABLE = "ArtifactsUnavailable"
-    ARTIFACTS_NOT_TRUSTED = "ArtifactsNotTrusted"
-    KERNEL_ARGUMENT_REFUSED = "KernelArgumentRefused"
-    HUB_NOT_CONFIGURED = "HubNotConfigured"
-    DRAIN_FAILED = "DrainFailed"
-    DECIDING = "Deciding"
-    RECLAIMING = "Reclaiming"
-    REBOOTING = "Rebooting"
-    TIMED_OUT = "TimedOut"
-    CANCELLED = "Cancelled"
-    REBOUND = "Rebound"
-    STEP_FAILED = "StepFailed"
-    NOT_ONE_SHOT = "NotOneShot"
-    REGISTERED = "Registered"
-    OCCUPIED = "Occupied"
-
-
-class StepFailure(StrEnum):
-    """What an agent may give as the reason of a failed step; anything else becomes `StepFailed`.
-
-    A reason is a label of our metrics, and some of ours decide. The agent's own table is in agent/problem.py, which
-    imports nothing of ours; a test keeps them equal.
-    """
-
-    NO_SPACE = "NoSpace"
-    ARTIFACTS_UNAVAILABLE = "ArtifactsUnavailable"
-    DOWNLOAD_FAILED = "DownloadFailed"
-    WRONG_HASH = "WrongHash"
-    UNTRUSTED_CERTIFICATE = "UntrustedCertificate"
-    UNKNOWN_BOOTLOADER = "UnknownBootloader"
-    SECURE_BOOT = "SecureBoot"
-    NOT_ONE_SHOT = "NotOneShot"
-    ENTRY_NOT_VERIFIABLE = "EntryNotVerifiable"
-    BAD_ARGUMENTS = "BadArguments"
-    COMMAND_FAILED = "CommandFailed"
-    DISK_FAILED = "DiskFailed"
-    REBOOT_FAILED = "RebootFailed"
-    BOOTED_BACK = "BootedBack"
-    UNKNOWN_STEP = "UnknownStep"
-
-
-Cause: TypeAlias = Reason | StepFailure
-_CAUSES: dict[str, Cause] = {one.value: one for one in (*StepFailure, *Reason)}
-
-
-def find_cause(text: str) -> Cause | None:
-    """The reason that a condition or a report names; None where this version knows no such reason."""
-    return _CAUSES.get(text)
-
-
-# With these the note about the old cluster is not what the host was last seen in: nothing is begun from it.
-UNCONFIRMED = (Reason.NOTE_NOT_CONFIRMED, Reason.REGISTERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +161,7 @@ class Spoke:
     node: Fact[SpokeNode | None]
     control_plane: Fact[ControlPlane]
     remains: Fact[frozenset[SpokeObject]]  # of ours for this host
-    drain: emptying.Decision | None = None  # how emptying the node stands; None where it was not looked at
+    drain: drain_model.Decision | None = None  # how drain_model the node stands; None where it was not looked at
     reach: Fact[bool] = UNASKED  # Agents of this namespace may act there
     namesake: str = ""  # another Agent that may act there and is named by the system UUID of the node
 
@@ -276,131 +207,10 @@ class Policy:
     rebooting: float = 1800.0
     patience: float = 600.0  # how long a cluster may be silent before its host is left to people
     remove_node: bool = False
-    drain: emptying.Policy | None = None  # empty the node first, this way
+    drain: drain_model.Policy | None = None  # empty the node first, this way
     require_one_shot: bool = False  # refuse a host whose later boots would be discovery too
     clean_boot: bool = False  # let the agent remove the rollback deployment where /boot lacks room
     boot: BootPolicy = field(default_factory=BootPolicy)  # what a host may boot
-
-
-@dataclass(frozen=True, slots=True)
-class Remember:
-    """Keep the cluster and the node on the Agent, while it is bound and installed."""
-
-    cluster: Cluster
-
-
-@dataclass(frozen=True, slots=True)
-class Enter:
-    """A transition: state, stage start and condition go into one status patch."""
-
-    transition: Transition
-    reason: Cause
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Only the condition changes."""
-
-    reason: Cause
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class WarnNotOneShot:
-    """The condition `NotOneShot` and a Warning: a later restart of this host starts discovery again."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Deploy:
-    """Put the agent on the node, and whatever it needs; repeated until it is all there.
-
-    Only before the reboot: the pod spec has the boot id this began in, and must not learn another one afterwards.
-    """
-
-    node: SpokeNode
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Take everything of ours for this host off the old cluster; repeated until it is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Cordon the node in our name, to empty it."""
-
-    node: SpokeNode
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """End our hold; the node is schedulable again unless somebody else has it cordoned."""
-
-    node: SpokeNode
-
-
-@dataclass(frozen=True, slots=True)
-class Evict:
-    """Ask for these evictions, and do not wait for them."""
-
-    pods: tuple[emptying.Evict, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveNode:
-    """Delete the Node of the old cluster, if it is still this very one."""
-
-    node: SpokeNode
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Clear `status.deprovision_info`: the host is in discovery and nothing of it is left in the old cluster."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """Note that a request for another attempt was answered, whichever way."""
-
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
-class Uncancel:
-    """Take the wish to cancel off the Agent: it was heard, and must not meet the next attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Put our finalizer on the Agent, before anything is put into the old cluster: a deletion waits for its removal.
-
-    With it goes which node this stage is about: another one of its name, or another boot of it, is not touched.
-    """
-
-    pin: Pin
-
-
-@dataclass(frozen=True, slots=True)
-class LetGo:
-    """Take our finalizer off again."""
-
-
-Action = (
-    Remember | Enter | Say | Keep | Hold | Evict | Deploy | Withdraw | Release | RemoveNode | Forget | LetGo | Answered
-    | Uncancel | WarnNotOneShot
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What to do, why, and when to look again without being told."""
-
-    actions: tuple[Action, ...]
-    why: str
-    wake: Instant | None = None
 
 
 def is_unbound(state: str) -> bool:

@@ -12,22 +12,10 @@ from hostler.instant import Instant, parse
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Condition, Metadata, Record, key_of
 from hostler.reclaim.artifacts import HASHED, NAMES, SHA256, Artifacts, KernelArgument
-from hostler.reclaim.model import (
-    IN_A_CLUSTER,
-    UNDER_WAY,
-    Cluster,
-    Host,
-    Leaving,
-    Pin,
-    Reason,
-    Report,
-    State,
-    StepFailure,
-    find_cause,
-    is_pinned,
-)
+from hostler.reclaim.model import IN_A_CLUSTER, UNDER_WAY, Cluster, Host, Leaving, Pin, Report, State, is_pinned
 from hostler.reclaim.quoting import clean_text, is_name
 from hostler.reclaim.reach import known_addresses
+from hostler.reclaim.reasons import Reason, StepFailure, find_cause
 
 GROUP = "agent-install.openshift.io"
 AGENT = Kind(GROUP, "v1beta1", "agents", "Agent", True)

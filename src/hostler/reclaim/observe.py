@@ -28,7 +28,6 @@ from hostler.reclaim.model import (
     Host,
     Leaving,
     Policy,
-    Reason,
     Spoke,
     SpokeNode,
     SpokeObject,
@@ -37,6 +36,7 @@ from hostler.reclaim.model import (
 )
 from hostler.reclaim.objects import AGENTS_FROM, CLUSTER_DEPLOYMENT, ClusterDeployment, default_kubeconfig
 from hostler.reclaim.reach import allowed_namespaces
+from hostler.reclaim.reasons import Reason
 
 TIMEOUT = 10.0  # seconds for one answer of an old cluster
 SILENT = 10.0  # after it did not answer, it is not asked again for so long: its other hosts would only wait too

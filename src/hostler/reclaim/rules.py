@@ -4,38 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
-from hostler.host.facts import Fact, Known, Unknown
+from hostler.host.facts import Known, Unknown
 from hostler.reclaim.artifacts import HASHED, Artifacts, Distrust, Untrusted, find_refused_argument, find_untrusted
-from hostler.reclaim.model import UNCONFIRMED, ControlPlane, Host, Policy, Reason, SpokeNode
+from hostler.reclaim.model import ControlPlane, Host, Policy, SpokeNode
 from hostler.reclaim.objects import AGENTS_FROM, CONFIRM, HASHES, MANAGED_BY, default_kubeconfig
 from hostler.reclaim.reach import Proof, prove_machine
-
-
-class Refused(Exception):
-    """A reclaim is not possible; caught in this package only."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason, self.message = reason, message
-
-
-class NotKnown(Exception):
-    """A fact is missing; caught in this package only. Its text can follow a colon, `sentence` begins one."""
-
-    @property
-    def sentence(self) -> str:
-        text = str(self)
-        return text[:1].upper() + text[1:]
-
-
-class Waits(Exception):
-    """It may be returned, but others go first; caught in this package only. The last rule: all others hold."""
-
+from hostler.reclaim.reasons import UNCONFIRMED, Reason
+from hostler.reclaim.refusal import NotKnown, Refused, Waits, require
 
 Check = Callable[[Host, Policy], str]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +102,7 @@ def _hub(_: Host, policy: Policy) -> str:
 def _reach(host: Host, _: Policy) -> str:
     """Before anything is asked of that cluster. Whether it exists is not for Agents of other namespaces to know."""
     where = _where(host)
-    _require(
+    require(
         host.spoke.reach,
         f"cannot tell whether Agents of namespace {host.namespace} may act in {where}",
         Reason.NAMESPACE_NOT_ALLOWED,
@@ -138,7 +116,7 @@ def _reach(host: Host, _: Policy) -> str:
 def _kubeconfig(host: Host, _: Policy) -> str:
     where = _where(host)
     name = host.previous.name if host.previous is not None else ""
-    _require(
+    require(
         host.spoke.kubeconfig,
         f"the kubeconfig of {where} cannot be read",
         Reason.NO_KUBECONFIG,
@@ -310,7 +288,7 @@ def _kernel_arguments(host: Host, policy: Policy) -> str:
 
 
 def _artifacts_of(host: Host) -> Artifacts:
-    found = _require(
+    found = require(
         host.artifacts,
         "the boot artifacts are not known",
         Reason.ARTIFACTS_UNAVAILABLE,
@@ -347,7 +325,7 @@ def _where(host: Host) -> str:
 
 def _node_of(host: Host) -> SpokeNode:
     assert host.previous is not None
-    found = _require(
+    found = require(
         host.spoke.node,
         f"cluster {_where(host)} does not say whether node {host.previous.node} is there",
         Reason.NODE_NOT_FOUND,
@@ -355,14 +333,3 @@ def _node_of(host: Host) -> SpokeNode:
     )
     assert found is not None
     return found
-
-
-def _require(fact: Fact[T], unknown: str, reason: Reason, absent: str) -> T:
-    """The value of a fact. Raises NotKnown with `unknown` and why, Refused where it is known that there is none."""
-    match fact:
-        case Unknown(why):
-            raise NotKnown(f"{unknown}: {why}")
-        case Known(value):
-            if not value:
-                raise Refused(reason, absent)
-            return value

@@ -22,18 +22,15 @@ from hostler.drain.model import Decision as Drain
 from hostler.drain.model import State as DrainState
 from hostler.host.facts import Known
 from hostler.instant import Instant, iso, parse
-from hostler.reclaim import model
+from hostler.reclaim import actions, model
+from hostler.reclaim.actions import Action, Decision
 from hostler.reclaim.agent_manifests import agent_of, is_deployed
 from hostler.reclaim.decide import decide
 from hostler.reclaim.model import (
     UNASKED,
-    Action,
-    Cause,
     ControlPlane,
-    Decision,
     Host,
     Policy,
-    Reason,
     Report,
     Spoke,
     SpokeNode,
@@ -43,6 +40,7 @@ from hostler.reclaim.model import (
     stage_key,
     step_id,
 )
+from hostler.reclaim.reasons import Cause, Reason
 from hostler.reclaim.status import next_stage
 
 PASSES_MOST = 200
@@ -126,29 +124,29 @@ def _ending(host: Host) -> Ending:
 def apply_to_agent(host: Host, action: Action, now: Instant) -> Host:
     """The host as its Agent reads once this is written on it; a test compares with what `status.py` writes."""
     match action:
-        case model.Remember(cluster):
+        case actions.Remember(cluster):
             return replace(
                 host, previous=cluster, reason=None, waiting_since=None, confirmed=False, managed_by="",
             )  # fmt: skip
-        case model.Forget():
+        case actions.Forget():
             return replace(host, previous=None, confirmed=False, managed_by="")
-        case model.Enter(transition, reason, _):
+        case actions.Enter(transition, reason, _):
             stage = next_stage(host.stage, now)
             if transition is model.REBIND:
                 host = replace(host, confirmed=False, managed_by="")
             return replace(
                 host, state=transition.target, stage=stage, since=parse(stage), reason=reason, waiting_since=None
             )
-        case model.Say(reason, _):
+        case actions.Say(reason, _):
             since = host.waiting_since if host.waiting_since is not None else parse(iso(now))
             return replace(host, reason=reason, waiting_since=since if reason == Reason.DECIDING else None)
-        case model.Keep(pin):
+        case actions.Keep(pin):
             return replace(host, kept=True, pinned=pin)
-        case model.LetGo():
+        case actions.LetGo():
             return replace(host, kept=False, pinned=None)
-        case model.Answered(request):
+        case actions.Answered(request):
             return replace(host, retried=request)
-        case model.Uncancel():
+        case actions.Uncancel():
             return replace(host, cancelled=False)
     return host
 
@@ -185,20 +183,20 @@ class _World:
         self.host = apply_to_agent(self.host, action, self.now)
         spoke = self.host.spoke
         match action:
-            case model.Enter(message=message) | model.Say(message=message):
+            case actions.Enter(message=message) | actions.Say(message=message):
                 self._message = message
-            case model.Hold(node):
+            case actions.Hold(node):
                 drain = spoke.drain or Drain(DrainState.DRAINING, (), "", None)
                 self._change(replace(spoke, node=Known(replace(node, held=True), self.now), drain=drain))
-            case model.Release(node):
+            case actions.Release(node):
                 self._change(replace(spoke, node=Known(replace(node, held=False), self.now)))
-            case model.Evict() if spoke.drain is not None:
+            case actions.Evict() if spoke.drain is not None:
                 self._change(replace(spoke, drain=replace(spoke.drain, actions=())))
-            case model.Deploy(node):
+            case actions.Deploy(node):
                 self._change(replace(spoke, remains=Known(frozenset({agent_of(node.name)}), self.now)))
-            case model.Withdraw():
+            case actions.Withdraw():
                 self._change(replace(spoke, remains=Known(frozenset(), self.now)))
-            case model.RemoveNode():
+            case actions.RemoveNode():
                 self._change(replace(spoke, node=Known(None, self.now)))
         return self.seen() != before
 

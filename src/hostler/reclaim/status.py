@@ -11,24 +11,21 @@ from hostler.host.conditions import cut
 from hostler.instant import Instant, iso, parse
 from hostler.kube.records import Condition
 from hostler.reclaim import model
-from hostler.reclaim.model import (
-    UNDER_WAY,
+from hostler.reclaim.actions import (
     Action,
     Answered,
-    Cause,
-    Cluster,
     Enter,
     Forget,
     Keep,
     LetGo,
-    Reason,
     Remember,
     Say,
-    State,
     Uncancel,
     WarnNotOneShot,
 )
+from hostler.reclaim.model import UNDER_WAY, Cluster, State
 from hostler.reclaim.objects import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, PINNED, RECLAIMED, RETRIED, Agent
+from hostler.reclaim.reasons import Cause, Reason
 
 BOUND, NOT_ONE_SHOT = "Bound", "NotOneShot"
 _BOUND_REASONS = {
