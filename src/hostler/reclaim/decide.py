@@ -37,10 +37,10 @@ from hostler.reclaim.model import (
     SpokeNode,
     State,
     Transition,
+    find_called_off,
     is_pinned,
     is_unbound,
     pin,
-    restarts,
     stage_key,
     step_id,
 )
@@ -255,9 +255,10 @@ def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
     if (late := _late(host, policy.rebooting, now)) is not None:
         return late
     wake = _until(host, policy.rebooting)
-    called_off = host.cancelled or host.bound is not None
-    too_late = " Its agent is told to end if it asks; if it has asked, it is too late to cancel." if called_off else ""
-    if called_off and restarts(host):
+    too_late = ""
+    if find_called_off(host) is not None:
+        too_late = " Its agent is told to end if it asks; if it has asked, it is too late to cancel."
+    elif host.cancelled or host.bound is not None:
         too_late = " It goes down already; it is too late to cancel."
     # The agent stays as it is until the host has registered: only it can say that the host came back to its old
     # system, and it knows by the boot id in its pod spec.

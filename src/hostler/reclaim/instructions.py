@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from hostler.reclaim.artifacts import HASHED, BootPolicy, is_accepted
-from hostler.reclaim.model import UNDER_WAY, State, restarts, stage_key, step_id
+from hostler.reclaim.model import UNDER_WAY, CalledOff, State, find_called_off, stage_key, step_id
 from hostler.reclaim.objects import (
     GROUP,
     INFRA_ENV_LABEL,
@@ -85,28 +84,9 @@ def instructions(
                 {"operation": one.operation, "value": one.value} for one in found.arguments
             ]
         return _answer(60, "continue", _step(agent, DOWNLOAD, arguments))
-    if state == State.REBOOTING and find_called_off(agent) is None:
+    if state == State.REBOOTING and find_called_off(host_of(agent)) is None:
         return _answer(120, "exit", _step(agent, REBOOT, {"host_fs_mount_dir": mount}))
     return _answer(60, "exit")
-
-
-class CalledOff(StrEnum):
-    """Why a host is not restarted although its time has come: people changed their mind before its agent asked."""
-
-    DELETED = "deleted"
-    BOUND = "bound"
-    CANCELLED = "cancelled"
-
-
-def find_called_off(agent: Agent) -> CalledOff | None:
-    host = host_of(agent)
-    if host.deleted:
-        return CalledOff.DELETED
-    if restarts(host):
-        return None  # the host goes down already: without its entry it would only be restarted for nothing
-    if host.bound is not None:
-        return CalledOff.BOUND
-    return CalledOff.CANCELLED if host.cancelled else None
 
 
 def _render_called_off(agent: Agent, why: CalledOff) -> str:
@@ -121,7 +101,7 @@ def _render_called_off(agent: Agent, why: CalledOff) -> str:
 
 def withheld(agent: Agent) -> dict[str, str]:
     """Annotations of a restart that its agent asked for and was not given: the stage ends with that."""
-    state, why = agent.status.debug_info.state, find_called_off(agent)
+    state, why = agent.status.debug_info.state, find_called_off(host_of(agent))
     if state != State.REBOOTING or why is None:
         return {}
     step = step_id(agent.metadata.uid, state, agent.status.progress.stage_start_time)

@@ -247,3 +247,21 @@ def restarts(host: Host) -> bool:
     report = host.report
     named = report is not None and report.step_id == step_id(host.uid, host.state, host.stage)
     return named and report is not None and report.exit_code == 0 and host.state == State.REBOOTING
+
+
+class CalledOff(StrEnum):
+    """Why a host is not restarted although its time has come: people changed their mind before its agent asked."""
+
+    DELETED = "deleted"
+    BOUND = "bound"
+    CANCELLED = "cancelled"
+
+
+def find_called_off(host: Host) -> CalledOff | None:
+    if host.deleted:
+        return CalledOff.DELETED
+    if restarts(host):
+        return None  # the host goes down already: without its entry it would only be restarted for nothing
+    if host.bound is not None:
+        return CalledOff.BOUND
+    return CalledOff.CANCELLED if host.cancelled else None

@@ -35,6 +35,7 @@ from hostler.reclaim.model import (
     Spoke,
     SpokeNode,
     State,
+    find_called_off,
     is_unbound,
     restarts,
     stage_key,
@@ -259,7 +260,7 @@ class _World:
             return Happening.HOST_REGISTERS
         if self._has_report():
             return None
-        if host.cancelled or host.bound is not None:
+        if find_called_off(host) is not None:
             self._report(1, Reason.CANCELLED)
             return Happening.AGENT_GIVES_UP
         self._report(0, None)
