@@ -14,19 +14,19 @@ from hostler.drain import model as emptying
 from hostler.host.facts import Known
 from hostler.reclaim import actions, model, reasons
 from hostler.reclaim.actions import (
-    Answered,
+    AddFinalizer,
+    AnswerRetry,
+    ClearCancel,
     Deploy,
     Enter,
     Evict,
-    Forget,
+    ForgetCluster,
     Hold,
-    Keep,
-    LetGo,
+    NoteCluster,
     Release,
-    Remember,
+    RemoveFinalizer,
     RemoveNode,
-    Say,
-    Uncancel,
+    SetCondition,
     WarnNotOneShot,
     Withdraw,
 )
@@ -110,7 +110,7 @@ def test_each_refusal_has_its_reason(change: dict[str, Any], reason: str) -> Non
     # Asked for again it is refused with the same words, once.
     asked = decide(host(State.PENDING, retry="1", **change), POLICY, NOW)
     if change.get("previous", PREVIOUS) is not None:
-        assert [type(one) for one in asked.actions] == [Say, Answered]
+        assert [type(one) for one in asked.actions] == [SetCondition, AnswerRetry]
 
 
 def test_without_a_hub_address_nothing_is_begun() -> None:
@@ -138,7 +138,7 @@ def test_a_control_plane_node_waits_for_the_workers_of_its_cluster() -> None:
     found = host(spoke=in_control_plane(3, 0, *workers), confirmed=True)
     waiting = decide(found, POLICY, NOW)
     (said,) = waiting.actions
-    assert isinstance(said, Say)
+    assert isinstance(said, SetCondition)
     assert (said.reason, waiting.wake) == ("WorkersFirst", NOW + 30)
     assert said.message.endswith("worker-2, worker-3, worker-4 and 2 more.")
     # However long that takes it is not refused, and a request to try again stays open.
@@ -173,14 +173,14 @@ def test_a_manager_that_the_owner_names_does_not_keep_the_node(node: SpokeNode, 
 def test_what_is_not_known_is_waited_for_and_then_left_to_people() -> None:
     silent = host(spoke=spoke(node=GONE))
     first = decide(silent, POLICY, NOW)
-    assert [type(one) for one in first.actions] == [Say]
+    assert [type(one) for one in first.actions] == [SetCondition]
     assert first.wake == NOW + POLICY.patience
     assert entered(replace(silent, waiting_since=NOW - 600)) == ("UnbindHost", "SpokeUnreachable")
 
 
 def test_a_bound_host_has_its_cluster_noted_once() -> None:
     fresh = host(bound=("spoke-ns", "spoke"), previous=None)
-    assert decide(fresh, POLICY, NOW).actions == (Remember(PREVIOUS),)
+    assert decide(fresh, POLICY, NOW).actions == (NoteCluster(PREVIOUS),)
     assert decide(replace(fresh, previous=PREVIOUS), POLICY, NOW).actions == ()
     assert decide(replace(fresh, hostname=""), POLICY, NOW).actions == ()
 
@@ -256,22 +256,22 @@ def test_what_is_left_goes_before_the_note_of_it(state: State) -> None:
     left = host(state, spoke=spoke(remains=known(frozenset({DAEMON_SET}))), **found)
     assert decide(left, POLICY, NOW).actions == (Withdraw(),)
     clean = host(state)
-    assert decide(clean, POLICY, NOW).actions == (() if state is State.PENDING else (Forget(),))
+    assert decide(clean, POLICY, NOW).actions == (() if state is State.PENDING else (ForgetCluster(),))
     assert decide(host(state, spoke=spoke(remains=GONE), **found), POLICY, NOW).actions == ()
 
 
 def test_the_node_goes_only_if_a_setting_asks_and_it_is_not_ready() -> None:
     asked = replace(POLICY, remove_node=True)
     gone = replace(NODE, ready=False)
-    assert decide(host(State.DISCOVERING, spoke=spoke(node=known(gone))), POLICY, NOW).actions == (Forget(),)
+    assert decide(host(State.DISCOVERING, spoke=spoke(node=known(gone))), POLICY, NOW).actions == (ForgetCluster(),)
     found = decide(host(State.DISCOVERING, spoke=spoke(node=known(gone))), asked, NOW)
-    assert found.actions == (RemoveNode(gone), Forget())
+    assert found.actions == (RemoveNode(gone), ForgetCluster())
     there = host(State.DISCOVERING, reason="Registered")
     assert decide(there, asked, NOW).actions == ()
     assert decide(replace(there, spoke=spoke(node=GONE)), asked, NOW).actions == ()
     # A cluster without a kubeconfig is never heard of again; the note must not wait for it.
     silent = spoke(kubeconfig=known(False), node=GONE, remains=GONE)
-    assert decide(replace(there, spoke=silent), asked, NOW).actions == (Forget(),)
+    assert decide(replace(there, spoke=silent), asked, NOW).actions == (ForgetCluster(),)
 
 
 def test_control_plane_nodes_that_were_returned_still_count() -> None:
@@ -286,9 +286,9 @@ def test_control_plane_nodes_that_were_returned_still_count() -> None:
         nodes[name] = replace(nodes[name], ready=False)
         returned = replace(out, state=State.DISCOVERING, spoke=spoke(node=known(nodes[name])))
         said, *others = decide(returned, asked, NOW).actions
-        assert isinstance(said, Say)
+        assert isinstance(said, SetCondition)
         assert (said.reason, f"Node {name} of its old cluster stays" in said.message) == ("Registered", True)
-        assert others == [Forget()]
+        assert others == [ForgetCluster()]
     assert found == [("ReclaimHost", "Reclaiming")] * 2 + [("UnbindHost", "QuorumLost")]
 
 
@@ -297,37 +297,37 @@ def test_an_edited_spec_does_not_choose_another_machine() -> None:
     home = ("spoke-ns", "spoke")
     for edited in (host(bound=("spoke-ns", "other")), host(bound=home, hostname="worker-2")):
         (said,) = decide(edited, POLICY, NOW).actions
-        assert isinstance(said, Say)
+        assert isinstance(said, SetCondition)
         assert said.reason == "PreviousClusterNotConfirmed"
         unbound = replace(edited, bound=None, reason=said.reason)
         assert entered(unbound) == ("UnbindHost", "PreviousClusterNotConfirmed")
     # Set right again, the note is confirmed.
     right = host(bound=home, reason="PreviousClusterNotConfirmed")
-    assert decide(right, POLICY, NOW).actions == (Remember(PREVIOUS),)
+    assert decide(right, POLICY, NOW).actions == (NoteCluster(PREVIOUS),)
 
 
 def test_a_cluster_that_never_answers_again_is_not_decided_on() -> None:
     """In discovery, then installed elsewhere, while nobody knows what is left in the first cluster."""
     seen = decide(host(State.KNOWN, reason="TimedOut", spoke=spoke(remains=GONE)), POLICY, NOW)
-    assert [one.reason for one in seen.actions if isinstance(one, Say)] == ["Registered"]
+    assert [one.reason for one in seen.actions if isinstance(one, SetCondition)] == ["Registered"]
     second = Cluster("spoke-ns", "second", "worker-1")
     kept = host(bound=("spoke-ns", "second"), reason="Registered", kept=True, spoke=spoke(remains=GONE))
     assert decide(kept, POLICY, NOW).actions == ()
     assert entered(replace(kept, bound=None)) == ("UnbindHost", "PreviousClusterNotConfirmed")
-    assert decide(replace(kept, spoke=spoke()), POLICY, NOW).actions == (Remember(second), LetGo())
-    assert decide(replace(kept, kept=False), POLICY, NOW).actions == (Remember(second),)
+    assert decide(replace(kept, spoke=spoke()), POLICY, NOW).actions == (NoteCluster(second), RemoveFinalizer())
+    assert decide(replace(kept, kept=False), POLICY, NOW).actions == (NoteCluster(second),)
 
 
 def test_the_rules_hold_again_before_the_agent_is_put_there() -> None:
     last = in_control_plane(1, 0)
     assert entered(host(State.RECLAIMING, spoke=last)) == ("ReclaimFailed", "LastControlPlane")
-    assert decide(host(State.RECLAIMING), POLICY, NOW).actions == (Keep(PINNED),)
+    assert decide(host(State.RECLAIMING), POLICY, NOW).actions == (AddFinalizer(PINNED),)
     # Workers that are unbound after it began do not stop it.
     late = host(State.RECLAIMING, spoke=in_control_plane(3, 2, "worker-2"))
-    assert decide(late, POLICY, NOW).actions == (Keep(PINNED),)
+    assert decide(late, POLICY, NOW).actions == (AddFinalizer(PINNED),)
     # A pin of an earlier attempt is none.
     early = host(State.RECLAIMING, kept=True, pinned=pin("T-1", NODE))
-    assert decide(early, POLICY, NOW).actions == (Keep(PINNED),)
+    assert decide(early, POLICY, NOW).actions == (AddFinalizer(PINNED),)
 
 
 @pytest.mark.parametrize("node", [replace(NODE, uid="uid-2"), replace(NODE, boot_id="boot-2")])
@@ -338,7 +338,7 @@ def test_a_node_that_was_replaced_or_restarted_since_is_not_touched(node: SpokeN
 
 def test_without_a_boot_id_nothing_is_begun() -> None:
     mute = spoke(node=known(replace(NODE, boot_id="")))
-    assert [type(one) for one in decide(host(spoke=mute), POLICY, NOW).actions] == [Say]
+    assert [type(one) for one in decide(host(spoke=mute), POLICY, NOW).actions] == [SetCondition]
     assert decide(host(State.RECLAIMING, spoke=mute), POLICY, NOW).actions == ()
 
 
@@ -505,7 +505,7 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
         if isinstance(action, Deploy):
             assert found.state == State.RECLAIMING
             assert found.pinned == pin(found.stage, action.node)
-        if isinstance(action, Remember):
+        if isinstance(action, NoteCluster):
             assert found.previous in (None, action.cluster) or found.reason == "Registered"
         if isinstance(action, Deploy | RemoveNode):
             assert found.spoke.node == known(action.node)
@@ -514,11 +514,11 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
             assert model.is_unbound(found.state)
             assert not action.node.ready
             assert not action.node.control_plane
-        if isinstance(action, Forget):
+        if isinstance(action, ForgetCluster):
             nothing_left = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
             assert nothing_left
             assert model.is_unbound(found.state)
-        if isinstance(action, LetGo):
+        if isinstance(action, RemoveFinalizer):
             gone = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
             assert gone or found.previous is None
         if isinstance(action, Withdraw):
@@ -557,7 +557,7 @@ class World:
         """Whether it changed anything."""
         before = (self.agent, self.deployed, self.node, self.pods)
         match action:
-            case Remember(cluster):
+            case NoteCluster(cluster):
                 self.agent = replace(self.agent, previous=cluster)
             case Enter(transition, reason, _):
                 self.stages += 1
@@ -565,7 +565,7 @@ class World:
                 self.agent = replace(
                     self.agent, state=transition.target, stage=stage, since=self.now, reason=reason, waiting_since=None
                 )
-            case Say(reason, _):
+            case SetCondition(reason, _):
                 self.agent = replace(self.agent, reason=reason)
             case Hold(node):
                 self.node = replace(node, held=True)
@@ -573,12 +573,12 @@ class World:
                 self.node = replace(node, held=False)
             case Evict(pods):
                 self.pods -= len(pods)
-            case Keep(pinned):
+            case AddFinalizer(pinned):
                 self.agent = replace(self.agent, kept=True, pinned=pinned)
-            case LetGo():
+            case RemoveFinalizer():
                 assert not self.deployed
                 self.agent = replace(self.agent, kept=False)
-            case Uncancel():
+            case ClearCancel():
                 self.agent = replace(self.agent, cancelled=False)
             case Deploy():
                 assert self.agent.kept
@@ -588,9 +588,9 @@ class World:
                 self.deployed = False
             case RemoveNode():
                 self.node = None
-            case Forget():
+            case ForgetCluster():
                 self.agent = replace(self.agent, previous=None)
-            case Answered(request):
+            case AnswerRetry(request):
                 self.agent = replace(self.agent, retried=request)
         return before != (self.agent, self.deployed, self.node, self.pods)
 
@@ -704,7 +704,7 @@ def test_a_node_that_cannot_be_emptied_is_not_restarted(state: emptying.State, t
 def test_cancelled_before_it_began_nothing_begins() -> None:
     assert entered(host(cancelled=True)) == ("UnbindHost", "Cancelled")
     heard = decide(host(State.PENDING, cancelled=True), POLICY, NOW)
-    assert heard.actions == (Uncancel(),)
+    assert heard.actions == (ClearCancel(),)
 
 
 def test_a_retry_begins_without_what_the_last_attempt_left() -> None:
@@ -775,7 +775,7 @@ def test_a_host_in_any_unbound_state_is_in_discovery(state: str) -> None:
     at: Any = state
     left = decide(host(at, spoke=spoke(remains=known(frozenset({DAEMON_SET})))), POLICY, NOW)
     assert Withdraw() in left.actions
-    assert Forget() in decide(host(at), POLICY, NOW).actions
+    assert ForgetCluster() in decide(host(at), POLICY, NOW).actions
     (action,) = decide(host(at, registration=stage_key(state, "T0")), POLICY, NOW).actions
     assert isinstance(action, Enter)
     assert action.transition == model.REGISTER

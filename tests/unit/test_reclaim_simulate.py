@@ -95,19 +95,23 @@ def course(forecast: Forecast) -> list[str]:
     return found
 
 
-BEGUN = ["ReclaimHost", "Keep"]
+BEGUN = ["ReclaimHost", "AddFinalizer"]
 RETURNED = ["Deploy", "agent-downloads", "RebootingForReclaim", "host-restarts", "host-registers", "RegisterHost"]
+DONE = ["ForgetCluster", "RemoveFinalizer"]
 STUCK = drain.Decision(drain.State.BLOCKED, (), "A budget keeps web-1.", None)
 
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        (POLICY, [*BEGUN, *RETURNED, "Withdraw", "Forget", "LetGo"]),
-        (replace(POLICY, remove_node=True), [*BEGUN, *RETURNED, "Withdraw", "RemoveNode", "Forget", "LetGo"]),
+        (POLICY, [*BEGUN, *RETURNED, "Withdraw", *DONE]),
+        (
+            replace(POLICY, remove_node=True),
+            [*BEGUN, *RETURNED, "Withdraw", "RemoveNode", *DONE],
+        ),
         (
             replace(POLICY, drain=DRAIN),
-            [*BEGUN, "Hold", "pods-end", *RETURNED, "Withdraw", "Release", "Forget", "LetGo"],
+            [*BEGUN, "Hold", "pods-end", *RETURNED, "Withdraw", "Release", *DONE],
         ),
     ],
 )
@@ -150,7 +154,7 @@ def test_a_restart_that_nobody_looked_behind_ends_well() -> None:
     blank = model.Spoke(UNASKED, UNASKED, UNASKED, UNASKED)
     found = host(State.REBOOTING, kept=True, pinned=PINNED, spoke=blank)
     forecast = simulate(found, replace(POLICY, remove_node=True), NOW)
-    assert course(forecast) == [*RETURNED[3:], "Withdraw", "RemoveNode", "Forget", "LetGo"]
+    assert course(forecast) == [*RETURNED[3:], "Withdraw", "RemoveNode", *DONE]
 
 
 @settings(max_examples=examples(300))

@@ -20,7 +20,7 @@ from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import NODE as NODES
 from hostler.kube.records import Node
 from hostler.reclaim import model
-from hostler.reclaim.actions import Deploy, Enter, Evict, Hold, LetGo, Release, RemoveNode, Withdraw
+from hostler.reclaim.actions import Deploy, Enter, Evict, Hold, Release, RemoveFinalizer, RemoveNode, Withdraw
 from hostler.reclaim.artifacts import (
     Artifacts,
     BootPolicy,
@@ -488,14 +488,14 @@ def test_a_cordon_ends_after_the_permission_is_withdrawn(deleted: bool) -> None:
     host = replace(under_way(**lost), state=State.PENDING, deleted=deleted)
     assert decide(host, POLICY, NOW).actions == (Release(node_of("victim")),)
     released = replace(host, spoke=replace(host.spoke, node=Unknown("not looked at")))
-    assert decide(released, POLICY, NOW).actions == (LetGo(),)
+    assert decide(released, POLICY, NOW).actions == (RemoveFinalizer(),)
 
 
 @pytest.mark.parametrize("pinned", [pin(STAGE, replace(node_of("victim"), uid="another")), None])
 def test_a_node_cordoned_for_another_agent_stays_so(pinned: Pin | None) -> None:
     lost = {"reach": Known(False, NOW), "remains": Known(frozenset[SpokeObject](), NOW)}
     host = replace(under_way(**lost), state=State.PENDING, pinned=pinned)
-    assert decide(host, POLICY, NOW).actions == (LetGo(),)
+    assert decide(host, POLICY, NOW).actions == (RemoveFinalizer(),)
 
 
 def test_while_the_reach_is_not_known_nothing_is_begun() -> None:

@@ -11,7 +11,7 @@ from hostler.reclaim.reasons import Cause
 
 
 @dataclass(frozen=True, slots=True)
-class Remember:
+class NoteCluster:
     """Keep the cluster and the node on the Agent, while it is bound and installed."""
 
     cluster: Cluster
@@ -27,7 +27,7 @@ class Enter:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SetCondition:
     """Only the condition changes."""
 
     reason: Cause
@@ -85,24 +85,24 @@ class RemoveNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class ForgetCluster:
     """Clear `status.deprovision_info`: the host is in discovery and nothing of it is left in the old cluster."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnswerRetry:
     """Note that a request for another attempt was answered, whichever way."""
 
     request: str
 
 
 @dataclass(frozen=True, slots=True)
-class Uncancel:
+class ClearCancel:
     """Take the wish to cancel off the Agent: it was heard, and must not meet the next attempt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class AddFinalizer:
     """Put our finalizer on the Agent, before anything is put into the old cluster: a deletion waits for its removal.
 
     With it goes which node this stage is about: another one of its name, or another boot of it, is not touched.
@@ -112,13 +112,13 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class RemoveFinalizer:
     """Take our finalizer off again."""
 
 
 Action = (
-    Remember | Enter | Say | Keep | Hold | Evict | Deploy | Withdraw | Release | RemoveNode | Forget | LetGo | Answered
-    | Uncancel | WarnNotOneShot
+    NoteCluster | Enter | SetCondition | AddFinalizer | Hold | Evict | Deploy | Withdraw | Release | RemoveNode
+    | ForgetCluster | RemoveFinalizer | AnswerRetry | ClearCancel | WarnNotOneShot
 )  # fmt: skip
 
 

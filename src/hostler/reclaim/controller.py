@@ -23,15 +23,15 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.reclaim.actions import (
     Action,
+    AddFinalizer,
     Decision,
     Deploy,
     Enter,
     Evict,
     Hold,
-    Keep,
     Release,
     RemoveNode,
-    Say,
+    SetCondition,
     WarnNotOneShot,
     Withdraw,
 )
@@ -158,7 +158,7 @@ class ReclaimKeeper:
                 return later.seconds
             except Occupied as occupied:
                 # A note that is not confirmed stays one: the reason is how that is known.
-                said = () if host.reason in UNCONFIRMED else (Say(Reason.OCCUPIED, str(occupied)),)
+                said = () if host.reason in UNCONFIRMED else (SetCondition(Reason.OCCUPIED, str(occupied)),)
                 decision = replace(decision, actions=said, why=str(occupied))
             except FAILURES as error:
                 note = f"The old cluster did not take a change: {describe_failure(error)}."
@@ -266,7 +266,7 @@ class ReclaimKeeper:
                 case WarnNotOneShot(message):
                     self._recorder.event(AGENT, agent.metadata, "Warning", Reason.NOT_ONE_SHOT, "Reclaim", message)
                     log.warning("host", agent=agent.metadata.name, reason=str(Reason.NOT_ONE_SHOT), why=message)
-                case Say(reason, message):
+                case SetCondition(reason, message):
                     self._recorder.event(AGENT, agent.metadata, "Normal", reason, "Reclaim", message)
 
     # -- what is known here
@@ -308,7 +308,7 @@ def _no_kubelet(host: Host) -> bool:
 def _again(host: Host, decision: Decision, now: Instant) -> float | None:
     """In how many seconds to look again, if nothing of ours changes before."""
     waits = [] if decision.wake is None else [decision.wake - now]
-    if any(isinstance(one, Keep | Withdraw | Release | Hold | Evict) for one in decision.actions):
+    if any(isinstance(one, AddFinalizer | Withdraw | Release | Hold | Evict) for one in decision.actions):
         waits.append(SOON)
     if host.state == State.RECLAIMING:
         drains = host.spoke.drain is not None

@@ -14,16 +14,16 @@ from hostler.instant import Instant
 from hostler.reclaim import model
 from hostler.reclaim.actions import (
     Action,
-    Answered,
+    AddFinalizer,
+    AnswerRetry,
+    ClearCancel,
     Decision,
     Deploy,
     Enter,
     Evict,
     Hold,
-    Keep,
-    Remember,
-    Say,
-    Uncancel,
+    NoteCluster,
+    SetCondition,
     WarnNotOneShot,
 )
 from hostler.reclaim.agent_manifests import is_deployed
@@ -62,7 +62,7 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
     if may_register and host.registration == stage_key(host.state, host.stage):
         return _enter(model.REGISTER, Reason.REGISTERED, "The host is in discovery again.")
     if host.cancelled and (host.state not in (*IN_A_CLUSTER, *UNDER_WAY) or _in_its_cluster(host)):
-        return Decision((Uncancel(),), "The wish to cancel was heard; it does not stand against another attempt.")
+        return Decision((ClearCancel(),), "The wish to cancel was heard; it does not stand against another attempt.")
     match host.state:
         case State.INSTALLED | State.ADDED:
             return _in_a_cluster(host, policy, now)
@@ -98,9 +98,9 @@ def _bound(host: Host) -> Decision:
         return Decision((), "Its binding or its hostname is not a name that an object can have; nothing is noted.")
     noted = f"It is in its cluster {cluster.namespace}/{cluster.name}, which is noted."
     if host.previous is None:
-        return Decision((Remember(cluster),), noted)
+        return Decision((NoteCluster(cluster),), noted)
     if host.reason == Reason.REGISTERED:  # it was in discovery since, so it was installed anew
-        return clean_up(host, noted, (Remember(cluster),)) if host.kept else Decision((Remember(cluster),), noted)
+        return clean_up(host, noted, (NoteCluster(cluster),)) if host.kept else Decision((NoteCluster(cluster),), noted)
     if host.previous != cluster:
         # Who may edit the Agent's spec must not choose which machine is restarted.
         message = (
@@ -108,12 +108,12 @@ def _bound(host: Host) -> Decision:
             f"{host.previous.node} in {host.previous.namespace}/{host.previous.name} and was not in discovery since. "
             "It cannot be returned from there until its spec says that again, or status.deprovision_info is cleared."
         )
-        return Decision((Say(Reason.NOTE_NOT_CONFIRMED, message),), message)
+        return Decision((SetCondition(Reason.NOTE_NOT_CONFIRMED, message),), message)
     if host.reason == Reason.NOTE_NOT_CONFIRMED:
-        return Decision((Remember(cluster),), noted)
+        return Decision((NoteCluster(cluster),), noted)
     again = host.reason == Reason.CANCELLED
     if again or host.kept:
-        done = Say(Reason.REBOUND, "It was bound to its cluster again before it was restarted.")
+        done = SetCondition(Reason.REBOUND, "It was bound to its cluster again before it was restarted.")
         return clean_up(host, "It is in its cluster again.", (done,) if again else ())
     return Decision((), "It is in its cluster.")
 
@@ -130,9 +130,9 @@ def _unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Tra
             message = f"{unknown.sentence}; that was waited for {policy.patience / 60:.0f} minutes."
             return _refuse(Reason.SPOKE_UNREACHABLE, message, stay)
         message = f"Whether the host can be returned to discovery is not known yet: {unknown}."
-        return Decision((Say(Reason.DECIDING, message),), message, since + policy.patience)
+        return Decision((SetCondition(Reason.DECIDING, message),), message, since + policy.patience)
     except Waits as waits:
-        return Decision((Say(Reason.WORKERS_FIRST, str(waits)),), str(waits), now + LOOK_AGAIN)
+        return Decision((SetCondition(Reason.WORKERS_FIRST, str(waits)),), str(waits), now + LOOK_AGAIN)
     message = f"The agent is put on node {node.name} and downloads the discovery image.{accepted_risks(host)}"
     return _enter(go, Reason.RECLAIMING, message)
 
@@ -140,7 +140,7 @@ def _unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Tra
 def _refuse(reason: Reason, message: str, stay: Transition | None) -> Decision:
     if stay is not None:
         return _enter(stay, reason, message)
-    return Decision((Say(reason, message),), message)
+    return Decision((SetCondition(reason, message),), message)
 
 
 def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
@@ -172,7 +172,7 @@ def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
     if (late := _late(host, policy.reclaiming, now)) is not None:
         return late
     # A request for another attempt is answered by there being one.
-    answered: tuple[Action, ...] = (Answered(host.retry),) if host.retry != host.retried else ()
+    answered: tuple[Action, ...] = (AnswerRetry(host.retry),) if host.retry != host.retried else ()
     match host.spoke.node:
         case Known(SpokeNode() as node):
             if (first := _first(host, policy, node)) is not None:
@@ -204,7 +204,7 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
             return Decision((), text, _until(host, policy.reclaiming))
     now = pin(host.stage, node)
     if not pinned:
-        return Decision((Keep(now),), "The Agent is kept until nothing of it is left in its old cluster.")
+        return Decision((AddFinalizer(now),), "The Agent is kept until nothing of it is left in its old cluster.")
     if not node.boot_id and host.pinned is not None and host.pinned.uid == node.uid:
         text = f"Node {node.name} does not say which boot it is in, so whether it was restarted is not known."
         return Decision((), text, _until(host, policy.reclaiming))
@@ -270,8 +270,8 @@ def _pending(host: Host, policy: Policy, now: Instant) -> Decision:
     # What the last attempt left goes first: its token may be old, and its agent has ended.
     if asked and not has_remains(host):
         again = _unbound(host, policy, now, model.RETRY, None)
-        waits = any(isinstance(action, Say) and action.reason in UNDECIDED for action in again.actions)
-        answered: tuple[Action, ...] = () if waits else (Answered(host.retry),)
+        waits = any(isinstance(action, SetCondition) and action.reason in UNDECIDED for action in again.actions)
+        answered: tuple[Action, ...] = () if waits else (AnswerRetry(host.retry),)
         return Decision((*again.actions, *answered), again.why, again.wake)
     return clean_up(host, "It waits for a person to boot it into discovery.", ())
 

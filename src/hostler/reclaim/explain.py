@@ -22,20 +22,20 @@ from hostler.reclaim.rules import RULES
 from hostler.reclaim.simulate import Ending, Forecast, Happening, simulate
 
 _VERBS: dict[type[object], str] = {
-    actions.Remember: "note its cluster on",
+    actions.NoteCluster: "note its cluster on",
     actions.Enter: "move",
-    actions.Say: "say so on",
+    actions.SetCondition: "say so on",
     actions.Hold: "hold the node of",
     actions.Evict: "empty the node of",
     actions.Deploy: "put the agent on the node of",
     actions.Withdraw: "take the agent off the node of",
     actions.Release: "release the node of",
     actions.RemoveNode: "delete the node of",
-    actions.Forget: "forget the cluster of",
-    actions.Keep: "put a finalizer on",
-    actions.LetGo: "take the finalizer off",
-    actions.Answered: "note the answer on",
-    actions.Uncancel: "note the answer on",
+    actions.ForgetCluster: "forget the cluster of",
+    actions.AddFinalizer: "put a finalizer on",
+    actions.RemoveFinalizer: "take the finalizer off",
+    actions.AnswerRetry: "note the answer on",
+    actions.ClearCancel: "note the answer on",
     actions.WarnNotOneShot: "warn on",
 }
 _HAPPENINGS = {
@@ -168,6 +168,6 @@ def _why(action: actions.Action, decision: Decision) -> str:
     match action:
         case actions.Enter(transition, reason, _):
             return f"to {transition.target} ({transition.name}, {reason})"
-        case actions.Say(reason, message):
+        case actions.SetCondition(reason, message):
             return f"{reason}: {message}"
     return decision.why

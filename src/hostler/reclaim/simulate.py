@@ -125,11 +125,11 @@ def _ending(host: Host) -> Ending:
 def apply_to_agent(host: Host, action: Action, now: Instant) -> Host:
     """The host as its Agent reads once this is written on it; a test compares with what `status.py` writes."""
     match action:
-        case actions.Remember(cluster):
+        case actions.NoteCluster(cluster):
             return replace(
                 host, previous=cluster, reason=None, waiting_since=None, confirmed=False, managed_by="",
             )  # fmt: skip
-        case actions.Forget():
+        case actions.ForgetCluster():
             return replace(host, previous=None, confirmed=False, managed_by="")
         case actions.Enter(transition, reason, _):
             stage = next_stage(host.stage, now)
@@ -138,16 +138,16 @@ def apply_to_agent(host: Host, action: Action, now: Instant) -> Host:
             return replace(
                 host, state=transition.target, stage=stage, since=parse(stage), reason=reason, waiting_since=None
             )
-        case actions.Say(reason, _):
+        case actions.SetCondition(reason, _):
             since = host.waiting_since if host.waiting_since is not None else parse(iso(now))
             return replace(host, reason=reason, waiting_since=since if reason == Reason.DECIDING else None)
-        case actions.Keep(pin):
+        case actions.AddFinalizer(pin):
             return replace(host, kept=True, pinned=pin)
-        case actions.LetGo():
+        case actions.RemoveFinalizer():
             return replace(host, kept=False, pinned=None)
-        case actions.Answered(request):
+        case actions.AnswerRetry(request):
             return replace(host, retried=request)
-        case actions.Uncancel():
+        case actions.ClearCancel():
             return replace(host, cancelled=False)
     return host
 
@@ -184,7 +184,7 @@ class _World:
         self.host = apply_to_agent(self.host, action, self.now)
         spoke = self.host.spoke
         match action:
-            case actions.Enter(message=message) | actions.Say(message=message):
+            case actions.Enter(message=message) | actions.SetCondition(message=message):
                 self._message = message
             case actions.Hold(node):
                 drain = spoke.drain or Drain(DrainState.DRAINING, (), "", None)

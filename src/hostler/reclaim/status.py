@@ -13,14 +13,14 @@ from hostler.kube.records import Condition
 from hostler.reclaim import model
 from hostler.reclaim.actions import (
     Action,
-    Answered,
+    AddFinalizer,
+    AnswerRetry,
+    ClearCancel,
     Enter,
-    Forget,
-    Keep,
-    LetGo,
-    Remember,
-    Say,
-    Uncancel,
+    ForgetCluster,
+    NoteCluster,
+    RemoveFinalizer,
+    SetCondition,
     WarnNotOneShot,
 )
 from hostler.reclaim.model import UNDER_WAY, Cluster, State
@@ -42,11 +42,11 @@ def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[
     conditions = list(agent.status.conditions)
     for action in actions:
         match action:
-            case Remember(cluster):
+            case NoteCluster(cluster):
                 status["deprovision_info"] = _deprovision(cluster)
                 # It is about the last cluster; of this one there is nothing to say yet.
                 conditions = [one for one in conditions if one.type not in (RECLAIMED, NOT_ONE_SHOT)]
-            case Forget():
+            case ForgetCluster():
                 status["deprovision_info"] = None
             case Enter(transition, reason, message):
                 if transition.target != State.DISCOVERING:  # another attempt, or its agent takes the entry back
@@ -58,7 +58,7 @@ def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[
                 conditions = _bound(conditions, transition.target, message, now)
             case WarnNotOneShot(message):
                 conditions = _said(conditions, NOT_ONE_SHOT, "True", "BootLoader", message, now)
-            case Say(reason, message):
+            case SetCondition(reason, message):
                 conditions = _said(conditions, RECLAIMED, _status("", reason), reason, message, now)
     if conditions != list(agent.status.conditions):
         status["conditions"] = [_plain(one) for one in conditions]
@@ -71,17 +71,17 @@ def notes_patch(agent: Agent, actions: Iterable[Action]) -> dict[str, Any] | Non
     finalizers = agent.metadata.finalizers
     for action in actions:
         match action:
-            case Answered(request) if there.get(RETRIED) != request:
+            case AnswerRetry(request) if there.get(RETRIED) != request:
                 notes[RETRIED] = request
-            case Remember() | Forget() | Enter(transition=model.REBIND):
+            case NoteCluster() | ForgetCluster() | Enter(transition=model.REBIND):
                 # What was accepted, was for this time only.
                 notes |= {name: None for name in (CONFIRM, MANAGED_BY) if name in there}
-            case Uncancel() if CANCEL in there:
+            case ClearCancel() if CANCEL in there:
                 notes[CANCEL] = None
-            case Keep(pin):
+            case AddFinalizer(pin):
                 notes |= {PINNED: str(pin)} if there.get(PINNED) != str(pin) else {}
                 finalizers = finalizers if FINALIZER in finalizers else (*finalizers, FINALIZER)
-            case LetGo():
+            case RemoveFinalizer():
                 notes |= {PINNED: None} if PINNED in there else {}
                 finalizers = tuple(one for one in finalizers if one != FINALIZER)
     changes: dict[str, Any] = {"annotations": notes} if notes else {}
