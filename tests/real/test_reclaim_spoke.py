@@ -211,7 +211,7 @@ def test_what_is_somebody_elses_is_not_used(sandbox: Sandbox, make_node: MakeNod
     sandbox.kubectl("label", "namespace", NAMESPACE_NAME, "pod-security.kubernetes.io/enforce-")
     name = name_for(order.node.name)
     sandbox.kubectl("create", "configmap", name, "-n", NAMESPACE_NAME)
-    with pytest.raises(Occupied, match=f"ConfigMap {name} .* somebody else's"):
+    with pytest.raises(Occupied, match=f"ConfigMap {name} .* belongs to another party"):
         ask(sandbox, lambda executor: executor.deploy(order))
     sandbox.kubectl("delete", "configmap", name, "-n", NAMESPACE_NAME)
     assert "has no label" in ask(sandbox, lambda executor: executor.deploy(order)).remark

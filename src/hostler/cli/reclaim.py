@@ -83,7 +83,7 @@ def start(
         if not yes and not typer.confirm("Return it to discovery?", default=False, err=True):
             raise Complaint(f"{line.agent} stays as it is.", code=Exit.REFUSED)
 
-    _wish(
+    _request(
         settings, agent, lambda client, found: commands.start(client, found, whole_cluster=whole_cluster), output,
         ask,
     )  # fmt: skip
@@ -95,16 +95,16 @@ def cancel(settings: Settings, agent: Name, output: say.OutputFlag = say.Output.
     """Cancel before the host is restarted. It stays unbound, and its installed system goes on."""
     from hostler.reclaim import commands
 
-    _wish(settings, agent, commands.cancel, output)
+    _request(settings, agent, commands.cancel, output)
 
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
 def retry(settings: Settings, agent: Name, output: say.OutputFlag = say.Output.TABLE) -> None:
-    """Try once more, after a failure that was mended."""
+    """Try again, after the cause of a failure is fixed."""
     from hostler.reclaim import commands
 
-    _wish(settings, agent, commands.retry, output)
+    _request(settings, agent, commands.retry, output)
 
 
 @app.command()
@@ -124,10 +124,10 @@ def token(
     say.text(ask_cluster(settings, lambda client: commands.token(client, infra_env, settings[NAMESPACE], seconds)))
 
 
-def _wish(
+def _request(
     settings: Settings,
     name: str,
-    wish: Callable[[Client, Agent], Awaitable[str]],
+    request: Callable[[Client, Agent], Awaitable[str]],
     output: say.Output,
     ask: Callable[[Agent], None] = lambda agent: None,
 ) -> None:
@@ -137,7 +137,7 @@ def _wish(
 
     found = ask_cluster(settings, lambda client: commands.find(client, name))
     ask(found)
-    said = ask_cluster(settings, lambda client: wish(client, found))
+    said = ask_cluster(settings, lambda client: request(client, found))
     if output is say.Output.JSON:
         say.json({"agent": key_of(found.metadata), "said": said})
     else:

@@ -65,7 +65,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """End our hold; the node is schedulable again unless somebody else has it cordoned."""
+    """End our hold; the node is schedulable again unless another controller or a user cordoned it."""
 
     node: SpokeNode
 
@@ -98,7 +98,7 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class ClearCancel:
-    """Take the wish to cancel off the Agent: it was heard, and must not meet the next attempt."""
+    """Take the request to cancel off the Agent: it is done, and must not stop the next attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do, why, and when to look again without being told."""
+    """What to do, why, and when to look again if nothing changes before."""
 
     actions: tuple[Action, ...]
     why: str

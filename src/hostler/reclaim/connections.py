@@ -1,7 +1,7 @@
-"""Who is connected to the hub: so many and no more, counted from the first packet on, before TLS is spoken.
+"""Connections to the hub: limited in number, counted from the first packet on, before TLS is spoken.
 
-A connection without a request costs its owner nothing. So whoever has been here for longest without one goes when
-somebody new comes and there is no room: strangers who hold connections keep no host away, and take no files from us.
+A connection without a request costs its owner nothing. So the one that has been idle for longest is closed when a new
+one arrives at the limit: idle connections of strangers keep no host away, and use up no file descriptors.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ KEPT_FILES = 384
 GREETING = 15.0  # seconds in which TLS is agreed on
 
 
-def connection_limit(wished: int, files: int | None = None) -> int:
-    """So many connections as are wished for, or as the system's limit of open files leaves."""
+def connection_limit(configured: int, files: int | None = None) -> int:
+    """The configured number of connections, or what the system's limit of open files leaves."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if files is None else files
-    if soft == resource.RLIM_INFINITY or wished <= soft - KEPT_FILES:
-        return wished
-    log.warning("fewer connections than wished for: open files are limited", wished=wished, files=soft)
+    if soft == resource.RLIM_INFINITY or configured <= soft - KEPT_FILES:
+        return configured
+    log.warning("fewer connections than configured: open files are limited", configured=configured, files=soft)
     return max(1, soft - KEPT_FILES)
 
 
 class Connections:
-    """Counts connections. Those at work are kept; of the others the one that waits for longest goes first."""
+    """Counts connections. Those with a request are kept; of the others the longest idle one is closed first."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.dropped: Callable[[], None] = lambda: None  # told of each that had to go
+        self.dropped: Callable[[], None] = lambda: None  # called for each that was closed at the limit
         self._waiting: dict[Connection, None] = {}  # in the order they began to wait
         self._working: dict[Connection, int] = {}
 
@@ -45,7 +45,7 @@ class Connections:
         return len(self._waiting) + len(self._working)
 
     def enter(self, connection: Connection) -> bool:
-        """Whether there is room; if need be, room is made."""
+        """Whether it may stay; at the limit the longest idle one is closed for it."""
         if len(self) >= self.limit:
             self.dropped()
             longest = next(iter(self._waiting), None)
@@ -76,7 +76,7 @@ class Connections:
         self._working.pop(connection, None)
 
     def end(self) -> None:
-        """Whoever has not even agreed on TLS goes; the others are the HTTP server's to end."""
+        """Close connections that have not finished TLS; the HTTP server closes the others."""
         for connection in tuple(self._waiting):
             if not connection.served:
                 connection.end()
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
 
 @contextmanager
 def serving(request: web.BaseRequest) -> Iterator[None]:
-    """Whoever asks this has not to go meanwhile."""
+    """Keep the connection of this request while it is answered."""
     connection = request.transport.get_protocol() if request.transport is not None else None
     if not isinstance(connection, Connection):  # served without us, or gone
         yield

@@ -245,7 +245,7 @@ class ReclaimKeeper:
             await self._patch(agent, notes, decision.why)
 
     async def _patch(self, agent: Agent, body: dict[str, Any], why: str, *, status: bool = False) -> Agent | None:
-        """With the version it was decided on as precondition: somebody else's change is looked at first."""
+        """With the version it was decided on as precondition: a change by another party is looked at first."""
         meta = agent.metadata
         body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": meta.resource_version}}
         written = await self._writer.patch(
@@ -300,7 +300,7 @@ class ReclaimKeeper:
 
 
 def _no_kubelet(host: Host) -> bool:
-    """Whether nobody runs the node's pods any more. An agent that does all the same is told by the hub to end."""
+    """Whether no kubelet runs the node's pods any more. If one does all the same, the hub tells its agent to end."""
     node = host.spoke.node
     return is_unbound(host.state) or (isinstance(node, Known) and (node.value is None or not node.value.ready))
 

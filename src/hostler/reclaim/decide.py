@@ -62,7 +62,7 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
     if may_register and host.registration == stage_key(host.state, host.stage):
         return _enter(model.REGISTER, Reason.REGISTERED, "The host is in discovery again.")
     if host.cancelled and (host.state not in (*IN_A_CLUSTER, *UNDER_WAY) or _in_its_cluster(host)):
-        return Decision((ClearCancel(),), "The wish to cancel was heard; it does not stand against another attempt.")
+        return Decision((ClearCancel(),), "The request to cancel is done; it does not stop another attempt.")
     match host.state:
         case State.INSTALLED | State.ADDED:
             return _in_a_cluster(host, policy, now)
@@ -99,7 +99,7 @@ def _bound(host: Host) -> Decision:
     noted = f"It is in its cluster {cluster.namespace}/{cluster.name}, which is noted."
     if host.previous is None:
         return Decision((NoteCluster(cluster),), noted)
-    if host.reason == Reason.REGISTERED:  # it was in discovery since, so it was installed anew
+    if host.reason == Reason.REGISTERED:  # it was in discovery since, so it was installed again
         return clean_up(host, noted, (NoteCluster(cluster),)) if host.kept else Decision((NoteCluster(cluster),), noted)
     if host.previous != cluster:
         # Who may edit the Agent's spec must not choose which machine is restarted.
@@ -215,7 +215,7 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
 
 
 def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
-    """Empty the node first, where a setting asks for it; None: it is empty, or nobody wants that.
+    """Empty the node first, where a setting asks for it; None: it is empty, or no setting asks for it.
 
     Once the agent is there it is not gone back on: the drain was over then.
     """
@@ -296,7 +296,7 @@ def _failed(ended: model.Report) -> Decision:
 
 
 def _late(host: Host, seconds: float, now: Instant) -> Decision | None:
-    # A start nobody can read would be a state without an end: it counts as over.
+    # A start that cannot be read would be a state without an end: it counts as over.
     if host.since is not None and now - host.since < seconds:
         return None
     message = f"It was {host.state} for more than {seconds / 60:.0f} minutes; boot it into discovery by hand, or retry."

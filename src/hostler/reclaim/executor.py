@@ -41,7 +41,7 @@ CLUSTERS_OWN = "-ca.crt"
 CLUSTERS_ACCOUNTS = frozenset({"default", "builder", "deployer"})
 OF_ACCOUNT = "kubernetes.io/service-account.name"
 ADMISSION = "pod-security.kubernetes.io/enforce"
-# Kinds by which one sees that somebody else lives in a namespace.
+# Kinds that show that another party uses a namespace.
 THEIRS = (
     POD, CONFIG_MAP, SECRET, SERVICE_ACCOUNT, DAEMON_SET, DEPLOYMENT,
     Kind("apps", "v1", "statefulsets", "StatefulSet", True),
@@ -76,7 +76,7 @@ class AgentPod(Record, frozen=True):
 
 
 class Occupied(Exception):
-    """What we would write is somebody else's: another host's objects, an unreadable hold. The sentence says which."""
+    """What we would write belongs to another party (another host, an unreadable hold). The text says which."""
 
 
 class NotYet(Exception):
@@ -157,11 +157,11 @@ class SpokeExecutor:
                     raise Occupied(f"{manifest.kind.kind} {manifest.name} is there for another host.")
                 if not owner and manifest.kind in PER_HOST:
                     raise Occupied(
-                        f"{manifest.kind.kind} {manifest.name} in {NAMESPACE_NAME} is somebody else's; remove it."
+                        f"{manifest.kind.kind} {manifest.name} in {NAMESPACE_NAME} belongs to another party; remove it."
                     )
                 if manifest.kind is NAMESPACE:
                     remark = _admission(there.metadata.labels)
-                # A token is issued anew on every call: only a new boot of the node, or a new signing key, is a reason
+                # A token is new on every call: only a new boot of the node, or a new signing key, is a reason
                 # to write again.
                 if not owner or there.metadata.annotations.get(BUILT_FOR) == built:
                     continue
@@ -243,7 +243,7 @@ class SpokeExecutor:
         return found
 
     async def _shared(self) -> dict[tuple[Kind, str], str]:
-        """What hosts share and is ours by its label; a namespace somebody else made is not."""
+        """What hosts share and is ours by its label; a namespace that another party created is not."""
         found: dict[tuple[Kind, str], str] = {}
         for kind, name in ((NAMESPACE, NAMESPACE_NAME), *SHARED):
             there = await self._there(Manifest(kind, name, {}))
@@ -258,7 +258,7 @@ class SpokeExecutor:
         return found
 
     async def _others_live_there(self) -> bool:
-        """Whether somebody uses our namespace for something of theirs: then it stays."""
+        """Whether another party uses our namespace: then it stays."""
         for kind in THEIRS:
             found = await self._client.list(kind, NAMESPACE_NAME, type=Object, labels=f"!{HOST_LABEL}")
             if any(not _clusters_own(kind, one) for one in found):

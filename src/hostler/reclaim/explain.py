@@ -24,7 +24,7 @@ from hostler.reclaim.simulate import Ending, Forecast, Happening, simulate
 _VERBS: dict[type[object], str] = {
     actions.NoteCluster: "note its cluster on",
     actions.Enter: "move",
-    actions.SetCondition: "say so on",
+    actions.SetCondition: "set the condition of",
     actions.Hold: "hold the node of",
     actions.Evict: "empty the node of",
     actions.Deploy: "put the agent on the node of",
@@ -102,7 +102,7 @@ class ReclaimExplainers:
     def _facts(self, agent: Agent, thought: Seen) -> Iterator[FactSeen]:
         host, now = thought.host, self.clock()
         yield FactSeen("state", host.state or "none")
-        yield FactSeen("since", host.stage or "not said")
+        yield FactSeen("since", host.stage or "unknown")
         yield FactSeen("bound to", "/".join(host.bound) if host.bound is not None else "no cluster")
         previous = host.previous
         was = f"node {previous.node} of {previous.namespace}/{previous.name}" if previous is not None else "not known"

@@ -242,7 +242,7 @@ def read(kind: type[T], body: bytes) -> T | Malformed:
 
 
 def _call(request: web.Request) -> str:
-    """A word for the metric, of a few."""
+    """The call, as a label of the metric."""
     if "artifact" in request.match_info:
         return "artifact"
     if "host" in request.match_info:

@@ -1,4 +1,4 @@
-"""Where the hub keeps everything: on the Agent objects. Read afresh for each request, written with a precondition.
+"""The hub keeps everything on the Agent objects: read for each request, written with a precondition.
 
 An InfraEnv is taken as it is watched, where the watch is in step: it says where artifacts are, and decides nothing.
 """
@@ -66,7 +66,7 @@ class HubAgents:
         return str(getattr(found, name)) if found is not None else ""
 
     async def answer(self, claims: Claims, reply: Reply) -> Trouble | None:
-        """Note how a step went. An answer of another stage is dropped without a word: it is only late."""
+        """Note how a step went. An answer of another stage is dropped silently: it is only late."""
         for _ in range(ATTEMPTS):
             try:
                 agent = await self._agent(claims)
@@ -118,7 +118,7 @@ class HubAgents:
         except NotFound:
             return Trouble(404, f"There is no InfraEnv {claims.namespace}/{claims.infra_env_name}.")
         if found.metadata.uid != claims.infra_env:
-            return Trouble(404, "The InfraEnv of this token was deleted and made anew.")
+            return Trouble(404, "The InfraEnv of this token was deleted and recreated.")
         return found
 
     async def _agent(self, claims: Claims) -> Agent | Trouble:
@@ -140,7 +140,7 @@ class HubAgents:
         return None
 
     async def _create(self, claims: Claims, host: str) -> Trouble | None:
-        why = "a host nobody knew is in discovery"
+        why = "an unknown host is in discovery"
         try:
             body = new_agent(host, claims.infra_env_name)
             await self._writer.create(AGENT, body, claims.namespace, type=Agent, why=why)
@@ -153,5 +153,5 @@ class HubAgents:
 
     async def _discovering(self, host: str, namespace: str) -> None:
         state = {"status": {"debugInfo": {"state": "discovering-unbound", "stateInfo": "Waiting for approval."}}}
-        why = "a host nobody knew is in discovery"
+        why = "an unknown host is in discovery"
         await self._writer.patch(AGENT, host, state, namespace, type=Agent, why=why, subresource="status")

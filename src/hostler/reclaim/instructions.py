@@ -26,7 +26,7 @@ from hostler.reclaim.objects import (
 from hostler.reclaim.quoting import clean_text
 from hostler.reclaim.reasons import Reason, StepFailure
 
-# The agent's own words for them are in agent/steps.py, which imports nothing of ours; a test keeps them equal.
+# The agent's own names of them are in agent/steps.py, which imports nothing of ours; a test keeps them equal.
 DOWNLOAD, REBOOT, PROGRESS_STEP = "download-boot-artifacts", "reboot-for-reclaim", "progress"
 MOUNT = "/host"
 STAGE_LIMIT = 60
@@ -52,7 +52,7 @@ class _Output(msgspec.Struct, frozen=True):
     reason: str = ""
     stage: str = ""
     percent: int = 0
-    unverified: tuple[str, ...] = ()  # artifacts of which nobody said what they hash to
+    unverified: tuple[str, ...] = ()  # artifacts whose hash is not known
     falls_back: bool = True  # the boot after discovery is the installed system's
     lasts: str = ""  # why not
 
@@ -134,7 +134,7 @@ def noted(agent: Agent, reply: Reply) -> dict[str, str]:
 def _unverified(output: _Output) -> str:
     """What there is to say of a step that went well."""
     names = " and ".join(name for name in HASHED if name in output.unverified)
-    return f"Not verified: {names}, for nobody said what to hash to (docs/reclaim.md)." if names else ""
+    return f"Not verified: {names}, because no hash of it is known (docs/reclaim.md)." if names else ""
 
 
 def registered(agent: Agent) -> dict[str, str]:

@@ -75,7 +75,7 @@ class Listener:
             # A context of its own each time: half of a pair would spoil the one in use.
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.load_cert_chain(self._certificate, self._key, password=lambda: "")  # nobody is asked for one
+            context.load_cert_chain(self._certificate, self._key, password=lambda: "")  # never prompt for one
         except OSError as error:
             if self._context is None:
                 raise Complaint(

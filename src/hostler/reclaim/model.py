@@ -186,11 +186,11 @@ class Host:
     confirmed: bool = False  # the owner accepts, by its name, that the old cluster loses its control plane
     managed_by: str = ""  # the manager (Machine or providerID) that the owner accepts on the node
     cancelled: bool = False
-    deleted: bool = False  # somebody deleted the Agent; it stays until nothing of it is left in the old cluster
+    deleted: bool = False  # the Agent is deleted; it stays until nothing of it is left in the old cluster
     kept: bool = False  # our finalizer is on it
     pinned: Pin | None = None  # the stage, and the node it is about
-    retry: str = ""  # asked for again: a word that differs each time
-    retried: str = ""  # the last such word that was answered
+    retry: str = ""  # asked for again: a text that differs each time
+    retried: str = ""  # the last such text that was answered
     registration: str = ""  # the stage (see `stage_key`) during which the discovery system registered
     report: Report | None = None
     waiting_since: Instant | None = None  # since when facts are missing
@@ -202,7 +202,7 @@ class Host:
 @dataclass(frozen=True, slots=True)
 class Policy:
     hub_url: str
-    image: str = ""  # of the agent; empty where nobody knows it
+    image: str = ""  # of the agent; empty where it is not known
     reclaiming: float = 3600.0
     rebooting: float = 1800.0
     patience: float = 600.0  # how long a cluster may be silent before its host is left to people
@@ -233,7 +233,7 @@ def is_held_for(host: Host, node: SpokeNode) -> bool:
 
 
 def stage_key(state: str, stage: str) -> str:
-    """Names a stage: two stages may begin in the same second, but not with the same word."""
+    """Names a stage: two stages may begin in the same second, but not with the same state."""
     return f"{state}/{stage}"
 
 
@@ -243,7 +243,7 @@ def step_id(uid: str, state: str, stage: str) -> str:
 
 
 def restarts(host: Host) -> bool:
-    """Whether its agent has said that the host goes down: from then on the restart cannot be called off for a wish."""
+    """Whether its agent has said that the host goes down: from then on the restart cannot be called off."""
     report = host.report
     named = report is not None and report.step_id == step_id(host.uid, host.state, host.stage)
     return named and report is not None and report.exit_code == 0 and host.state == State.REBOOTING

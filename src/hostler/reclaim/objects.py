@@ -25,11 +25,11 @@ CLUSTER_DEPLOYMENT = Kind("hive.openshift.io", "v1", "clusterdeployments", "Clus
 INFRA_ENV_LABEL = f"infraenvs.{GROUP}"
 BMH_LABEL = f"{GROUP}/bmh"
 OURS = "reclaim.hostler.dev"
-# Facts, written by whichever replica heard them; the leader decides on them.
+# Facts, written by whichever replica received them; the leader decides on them.
 REPORT = f"{OURS}/report"
 PROGRESS = f"{OURS}/progress"
 REGISTRATION = f"{OURS}/registration"
-# Wishes of people.
+# Requests of people.
 CONFIRM = f"{OURS}/confirm"  # NAMESPACE/NAME of the cluster that may lose its control plane
 MANAGED_BY = f"{OURS}/managed-by"  # the Machine or providerID that does not keep the node from being returned
 CANCEL = f"{OURS}/cancel"
@@ -279,7 +279,7 @@ def _previous(found: Deprovision | None) -> Cluster | None:
 
 
 def _report(text: str) -> Report | None:
-    """A note nobody can read is none: the step is asked for again, or its time ends.
+    """A note that cannot be read is none: the step is asked for again, or its time ends.
 
     A user who may annotate the Agent can write it, as the agent on the node can: its text is cleaned here, once.
     """

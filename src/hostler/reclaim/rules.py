@@ -81,7 +81,7 @@ def _confirmed(host: Host, _: Policy) -> str:
 def _not_cancelled(host: Host, _: Policy) -> str:
     if host.cancelled:
         raise Refused(Reason.CANCELLED, "It was cancelled by annotation before it began.")
-    return "Nobody cancelled it."
+    return "It is not cancelled."
 
 
 def _no_bmc(host: Host, _: Policy) -> str:
@@ -134,7 +134,7 @@ def _node(host: Host, _: Policy) -> str:
 def _boot(host: Host, _: Policy) -> str:
     node = _node_of(host)
     if not node.boot_id:
-        raise NotKnown(f"node {node.name} does not say which boot it is in, so a restart could not be told")
+        raise NotKnown(f"node {node.name} does not say which boot it is in, so a restart could not be recognised")
     return f"It is in boot {node.boot_id}."
 
 

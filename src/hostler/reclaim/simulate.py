@@ -6,7 +6,8 @@ is played in its simplest form:
 - both API servers do at once what they are asked, and nothing in the old cluster belongs to another party;
 - a fact that is unknown stays unknown, and one that no decision needed so far turns out well: the old cluster can be
   reached, the node is the one that was pinned, it is a worker, and an agent that was deployed is there;
-- pods that can be evicted end; a PodDisruptionBudget that lets no pod go now never does;
+- pods that were not looked at can be evicted; those that are evicted end; a PodDisruptionBudget that lets no pod go
+  now never does;
 - the agent starts, downloads, reports success and restarts the host; one whose restart is called off reports that;
 - the node is not Ready after that, and the discovery system registers at once, in the stage that is under way;
 - workers that are on their way out of a cluster leave it while their control plane waits for them;

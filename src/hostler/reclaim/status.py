@@ -109,8 +109,8 @@ def _status(target: str, reason: Cause) -> str:
 def _bound(conditions: list[Condition], target: State, message: str, now: Instant) -> list[Condition]:
     if target == State.INSTALLED:
         return _said(conditions, BOUND, "True", "Bound", message, now)
-    words = message if target in (*UNDER_WAY, State.PENDING) else "The host is bound to no cluster."
-    return _said(conditions, BOUND, "False", _BOUND_REASONS[target], words, now)
+    text = message if target in (*UNDER_WAY, State.PENDING) else "The host is bound to no cluster."
+    return _said(conditions, BOUND, "False", _BOUND_REASONS[target], text, now)
 
 
 def _said(
