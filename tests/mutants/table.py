@@ -229,8 +229,8 @@ MUTANTS = (
     ),
     Mutant(
         "reclaim/model.py",
-        '    return host.kept and node.held and bool(node.uid) and host.pinned.split(" ")[-2:-1] == [node.uid]\n',
-        "    return host.kept and node.held\n",
+        " and bool(node.uid) and host.pinned is not None and host.pinned.uid == node.uid\n",
+        "\n",
         "an Agent without permission ends the cordon of a node that was not cordoned for it",
         "unit/test_trust_reclaim.py::test_a_node_cordoned_for_another_agent_stays_so",
     ),

@@ -12,10 +12,10 @@ import pytest
 
 from hostler.capabilities import read_settings
 from hostler.errors import Complaint, Exit
+from hostler.reclaim.agent_manifests import Order, environment
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.model import SpokeNode
 from hostler.reclaim.settings import HUB_PLAIN_HTTP, HUB_URL
-from hostler.reclaim.spoke import Order, environment
 
 PLAIN = ("http://hub.example:8090", "HTTP://hub.example", " http://hub.example/ ")
 

@@ -71,9 +71,9 @@ class BootPolicy:
 class Distrust(StrEnum):
     """Why an artifact is not fetched."""
 
-    NOT_AN_ADDRESS = "its address is not a plain http or https address"
-    PLAIN_HTTP = "it comes by plain HTTP"
-    PROXY = "it comes by plain HTTP through the proxy of the InfraEnv"
+    NOT_AN_ADDRESS = "not-an-address"
+    PLAIN_HTTP = "plain-http"
+    PROXY = "proxy"  # plain HTTP through the proxy of the InfraEnv
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,14 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.reclaim import settings as say
 from hostler.reclaim.artifacts import BootPolicy
-from hostler.reclaim.board import Board
+from hostler.reclaim.connections import connection_limit
 from hostler.reclaim.controller import KEY, ReclaimKeeper, Terms
-from hostler.reclaim.door import room_for
 from hostler.reclaim.explain import ReclaimExplainers
-from hostler.reclaim.hub import Hub, Listener
+from hostler.reclaim.hub import Hub
+from hostler.reclaim.hub_agents import HubAgents
 from hostler.reclaim.keyring import Keyring
-from hostler.reclaim.model import Policy, Reason, State
+from hostler.reclaim.listener import Listener
+from hostler.reclaim.model import Policy, State
 from hostler.reclaim.objects import (
     AGENT,
     INFRA_ENV,
@@ -43,7 +44,8 @@ from hostler.reclaim.objects import (
     artifacts_of,
     hashes_of,
 )
-from hostler.reclaim.spokes import Spokes
+from hostler.reclaim.observe import SpokeClusters
+from hostler.reclaim.reasons import Reason
 from hostler.settings.foundation import NAMESPACE, POD_NAME
 from hostler.settings.model import Settings
 from hostler.shared import Shared
@@ -84,7 +86,7 @@ class ReclaimCapability(Capability):
         self._infra_envs = Watch(client, INFRA_ENV, InfraEnv, metrics=metrics)
         self._keyring = Keyring(client, writer, settings[NAMESPACE], metrics)
         inventories, boot = settings[say.RECLAIM_INVENTORIES], _boot_policy(settings)
-        self._spokes = Spokes(client, writer_for, inventories=frozenset(inventories))
+        self._spokes = SpokeClusters(client, writer_for, inventories=frozenset(inventories))
         self._policy: Policy | None = None
         self._wished = Policy(
             hub_url=settings[say.HUB_URL],
@@ -106,21 +108,21 @@ class ReclaimCapability(Capability):
         )
         facts = shared.writers.of_any_replica("reclaim")  # what hosts report
         self._hub = Hub(
-            Board(client, facts, boot, self._infra_env), self._keyring.keys, url=settings[say.HUB_URL],
+            HubAgents(client, facts, boot, self._infra_env), self._keyring.keys, url=settings[say.HUB_URL],
             artifacts=Path(settings[say.HUB_ARTIFACTS]) if settings[say.HUB_ARTIFACTS] else None,
-            connections=room_for(settings[say.HUB_CONNECTIONS]),
+            connections=connection_limit(settings[say.HUB_CONNECTIONS]),
             answered=lambda call, status: answers.of(call, str(status)).inc(),
         )  # fmt: skip
         connected = Gauge("hostler_hub_connections", "Connections of hosts to the hub.", registry=metrics.registry)
-        connected.set_function(lambda: len(self._hub.door))
+        connected.set_function(lambda: len(self._hub.connections))
         dropped = Counter(
             "hostler_hub_connections_dropped", "Connections that had to make room.", registry=metrics.registry
         )
-        self._hub.door.dropped = dropped.inc
+        self._hub.connections.dropped = dropped.inc
         self._keeper = ReclaimKeeper(
             client, writer, shared.recorder, agents=self._agents, infra_envs=self._infra_envs, spokes=self._spokes,
             keyring=self._keyring, policy=lambda: self._policy, metrics=metrics,
-            terms=Terms(_certificates(settings), self._hub.shelf.served),
+            terms=Terms(_certificates(settings), self._hub.files.served),
         )  # fmt: skip
         self.controller = self.add_controller("reclaim", self._keeper.reconcile, settings[say.RECLAIM_WORKERS])
 

@@ -47,7 +47,7 @@ class Keyring:
         return hashlib.sha256(self._pem()).hexdigest()[:16]
 
     async def keep(self) -> float | None:
-        """There is a key after this. Deleted, it is made anew, and every token issued before is void."""
+        """There is a key after this. If it is deleted, it is created again, and every token issued before is void."""
         if not self.watch.store.synced:
             return UNREAD_SECONDS
         if self._secret() is not None:

@@ -18,36 +18,37 @@ from hostler.kube.errors import ApiError, NotFound, Unreachable
 from hostler.kube.kinds import SECRET
 from hostler.kube.records import Object
 from hostler.kube.writer import Writer
-from hostler.reclaim import emptying
-from hostler.reclaim.hands import Hands
+from hostler.reclaim import spoke_drain
+from hostler.reclaim.agent_manifests import has_own_objects, is_deployed
+from hostler.reclaim.executor import SpokeExecutor
 from hostler.reclaim.model import (
     IN_A_CLUSTER,
+    UNASKED,
     Cluster,
     Host,
     Leaving,
     Policy,
-    Reason,
     Spoke,
     SpokeNode,
+    SpokeObject,
     State,
     is_held_for,
 )
 from hostler.reclaim.objects import AGENTS_FROM, CLUSTER_DEPLOYMENT, ClusterDeployment, default_kubeconfig
 from hostler.reclaim.reach import allowed_namespaces
-from hostler.reclaim.spoke import deployed, has_own
+from hostler.reclaim.reasons import Reason
 
 TIMEOUT = 10.0  # seconds for one answer of an old cluster
 SILENT = 10.0  # after it did not answer, it is not asked again for so long: its other hosts would only wait too
-_UNASKED = Unknown("it was not looked at")
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """One old cluster for the length of one look. `hands` is None where it cannot be reached; `kubeconfig` says why."""
+class OpenSpoke:
+    """One old cluster for the length of one look. `executor` is None where it cannot be reached; `why` says why."""
 
     kubeconfig: Fact[bool]
     allowed: Fact[frozenset[str]]  # namespaces whose Agents may act in it
-    hands: Hands | None = None
+    executor: SpokeExecutor | None = None
     why: str = ""
     client: Client | None = None
 
@@ -59,7 +60,7 @@ class Open:
         return self.allowed
 
 
-def asks(host: Host) -> bool:
+def needs_spoke(host: Host) -> bool:
     """Whether a decision on this host needs its old cluster at all."""
     if host.previous is None:
         return False
@@ -73,7 +74,7 @@ def asks(host: Host) -> bool:
     return not settled
 
 
-class Spokes:
+class SpokeClusters:
     """Clients of the old clusters, each from the admin kubeconfig Secret its ClusterDeployment names."""
 
     def __init__(
@@ -105,28 +106,30 @@ class Spokes:
         return lock
 
     @asynccontextmanager
-    async def open(self, cluster: Cluster) -> AsyncIterator[Open]:
+    async def open(self, cluster: Cluster) -> AsyncIterator[OpenSpoke]:
         name, there = (cluster.namespace, cluster.name), Known(True, self._clock())
         deployment = await self._deployment(cluster)
         allowed = self._allowed(cluster, deployment)
         until, why = self._silent.get(name, (0.0, ""))
         if self._clock() < until:
-            yield Open(there, allowed, why=why)
+            yield OpenSpoke(there, allowed, why=why)
             return
         secret = await self._secret(cluster, deployment)
         if not isinstance(secret, str):
-            yield Open(secret, allowed, why=secret.why if isinstance(secret, Unknown) else "there is no kubeconfig")
+            yield OpenSpoke(
+                secret, allowed, why=secret.why if isinstance(secret, Unknown) else "there is no kubeconfig"
+            )
             return
         async with self._clusters.client(cluster.namespace, secret) as client:
             if isinstance(client, Unavailable):
-                yield Open(there, allowed, why=client.discreet or client.why)
+                yield OpenSpoke(there, allowed, why=client.discreet or client.why)
                 return
-            yield Open(there, allowed, Hands(client, self._writer_for(client), self._clock), client=client)
+            yield OpenSpoke(there, allowed, SpokeExecutor(client, self._writer_for(client), self._clock), client=client)
 
     async def look(
         self,
         host: Host,
-        spoke: Open,
+        spoke: OpenSpoke,
         policy: Policy,
         leaving: Callable[[frozenset[str]], Leaving] = lambda _: Leaving(),
     ) -> Spoke:
@@ -137,18 +140,18 @@ class Spokes:
         """
         assert host.previous is not None
         reach = spoke.reach(host.namespace)
-        if spoke.hands is None or spoke.client is None:
+        if spoke.executor is None or spoke.client is None:
             unknown = Unknown(spoke.why)
             return Spoke(spoke.kubeconfig, unknown, unknown, unknown, reach=reach)
-        hands = spoke.hands
+        executor = spoke.executor
         if not (isinstance(reach, Known) and reach.value and isinstance(spoke.allowed, Known)):
-            none: Fact[frozenset[str]] = Known(frozenset(), self._clock())
-            left = await hands.remains(host.uid) if host.kept else none
-            left = left if isinstance(left, Unknown) or has_own(left) else none
-            held = await self._held_node(host, hands) if isinstance(left, Known) else _UNASKED
-            left = held if isinstance(held, Unknown) and held is not _UNASKED else left
-            return Spoke(spoke.kubeconfig, held, _UNASKED, left, reach=reach)
-        node = await hands.node(host.previous.node)
+            none: Fact[frozenset[SpokeObject]] = Known(frozenset(), self._clock())
+            left = await executor.remains(host.uid) if host.kept else none
+            left = left if isinstance(left, Unknown) or has_own_objects(left) else none
+            held = await self._held_node(host, executor) if isinstance(left, Known) else UNASKED
+            left = held if isinstance(held, Unknown) and held is not UNASKED else left
+            return Spoke(spoke.kubeconfig, held, UNASKED, left, reach=reach)
+        node = await executor.node(host.previous.node)
         if isinstance(node, Unknown):
             self._silent[(host.previous.namespace, host.previous.name)] = (self._clock() + SILENT, node.why)
             return Spoke(spoke.kubeconfig, node, node, node, reach=reach)
@@ -159,30 +162,30 @@ class Spokes:
         found = Spoke(
             spoke.kubeconfig,
             node,
-            await hands.control_plane(host.previous.node, leaving(spoke.allowed.value)) if counts else _UNASKED,
-            await hands.remains(host.uid) if host.state != State.RECLAIMING or drains or host.deleted else _UNASKED,
+            await executor.control_plane(host.previous.node, leaving(spoke.allowed.value)) if counts else UNASKED,
+            await executor.remains(host.uid) if host.state != State.RECLAIMING or drains or host.deleted else UNASKED,
             reach=reach,
         )
         if drains and node.value is not None and node.value.held:
             return await self._drain(host, spoke.client, found, node.value, policy)
         return found
 
-    async def _held_node(self, host: Host, hands: Hands) -> Fact[SpokeNode | None]:
+    async def _held_node(self, host: Host, executor: SpokeExecutor) -> Fact[SpokeNode | None]:
         """The node that is cordoned for an Agent which may not act there any more. Any other one is not looked at."""
         if host.previous is None or not (host.kept and host.pinned):
-            return _UNASKED
-        node = await hands.node(host.previous.node)
+            return UNASKED
+        node = await executor.node(host.previous.node)
         if isinstance(node, Known) and not (node.value is not None and is_held_for(host, node.value)):
-            return _UNASKED
+            return UNASKED
         return node
 
     async def _drain(self, host: Host, client: Client, found: Spoke, node: SpokeNode, policy: Policy) -> Spoke:
         assert policy.drain is not None
-        if host.since is None or deployed(found.remains, node.name):
+        if host.since is None or is_deployed(found.remains, node.name):
             self._memories.pop(host.uid, None)
             return found
         memory = self._memories.get(host.uid, Memory())
-        decision, memory = await emptying.look(client, node.name, host.since, memory, policy.drain, self._clock())
+        decision, memory = await spoke_drain.look(client, node.name, host.since, memory, policy.drain, self._clock())
         self._memories[host.uid] = memory
         return replace(found, drain=decision)
 

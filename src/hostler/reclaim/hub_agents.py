@@ -1,4 +1,4 @@
-"""Where the hub keeps everything: on the Agent objects. Read afresh for each request, written with a precondition.
+"""The hub keeps everything on the Agent objects: read for each request, written with a precondition.
 
 An InfraEnv is taken as it is watched, where the watch is in step: it says where artifacts are, and decides nothing.
 """
@@ -27,7 +27,7 @@ class Trouble:
     why: str
 
 
-class Board:
+class HubAgents:
     """Reads and writes Agents for the step API. Any replica may do it: facts are recorded here, nothing is decided."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Board:
         return str(getattr(found, name)) if found is not None else ""
 
     async def answer(self, claims: Claims, reply: Reply) -> Trouble | None:
-        """Note how a step went. An answer of another stage is dropped without a word: it is only late."""
+        """Note how a step went. An answer of another stage is dropped silently: it is only late."""
         for _ in range(ATTEMPTS):
             try:
                 agent = await self._agent(claims)
@@ -92,10 +92,10 @@ class Board:
             try:
                 agent = await self._client.get(AGENT, host, claims.namespace, type=Agent)
             except NotFound:
-                made = await self._make(claims, host)
-                if made == "again":
+                try:
+                    return await self._create(claims, host)
+                except AlreadyExists:
                     continue
-                return made if isinstance(made, Trouble) else None
             except (ApiError, Unreachable) as error:
                 return Trouble(503, f"The API server does not answer: {error}")
             if agent.metadata.labels.get(INFRA_ENV_LABEL) != claims.infra_env_name:
@@ -118,7 +118,7 @@ class Board:
         except NotFound:
             return Trouble(404, f"There is no InfraEnv {claims.namespace}/{claims.infra_env_name}.")
         if found.metadata.uid != claims.infra_env:
-            return Trouble(404, "The InfraEnv of this token was deleted and made anew.")
+            return Trouble(404, "The InfraEnv of this token was deleted and recreated.")
         return found
 
     async def _agent(self, claims: Claims) -> Agent | Trouble:
@@ -139,19 +139,19 @@ class Board:
         await self._writer.patch(AGENT, metadata.name, body, metadata.namespace, type=Agent, why=why)
         return None
 
-    async def _make(self, claims: Claims, host: str) -> Trouble | str:
-        why = "a host nobody knew is in discovery"
+    async def _create(self, claims: Claims, host: str) -> Trouble | None:
+        why = "an unknown host is in discovery"
         try:
             body = new_agent(host, claims.infra_env_name)
             await self._writer.create(AGENT, body, claims.namespace, type=Agent, why=why)
             await self._discovering(host, claims.namespace)
         except AlreadyExists:
-            return "again"
+            raise
         except (ApiError, Unreachable, WriteRefused) as error:
             return Trouble(503, f"The Agent could not be made: {error}")
-        return ""
+        return None
 
     async def _discovering(self, host: str, namespace: str) -> None:
         state = {"status": {"debugInfo": {"state": "discovering-unbound", "stateInfo": "Waiting for approval."}}}
-        why = "a host nobody knew is in discovery"
+        why = "an unknown host is in discovery"
         await self._writer.patch(AGENT, host, state, namespace, type=Agent, why=why, subresource="status")

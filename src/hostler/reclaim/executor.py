@@ -1,4 +1,4 @@
-"""Hands in the old cluster: look at the node, put the agent on it, take everything off again.
+"""What is done in the old cluster: look at the node, put the agent on it, take everything off again.
 
 Each call may be repeated at any point, and after any half of it. What another host needs is left alone.
 """
@@ -6,47 +6,42 @@ Each call may be repeated at any point, and after any half of it. What another h
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from hostler.drain.executor import Executor
 from hostler.drain.model import Evict, Memory, Policy
 from hostler.host.facts import Fact, Known, Unknown
-from hostler.host.holds import Change, Patch, Refusal, held_by, place, release
-from hostler.host.holds import Hold as Held
+from hostler.host.holds import Change, Patch, Refusal, place, release
 from hostler.kube.client import FIELD_MANAGER, Client, How
 from hostler.kube.errors import NotFound, WriteRefused
 from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, DEPLOYMENT, NAMESPACE, NODE, POD, SECRET, Kind
 from hostler.kube.records import Metadata, Node, Object, Record
 from hostler.kube.writer import Writer
-from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode
-from hostler.reclaim.quoting import clean_text, is_name, quote_text, word_or_quote
-from hostler.reclaim.reach import known_addresses
-from hostler.reclaim.spoke import (
+from hostler.reclaim.agent_manifests import (
     HOST_LABEL,
     MANAGED,
     NAMESPACE_NAME,
     PER_HOST,
     SERVICE_ACCOUNT,
     SHARED,
+    Manifest,
     Order,
-    Thing,
-    things,
+    list_manifests,
 )
-from hostler.uuids import normalise
+from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode, SpokeObject
+from hostler.reclaim.quoting import clean_text, quote_text, word_or_quote
+from hostler.reclaim.spoke_nodes import HOLDER, control_plane_without, spoke_node
 
-MACHINES = ("machine.openshift.io/machine", "cluster.x-k8s.io/machine")
-CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-HOLDER = "reclaim"
 # What a cluster puts into every namespace: bundles of certificates, service accounts (three of them OpenShift) and
 # their Secrets.
 CLUSTERS_OWN = "-ca.crt"
 CLUSTERS_ACCOUNTS = frozenset({"default", "builder", "deployer"})
 OF_ACCOUNT = "kubernetes.io/service-account.name"
 ADMISSION = "pod-security.kubernetes.io/enforce"
-# Kinds by which one sees that somebody else lives in a namespace.
+# Kinds that show that another party uses a namespace.
 THEIRS = (
     POD, CONFIG_MAP, SECRET, SERVICE_ACCOUNT, DAEMON_SET, DEPLOYMENT,
     Kind("apps", "v1", "statefulsets", "StatefulSet", True),
@@ -81,7 +76,7 @@ class AgentPod(Record, frozen=True):
 
 
 class Occupied(Exception):
-    """What we would write is somebody else's: another host's objects, an unreadable hold. The sentence says which."""
+    """What we would write belongs to another party (another host, an unreadable hold). The text says which."""
 
 
 class NotYet(Exception):
@@ -100,37 +95,7 @@ class Deployed:
     remark: str = ""
 
 
-def spoke_node(node: Node) -> SpokeNode:
-    """A Node of the old cluster in our own text. The owner of that cluster wrote it: its text is bounded here, once."""
-    labels, notes = node.metadata.labels, node.metadata.annotations
-    boot_id, uid, hostname = node.status.node_info.boot_id, node.metadata.uid, labels.get("kubernetes.io/hostname", "")
-    return SpokeNode(
-        name=node.metadata.name if is_name(node.metadata.name) else "",
-        uid=uid if is_name(uid) else "",
-        system_uuid=normalise(node.status.node_info.system_uuid) or "",
-        boot_id=boot_id if is_name(boot_id) else "",
-        control_plane=any(role in labels for role in CONTROL_PLANE),
-        machine=next((word_or_quote(notes[name]) for name in MACHINES if notes.get(name)), ""),
-        ready=any(one.type == "Ready" and one.status == "True" for one in node.status.conditions),
-        hostname_label=hostname if is_name(hostname) else "",
-        held=isinstance(held_by(node, HOLDER), Held),
-        provider_id=word_or_quote(node.spec.provider_id),
-        addresses=known_addresses(one.address for one in node.status.addresses if one.type == "InternalIP"),
-    )
-
-
-def control_plane_without(own: str, nodes: Iterable[SpokeNode], leaving: Leaving) -> ControlPlane:
-    """What is left of a cluster's control plane without one of its nodes."""
-    nodes = tuple(nodes)
-    masters = [node for node in nodes if node.control_plane]
-    ready = [node.name for node in masters if node.ready and node.name != own]
-    stay = [name for name in ready if name not in leaving.agents]
-    workers = tuple(sorted(node.name for node in nodes if not node.control_plane and node.name in leaving.busy))
-    others = tuple(sorted(leaving.agents[name] for name in ready if name in leaving.agents))
-    return ControlPlane(len(masters), len(stay), workers, others)
-
-
-class Hands:
+class SpokeExecutor:
     def __init__(self, client: Client, writer: Writer, clock: Callable[[], float] = time.time) -> None:
         """`writer` writes to that cluster, behind the same gate as every other write of ours."""
         self._client, self._writer, self._clock = client, writer, clock
@@ -155,7 +120,7 @@ class Hands:
             return Unknown(describe_failure(error))
         return Known(control_plane_without(own, map(spoke_node, nodes), leaving), self._clock())
 
-    async def remains(self, host_uid: str) -> Fact[frozenset[str]]:
+    async def remains(self, host_uid: str) -> Fact[frozenset[SpokeObject]]:
         """Objects of this host, and, where no other host needs them, those that hosts share."""
         try:
             own = await self._labelled(f"{HOST_LABEL}={host_uid}")
@@ -165,7 +130,7 @@ class Hands:
         except FAILURES as error:
             return Unknown(describe_failure(error))
         found = (*own, *shared, *((POD, one.metadata.name) for one in pods))
-        return Known(frozenset(f"{kind.plural}/{word_or_quote(name)}" for kind, name in found), self._clock())
+        return Known(frozenset(SpokeObject(kind.plural, word_or_quote(name)) for kind, name in found), self._clock())
 
     async def is_openshift(self) -> bool:
         """Whether privileged pods need a SecurityContextConstraint there."""
@@ -181,26 +146,28 @@ class Hands:
         """Everything the agent needs is there after this; what is there for this boot already is not written again."""
         wrote, remark = False, ""
         why = f"host {order.host} is returned to discovery from node {order.node.name}"
-        for thing in things(order):
-            there = await self._there(thing)
+        for manifest in list_manifests(order):
+            there = await self._there(manifest)
             if there is not None and there.metadata.deletion_timestamp:
-                raise NotYet(f"{thing.kind.kind} {thing.name} is still being deleted.")
+                raise NotYet(f"{manifest.kind.kind} {manifest.name} is still being deleted.")
             built = f"{order.host_uid}/{order.node.boot_id}/{order.key}"
             if there is not None:
                 owner = there.metadata.labels.get(HOST_LABEL, "")
                 if owner and owner != order.host_uid:
-                    raise Occupied(f"{thing.kind.kind} {thing.name} is there for another host.")
-                if not owner and thing.kind in PER_HOST:
-                    raise Occupied(f"{thing.kind.kind} {thing.name} in {NAMESPACE_NAME} is somebody else's; remove it.")
-                if thing.kind is NAMESPACE:
+                    raise Occupied(f"{manifest.kind.kind} {manifest.name} is there for another host.")
+                if not owner and manifest.kind in PER_HOST:
+                    raise Occupied(
+                        f"{manifest.kind.kind} {manifest.name} in {NAMESPACE_NAME} belongs to another party; remove it."
+                    )
+                if manifest.kind is NAMESPACE:
                     remark = _admission(there.metadata.labels)
-                # A token is issued anew on every call: only a new boot of the node, or a new signing key, is a reason
+                # A token is new on every call: only a new boot of the node, or a new signing key, is a reason
                 # to write again.
                 if not owner or there.metadata.annotations.get(BUILT_FOR) == built:
                     continue
-            body = {**thing.body, "metadata": {**thing.body["metadata"], "annotations": {BUILT_FOR: built}}}
+            body = {**manifest.body, "metadata": {**manifest.body["metadata"], "annotations": {BUILT_FOR: built}}}
             await self._writer.patch(
-                thing.kind, thing.name, body, thing.namespace, type=Object, how=How.APPLY, why=why,
+                manifest.kind, manifest.name, body, manifest.namespace, type=Object, how=How.APPLY, why=why,
                 manager=FIELD_MANAGER, force=True,
             )  # fmt: skip
             wrote = True
@@ -262,9 +229,9 @@ class Hands:
         if isinstance(change, Patch):
             await self._writer.patch(NODE, node.metadata.name, change.body, type=Node, why=change.why)
 
-    async def _there(self, thing: Thing) -> Object | None:
+    async def _there(self, manifest: Manifest) -> Object | None:
         try:
-            return await self._client.get(thing.kind, thing.name, thing.namespace, type=Object)
+            return await self._client.get(manifest.kind, manifest.name, manifest.namespace, type=Object)
         except NotFound:
             return None
 
@@ -276,10 +243,10 @@ class Hands:
         return found
 
     async def _shared(self) -> dict[tuple[Kind, str], str]:
-        """What hosts share and is ours by its label; a namespace somebody else made is not."""
+        """What hosts share and is ours by its label; a namespace that another party created is not."""
         found: dict[tuple[Kind, str], str] = {}
         for kind, name in ((NAMESPACE, NAMESPACE_NAME), *SHARED):
-            there = await self._there(Thing(kind, name, {}))
+            there = await self._there(Manifest(kind, name, {}))
             if (
                 there is None
                 or there.metadata.deletion_timestamp
@@ -291,7 +258,7 @@ class Hands:
         return found
 
     async def _others_live_there(self) -> bool:
-        """Whether somebody uses our namespace for something of theirs: then it stays."""
+        """Whether another party uses our namespace: then it stays."""
         for kind in THEIRS:
             found = await self._client.list(kind, NAMESPACE_NAME, type=Object, labels=f"!{HOST_LABEL}")
             if any(not _clusters_own(kind, one) for one in found):

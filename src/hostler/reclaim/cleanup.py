@@ -9,38 +9,35 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hostler.host.facts import Known, Unknown
-from hostler.reclaim.model import (
+from hostler.reclaim.actions import (
     Action,
     Decision,
-    Forget,
-    Host,
-    LetGo,
-    Policy,
-    Reason,
+    ForgetCluster,
     Release,
+    RemoveFinalizer,
     RemoveNode,
-    Say,
-    SpokeNode,
+    SetCondition,
     Withdraw,
-    is_held_for,
 )
+from hostler.reclaim.model import Host, Policy, SpokeNode, is_held_for
+from hostler.reclaim.reasons import Reason
 from hostler.reclaim.rules import has_reach, is_own_machine
 
 
-def settle(host: Host, policy: Policy) -> Decision:
+def clean_up_discovered(host: Host, policy: Policy) -> Decision:
     """In discovery: whatever is left in the old cluster goes, then the note about it."""
     if host.previous is None:
-        return sweep(host, "It is in discovery.", ())
+        return clean_up(host, "It is in discovery.", ())
     settled = _forgotten(host, policy)
-    if host.reason != Reason.REGISTERED and not any(isinstance(one, Forget) for one in settled.actions):
+    if host.reason != Reason.REGISTERED and not any(isinstance(one, ForgetCluster) for one in settled.actions):
         # Whatever becomes of the old cluster: the note about it is not of where the host is installed next.
-        said = Say(Reason.REGISTERED, "The host is in discovery again.")
+        said = SetCondition(Reason.REGISTERED, "The host is in discovery again.")
         return replace(settled, actions=(*settled.actions, said))
     return settled
 
 
 def _forgotten(host: Host, policy: Policy) -> Decision:
-    last: tuple[Action, ...] = (Forget(),)
+    last: tuple[Action, ...] = (ForgetCluster(),)
     if policy.remove_node and _may_remove(host):
         match host.spoke.node:
             case Unknown(why):
@@ -53,10 +50,10 @@ def _forgotten(host: Host, policy: Policy) -> Decision:
                     f"The host is in discovery again. Node {node.name} of its old cluster stays: it is a control-plane "
                     "node, and counts as lost until a person removes its etcd member and then the Node."
                 )
-                last = (Say(Reason.REGISTERED, message), Forget())
+                last = (SetCondition(Reason.REGISTERED, message), ForgetCluster())
             case Known(SpokeNode() as node) if is_own_machine(host, node):
-                last = (RemoveNode(node), Forget())
-    return sweep(host, "It is in discovery.", last)
+                last = (RemoveNode(node), ForgetCluster())
+    return clean_up(host, "It is in discovery.", last)
 
 
 def _may_remove(host: Host) -> bool:
@@ -64,9 +61,9 @@ def _may_remove(host: Host) -> bool:
     return not any(isinstance(fact, Known) and not fact.value for fact in (host.spoke.kubeconfig, host.spoke.reach))
 
 
-def sweep(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
+def clean_up(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
     """Take what is left of ours off the old cluster; `last` only when it is known that nothing is left."""
-    last = (*last, LetGo()) if host.kept else last
+    last = (*last, RemoveFinalizer()) if host.kept else last
     if host.previous is None:
         return Decision(last, why)
     match host.spoke.kubeconfig, host.spoke.remains:

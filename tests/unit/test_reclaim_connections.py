@@ -13,11 +13,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from hostler.errors import Complaint
-from hostler.reclaim import door as door_module
+from hostler.reclaim import artifact_files
+from hostler.reclaim import connections as connections_module
 from hostler.reclaim import hub as hub_module
-from hostler.reclaim import shelf as shelf_module
-from hostler.reclaim.door import KEPT_FILES, room_for
-from hostler.reclaim.hub import Hub, Listener
+from hostler.reclaim import listener as listener_module
+from hostler.reclaim.connections import KEPT_FILES, connection_limit
+from hostler.reclaim.hub import Hub
+from hostler.reclaim.listener import Listener
 from tests.unit.hub_world import (
     HERE,
     HOST_TOKEN,
@@ -80,7 +82,7 @@ def test_who_holds_connections_and_asks_nothing_makes_room(tmp_path: Path, secur
     artifact(tmp_path)
     hub, tls = hub_with(tmp_path, connections=4), pair(tmp_path) if secure else None
     dropped: list[int] = []
-    hub.door.dropped = lambda: dropped.append(len(hub.door))
+    hub.connections.dropped = lambda: dropped.append(len(hub.connections))
 
     async def run() -> None:
         async with listening(hub, tls) as port, AsyncExitStack() as stack:
@@ -91,8 +93,8 @@ def test_who_holds_connections_and_asks_nothing_makes_room(tmp_path: Path, secur
             for _ in range(3):
                 assert await asked(port, tls=tls.trusting if tls is not None else None) == 200
             await all_said(first)  # it was let go
-            assert len(hub.door) <= 4
-        await until(lambda: len(hub.door) == 0, "everybody has gone")
+            assert len(hub.connections) <= 4
+        await until(lambda: len(hub.connections) == 0, "everybody has gone")
 
     asyncio.run(run())
     assert len(dropped) >= 8
@@ -109,7 +111,7 @@ def test_who_is_being_answered_is_kept_and_who_finds_no_room_is_closed(tmp_path:
             for _ in range(3):
                 assert [await asked(port), await asked(port, token=HOST_TOKEN)] == [503, 200]  # one each, of so few
             two = await half_a_download(stack, port, HOST_TOKEN)
-            await until(lambda: len(hub.door) == 2 and not hub.door._waiting, "both are being answered")
+            await until(lambda: len(hub.connections) == 2 and not hub.connections._waiting, "both are being answered")
             with pytest.raises(aiohttp.ClientConnectionError):
                 await asked(port)
             for reader in (one, two):
@@ -117,14 +119,14 @@ def test_who_is_being_answered_is_kept_and_who_finds_no_room_is_closed(tmp_path:
                 got = 0
                 while got < LARGE:
                     got += len(await reader.read(1 << 20))
-            await until(lambda: len(hub.door._waiting) == 2, "both are whole")
+            await until(lambda: len(hub.connections._waiting) == 2, "both are whole")
             assert await asked(port) == 200
 
     asyncio.run(run())
 
 
 def test_who_does_not_agree_on_tls_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door_module, "GREETING", 0.2)
+    monkeypatch.setattr(connections_module, "GREETING", 0.2)
     hub, tls = hub_with(tmp_path), pair(tmp_path)
 
     async def run() -> None:
@@ -134,7 +136,7 @@ def test_who_does_not_agree_on_tls_is_let_go(tmp_path: Path, monkeypatch: pytest
             assert (await all_said(silent), len(await all_said(plain)) < 100) == (b"", True)
             with pytest.raises(OSError):  # noqa: PT011 - who does not trust us, or is too slow for so little patience
                 await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context())
-            await until(lambda: len(hub.door) == 0, "nobody is counted any more")
+            await until(lambda: len(hub.connections) == 0, "nobody is counted any more")
 
     asyncio.run(run())
 
@@ -187,7 +189,7 @@ def written_later(place: str, seconds: float) -> None:
 
 def test_who_says_no_whole_request_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """However it goes on with its half of one."""
-    monkeypatch.setattr(hub_module, "SILENT", 0.2)
+    monkeypatch.setattr(listener_module, "SILENT", 0.2)
 
     async def run() -> None:
         async with listening(hub_with(None)) as port, connected(port) as (reader, writer):
@@ -254,7 +256,7 @@ def test_who_takes_nothing_is_let_go_and_strangers_keep_no_host_waiting(
                 assert await asked(port) == 503
                 assert await asked(port, token=HOST_TOKEN) == 200
             await room(port)
-            monkeypatch.setattr(shelf_module, "STALLED", 1.0)
+            monkeypatch.setattr(artifact_files, "STALLED", 1.0)
             async with AsyncExitStack() as stack:
                 await half_a_download(stack, port)
                 await room(port)
@@ -301,4 +303,4 @@ async def asked_instructions(port: int) -> int:
     ("wished", "files", "found"), [(2000, 20_000, 2000), (2000, 1024, 1024 - KEPT_FILES), (64, 100, 1), (9, -1, 9)]
 )
 def test_open_files_are_left_for_everything_else(wished: int, files: int, found: int) -> None:
-    assert room_for(wished, files) == found
+    assert connection_limit(wished, files) == found

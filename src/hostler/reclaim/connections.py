@@ -1,7 +1,7 @@
-"""Who is connected to the hub: so many and no more, counted from the first packet on, before TLS is spoken.
+"""Connections to the hub: limited in number, counted from the first packet on, before TLS is spoken.
 
-A connection without a request costs its owner nothing. So whoever has been here for longest without one goes when
-somebody new comes and there is no room: strangers who hold connections keep no host away, and take no files from us.
+A connection without a request costs its owner nothing. So the one that has been idle for longest is closed when a new
+one arrives at the limit: idle connections of strangers keep no host away, and use up no file descriptors.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from aiohttp import web
 
 log = structlog.get_logger("hostler.hub")
 
-CONNECTIONS = 2000
+MOST_CONNECTIONS = 2000
 # Open files that are not for hosts: the API servers, the artifacts being sent, everything else of the operator.
 KEPT_FILES = 384
 GREETING = 15.0  # seconds in which TLS is agreed on
 
 
-def room_for(wished: int, files: int | None = None) -> int:
-    """So many connections as are wished for, or as the system's limit of open files leaves."""
+def connection_limit(configured: int, files: int | None = None) -> int:
+    """The configured number of connections, or what the system's limit of open files leaves."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if files is None else files
-    if soft == resource.RLIM_INFINITY or wished <= soft - KEPT_FILES:
-        return wished
-    log.warning("fewer connections than wished for: open files are limited", wished=wished, files=soft)
+    if soft == resource.RLIM_INFINITY or configured <= soft - KEPT_FILES:
+        return configured
+    log.warning("fewer connections than configured: open files are limited", configured=configured, files=soft)
     return max(1, soft - KEPT_FILES)
 
 
-class Door:
-    """Counts connections. Those at work are kept; of the others the one that waits for longest goes first."""
+class Connections:
+    """Counts connections. Those with a request are kept; of the others the longest idle one is closed first."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.dropped: Callable[[], None] = lambda: None  # told of each that had to go
-        self._waiting: dict[Visit, None] = {}  # in the order they began to wait
-        self._working: dict[Visit, int] = {}
+        self.dropped: Callable[[], None] = lambda: None  # called for each that was closed at the limit
+        self._waiting: dict[Connection, None] = {}  # in the order they began to wait
+        self._working: dict[Connection, int] = {}
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._working)
 
-    def enter(self, visit: Visit) -> bool:
-        """Whether there is room; if need be, room is made."""
+    def enter(self, connection: Connection) -> bool:
+        """Whether it may stay; at the limit the longest idle one is closed for it."""
         if len(self) >= self.limit:
             self.dropped()
             longest = next(iter(self._waiting), None)
@@ -53,40 +53,40 @@ class Door:
                 return False
             del self._waiting[longest]
             longest.end()
-        self._waiting[visit] = None
+        self._waiting[connection] = None
         return True
 
-    def begin(self, visit: Visit) -> None:
-        if visit in self._working:
-            self._working[visit] += 1
-        elif visit in self._waiting:
-            del self._waiting[visit]
-            self._working[visit] = 1
+    def begin(self, connection: Connection) -> None:
+        if connection in self._working:
+            self._working[connection] += 1
+        elif connection in self._waiting:
+            del self._waiting[connection]
+            self._working[connection] = 1
 
-    def finish(self, visit: Visit) -> None:
-        if visit not in self._working:
+    def finish(self, connection: Connection) -> None:
+        if connection not in self._working:
             return
-        self._working[visit] -= 1
-        if not self._working[visit]:
-            del self._working[visit]
-            self._waiting[visit] = None
+        self._working[connection] -= 1
+        if not self._working[connection]:
+            del self._working[connection]
+            self._waiting[connection] = None
 
-    def leave(self, visit: Visit) -> None:
-        self._waiting.pop(visit, None)
-        self._working.pop(visit, None)
+    def leave(self, connection: Connection) -> None:
+        self._waiting.pop(connection, None)
+        self._working.pop(connection, None)
 
     def end(self) -> None:
-        """Whoever has not even agreed on TLS goes; the others are the HTTP server's to end."""
-        for visit in tuple(self._waiting):
-            if not visit.served:
-                visit.end()
+        """Close connections that have not finished TLS; the HTTP server closes the others."""
+        for connection in tuple(self._waiting):
+            if not connection.served:
+                connection.end()
 
 
-class Visit(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection, from its first packet to its last; what it says is for the HTTP server."""
 
-    def __init__(self, door: Door, server: web.Server, tls: ssl.SSLContext | None) -> None:
-        self.door = door
+    def __init__(self, connections: Connections, server: web.Server, tls: ssl.SSLContext | None) -> None:
+        self.connections = connections
         self._server, self._tls = server, tls
         self._connection: asyncio.Transport | None = None
         self._greeting: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class Visit(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._connection = transport
-        if not self.door.enter(self):
+        if not self.connections.enter(self):
             transport.abort()
         elif self._tls is None:
             self._serve(transport)
@@ -115,7 +115,7 @@ class Visit(asyncio.Protocol):
             self._greeting = None
         if secure is None or transport.is_closing():
             transport.abort()
-            self.door.leave(self)
+            self.connections.leave(self)
             return
         self._serve(secure)
 
@@ -153,20 +153,20 @@ class Visit(asyncio.Protocol):
             self._http.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.door.leave(self)
+        self.connections.leave(self)
         if self._http is not None:
             self._http.connection_lost(exc)
 
 
 @contextmanager
-def at_work(request: web.BaseRequest) -> Iterator[None]:
-    """Whoever asks this has not to go meanwhile."""
-    visit = request.transport.get_protocol() if request.transport is not None else None
-    if not isinstance(visit, Visit):  # served without a door, or gone
+def serving(request: web.BaseRequest) -> Iterator[None]:
+    """Keep the connection of this request while it is answered."""
+    connection = request.transport.get_protocol() if request.transport is not None else None
+    if not isinstance(connection, Connection):  # served without us, or gone
         yield
         return
-    visit.door.begin(visit)
+    connection.connections.begin(connection)
     try:
         yield
     finally:
-        visit.door.finish(visit)
+        connection.connections.finish(connection)

@@ -13,7 +13,7 @@ from typing import Any
 from hostler.host.facts import Fact, Known
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, SECRET, Kind
 from hostler.reclaim.artifacts import Artifacts
-from hostler.reclaim.model import SpokeNode
+from hostler.reclaim.model import SpokeNode, SpokeObject
 from hostler.reclaim.objects import OURS, Proxy
 
 NAMESPACE_NAME = "assisted-installer"
@@ -54,7 +54,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class Manifest:
     """One object to be there."""
 
     kind: Kind
@@ -74,27 +74,32 @@ def name_for(node: str) -> str:
     return f"{node.replace('.', '-')[: LONGEST_NAME - 17].rstrip('-')}-{_digest(node)}-reclaim"
 
 
-def deployed(remains: Fact[frozenset[str]], node: str) -> bool:
+def agent_of(node: str) -> SpokeObject:
+    """The DaemonSet of the agent for this node."""
+    return SpokeObject(DAEMON_SET.plural, name_for(node))
+
+
+def is_deployed(remains: Fact[frozenset[SpokeObject]], node: str) -> bool:
     """Whether the agent of this node is known to be there: its own DaemonSet, whatever else is left."""
-    return isinstance(remains, Known) and f"{DAEMON_SET.plural}/{name_for(node)}" in remains.value
+    return isinstance(remains, Known) and agent_of(node) in remains.value
 
 
-def has_own(remains: Fact[frozenset[str]]) -> bool:
+def has_own_objects(remains: Fact[frozenset[SpokeObject]]) -> bool:
     """Whether something is there for this very Agent, and not only what hosts share."""
-    shared = tuple(f"{kind.plural}/" for kind in (NAMESPACE, *(kind for kind, _ in SHARED)))
-    return isinstance(remains, Known) and any(not one.startswith(shared) for one in remains.value)
+    shared = {kind.plural for kind in (NAMESPACE, *(kind for kind, _ in SHARED))}
+    return isinstance(remains, Known) and any(one.kind not in shared for one in remains.value)
 
 
 def pull_name_for(node: str) -> str:
     return f"{name_for(node)}-pull"
 
 
-def things(order: Order) -> list[Thing]:
+def list_manifests(order: Order) -> list[Manifest]:
     """Every object, in the order they must be made."""
     return [*_shared(order), *_own(order)]
 
 
-def _shared(order: Order) -> list[Thing]:
+def _shared(order: Order) -> list[Manifest]:
     enforce = {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
     rules = []
     if order.security_context_constraints:
@@ -107,10 +112,10 @@ def _shared(order: Order) -> list[Thing]:
             }
         )
     return [
-        Thing(NAMESPACE, NAMESPACE_NAME, {"metadata": {"name": NAMESPACE_NAME, "labels": {**MANAGED, **enforce}}}),
-        _thing(SERVICE_ACCOUNT, SHARED_NAME, {"automountServiceAccountToken": False}),
-        _thing(ROLE, SHARED_NAME, {"rules": rules}),
-        _thing(
+        Manifest(NAMESPACE, NAMESPACE_NAME, {"metadata": {"name": NAMESPACE_NAME, "labels": {**MANAGED, **enforce}}}),
+        _manifest(SERVICE_ACCOUNT, SHARED_NAME, {"automountServiceAccountToken": False}),
+        _manifest(ROLE, SHARED_NAME, {"rules": rules}),
+        _manifest(
             ROLE_BINDING,
             SHARED_NAME,
             {
@@ -121,25 +126,25 @@ def _shared(order: Order) -> list[Thing]:
     ]
 
 
-def _own(order: Order) -> list[Thing]:
+def _own(order: Order) -> list[Manifest]:
     name = name_for(order.node.name)
-    found = [_thing(SECRET, name, {"type": "Opaque", "data": {"token": _base64(order.token.encode())}}, order)]
+    found = [_manifest(SECRET, name, {"type": "Opaque", "data": {"token": _base64(order.token.encode())}}, order)]
     if order.pull_secret:
         body = {"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": _base64(order.pull_secret)}}
-        found.append(_thing(SECRET, pull_name_for(order.node.name), body, order))
-    found.append(_thing(CONFIG_MAP, name, {"data": {"ca.pem": order.ca}}, order))
-    found.append(_thing(DAEMON_SET, name, {"spec": _daemon_set(order, name)}, order))
+        found.append(_manifest(SECRET, pull_name_for(order.node.name), body, order))
+    found.append(_manifest(CONFIG_MAP, name, {"data": {"ca.pem": order.ca}}, order))
+    found.append(_manifest(DAEMON_SET, name, {"spec": _daemon_set(order, name)}, order))
     return found
 
 
-def _thing(kind: Kind, name: str, body: dict[str, Any], order: Order | None = None) -> Thing:
+def _manifest(kind: Kind, name: str, body: dict[str, Any], order: Order | None = None) -> Manifest:
     metadata: dict[str, Any] = {"name": name, "namespace": NAMESPACE_NAME, "labels": dict(MANAGED)}
     if order is not None:
         metadata["labels"][HOST_LABEL] = order.host_uid
         # Whoever removes the node removes this too.
         node = {"apiVersion": "v1", "kind": "Node", "name": order.node.name, "uid": order.node.uid}
         metadata["ownerReferences"] = [node]
-    return Thing(kind, name, {"metadata": metadata, **body})
+    return Manifest(kind, name, {"metadata": metadata, **body})
 
 
 def _daemon_set(order: Order, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""For the CLI: hosts as a person wants to see them, and wishes put on them. No operator is needed to look."""
+"""For the CLI: hosts as a person wants to see them, and requests annotated on them. Looking needs no operator."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def cancel(client: Client, agent: Agent) -> str:
     if state != State.RECLAIMING:
         raise Complaint(f"{name} is {state or 'without a state'}; there is nothing to cancel.", code=Exit.REFUSED)
     await _change(client, agent, {"metadata": {"annotations": {CANCEL: iso(time.time())}}})
-    return f"{name} is cancelled; its installed system goes on. `hostler reclaim retry {name}` begins anew."
+    return f"{name} is cancelled; its installed system goes on. `hostler reclaim retry {name}` starts again."
 
 
 async def retry(client: Client, agent: Agent) -> str:
@@ -135,7 +135,7 @@ async def retry(client: Client, agent: Agent) -> str:
 
 
 async def _change(client: Client, agent: Agent, body: dict[str, dict[str, object]]) -> None:
-    """On the version that was looked at, so that nobody's change meanwhile is overrun."""
+    """On the version that was looked at, so that no change made meanwhile is overwritten."""
     meta = agent.metadata
     body["metadata"]["resourceVersion"] = meta.resource_version
     try:

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from hostler.reclaim.artifacts import HASHED, NAMES
-from hostler.reclaim.door import at_work
+from hostler.reclaim.connections import serving
 
 log = structlog.get_logger("hostler.hub")
 
@@ -36,7 +36,7 @@ class Unreadable(Exception):
     """The directory of artifacts says no."""
 
 
-class Shelf:
+class ArtifactFiles:
     """One directory per InfraEnv's uid, with one file per artifact; or nothing at all."""
 
     def __init__(self, directory: Path | None, url: str) -> None:
@@ -45,7 +45,9 @@ class Shelf:
         self._hashes: dict[Path, tuple[tuple[int, ...], str]] = {}
         self._seen: dict[str, tuple[float, dict[str, str]]] = {}
         self._hashing = threading.Lock()
-        self._threads = ThreadPoolExecutor(LOOKERS, "artifacts")  # its own: who hangs here keeps nobody else
+        self._threads = ThreadPoolExecutor(
+            LOOKERS, "artifacts"
+        )  # its own: a thread that hangs here blocks nothing else
         self._lookers, self._hangs = asyncio.Semaphore(LOOKERS), False
 
     def _place(self, infra_env: str, name: str) -> Path | None:
@@ -91,7 +93,7 @@ class Shelf:
     async def _look(self, call: Callable[[], T], seen: Callable[[], T | None] = lambda: None) -> T:
         """In a thread: the directory may be on a network's disk, and whoever asks meanwhile is answered.
 
-        A thread that hangs keeps its place until it ends; while all of them do, nobody waits for them.
+        A thread that hangs keeps its place until it ends; while all of them do, callers do not wait for them.
         """
         if self._hangs and self._lookers.locked():
             raise TimeoutError
@@ -104,7 +106,7 @@ class Shelf:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 await self._lookers.acquire()
-                if (known := seen()) is not None:  # meanwhile somebody else looked
+                if (known := seen()) is not None:  # another caller looked meanwhile
                     self._lookers.release()
                     return known
                 found = self._threads.submit(call)
@@ -161,7 +163,7 @@ class Download(web.FileResponse):
         self._told(1)
         try:
             _end_if_stalled(request)
-            with at_work(request):
+            with serving(request):
                 async with asyncio.timeout(self._seconds):
                     return await super().prepare(request)  # this sends it
         except TimeoutError:
