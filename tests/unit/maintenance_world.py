@@ -489,6 +489,11 @@ def _pod(name: str, node: str) -> Pod:
     )  # fmt: skip
 
 
+def blocked_text(one: Decision) -> str:
+    """Why it does not go on, as the status table says it."""
+    return one.blocked.text if one.blocked is not None else ""
+
+
 def pair(**worker: Any) -> Play:
     """One worker on esx1, and a free GPU on esx2."""
     play = Play()

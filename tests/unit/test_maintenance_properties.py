@@ -48,10 +48,11 @@ from hostler.maintenance.model import (
     World,
     stamp,
 )
+from hostler.maintenance.reasons import BlockedBy, Phase
 from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import MOVE, STOP, Lacks, Unanswered
-from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Cluster, Host, Place, Task, Vm
-from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed, pair
+from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Cluster, Host, Place, Task, Unread, Vm
+from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, blocked_text, fixed, pair
 
 ANY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 QUICK = settings(ANY, derandomize=True)  # the same examples each time; the search for others is the full run's
@@ -110,7 +111,7 @@ def some_world(fact: Facts) -> World:
             host,
             connection=fact("connected", "disconnected", "notResponding", ""),
             in_maintenance=fact(False, True, NOT_SAID),
-            unread=fact((), ("runtime.inMaintenanceMode: no",)),
+            unread=fact((), (Unread("runtime.inMaintenanceMode", "no"),)),
         )
     entering = fact.any(*[("esx1",)] * 4, ("esx2",), ("esx1", "esx2"), (), ())
     for host in entering:
@@ -135,7 +136,7 @@ def some_world(fact: Facts) -> World:
         power=fact(power, "poweredOff", "suspended", ""),
         connection=fact("connected", "inaccessible", "orphaned"),
         tools=fact.any("guestToolsRunning", "guestToolsNotRunning", "guestToolsExecutingScripts", ""),
-        unread=fact((), ("runtime.powerState: no",)),
+        unread=fact((), (Unread("runtime.powerState", "no"),)),
         annotations={key: value for key, value in annotations.items() if value},
     )
     node = play.nodes["a"]
@@ -282,8 +283,8 @@ SPOILT: dict[str, Callable[[Play, World], World]] = {
     ),
     "nodes are not known": lambda play, world: replace(world, unknown="nodes are still being read"),
     "which VM it is is not known": spoil_subject(vm=Unknown("two VMs have its UUID")),
-    "its power state is denied": spoil_vm(unread=("runtime.powerState: NoPermission",)),
-    "its host is denied": spoil_vm(unread=("runtime.host: NoPermission",)),
+    "its power state is denied": spoil_vm(unread=(Unread("runtime.powerState", "NoPermission"),)),
+    "its host is denied": spoil_vm(unread=(Unread("runtime.host", "NoPermission"),)),
     "its power state was never said": spoil_vm(power=""),
     "the VM is disconnected": spoil_vm(connection="disconnected"),
     "the VM is suspended": spoil_vm(power="suspended"),
@@ -308,7 +309,7 @@ def test_one_spoilt_fact_stops_everything_drastic(how: str, drs: str, stubborn: 
 
 
 @pytest.mark.parametrize("spoilt", [
-    spoil_host(in_maintenance=NOT_SAID), spoil_host(unread=("runtime.inMaintenanceMode: NoPermission",)),
+    spoil_host(in_maintenance=NOT_SAID), spoil_host(unread=(Unread("runtime.inMaintenanceMode", "NoPermission"),)),
 ])  # fmt: skip
 def test_a_host_that_does_not_say_how_it_stands(spoilt: Callable[[Play, World], World]) -> None:
     """A running VM on it is left alone; one that is off may still go elsewhere."""
@@ -368,8 +369,8 @@ def test_a_vm_whose_devices_are_not_known_counts_as_tied_to_its_own_host() -> No
         if isinstance(action, (Relocate, PowerOn)):
             play.put(Vm, "vm-a", devices=Unknown("not read"), host="host-esx1")
             one = play.decide().decisions[0]
-            assert (drastic(one.action), one.phase) == (False, "waiting for a host"), one
-            assert "the VM's devices are not known: not read" in one.blocked
+            assert (drastic(one.action), one.phase) == (False, Phase.WAITING_FOR_HOST), one
+            assert "the VM's devices are not known: not read" in blocked_text(one)
             play.leave("esx1")
             play.run(8)
             assert play.did(PowerOn)
@@ -527,7 +528,7 @@ def test_every_decision_is_a_sentence_and_repeats_itself(world: World) -> None:
     assert one == again
     for decision in one.decisions:
         assert decision.why
-        if decision.action is None and decision.phase != "in service":
+        if decision.action is None and decision.phase is not Phase.IN_SERVICE:
             assert decision.next, decision
 
 
@@ -669,14 +670,15 @@ def ends_well(story: Told) -> None:
     found = play.decide()
     for name in play.nodes:
         one = found.of(name)
-        if play.in_service(name) or (one is not None and one.phase == "off" and not play.state(name)):
+        if play.in_service(name) or (one is not None and one.phase is Phase.OFF and not play.state(name)):
             continue
         assert not everybody_leaves, f"{name}: {one}"
         assert one is not None
         assert one.why
         assert one.next, one
         asks_again = isinstance(one.action, PowerOn) and one.action.drs  # what DRS refused is tried again and again
-        assert asks_again or one.blocked.startswith(("no host", "power-on")), one
+        waits = one.blocked is not None and one.blocked.by in (BlockedBy.NO_HOST, BlockedBy.POWER_ON)
+        assert asks_again or waits, one
         if POLICY not in play.nodes[name].metadata.annotations:
             assert not room_somewhere(play), f"{name} waits although a device is free: {one}"
     if everybody_leaves:
@@ -796,7 +798,7 @@ def test_a_placement_that_two_want_is_given_once() -> None:
     assert play.state("b") == "powered-off"
     one = found.of("b")
     assert one is not None
-    assert "taken by a" in one.blocked
+    assert "taken by a" in blocked_text(one)
     play.leave("esx2")
     play.run(15)
     assert play.in_service("b")
@@ -819,7 +821,7 @@ def test_a_reservation_holds_against_whoever_is_quicker() -> None:
     assert play.state("a") == "powered-off"
     one = found.of("a")
     assert one is not None
-    assert "b (promised)" in one.blocked
+    assert "b (promised)" in blocked_text(one)
     play.run(40)
     assert play.vm("b").host == "host-esx3"
     assert play.in_service("b")

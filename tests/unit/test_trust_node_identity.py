@@ -55,6 +55,7 @@ from hostler.maintenance.node_machines import (
     NodeMachines,
     NodeReference,
 )
+from hostler.maintenance.reasons import BlockedBy, Phase
 from hostler.maintenance.telling import Teller
 from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus
 from hostler.uuids import canonical, swapped
@@ -266,8 +267,9 @@ def test_a_liar_is_named_with_what_the_owner_can_do(uuid: str, reason: Refusal) 
     put_node(made, "liar", uuid)
     assert refusal(made, "liar") is reason
     one = decided(made, "liar")
-    assert (one.phase, one.action, one.unknown) == ("refused", None, True)
-    assert one.blocked.startswith("identity: ")
+    assert (one.phase, one.action, one.unknown) == (Phase.REFUSED, None, True)
+    assert one.blocked is not None
+    assert one.blocked.by is BlockedBy.IDENTITY
     assert f"hostler-node of its VM in vCenter to {CLUSTER}/liar" in one.next
 
 
@@ -434,8 +436,8 @@ def test_a_drain_that_an_older_version_began_goes_on() -> None:
     assert isinstance(found, Found)
     assert found.rank is Rank.VCENTER
     one = decided(made, "worker")
-    assert (one.phase, one.state) != ("refused", None)
-    assert "identity" not in one.blocked
+    assert (one.phase, one.state) != (Phase.REFUSED, None)
+    assert one.blocked is None or one.blocked.by is not BlockedBy.IDENTITY
 
 
 def started(made: Yard, name: str) -> Decision:

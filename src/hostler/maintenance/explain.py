@@ -6,7 +6,7 @@ The same decision that runs, over facts already in memory; a plan runs it forwar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -36,6 +36,7 @@ from hostler.maintenance.model import (
 )
 from hostler.maintenance.observe import site_of
 from hostler.maintenance.plan import explain_plan, sentence_of
+from hostler.maintenance.reasons import Phase
 from hostler.maintenance.simulate import simulate
 from hostler.maintenance.stray import has_stray_hold
 from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus, Row, Standing, Waiting
@@ -43,7 +44,7 @@ from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Host
 from hostler.vsphere.vcenter import VCenter
 
-_QUIET = ("in service", "not ours")
+_QUIET = (Phase.IN_SERVICE, Phase.NOT_OURS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +183,9 @@ class MaintenanceExplainers:
     def rows(self, world: World, found: Pass) -> tuple[Row, ...]:
         subjects = {one.name: one for one in world.subjects}
         held = self.blocked() or ""
-        decisions = (_held_back(one, held) if held and one.action is not None else one for one in found.decisions)
-        shown = (one for one in decisions if one.state is not None or one.phase not in _QUIET)
-        return tuple(_row(subjects[one.subject], one, world) for one in shown if _listed(subjects[one.subject], one))
+        shown = (one for one in found.decisions if one.state is not None or one.phase not in _QUIET)
+        listed = (one for one in shown if _listed(subjects[one.subject], one))
+        return tuple(_held_back(_row(subjects[one.subject], one, world), one, held) for one in listed)
 
     def status(self, notes: Iterable[str]) -> MaintenanceStatus:
         world, found = self.keeper.look()
@@ -230,11 +231,12 @@ class MaintenanceExplainers:
                 yield f"vCenter {vcenter.name} was {facts.why}"
 
 
-def _held_back(one: Decision, why: str) -> Decision:
-    """What is decided is not done: the status must not say that it is under way."""
-    return replace(
-        one, phase="held back", blocked=f"held back: {why}", next=f"then: {one.action.why}" if one.action else ""
-    )
+def _held_back(row: Row, one: Decision, why: str) -> Row:
+    """What is decided is not done while `why`: then the status must not say that it is under way."""
+    if not why or one.action is None:
+        return row
+    held = Phase.HELD_BACK.value
+    return msgspec.structs.replace(row, phase=held, blocked_by=why, next=f"then: {one.action.why}")
 
 
 def _listed(subject: Subject, one: Decision) -> bool:
@@ -254,9 +256,9 @@ def _row(subject: Subject, one: Decision, world: World) -> Row:
         vm=vm.name if vm is not None else "",
         host=host,
         state=subject.annotations.get(STATE, ""),
-        phase=one.phase,
+        phase=one.phase.value,
         since=_since(subject.annotations.get(SINCE, "") or (subject.mark.since if subject.mark else "")),
-        blocked_by=one.blocked.partition(": ")[2] or one.blocked,
+        blocked_by=one.blocked.text if one.blocked is not None else "",
         next=one.next,
         why=one.why,
         vcenter=subject.vcenter,

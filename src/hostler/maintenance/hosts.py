@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,7 +10,7 @@ from hostler.host.conditions import names
 from hostler.host.facts import Unknown
 from hostler.maintenance.model import Site
 from hostler.vsphere.devices import can_vmotion
-from hostler.vsphere.records import Host, Vm
+from hostler.vsphere.records import Host, Unread, Vm
 
 _SAYS = ("runtime.inMaintenanceMode", "runtime.connectionState", "recentTask")
 _VM_SAYS = ("runtime.powerState", "runtime.host", "runtime.connectionState")
@@ -37,9 +38,9 @@ def stands(site: Site, host: Host | None) -> Stands:
     """Unknown wins over everything that could lead to an act; maintenance wins over being away."""
     if host is None:
         return Stands(Is.UNKNOWN, "vCenter does not show it")
-    refused = [one for one in host.unread if one.startswith(_SAYS)]
+    refused = _untold(host.unread, _SAYS)
     if refused:
-        return Stands(Is.UNKNOWN, f"vCenter would not tell {names(refused, 2)}")
+        return Stands(Is.UNKNOWN, f"vCenter would not tell {refused}")
     if isinstance(host.in_maintenance, Unknown):
         return Stands(Is.UNKNOWN, host.in_maintenance.why)
     if host.connection != "connected":
@@ -77,9 +78,9 @@ def return_doubt(site: Site, vm: Vm) -> str:
 
 def power_doubt(vm: Vm) -> str:
     """Why nobody knows whether this VM runs, or where it is registered; "" where that is known."""
-    refused = [one for one in vm.unread if one.startswith(_VM_SAYS)]
+    refused = _untold(vm.unread, _VM_SAYS)
     if refused:
-        return f"vCenter would not tell about VM {vm.name or vm.moref}: {names(refused, 2)}"
+        return f"vCenter would not tell about VM {vm.name or vm.moref}: {refused}"
     if not vm.power or not vm.host:
         return f"vCenter has not said where VM {vm.name or vm.moref} is or whether it runs"
     return ""
@@ -92,8 +93,13 @@ def reboots_in_maintenance(site: Site, vm: Vm) -> bool:
     """
     host = site.host(vm.host)
     away = host is not None and host.in_maintenance is True and host.connection in ("disconnected", "notResponding")
-    told = not [one for one in vm.unread if one.startswith(_VM_SAYS)] and vm.connection in ("connected", "disconnected")
+    told = not _untold(vm.unread, _VM_SAYS) and vm.connection in ("connected", "disconnected")
     return away and told and vm.power == "poweredOff"
+
+
+def _untold(unread: Iterable[Unread], paths: Collection[str]) -> str:
+    """Which of these properties vCenter would not tell, and why; "" where it told all of them."""
+    return names([str(one) for one in unread if one.path in paths], 2)
 
 
 def in_service(site: Site, host: Host | None) -> bool:

@@ -9,6 +9,7 @@ from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.marking import MARK_TRIES
 from hostler.maintenance.model import LATE_STOP_SECONDS, Decision, SetMark
 from hostler.maintenance.power_on import start
+from hostler.maintenance.reasons import Phase
 from hostler.maintenance.view import View, wait
 
 
@@ -21,14 +22,14 @@ def leftover_of(view: View, mark: Mark) -> Decision | None:
         return None  # it is about to be drained (again): the mark is right, or will be; its guest may still go off
     if mark.what is Marked.ASKED and vm.power == "poweredOn" and (until := _may_still_stop(view, mark)) is not None:
         why = f"VM {vm.name} was asked to stop for a maintenance that was cancelled, and runs"
-        return wait(subject, None, "in service", why, "if it still goes off it is started again", wake=until)
+        return wait(subject, None, Phase.IN_SERVICE, why, "if it still goes off it is started again", wake=until)
     if subject.node is None and vm.power == "poweredOn" and (until := _perhaps_stopping(view, mark)) is not None:
         why = f"VM {vm.name} runs and has no node, but its guest may still be shutting down"
-        return wait(subject, None, "waiting", why, "if it goes off it is started again", wake=until)
+        return wait(subject, None, Phase.WAITING, why, "if it goes off it is started again", wake=until)
     if subject.remembered.mark.number >= MARK_TRIES and view.now < subject.remembered.mark.not_before:
         return None
     what = SetMark(vm.moref, None, f"VM {vm.name} is no longer kept by Hostler")
-    return Decision(subject.name, None, "unmarking", what.why, "its mark is taken away", what)
+    return Decision(subject.name, None, Phase.UNMARKING, what.why, "its mark is taken away", what)
 
 
 def _may_still_stop(view: View, mark: Mark) -> Instant | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hostler.host.facts import Unknown
 from hostler.maintenance.mark import NO_HOST, Mark, Marked
 from hostler.maintenance.model import SHUTDOWN_SINCE, SINCE, Decision, SetMark, State, Wish
+from hostler.maintenance.reasons import Phase
 from hostler.maintenance.view import View, wait
 
 MARK_TRIES = 3
@@ -28,6 +29,6 @@ def marked(view: View, what: Marked) -> Decision | None:
         return None  # while draining nothing depends on it
     if known.number and view.now < known.not_before:
         why = f"VM {view.vm.name} could not be marked: {known.why}"
-        return wait(subject, state, "stopping", why, "it is tried again", wake=known.not_before)
+        return wait(subject, state, Phase.STOPPING, why, "it is tried again", wake=known.not_before)
     action = SetMark(view.vm.moref, mark, f"VM {view.vm.name} says why its host waits")
-    return Decision(subject.name, state, "marking", action.why, "", action, target=view.reserved())
+    return Decision(subject.name, state, Phase.MARKING, action.why, "", action, target=view.reserved())

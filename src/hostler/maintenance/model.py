@@ -24,6 +24,7 @@ from hostler.host.maintenance import State as State
 from hostler.instant import Instant, iso_micro, parse
 from hostler.kube.records import Node
 from hostler.maintenance.mark import NO_CLUSTER, Mark
+from hostler.maintenance.reasons import Blocked, Phase
 from hostler.maintenance.rights import Lacks, Need, Object
 from hostler.vsphere.outcomes import Kind
 from hostler.vsphere.records import Cluster, Entering, Host, Place, Task, Vm
@@ -382,12 +383,12 @@ class Decision:
 
     subject: str
     state: State | None
-    phase: str  # a word or two for the status table
+    phase: Phase
     why: str
     next: str = ""  # what happens next, or what would release it
     action: Action | None = None
     wake: Instant | None = None
-    blocked: str = ""  # why it does not go on, for the table and the metric's word before ":"
+    blocked: Blocked | None = None  # why it does not go on
     rejected: tuple[Rejected, ...] = ()
     target: tuple[str, str] | None = None  # vCenter and host id it has reserved
     drain: drain.Decision | None = None

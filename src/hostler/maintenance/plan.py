@@ -40,7 +40,7 @@ def explain_plan(
     for one in members:
         decision = forecast.first.of(one.name)
         if decision is not None:
-            rules.append(RuleSeen(one.name, decision.phase, sentence_of(decision), decided=True))
+            rules.append(RuleSeen(one.name, decision.phase.value, sentence_of(decision), decided=True))
             if decision.doubt:
                 stopped = f"{decision.doubt}. vCenter decides; it is stopped all the same."
                 rules.append(RuleSeen(one.name, "return in doubt", stopped))

@@ -26,6 +26,7 @@ from hostler.maintenance.model import (
 )
 from hostler.maintenance.origin import is_at_home, own_host
 from hostler.maintenance.placement import Ask, Placement, doubt_at_home, may_go, tied
+from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
 from hostler.maintenance.rights import Judged, Need, judge, moves_of, needs_of
 from hostler.vsphere.devices import can_vmotion
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Host, Task, Vm
@@ -196,26 +197,40 @@ class View:
 def wait(
     subject: Subject,
     state: State | None,
-    phase: str,
+    phase: Phase,
     why: str,
     release: str,
     *,
     wake: Instant | None = None,
-    blocked: str = "",
+    blocked: BlockedBy | None = None,
+    details: str = "",
 ) -> Decision:
     """Nothing to do now; `release` says what would change that."""
-    return Decision(subject.name, state, phase, why, release, wake=wake, blocked=blocked)
+    reason = Blocked(blocked, details) if blocked is not None else None
+    return Decision(subject.name, state, phase, why, release, wake=wake, blocked=reason)
 
 
 def refused(subject: Subject, state: State | None, doubt: InDoubt) -> Decision:
     """Which VM its node is has no proof, or is in doubt: nothing is done to the VM until the owner says it."""
     return Decision(
-        subject.name, state, "refused", doubt.why, doubt.remedy, blocked=f"identity: {doubt.why}", unknown=True
+        subject.name,
+        state,
+        Phase.REFUSED,
+        doubt.why,
+        doubt.remedy,
+        blocked=Blocked(BlockedBy.IDENTITY, doubt.why),
+        unknown=True,
     )
 
 
 def frozen(subject: Subject, state: State | None, why: str) -> Decision:
     """A fact is not known: nothing is done until it is."""
     return Decision(
-        subject.name, state, "not known", why, "it goes on when that is known", blocked=f"unknown: {why}", unknown=True
+        subject.name,
+        state,
+        Phase.NOT_KNOWN,
+        why,
+        "it goes on when that is known",
+        blocked=Blocked(BlockedBy.UNKNOWN, why),
+        unknown=True,
     )

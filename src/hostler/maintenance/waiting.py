@@ -11,13 +11,14 @@ from hostler.maintenance.hosts import in_service
 from hostler.maintenance.mark import Marked
 from hostler.maintenance.model import Decision, State, Subject, Wish, World
 from hostler.maintenance.origin import own_host
+from hostler.maintenance.reasons import BlockedBy
 
-# Words of `Decision.blocked`. The alert HostlerMaintenanceBlocked leaves them out.
-NORMAL = ("no host", "slot", "ceiling", "drs")
+# The alert HostlerMaintenanceBlocked leaves them out.
+NORMAL = (BlockedBy.NO_HOST, BlockedBy.SLOT, BlockedBy.CEILING, BlockedBy.DRS)
 
 
 def is_normal_wait(subject: Subject, one: Decision, world: World) -> bool:
-    return one.blocked.partition(":")[0] in NORMAL and not is_not_back(subject, world)
+    return one.blocked is not None and one.blocked.by in NORMAL and not is_not_back(subject, world)
 
 
 def is_not_back(subject: Subject, world: World) -> bool:
