@@ -12,7 +12,7 @@ import msgspec
 
 from hostler.drain.model import Memory
 from hostler.drain.observe import Sources, observe
-from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
+from hostler.explain.registry import Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.host.facts import Fact, Known, Unknown, fresh
 from hostler.host.identity import Rank
 from hostler.instant import Instant, iso, parse
@@ -35,7 +35,7 @@ from hostler.maintenance.model import (
     identity_doubt,
 )
 from hostler.maintenance.observe import site_of
-from hostler.maintenance.plan import explain_plan, sentence_of
+from hostler.maintenance.plan import doubt_of, explain_plan, sentence_of, shown_actions
 from hostler.maintenance.reasons import Phase
 from hostler.maintenance.simulate import simulate
 from hostler.maintenance.stray import has_stray_hold
@@ -72,15 +72,16 @@ class MaintenanceExplainers:
         subject = next((one for one in world.subjects if one.name == name), None)
         one = found.of(name)
         if subject is None or one is None:
-            return Explanation("maintenance", f"{name} is in service, and its ESXi host too.")
-        rules = [RuleSeen(f"host {r.host}", "cannot take it", r.why) for r in one.rejected]
-        action = self._action(one)
+            return None  # deleted in this moment
+        site, held = world.sites.get(subject.vcenter), self.gate() or ""
+        names = site.value if isinstance(site, Known) else None
+        actions = shown_actions(one, subject, names, self.keeper.policy)
         return Explanation(
             "maintenance",
             sentence_of(one),
-            tuple(rules),
+            tuple(_rules(one)),
             tuple(self._facts(subject, world)),
-            (action,) if action else (),
+            tuple(msgspec.structs.replace(action, held_back=held) for action in actions),
         )
 
     def _facts(self, subject: Subject, world: World) -> Iterator[FactSeen]:
@@ -105,11 +106,6 @@ class MaintenanceExplainers:
         else:
             said = ", ".join(f"{one.backing} {one.profile or one.id or '/'.join(one.allowed)}" for one in vm.devices)
             yield seen("devices", Known(said or "none", subject.vm.at), now)
-
-    def _action(self, one: Decision) -> Action | None:
-        if one.action is None:
-            return None
-        return Action(_verb(one.action), one.subject, one.action.why, held_back=self.gate() or "")
 
     # -- an ESXi host
 
@@ -273,18 +269,9 @@ def _since(text: str) -> str:
     return iso(at) if at is not None else text
 
 
-_VERBS = {
-    "PatchNode": "patch",
-    "Evictions": "evict pods of",
-    "SetMark": "mark the VM of",
-    "TellMachine": "tell the Machine of",
-    "ShutDown": "shut down the guest of",
-    "PowerOff": "power off the VM of",
-    "Relocate": "move the VM of",
-    "PowerOn": "power on the VM of",
-    "CancelTask": "cancel a task of",
-}
-
-
-def _verb(action: object) -> str:
-    return _VERBS.get(type(action).__name__, "do")
+def _rules(one: Decision) -> Iterator[RuleSeen]:
+    """What the decision found on its way."""
+    if one.blocked is not None:
+        yield RuleSeen("blocked", one.blocked.by.value, one.blocked.text, decided=True)
+    yield from doubt_of(one)
+    yield from (RuleSeen(f"host {r.host}", "cannot take it", r.why) for r in one.rejected)
