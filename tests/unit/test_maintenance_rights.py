@@ -55,10 +55,10 @@ def test_that_all_is_well_must_have_been_looked_at_lately_what_is_lacking_counts
     needs = moves_of(VM)
     assert judge(needs, {}, "vc", NOW) == Judged(unseen="VM a")
     old: dict[tuple[str, str], Lacks] = {("vc", "vm-a"): Known((), NOW - 100)}
-    assert judge(needs, old, "vc", NOW).well
-    assert judge(needs, old, "vc", NOW, max_age=60) == Judged(unseen="VM a")
+    assert not judge(needs, old, "vc", NOW).within(100, NOW).unseen
+    assert judge(needs, old, "vc", NOW).within(60, NOW) == Judged(unseen="VM a")
     old[("vc", "vm-a")] = Known((MOVE,), NOW - 100)
-    assert judge(needs, old, "vc", NOW, max_age=60).lacking
+    assert judge(needs, old, "vc", NOW).within(60, NOW).lacking
     assert "it would not say" in judge(needs, {("vc", "vm-a"): Unknown("it would not say")}, "vc", NOW).unknown
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from hostler.host.facts import Unknown
 from hostler.instant import Instant
-from hostler.maintenance.model import TARGET, Policy, Rejected, Site, Subject, Wish, World
+from hostler.maintenance.model import TARGET, Policy, Rejected, Site, Subject, Wish
 from hostler.maintenance.origin import own_host
-from hostler.maintenance.placement import Ask, Placement, place, pool_for, tied
-from hostler.maintenance.rights import EVER, Judged, Lacks, Object, judge, moves_of, needs_of
+from hostler.maintenance.placement import Ask, Forbidden, Placement, place, pool_for, tied
+from hostler.maintenance.rights import Lacks, Object, judge, moves_of
 from hostler.vsphere.records import Host, Vm
 
 Promised = Mapping[str, Sequence[Vm]]  # VMs on their way to each host, by its id
@@ -39,13 +39,13 @@ def ask_for(subject: Subject, vm: Vm, site: Site, policy: Policy) -> Ask:
 def permitted(placement: Placement, vm: Vm, site: Site, vcenter: str, rights: Rights, now: Instant) -> Placement:
     """Only the hosts that our user may take the VM to; the others are named with the right that is missing."""
     lacks = {host.moref: _lacks_to(vm, host, site, vcenter, rights, now) for host in placement.hosts}
-    forbidden = tuple(host for host in placement.hosts if lacks[host.moref])
+    forbidden = tuple(Forbidden(host, lacks[host.moref]) for host in placement.hosts if lacks[host.moref])
     return replace(
         placement,
         hosts=tuple(host for host in placement.hosts if not lacks[host.moref]),
         rejected=(
             *placement.rejected,
-            *(Rejected(host.name, f"our vCenter user lacks {lacks[host.moref]}") for host in forbidden),
+            *(Rejected(one.host.name, f"our vCenter user lacks {one.lacks}") for one in forbidden),
         ),
         forbidden=forbidden,
     )
@@ -67,8 +67,3 @@ def destination(
         return None
     found = place(ask_for(subject, vm, site, policy), site, promised)
     return permitted(found, vm, site, subject.vcenter, rights, now)
-
-
-def judged(subject: Subject, vm: Vm, world: World, now: Instant, max_age: float = EVER) -> Judged:
-    """Whether our user may stop this VM and start it again. A right to move it is not needed for that."""
-    return judge(needs_of(vm), world.rights, subject.vcenter, now, max_age)

@@ -36,7 +36,6 @@ from hostler.maintenance.reasons import BlockedBy, Phase
 from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_ON
 
-_LONG_AGO: Instant = 0.0
 # A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.
 SHUTDOWN_GRACE = 5.0
 BOOT_SECONDS = 5.0
@@ -218,8 +217,7 @@ def _clear(view: View, late: bool = False) -> Decision | None:
     subject = view.subject
     if subject.drain is None or subject.refused is not None or vm_doubt(view.site, view.vm):
         return None  # that this VM is off says nothing of a node that may be another machine
-    policy = replace(view.policy.drain, timeout=0.0)
-    found = drains.decide(replace(subject.drain, started=_LONG_AGO), policy, view.now)
+    found = drains.decide(subject.drain, replace(view.policy.drain, timeout=0.0), view.now)
     if found.state is drain.State.UNKNOWN:
         return None
     left = found.state is not drain.State.DRAINED

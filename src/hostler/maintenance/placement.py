@@ -34,13 +34,21 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Forbidden:
+    """A host that could take the VM, but our vCenter user lacks a right to move it there."""
+
+    host: Host
+    lacks: str
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Hosts that can take the VM, best first; the others with a reason each. `unknown`: it cannot be said."""
 
     hosts: tuple[Host, ...]
     rejected: tuple[Rejected, ...] = ()
     unknown: str = ""
-    forbidden: tuple[Host, ...] = ()  # they could take it, but our vCenter user lacks a right to take it there
+    forbidden: tuple[Forbidden, ...] = ()
 
     @property
     def best(self) -> Host | None:

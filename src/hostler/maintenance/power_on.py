@@ -25,9 +25,8 @@ from hostler.maintenance.model import (
 )
 from hostler.maintenance.origin import own_host_missing
 from hostler.maintenance.patches import noted
-from hostler.maintenance.placement import Placement, place, pool_for, tied, tried
+from hostler.maintenance.placement import Forbidden, Placement, place, pool_for, tied, tried
 from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.rights import judge, moves_of
 from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_ON, RELOCATE, Host
 
@@ -156,12 +155,11 @@ def _nowhere(view: View, state: State | None, placement: Placement) -> Decision:
     return replace(one, rejected=placement.rejected)
 
 
-def _may_not_move(view: View, state: State | None, to: Host) -> Decision:
-    said = judge(moves_of(view.vm, pool_for(view.site, view.vm, to)), view.world.rights, view.subject.vcenter, view.now)
-    why = f"VM {view.vm.name} is off, and our vCenter user lacks {said} to move it to {to.name}"
-    release = f"grant {said}, or {view.subject.origin} leaves maintenance"
+def _may_not_move(view: View, state: State | None, to: Forbidden) -> Decision:
+    why = f"VM {view.vm.name} is off, and our vCenter user lacks {to.lacks} to move it to {to.host.name}"
+    release = f"grant {to.lacks}, or {view.subject.origin} leaves maintenance"
     return wait(
-        view.subject, state, Phase.WAITING_FOR_HOST, why, release, blocked=BlockedBy.PRIVILEGES, details=str(said)
+        view.subject, state, Phase.WAITING_FOR_HOST, why, release, blocked=BlockedBy.PRIVILEGES, details=to.lacks
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.kube.records import Node
-from hostler.maintenance.allowed import ask_for, destination, drs_of, judged, permitted
+from hostler.maintenance.allowed import ask_for, destination, drs_of, permitted
 from hostler.maintenance.hosts import Is, Stands, stands
 from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
@@ -107,7 +107,7 @@ class View:
 
     def judged(self, max_age: float) -> Judged:
         """Whether it is, as looked at no longer ago than that."""
-        return judged(self.subject, self.vm, self.world, self.now, max_age)
+        return self.ledger.judged(self.subject, self.vm).within(max_age, self.now)
 
     def doubt(self) -> str:
         """Why the VM might not come back, by our model alone; "" where nothing speaks against it."""
