@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.holds import HOLDS
 from hostler.kube.records import Taint
-from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -30,6 +29,7 @@ from hostler.maintenance.model import (
     stamp,
 )
 from hostler.maintenance.rights import MOVE, STOP, Unanswered
+from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Cluster, Task, Unread
 from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed
 

@@ -33,7 +33,6 @@ from hostler.kube.records import (
 )
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hosts import Is, stands
-from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
     RELOCATE_SINCE,
@@ -60,6 +59,7 @@ from hostler.maintenance.model import (
 )
 from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import Lacks
+from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch, Inventory
 from hostler.vsphere.records import (

@@ -16,13 +16,13 @@ from hostler.host.facts import Known
 from hostler.kube.events import Recorder
 from hostler.kube.watch import Watch
 from hostler.maintenance.controller import MaintenanceKeeper
+from hostler.maintenance.events import LASTS_SECONDS, EventReporter
+from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
-from hostler.maintenance.hands import Hands
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import POLICY, Busy, Decision, Hanging, Pass, Policy, Rejected, State, World
 from hostler.maintenance.placement import Placement
 from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
-from hostler.maintenance.telling import LASTS_SECONDS, Teller
 from hostler.maintenance.wire import MaintenanceStatus
 from hostler.vsphere.outcomes import AlreadySo, Kind, Refused, Started, said
 from hostler.vsphere.records import Backing, Cluster, Pci, VmDevice
@@ -46,7 +46,7 @@ class Notes:
 
 
 def explainers(yard: Yard, blocked: str | None = None) -> MaintenanceExplainers:
-    hands = cast(Hands, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
+    hands = cast(ActionExecutor, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
     keeper = MaintenanceKeeper(
         yard.client, yard.observer, hands, yard.memory, Policy(), MaintenanceMetrics(CollectorRegistry()),
         acting=lambda: pytest.fail("nothing is done"), clock=lambda: NOW,
@@ -232,13 +232,13 @@ def test_hosts_beyond_those_shown_are_counted() -> None:
 # -- news, once each
 
 
-def teller() -> tuple[Teller, Notes]:
+def teller() -> tuple[EventReporter, Notes]:
     notes = Notes()
-    return Teller(cast(Recorder, notes), MaintenanceMetrics(CollectorRegistry())), notes
+    return EventReporter(cast(Recorder, notes), MaintenanceMetrics(CollectorRegistry())), notes
 
 
 def told(
-    one: Teller,
+    one: EventReporter,
     play: Play,
     *decisions: Decision,
     unlabelled: str = "",

@@ -17,8 +17,7 @@ from hostler.maintenance.conditions import conditions_of, patch_of
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
 from hostler.maintenance.identities import Found
-from hostler.maintenance.mark import Mark, Marked
-from hostler.maintenance.marks import ConfigMap, key_of
+from hostler.maintenance.mark_store import ConfigMap, key_of
 from hostler.maintenance.memory import BACKOFF_MOST, Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
@@ -34,6 +33,7 @@ from hostler.maintenance.model import (
     State,
 )
 from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
 from tests.unit.maintenance_yard import NOW, UUIDS, Yard

@@ -18,8 +18,8 @@ from hostler.kube.records import OwnerReference, Pod, PodMetadata, PodPhase, Pod
 from hostler.kube.watch import Watch
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
+from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
-from hostler.maintenance.hands import Hands
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
@@ -149,7 +149,7 @@ def read_once(watch: Watch[Any]) -> None:
 
 
 def explainers(yard: Yard) -> MaintenanceExplainers:
-    hands = cast(Hands, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
+    hands = cast(ActionExecutor, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
     keeper = MaintenanceKeeper(
         yard.client, yard.observer, hands, yard.memory, Policy(), MaintenanceMetrics(CollectorRegistry()),
         acting=lambda: pytest.fail("nothing is done"), clock=lambda: NOW,

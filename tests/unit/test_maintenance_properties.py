@@ -17,7 +17,6 @@ from hostler.host.facts import Known, Unknown
 from hostler.maintenance.allowed import drs_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hosts import Is, return_doubt, stands, vm_doubt
-from hostler.maintenance.mark import Marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -41,6 +40,7 @@ from hostler.maintenance.model import (
 from hostler.maintenance.reasons import BlockedBy, Phase
 from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import MOVE, STOP, Lacks, Unanswered
+from hostler.maintenance.vm_marks import Marked
 from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Host, Place, Unread, Vm
 from tests.unit.maintenance_any_world import ANY, BYTES, QUICK, Facts, any_world, some_world
 from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, blocked_text, pair

@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry
 from hostler.kube.events import Recorder
 from hostler.maintenance import reasons
 from hostler.maintenance.conditions import conditions_of
+from hostler.maintenance.events import EventReporter
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import POLICY, Decision, Pass, PatchNode
 from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
 from hostler.maintenance.rights import STOP
-from hostler.maintenance.telling import Teller
 from tests.unit.maintenance_world import Play, pair
 
 BARE = {"slot", "ceiling", "policy", "drs", "holds", "uncordoned", "looking"}  # the decision's sentence says the rest
@@ -53,7 +53,7 @@ class Followed(Play):
     def watch(self) -> None:
         self.registry = CollectorRegistry()
         self.metrics = MaintenanceMetrics(self.registry)
-        self.teller = Teller(cast(Recorder, self), self.metrics)
+        self.teller = EventReporter(cast(Recorder, self), self.metrics)
         self.kept: list[Any] = []
 
     def wish(self, name: str, policy: str) -> None:

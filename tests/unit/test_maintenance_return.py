@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from hostler.host.facts import Unknown
 from hostler.host.holds import HOLDS
-from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -31,6 +30,7 @@ from hostler.maintenance.model import (
 from hostler.maintenance.origin import Origin, read_origin
 from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
 from hostler.maintenance.rights import MOVE, STOP
+from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.vsphere.records import NOT_SAID, RELOCATE, Backing, Cluster, Host, Task, Unread, Vm, VmDevice
 from tests.unit.maintenance_world import DYNAMIC, NO_DEVICE, NOW, VC, Play, fixed, hardware
 

@@ -10,7 +10,6 @@ import pytest
 from hostler.host.facts import Known, Unknown
 from hostler.maintenance.conditions import conditions_of
 from hostler.maintenance.decide import decide
-from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
     DRAIN_HELD,
     POLICY,
@@ -27,6 +26,7 @@ from hostler.maintenance.model import (
     State,
 )
 from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.reservations import Reservations
 from hostler.maintenance.rights import MOVE, POOL, STOP, Judged, Lacks, Need, Unanswered, judge, moves_of, needs_of
 from hostler.vsphere.records import Cluster, Vm
 from tests.unit.maintenance_world import NOW, Play, fixed, pair
@@ -138,7 +138,7 @@ def test_a_guest_that_did_not_go_off_is_not_switched_off_without_the_right_to_st
     one = play.run(60).decisions[0]
     assert not play.did(PowerOff)
     assert f"lacks {STOP[1]} on VM a" in one.why
-    assert Ledger(play.world(), play.policy, play.now).drains == (), "and it keeps nobody waiting"
+    assert Reservations(play.world(), play.policy, play.now).drains == (), "and it keeps nobody waiting"
     play.lacks("a")
     play.run(30)
     assert play.in_service("a")
@@ -153,7 +153,7 @@ def test_a_node_that_may_not_be_stopped_gives_its_slot_back() -> None:
     play.run(4)
     assert (play.state("a"), play.state("b")) == ("draining", "")
     play.lacks("a", STOP[1])
-    assert Ledger(play.world(), play.policy, play.now).drains == ()
+    assert Reservations(play.world(), play.policy, play.now).drains == ()
     play.run(20)
     assert play.state("b") == "powered-off"
     assert (play.state("a"), play.did(ShutDown, "a")) == ("draining", [])
@@ -304,7 +304,7 @@ def test_a_stop_that_was_only_written_down_keeps_nobody_waiting_without_the_righ
     while not play.nodes["a"].metadata.annotations.get(SHUTDOWN_SINCE):
         play.tick()
     play.lacks("a", *STOP)
-    assert Ledger(play.world(), play.policy, play.now).drains == ()
+    assert Reservations(play.world(), play.policy, play.now).drains == ()
 
 
 @pytest.mark.parametrize("how", ["lacking", "unknown", "stale"])
@@ -384,7 +384,7 @@ def test_a_bug_that_shows_where_one_node_is_to_go_does_not_end_the_pass() -> Non
     a, b = play.decide().decisions
     assert isinstance(a.bug, TypeError)
     assert (b.bug, isinstance(b.action, Evictions)) == (None, True)
-    assert Ledger(play.world(), play.policy, play.now).drains == ("b",)
+    assert Reservations(play.world(), play.policy, play.now).drains == ("b",)
     world = play.world()
     busy = tuple(replace(one, busy=Busy(State.DRAINING)) for one in world.subjects)
     a, b = decide(replace(world, subjects=busy), play.policy, play.now).decisions

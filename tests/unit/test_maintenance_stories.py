@@ -12,7 +12,6 @@ from hostler.host.facts import Unknown
 from hostler.host.holds import HOLDS
 from hostler.kube.records import NodeSpec
 from hostler.maintenance.conditions import conditions_of
-from hostler.maintenance.mark import Mark, Marked, read_mark
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -36,6 +35,7 @@ from hostler.maintenance.model import (
     State,
 )
 from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.vm_marks import Mark, Marked, read_mark
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch
 from hostler.vsphere.records import RELOCATE, Backing, Host, Task, Unread, Vm, VmDevice

@@ -19,7 +19,7 @@ from tests.unit.maintenance_world import Play
 
 
 class Counting(Play):
-    """As `Hands` writes: the patch, its Event, the conditions that follow from it, one POST for each eviction."""
+    """As `ActionExecutor` writes: the patch, its Event, the conditions that follow, one POST for each eviction."""
 
     writes: Counter[tuple[str, str]]
 

@@ -19,9 +19,9 @@ from hostler.kube.clock import Clock, boottime
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Condition, Metadata, Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus
 from hostler.maintenance.decide import decide
+from hostler.maintenance.events import EventReporter
 from hostler.maintenance.findings import findings
 from hostler.maintenance.identities import Found, Identities
-from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
     HOST,
@@ -56,7 +56,7 @@ from hostler.maintenance.node_machines import (
     NodeReference,
 )
 from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.telling import Teller
+from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus
 from hostler.uuids import canonical, swapped
 from hostler.vsphere.records import Backing, Fields, Host, Vm, VmDevice
@@ -512,7 +512,7 @@ def test_one_event_names_it() -> None:
         def event(self, kind: object, about: Metadata, level: str, reason: str, action: str, note: str) -> None:
             told.append((about.name, f"{level} {reason}: {note}"))
 
-    teller = Teller(Recorder(), MaintenanceMetrics(CollectorRegistry()))  # type: ignore[arg-type]
+    teller = EventReporter(Recorder(), MaintenanceMetrics(CollectorRegistry()))  # type: ignore[arg-type]
     world = made.observer.world(NOW)
     for _ in range(2):
         teller.tell(world, decide(world, Policy(), NOW))

@@ -1,4 +1,4 @@
-"""Where a VM is to go, and whether our vCenter user may take it there. Pure; for the ledger and for each decision."""
+"""Where a VM is to go, and whether our vCenter user may take it there. Pure."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.maintenance.controller import KEY, MaintenanceKeeper, concerns
+from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
-from hostler.maintenance.hands import Hands
 from hostler.maintenance.identities import Identities
 from hostler.maintenance.machines import Machines
-from hostler.maintenance.marks import NAME, ConfigMap, Marks
+from hostler.maintenance.mark_store import NAME, ConfigMap, Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import Policy
@@ -96,11 +96,11 @@ class MaintenanceRoom(CapabilityRoom):
         )
         label = settings[say.GPU_NODE_LABEL]
         observer = Observer(nodes, sources, vcenters, marks, identities, memory, label, room, resumed)
-        hands = Hands(
+        executor = ActionExecutor(
             writer, nodes.store, Executor(writer, time.time), by_name, marks, recorder, memory, measured, gate,
             time.time, drain, set(), Machines(client, writer), identities.not_the_vm,
         )  # fmt: skip
-        self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=acting)
+        self.keeper = MaintenanceKeeper(client, observer, executor, memory, policy, measured, acting=acting)
         self.controller = Controller("maintenance", as_leader(self.keeper.reconcile), metrics=metrics)
         self.keeper.queue = self.controller.queue
         self._nodes, self._sources = nodes, sources

@@ -13,14 +13,12 @@ from hostler.drain.blockers import said_of
 from hostler.host.facts import Known, Unknown, fresh
 from hostler.host.holds import MAINTENANCE, Refusal, held_by
 from hostler.instant import Instant, iso
-from hostler.maintenance import comeback
+from hostler.maintenance import returning
 from hostler.maintenance.announcing import machine_of, told_machine
-from hostler.maintenance.comeback import SHUTDOWN_GRACE
+from hostler.maintenance.drain_clock import clocked, started
 from hostler.maintenance.foreign import hanging
 from hostler.maintenance.hosts import Is, reboots_in_maintenance, return_doubt, vm_doubt
-from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.leftover import leftover_of
-from hostler.maintenance.mark import Marked
 from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     DRAIN_HELD,
@@ -49,11 +47,13 @@ from hostler.maintenance.model import (
 from hostler.maintenance.origin import has_origin, is_to_return, origin_of
 from hostler.maintenance.patches import adopted, moved, noted, released
 from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.reservations import Reservations
+from hostler.maintenance.returning import SHUTDOWN_GRACE
 from hostler.maintenance.rights import EVER
-from hostler.maintenance.standstill import clocked, started
 from hostler.maintenance.stopping import barred, before_stop, refilled, stopping
 from hostler.maintenance.stray import has_stray_hold, name_stray_hold, release_stray_hold
 from hostler.maintenance.view import View, frozen, refused, wait
+from hostler.maintenance.vm_marks import Marked
 
 # So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
 EVICTIONS_MOST = 10
@@ -62,25 +62,25 @@ _TIMES = (SHUTDOWN_SINCE, POWER_ON_SINCE, RELOCATE_SINCE, DRAIN_HELD)
 
 def decide(world: World, policy: Policy, now: Instant) -> Pass:
     """One pass. What is counted (drains, the ceiling, devices) is counted once, over everybody."""
-    ledger = Ledger(world, policy, now)
+    reservations = Reservations(world, policy, now)
     decisions: list[Decision] = []
     for subject in world.subjects:
         try:
-            one = _one(subject, world, ledger, policy, now)
+            one = _one(subject, world, reservations, policy, now)
             if not world.unknown:
                 one = clocked(subject, one, now, world.resumed)
         except Exception as bug:  # noqa: BLE001  # one bad node never stops the others; the controller logs it
             why = "Hostler has a bug that shows on this node; nothing is done to it"
             one = Decision(subject.name, None, Phase.FAILED, why, "Report it with the operator's log.", bug=bug)
-        if one.bug is None and subject.name in ledger.bugs:
-            one = replace(one, bug=ledger.bugs[subject.name])
+        if one.bug is None and subject.name in reservations.bugs:
+            one = replace(one, bug=reservations.bugs[subject.name])
         decisions.append(one)
         if one.target is not None and isinstance(subject.vm, Known):
-            ledger.promise(*one.target, subject.vm.value)
+            reservations.promise(*one.target, subject.vm.value)
     return Pass(tuple(decisions), tuple(hanging(world, policy, now)))
 
 
-def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: Instant) -> Decision:
+def _one(subject: Subject, world: World, reservations: Reservations, policy: Policy, now: Instant) -> Decision:
     state = subject.state
     returns = is_to_return(subject)
     if isinstance(state, Unknown) and not returns:
@@ -107,7 +107,7 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
         return _host_reboots(subject, state, site.value.name(vm.host))
     if doubt:
         return frozen(subject, state, doubt)
-    view = View(subject, site.value, vm, world, ledger, policy, now, site.at)
+    view = View(subject, site.value, vm, world, reservations, policy, now, site.at)
     if subject.refused is not None and vm.power != "poweredOff" and view.here.what is not Is.OUT:
         return refused(subject, state, subject.refused)  # only what ends a maintenance goes on
     if subject.node is None or state is None:
@@ -119,9 +119,9 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
         case State.DRAINING:
             return _with_doubt(view, _draining(view))
         case State.POWERED_OFF:
-            return comeback.powered_off(view)
+            return returning.powered_off(view)
         case State.MIGRATED:
-            return comeback.migrated(view)
+            return returning.migrated(view)
 
 
 def _with_doubt(view: View, one: Decision) -> Decision:
@@ -217,13 +217,13 @@ def _begin(view: View) -> Decision:
         return wait(
             subject, None, Phase.WAITING, why, "it is drained if DRS does not", wake=patience, blocked=BlockedBy.DRS
         )
-    ledger = view.ledger
-    if not ledger.room.admits(subject.name):
-        return wait(subject, None, Phase.WAITING, f"{goes}, but {ledger.room.why_not(subject.name)}",
+    reservations = view.reservations
+    if not reservations.room.admits(subject.name):
+        return wait(subject, None, Phase.WAITING, f"{goes}, but {reservations.room.why_not(subject.name)}",
                     "another node comes back, or MAX_UNAVAILABLE is raised", blocked=BlockedBy.CEILING)  # fmt: skip
-    if not ledger.take_slot(subject.name):
-        others = ", ".join(ledger.drains)
-        return wait(subject, None, Phase.WAITING, f"{goes}, but {others} is being emptied (limit {ledger.limit})",
+    if not reservations.take_slot(subject.name):
+        others = ", ".join(reservations.drains)
+        return wait(subject, None, Phase.WAITING, f"{goes}, but {others} is being emptied (limit {reservations.limit})",
                     "it is its turn next, or MAX_CONCURRENT_DRAINS is raised", blocked=BlockedBy.SLOT)  # fmt: skip
     placement = view.placement()
     target = placement.best if placement is not None else None
@@ -238,7 +238,7 @@ def _begin(view: View) -> Decision:
         return wait(
             subject, None, Phase.WAITING, f"{goes}, but {patch.why}", "see to its holds", blocked=BlockedBy.HOLDS
         )
-    ledger.room = ledger.room.after(subject.name)
+    reservations.room = reservations.room.after(subject.name)
     return _with_doubt(view, Decision(
         subject.name, State.DRAINING, Phase.BEGINNING, why, "its pods are evicted", patch,
         rejected=placement.rejected if placement is not None else (),
@@ -255,7 +255,7 @@ _KEPT = (STATE, HOST, SINCE)
 def _draining(view: View) -> Decision:
     subject, vm = view.subject, view.vm
     if vm.power == "poweredOff":
-        return comeback.now_off(view, f"VM {vm.name} is off")
+        return returning.now_off(view, f"VM {vm.name} is off")
     if vm.power != "poweredOn":
         return frozen(subject, State.DRAINING, f"VM {vm.name} is {vm.power}, which is neither on nor off")
     if view.here.what is Is.UNKNOWN:
@@ -295,7 +295,7 @@ def _elsewhere(view: View) -> Decision:
         notes = {HOST: host, TARGET: None, MIGRATED_TO: host, ORIGIN: origin_of(view.site, view.vm.host, host)}
         patch = noted(view.node, notes, why, "HostChanged")
         return Decision(subject.name, State.DRAINING, Phase.DRAINING, why, "its pods are evicted", patch)
-    return _given_up(view) or comeback.now_elsewhere(view)
+    return _given_up(view) or returning.now_elsewhere(view)
 
 
 def _given_up(view: View) -> Decision | None:
@@ -368,7 +368,7 @@ def _emptying(view: View) -> Decision:
         tell = TellMachine(machine, f"Machine {machine} is told of the maintenance, so that nobody replaces it")
         return Decision(subject.name, State.DRAINING, Phase.DRAINING, tell.why, "its pods are evicted", tell,
                         target=view.reserved())  # fmt: skip
-    found = view.ledger.drained(subject, view.policy, view.now)
+    found = view.reservations.drained(subject, view.policy, view.now)
     one = Decision(subject.name, State.DRAINING, Phase.DRAINING, found.why.rstrip("."), wake=found.wake, drain=found,
                    target=view.reserved())  # fmt: skip
     match found.state:
@@ -379,9 +379,9 @@ def _emptying(view: View) -> Decision:
             return replace(one, phase=Phase.REFUSED, next=release, blocked=Blocked(BlockedBy.REFUSED))
         case drain.State.DRAINED | drain.State.DEADLINE_PASSED:
             return before_stop(view, found)
-    if not view.ledger.take_slot(subject.name):
-        others = ", ".join(view.ledger.drains)
-        why = f"{found.why.rstrip('.')}; {others} is emptied first (limit {view.ledger.limit})"
+    if not view.reservations.take_slot(subject.name):
+        others = ", ".join(view.reservations.drains)
+        why = f"{found.why.rstrip('.')}; {others} is emptied first (limit {view.reservations.limit})"
         slot = Blocked(BlockedBy.SLOT)
         return replace(one, why=why, phase=Phase.WAITING, next="it is its turn next", blocked=slot, wake=None)
     began = subject.at(SINCE)

@@ -45,7 +45,7 @@ class Said(NamedTuple):
     normal: bool = False  # a wait that wants nobody's attention
 
 
-class Teller:
+class EventReporter:
     def __init__(self, recorder: Recorder, metrics: MaintenanceMetrics) -> None:
         self._recorder, self._metrics = recorder, metrics
         self._told: dict[tuple[str, str], str] = {}

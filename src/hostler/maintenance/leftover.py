@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from hostler.instant import Instant, parse
-from hostler.maintenance.comeback import SHUTDOWN_GRACE
 from hostler.maintenance.hosts import Is
-from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.marking import MARK_TRIES
 from hostler.maintenance.model import LATE_STOP_SECONDS, Decision, SetMark
 from hostler.maintenance.power_on import start
 from hostler.maintenance.reasons import Phase
+from hostler.maintenance.returning import SHUTDOWN_GRACE
 from hostler.maintenance.view import View, wait
+from hostler.maintenance.vm_marks import Mark, Marked
 
 
 def leftover_of(view: View, mark: Mark) -> Decision | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hostler.host.facts import Unknown
-from hostler.maintenance.mark import NO_HOST, Mark, Marked
 from hostler.maintenance.model import SHUTDOWN_SINCE, SINCE, Decision, SetMark, State, Wish
 from hostler.maintenance.reasons import Phase
 from hostler.maintenance.view import View, wait
+from hostler.maintenance.vm_marks import NO_HOST, Mark, Marked
 
 MARK_TRIES = 3
 

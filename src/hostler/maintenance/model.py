@@ -23,9 +23,9 @@ from hostler.host.maintenance import STATE as STATE
 from hostler.host.maintenance import State as State
 from hostler.instant import Instant, iso_micro, parse
 from hostler.kube.records import Node
-from hostler.maintenance.mark import NO_CLUSTER, Mark
 from hostler.maintenance.reasons import Blocked, Phase
 from hostler.maintenance.rights import Lacks, Need, Object
+from hostler.maintenance.vm_marks import NO_CLUSTER, Mark
 from hostler.vsphere.outcomes import Kind
 from hostler.vsphere.records import Cluster, Entering, Host, Place, Task, Vm
 

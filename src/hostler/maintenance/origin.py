@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hostler.host.facts import Known
-from hostler.maintenance.mark import Marked
 from hostler.maintenance.model import HOST, ORIGIN, Site, State, Subject
+from hostler.maintenance.vm_marks import Marked
 from hostler.vsphere.records import Host, Vm
 
 _NOT_TOLD = "-"

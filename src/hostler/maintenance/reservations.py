@@ -14,19 +14,19 @@ from hostler.drain import model as drain
 from hostler.host.facts import Known, Unknown
 from hostler.host.holds import MAINTENANCE, held_by
 from hostler.instant import Instant
+from hostler.maintenance.drain_clock import started
 from hostler.maintenance.hosts import vm_doubt
 from hostler.maintenance.model import SHUTDOWN_SINCE, TARGET, Policy, Site, State, Subject, World
 from hostler.maintenance.origin import own_host
 from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import Judged, judge, needs_of
-from hostler.maintenance.standstill import started
 from hostler.vsphere.records import Vm
 
 # A VM that vCenter does not let us stop after so many tries keeps nobody else waiting any more.
 STUCK_TRIES = 3
 
 
-class Ledger:
+class Reservations:
     def __init__(self, world: World, policy: Policy, now: Instant) -> None:
         self.room = world.room
         self.bugs: dict[str, Exception] = {}  # what went wrong here, by subject

@@ -10,7 +10,6 @@ from hostler.host.conditions import names
 from hostler.host.holds import Refusal
 from hostler.instant import Instant, iso
 from hostler.maintenance.hosts import Is, vm_doubt
-from hostler.maintenance.mark import Marked
 from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
@@ -34,6 +33,7 @@ from hostler.maintenance.patches import moved, noted, released, tainted
 from hostler.maintenance.power_on import due_at, say_overdue, start
 from hostler.maintenance.reasons import BlockedBy, Phase
 from hostler.maintenance.view import View, frozen, wait
+from hostler.maintenance.vm_marks import Marked
 from hostler.vsphere.records import POWER_ON
 
 # A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.

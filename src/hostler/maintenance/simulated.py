@@ -19,7 +19,6 @@ from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.instant import Instant
 from hostler.kube.records import Condition, Taint
 from hostler.maintenance.hosts import Is, stands
-from hostler.maintenance.mark import Mark
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
     RELOCATE_SINCE,
@@ -42,6 +41,7 @@ from hostler.maintenance.model import (
     TellMachine,
     World,
 )
+from hostler.maintenance.vm_marks import Mark
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Vm
 

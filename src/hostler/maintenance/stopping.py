@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from hostler.drain import model as drain
 from hostler.instant import Instant, iso
-from hostler.maintenance.mark import Marked
 from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     ASK_TRIES,
@@ -30,6 +29,7 @@ from hostler.maintenance.reasons import BlockedBy, Phase
 from hostler.maintenance.restart import judge_restart
 from hostler.maintenance.rights import RIGHTS_SECONDS, UNANSWERED_SECONDS
 from hostler.maintenance.view import View, frozen, wait
+from hostler.maintenance.vm_marks import Marked
 from hostler.vsphere.records import POWER_OFF
 
 # An ask that comes later after its note than this (and than the guest's time) was held back, and is noted anew.
@@ -107,7 +107,7 @@ def refilled(view: View) -> Decision | None:
     It was empty once, so these pods have a drain's time of their own; a drain that ran out of time stays ended.
     """
     subject = view.subject
-    found = view.ledger.drained(subject, view.policy, view.now)
+    found = view.reservations.drained(subject, view.policy, view.now)
     if found.state is drain.State.UNKNOWN:
         return replace(frozen(subject, State.DRAINING, found.why.rstrip(".")), drain=found)
     again = subject.annotations.get(DRAIN_ENDED) == EMPTY

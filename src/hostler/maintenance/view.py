@@ -10,7 +10,6 @@ from hostler.instant import Instant
 from hostler.kube.records import Node
 from hostler.maintenance.allowed import ask_for, destination, drs_of, permitted
 from hostler.maintenance.hosts import Is, Stands, stands
-from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
     LIVE_MOVE_SECONDS,
     SETTLE_SECONDS,
@@ -27,6 +26,7 @@ from hostler.maintenance.model import (
 from hostler.maintenance.origin import is_at_home, own_host
 from hostler.maintenance.placement import Ask, Placement, doubt_at_home, may_go, tied
 from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.reservations import Reservations
 from hostler.maintenance.rights import Judged, Need, judge, moves_of, needs_of
 from hostler.vsphere.devices import can_vmotion
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Host, Task, Vm
@@ -43,7 +43,7 @@ class View:
     site: Site
     vm: Vm
     world: World
-    ledger: Ledger
+    reservations: Reservations
     policy: Policy
     now: Instant
     told: Instant  # when vCenter last said anything
@@ -86,7 +86,7 @@ class View:
 
     @property
     def promised(self) -> Mapping[str, list[Vm]]:
-        return self.ledger.promised(self.subject.vcenter)
+        return self.reservations.promised(self.subject.vcenter)
 
     def ask(self) -> Ask:
         return ask_for(self.subject, self.vm, self.site, self.policy)
@@ -107,7 +107,7 @@ class View:
 
     def judged(self, max_age: float) -> Judged:
         """Whether it is, as looked at no longer ago than that."""
-        return self.ledger.judged(self.subject, self.vm).within(max_age, self.now)
+        return self.reservations.judged(self.subject, self.vm).within(max_age, self.now)
 
     def doubt(self) -> str:
         """Why the VM might not come back, by our model alone; "" where nothing speaks against it."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from hostler.host.facts import Known
 from hostler.maintenance.hosts import in_service
-from hostler.maintenance.mark import Marked
 from hostler.maintenance.model import Decision, State, Subject, Wish, World
 from hostler.maintenance.origin import own_host
 from hostler.maintenance.reasons import BlockedBy
+from hostler.maintenance.vm_marks import Marked
 
 # The alert HostlerMaintenanceBlocked leaves them out.
 NORMAL = (BlockedBy.NO_HOST, BlockedBy.SLOT, BlockedBy.CEILING, BlockedBy.DRS)
