@@ -32,7 +32,7 @@ from hostler.kube.records import (
     Taint,
 )
 from hostler.maintenance.decide import decide
-from hostler.maintenance.hosts import Is, stands
+from hostler.maintenance.hosts import Is, Restart, judge_restart, stands
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
     RELOCATE_SINCE,
@@ -57,7 +57,6 @@ from hostler.maintenance.model import (
     TellMachine,
     World,
 )
-from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import Lacks
 from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.vsphere.decode import Change

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from hostler.drain import model as drain
 from hostler.host.facts import Known, Unknown
-from hostler.maintenance.allowed import drs_of
 from hostler.maintenance.decide import decide
-from hostler.maintenance.hosts import Is, return_doubt, stands, vm_doubt
+from hostler.maintenance.hosts import Is, Restart, judge_restart, return_doubt, stands, vm_doubt
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -37,8 +36,8 @@ from hostler.maintenance.model import (
     Wish,
     World,
 )
+from hostler.maintenance.placement import drs_of
 from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import MOVE, STOP, Lacks, Unanswered
 from hostler.maintenance.vm_marks import Marked
 from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Host, Place, Unread, Vm

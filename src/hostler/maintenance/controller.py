@@ -24,7 +24,6 @@ from hostler.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unreach
 from hostler.kube.kinds import LEASE, NAMESPACE
 from hostler.kube.queue import Queue
 from hostler.kube.records import Lease, Node, Object
-from hostler.maintenance.announcing import machine_of
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.events import EventReporter
@@ -33,6 +32,7 @@ from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import STATE, Busy, Decision, InDoubt, Pass, Policy, Subject, World, ready_stamp
 from hostler.maintenance.observe import Observer
+from hostler.maintenance.patches import machine_of
 from hostler.maintenance.privileges import Privileges
 from hostler.maintenance.vm_marks import NO_CLUSTER
 from hostler.vsphere.vcenter import VCenter

@@ -14,12 +14,9 @@ from hostler.host.facts import Known, Unknown, fresh
 from hostler.host.holds import MAINTENANCE, Refusal, held_by
 from hostler.instant import Instant, iso
 from hostler.maintenance import returning
-from hostler.maintenance.announcing import machine_of, told_machine
 from hostler.maintenance.drain_clock import clocked, started
-from hostler.maintenance.foreign import hanging
-from hostler.maintenance.hosts import Is, reboots_in_maintenance, return_doubt, vm_doubt
-from hostler.maintenance.leftover import leftover_of
-from hostler.maintenance.marking import marked
+from hostler.maintenance.hosts import Is, hanging, reboots_in_maintenance, return_doubt, vm_doubt
+from hostler.maintenance.marking import leftover_of, marked
 from hostler.maintenance.model import (
     DRAIN_HELD,
     HOST,
@@ -27,6 +24,7 @@ from hostler.maintenance.model import (
     ORIGIN,
     POWER_ON_SINCE,
     RELOCATE_SINCE,
+    SHUTDOWN_GRACE,
     SHUTDOWN_SINCE,
     SINCE,
     STATE,
@@ -45,10 +43,9 @@ from hostler.maintenance.model import (
     stamp,
 )
 from hostler.maintenance.origin import has_origin, is_to_return, origin_of
-from hostler.maintenance.patches import adopted, moved, noted, released
+from hostler.maintenance.patches import adopted, machine_of, moved, noted, released, told_machine
 from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
 from hostler.maintenance.reservations import Reservations
-from hostler.maintenance.returning import SHUTDOWN_GRACE
 from hostler.maintenance.rights import EVER
 from hostler.maintenance.stopping import barred, before_stop, refilled, stopping
 from hostler.maintenance.stray import has_stray_hold, name_stray_hold, release_stray_hold
@@ -133,15 +130,8 @@ def _with_doubt(view: View, one: Decision) -> Decision:
 def _host_reboots(subject: Subject, state: State | None, host: str) -> Decision:
     """Nothing is done while its host is away, and nothing is wrong: it is in maintenance."""
     why = f"{host} is in maintenance, and vCenter has no connection to it: it may be rebooting"
-    return wait(
-        subject,
-        state,
-        Phase.WAITING_FOR_HOST,
-        why,
-        f"{host} is connected again",
-        blocked=BlockedBy.NO_HOST,
-        details=why,
-    )
+    release = f"{host} is connected again"
+    return wait(subject, state, Phase.WAITING_FOR_HOST, why, release, blocked=BlockedBy.NO_HOST, details=why)
 
 
 def _adopt(view: View, state: State) -> Decision | None:

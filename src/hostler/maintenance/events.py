@@ -18,13 +18,17 @@ from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import Decision, Pass, Subject, World, identity_doubt
+from hostler.maintenance.origin import is_not_back
 from hostler.maintenance.reasons import BlockedBy
 from hostler.maintenance.stray import has_stray_hold, mend_command
-from hostler.maintenance.waiting import is_normal_wait
 
 log = structlog.get_logger("hostler.maintenance")
 
 LASTS_SECONDS = 10.0  # so long a fact must be unknown before anybody is told
+# Normal is to wait for the own host while that is in maintenance or reboots, for a spare host, for one's turn, below
+# the ceiling, and for DRS. A person is wanted when the own host is back in service and the VM is not.
+# The alert HostlerMaintenanceBlocked leaves them out.
+NORMAL = (BlockedBy.NO_HOST, BlockedBy.SLOT, BlockedBy.CEILING, BlockedBy.DRS)
 EVENT_REASONS = {
     BlockedBy.BUDGET: "DrainBlocked",
     BlockedBy.REFUSED: "DrainRefused",
@@ -124,3 +128,7 @@ def _news(world: World, found: Pass, subjects: Mapping[str, Subject]) -> list[Sa
         note = f"ESXi host {hanging.host} also waits for VMs that are not ours: {names(hanging.vms, 10)}"
         said += [Said(name, "ForeignVMs", note, note) for name in hanging.nodes]
     return said
+
+
+def is_normal_wait(subject: Subject, one: Decision, world: World) -> bool:
+    return one.blocked is not None and one.blocked.by in NORMAL and not is_not_back(subject, world)

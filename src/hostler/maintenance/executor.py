@@ -23,7 +23,7 @@ from hostler.kube.records import Node
 from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 from hostler.maintenance.conditions import patch_of
-from hostler.maintenance.hosts import Is, power_doubt, stands
+from hostler.maintenance.hosts import Is, Restart, judge_restart, power_doubt, stands
 from hostler.maintenance.machines import Machines
 from hostler.maintenance.mark_store import Marks
 from hostler.maintenance.memory import Memory
@@ -44,7 +44,6 @@ from hostler.maintenance.model import (
     TellMachine,
 )
 from hostler.maintenance.privileges import look_at
-from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import Need, judge
 from hostler.maintenance.vm_marks import Mark
 from hostler.vsphere.outcomes import AlreadySo, Kind, Outcome, Refused, Started

@@ -65,6 +65,8 @@ SETTLE_SECONDS = 3.0
 LIVE_MOVE_SECONDS = 60.0
 # A guest that was asked to shut down may do so long after its time; for this long a VM that goes off is started again.
 LATE_STOP_SECONDS = 900.0
+# A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.
+SHUTDOWN_GRACE = 5.0
 # A guest that could not even be asked so many times is powered off when its time is up.
 ASK_TRIES = 3
 # How long pods and volumes of a machine that is off may keep it from starting elsewhere.

@@ -19,6 +19,7 @@ from hostler.maintenance.model import (
     POWER_ON_SINCE,
     RELEASE_SECONDS,
     RELOCATE_SINCE,
+    SHUTDOWN_GRACE,
     SHUTDOWN_SINCE,
     SINCE,
     STATE,
@@ -36,8 +37,6 @@ from hostler.maintenance.view import View, frozen, wait
 from hostler.maintenance.vm_marks import Marked
 from hostler.vsphere.records import POWER_ON
 
-# A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.
-SHUTDOWN_GRACE = 5.0
 BOOT_SECONDS = 5.0
 
 
@@ -237,14 +236,6 @@ def _clear(view: View, late: bool = False) -> Decision | None:
         return Decision(subject.name, State.POWERED_OFF, Phase.OFF, patch.why, "then a place is looked for", patch)
     if left:
         release = f"Kubernetes lets go of them, or at {iso(until)} it goes on all the same"
-        return wait(
-            subject,
-            State.POWERED_OFF,
-            Phase.LETTING_GO,
-            what,
-            release,
-            wake=until,
-            blocked=BlockedBy.VOLUMES,
-            details=what,
-        )
+        return wait(subject, State.POWERED_OFF, Phase.LETTING_GO, what, release, wake=until,
+                    blocked=BlockedBy.VOLUMES, details=what)  # fmt: skip
     return None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hostler.drain import model as drain
 from hostler.instant import Instant, iso
+from hostler.maintenance.hosts import judge_restart
 from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     ASK_TRIES,
@@ -26,7 +27,6 @@ from hostler.maintenance.model import (
 from hostler.maintenance.origin import origin_of
 from hostler.maintenance.patches import noted
 from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.restart import judge_restart
 from hostler.maintenance.rights import RIGHTS_SECONDS, UNANSWERED_SECONDS
 from hostler.maintenance.view import View, frozen, wait
 from hostler.maintenance.vm_marks import Marked
@@ -45,15 +45,8 @@ def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> 
     goes = f"ESXi host {view.host_name} goes into maintenance"
     if found.unseen:
         why = f"{goes}; what our vCenter user may do with {found.unseen} is being looked at"
-        return wait(
-            subject,
-            state,
-            Phase.WAITING,
-            why,
-            "vCenter says it",
-            wake=view.now + 1.0,
-            blocked=BlockedBy.LOOKING if state else None,
-        )
+        looking = BlockedBy.LOOKING if state else None
+        return wait(subject, state, Phase.WAITING, why, "vCenter says it", wake=view.now + 1.0, blocked=looking)
     if found.unknown and found.holds(view.now, view.policy.unknown_rights_hold):
         until = None if view.policy.unknown_rights_hold else found.since + UNANSWERED_SECONDS
         return replace(frozen(subject, state, f"{goes}, but {found.unknown}"), wake=until)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.kube.records import Node
-from hostler.maintenance.allowed import ask_for, destination, drs_of, permitted
 from hostler.maintenance.hosts import Is, Stands, stands
 from hostler.maintenance.model import (
     LIVE_MOVE_SECONDS,
@@ -24,7 +23,17 @@ from hostler.maintenance.model import (
     World,
 )
 from hostler.maintenance.origin import is_at_home, own_host
-from hostler.maintenance.placement import Ask, Placement, doubt_at_home, may_go, tied
+from hostler.maintenance.placement import (
+    Ask,
+    Placement,
+    ask_for,
+    destination,
+    doubt_at_home,
+    drs_of,
+    may_go,
+    permitted,
+    tied,
+)
 from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
 from hostler.maintenance.reservations import Reservations
 from hostler.maintenance.rights import Judged, Need, judge, moves_of, needs_of
@@ -212,25 +221,11 @@ def wait(
 
 def refused(subject: Subject, state: State | None, doubt: InDoubt) -> Decision:
     """Which VM its node is has no proof, or is in doubt: nothing is done to the VM until the owner says it."""
-    return Decision(
-        subject.name,
-        state,
-        Phase.REFUSED,
-        doubt.why,
-        doubt.remedy,
-        blocked=Blocked(BlockedBy.IDENTITY, doubt.why),
-        unknown=True,
-    )
+    reason = Blocked(BlockedBy.IDENTITY, doubt.why)
+    return Decision(subject.name, state, Phase.REFUSED, doubt.why, doubt.remedy, blocked=reason, unknown=True)
 
 
 def frozen(subject: Subject, state: State | None, why: str) -> Decision:
     """A fact is not known: nothing is done until it is."""
-    return Decision(
-        subject.name,
-        state,
-        Phase.NOT_KNOWN,
-        why,
-        "it goes on when that is known",
-        blocked=Blocked(BlockedBy.UNKNOWN, why),
-        unknown=True,
-    )
+    reason, release = Blocked(BlockedBy.UNKNOWN, why), "it goes on when that is known"
+    return Decision(subject.name, state, Phase.NOT_KNOWN, why, release, blocked=reason, unknown=True)
