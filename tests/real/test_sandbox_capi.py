@@ -1,4 +1,8 @@
-"""`hostler sandbox up --with capi`: the real Cluster API in a sandbox, its webhooks, clusterctl, and its end."""
+"""`hostler sandbox up --with capi`: the real Cluster API in a sandbox, its webhooks, clusterctl, and its end.
+
+The last story is a MachineDeployment from nothing: Cluster API's controllers, Hostler's metal capability as the
+infrastructure provider, the host driver, and a second sandbox as the workload cluster.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,15 @@ import pytest
 from hostler.errors import Complaint, Exit
 from hostler.sandbox import Options, Sandbox, build
 from hostler.sandbox.capi import components
+from hostler.sandbox.load import create
 from hostler.sandbox.parts import MANAGERS
+from tests.real.conftest import Eventually
+from tests.real.operating import operator, refused
 
 pytestmark = pytest.mark.xdist_group("sandbox")  # one more at a time beside the shared one
 CAPI = "cluster.x-k8s.io/v1beta2"
+INFRA = "infrastructure.cluster.x-k8s.io"
+IMAGE = {"url": "http://images.invalid/os.qcow2", "checksum": "http://images.invalid/sum", "checksumType": "sha256"}
 Json = dict[str, Any]
 
 
@@ -43,14 +52,22 @@ def management(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         assert not any(one.alive for one in processes), "down ends the managers too"
 
 
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    box = started(tmp_path_factory, "workload", Options())
+    yield box
+    if "HOSTLER_TEST_SANDBOX" not in os.environ:
+        box.down()
+
+
 def hostler(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "hostler", "sandbox", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def cluster(name: str, **spec: Any) -> Json:
-    reference = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3Cluster", "name": name}
-    metadata = {"name": name, "namespace": "default"}
+def cluster(name: str, namespace: str = "default", **spec: Any) -> Json:
+    reference = {"apiGroup": INFRA, "kind": "Metal3Cluster", "name": name}
+    metadata = {"name": name, "namespace": namespace}
     return {
         "apiVersion": CAPI,
         "kind": "Cluster",
@@ -84,7 +101,7 @@ def test_the_managers_run_and_listen_on_loopback_only(management: Sandbox) -> No
 
 
 def test_webhooks_refuse_and_convert(management: Sandbox) -> None:
-    reference = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3Machine", "name": "m"}
+    reference = {"apiGroup": INFRA, "kind": "Metal3Machine", "name": "m"}
     machine = {
         "apiVersion": CAPI, "kind": "Machine", "metadata": {"name": "m"},
         "spec": {"clusterName": "c", "bootstrap": {}, "infrastructureRef": reference},
@@ -124,3 +141,84 @@ def test_a_sandbox_without_cluster_api_says_so(sandbox: Sandbox, tmp_path: Path)
     done = hostler("up", "--dir", str(tmp_path / "d"), "--with", "openstack")
     assert done.returncode == Exit.USAGE
     assert "--with knows capi" in done.stderr
+
+
+def deployment(namespace: str, name: str, replicas: int) -> list[Json]:
+    """A MachineDeployment with its templates, as a cluster template of Metal3 has them."""
+
+    def one(version: str, kind: str, spec: Json) -> Json:
+        metadata = {"name": name, "namespace": namespace}
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+    # What tells Metal3 which node is which: the uuid of the host in a label.
+    arguments = [{"name": "node-labels", "value": "metal3.io/uuid={{ ds.meta_data.uuid }}"}]
+    registration = {"nodeRegistration": {"name": "{{ ds.meta_data.local_hostname }}", "kubeletExtraArgs": arguments}}
+    labels = {"cluster.x-k8s.io/cluster-name": name, "nodepool": name}
+    bootstrap = {"apiGroup": "bootstrap.cluster.x-k8s.io", "kind": "KubeadmConfigTemplate", "name": name}
+    infrastructure = {"apiGroup": INFRA, "kind": "Metal3MachineTemplate", "name": name}
+    machine = {
+        "clusterName": name, "version": "v1.37.1", "bootstrap": {"configRef": bootstrap},
+        "infrastructureRef": infrastructure,
+    }  # fmt: skip
+    return [
+        one(f"{INFRA}/v1beta2", "Metal3Cluster", {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": 6443}}),
+        one(f"{INFRA}/v1beta2", "Metal3MachineTemplate", {"template": {"spec": {"image": IMAGE}}}),
+        one(
+            "bootstrap.cluster.x-k8s.io/v1beta2", "KubeadmConfigTemplate",
+            {"template": {"spec": {"joinConfiguration": registration}}},
+        ),
+        one(CAPI, "MachineDeployment", {
+            "clusterName": name, "replicas": replicas, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": machine},
+        }),
+    ]  # fmt: skip
+
+
+def hosts(namespace: str, count: int) -> list[Json]:
+    made: list[Json] = []
+    for number in range(count):
+        name, credentials = f"rack-{number}", {"username": "u", "password": "p"}
+        metadata = {"name": name, "namespace": namespace}
+        secret = {**metadata, "name": f"{name}-bmc"}
+        made.append({"apiVersion": "v1", "kind": "Secret", "metadata": secret, "stringData": credentials})
+        bmc = {"address": f"redfish://bmc.invalid/{name}", "credentialsName": f"{name}-bmc"}
+        spec = {"online": True, "bootMACAddress": f"02:00:00:00:00:{number:02x}", "bmc": bmc}
+        made.append({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": metadata, "spec": spec})
+    return made
+
+
+def test_a_machine_deployment_of_three_runs_and_goes(
+    management: Sandbox, workload: Sandbox, tmp_path: Path, eventually: Eventually
+) -> None:
+    name, machines = f"md-{os.urandom(3).hex()}", f"/apis/{CAPI}/namespaces/{{}}/machines"
+    management.kubectl("create", "namespace", name)
+    path = machines.format(name)
+    connected = hostler(
+        *("workload", name, "--dir", str(management.layout.root), "--from", str(workload.layout.root)),
+        *("--namespace", name, "-o", "json"),
+    )
+    assert json.loads(connected.stdout)["secrets"] == [f"{name}-kubeconfig", f"{name}-ca"], connected.stderr
+
+    def running() -> list[Json]:
+        return [one for one in management.read(path)["items"] if one.get("status", {}).get("phase") == "Running"]
+
+    def joined() -> list[Json]:
+        mine = f"metal3://{name}/"
+        nodes = workload.read("/api/v1/nodes")["items"]
+        return [one for one in nodes if one["spec"].get("providerID", "").startswith(mine)]
+
+    with operator(management, tmp_path, name, "--only", "metal") as hostler_operator:
+        create(management, hosts(name, 4))
+        management.apply(cluster(name, name), *deployment(name, name, 3))
+        eventually(lambda: len(running()) == 3, 90, "three machines run")
+        nodes = {one["metadata"]["name"]: one for one in joined()}
+        assert {one["status"]["nodeRef"]["name"] for one in running()} == {*nodes}
+        assert {one["spec"]["providerID"] for one in running()} == {one["spec"]["providerID"] for one in nodes.values()}
+        described = management.clusterctl("describe", "cluster", name, "-n", name, "--show-conditions", "all")
+        assert f"MachineDeployment {name}/{name}" in described
+        management.kubectl("scale", "machinedeployment", name, "-n", name, "--replicas=1")
+        eventually(lambda: len(management.read(path)["items"]) == 1 and len(joined()) == 1, 90, "one machine is left")
+        management.kubectl("delete", "cluster", name, "-n", name, "--timeout=90s")
+        assert joined() == []
+        assert refused(hostler_operator) == []
+    management.kubectl("delete", "namespace", name, "--wait=false")

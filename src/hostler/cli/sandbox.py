@@ -213,6 +213,34 @@ def clusterctl(context: typer.Context, dir: Dir = HERE) -> None:
         os.execve(program, [program, *context.args], box.kubectl_environment())  # nosec B606 # the user's own clusterctl words
 
 
+@app.command()
+def workload(
+    cluster: Annotated[str, typer.Argument(help="The name of a Cluster of Cluster API; it need not be there yet.")],
+    source: Annotated[
+        Path, typer.Option("--from", metavar="DIR", help="The folder of the sandbox that is this cluster's own.")
+    ],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Of the Cluster.")] = "default",
+    dir: Dir = HERE,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Make another sandbox the workload cluster of a Cluster in this one: `hostler sandbox workload c1 --from w`.
+
+    Its kubeconfig and CA become the secrets CLUSTER-kubeconfig and CLUSTER-ca. From then on the node of a machine comes
+    up there when its host is provisioned, falls silent when the host is switched off, goes when it is deprovisioned.
+    A Cluster without a controlPlaneRef counts as initialized. Needs --crds metal3 or bmo; safe to repeat.
+    """
+    from hostler.sandbox import Sandbox
+    from hostler.sandbox.workload import connect_workload
+
+    box, other = Sandbox.open(dir), Sandbox.open(source)
+    secrets = connect_workload(box, other, namespace, cluster)
+    if output is say.Output.JSON:
+        say.json({"cluster": cluster, "namespace": namespace, "workload": str(other.layout.root), "secrets": secrets})
+    else:
+        written = " and ".join(secrets)
+        say.note(f"{namespace}/{cluster} has its workload cluster in {other.layout.root}; wrote secrets {written}.")
+
+
 def _open_for(context: typer.Context, dir: Path) -> Sandbox | None:
     """The sandbox for a program that takes over; None: its help was asked for without one, and ours was shown."""
     from hostler.sandbox import Sandbox
