@@ -187,6 +187,10 @@ def hosts(namespace: str, count: int) -> list[Json]:
     return made
 
 
+def boots(nodes: list[Json]) -> dict[str, str]:
+    return {one["metadata"]["name"]: one["status"]["nodeInfo"]["bootID"] for one in nodes}
+
+
 def test_a_machine_deployment_of_three_runs_and_goes(
     management: Sandbox, workload: Sandbox, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -214,6 +218,13 @@ def test_a_machine_deployment_of_three_runs_and_goes(
         nodes = {one["metadata"]["name"]: one for one in joined()}
         assert {one["status"]["nodeRef"]["name"] for one in running()} == {*nodes}
         assert {one["spec"]["providerID"] for one in running()} == {one["spec"]["providerID"] for one in nodes.values()}
+        before = boots(list(nodes.values()))
+        host = next(iter(nodes))  # the inspection names a machine after its host
+        management.kubectl("annotate", "bmh", host, "-n", name, "reboot.metal3.io=")
+        eventually(lambda: boots(joined())[host] != before[host], 60, "its node has another boot id")
+        assert {node: boot for node, boot in boots(joined()).items() if node != host} == {
+            node: boot for node, boot in before.items() if node != host
+        }
         described = management.clusterctl("describe", "cluster", name, "-n", name, "--show-conditions", "all")
         assert f"MachineDeployment {name}/{name}" in described
         management.kubectl("scale", "machinedeployment", name, "-n", name, "--replicas=1")

@@ -17,7 +17,7 @@ import yaml
 
 from hostler.sandbox.build import Progress
 from hostler.sandbox.certs import write_secret
-from hostler.sandbox.crds import MODULES, download_module, install_definitions
+from hostler.sandbox.crds import MODULES, download_module, install_definitions, own_definitions
 from hostler.sandbox.gotool import cache_dir
 from hostler.sandbox.load import create
 from hostler.sandbox.model import PROVIDERS, Provider
@@ -37,7 +37,8 @@ def install_providers(box: Sandbox, progress: Progress) -> None:
     found = components(progress)
     create(box, [_namespace(one) for one in PROVIDERS])
     objects = [_on_loopback(one, box, name) for name, all_of_it in found.items() for one in all_of_it]
-    install_definitions(box, [one for one in objects if one["kind"] == "CustomResourceDefinition"], progress)
+    definitions = [one for one in objects if one["kind"] == "CustomResourceDefinition"]
+    install_definitions(box, [*definitions, *own_definitions("cert-manager")], progress)
     create(box, [one for one in objects if one["kind"] != "CustomResourceDefinition"])
     create(box, [_entry(one) for one in PROVIDERS])
 

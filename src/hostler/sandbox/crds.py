@@ -104,8 +104,8 @@ def definitions_of(name: str, progress: Progress) -> list[Schema]:
     """The CRDs behind one name."""
     if name in PARTS_OF:
         whole, groups = PARTS_OF[name]
-        return [one for one in _own(whole) if one["spec"]["group"] in groups]
-    return _own(name) if name in OWN else _from_module(name, progress)
+        return [one for one in own_definitions(whole) if one["spec"]["group"] in groups]
+    return own_definitions(name) if name in OWN else _from_module(name, progress)
 
 
 def _established(definition: Schema) -> bool:
@@ -171,7 +171,8 @@ def _select(root: Path, module: Module) -> Iterator[Schema]:
 # -- our own -----------------------------------------------------------------------------------------------------------
 
 
-def _own(name: str) -> list[Schema]:
+def own_definitions(name: str) -> list[Schema]:
+    """The definitions in crds/NAME.yaml."""
     text = (resources.files("hostler.sandbox") / "crds" / f"{name}.yaml").read_text()
     content = yaml.safe_load(text)
     return [_definition(kind, content["shapes"]) for kind in content["kinds"]]

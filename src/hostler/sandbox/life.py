@@ -346,7 +346,11 @@ class Sandbox:
 
     def _died(self, part: str) -> Complaint:
         log = self.layout.log(part)
-        return Complaint(f"{part} is dead. Its last lines:\n{tail(log)}", hint=f"\nThe whole log is {log}.")
+        last, hint = tail(log), f"\nThe whole log is {log}."
+        if "too many open files" in last:
+            # It says so of inotify instances too, of which a user has 128 and each sandbox takes 13 to 16.
+            hint += " End other sandboxes, or raise fs.inotify.max_user_instances and the limit of open files."
+        return Complaint(f"{part} is dead. Its last lines:\n{last}", hint=hint)
 
     def _known(self, part: str) -> str:
         if part not in self.part_names:
