@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hostler.errors import Complaint, Exit
 from hostler.sandbox import Options, Sandbox, build
@@ -132,6 +133,32 @@ def test_clusterctl_knows_what_is_installed(management: Sandbox) -> None:
     listed = management.get("providers.clusterctl.cluster.x-k8s.io", "-A")["items"]
     assert {one["version"] for one in listed} == {version["gitVersion"]}
     assert {one["type"] for one in listed} == {"CoreProvider", "BootstrapProvider", "ControlPlaneProvider"}
+    planned = management.clusterctl("upgrade", "plan")
+    assert planned.count("Already up to date") == 3, planned
+
+
+def test_clusterctl_init_installs_a_provider_without_a_network(management: Sandbox, tmp_path: Path) -> None:
+    settings = management.layout.clusterctl / "cluster-api" / "clusterctl.yaml"
+    release = tmp_path / "infrastructure-example" / "v0.1.0"
+    release.mkdir(parents=True)
+    series = {"apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3", "kind": "Metadata"}
+    contract = {"major": 0, "minor": 1, "contract": "v1beta2"}
+    (release / "metadata.yaml").write_text(json.dumps({**series, "releaseSeries": [contract]}))
+    label = {"cluster.x-k8s.io/provider": "infrastructure-example"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "example-system", "labels": label}}
+    components = release / "infrastructure-components.yaml"
+    components.write_text(json.dumps(namespace))
+    before = settings.read_text()
+    named = yaml.safe_load(before)
+    named["providers"].append({"name": "example", "type": "InfrastructureProvider", "url": components.as_uri()})
+    settings.write_text(yaml.safe_dump(named))
+    try:
+        management.clusterctl("init", "--infrastructure", "example")
+        listed = management.get("providers.clusterctl.cluster.x-k8s.io", "-n", "example-system")["items"]
+        assert [(one["providerName"], one["version"]) for one in listed] == [("example", "v0.1.0")]
+        management.clusterctl("delete", "--infrastructure", "example", "--include-namespace")
+    finally:
+        settings.write_text(before)
 
 
 def test_a_sandbox_without_cluster_api_says_so(sandbox: Sandbox, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ import msgspec
 
 from hostler.errors import Complaint
 from hostler.sandbox.gotool import cache_dir, environment, find_go
+from hostler.sandbox.mending import change_modules, edits_of
 from hostler.sandbox.process import tail
 
 PROGRAMS = ("controlplane", "vcenter", "ignition")
@@ -42,31 +43,10 @@ EXTRAS: dict[str, dict[str, str]] = {
 FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
 
 
-# Modules with a defect that stops the sandbox: our files for them are in mended/, each with its reason.
-MENDED = ("sigs.k8s.io/kwok",)
-
-
 # Where a program keeps its version, by the module whose version that is.
 VERSIONED = {
     "k8s.io/kubernetes": ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
     "sigs.k8s.io/cluster-api": ("sigs.k8s.io/cluster-api/version",),
-}
-
-
-class Edit(msgspec.Struct, frozen=True):
-    """A line of a module that is replaced before it is built; it must be there exactly once."""
-
-    file: str
-    old: str
-    new: str
-
-
-# Cluster API's managers have no flag for the address of their webhooks and would listen on every interface.
-EDITS = {
-    "sigs.k8s.io/cluster-api": tuple(
-        Edit(f"{folder}/main.go", "webhook.Options{\n", 'webhook.Options{\n\t\t\t\tHost: "127.0.0.1",\n')
-        for folder in ("core", "bootstrap/kubeadm", "controlplane/kubeadm")
-    ),
 }
 
 
@@ -126,7 +106,7 @@ def ensure(program: str, progress: Progress, *, force: bool = False) -> Path:
 def digest(program: str) -> str:
     """A hash of everything that goes into the program apart from Go itself."""
     folder = sources(program)
-    edits = [repr(edit) for module in _edited(folder) for edit in EDITS[module]]
+    edits = [repr(edit) for edit in edits_of(folder)]
     total = hashlib.sha256(" ".join((platform.machine(), *FLAGS, *_version_flags(folder), *edits)).encode())
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
@@ -147,7 +127,7 @@ def _build(program: str, progress: Progress) -> Path:
         total = _count_packages(go, folder, list(packages.values()), log, progress)
         made = Path(partial) / program
         flags = [*FLAGS, "-ldflags", " ".join(("-s", "-w", *_version_flags(folder)))]
-        flags += _mended(go, folder, Path(partial))
+        flags += change_modules(go, folder, Path(partial))
         done = 0
         for name, package in packages.items():
             with _go([go, "build", "-v", *flags, "-o", str(made / name), package], folder) as lines:
@@ -229,52 +209,6 @@ def _count_packages(go: str, folder: Path, wanted: list[str], log: Path, progres
     if code != 0:
         raise _failure(folder.name, log, "its modules could not be read or downloaded")
     return packages
-
-
-def _edited(folder: Path) -> list[str]:
-    """The modules with EDITS that this program is built from."""
-    table = (folder / "go.mod").read_text()
-    return [module for module in EDITS if re.search(rf"^\s*{re.escape(module)} v", table, re.MULTILINE)]
-
-
-def _mended(go: str, folder: Path, scratch: Path) -> list[str]:
-    """The flag for a go.mod in which each module of `mended/` or EDITS is a copy of it, changed.
-
-    Go refuses to lay files over its module cache (-overlay), so the module is copied.
-    """
-    mended = [module for module in MENDED if (folder / "mended" / module).is_dir()]
-    edited = _edited(folder)
-    if not mended and not edited:
-        return []
-    table = (folder / "go.mod").read_text()
-    for module in (*mended, *edited):
-        listed = [go, "list", "-m", "-f", "{{.Dir}}", module]
-        original = subprocess.check_output(listed, cwd=folder, env=environment(), text=True).strip()
-        copy = scratch / "modules" / module
-        _lay_over(Path(original), copy)
-        _lay_over(folder / "mended" / module, copy)
-        for edit in EDITS.get(module, ()):
-            _edit(copy / edit.file, edit)
-        table += f"replace {module} => {copy}\n"
-    (scratch / "go.mod").write_text(table)
-    shutil.copyfile(folder / "go.sum", scratch / "go.sum")
-    return [f"-modfile={scratch / 'go.mod'}"]
-
-
-def _edit(file: Path, edit: Edit) -> None:
-    text = file.read_text()
-    if text.count(edit.old) != 1:
-        raise Complaint(f"{edit.file} of this version is not as expected: it has no single {edit.old.strip()!r}.")
-    file.write_text(text.replace(edit.old, edit.new))
-
-
-def _lay_over(source: Path, target: Path) -> None:
-    """Copy the files only: Go's module cache is read-only, and the copy must not be."""
-    for file in source.rglob("*"):
-        if file.is_file():
-            place = target / file.relative_to(source)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, place)
 
 
 def _failure(program: str, log: Path, what: str) -> Complaint:

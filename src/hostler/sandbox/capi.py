@@ -35,8 +35,10 @@ WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 def install_providers(box: Sandbox, progress: Progress) -> None:
     """Everything the managers need, before they start: they end themselves where their CRDs are missing."""
     found = components(progress)
+    write_repositories(box.layout.clusterctl, found)
     create(box, [_namespace(one) for one in PROVIDERS])
-    objects = [_on_loopback(one, box, name) for name, all_of_it in found.items() for one in all_of_it]
+    parts = [*(one.part for one in PROVIDERS), "clusterctl"]
+    objects = [_on_loopback(one, box, part) for part in parts for one in found[part]]
     definitions = [one for one in objects if one["kind"] == "CustomResourceDefinition"]
     install_definitions(box, [*definitions, *own_definitions("cert-manager")], progress)
     create(box, [one for one in objects if one["kind"] != "CustomResourceDefinition"])
@@ -44,8 +46,8 @@ def install_providers(box: Sandbox, progress: Progress) -> None:
 
 
 def components(progress: Progress) -> dict[str, list[Object]]:
-    """The objects of each provider by its part, as published; read from the Go module once per machine."""
-    kept = cache_dir() / f"providers-capi-{MODULE.version}.json"
+    """The objects of each provider by its part, of clusterctl, and the releases; read from the Go module once."""
+    kept = cache_dir() / f"components-capi-{MODULE.version}.json"
     try:
         return dict(msgspec.json.decode(kept.read_bytes()))
     except FileNotFoundError:
@@ -57,8 +59,23 @@ def components(progress: Progress) -> dict[str, list[Object]]:
     for one in inventory:
         one["metadata"]["labels"] = {CLUSTERCTL: "", f"{CLUSTERCTL}/core": "inventory"}
     found["clusterctl"] = inventory
+    found["metadata"] = _load(root / "metadata.yaml")
     write_secret(kept, msgspec.json.encode(found))
     return found
+
+
+def write_repositories(settings: Path, found: dict[str, list[Object]]) -> None:
+    """Where clusterctl finds the providers that are there: it asks for their releases, and else would ask GitHub."""
+    entries = []
+    for provider in PROVIDERS:
+        release = settings / "repository" / provider.label / MODULE.version
+        release.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = release / f"{provider.type.removesuffix('Provider').lower()}-components.yaml"
+        write_secret(file, yaml.safe_dump_all([_namespace(provider), *found[provider.part]]).encode())
+        write_secret(release / "metadata.yaml", yaml.safe_dump_all(found["metadata"]).encode())
+        entries.append({"name": provider.name, "type": provider.type, "url": file.as_uri()})
+    (settings / "cluster-api").mkdir(mode=0o700, exist_ok=True)
+    write_secret(settings / "cluster-api" / "clusterctl.yaml", yaml.safe_dump({"providers": entries}).encode())
 
 
 def _load(file: Path) -> list[Object]:

@@ -303,7 +303,7 @@ class Sandbox:
             "KUBECONFIG": str(self.kubeconfig),
             "KUBECACHEDIR": str(self.layout.root / "kubectl-cache"),
             "KUBECTL_KUBERC": "false",
-            "XDG_CONFIG_HOME": str(self.layout.root / "clusterctl"),  # where clusterctl looks for its own settings
+            "XDG_CONFIG_HOME": str(self.layout.clusterctl),  # not the user's
             "CLUSTERCTL_DISABLE_VERSIONCHECK": "true",  # it would ask GitHub
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
@@ -346,11 +346,7 @@ class Sandbox:
 
     def _died(self, part: str) -> Complaint:
         log = self.layout.log(part)
-        last, hint = tail(log), f"\nThe whole log is {log}."
-        if "too many open files" in last:
-            # It says so of inotify instances too, of which a user has 128 and each sandbox takes 13 to 16.
-            hint += " End other sandboxes, or raise fs.inotify.max_user_instances and the limit of open files."
-        return Complaint(f"{part} is dead. Its last lines:\n{last}", hint=hint)
+        return Complaint(f"{part} is dead. Its last lines:\n{tail(log)}", hint=f"\nThe whole log is {log}.")
 
     def _known(self, part: str) -> str:
         if part not in self.part_names:

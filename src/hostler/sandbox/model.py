@@ -130,6 +130,11 @@ class Layout(msgspec.Struct, frozen=True):
     def conf(self) -> Path:
         return self.root / "conf"
 
+    @property
+    def clusterctl(self) -> Path:
+        """What clusterctl takes for the user's folder of settings."""
+        return self.root / "clusterctl"
+
     def log(self, part: str) -> Path:
         return self.root / "logs" / f"{part}.log"
 
