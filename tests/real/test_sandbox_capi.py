@@ -23,6 +23,7 @@ from hostler.sandbox import Options, Sandbox, build
 from hostler.sandbox.capi import components
 from hostler.sandbox.load import create
 from hostler.sandbox.parts import MANAGERS
+from hostler.sandbox.workload import connect_workload
 from tests.real.conftest import Eventually
 from tests.real.operating import operator, refused
 
@@ -90,7 +91,7 @@ def test_a_second_use_needs_no_go_and_no_network(management: Sandbox, monkeypatc
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("GOPROXY", "off")
     assert str(build.ensure("capi", build.Silent())) == management.state.programs["capi"]
-    assert {*components(build.Silent())} == {*MANAGERS, "clusterctl"}
+    assert {*components(build.Silent())} == {*MANAGERS, "clusterctl", "metadata"}
 
 
 def test_the_managers_run_and_listen_on_loopback_only(management: Sandbox) -> None:
@@ -228,7 +229,7 @@ def test_a_machine_deployment_of_three_runs_and_goes(
         *("workload", name, "--dir", str(management.layout.root), "--from", str(workload.layout.root)),
         *("--namespace", name, "-o", "json"),
     )
-    assert json.loads(connected.stdout)["secrets"] == [f"{name}-kubeconfig", f"{name}-ca"], connected.stderr
+    assert json.loads(connected.stdout)["secrets"][:2] == [f"{name}-kubeconfig", f"{name}-ca"], connected.stderr
 
     def running() -> list[Json]:
         return [one for one in management.read(path)["items"] if one.get("status", {}).get("phase") == "Running"]
@@ -259,4 +260,45 @@ def test_a_machine_deployment_of_three_runs_and_goes(
         management.kubectl("delete", "cluster", name, "-n", name, "--timeout=90s")
         assert joined() == []
         assert refused(hostler_operator) == []
+    management.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.mark.full
+def test_a_kubeadm_control_plane_grows_from_one_to_three(
+    management: Sandbox, workload: Sandbox, tmp_path: Path, eventually: Eventually
+) -> None:
+    name = f"kcp-{os.urandom(3).hex()}"
+    management.kubectl("create", "namespace", name)
+    connect_workload(management, workload, name, name)
+    etcd = {
+        "endpoints": [f"https://127.0.0.1:{workload.state.ports['etcd']}"], "caFile": "/etc/etcd/ca.crt",
+        "certFile": "/etc/etcd/client.crt", "keyFile": "/etc/etcd/client.key",
+    }  # fmt: skip
+    infrastructure = {"apiGroup": INFRA, "kind": "Metal3MachineTemplate", "name": name}
+    # It would forward a port to the API server's pod to read its certificate; no pod of kwok's has one.
+    known = {"machine.cluster.x-k8s.io/certificates-expiry": "2099-01-01T00:00:00Z"}
+    plane = {
+        "apiVersion": "controlplane.cluster.x-k8s.io/v1beta2", "kind": "KubeadmControlPlane",
+        "metadata": {"name": name, "namespace": name},
+        "spec": {
+            "replicas": 1, "version": "v1.37.1",
+            "machineTemplate": {"metadata": {"annotations": known}, "spec": {"infrastructureRef": infrastructure}},
+            "kubeadmConfigSpec": {"clusterConfiguration": {"etcd": {"external": etcd}}},
+        },
+    }  # fmt: skip
+    reference = {"apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KubeadmControlPlane", "name": name}
+    templates = [one for one in deployment(name, name, 0) if one["kind"] in ("Metal3Cluster", "Metal3MachineTemplate")]
+
+    def ready() -> int:
+        status = management.get("kubeadmcontrolplane", name, "-n", name).get("status", {})
+        return int(status.get("readyReplicas", 0))
+
+    with operator(management, tmp_path, name, "--only", "metal"):
+        create(management, hosts(name, 3))
+        management.apply(cluster(name, name, controlPlaneRef=reference), *templates, plane)
+        eventually(lambda: ready() == 1, 120, "the first machine of the control plane")
+        management.kubectl("scale", "kubeadmcontrolplane", name, "-n", name, "--replicas=3")
+        eventually(lambda: ready() == 3, 240, "all three machines of the control plane")
+        management.clusterctl("describe", "cluster", name, "-n", name)
+        management.kubectl("delete", "cluster", name, "-n", name, "--timeout=120s")
     management.kubectl("delete", "namespace", name, "--wait=false")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hostler.sandbox.hosts.boot import kubelet_of, wanted_of
+from hostler.sandbox.hosts.boot import control_plane_objects, kubelet_of, wanted_of
 from hostler.sandbox.hosts.control_planes import INITIALIZED, initialized
 
 Json = dict[str, Any]
@@ -56,7 +56,17 @@ def test_without_user_data_the_node_is_known_by_its_name_alone() -> None:
 
 def test_a_machine_of_the_control_plane_says_so() -> None:
     machine = {"metadata": {"name": "m-0", "labels": {"cluster.x-k8s.io/control-plane": ""}}}
-    assert kubelet_of(HOST, machine, "", {}).roles == ["control-plane"]
+    node = kubelet_of(HOST, machine, "", {})
+    assert node.roles == ["control-plane"]
+    assert "node-role.kubernetes.io/control-plane" in [one.key for one in node.taints]
+
+
+def test_kubeadm_leaves_its_settings_and_three_static_pods() -> None:
+    made = control_plane_objects("rack-0", "127.0.0.1:6443")
+    assert [one["metadata"]["name"] for _, one in made] == [
+        "kubeadm-config", "kube-apiserver-rack-0", "kube-controller-manager-rack-0", "kube-scheduler-rack-0"
+    ]  # fmt: skip
+    assert "127.0.0.1:6443" in made[0][1]["data"]["ClusterConfiguration"]
 
 
 def test_a_given_control_plane_is_initialized_once() -> None:

@@ -30,9 +30,16 @@ def connect_workload(management: Sandbox, workload: Sandbox, namespace: str, clu
             code=Exit.SETTING,
         )
     pki = workload.layout.pki
+
+    def pair(name: str) -> dict[str, str]:
+        return {"tls.crt": (pki / f"{name}.crt").read_text(), "tls.key": (pki / f"{name}.key").read_text()}
+
+    # The last two are for a KubeadmControlPlane, whose etcd can only be an external one.
     contents = {
         "kubeconfig": {"value": workload.kubeconfig.read_text()},
-        "ca": {"tls.crt": (pki / "ca.crt").read_text(), "tls.key": (pki / "ca.key").read_text()},
+        "ca": pair("ca"),
+        "etcd": pair("ca"),
+        "apiserver-etcd-client": pair("etcd"),
     }
     secrets = [_secret(namespace, cluster, purpose, content) for purpose, content in contents.items()]
     secrets[0]["metadata"]["annotations"] = {WORKLOAD: str(workload.layout.root)}

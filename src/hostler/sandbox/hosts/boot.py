@@ -31,8 +31,10 @@ CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"
 CONTROL_PLANE = "cluster.x-k8s.io/control-plane"
 UUID = "metal3.io/uuid"
 RETRY_SECONDS = 2.0
+SYSTEM = "/api/v1/namespaces/kube-system"
 # What Cluster API has every kubelet register with, and takes off once it has looked at the node.
 UNINITIALIZED = Taint(key="node.cluster.x-k8s.io/uninitialized", effect="NoSchedule")
+BY_KUBEADM = Taint(key="node-role.kubernetes.io/control-plane", effect="NoSchedule")
 
 
 def wanted_of(host: Json) -> str:
@@ -53,16 +55,43 @@ def kubelet_of(host: Json, machine: Json, user_data: str, meta_data: Mapping[str
     uid = meta_data.get("uuid") or host["metadata"]["uid"]
     asks_for_id = "ds.meta_data.providerid" in user_data and "providerid" in meta_data
     mac = host["spec"].get("bootMACAddress")
-    labels = machine["metadata"].get("labels") or {}
+    is_control_plane = CONTROL_PLANE in (machine["metadata"].get("labels") or {})
     return Node(
         name=meta_data.get("local-hostname") or host["metadata"]["name"],
         labels={UUID: uid} if f"{UUID}=" in user_data else {},
-        roles=["control-plane"] if CONTROL_PLANE in labels else [],
-        taints=[UNINITIALIZED],
+        roles=["control-plane"] if is_control_plane else [],
+        taints=[UNINITIALIZED, *([BY_KUBEADM] if is_control_plane else [])],
         provider_id=f"metal3://{meta_data['providerid']}" if asks_for_id else "",
         system_uuid=host["metadata"]["uid"],
         internal_ip=address_of(mac) if mac else None,
     )
+
+
+def control_plane_objects(node: str, server: str) -> list[tuple[str, Json]]:
+    """What `kubeadm` leaves behind on a control plane machine, with the path of each: its settings, its static pods.
+
+    The KubeadmControlPlane controller reads these. The pods are played by kwok like any other.
+    """
+    settings = {"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "ClusterConfiguration", "controlPlaneEndpoint": server}
+    config = {"metadata": {"name": "kubeadm-config"}, "data": {"ClusterConfiguration": yaml.safe_dump(settings)}}
+    pods = [
+        {
+            "metadata": {
+                "name": f"{component}-{node}",
+                "labels": {"component": component, "tier": "control-plane"},
+                "annotations": {"kubernetes.io/config.mirror": node},
+            },
+            "spec": {
+                "nodeName": node,
+                "hostNetwork": True,
+                "priorityClassName": "system-node-critical",
+                "containers": [{"name": component, "image": f"sandbox.invalid/{component}"}],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        }
+        for component in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    ]
+    return [(f"{SYSTEM}/configmaps", config), *((f"{SYSTEM}/pods", pod) for pod in pods)]
 
 
 class Boots:
@@ -139,6 +168,8 @@ class Boots:
         if booted := await self._booted(host):
             folder, node = booted
             await self._register(folder, node)
+            if "control-plane" in node.roles:
+                await self._start_static_pods(folder, node.name)
             self._nodes[key] = (folder, node.name)
 
     async def _booted(self, host: Json) -> tuple[str, Node] | None:
@@ -180,6 +211,13 @@ class Boots:
             if answer.status != 409:
                 answer.raise_for_status()
         await patch(session, f"/api/v1/nodes/{node.name}", {"metadata": {"annotations": {POWER: None}}})
+
+    async def _start_static_pods(self, folder: str, node: str) -> None:
+        session = self._open(folder)
+        for path, one in control_plane_objects(node, Sandbox.open(Path(folder)).server.removeprefix("https://")):
+            async with session.post(path, data=msgspec.json.encode(one)) as answer:
+                if answer.status != 409:
+                    answer.raise_for_status()
 
     async def _silence(self, folder: str, name: str) -> None:
         """The power is gone. The keeper there must have seen it before the machine may be back."""
