@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hostler.host.conditions import names
-from hostler.ingress.model import APPLIED, Placed, Placement, Write
+from hostler.ingress.model import APPLIED, Placed, Placement, Verb, Write
 from hostler.ingress.placement import words
 from hostler.kube.kinds import Kind
 
@@ -33,7 +33,7 @@ def apply(kind: Kind, current: Placed, placed: Placement) -> tuple[Write, ...]:
     body = {"metadata": about, **body}
     what = f"{names(differs)} not as decided" if differs else "what was applied before is out of date"
     why = f"{what}; its pods belong on {placed.where} nodes ({words(placed.node_selector)})"
-    return (Write("apply", kind, meta.name, meta.namespace, why, body),)
+    return (Write(Verb.APPLY, kind, meta.name, meta.namespace, why, body),)
 
 
 def placement_body(placed: Placement, current: Placed | None = None) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from hostler.capability import CapabilityRoom
 from hostler.explain.registry import Registry
 from hostler.host.conditions import Condition
 from hostler.ingress.caches import Caches
-from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Wishes
+from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Options
 from hostler.ingress.explain import IngressExplainers
 from hostler.ingress.model import (
     CLUSTER,
@@ -73,11 +72,11 @@ class IngressRoom(CapabilityRoom):
             fleet=fleet,
         )
         named: tuple[str, ...] = settings[say.INGRESS_WORKLOADS]
-        wishes = Wishes(
+        options = Options(
             settings[say.INGRESS_BACKFILL], settings[say.INGRESS_ROUTER_IMAGE], settings[say.INGRESS_CHECK_WILDCARD],
             frozenset(named),
         )  # fmt: skip
-        self._keeper = IngressKeeper(self.caches, writer, recorder, wishes, metrics=metrics, changed=changed)
+        self._keeper = IngressKeeper(self.caches, writer, recorder, options, metrics=metrics, changed=changed)
         self.controller = Controller("ingress", as_leader(self._keeper.reconcile), metrics=metrics)
 
     def controllers(self) -> tuple[Controller, ...]:
@@ -96,7 +95,7 @@ class IngressRoom(CapabilityRoom):
             self._keeper.clear_gauges()
 
     def register(self, registry: Registry, gate: Gate) -> None:
-        IngressExplainers(self._keeper, gate, time.time).register(registry)
+        IngressExplainers(self._keeper, gate).register(registry)
 
     def wake_all(self) -> None:
         for key in self._keeper.all_keys():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostler.host.conditions import Condition, Status, count, names, set_condition
-from hostler.ingress.model import IngressController, Placed, Placement, Refusal, Refused
+from hostler.ingress.model import Contest, IngressController, NoFittingNode, Placed, Placement, Refusal, Refused
 from hostler.ingress.placement import fewest, words
 from hostler.ingress.wildcard import Pointing
 from hostler.instant import Instant
@@ -41,8 +41,8 @@ class Seen:
     unplaced: str = ""
     no_template: bool = False
     refusal: Refusal | None = None  # why the template there is makes no router
-    no_node: str = ""  # why no node fits the placement
-    fight: str = ""  # who keeps undoing it
+    no_node: NoFittingNode | None = None
+    contest: Contest | None = None
     since: Mapping[str, Instant] | None = None  # when we ourselves first saw a condition untrue
 
 
@@ -213,10 +213,10 @@ def _placement_warnings(seen: Seen, before: Mapping[str, Condition]) -> list[Con
             made.append(_say(FALLBACK, Status.FALSE, "AsDecided", "The default placement is followed."))
         for type, reason, why, otherwise in (
             (NO_NODE, "NoNodeFits", seen.no_node, "A node fits the placement."),
-            (REVERTED, "Waiting", seen.fight, "No other controller undoes the placement."),
+            (REVERTED, "Waiting", seen.contest, "No other controller undoes the placement."),
         ):
-            if why:
-                made.append(_say(type, Status.TRUE, reason, why))
+            if why is not None:
+                made.append(_say(type, Status.TRUE, reason, str(why)))
             elif type in before:
                 made.append(_say(type, Status.FALSE, "AsDecided", otherwise))
     if seen.pointing is not None:
