@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.apis.fleet import Fleet, FleetSpec, IngressPolicy, IngressWorkload
@@ -170,7 +170,6 @@ def key_of(keeper: IngressKeeper, thing: str) -> str:
 
 
 @given(keepers(), st.data())
-@settings(max_examples=300)
 def test_what_is_planned_is_what_the_controller_sends(
     given: tuple[IngressKeeper, list[str]], data: st.DataObject
 ) -> None:

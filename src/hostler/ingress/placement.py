@@ -165,10 +165,9 @@ def _selector(
     """The node selector, whether the pods are held on control-plane nodes, and what decided it."""
     placement = controller.spec.node_placement
     if placement is not None and placement.node_selector is not None:
-        found = flatten(placement.node_selector)
-        if isinstance(found, str):
-            field = "spec.nodePlacement.nodeSelector"
-            return Refused(f"IngressController {controller.metadata.name}: {field} {found}", field)
+        found = _node_selector_of(controller.metadata.name, placement.node_selector)
+        if isinstance(found, Refused):
+            return found
         step = Step("nodeSelector", words(found), "spec.nodePlacement.nodeSelector", "it replaces the default")
         return found, any(one in found for one in (*_ROLE_LABELS, role.label)), step
     if where is Where.WORKERS:
@@ -208,18 +207,22 @@ def _node_term(where: Where, role: Role, node_selector: Mapping[str, str], pinne
     return node_rule(role.label, "Exists") if pinned and role.value is None and node_selector == OS_LINUX else None
 
 
-def flatten(selector: Selector) -> dict[str, str] | str:
-    """A label selector as a nodeSelector, or the end of a sentence saying why it cannot be one."""
-    found = dict(selector.match_labels)
+def _node_selector_of(controller: str, selector: Selector) -> dict[str, str] | Refused:
+    """A label selector as a nodeSelector, where it can be one."""
+    field, found = "spec.nodePlacement.nodeSelector", dict(selector.match_labels)
+
+    def refused(why: str) -> Refused:
+        return Refused(f"IngressController {controller}: {field} cannot be used: {why}", field)
+
     for number, expression in enumerate(selector.match_expressions):
-        at = f"cannot be used: matchExpressions[{number}]"
+        at, only = f"matchExpressions[{number}]", "but a node selector knows only In with one value."
         if expression.operator != "In":
-            return f"{at} has operator {expression.operator}, but a node selector knows only In with one value."
+            return refused(f"{at} has operator {expression.operator}, {only}")
         if len(expression.values) != 1:
-            return f"{at} has {len(expression.values)} values, but a node selector knows only In with one value."
+            return refused(f"{at} has {len(expression.values)} values, {only}")
         value = expression.values[0]
         if found.setdefault(expression.key, value) != value:
-            return f"cannot be used: {expression.key} is to be {found[expression.key]!r} and {value!r} at once."
+            return refused(f"{expression.key} is to be {found[expression.key]!r} and {value!r} at once.")
     return found
 
 
