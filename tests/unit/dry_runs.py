@@ -54,11 +54,11 @@ def put(watch: Watch[R], record: R) -> R:
 
 
 def writes_of(reconcile: Callable[[], Awaitable[object]]) -> list[tuple[str, str, str]]:
-    """(verb, kind/name, why) of everything that one pass would send, in order."""
+    """(verb, kind/NAMESPACE/NAME, why) of everything that one pass would send, in order."""
     with capture_logs() as logs:
         asyncio.run(_awaited(reconcile))
     return [
-        (one["verb"], f"{one['kind'].lower()}/{one['name'].rpartition('/')[2]}", one["why"])
+        (one["verb"], f"{one['kind'].lower()}/{one['name']}", one["why"])
         for one in logs
         if one["event"] == "would write"
     ]

@@ -347,7 +347,7 @@ def test_a_rule_kubernetes_would_refuse_is_never_put_anywhere(rule: dict[str, An
 
 def test_where_nothing_is_known_of_a_daemon_set_nothing_is_said() -> None:
     for state, said in ((State.ABSENT, "-"), (State.UNREADABLE, "-"), (State.HELD_BACK, "no node")):
-        line = ScopeLine("a/b", "vsphere", "x Exists", str(state), "why", "none yet")
+        line = ScopeLine("a/b", "vsphere", "x Exists", state, "why", "none yet")
         assert (line.may_run_words, line.kept_off_words) == (said, said)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,9 +19,10 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Caches, PlatformKeeper, Wishes
+from hostler.platform.caches import Caches
+from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Options, PlatformKeeper
+from hostler.platform.executor import PlatformExecutor
 from hostler.platform.explain import PlatformExplainers
-from hostler.platform.guard import DriverKeeper
 from hostler.platform.model import (
     BINDING,
     CLUSTER_CSI_DRIVER,
@@ -33,8 +33,10 @@ from hostler.platform.model import (
     CsiDriver,
     DaemonSet,
     PolicySpec,
+    WaySetting,
 )
 from hostler.platform.operator_status import NAME as OPERATOR_NAME
+from hostler.platform.plan import Policy
 from hostler.platform.stranded import Stranded
 from hostler.platform.targets import chooses
 from hostler.platform.vcenters import VmSource
@@ -83,17 +85,12 @@ class PlatformRoom(CapabilityRoom):
             pods=pods,
             fleet=fleet,
         )
-        self._grace = settings[UNINITIALISED_GRACE_SECONDS]
-        wishes = Wishes(
-            self._grace,
-            strict=settings[say.PLATFORM_STRICT],
-            remove_taint=settings[say.PLATFORM_REMOVE_TAINT],
-            way=settings[say.PLATFORM_WAY],
-            limits=RevertLimits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS]),
-        )
+        limits = RevertLimits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS])
+        policy = Policy(WaySetting(settings[say.PLATFORM_WAY]), settings[say.PLATFORM_STRICT], limits)
+        options = Options(settings[UNINITIALISED_GRACE_SECONDS], policy, settings[say.PLATFORM_REMOVE_TAINT])
         self._keeper = PlatformKeeper(
-            self.caches, writer, recorder, wishes, vcenters=vcenters, stranded=Stranded(client), metrics=metrics,
-            driver=DriverKeeper(self.caches.drivers, writer, back, recorder, displaced), changed=changed,
+            self.caches, PlatformExecutor(self.caches, writer, back, recorder), recorder, options, vcenters=vcenters,
+            stranded=Stranded(client), displaced=displaced, metrics=metrics, changed=changed,
             wake=lambda key: self.controller.queue.add(key, after=SOON),
         )  # fmt: skip
         self.controller = Controller("platform", as_leader(self._keeper.reconcile), metrics=metrics, workers=2)
@@ -109,7 +106,7 @@ class PlatformRoom(CapabilityRoom):
         return [msgspec.structs.replace(one, type=f"Platform{one.type}") for one in self._keeper.conditions]
 
     def register(self, registry: Registry, gate: Gate) -> None:
-        PlatformExplainers(self._keeper, self._grace, gate, time.time).register(registry)
+        PlatformExplainers(self._keeper, gate).register(registry)
 
     def wake_all(self) -> None:
         for key in KEYS:

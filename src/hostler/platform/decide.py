@@ -1,7 +1,7 @@
 """What is done about one scoped DaemonSet, and about one node's stale taint. Pure.
 
 Invariant: the rule is never written where it would take the DaemonSet from a node of its own platform, or from every
-node it has; and after a few reverts within some minutes we stop and say who does it, instead of fighting.
+node it has; after a few reverts within some minutes we stop and name the other writer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from hostler.host.platform import UNINITIALIZED, Class
 from hostler.host.reverts import Revert, RevertLimits, last_writer
 from hostler.host.scheduling import REQUIRED, Term, labels_fit
 from hostler.instant import Instant, parse
-from hostler.platform.model import MANAGER, NOWHERE, DaemonSet, News, PlacedNode, Scope, State
+from hostler.kube.kinds import NODE
+from hostler.platform.model import MANAGER, NOWHERE, DaemonSet, News, PlacedNode, Scope, State, Verb, Write
 from hostler.platform.policy import MOST_TERMS
 from hostler.platform.scope import in_place, ruled, unruled, unsound, words
 
@@ -36,7 +37,7 @@ class ScopeFacts:
 
 
 def decide_scope(facts: ScopeFacts, limits: RevertLimits, now: Instant) -> Scope:
-    """Put the rule there, leave it, or say why not."""
+    """Write the rule, leave it as it is, or give the reason why it is not written."""
     target, current = facts.target, facts.current
     if facts.unreadable:
         return Scope(target, State.UNREADABLE, f"it cannot be read: {facts.unreadable}")
@@ -52,19 +53,20 @@ def decide_scope(facts: ScopeFacts, limits: RevertLimits, now: Instant) -> Scope
     losing, young, wake = _losing(lacking, facts, now)
     nowhere = bool(lacking) and not eligible
     soon = bool(young) or any(one.found.kind is Class.UNINITIALISED for one in lacking)  # a label may yet come
-    news = _warnings(target, kept_off if nowhere and not soon else (), losing)
+    lost = nowhere and not soon
+    news = _warnings(target, kept_off if lost else (), losing)
     if in_place(affinity, target):
         why = f"{words(target)} is required; it may run on {count(len(eligible), 'node')}"
-        return Scope(target, State.IN_PLACE, why, None, eligible, kept_off, losing, young, news, wake)
+        return Scope(target, State.IN_PLACE, why, None, eligible, kept_off, losing, young, lost, news, wake)
     if losing or young:
         why = f"{words(target)} would take it from {names((*losing, *young))}, which it belongs on: "
         why += "those nodes lack the label" if losing else "their labels have not come yet"
-        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, losing, young, news, wake)
+        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, losing, young, lost, news, wake)
     if nowhere:
         # Perhaps no cloud provider labels nodes here, and the driver works all the same.
         why = f"{words(target)} would take it from every node ({names(kept_off)}): none is known to be of platform "
         why += target.platform
-        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, news=news)
+        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, nowhere=lost, news=news)
     pause = limits.pause(facts.reverts, words(target), now)
     if pause is not None:
         who = last_writer(current.metadata, MANAGER) or "another controller"
@@ -117,7 +119,7 @@ def _warnings(target: ScopedDaemonSet, nowhere: Sequence[str], losing: Sequence[
 
 def _body(current: DaemonSet, terms: Sequence[Any]) -> dict[str, Any]:
     meta = current.metadata
-    # The version: the terms are written whole, so what somebody added in this very moment must not be lost.
+    # The version: the terms are written whole, so what another client added a moment ago must not be lost.
     about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "resourceVersion": meta.resource_version}
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
     return {"metadata": about, "spec": {"template": {"spec": {"affinity": affinity}}}}
@@ -141,6 +143,17 @@ class TaintVerdict:
 
     patch: tuple[dict[str, Any], ...] | None
     why: str
+
+    def writes(self, node: str) -> tuple[Write, ...]:
+        if self.patch is None:
+            return ()
+        news = News("Normal", "TaintRemoved", f"The taint {UNINITIALIZED} was taken away: {self.why}.")
+        return (Write(Verb.PATCH, NODE, node, self.why, body=self.patch, news=news),)
+
+
+def waits_for_provider(one: PlacedNode) -> bool:
+    """Whether it has the taint that its cloud provider takes away."""
+    return any(taint.key == UNINITIALIZED for taint in one.node.spec.taints)
 
 
 def other_clouds(nodes: Iterable[PlacedNode]) -> list[str]:
@@ -171,7 +184,7 @@ def decide_taint(
         case Known(False):
             return TaintVerdict(None, "its taint stays: it is a VM in vCenter, and its cloud provider may yet come")
     at, meta = f"/spec/taints/{found[0]}", one.node.metadata
-    # The version: a providerID that was written in this very moment is somebody's word that it will be initialised.
+    # The version: a providerID that was written a moment ago means that a cloud provider will initialise the node.
     patch = (
         {"op": "test", "path": "/metadata/uid", "value": meta.uid},
         {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version},

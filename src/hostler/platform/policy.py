@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostler.apis.fleet import ScopedDaemonSet
+from hostler.host.conditions import names
 from hostler.host.scheduling import REQUIRED
+from hostler.platform.model import BINDING, POLICY, PolicySpec, Scope, State, Verb, Write
 from hostler.platform.scope import unsound, words
 from hostler.platform.targets import key_of_target
 
@@ -156,3 +158,51 @@ def as_wanted(current: Any, wanted: Any) -> bool:
             and all(as_wanted(one, other) for one, other in zip(current, wanted, strict=True))
         )
     return bool(current == wanted)
+
+
+# -- what is written
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFacts:
+    """The policies and bindings of the cluster; both are empty where the API server does not serve them."""
+
+    policies: Sequence[PolicySpec] = ()
+    bindings: Sequence[PolicySpec] = ()
+    served: bool = True
+
+
+def rules_wanted(entries: Sequence[ScopedDaemonSet], scopes: Sequence[Scope]) -> list[Manifest]:
+    """The policies that there should be: none covers a DaemonSet whose rule is held back."""
+    return manifests(entries, {key_of_target(one.target) for one in scopes if one.state is State.HELD_BACK})
+
+
+def policy_writes(entries: Sequence[ScopedDaemonSet], scopes: Sequence[Scope], facts: PolicyFacts) -> tuple[Write, ...]:
+    """What differs; a second time it is nothing.
+
+    A policy comes before its binding, and goes after it: a binding without its policy would be an error.
+    """
+    if not facts.served:
+        return ()
+    wanted = rules_wanted(entries, scopes)
+    why = f"every write of {names(map(key_of_target, entries))} gets its rule"
+    writes = []
+    for one in wanted:
+        for kind, found, spec in ((POLICY, facts.policies, one.policy), (BINDING, facts.bindings, one.binding)):
+            there = next((other for other in found if other.metadata.name == one.name), None)
+            if there is None or not (as_wanted(there.spec, spec) and as_wanted(there.metadata.labels, LABELS)):
+                body = {"metadata": {"name": one.name, "labels": dict(LABELS)}, "spec": spec}
+                about = tuple(
+                    key_of_target(scope.target)
+                    for scope in scopes
+                    if words(scope.target) == one.rule and scope.state is not State.HELD_BACK
+                )
+                writes.append(Write(Verb.APPLY, kind, one.name, why, body=body, about=about))
+    known = {one.name for one in wanted}
+    for kind, found in ((BINDING, facts.bindings), (POLICY, facts.policies)):
+        for meta in (one.metadata for one in found):
+            ours = meta.name.startswith(PREFIX) and LABELS.items() <= meta.labels.items()
+            if ours and meta.name not in known and not meta.deletion_timestamp:
+                no_need = "no DaemonSet needs this rule any more"
+                writes.append(Write(Verb.DELETE, kind, meta.name, no_need, uid=meta.uid))
+    return tuple(writes)

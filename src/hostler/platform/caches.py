@@ -1,0 +1,43 @@
+"""The watches that platform decides from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Node, Pod
+from hostler.kube.watch import Watch
+from hostler.platform.model import ClusterOperator, CsiDriver, DaemonSet, PolicySpec
+from hostler.safety.guard import FleetWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What platform reads. Nodes, pods and the Fleet are shared with the other capabilities."""
+
+    daemon_sets: Watch[DaemonSet]
+    policies: Watch[PolicySpec]
+    bindings: Watch[PolicySpec]
+    operators: Watch[ClusterOperator]
+    drivers: Watch[CsiDriver]
+    nodes: Watch[Node]
+    pods: Watch[Pod]
+    fleet: FleetWatch
+
+    def own(self) -> Iterator[Watch[Any]]:
+        """The watches that only platform needs."""
+        yield from (self.daemon_sets, self.policies, self.bindings, self.operators, self.drivers)
+
+    @property
+    def by_kind(self) -> dict[Kind, Watch[Any]]:
+        """The watches of everything that is written."""
+        return {one.kind: one for one in (*self.own(), self.nodes)}
+
+    def unread(self) -> str:
+        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
+        for watch in (*self.own(), self.nodes, self.pods):
+            if not watch.store.synced:
+                return watch.problem or f"{watch.kind.resource} are still being read"
+        return "" if self.fleet.store.synced else "the Fleet is still being read"
