@@ -26,12 +26,13 @@ from hostler.join.model import (
     Live,
     Outcome,
     Policy,
+    RuleName,
     SigningRequest,
     Use,
     Verdict,
 )
 from hostler.join.observe import Caches, Memory, approved_of, facts_of, line_of, pending_of
-from hostler.join.report import Report, is_contested
+from hostler.join.report import Report
 from hostler.join.shape import Misshapen, Shape, shape_of
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable, WriteRefused
@@ -208,7 +209,7 @@ class JoinKeeper:
         condition = self._condition(facts)
         self._report.judged(verdicts, flood=condition.status is Status.TRUE)
         for one in verdicts:
-            request = self.caches.requests.store.get(one.csr) if one.unknown_name or is_contested(one) else None
+            request = self.caches.requests.store.get(one.csr) if one.unknown_name or one.is_contested else None
             if request is not None:
                 self._report.stranger(request, one)
         before = self.conditions[0] if self.conditions else None
@@ -218,7 +219,7 @@ class JoinKeeper:
 
     def _condition(self, facts: Facts) -> Condition:
         match facts.crowd:
-            case Known(crowd) if crowd.pending > crowd.allowed:
+            case Known(crowd) if crowd.is_flood:
                 said = (
                     f"More than {crowd.allowed} certificate requests of nodes are pending: nothing is approved until "
                     "they are fewer. See `hostler join csrs`; approve by hand with `hostler join approve`."
@@ -257,4 +258,4 @@ def kubelets_to_ask(due: Sequence[Verdict], asked: Mapping[str, Instant]) -> lis
 def may_be_renewal(one: Verdict) -> bool:
     """Only the names are in doubt: then what the kubelet serves now may tell."""
     doubts = {rule.name for rule in one.rules if rule.outcome is not Outcome.HOLDS}
-    return one.serving and one.act in (Act.LEAVE, Act.WAIT) and doubts == {"its own names"}
+    return one.serving and one.act in (Act.LEAVE, Act.WAIT) and doubts == {RuleName.OWN_NAMES}

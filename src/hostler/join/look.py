@@ -21,7 +21,7 @@ from hostler.join import live as kubelets
 from hostler.join.controller import approval, kubelets_to_ask, may_be_renewal
 from hostler.join.decide import decide
 from hostler.join.inventory import OLDER, SOURCES
-from hostler.join.model import CLIENT, OURS, SIGNING_REQUEST, USED, Live, Policy, SigningRequest, Use, Verdict
+from hostler.join.model import CLIENT, OURS, SIGNING_REQUEST, USED, Live, Outcome, Policy, SigningRequest, Use, Verdict
 from hostler.join.observe import Memory, line_of, look, pending_of
 from hostler.join.shape import Shape, shape_of
 from hostler.join.spoke import Spoke
@@ -95,7 +95,7 @@ async def approve(client: Client, request: SigningRequest, verdict: Verdict, nam
     """
     who = cut(await who_am_i(client), WHO_LIMIT)
     noted = verdict.serving or await _write_down(client, namespace, verdict)
-    failed = [one.why for one in verdict.rules if one.outcome != "holds"]
+    failed = [one.why for one in verdict.rules if one.outcome is not Outcome.HOLDS]
     why = f"Approved by hand by {who}." + (f" Not held: {'; '.join(failed)}." if failed else "")
     try:
         await client.patch(
