@@ -18,7 +18,8 @@ from hostler.install.admission import EXPECTED_HOSTS, find_problem
 from hostler.install.apply import missing, read_policies
 from hostler.instant import Instant, iso, parse
 from hostler.join import live as kubelets
-from hostler.join.controller import approval, kubelets_to_ask, may_be_renewal
+from hostler.join.approvals import approval_body
+from hostler.join.controller import kubelets_to_ask, may_be_renewal
 from hostler.join.decide import decide
 from hostler.join.inventory import OLDER, SOURCES
 from hostler.join.model import CLIENT, OURS, SIGNING_REQUEST, USED, Live, Outcome, Policy, SigningRequest, Use, Verdict
@@ -99,7 +100,7 @@ async def approve(client: Client, request: SigningRequest, verdict: Verdict, nam
     why = f"Approved by hand by {who}." + (f" Not held: {'; '.join(failed)}." if failed else "")
     try:
         await client.patch(
-            SIGNING_REQUEST, verdict.csr, approval(request, why, time.time()), type=Object, subresource="approval"
+            SIGNING_REQUEST, verdict.csr, approval_body(request, why, time.time()), type=Object, subresource="approval"
         )
     except Conflict:
         raise Complaint(f"{verdict.csr} changed in this moment.", hint="Look again.", code=Exit.REFUSED) from None
