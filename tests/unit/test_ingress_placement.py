@@ -34,7 +34,7 @@ from hostler.ingress.model import (
     Refused,
     Where,
 )
-from hostler.ingress.placement import control_plane_role, fewest, node_rule, place, required_affinity
+from hostler.ingress.placement import control_plane_role, least_available, node_rule, place, required_affinity
 from hostler.ingress.workloads import decide_workload, fleet_conditions, place_workload
 from hostler.kube.kinds import DEPLOYMENT
 from hostler.kube.records import ManagedMetadata, Metadata, Node, NodeSpec, Selector, Taint
@@ -161,7 +161,7 @@ def test_how_it_is_updated_and_how_much_of_it_may_be_evicted(
     asked = controller(replicas, endpoint_publishing_strategy=strategy)
     found = placed(ingress("Workers"), infrastructure(SINGLE, topology), asked, OPENSHIFT)
     assert found.strategy["rollingUpdate"] == {"maxUnavailable": unavailable, "maxSurge": surge}
-    assert (found.budget, fewest(found)) == (budget, least)
+    assert (found.budget, least_available(found)) == (budget, least)
     assert ("podAntiAffinity" in found.affinity) is (not single and not host)
 
 

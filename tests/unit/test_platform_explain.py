@@ -22,6 +22,7 @@ from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, POD
 from hostler.kube.records import Metadata, Node, Pod
 from hostler.platform.caches import Caches
 from hostler.platform.controller import CHECKS, SCOPE, Options, PlatformKeeper
+from hostler.platform.decide import Policy
 from hostler.platform.driver import BEFORE
 from hostler.platform.executor import PlatformExecutor
 from hostler.platform.explain import PlatformExplainers
@@ -38,7 +39,6 @@ from hostler.platform.model import (
     WaySetting,
 )
 from hostler.platform.operator_status import NAME as OPERATOR_NAME
-from hostler.platform.plan import Policy
 from hostler.platform.policy import LABELS, PREFIX, manifests
 from hostler.platform.stranded import Stranded
 from hostler.platform.targets import DEFAULT_TARGETS, key_of_target

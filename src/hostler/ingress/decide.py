@@ -13,9 +13,9 @@ from typing import Any
 
 from hostler.host.conditions import Condition
 from hostler.host.reverts import Revert
-from hostler.ingress import conditions as says
+from hostler.ingress import conditions
 from hostler.ingress.apply import PLACEMENT_FIELDS
-from hostler.ingress.fitting import Outcome, put_in_place, selects, where_words
+from hostler.ingress.fitting import Outcome, describe_nodes, put_in_place, selects
 from hostler.ingress.model import (
     CONTROLLERS_IN,
     INGRESS_CONTROLLER,
@@ -122,14 +122,16 @@ def _needed(facts: Facts) -> tuple[tuple[str, object], ...]:
 def warnings(placed: Placement, outcome: Outcome) -> tuple[News, ...]:
     """What an Event warns of."""
     given = (
-        ("ExternalControlPlane", placed.warning), (says.NO_NODE, outcome.no_node), (says.REVERTED, outcome.contest),
-    )  # fmt: skip
+        ("ExternalControlPlane", placed.warning),
+        (conditions.NO_NODE, outcome.no_node),
+        (conditions.REVERTED, outcome.contest),
+    )
     return tuple(News("Warning", reason, str(note)) for reason, note in given if note)
 
 
 def _why(name: str, placed: Placement, router: Placed | None, writes: tuple[Write, ...], outcome: Outcome) -> str:
     by = placed.steps[0].decided_by
-    where = f"{name} belongs on {placed.where} nodes ({where_words(placed)}; decided by {by})"
+    where = f"{name} belongs on {placed.where} nodes ({describe_nodes(placed)}; decided by {by})"
     if outcome.no_node or outcome.contest:
         return f"{where}. {outcome.no_node or outcome.contest}"
     if writes:
@@ -233,7 +235,7 @@ def _with_status(
     policy: Policy | None = None,
 ) -> Decision:
     controller, router = facts.controller, facts.router
-    seen = says.Seen(
+    seen = conditions.Seen(
         controller, placed, router, waiting=waiting(facts.pods), astray=astray(facts, placed),
         pointing=facts.pointing, unplaced=unplaced, since=facts.since,
         no_template=router is None and policy is not None and policy.template is None,
@@ -241,11 +243,11 @@ def _with_status(
         no_node=decision.no_node,
         contest=decision.contest,
     )  # fmt: skip
-    made, grace = says.decide_conditions(seen, now)
+    made, grace = conditions.decide_conditions(seen, now)
     wake = min((one for one in (grace, decision.wake) if one is not None), default=None)
     status: dict[str, Any] = {}
-    listed = says.written(made, controller.status.conditions)
-    if listed != says.written((), ()) and not _same_conditions(controller, made):
+    listed = conditions.written(made, controller.status.conditions)
+    if listed != conditions.written((), ()) and not _same_conditions(controller, made):
         status["conditions"] = listed
     if controller.status.observed_generation != controller.metadata.generation:
         status["observedGeneration"] = controller.metadata.generation
@@ -266,7 +268,7 @@ def _replace(decision: Decision, *, wake: float | None, writes: tuple[Write, ...
 
 
 def _same_conditions(controller: IngressController, made: Iterable[Condition]) -> bool:
-    before = {one.type: one for one in controller.status.conditions if one.type in says.OURS}
+    before = {one.type: one for one in controller.status.conditions if one.type in conditions.OURS}
     after = list(made)
     return len(before) == len(after) and all(
         (old := before.get(one.type)) is not None

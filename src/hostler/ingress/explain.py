@@ -94,11 +94,11 @@ def _pods(pods: Sequence[Pod], nodes: Sequence[Node], placed: Placement | None) 
     """Each pod, its node, and whether the placement wants it there."""
     labels = {node.metadata.name: node.metadata.labels for node in nodes}
     return [
-        FactSeen(f"pod {pod.metadata.name}", pod_words(pod, labels.get(pod.spec.node_name), placed)) for pod in pods
+        FactSeen(f"pod {pod.metadata.name}", describe_pod(pod, labels.get(pod.spec.node_name), placed)) for pod in pods
     ]
 
 
-def pod_words(pod: Pod, labels: dict[str, str] | None, placed: Placement | None) -> str:
+def describe_pod(pod: Pod, labels: dict[str, str] | None, placed: Placement | None) -> str:
     """Where a pod is, in words."""
     if pod.metadata.deletion_timestamp:
         return f"ending on {pod.spec.node_name or 'no node'}"

@@ -25,7 +25,7 @@ from hostler.ingress.model import (
     Where,
     Write,
 )
-from hostler.ingress.placement import words
+from hostler.ingress.placement import describe_selector
 from hostler.instant import Instant
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Node
@@ -129,7 +129,7 @@ def _no_fitting_node(
     ]
     if any(_is_free(node, placed.tolerations, passing=passing) for node in labelled):
         return None
-    asked = where_words(placed)
+    asked = describe_nodes(placed)
     if terms is not None and required_terms(placed.affinity) is None:
         asked += " and its owner's node affinity"
     taints = {taint.key for node in labelled for taint in untolerated(node, placed.tolerations, passing=passing)}
@@ -138,11 +138,11 @@ def _no_fitting_node(
     return NoFittingNode(asked, len(nodes), tuple(node.metadata.name for node in labelled), tuple(sorted(taints)))
 
 
-def where_words(placed: Placement) -> str:
+def describe_nodes(placed: Placement) -> str:
     """What a node must have, in words: the node selector, and the labels that the node affinity asks for."""
     rules = [rule for term in required_terms(placed.affinity) or () for rule in term.get("matchExpressions") or ()]
     said = [f"{rule['key']} {rule['operator']}" for rule in rules if rule["operator"] in ("Exists", "DoesNotExist")]
-    return ", ".join([words(placed.node_selector), *said])
+    return ", ".join([describe_selector(placed.node_selector), *said])
 
 
 # -- what is placed right already

@@ -11,7 +11,7 @@ from hostler.apis.fleet import NAME, Fleet, IngressPolicy, IngressWorkload
 from hostler.host.conditions import count
 from hostler.host.facts import Fact, Known
 from hostler.ingress.decide import decide
-from hostler.ingress.explain import pod_words
+from hostler.ingress.explain import describe_pod
 from hostler.ingress.lookup import resolve
 from hostler.ingress.marking import SETTING
 from hostler.ingress.model import (
@@ -145,7 +145,7 @@ def _workload(view: View, asked: IngressWorkload, named: tuple[str, ...]) -> Lin
 
 def _pods(view: View, pods: tuple[Pod, ...], placed: Placement | None) -> tuple[str, ...]:
     labels = {node.metadata.name: node.metadata.labels for node in view.nodes}
-    return tuple(pod_words(pod, labels.get(pod.spec.node_name), placed) for pod in pods)
+    return tuple(describe_pod(pod, labels.get(pod.spec.node_name), placed) for pod in pods)
 
 
 def _state(controller: IngressController) -> str:

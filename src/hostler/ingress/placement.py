@@ -168,11 +168,13 @@ def _selector(
         found = _node_selector_of(controller.metadata.name, placement.node_selector)
         if isinstance(found, Refused):
             return found
-        step = Step("nodeSelector", words(found), "spec.nodePlacement.nodeSelector", "it replaces the default")
+        step = Step(
+            "nodeSelector", describe_selector(found), "spec.nodePlacement.nodeSelector", "it replaces the default"
+        )
         return found, any(one in found for one in (*_ROLE_LABELS, role.label)), step
     if where is Where.WORKERS:
         chosen = {**OS_LINUX, WORKER: ""}
-        step = Step("nodeSelector", words(chosen), "default by placement", f"the default for {where}")
+        step = Step("nodeSelector", describe_selector(chosen), "default by placement", f"the default for {where}")
         return chosen, False, step
     return role_selector(role), True, role_step(role)
 
@@ -185,9 +187,9 @@ def role_selector(role: Role) -> dict[str, str]:
 def role_step(role: Role) -> Step:
     if role.value is not None:
         why = f"the default for {Where.CONTROL_PLANE}"
-        return Step("nodeSelector", words(role_selector(role)), "default by placement", why)
+        return Step("nodeSelector", describe_selector(role_selector(role)), "default by placement", why)
     why = f"the control-plane nodes have, or had, different values of {role.label}, so its presence counts"
-    return Step("nodeSelector", f"{words(OS_LINUX)}, {role.label} exists", "default by placement", why)
+    return Step("nodeSelector", f"{describe_selector(OS_LINUX)}, {role.label} exists", "default by placement", why)
 
 
 def node_rule(key: str, operator: str, *values: str) -> dict[str, Any]:
@@ -226,7 +228,7 @@ def _node_selector_of(controller: str, selector: Selector) -> dict[str, str] | R
     return found
 
 
-def words(selector: Mapping[str, str]) -> str:
+def describe_selector(selector: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(selector.items())) or "(any node)"
 
 
@@ -306,10 +308,10 @@ def _spread(pods: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _strategy(single: bool, replicas: int, host_network: bool) -> Mapping[str, Any]:
     unavailable = "25%" if single or replicas >= 4 else "50%"
-    return rolling(unavailable, host_network)
+    return rolling_update(unavailable, host_network)
 
 
-def rolling(unavailable: int | str, host_network: bool) -> Mapping[str, Any]:
+def rolling_update(unavailable: int | str, host_network: bool) -> Mapping[str, Any]:
     """A rolling update; on the host's network a second pod would wait for the first one's ports for ever."""
     return {
         "type": "RollingUpdate",
@@ -323,7 +325,7 @@ def _budget(replicas: int) -> int | str | None:
     return 1 if replicas == 2 else "25%"
 
 
-def fewest(placement: Placement) -> int:
+def least_available(placement: Placement) -> int:
     """The least number of available pods the rolling update leaves: as the Deployment controller counts."""
     replicas = placement.replicas or 0
     update = placement.strategy.get("rollingUpdate", {})

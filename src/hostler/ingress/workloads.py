@@ -10,7 +10,7 @@ from hostler.host.conditions import Condition, Status
 from hostler.host.reverts import Revert
 from hostler.ingress.conditions import NO_NODE, REFUSED, REVERTED
 from hostler.ingress.decide import warnings
-from hostler.ingress.fitting import Outcome, fitting_nodes, is_placed_right, put_in_place, where_words
+from hostler.ingress.fitting import Outcome, describe_nodes, fitting_nodes, is_placed_right, put_in_place
 from hostler.ingress.marking import check_workload
 from hostler.ingress.model import (
     CONTROL_PLANE,
@@ -28,12 +28,12 @@ from hostler.ingress.model import (
 from hostler.ingress.placement import (
     control_plane_role,
     control_plane_tolerations,
+    describe_selector,
     node_rule,
     required_affinity,
     role_selector,
     role_step,
-    rolling,
-    words,
+    rolling_update,
 )
 from hostler.instant import Instant
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT
@@ -68,7 +68,7 @@ def decide_workload(
     kept = is_placed_right(current, placed, nodes)
     outcome = Outcome(in_place=True) if kept else put_in_place(kind, current, placed, nodes, reverts, now)
     writes = outcome.writes
-    where = f"{target} belongs on {placed.where} nodes ({where_words(placed)}; decided by the Fleet)"
+    where = f"{target} belongs on {placed.where} nodes ({describe_nodes(placed)}; decided by the Fleet)"
     why = f"{where}: {writes[0].why}." if writes else f"{where}, and so it is."
     if kept:
         why = f"{where}, and its owner has placed it there."
@@ -83,12 +83,12 @@ def place_workload(asked: IngressWorkload, current: Placed | None, nodes: tuple[
     where = Where.WORKERS if asked.placement == Where.WORKERS else Where.CONTROL_PLANE
     role = control_plane_role(nodes, label, current, otherwise=CONTROL_PLANE)
     selector: dict[str, str] = dict(asked.node_selector)
-    decided = Step("nodeSelector", words(selector), "Fleet, nodeSelector", "it replaces the default")
+    decided = Step("nodeSelector", describe_selector(selector), "Fleet, nodeSelector", "it replaces the default")
     affinity: dict[str, Any] = {}
     if not selector and where is Where.WORKERS:
         # Plain Kubernetes has no label for workers: they are the nodes that are not control plane.
         selector, affinity = dict(OS_LINUX), required_affinity(node_rule(role.label, "DoesNotExist"))
-        decided = Step("nodeSelector", words(selector), "default by placement", f"the default for {where}")
+        decided = Step("nodeSelector", describe_selector(selector), "default by placement", f"the default for {where}")
     elif not selector:
         selector, decided = role_selector(role), role_step(role)
         affinity = required_affinity(node_rule(role.label, "Exists")) if role.value is None else {}
@@ -113,7 +113,7 @@ def place_workload(asked: IngressWorkload, current: Placed | None, nodes: tuple[
         replicas=asked.replicas if deployment else None,
         # A pod on the host's network waits for ever for ports its predecessor holds; elsewhere the owner's strategy is
         # as good as ours.
-        strategy=rolling("25%", True) if deployment and host_network else {},
+        strategy=rolling_update("25%", True) if deployment and host_network else {},
         steps=steps,
     )
 

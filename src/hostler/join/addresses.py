@@ -17,7 +17,7 @@ CLUSTER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "openshift", "
 CLUSTER_ENDINGS = (".svc", ".cluster.local", ".localhost")
 
 
-def serving(request: SigningRequest, shape: Shape, facts: Facts, policy: Policy) -> list[Rule]:
+def serving_rules(request: SigningRequest, shape: Shape, facts: Facts, policy: Policy) -> list[Rule]:
     """Every rule about the names and addresses a certificate for serving asks for."""
     match facts.nodes:
         case Unknown(why):

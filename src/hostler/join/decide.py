@@ -14,7 +14,7 @@ from dataclasses import replace
 from hostler.host.conditions import names
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant, parse
-from hostler.join.addresses import serving
+from hostler.join.addresses import serving_rules
 from hostler.join.model import (
     CLIENT,
     OURS,
@@ -70,7 +70,9 @@ def judge(
     if requester.outcome is not Outcome.HOLDS:
         return replace(verdict, node=shape.node, why=f"Ignored: {requester.why}.", rules=(well_made, requester))
     client = request.spec.signer_name == CLIENT
-    rules = _client(request, shape, facts, policy, created, now) if client else serving(request, shape, facts, policy)
+    rules = (
+        _client(request, shape, facts, policy, created, now) if client else serving_rules(request, shape, facts, policy)
+    )
     return _concluded(replace(verdict, node=shape.node), (well_made, requester, _crowd(facts), *rules))
 
 
@@ -80,9 +82,9 @@ def _concluded(verdict: Verdict, rules: Sequence[Rule]) -> Verdict:
     done = replace(verdict, rules=tuple(rules))
     done = replace(done, unknown_name=done.outcome_of(RuleName.INVITED) is Outcome.FAILS)
     if failed:
-        return replace(done, act=Act.LEAVE, why=f"Pending: {_both(failed)}.")
+        return replace(done, act=Act.LEAVE, why=f"Pending: {_describe_first(failed)}.")
     if unknown:
-        return replace(done, act=Act.WAIT, why=f"Not decided yet: {_both(unknown)}.")
+        return replace(done, act=Act.WAIT, why=f"Not decided yet: {_describe_first(unknown)}.")
     what = "serving" if verdict.serving else "client"
     return replace(done, act=Act.APPROVE, why=f"Every rule for a {what} certificate of {verdict.node} holds.")
 
@@ -272,9 +274,9 @@ def _by_hand(request: SigningRequest, name: str, facts: Facts) -> str:
     return f"`hostler join approve {request.metadata.name}`, or `hostler join expect {name}` before it asks once more"
 
 
-# -- words
+# -- sentences
 
 
-def _both(rules: Sequence[Rule]) -> str:
+def _describe_first(rules: Sequence[Rule]) -> str:
     more = f" (and {len(rules) - 1} more)" if len(rules) > 1 else ""
     return f"{rules[0].why}{more}"

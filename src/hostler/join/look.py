@@ -23,7 +23,7 @@ from hostler.join.controller import kubelets_to_ask, may_be_renewal
 from hostler.join.decide import decide
 from hostler.join.inventory import OLDER, SOURCES
 from hostler.join.model import CLIENT, OURS, SIGNING_REQUEST, USED, Live, Outcome, Policy, SigningRequest, Use, Verdict
-from hostler.join.observe import Memory, line_of, look, pending_of
+from hostler.join.observe import Memory, facts_of_lists, line_of, pending_of
 from hostler.join.shape import Shape, shape_of
 from hostler.join.spoke import Spoke
 from hostler.kube.client import Client
@@ -59,7 +59,7 @@ async def verdicts(client: Client, asked: Asked) -> list[Verdict]:
     memory = await _one(client, CONFIG_MAP, USED, asked.namespace, Memory)
     live: dict[str, Fact[Live]] = {}
     for _ in range(2):
-        facts = look(requests, nodes, found, fleet, memory, asked.policy, now, live, asked.spoke)
+        facts = facts_of_lists(requests, nodes, found, fleet, memory, asked.policy, now, live, asked.spoke)
         made = decide(pending_of(requests), facts, asked.policy, now)
         doubtful = [one for one in made if may_be_renewal(one) and one.uid not in live]
         if not doubtful or asked.spoke is not None:  # as the operator: no kubelet of a spoke is asked

@@ -269,7 +269,7 @@ def crowd_of(requests: Iterable[SigningRequest], nodes: int, machines: int, poli
     return Crowd(recent, max(nodes, machines) + policy.slack)
 
 
-def look(
+def facts_of_lists(
     requests: Sequence[SigningRequest],
     nodes: Sequence[Node],
     found: Iterable[tuple[Kind, AnySource]],

@@ -21,6 +21,7 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.platform.caches import Caches
 from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Options, PlatformKeeper
+from hostler.platform.decide import Policy
 from hostler.platform.executor import PlatformExecutor
 from hostler.platform.explain import PlatformExplainers
 from hostler.platform.model import (
@@ -36,7 +37,6 @@ from hostler.platform.model import (
     WaySetting,
 )
 from hostler.platform.operator_status import NAME as OPERATOR_NAME
-from hostler.platform.plan import Policy
 from hostler.platform.stranded import Stranded
 from hostler.platform.targets import chooses
 from hostler.platform.vcenters import VmSource

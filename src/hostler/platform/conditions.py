@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from hostler.host.conditions import Condition, Status, count, cut, names
 from hostler.instant import Instant, iso
-from hostler.platform.decide import lags
 from hostler.platform.model import NOWHERE, DaemonSet, NodeCheck, Result, Round, Scope, State
+from hostler.platform.scoping import find_lag
 from hostler.platform.targets import key_of_target
 
 AVAILABLE, PROGRESSING, DEGRADED, UPGRADEABLE = TYPES = ("Available", "Progressing", "Degraded", "Upgradeable")
@@ -70,7 +70,7 @@ def _available(seen: Seen) -> Condition:
 
 
 def _lagging(seen: Seen) -> list[tuple[str, str]]:
-    return [(key_of_target(scope.target), why) for scope, current in _installed(seen) if (why := lags(current))]
+    return [(key_of_target(scope.target), why) for scope, current in _installed(seen) if (why := find_lag(current))]
 
 
 def _progressing(seen: Seen) -> Condition:

@@ -25,16 +25,17 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import key_of
 from hostler.platform import checks
 from hostler.platform.caches import Caches
-from hostler.platform.decide import ScopeFacts, TaintVerdict, decide_taint, lags, other_clouds, waits_for_provider
+from hostler.platform.decide import Decision, Facts, OperatorFacts, Policy, decide_platform
 from hostler.platform.driver import DriverFacts
 from hostler.platform.executor import PlatformExecutor
 from hostler.platform.gauges import PlatformGauges
 from hostler.platform.model import CSI_DRIVER, PlacedNode, Result, Round, State, StrandedPod, Write
 from hostler.platform.operator_status import NAME as OPERATOR_NAME
-from hostler.platform.plan import Decision, Facts, OperatorFacts, Policy, decide_platform
 from hostler.platform.policy import PolicyFacts
-from hostler.platform.scope import in_place, words
+from hostler.platform.scope import describe_rule, has_rule
+from hostler.platform.scoping import ScopeFacts, find_lag
 from hostler.platform.stranded import Stranded
+from hostler.platform.taints import TaintVerdict, decide_taint, other_clouds, waits_for_provider
 from hostler.platform.targets import key_of_target, resolve, targets_of
 from hostler.platform.vcenters import VmSource, ask
 
@@ -131,9 +132,9 @@ class PlatformKeeper:
     def _scope_facts(self, target: ScopedDaemonSet, nodes: Sequence[PlacedNode], now: Instant) -> ScopeFacts:
         key, store = key_of_target(target), self.caches.daemon_sets.store
         current, reverts = store.get(key), self._reverts.of(key)
-        if current is not None and not in_place(current.spec.template.spec.affinity, target):
-            undone = self._reverts.was_in_place(key, words(target))
-            reverts = (*reverts, Revert(words(target), now)) if undone else reverts
+        if current is not None and not has_rule(current.spec.template.spec.affinity, target):
+            undone = self._reverts.was_in_place(key, describe_rule(target))
+            reverts = (*reverts, Revert(describe_rule(target), now)) if undone else reverts
         return ScopeFacts(target, current, nodes, reverts, store.unreadable.get(key, ""), self._options.grace)
 
     def _in_none(self, one: PlacedNode) -> Fact[bool]:
@@ -177,7 +178,7 @@ class PlatformKeeper:
                 if one.current is not None:
                     about = one.current.metadata
                     self._recorder.event(DAEMON_SET, about, news.type, news.reason, "Scope", news.note)
-        rules = {key_of_target(scope.target): words(scope.target) for scope in decision.scopes}
+        rules = {key_of_target(scope.target): describe_rule(scope.target) for scope in decision.scopes}
 
         def written(write: Write) -> None:
             if write.kind is DAEMON_SET:
@@ -190,7 +191,7 @@ class PlatformKeeper:
         """Reverts and roll-outs, by our own clock: what a restart may forget."""
         now = self._clock()
         for scope, one in zip(decision.scopes, facts.scopes, strict=True):
-            key, rule = key_of_target(scope.target), words(scope.target)
+            key, rule = key_of_target(scope.target), describe_rule(scope.target)
             if one.current is None:
                 self._reverts.forget(key)
                 self._since.pop(key, None)
@@ -200,7 +201,7 @@ class PlatformKeeper:
                 self._gauges.in_place(key)
             elif self._reverts.is_undone(key, rule, now):
                 self._gauges.reverted(key)
-            if lags(one.current):
+            if find_lag(one.current):
                 self._since.setdefault(key, now)
             else:
                 self._since.pop(key, None)

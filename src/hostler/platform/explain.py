@@ -10,9 +10,10 @@ from hostler.host.conditions import names
 from hostler.instant import iso
 from hostler.kube.client import Gate
 from hostler.platform.controller import PlatformKeeper
-from hostler.platform.decide import lags, other_clouds
 from hostler.platform.model import PlacedNode, Scope, State, Write
-from hostler.platform.scope import words
+from hostler.platform.scope import describe_rule
+from hostler.platform.scoping import find_lag
+from hostler.platform.taints import other_clouds
 from hostler.platform.targets import key_of_target
 
 CLUSTER = "cluster"
@@ -67,14 +68,14 @@ class PlatformExplainers:
         if not found:
             return None
         scope, current = found[0]
-        seen = [FactSeen("way", decision.way), FactSeen("rule", words(scope.target))]
+        seen = [FactSeen("way", decision.way), FactSeen("rule", describe_rule(scope.target))]
         if current is not None:
-            seen.append(FactSeen("roll-out", lags(current) or "done"))
+            seen.append(FactSeen("roll-out", find_lag(current) or "done"))
         seen.append(FactSeen("kept off by the rule alone", names(scope.kept_off) or "no node"))
         seen.append(FactSeen("may run on", names(scope.eligible, 10) or "no node"))
         actions = self._actions(write for write in decision.writes if name in write.about)
         decided = scope.state in (State.HELD_BACK, State.FIGHT)
-        rule = RuleSeen(words(scope.target), str(scope.state), f"{scope.why}.", decided=decided)
+        rule = RuleSeen(describe_rule(scope.target), str(scope.state), f"{scope.why}.", decided=decided)
         return Explanation("platform", f"{name}: {scope.why}.", (rule,), tuple(seen), actions)
 
     def cluster(self, name: str) -> Explanation | None:
@@ -105,9 +106,9 @@ def _unchecked(one: PlacedNode) -> RuleSeen:
 def _may_run(scope: Scope, name: str) -> RuleSeen:
     key = key_of_target(scope.target)
     if name in scope.eligible:
-        return RuleSeen(key, "may run here", f"the node has what the rule asks for ({words(scope.target)}).")
+        return RuleSeen(key, "may run here", f"the node has what the rule asks for ({describe_rule(scope.target)}).")
     if name in scope.kept_off:
-        return RuleSeen(key, "kept off", f"the node lacks what the rule asks for ({words(scope.target)}).")
+        return RuleSeen(key, "kept off", f"the node lacks what the rule asks for ({describe_rule(scope.target)}).")
     return RuleSeen(key, "not meant for it", "its own node selector or affinity does not fit.")
 
 

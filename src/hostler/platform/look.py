@@ -17,7 +17,6 @@ from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, NODE, Kind
 from hostler.kube.records import Node, Object, key_of
-from hostler.platform.decide import ScopeFacts, decide_scope
 from hostler.platform.model import (
     BINDING,
     NO_POLICIES,
@@ -30,7 +29,8 @@ from hostler.platform.model import (
     Way,
 )
 from hostler.platform.policy import as_wanted, rules_wanted
-from hostler.platform.scope import words
+from hostler.platform.scope import describe_rule
+from hostler.platform.scoping import ScopeFacts, decide_scope
 from hostler.platform.targets import key_of_target, resolve, targets_of
 
 T = TypeVar("T")
@@ -135,10 +135,10 @@ async def _cloud_controllers(client: Client, daemon_sets: Iterable[str]) -> set[
 
 def _line(scope: Scope, in_force: Collection[str]) -> ScopeLine:
     target = scope.target
-    by_policy = words(target) in in_force and scope.state is not State.HELD_BACK
+    by_policy = describe_rule(target) in in_force and scope.state is not State.HELD_BACK
     way = str(Way.POLICY) if by_policy else str(Way.APPLY) if scope.state is State.IN_PLACE else "none yet"
     return ScopeLine(
-        key_of_target(target), target.platform, words(target), scope.state, scope.why, way, scope.eligible,
+        key_of_target(target), target.platform, describe_rule(target), scope.state, scope.why, way, scope.eligible,
         scope.kept_off,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from hostler.apis.fleet import ScopedDaemonSet
 from hostler.host.conditions import names
 from hostler.host.scheduling import REQUIRED
 from hostler.platform.model import BINDING, POLICY, PolicySpec, Scope, State, Verb, Write
-from hostler.platform.scope import unsound, words
+from hostler.platform.scope import describe_rule, find_flaw
 from hostler.platform.targets import key_of_target
 
 PREFIX = "hostler-platform-"
@@ -46,15 +46,15 @@ def manifests(entries: Sequence[ScopedDaemonSet], held: Collection[str] = ()) ->
     """
     by_rule: dict[str, tuple[ScopedDaemonSet, list[str]]] = {}
     for number, one in enumerate(entries):
-        if key_of_target(one) not in held and not unsound(one):
-            earlier = [other for other in entries[:number] if words(other) != words(one)]
-            _, conditions = by_rule.setdefault(words(one), (one, []))
+        if key_of_target(one) not in held and not find_flaw(one):
+            earlier = [other for other in entries[:number] if describe_rule(other) != describe_rule(one)]
+            _, conditions = by_rule.setdefault(describe_rule(one), (one, []))
             conditions.append(_about(one, earlier, held))
     return sorted((_manifest(*those) for those in by_rule.values()), key=lambda one: one.name)
 
 
 def _manifest(target: ScopedDaemonSet, conditions: Sequence[str]) -> Manifest:
-    digest = hashlib.sha256(words(target).encode()).hexdigest()[:10]
+    digest = hashlib.sha256(describe_rule(target).encode()).hexdigest()[:10]
     name = f"{PREFIX}{digest}"
     spec = {
         "matchConstraints": {
@@ -73,7 +73,7 @@ def _manifest(target: ScopedDaemonSet, conditions: Sequence[str]) -> Manifest:
         "reinvocationPolicy": "IfNeeded",
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch_expression(target)}}],
     }
-    return Manifest(name, words(target), spec, {"policyName": name})
+    return Manifest(name, describe_rule(target), spec, {"policyName": name})
 
 
 def _about(entry: ScopedDaemonSet, earlier: Sequence[ScopedDaemonSet], held: Collection[str]) -> str:
@@ -195,7 +195,7 @@ def policy_writes(entries: Sequence[ScopedDaemonSet], scopes: Sequence[Scope], f
                 about = tuple(
                     key_of_target(scope.target)
                     for scope in scopes
-                    if words(scope.target) == one.rule and scope.state is not State.HELD_BACK
+                    if describe_rule(scope.target) == one.rule and scope.state is not State.HELD_BACK
                 )
                 writes.append(Write(Verb.APPLY, kind, one.name, why, body=body, about=about))
     known = {one.name for one in wanted}
