@@ -12,7 +12,7 @@ from hostler.ingress.model import APPLIED, Placed, Placement, Verb, Write
 from hostler.ingress.placement import describe_selector
 from hostler.kube.kinds import Kind
 
-# Of a pod spec; whoever creates a workload for us leaves them out, so that they are ours alone.
+# Of a pod spec. A workload that we create leaves them out: server-side apply then owns them alone.
 PLACEMENT_FIELDS = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints")
 
 

@@ -1,4 +1,4 @@
-"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+"""Ingress as the operator sees it: its watches, its controller, what wakes it, what it explains."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class IngressRoom(CapabilityRoom):
         as_leader: Callable[[Reconcile], Reconcile],
         changed: Callable[[], None],
     ) -> None:
-        """`changed` is told when our conditions in the Fleet's status changed."""
+        """`changed` is called when our conditions in the Fleet's status changed."""
 
         def watch(kind: Any, record: Any, namespace: str | None = None) -> Watch[Any]:
             return Watch(client, kind, record, metrics=metrics, namespace=namespace)

@@ -1,4 +1,4 @@
-"""What an IngressController's status says: pure. The words are what `oc describe ingresscontroller` shows at 3 a.m."""
+"""The conditions of an IngressController: what `oc describe ingresscontroller` shows at 3 a.m. Pure."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _rolling(router: Placed, before: Condition | None) -> Condition:
 
 
 def _refused(router: Placed) -> str:
-    """Why its pods cannot even be made, in the words of whoever refused them: a quota, a missing service account."""
+    """Why its pods cannot be created, as the API server put it: a quota, a missing service account."""
     found = next((one for one in router.status.conditions if one.type == "ReplicaFailure"), None)
     return f"; {found.message.rstrip('.')}" if found is not None and found.status == "True" and found.message else ""
 

@@ -99,7 +99,7 @@ def _pods(pods: Sequence[Pod], nodes: Sequence[Node], placed: Placement | None) 
 
 
 def describe_pod(pod: Pod, labels: dict[str, str] | None, placed: Placement | None) -> str:
-    """Where a pod is, in words."""
+    """A sentence: where a pod is."""
     if pod.metadata.deletion_timestamp:
         return f"ending on {pod.spec.node_name or 'no node'}"
     if not pod.spec.node_name:

@@ -139,7 +139,7 @@ def _no_fitting_node(
 
 
 def describe_nodes(placed: Placement) -> str:
-    """What a node must have, in words: the node selector, and the labels that the node affinity asks for."""
+    """What a node must have, as text: the node selector, and the labels that the node affinity asks for."""
     rules = [rule for term in required_terms(placed.affinity) or () for rule in term.get("matchExpressions") or ()]
     said = [f"{rule['key']} {rule['operator']}" for rule in rules if rule["operator"] in ("Exists", "DoesNotExist")]
     return ", ".join([describe_selector(placed.node_selector), *said])

@@ -27,7 +27,7 @@ from hostler.ingress.model import (
 )
 from hostler.kube.kinds import Kind
 
-UNSET_REPLICAS = 3  # what the installer takes where nothing is said
+UNSET_REPLICAS = 3  # the installer's default
 # install-config's word and the Infrastructure's; those with VIPs carry their own load balancer.
 PLATFORMS = {
     "aws": "AWS", "azure": "Azure", "baremetal": "BareMetal", "external": "External", "gcp": "GCP",

@@ -1,4 +1,4 @@
-"""What ingress knows: the OpenShift objects that decide, the workloads that are placed, and the words for both.
+"""What ingress knows: the OpenShift objects that decide, the workloads that are placed, and what is decided.
 
 Records have just the fields we use. The published CRDs of `github.com/openshift/api` are what they are read from.
 """
@@ -163,7 +163,7 @@ class PlacedStatus(Record, frozen=True):
     updated_replicas: int = 0
     available_replicas: int = 0
     conditions: tuple[Condition, ...] = ()
-    desired_number_scheduled: int = 0  # a DaemonSet's words
+    desired_number_scheduled: int = 0  # of a DaemonSet
     updated_number_scheduled: int = 0
     number_available: int = 0
 
@@ -181,7 +181,7 @@ class Placed(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One field, the value it gets, and what decided it: the words of `hostler explain`."""
+    """One field, the value it gets, and what decided it, as `hostler explain` shows it."""
 
     field: str
     value: str

@@ -1,4 +1,4 @@
-"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+"""Join as the operator sees it: its watches, its controller, what wakes it, what it explains."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Invitation:
 
     @property
     def renewed(self) -> Instant | None:
-        """Whoever was let in before this moment may come in again."""
+        """A host that was let in before this moment may come in again."""
         return self.since if self.anew is None else self.anew
 
     def here(self, clusters: frozenset[str]) -> bool:
@@ -187,7 +187,7 @@ class Rule:
 class Act(StrEnum):
     APPROVE = "approve"
     WAIT = "wait"  # a fact is missing that may come: look again
-    LEAVE = "leave"  # a rule does not hold: pending until somebody decides
+    LEAVE = "leave"  # a rule does not hold: pending until a person decides
     IGNORE = "ignore"  # not of a shape we answer for
     DONE = "done"  # decided already
 

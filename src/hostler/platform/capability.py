@@ -1,4 +1,4 @@
-"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+"""Platform as the operator sees it: its watches, its controller, what wakes it, what it explains."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PlatformRoom(CapabilityRoom):
         as_leader: Callable[[Reconcile], Reconcile],
         changed: Callable[[], None],
     ) -> None:
-        """`vcenters` gives the shared vCenters; `changed` is told when our conditions changed.
+        """`vcenters` gives the shared vCenters; `changed` is called when our conditions changed.
 
         `displaced`: the CSI operator is at work and we do not write beside it; `back` gives it its own all the same.
         """

@@ -1,4 +1,4 @@
-"""Available, Progressing, Degraded, Upgradeable: what the cluster's owner reads. Pure; words are stable and bounded."""
+"""Available, Progressing, Degraded, Upgradeable: stable, bounded messages for the owner. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hostler.platform.targets import key_of_target
 
 AVAILABLE, PROGRESSING, DEGRADED, UPGRADEABLE = TYPES = ("Available", "Progressing", "Degraded", "Upgradeable")
 STRANDED = "PodsStranded"
-# How long a roll-out may take before it counts as stuck: the seed's "progressing indefinitely".
+# How long a roll-out may take before it counts as stuck.
 PATIENCE_SECONDS = 900.0
 FAILING = (Result.NOT_FOUND, Result.AMBIGUOUS, Result.CONTESTED, Result.HARDWARE, Result.ESXI)
 SAID: Mapping[Result, str] = {
@@ -154,7 +154,7 @@ def _stranded(seen: Seen) -> Condition:
 
 
 def _failing(results: Mapping[str, NodeCheck], kinds: Sequence[Result]) -> list[tuple[str, str]]:
-    """(reason, words) for every kind of failure, all nodes named as far as there is room."""
+    """(reason, sentence) for every kind of failure, all nodes named as far as there is room."""
     found = []
     for kind in kinds:
         those = [name for name, one in results.items() if one.result is kind]

@@ -72,7 +72,7 @@ class ScopeLine(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def _none(self) -> str:
-        """Of one that is not there, or cannot be read, nothing is said."""
+        """A dash for one that is not there, or cannot be read."""
         return "-" if self.state in (State.ABSENT, State.UNREADABLE) else "no node"
 
 

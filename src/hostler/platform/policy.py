@@ -68,7 +68,7 @@ def _manifest(target: ScopedDaemonSet, conditions: Sequence[str]) -> Manifest:
             ]
         },
         "matchConditions": [{"name": "scoped", "expression": " || ".join(conditions)}],
-        # A DaemonSet that could not be mutated is still taken; server-side apply mends it, and nobody is locked out.
+        # A write that cannot be mutated is still accepted, so no owner is locked out; server-side apply adds the rule.
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "IfNeeded",
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch_expression(target)}}],
