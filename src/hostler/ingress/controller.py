@@ -39,6 +39,7 @@ from hostler.ingress.model import (
 from hostler.ingress.observe import View, domain_of, facts_of, pods_counted
 from hostler.ingress.template import check_template
 from hostler.instant import Instant
+from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, Kind
 from hostler.kube.metrics import Metrics
@@ -48,8 +49,6 @@ from hostler.kube.writer import Writer
 log = structlog.get_logger("hostler.ingress")
 
 CONTROLLER_KEY = "controller/"
-# How soon to reconcile again while a cache is being read: an empty kind sends no event when it is complete.
-NOT_READY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +171,8 @@ class IngressKeeper:
     async def reconcile(self, key: str) -> float | None:
         why = self.caches.unread()
         if why:
-            log.debug("not reconciling yet", key=key, why=why)
-            return NOT_READY_SECONDS
+            log.debug("not reconciling yet", key=key, why=str(why))
+            return UNREAD_SECONDS
         if key == CLUSTER:
             self._update_conditions()
             return await self._reconcile_cluster()

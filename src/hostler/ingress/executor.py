@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from hostler.ingress.caches import Caches
-from hostler.ingress.model import (
-    INGRESS,
-    INGRESS_CONTROLLER,
-    Decision,
-    IngressConfig,
-    IngressController,
-    Placed,
-    Verb,
-    Write,
-)
+from hostler.ingress.model import Decision, Verb, Write
 from hostler.kube.client import How
 from hostler.kube.events import Recorder
-from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, POD_DISRUPTION_BUDGET, Kind
-from hostler.kube.records import Metadata, PodDisruptionBudget
+from hostler.kube.kinds import Kind
+from hostler.kube.records import Metadata
 from hostler.kube.writer import Writer
-
-_RECORDS: dict[Kind, type[Any]] = {
-    INGRESS: IngressConfig,
-    INGRESS_CONTROLLER: IngressController,
-    DEPLOYMENT: Placed,
-    DAEMON_SET: Placed,
-    POD_DISRUPTION_BUDGET: PodDisruptionBudget,
-}
 
 
 class IngressExecutor:
@@ -59,19 +41,16 @@ class IngressExecutor:
 
     async def _send(self, write: Write) -> object | None:
         """The object after the write; None where nothing was written, or nothing is left."""
-        record = _RECORDS[write.kind]
+        watch = self._caches.by_kind[write.kind]
         match write.verb:
             case Verb.CREATE:
-                answer = await self._writer.create(write.kind, write.body, write.namespace, type=record, why=write.why)
+                return await watch.create(self._writer, write.body, write.namespace, why=write.why)
             case Verb.DELETE:
                 await self._writer.delete(write.kind, write.name, write.namespace, uid=write.uid, why=write.why)
                 return None
             case verb:
                 how = How.APPLY if verb is Verb.APPLY else How.MERGE
-                answer = await self._writer.patch(
-                    write.kind, write.name, write.body, write.namespace, type=record, why=write.why, how=how,
+                return await watch.patch(
+                    self._writer, write.name, write.body, write.namespace, why=write.why, how=how,
                     subresource=write.subresource, force=how is How.APPLY,
                 )  # fmt: skip
-        if answer is not None:
-            self._caches.by_kind[write.kind].store.overlay(answer)
-        return answer

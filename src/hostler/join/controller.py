@@ -29,11 +29,11 @@ from hostler.join.model import (
 from hostler.join.observe import Caches, approved_of, facts_of, pending_of
 from hostler.join.report import Report
 from hostler.join.shape import Misshapen, Shape, shape_of
+from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.client import Client
 from hostler.kube.writer import Writer
 
 KEY = "requests"
-NOT_READY_SECONDS = 1.0
 PARSE_AT_ONCE = 50  # between two turns of the loop
 LIVE_SECONDS = 60.0  # a kubelet is asked for its certificate no more often than this
 LIVE_MOST = 20  # kubelets asked in one pass
@@ -71,7 +71,7 @@ class JoinKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if not self.caches.requests.store.synced:
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         requests = pending_of(self.caches.requests.store)
         await self._parse([*requests, *approved_of(self.caches.requests.store)])
         facts, self.decision = await self._decide(requests)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 from hostler.instant import Instant
 from hostler.join.approvals import Batch, Verb, Write, approval_body
-from hostler.join.model import SIGNING_REQUEST, SigningRequest
-from hostler.join.observe import Caches, Memory, line_of
+from hostler.join.observe import Caches, line_of
 from hostler.join.report import Report
 from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable, WriteRefused
 from hostler.kube.writer import Writer
@@ -45,29 +44,22 @@ class JoinExecutor:
         lines = {name: line_of(use) if use is not None else None for name, use in write.lines.items()}
         if write.verb is Verb.CREATE:
             body = {"metadata": {"name": write.name}, "data": lines}
-            written = await self._writer.create(write.kind, body, namespace, type=Memory, why=why)
+            written = await self._caches.memory.create(self._writer, body, namespace, why=why)
         else:
             there = self._caches.memory.store.get(f"{namespace}/{write.name}")
             # The version: another leader's line must not be lost under ours.
             about = {"resourceVersion": there.metadata.resource_version} if there is not None else {}
             body = {"metadata": about, "data": lines}
-            written = await self._writer.patch(write.kind, write.name, body, namespace, type=Memory, why=why)
-        if written is None:
-            return self._writer.dry_run
-        self._caches.memory.store.overlay(written)
-        return True
+            written = await self._caches.memory.patch(self._writer, write.name, body, namespace, why=why)
+        return written is not None or self._writer.dry_run
 
     async def _approve(self, write: Write) -> None:
         assert write.request is not None
         assert write.verdict is not None
         body, why = approval_body(write.request, write.verdict.why, self._clock()), f"{self._where}{write.why}"
         try:
-            written = await self._writer.patch(
-                SIGNING_REQUEST, write.name, body, type=SigningRequest, why=why, subresource="approval"
-            )
+            written = await self._caches.requests.patch(self._writer, write.name, body, why=why, subresource="approval")
         except (Conflict, NotFound):
             return  # it was decided meanwhile, or is gone; the watch brings it
-        if written is None:
-            return
-        self._caches.requests.store.overlay(written)
-        self._report.approved(write.request, write.verdict)
+        if written is not None:
+            self._report.approved(write.request, write.verdict)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hostler.kube.kinds import Kind
+from hostler.kube.cache import Unread, first_unread
+from hostler.kube.kinds import FLEET, Kind
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
 from hostler.platform.model import ClusterOperator, CsiDriver, DaemonSet, PolicySpec
@@ -35,9 +36,6 @@ class Caches:
         """The watches of everything that is written."""
         return {one.kind: one for one in (*self.own(), self.nodes)}
 
-    def unread(self) -> str:
-        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
-        for watch in (*self.own(), self.nodes, self.pods):
-            if not watch.store.synced:
-                return watch.problem or f"{watch.kind.resource} are still being read"
-        return "" if self.fleet.store.synced else "the Fleet is still being read"
+    def unread(self) -> Unread | None:
+        unread = first_unread((*self.own(), self.nodes, self.pods))
+        return unread if unread or self.fleet.store.synced else Unread(FLEET, only=True)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from hostler.capability import CapabilityRoom
+from hostler.capability import Capability
 from hostler.explain.registry import Registry
 from hostler.host.conditions import Condition
 from hostler.host.reverts import RevertLimits
-from hostler.kube.client import Client, Gate
-from hostler.kube.controller import Controller, Reconcile
-from hostler.kube.events import Recorder
+from hostler.kube.client import Gate
 from hostler.kube.kinds import DAEMON_SET
-from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
-from hostler.kube.writer import Writer
+from hostler.platform import settings as say
 from hostler.platform.caches import Caches
 from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Options, PlatformKeeper
 from hostler.platform.decide import Policy
@@ -39,38 +36,18 @@ from hostler.platform.model import (
 from hostler.platform.operator_status import NAME as OPERATOR_NAME
 from hostler.platform.stranded import Stranded
 from hostler.platform.targets import chooses
-from hostler.platform.vcenters import VmSource
-from hostler.safety.guard import FleetWatch
-from hostler.settings import platform as say
 from hostler.settings.foundation import UNINITIALISED_GRACE_SECONDS
-from hostler.settings.model import Settings
+from hostler.shared import Shared
 
 # Nodes change in bursts: one look for all of them, and one question to vCenter.
 SOON, LATER = 0.1, 2.0
 
 
-class PlatformRoom(CapabilityRoom):
-    def __init__(
-        self,
-        client: Client,
-        writer: Writer,
-        recorder: Recorder,
-        settings: Settings,
-        *,
-        fleet: FleetWatch,
-        nodes: Watch[Node],
-        pods: Watch[Pod],
-        vcenters: Callable[[], Sequence[VmSource]],
-        back: Writer,
-        displaced: Callable[[], bool],
-        metrics: Metrics,
-        as_leader: Callable[[Reconcile], Reconcile],
-        changed: Callable[[], None],
-    ) -> None:
-        """`vcenters` gives the shared vCenters; `changed` is called when our conditions changed.
-
-        `displaced`: the CSI operator is at work and we do not write beside it; `back` gives it its own all the same.
-        """
+class PlatformCapability(Capability):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        client, metrics, settings = shared.client, shared.metrics, shared.settings
+        writers = shared.writers
 
         def watch(kind: Any, record: Any, fields: str = "") -> Watch[Any]:
             return Watch(client, kind, record, metrics=metrics, fields=fields)
@@ -81,22 +58,23 @@ class PlatformRoom(CapabilityRoom):
             bindings=watch(BINDING, PolicySpec),
             operators=watch(CLUSTER_OPERATOR, ClusterOperator, f"metadata.name={OPERATOR_NAME}"),
             drivers=watch(CLUSTER_CSI_DRIVER, CsiDriver, f"metadata.name={CSI_DRIVER}"),
-            nodes=nodes,
-            pods=pods,
-            fleet=fleet,
+            nodes=shared.nodes,
+            pods=shared.sources.pods,
+            fleet=shared.fleet,
         )
         limits = RevertLimits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS])
         policy = Policy(WaySetting(settings[say.PLATFORM_WAY]), settings[say.PLATFORM_STRICT], limits)
         options = Options(settings[UNINITIALISED_GRACE_SECONDS], policy, settings[say.PLATFORM_REMOVE_TAINT])
+        # While the CSI operator is at work and we do not write beside it, it gets its own back all the same.
+        back = writers.giving_back("platform")
+        executor = PlatformExecutor(self.caches, writers.of("platform"), back, shared.recorder)
         self._keeper = PlatformKeeper(
-            self.caches, PlatformExecutor(self.caches, writer, back, recorder), recorder, options, vcenters=vcenters,
-            stranded=Stranded(client), displaced=displaced, metrics=metrics, changed=changed,
+            self.caches, executor, shared.recorder, options, vcenters=lambda: shared.vcenters,
+            stranded=Stranded(client), displaced=lambda: writers.guard.displaced("platform"), metrics=metrics,
+            changed=shared.changed,
             wake=lambda key: self.controller.queue.add(key, after=SOON),
         )  # fmt: skip
-        self.controller = Controller("platform", as_leader(self._keeper.reconcile), metrics=metrics, workers=2)
-
-    def controllers(self) -> tuple[Controller, ...]:
-        return (self.controller,)
+        self.controller = self.add_controller("platform", self._keeper.reconcile, workers=2)
 
     def watches(self) -> Iterator[Watch[Any]]:
         return self.caches.own()

@@ -19,6 +19,7 @@ from hostler.host.facts import Fact, Unknown
 from hostler.host.platform import Class, classify
 from hostler.host.reverts import Revert, RevertLog
 from hostler.instant import Instant, parse
+from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import DAEMON_SET, POD
 from hostler.kube.metrics import Metrics
@@ -42,7 +43,6 @@ from hostler.platform.vcenters import VmSource, ask
 log = structlog.get_logger("hostler.platform")
 
 SCOPE, CHECKS, PODS = KEYS = ("scope", "checks", "pods")
-NOT_READY_SECONDS = 1.0
 VSPHERE = "vsphere"
 
 
@@ -158,8 +158,8 @@ class PlatformKeeper:
     async def reconcile(self, key: str) -> float | None:
         why = self.caches.unread()
         if why:
-            log.debug("not reconciling yet", key=key, why=why)
-            return NOT_READY_SECONDS
+            log.debug("not reconciling yet", key=key, why=str(why))
+            return UNREAD_SECONDS
         if key == CHECKS:
             return await self._check()
         if key == PODS:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hostler.apis.fleet import ScopedDaemonSet
-from hostler.host.conditions import Condition, set_condition
+from hostler.host.conditions import Condition, set_conditions
 from hostler.host.platform import Class
 from hostler.host.reverts import RevertLimits
 from hostler.instant import Instant
@@ -154,7 +154,4 @@ def _conditions(
         [str(one) for one in facts.stranded],
     )  # fmt: skip
     made, wake = decide_conditions(seen, now)
-    conditions = facts.conditions
-    for one in made:
-        conditions = set_condition(conditions, one, now)
-    return conditions, wake
+    return set_conditions(facts.conditions, made, now), wake

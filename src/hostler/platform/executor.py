@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from hostler.kube.client import How
 from hostler.kube.errors import ApiError, Unreachable, WriteRefused
 from hostler.kube.events import Recorder
-from hostler.kube.kinds import DAEMON_SET, NODE, Kind
-from hostler.kube.records import Node
+from hostler.kube.kinds import DAEMON_SET, NODE
 from hostler.kube.writer import Writer
 from hostler.platform.caches import Caches
-from hostler.platform.model import (
-    BINDING,
-    CLUSTER_CSI_DRIVER,
-    CLUSTER_OPERATOR,
-    MANAGER,
-    POLICY,
-    ClusterOperator,
-    CsiDriver,
-    DaemonSet,
-    PolicySpec,
-    Verb,
-    Write,
-)
+from hostler.platform.model import CLUSTER_CSI_DRIVER, MANAGER, Verb, Write
 
-_RECORDS: dict[Kind, type[Any]] = {
-    DAEMON_SET: DaemonSet,
-    POLICY: PolicySpec,
-    BINDING: PolicySpec,
-    CLUSTER_OPERATOR: ClusterOperator,
-    CLUSTER_CSI_DRIVER: CsiDriver,
-    NODE: Node,
-}
 # What an Event says was being done.
 _ACTIONS = {DAEMON_SET: "Scope", CLUSTER_CSI_DRIVER: "Manage", NODE: "Initialise"}
 
@@ -65,28 +43,27 @@ class PlatformExecutor:
 
     async def _send(self, write: Write) -> bool:
         """False: it is a dry run, or nothing is left to look at."""
-        writer, record = self._back if write.gives_back else self._writer, _RECORDS[write.kind]
+        writer, watch = self._back if write.gives_back else self._writer, self._caches.by_kind[write.kind]
         match write.verb:
             case Verb.CREATE:
                 assert not isinstance(write.body, tuple)
-                answer = await writer.create(write.kind, write.body, write.namespace, type=record, why=write.why)
+                answer = await watch.create(writer, write.body, write.namespace, why=write.why)
             case Verb.DELETE:
                 await writer.delete(write.kind, write.name, write.namespace, uid=write.uid, why=write.why)
                 return False
             case Verb.APPLY:
-                answer = await writer.patch(
-                    write.kind, write.name, write.body, write.namespace, type=record, why=write.why, how=How.APPLY,
-                    manager=MANAGER, force=True,
+                answer = await watch.patch(
+                    writer, write.name, write.body, write.namespace, why=write.why, how=How.APPLY, manager=MANAGER,
+                    force=True,
                 )  # fmt: skip
             case Verb.PATCH:
                 json = isinstance(write.body, tuple)
-                answer = await writer.patch(
-                    write.kind, write.name, list(write.body) if json else write.body, write.namespace, type=record,
-                    why=write.why, how=How.JSON if json else How.MERGE, subresource=write.subresource,
+                answer = await watch.patch(
+                    writer, write.name, list(write.body) if json else write.body, write.namespace, why=write.why,
+                    how=How.JSON if json else How.MERGE, subresource=write.subresource,
                 )  # fmt: skip
         if answer is None:
             return False
-        self._caches.by_kind[write.kind].store.overlay(answer)
         if write.news is not None:
             news = write.news
             self._recorder.event(write.kind, answer.metadata, news.type, news.reason, _ACTIONS[write.kind], news.note)
