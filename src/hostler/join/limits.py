@@ -1,4 +1,4 @@
-"""What the Fleet allows in serving certificates: names, networks, lifetime. Pure, and part of `decide`."""
+"""What the Fleet allows in serving certificates: names, networks, lifetime. Part of `decide`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks for a certificate, and whether that user may. Pure, and part of `decide`.
+"""Who asks for a certificate, and whether that user may. Part of `decide`. Pure.
 
 The API server writes a request's user and groups; the client cannot choose them.
 """
