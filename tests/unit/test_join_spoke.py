@@ -19,7 +19,7 @@ from hostler.instant import iso
 from hostler.join.decide import decide
 from hostler.join.inventory import AGENT, BARE_METAL_HOST, CAPI_MACHINE, CLUSTER_NAME, MACHINE, METAL3_MACHINE, SOURCES
 from hostler.join.model import SIGNING_REQUEST, Act, Facts, SigningRequest
-from hostler.join.observe import look, pending_of
+from hostler.join.observe import facts_of_lists, pending_of
 from hostler.join.settings import SPOKES
 from hostler.join.spoke import (
     CLUSTER,
@@ -120,7 +120,7 @@ def hosts(draw: st.DrawFn) -> tuple[Kind, Any]:
 
 
 def facts_in(spoke: Spoke, found: list[tuple[Kind, Any]], *nodes: Node) -> Facts:
-    return look([client()], nodes, found, None, None, POLICY, NOW, spoke=spoke)
+    return facts_of_lists([client()], nodes, found, None, None, POLICY, NOW, spoke=spoke)
 
 
 def is_of(spoke: Spoke, kind: Kind, host: Any) -> bool:

@@ -63,6 +63,10 @@ class RevertLog:
     def of(self, key: str) -> tuple[Revert, ...]:
         return tuple(self._seen.get(key, ()))
 
+    def was_in_place(self, key: str, rule: str) -> bool:
+        """Whether `is_undone` would count a revert; nothing is counted."""
+        return self._in_place.get(key) == rule
+
 
 def last_writer(metadata: ManagedMetadata, ours: str) -> str:
     """Who wrote the object last, apart from us and from its status; "" where that is not recorded."""

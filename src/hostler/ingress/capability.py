@@ -1,8 +1,7 @@
-"""The capability as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+"""Ingress as the operator sees it: its watches, its controller, what wakes it, what it explains."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from hostler.explain.registry import Registry
 from hostler.host.conditions import Condition
 from hostler.ingress import settings as say
 from hostler.ingress.caches import Caches
-from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Wishes
+from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Options
 from hostler.ingress.explain import IngressExplainers
 from hostler.ingress.model import (
     CLUSTER,
@@ -55,12 +54,12 @@ class IngressCapability(Capability):
             fleet=shared.fleet,
         )
         named: tuple[str, ...] = settings[say.INGRESS_WORKLOADS]
-        wishes = Wishes(
+        options = Options(
             settings[say.INGRESS_BACKFILL], settings[say.INGRESS_ROUTER_IMAGE], settings[say.INGRESS_CHECK_WILDCARD],
             frozenset(named),
         )  # fmt: skip
         self._keeper = IngressKeeper(
-            self.caches, shared.writers.of("ingress"), shared.recorder, wishes, metrics=metrics, changed=shared.changed
+            self.caches, shared.writers.of("ingress"), shared.recorder, options, metrics=metrics, changed=shared.changed
         )
         self.controller = self.add_controller("ingress", self._keeper.reconcile)
 
@@ -77,7 +76,7 @@ class IngressCapability(Capability):
             self._keeper.clear_gauges()
 
     def register(self, registry: Registry, gate: Gate) -> None:
-        IngressExplainers(self._keeper, gate, time.time).register(registry)
+        IngressExplainers(self._keeper, gate).register(registry)
 
     def wake_all(self) -> None:
         for key in self._keeper.all_keys():

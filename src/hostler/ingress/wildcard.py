@@ -11,7 +11,7 @@ from hostler.host.facts import Fact, Unknown
 from hostler.ingress.placement import HOST_NETWORK
 from hostler.kube.records import Node
 
-# Any label answers for a wildcard; this one says who asks, should somebody wonder in a DNS log.
+# Any label answers for a wildcard; this one names the client in DNS logs.
 PROBE = "hostler-wildcard-check"
 
 

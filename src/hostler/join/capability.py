@@ -1,4 +1,4 @@
-"""The capability as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+"""Join as the operator sees it: its watches, its controller, what wakes it, what it explains."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from hostler.explain.registry import Action, Explainer, Explanation, Registry, R
 from hostler.host.conditions import Condition, cut
 from hostler.join import settings as say
 from hostler.join.addresses import canonical
+from hostler.join.approvals import Decision
 from hostler.join.controller import KEY, JoinKeeper
 from hostler.join.follower import LARGEST_ANSWER, Hub, Standing
 from hostler.join.inventory import OLDER, SOURCES, cluster_of
-from hostler.join.model import SIGNING_REQUEST, USED, Act, Outcome, Policy, SigningRequest, Verdict
+from hostler.join.model import SIGNING_REQUEST, USED, Outcome, Policy, SigningRequest
 from hostler.join.observe import SOURCE_INDEXES, Caches, Memory, clusters_of
 from hostler.join.report import HubReport, SpokeMetrics
 from hostler.join.spoke import Spoke
@@ -166,8 +167,8 @@ class JoinCapability(Capability):
         def explain(name: str) -> Explanation | None:
             if "/" in name:
                 return self._explain_spoke(name, gate() or "")
-            verdict = self._keeper.verdicts.get(name)
-            return explained(verdict, gate() or "") if verdict is not None else None
+            decision = self._keeper.decision
+            return explain_request(name, decision, gate() or "") if name in decision.verdicts else None
 
         registry.add(Explainer("certificatesigningrequest", "join", explain, explain))
         registry.add(Explainer("csr", "join", explain, explain))
@@ -177,8 +178,8 @@ class JoinCapability(Capability):
         cluster, _, csr = name.rpartition("/")
         if self._spokes is None:
             return None
-        if (found := self._spokes.verdict(cluster, csr)) is not None:
-            return explained(found[1], held_back, found[0])
+        if (found := self._spokes.decision(cluster, csr)) is not None:
+            return explain_request(csr, found[1], held_back, found[0])
         for spoke, standing, why in self._spokes.standing(cluster):
             if standing is not Standing.FOLLOWED:
                 return Explanation("join", f"Requests of {spoke} are not judged now: {standing}. {why}".rstrip())
@@ -190,15 +191,18 @@ def _counts(node: Node) -> tuple[object, ...]:
     return node.status.addresses, cluster_of(node)
 
 
-def explained(verdict: Verdict, held_back: str, spoke: Spoke | None = None) -> Explanation:
-    """Every rule of one request, as data. What a spoke's request says of itself is as long as its API server likes."""
+def explain_request(csr: str, decision: Decision, held_back: str, spoke: Spoke | None = None) -> Explanation:
+    """Every rule of one request, and what is written. A spoke's request can say as much as its API server lets it."""
+    verdict = decision.verdicts[csr]
     rules = tuple(
         RuleSeen(one.name, str(one.outcome), f"{cut(one.why)}.", decided=one.outcome is Outcome.FAILS)
         for one in verdict.rules
     )
-    target, where = f"certificatesigningrequest/{verdict.csr}", ""
-    if spoke is not None:
-        target, where = f"certificatesigningrequest/{spoke.key}/{verdict.csr}", f"In {spoke}: "
-    why = f"{where}{cut(verdict.why)}"
-    actions = (Action("approve", target, why, held_back=held_back),) if verdict.act is Act.APPROVE else ()
-    return Explanation("join", why, rules, actions=actions)
+    cluster, where = (f"{spoke.key}/", f"In {spoke}: ") if spoke is not None else ("", "")
+    actions = tuple(
+        Action(
+            str(one.verb), f"{one.kind.kind.lower()}/{cluster}{one.name}", f"{where}{cut(one.why)}", held_back=held_back
+        )
+        for one in decision.writes_about(csr)
+    )
+    return Explanation("join", f"{where}{cut(verdict.why)}", rules, actions=tuple(actions))

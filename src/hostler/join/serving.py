@@ -21,7 +21,7 @@ class Terms:
     """For how long, and how often."""
 
     seconds: float
-    times: int = 0  # 0: as often as somebody asks
+    times: int = 0  # 0: for every request
 
 
 async def serve(

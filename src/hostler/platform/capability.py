@@ -1,8 +1,7 @@
-"""The capability as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+"""Platform as the operator sees it: its watches, its controller, what wakes it, what it explains."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,9 +16,11 @@ from hostler.kube.kinds import DAEMON_SET
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
 from hostler.platform import settings as say
-from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Caches, PlatformKeeper, Wishes
+from hostler.platform.caches import Caches
+from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Options, PlatformKeeper
+from hostler.platform.decide import Policy
+from hostler.platform.executor import PlatformExecutor
 from hostler.platform.explain import PlatformExplainers
-from hostler.platform.guard import DriverKeeper
 from hostler.platform.model import (
     BINDING,
     CLUSTER_CSI_DRIVER,
@@ -30,6 +31,7 @@ from hostler.platform.model import (
     CsiDriver,
     DaemonSet,
     PolicySpec,
+    WaySetting,
 )
 from hostler.platform.operator_status import NAME as OPERATOR_NAME
 from hostler.platform.stranded import Stranded
@@ -44,10 +46,8 @@ SOON, LATER = 0.1, 2.0
 class PlatformCapability(Capability):
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
-        client, metrics, settings, recorder = shared.client, shared.metrics, shared.settings, shared.recorder
-        writer, guard = shared.writers.of("platform"), shared.writers.guard
-        # While the CSI operator is at work and we do not write beside it, it gets its own back all the same.
-        back = shared.writers.giving_back("platform")
+        client, metrics, settings = shared.client, shared.metrics, shared.settings
+        writers = shared.writers
 
         def watch(kind: Any, record: Any, fields: str = "") -> Watch[Any]:
             return Watch(client, kind, record, metrics=metrics, fields=fields)
@@ -62,18 +62,16 @@ class PlatformCapability(Capability):
             pods=shared.sources.pods,
             fleet=shared.fleet,
         )
-        self._grace = settings[UNINITIALISED_GRACE_SECONDS]
-        wishes = Wishes(
-            self._grace,
-            strict=settings[say.PLATFORM_STRICT],
-            remove_taint=settings[say.PLATFORM_REMOVE_TAINT],
-            way=settings[say.PLATFORM_WAY],
-            limits=RevertLimits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS]),
-        )
+        limits = RevertLimits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS])
+        policy = Policy(WaySetting(settings[say.PLATFORM_WAY]), settings[say.PLATFORM_STRICT], limits)
+        options = Options(settings[UNINITIALISED_GRACE_SECONDS], policy, settings[say.PLATFORM_REMOVE_TAINT])
+        # While the CSI operator is at work and we do not write beside it, it gets its own back all the same.
+        back = writers.giving_back("platform")
+        executor = PlatformExecutor(self.caches, writers.of("platform"), back, shared.recorder)
         self._keeper = PlatformKeeper(
-            self.caches, writer, recorder, wishes, vcenters=lambda: shared.vcenters, stranded=Stranded(client),
-            metrics=metrics, changed=shared.changed,
-            driver=DriverKeeper(self.caches.drivers, writer, back, recorder, lambda: guard.displaced("platform")),
+            self.caches, executor, shared.recorder, options, vcenters=lambda: shared.vcenters,
+            stranded=Stranded(client), displaced=lambda: writers.guard.displaced("platform"), metrics=metrics,
+            changed=shared.changed,
             wake=lambda key: self.controller.queue.add(key, after=SOON),
         )  # fmt: skip
         self.controller = self.add_controller("platform", self._keeper.reconcile, workers=2)
@@ -86,7 +84,7 @@ class PlatformCapability(Capability):
         return [msgspec.structs.replace(one, type=f"Platform{one.type}") for one in self._keeper.conditions]
 
     def register(self, registry: Registry, gate: Gate) -> None:
-        PlatformExplainers(self._keeper, self._grace, gate, time.time).register(registry)
+        PlatformExplainers(self._keeper, gate).register(registry)
 
     def wake_all(self) -> None:
         for key in KEYS:
