@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import structlog
 
@@ -31,6 +32,12 @@ from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
 from hostler.host.keeper import Keeper
 from hostler.install.roles import Account
+from hostler.inventory.model import node_key
+from hostler.inventory.nodes import node_layer
+from hostler.inventory.read_api import HostReads
+from hostler.inventory.service import InventoryService
+from hostler.inventory.sources import StoreSource
+from hostler.inventory.stopping import Elsewhere, StopSources
 from hostler.kube import kinds, tls
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
@@ -270,8 +277,17 @@ class Operator:
             room.serve(self._server, reads.notes)
         if "maintenance" not in self._rooms:
             reads.off(self._server, "/v1/maintenance", "maintenance")
+        HostReads(self._inventory(), reads.notes).mount(self._server)
         for number, watch in enumerate(self._watches(), 1):  # two rooms may watch one kind, each for its own fields
             self._server.ready_if(f"{watch.kind.resource} ({number})", watch.not_in_step)
+
+    def _inventory(self) -> InventoryService:
+        cluster, own_node = self._settings[say.CLUSTER_NAME], self._settings[say.NODE_NAME]
+        nodes = StoreSource(
+            self._nodes.store, lambda name: node_key(cluster, name), lambda node: node_layer(node, cluster)
+        )
+        stopping = StopSources(self._nodes, self._sources, Elsewhere(own_node))
+        return InventoryService(uuid4().hex, (nodes,), stopping, time.time)
 
     # -- what wakes what
 

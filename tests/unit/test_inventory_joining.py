@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hostler.inventory.joining import join_layers
-from hostler.inventory.model import Holder, HostKind, HostState, Layer, LayerKind, Line, Where
+from hostler.inventory.model import Holder, Layer, LayerKind, Line, Where
 from hostler.inventory.picture import Picture
+from hostler.inventory.states import HostKind, HostState
 
 KEYS = [f"{kind}:{number}" for kind in LayerKind for number in range(3)]
 

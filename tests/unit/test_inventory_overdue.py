@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hostler.inventory.model import NOT_OUT, PASSING, Host, HostKind, HostState
+from hostler.inventory.model import Host
 from hostler.inventory.overdue import ENOUGH_SAMPLES, FLOORS, Percentile, judge_overdue, percentile_of
+from hostler.inventory.states import NOT_OUT, PASSING, HostKind, HostState
 
 HOST = Host("vm:1", "a", HostKind.VM, HostState.DRAINING, since=0.0)
 FLOOR = FLOORS[HostState.DRAINING]

@@ -10,17 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from hostler.host.conditions import names
-from hostler.inventory.model import (
-    HOST_KIND,
-    LAYER_ORDER,
-    STATE_ORDER,
-    Host,
-    HostState,
-    Layer,
-    LayerKind,
-    Line,
-    merge_where,
-)
+from hostler.inventory.model import HOST_KIND, LAYER_ORDER, Host, Layer, LayerKind, Line, merge_where
+from hostler.inventory.states import STATE_ORDER, HostState
 
 Links = Mapping[str, frozenset[str]]
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from hostler.instant import Instant
+from hostler.inventory.states import HostKind, HostState
 
 
 class LayerKind(StrEnum):
@@ -27,14 +28,6 @@ class LayerKind(StrEnum):
 LAYER_ORDER = {kind: place for place, kind in enumerate(LayerKind)}
 
 
-class HostKind(StrEnum):
-    ESXI = "esxi"
-    BARE_METAL = "bare-metal"
-    VM = "vm"
-    AGENT = "agent"
-    NODE_ONLY = "node-only"
-
-
 HOST_KIND = {
     LayerKind.ESXI: HostKind.ESXI,
     LayerKind.BARE_METAL: HostKind.BARE_METAL,
@@ -42,36 +35,6 @@ HOST_KIND = {
     LayerKind.AGENT: HostKind.AGENT,
     LayerKind.NODE: HostKind.NODE_ONLY,
 }
-
-
-class HostState(StrEnum):
-    """One vocabulary over all capabilities. In this order: where layers differ, the first one is the host's state."""
-
-    FAILED = "failed"
-    RECLAIMING = "reclaiming"
-    DEPROVISIONING = "deprovisioning"
-    DRAINING = "draining"
-    STOPPED = "stopped"
-    RETURNING = "returning"
-    JOINING = "joining"
-    PROVISIONING = "provisioning"
-    CLAIMED = "claimed"
-    UNKNOWN = "unknown"
-    HELD = "held"
-    IN_SERVICE = "in service"
-    PROVISIONED = "provisioned"
-    DISCOVERED = "discovered"
-    AVAILABLE = "available"
-
-
-STATE_ORDER = {state: place for place, state in enumerate(HostState)}
-# What is meant to end. In any other state a host may stay for years.
-PASSING = frozenset({
-    HostState.RECLAIMING, HostState.DEPROVISIONING, HostState.DRAINING, HostState.STOPPED, HostState.RETURNING,
-    HostState.JOINING, HostState.PROVISIONING, HostState.CLAIMED,
-})  # fmt: skip
-# What serves, or could: `hostler hosts --out` leaves these away.
-NOT_OUT = frozenset({HostState.IN_SERVICE, HostState.PROVISIONED, HostState.DISCOVERED, HostState.AVAILABLE})
 
 
 class Shape(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hostler.instant import Instant
-from hostler.inventory.model import PASSING, Host, HostKind, HostState, Shape
+from hostler.inventory.model import Host, Shape
+from hostler.inventory.states import PASSING, HostKind, HostState
 
 ENOUGH_SAMPLES = 20
 # Seconds. A floor is what an uneventful stay takes at most, with room for a slow one.
