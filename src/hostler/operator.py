@@ -28,6 +28,10 @@ from hostler.explain.nodes import NodeExplainers
 from hostler.explain.read_api import Reads, admission
 from hostler.explain.registry import Registry
 from hostler.fleet.controller import FleetController
+from hostler.history.configmaps import ConfigMapHistory
+from hostler.history.model import Limits
+from hostler.history.read_api import HistoryReads
+from hostler.history.recorder import Recorder as HistoryRecorder
 from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
 from hostler.host.keeper import Keeper
@@ -179,6 +183,7 @@ class Operator:
         self._begin(self._leader.run(), "lease")
         self._begin(self._lookout.run(), "lookout")
         self._begin(self._recorder.run(), "events")
+        self._begin(self._history_recorder.run(), "history")
         self._begin(self._resync(), "resync")
         self._begin(self._metrics.measure_loop(), "loop lag")
         self._begin(self._steps.run(), "clock")
@@ -206,6 +211,7 @@ class Operator:
         writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics)
         self._recorder = Recorder(writers.of("fleet", WriteBudget(5, 50)), self._identity, self._metrics)
         given = settings.given(say.MAX_UNAVAILABLE)
+        self._history = ConfigMapHistory(self._client, writers.of("fleet"), settings[say.NAMESPACE], Limits())
         self._status = FleetController(
             self._fleet, self._nodes, self._guard, writers.of("fleet"), metrics=self._metrics,
             limit=str(settings[say.MAX_UNAVAILABLE]) if given else "",
@@ -277,7 +283,10 @@ class Operator:
             room.serve(self._server, reads.notes)
         if "maintenance" not in self._rooms:
             reads.off(self._server, "/v1/maintenance", "maintenance")
-        HostReads(self._inventory(), reads.notes).mount(self._server)
+        inventory = self._inventory()
+        HostReads(inventory, reads.notes).mount(self._server)
+        HistoryReads(self._history, inventory, reads.notes).mount(self._server)
+        self._history_recorder = HistoryRecorder(self._history, inventory, lambda: self._leader.token, time.time)
         for number, watch in enumerate(self._watches(), 1):  # two rooms may watch one kind, each for its own fields
             self._server.ready_if(f"{watch.kind.resource} ({number})", watch.not_in_step)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.history.encoding import NAME, NotHistory, decode_entries, encode_entries
+from hostler.history.encoding import LARGEST, NAME, NotHistory, decode_entries, encode_entries
 from hostler.history.model import Entry, Limits, What, id_order, oldest_droppable, retain
 from hostler.history.trail import Stay, Trail
 
@@ -44,6 +44,11 @@ def test_bytes_of_anybody_are_refused_with_one_error(content: bytes) -> None:
     for given_bytes in (content, zlib.compress(content)):
         with pytest.raises(NotHistory):
             decode_entries(given_bytes)
+
+
+def test_a_chunk_that_would_fill_the_memory_is_refused() -> None:
+    with pytest.raises(NotHistory, match="larger"):
+        decode_entries(zlib.compress(bytes(LARGEST + 1)))
 
 
 def test_a_fleets_entries_take_few_bytes() -> None:

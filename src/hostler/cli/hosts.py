@@ -87,9 +87,8 @@ def list_hosts(
         except Complaint as complaint:
             if complaint.code is not Exit.UNREACHABLE:
                 raise
-            answer = ask_cluster(
-                settings, lambda client: hosts_of_objects(client, settings[CLUSTER_NAME], (), time.time())
-            )
+            answer = ask_cluster(settings, look)
+            say.note(f"{complaint.sentence} {complaint.hint}".strip())
         rows = select_rows(answer.hosts, wanted, sort_by)
         if [row.host for row in rows] != shown:
             shown = [row.host for row in rows]
@@ -115,7 +114,7 @@ def show_host(settings: Settings, name: Name, output: OutputFlag = Output.TABLE)
     if output is Output.NAME:
         say.text(answer.row.host.id)
     elif output in (Output.JSON, Output.YAML):
-        _print_data(answer, output)
+        print_data(answer, output)
     else:
         _print_host(answer)
 
@@ -137,7 +136,7 @@ def _print_rows(rows: list[HostRow], answer: HostsAnswer, output: Output) -> Non
     if output in (Output.JSON, Output.YAML):
         import msgspec
 
-        _print_data(msgspec.structs.replace(answer, hosts=tuple(rows)), output)
+        print_data(msgspec.structs.replace(answer, hosts=tuple(rows)), output)
         return
     from hostler.inventory.listing import summarise
 
@@ -187,7 +186,7 @@ def _print_host(answer: HostAnswer) -> None:
     say.table(("", ""), [fact for fact in facts if fact[1]])
 
 
-def _print_data(data: object, output: Output) -> None:
+def print_data(data: object, output: Output) -> None:
     if output is Output.JSON:
         say.json(data)
         return

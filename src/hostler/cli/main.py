@@ -18,6 +18,7 @@ from hostler.cli import (
     crds,
     doctor,
     explain,
+    history,
     hosts,
     ingress,
     install,
@@ -63,7 +64,7 @@ def root(
     """Looks after the hosts under Kubernetes clusters for their whole life."""
 
 
-for group in (run, about, hosts, stop, nodes, explain, doctor, bundle, crds, rights, manifests, agent):
+for group in (run, about, hosts, history, stop, nodes, explain, doctor, bundle, crds, rights, manifests, agent):
     app.add_typer(group.app)
 app.add_typer(ingress.app, name="ingress")
 app.add_typer(metal.app, name="metal")

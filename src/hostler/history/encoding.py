@@ -17,6 +17,7 @@ VERSION = 1
 LEVEL = 6
 NAME = "\x00"  # stands for the name in the entry's key, in its sentence; no sentence contains it
 MILLISECONDS = 1000
+LARGEST = 32 * 1024 * 1024  # bytes of one chunk when unpacked: whoever may write ConfigMaps must not fill our memory
 
 
 class NotHistory(Exception):
@@ -73,12 +74,20 @@ def encode_entries(entries: Sequence[Entry]) -> bytes:
 
 def decode_entries(content: bytes) -> list[Entry]:
     try:
-        columns = msgspec.msgpack.decode(zlib.decompress(content), type=_Columns)
+        columns = msgspec.msgpack.decode(_unpacked(content), type=_Columns)
         if columns.version != VERSION:
             raise NotHistory(f"version {columns.version} of the history is not known here")
         return _read(columns)
     except (zlib.error, msgspec.MsgspecError, IndexError, ValueError) as error:
         raise NotHistory(f"not entries of a history ({error})") from error
+
+
+def _unpacked(content: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    unpacked = unpacking.decompress(content, LARGEST)
+    if not unpacking.eof:
+        raise NotHistory("it is cut, or larger than any chunk of a history")
+    return unpacked
 
 
 def _read(columns: _Columns) -> list[Entry]:

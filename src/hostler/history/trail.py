@@ -65,7 +65,8 @@ class Trail:
         for key, stay in sorted(states.items()):
             known = self._stays.get(key)
             if known is None or known.state != stay.state:
-                self._enter(What.INFERRED, key, stay.state, at=stay.since, sentence="The change was not observed.")
+                sentence = "It was not known before." if known is None else "The change was not observed."
+                self._enter(What.INFERRED, key, stay.state, at=stay.since, sentence=sentence)
 
     def transition(self, key: str, state: str, at: Instant, **about: Unpack[About]) -> None:
         """A layer is in a state now. Nothing is recorded where the last entry says so already."""

@@ -14,7 +14,7 @@ from hostler.kube.client import Client
 from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
 
-ONLY_OBJECTS = "No operator answers: this is what the objects tell. VMs, ESXi hosts and safe to stop need an operator."
+ONLY_OBJECTS = "This is what the objects tell; VMs, ESXi hosts, safe to stop and history need an operator."
 # Lists the objects of one capability, as layers.
 ListLayers = Callable[[Client], Awaitable[Iterable[Layer]]]
 

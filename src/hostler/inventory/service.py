@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from hostler.instant import Instant
-from hostler.inventory.model import Host
+from hostler.inventory.model import Host, Layer
 from hostler.inventory.overdue import Stays, judge_overdue
-from hostler.inventory.picture import Picture
+from hostler.inventory.picture import Changes, Picture
 from hostler.inventory.sources import Source
 from hostler.inventory.stopping import StopSources
 from hostler.inventory.wire import HostAnswer, HostRow, HostsAnswer
@@ -46,9 +46,19 @@ class InventoryService:
             changed |= self._picture.update(source.take())
         return frozenset(changed)
 
-    def hosts(self, since: str = "") -> HostsAnswer:
+    def news(self, version: str) -> Changes:
+        """What changed since a version of this process; everything for any other version."""
         self.refresh()
-        now, news = self._clock(), self._picture.since(since)
+        return self._picture.since(version)
+
+    def layers(self, hosts: Collection[str] | None = None) -> list[Layer]:
+        """The layers of these hosts, or of all."""
+        found = self._picture.hosts.values() if hosts is None else map(self._picture.hosts.get, hosts)
+        keys = (key for host in found if host is not None for key in host.layers)
+        return [layer for key in keys if (layer := self._picture.layer(key)) is not None]
+
+    def hosts(self, since: str = "") -> HostsAnswer:
+        now, news = self._clock(), self.news(since)
         rows = tuple(self._row(host, now) for host in news.hosts)
         return HostsAnswer(news.version, now, rows, news.gone, news.complete)
 
@@ -66,6 +76,10 @@ class InventoryService:
         layers = tuple(layer for key in found.layers if (layer := self._picture.layer(key)) is not None)
         now = self._clock()
         return HostAnswer(self._picture.version, now, self._row(found, now, asker), layers)
+
+    def host_of(self, key: str) -> Host | None:
+        """The host that a layer belongs to, as of the last refresh."""
+        return self._picture.host_of(key)
 
     def _named(self, name: str) -> Iterator[Host]:
         for host in self._picture.hosts.values():
