@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hostler.host.conditions import names
 from hostler.host.facts import Unknown
-from hostler.host.holds import Hold, holds_of
+from hostler.host.holds import MAINTENANCE, Hold, holds_of
 from hostler.host.maintenance import HOST, MIGRATED_TO, SINCE, STATE, State
 from hostler.instant import parse
 from hostler.inventory.model import Holder, Layer, LayerKind, Line, Where, node_key
@@ -33,7 +33,7 @@ def node_layer(node: Node, cluster: str) -> Layer:
     ready = ready_of(node)
     labels = node.metadata.labels
     lines = [_service_line(node, ready, known)]
-    if (line := _maintenance_line(node)) is not None:
+    if (line := _maintenance_line(node, known)) is not None:
         lines.insert(0, line)
     problems = [] if ready.status != "False" else [f"Ready is False: {ready.message or ready.reason}"]
     if isinstance(holds, Unknown):
@@ -80,7 +80,7 @@ def _never_ready(node: Node, since: float | None) -> bool:
     return created is not None and since is not None and since - created <= FIRST_REPORT_SECONDS
 
 
-def _maintenance_line(node: Node) -> Line | None:
+def _maintenance_line(node: Node, holds: tuple[Hold, ...]) -> Line | None:
     """From the annotations, so that it is there without an operator."""
     annotations = node.metadata.annotations
     text = annotations.get(STATE, "")
@@ -95,8 +95,10 @@ def _maintenance_line(node: Node) -> Line | None:
         HostState.STOPPED: f"ESXi host {host} is in maintenance; the VM is off.",
         HostState.RETURNING: f"The VM was started on {annotations.get(MIGRATED_TO) or 'another ESXi host'}.",
     }[state]
+    # The hold begins with the maintenance and ends with it; the time of the state is that of its last step.
+    began = next((hold.since for hold in holds if hold.holder == MAINTENANCE), "") or annotations.get(SINCE, "")
     waits = state is HostState.STOPPED and annotations.get(POLICY, "") in WAITS
     return Line(
-        "maintenance", state, why, since, mid_step=True, operation=f"maintenance/{annotations.get(SINCE, '')}",
+        "maintenance", state, why, since, mid_step=True, operation=f"maintenance/{began}",
         waiting=f"policy {annotations[POLICY]}" if waits else "",
     )  # fmt: skip
