@@ -40,6 +40,7 @@ _CSI = "openshift-cluster-csi-drivers"
 CAPABILITIES: tuple[Capability, ...] = (
     Capability("fleet", "Keeps the status of the Fleet object.", always=True, built=True),
     Capability("holds", "Keeps the cordons of nodes that somebody holds.", always=True, built=True),
+    Capability("history", "Records what happened to hosts.", always=True, built=True),
     Capability(
         "maintenance",
         "Empties and moves worker VMs when their ESXi host enters maintenance.",

@@ -211,7 +211,7 @@ class Operator:
         writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics)
         self._recorder = Recorder(writers.of("fleet", WriteBudget(5, 50)), self._identity, self._metrics)
         given = settings.given(say.MAX_UNAVAILABLE)
-        self._history = ConfigMapHistory(self._client, writers.of("fleet"), settings[say.NAMESPACE], Limits())
+        self._history = ConfigMapHistory(self._client, writers.of("history"), settings[say.NAMESPACE], Limits())
         self._status = FleetController(
             self._fleet, self._nodes, self._guard, writers.of("fleet"), metrics=self._metrics,
             limit=str(settings[say.MAX_UNAVAILABLE]) if given else "",

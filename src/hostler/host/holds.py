@@ -26,7 +26,9 @@ from hostler.kube.records import Node
 HOLDS: Final = "hostler.dev/holds"
 MAINTENANCE: Final = "maintenance"
 # Capabilities hold in their own names; a person who did would place a hold that nothing ends.
-CAPABILITIES: Final = frozenset({"fleet", "holds", "maintenance", "join", "ingress", "platform", "metal", "reclaim"})
+CAPABILITIES: Final = frozenset(
+    {"fleet", "history", "holds", "maintenance", "join", "ingress", "platform", "metal", "reclaim"}
+)
 WHY_LIMIT = 256
 HOLDER_LIMIT = 128
 

@@ -70,16 +70,18 @@ RIGHTS: dict[str, tuple[Right, ...]] = {
         Right("leases.coordination.k8s.io", ("create",), "The lease of the leader is made once.", OWN),
         Right("leases.coordination.k8s.io", ("get", "patch"), "It is taken, renewed, given back.", OWN, (LEASE_NAME,)),
         Right("namespaces", ("get",), "A missing namespace is said at the start.", OWN),
-        Right(
-            "configmaps", ("create", "list", "patch", "delete"),
-            "The history of hosts: segments are written, merged and dropped.", OWN,
-        ),
         Right("tokenreviews.authentication.k8s.io", ("create",), "Who asks the read API is checked; stored nowhere."),
         Right(
             "subjectaccessreviews.authorization.k8s.io", ("create",),
             "Whether the bearer of a token may read /metrics or another path; stored nowhere.",
         ),
         Right("events.events.k8s.io", ("create", "patch"), "What was done is told in the namespace of its object."),
+    ),
+    "history": (
+        Right(
+            "configmaps", ("create", "list", "patch", "delete"),
+            "The history of hosts: segments are written, merged and dropped.", OWN,
+        ),
     ),
     "holds": (
         Right("nodes", FOLLOW, "Every capability looks at nodes."),
