@@ -229,8 +229,8 @@ MUTANTS = (
     ),
     Mutant(
         "reclaim/model.py",
-        '    return host.kept and node.held and bool(node.uid) and host.pinned.split(" ")[-2:-1] == [node.uid]\n',
-        "    return host.kept and node.held\n",
+        " and bool(node.uid) and host.pinned is not None and host.pinned.uid == node.uid\n",
+        "\n",
         "an Agent without permission ends the cordon of a node that was not cordoned for it",
         "unit/test_trust_reclaim.py::test_a_node_cordoned_for_another_agent_stays_so",
     ),
@@ -298,6 +298,20 @@ MUTANTS = (
         "        self._replace(key_of(record.metadata), record, version)\n",
         "the late answer to a write brings a deleted object back to life",
         "unit/test_kube_store.py::test_a_late_answer_to_our_write_does_not_bring_a_deleted_object_back",
+    ),
+    Mutant(
+        "kube/cache.py",
+        "            self.store.overlay(record)\n",
+        "            pass\n",
+        "a decision made right after a write does not see it, and makes it again",
+        "unit/test_kube_cache.py::test_a_patch_shows_its_answer_at_once",
+    ),
+    Mutant(
+        "kube/cache.py",
+        "if record is not None and not is_deleted(record.metadata):",
+        "if record is not None:",
+        "an object that lost its last finalizer comes back to life in the cache",
+        "unit/test_kube_cache.py::test_an_object_that_lost_its_last_finalizer_does_not_come_back",
     ),
     Mutant(
         "kube/kinds.py",

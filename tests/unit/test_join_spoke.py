@@ -20,6 +20,7 @@ from hostler.join.decide import decide
 from hostler.join.inventory import AGENT, BARE_METAL_HOST, CAPI_MACHINE, CLUSTER_NAME, MACHINE, METAL3_MACHINE, SOURCES
 from hostler.join.model import SIGNING_REQUEST, Act, Facts, SigningRequest
 from hostler.join.observe import look, pending_of
+from hostler.join.settings import SPOKES
 from hostler.join.spoke import (
     CLUSTER,
     CLUSTER_DEPLOYMENT,
@@ -33,11 +34,10 @@ from hostler.kube.client import Client
 from hostler.kube.errors import TooLarge
 from hostler.kube.foreign import describe_failure
 from hostler.kube.foreign_watch import ForeignWatch, TooMuch
-from hostler.kube.kept import Shares
 from hostler.kube.kinds import NODE, Kind
+from hostler.kube.memory_shares import Shares
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object
-from hostler.settings.join import SPOKES
 from tests.unit.answering import answering
 from tests.unit.joining import NOW, POLICY, client, node
 

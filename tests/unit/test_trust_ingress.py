@@ -11,9 +11,9 @@ from hostler.apis.fleet import IngressWorkload
 from hostler.host.conditions import Status
 from hostler.ingress.marking import MANAGED, MARK, check_workload
 from hostler.ingress.model import APPLIED, CONTROL_PLANE, Placed, Refusal, RefusedBy
+from hostler.ingress.settings import WORKLOADS
 from hostler.ingress.workloads import decide_workload, fleet_conditions
 from hostler.kube.records import ManagedMetadata, Metadata, Node
-from hostler.settings.ingress import WORKLOADS
 
 NODES = (
     Node(metadata=Metadata(name="cp", labels={"kubernetes.io/os": "linux", CONTROL_PLANE: ""})),

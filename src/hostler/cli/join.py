@@ -11,8 +11,7 @@ import typer
 
 from hostler.cli import flags, join_boot, say
 from hostler.errors import Complaint, Exit
-from hostler.settings.foundation import NAMESPACE
-from hostler.settings.join import (
+from hostler.join.settings import (
     JOIN_BOOTSTRAPPERS,
     JOIN_CLUSTERS,
     JOIN_INVENTORIES,
@@ -22,6 +21,7 @@ from hostler.settings.join import (
     JOIN_SPOKES,
     JOIN_WINDOW_SECONDS,
 )
+from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""When to stop putting back what another controller keeps undoing.
+"""When to stop putting back what another controller keeps undoing. Pure.
 
 Invariant: within `RevertLimits.seconds` an object is written at most `reverts` times more often than its owner's
 decision changes, however often and by whomever it is undone.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostler.ingress.model import Infrastructure, IngressConfig, IngressController, Placed
+from hostler.kube.cache import Unread, first_unread
+from hostler.kube.kinds import FLEET
 from hostler.kube.records import Node, Pod, PodDisruptionBudget
 from hostler.kube.watch import Watch
 from hostler.safety.guard import FleetWatch
@@ -30,11 +32,6 @@ class Caches:
         """The watches nobody else runs."""
         yield from (self.ingress, self.infrastructure, self.controllers, self.deployments, self.daemon_sets)
 
-    def unread(self) -> str:
-        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
-        for watch in (*self.own(), self.budgets, self.pods, self.nodes):
-            if not watch.store.synced:
-                return watch.problem or f"{watch.kind.resource} are still being read"
-        if not self.fleet.store.synced:
-            return "the Fleet is still being read"
-        return ""
+    def unread(self) -> Unread | None:
+        unread = first_unread((*self.own(), self.budgets, self.pods, self.nodes))
+        return unread if unread or self.fleet.store.synced else Unread(FLEET, only=True)

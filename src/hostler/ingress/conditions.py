@@ -1,4 +1,4 @@
-"""What an IngressController's status says: pure. The words are what `oc describe ingresscontroller` shows at 3 a.m."""
+"""What an IngressController's status says, as `oc describe ingresscontroller` shows it at 3 a.m. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hostler.host.conditions import Condition, Status, count, names, set_condition
+from hostler.host.conditions import Condition, Status, count, names, set_conditions
 from hostler.ingress.model import IngressController, Placed, Placement, Refusal, Refused
 from hostler.ingress.placement import fewest, words
 from hostler.ingress.wildcard import Pointing
@@ -49,13 +49,10 @@ class Seen:
 def decide_conditions(seen: Seen, now: Instant) -> tuple[Sequence[Condition], float | None]:
     """Our conditions as they ought to be, and in how many seconds a grace ends that is running now."""
     before = {one.type: _read(one) for one in seen.controller.status.conditions if one.type in OURS}
-    conditions: Sequence[Condition] = list(before.values())
     made = [_admitted(seen), *_deployment(seen, before.get(ROLLING_OUT))]
     degraded, wake = _degraded(seen, {one.type: one for one in made}, before.get(DEGRADED), now)
     made += [_available(made), _progressing(made), degraded, *_placement_warnings(seen, before)]
-    for one in made:
-        conditions = set_condition(conditions, one, now)
-    return conditions, wake
+    return set_conditions(list(before.values()), made, now), wake
 
 
 def written(conditions: Sequence[Condition], foreign: Sequence[records.Condition]) -> list[dict[str, Any]]:

@@ -34,7 +34,6 @@ from hostler.ingress.model import (
     INGRESS_CONTROLLER,
     ROUTERS_IN,
     Decision,
-    IngressConfig,
     IngressController,
     Placed,
     Write,
@@ -43,19 +42,19 @@ from hostler.ingress.observe import View, domain_of, facts_of, pods_counted
 from hostler.ingress.template import check_template
 from hostler.ingress.workloads import decide_workload, fleet_conditions
 from hostler.instant import Instant
+from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.client import How
 from hostler.kube.events import Recorder
-from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, POD_DISRUPTION_BUDGET, Kind
+from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, Kind
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Metadata, PodDisruptionBudget
+from hostler.kube.records import Metadata
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 
 log = structlog.get_logger("hostler.ingress")
 
 CONTROLLER_KEY = "controller/"
-# How soon to look again while a cache is being read: an empty kind sends no event when it is complete.
-NOT_READY_SECONDS = 1.0
+AFTER_BACKFILL_SECONDS = 1.0  # what follows from the default placement is decided once that is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +96,8 @@ class IngressKeeper:
         self._decided: dict[str, Decision] = {}  # of the ingresses that the Fleet names
         self._gauges = IngressGauges(metrics)
         self.conditions: tuple[Condition, ...] = ()
-        self._stores: dict[Kind, tuple[type[Any], Watch[Any]]] = {
-            INGRESS: (IngressConfig, caches.ingress),
-            INGRESS_CONTROLLER: (IngressController, caches.controllers),
-            DEPLOYMENT: (Placed, caches.deployments),
-            DAEMON_SET: (Placed, caches.daemon_sets),
-            POD_DISRUPTION_BUDGET: (PodDisruptionBudget, caches.budgets),
-        }
+        written = (caches.ingress, caches.controllers, caches.deployments, caches.daemon_sets, caches.budgets)
+        self._written: dict[Kind, Watch[Any]] = {watch.kind: watch for watch in written}
 
     # -- observing
 
@@ -172,8 +166,8 @@ class IngressKeeper:
     async def reconcile(self, key: str) -> float | None:
         why = self.caches.unread()
         if why:
-            log.debug("not looking yet", key=key, why=why)
-            return NOT_READY_SECONDS
+            log.debug("not looking yet", key=key, why=str(why))
+            return UNREAD_SECONDS
         if key == CLUSTER:
             self._tell_fleet()
             return await self._cluster()
@@ -234,7 +228,7 @@ class IngressKeeper:
         if ingress is not None:
             await self._act(backfill, INGRESS, ingress.metadata)
         if backfill.writes:
-            return NOT_READY_SECONDS  # the default placement is being decided; what follows from it comes after
+            return AFTER_BACKFILL_SECONDS
         if ingress is not None and f"{CONTROLLERS_IN}/{DEFAULT}" not in caches.controllers.store.unreadable:
             await self._act(default, INGRESS, ingress.metadata)
         return None
@@ -282,22 +276,19 @@ class IngressKeeper:
 
     async def _send(self, write: Write) -> object | None:
         """The object as it is now; None where nothing was written, or nothing is left."""
-        record, watch = self._stores[write.kind]
+        watch = self._written[write.kind]
         match write.verb:
             case "create":
-                answer = await self._writer.create(write.kind, write.body, write.namespace, type=record, why=write.why)
+                return await watch.create(self._writer, write.body, write.namespace, why=write.why)
             case "delete":
                 await self._writer.delete(write.kind, write.name, write.namespace, uid=write.uid, why=write.why)
                 return None
             case verb:
                 how = How.APPLY if verb == "apply" else How.MERGE
-                answer = await self._writer.patch(
-                    write.kind, write.name, write.body, write.namespace, type=record, why=write.why, how=how,
+                return await watch.patch(
+                    self._writer, write.name, write.body, write.namespace, why=write.why, how=how,
                     subresource=write.subresource, force=how is How.APPLY,
                 )  # fmt: skip
-        if answer is not None:
-            watch.store.overlay(answer)
-        return answer
 
     # -- small change
 

@@ -1,4 +1,4 @@
-"""What an installation decides about ingress, from its install-config: pure.
+"""What an installation decides about ingress, from its install-config. Pure.
 
 `read` gives a Config or every problem there is, never both; `plan` says each decision with its reason; `manifests` are
 the objects that carry the decisions into the new cluster.

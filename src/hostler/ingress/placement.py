@@ -1,4 +1,4 @@
-"""Where an ingress runs: one pure function from what the cluster says to the fields of its Deployment.
+"""Where an ingress runs: one function from what the cluster says to the fields of its Deployment. Pure.
 
 Invariant: the placement depends on nothing but the arguments, so applying it twice changes nothing, and workers that
 join do not move a router that belongs on the control plane.

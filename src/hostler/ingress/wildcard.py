@@ -1,4 +1,4 @@
-"""Whether the wildcard name of a router still points at a node that runs one: pure; `lookup.py` asks the resolver."""
+"""Whether the wildcard name of a router still points at a node that runs one; `lookup.py` asks the resolver. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A serving certificate: a node proves its addresses. Pure, and part of `decide`."""
+"""A serving certificate: a node proves its addresses. Part of `decide`. Pure."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
-"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+"""The capability as the operator sees it: its watches, its controller, what wakes it, what it explains."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from hostler.capability import CapabilityRoom
+from hostler.capability import Capability
 from hostler.explain.registry import Action, Explainer, Explanation, Registry, RuleSeen
 from hostler.host.conditions import Condition, cut
+from hostler.join import settings as say
 from hostler.join.addresses import canonical
 from hostler.join.controller import KEY, JoinKeeper
 from hostler.join.follower import LARGEST_ANSWER, Hub, Standing
@@ -18,22 +20,23 @@ from hostler.join.observe import SOURCE_INDEXES, Caches, Memory, clusters_of
 from hostler.join.report import HubReport, SpokeMetrics
 from hostler.join.spoke import Spoke
 from hostler.join.spokes import MOST_SPOKES, TIMEOUT, Spokes, cluster_watches
+from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client, Gate
 from hostler.kube.clusters import Clusters
-from hostler.kube.controller import Controller, Reconcile
-from hostler.kube.events import Recorder
 from hostler.kube.kinds import CONFIG_MAP
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.safety.guard import FleetWatch
-from hostler.settings import join as say
 from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
+from hostler.shared import Shared, Writers
 
 # Requests come in bursts, and a rival may be in the same one.
 SOON, LATER = 0.2, 1.0
+# Approvals of certificate requests per second, at most; in a burst twice as many.
+WRITES_PER_SECOND = 200.0
+SPOKE_WRITES_PER_SECOND = 20.0  # the same in each further cluster
 
 
 def policy_of(settings: Settings, server: str) -> Policy:
@@ -66,22 +69,22 @@ def _unlisted(listed: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(one for one in say.JOIN_INVENTORIES.default if one.partition("=")[0] not in named)
 
 
-class JoinRoom(CapabilityRoom):
-    def __init__(
-        self,
-        client: Client,
-        writer: Writer,
-        recorder: Recorder,
-        settings: Settings,
-        *,
-        fleet: FleetWatch,
-        nodes: Watch[Node],
-        metrics: Metrics,
-        as_leader: Callable[[Reconcile], Reconcile],
-        changed: Callable[[], None],
-        spoke_writer: Callable[[Client], Writer],
-    ) -> None:
-        """`spoke_writer` makes the writer for a further cluster, with the same gates and a budget of its own."""
+def _spoke_writers(writers: Writers) -> Callable[[Client], Writer]:
+    """Makes the writer for a further cluster, with the same gates and a budget of its own.
+
+    What a spoke refuses or throttles says nothing about our rights here, nor about the hub's load: counted apart.
+    """
+    apart = replace(writers, metrics=Metrics())
+    rate = SPOKE_WRITES_PER_SECOND
+    return lambda client: apart.of("join", WriteBudget(rate, 2 * int(rate)), client)
+
+
+class JoinCapability(Capability):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        client, metrics, settings, nodes = shared.client, shared.metrics, shared.settings, shared.nodes
+        # A budget of its own: a rack of hosts coming up together must neither wait for other writes nor delay them.
+        writer = shared.writers.of("join", WriteBudget(WRITES_PER_SECOND, 2 * int(WRITES_PER_SECOND)))
         namespace = settings[NAMESPACE]
         self._caches = Caches(
             requests=Watch(client, SIGNING_REQUEST, SigningRequest, metrics=metrics),
@@ -93,28 +96,26 @@ class JoinRoom(CapabilityRoom):
                 client, CONFIG_MAP, Memory, metrics=metrics, namespace=namespace, fields=f"metadata.name={USED}"
             ),
             nodes=nodes,
-            fleet=fleet,
+            fleet=shared.fleet,
             namespace=namespace,
         )
         policy = policy_of(settings, client.connection.server)
         self._keeper = JoinKeeper(
-            client, self._caches, writer, HubReport(recorder, metrics), policy,
-            kubelet_ca=settings[say.JOIN_KUBELET_CA], changed=changed,
+            client, self._caches, writer, HubReport(shared.recorder, metrics), policy,
+            kubelet_ca=settings[say.JOIN_KUBELET_CA], changed=shared.changed,
         )  # fmt: skip
-        self.controller = Controller("join", as_leader(self._keeper.reconcile), metrics=metrics)
+        self.controller = self.add_controller("join", self._keeper.reconcile)
         self._spokes: Spokes | None = None
         if named := settings[say.JOIN_SPOKES]:
             clusters = Clusters(client, most=MOST_SPOKES, idle=60.0, timeout=TIMEOUT, largest=LARGEST_ANSWER)
             hub = Hub(
-                clusters, self._caches.sources, fleet, policy, spoke_writer, as_leader, recorder, metrics, Metrics(),
-                SpokeMetrics(metrics),
+                clusters, self._caches.sources, shared.fleet, policy, _spoke_writers(shared.writers), shared.as_leader,
+                shared.recorder, metrics, Metrics(), SpokeMetrics(metrics),
             )  # fmt: skip
+            watches = cluster_watches(client, metrics)
             self._spokes = Spokes(
-                cluster_watches(client, metrics), named, lambda: clusters_of(nodes.store.values(), policy), hub, changed
+                watches, named, lambda: clusters_of(nodes.store.values(), policy), hub, shared.changed
             )
-
-    def controllers(self) -> tuple[Controller, ...]:
-        return (self.controller,)
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield from self._caches.own()

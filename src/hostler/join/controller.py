@@ -19,7 +19,6 @@ from hostler.instant import Instant, iso
 from hostler.join import live as kubelets
 from hostler.join.decide import decide
 from hostler.join.model import (
-    SIGNING_REQUEST,
     USED,
     Act,
     Facts,
@@ -30,19 +29,18 @@ from hostler.join.model import (
     Use,
     Verdict,
 )
-from hostler.join.observe import Caches, Memory, approved_of, facts_of, line_of, pending_of
+from hostler.join.observe import Caches, approved_of, facts_of, line_of, pending_of
 from hostler.join.report import Report, is_contested
 from hostler.join.shape import Misshapen, Shape, shape_of
+from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable, WriteRefused
-from hostler.kube.kinds import CONFIG_MAP
 from hostler.kube.writer import Writer
 
 log = structlog.get_logger("hostler.join")
 _FORESEEN = (ApiError, Unreachable, WriteRefused)
 
 KEY = "requests"
-NOT_READY_SECONDS = 1.0
 BATCH = 200  # hosts written down in one patch
 AT_ONCE = 16
 PARSE_AT_ONCE = 50  # between two turns of the loop
@@ -84,7 +82,7 @@ class JoinKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if not self.caches.requests.store.synced:
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         requests = pending_of(self.caches.requests.store)
         await self._parse([*requests, *approved_of(self.caches.requests.store)])
         verdicts, facts = await self._judge(requests)
@@ -174,16 +172,15 @@ class JoinKeeper:
         if there is None:
             given = {name: line for name, line in lines.items() if line is not None}
             body = {"metadata": {"name": USED}, "data": given}
-            written = await self._writer.create(CONFIG_MAP, body, self.caches.namespace, type=Memory, why=why)
+            written = await self.caches.memory.create(self._writer, body, self.caches.namespace, why=why)
         else:
             # The version: another leader's line must not be lost under ours.
             body = {"metadata": {"resourceVersion": there.metadata.resource_version}, "data": lines}
-            written = await self._writer.patch(CONFIG_MAP, USED, body, self.caches.namespace, type=Memory, why=why)
+            written = await self.caches.memory.patch(self._writer, USED, body, self.caches.namespace, why=why)
         if written is None:
             for one in verdicts:
                 log.info("would approve", csr=one.csr, node=one.node, why=f"{self._where}{one.why}")
             return False
-        self.caches.memory.store.overlay(written)
         return True
 
     async def _approve_one(self, verdict: Verdict) -> None:
@@ -192,14 +189,11 @@ class JoinKeeper:
             return  # gone, or another of the same name: that one is judged by itself
         body, why = approval(request, verdict.why, self._clock()), f"{self._where}{verdict.why}"
         try:
-            written = await self._writer.patch(
-                SIGNING_REQUEST, verdict.csr, body, type=SigningRequest, why=why, subresource="approval"
-            )
+            written = await self.caches.requests.patch(self._writer, verdict.csr, body, why=why, subresource="approval")
         except (Conflict, NotFound):
             return  # somebody decided it, or it is gone; the watch brings it
         if written is None:
             return
-        self.caches.requests.store.overlay(written)
         self._report.approved(request, verdict)
 
     # -- saying

@@ -32,8 +32,8 @@ from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.errors import Forbidden, Unreachable
 from hostler.kube.events import Recorder
 from hostler.kube.foreign_watch import ForeignWatch, TooMuch
-from hostler.kube.kept import Share, Shares
 from hostler.kube.kinds import CONFIG_MAP, NODE, Kind
+from hostler.kube.memory_shares import Share, Shares
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch

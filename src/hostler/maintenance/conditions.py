@@ -1,4 +1,4 @@
-"""What the Node says about its maintenance, in the words of the upstream node lifecycle. Derived, stable, pure."""
+"""What the Node says about its maintenance, in the words of the upstream node lifecycle. Derived, stable. Pure."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from hostler.drain.executor import Executor
 from hostler.drain.model import Policy as DrainPolicy
 from hostler.host.facts import Unknown
 from hostler.instant import Instant
+from hostler.kube.cache import Cache
 from hostler.kube.client import Gate, How
 from hostler.kube.errors import ApiError, Unreachable, WriteRefused
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
-from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.hosts import Is, power_doubt, stands
@@ -64,7 +64,7 @@ class Changed(Exception):
 @dataclass(frozen=True, slots=True)
 class Hands:
     writer: Writer
-    nodes: Store[Node]
+    nodes: Cache[Node]
     executor: Executor
     vcenters: Mapping[str, VCenter]
     marks: Marks
@@ -110,13 +110,12 @@ class Hands:
             await self._must_be_off(self.vcenters[subject.vcenter], patch.off)
         if patch.frees and self.machines is not None:
             await self.machines.release(patch.frees, subject.name, patch.why)
-        written = await self.writer.patch(NODE, subject.name, body, type=Node, why=patch.why)
+        written = await self.nodes.patch(self.writer, subject.name, body, why=patch.why)
         if patch.event:
             kind: Literal["Normal", "Warning"] = "Warning" if patch.warning else "Normal"
             self._event(subject, kind, patch.event, patch.why)
         if written is None:
             return
-        self.nodes.overlay(written)
         if since := patch.body["metadata"].get("annotations", {}).get(SHUTDOWN_SINCE):
             self.memory.stop_noted(subject, since)
         self._measure(subject, decision, patch)
@@ -132,16 +131,12 @@ class Hands:
 
     async def _show(self, subject: Subject, decision: Decision) -> None:
         """The node's conditions; derived from what it says, so a crash before this loses nothing."""
-        node = self.nodes.get(subject.name) if subject.node is not None else None
+        node = self.nodes.store.get(subject.name) if subject.node is not None else None
         patch = patch_of(node, decision, self.clock()) if node is not None else None
         if patch is None:
             return
         why = "; ".join(f"{one['type']} is {one['status']}" for one in patch["status"]["conditions"])
-        shown = await self.writer.patch(
-            NODE, subject.name, patch, type=Node, why=why, how=How.STRATEGIC, subresource="status"
-        )
-        if shown is not None:
-            self.nodes.overlay(shown)
+        await self.nodes.patch(self.writer, subject.name, patch, why=why, how=How.STRATEGIC, subresource="status")
 
     # -- marks
 

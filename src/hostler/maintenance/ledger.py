@@ -1,4 +1,4 @@
-"""What one pass counts once: drains under way, the ceiling, and devices promised. Pure, and lives for one pass.
+"""What one pass counts once: drains under way, the ceiling, and devices promised. It lives for one pass. Pure.
 
 Invariant: whatever order the subjects come in, no more than MAX_CONCURRENT_DRAINS of them are emptied at a time, and no
 device is promised to two of them.

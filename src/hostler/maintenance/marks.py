@@ -7,7 +7,6 @@ import re
 import msgspec
 
 from hostler.kube.errors import AlreadyExists, NotFound
-from hostler.kube.kinds import CONFIG_MAP
 from hostler.kube.records import Metadata, Record
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
@@ -94,16 +93,10 @@ class Marks:
         if mark is None and key_of(vcenter, vm) not in self.kept():
             return
         try:
-            written = await self._writer.patch(
-                CONFIG_MAP, NAME, {"data": line}, self._namespace, type=ConfigMap, why=why
-            )
+            await self.watch.patch(self._writer, NAME, {"data": line}, self._namespace, why=why)
         except NotFound:
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": line}
             try:
-                written = await self._writer.create(CONFIG_MAP, body, self._namespace, type=ConfigMap, why=why)
+                await self.watch.create(self._writer, body, self._namespace, why=why)
             except AlreadyExists:  # another replica, this very moment
-                written = await self._writer.patch(
-                    CONFIG_MAP, NAME, {"data": line}, self._namespace, type=ConfigMap, why=why
-                )
-        if written is not None:
-            self.watch.store.overlay(written)
+                await self.watch.patch(self._writer, NAME, {"data": line}, self._namespace, why=why)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hostler.kube.cache import Unread, first_unread
 from hostler.kube.client import Client
 from hostler.kube.kinds import SECRET
 from hostler.kube.metrics import Metrics
@@ -18,6 +19,9 @@ from hostler.metal.decide import Facts
 from hostler.metal.model import BmcSecret, Host, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.metal.names import INFRASTRUCTURE, METAL3_MACHINE, group_of
 from hostler.metal.remediation_model import Remediation
+
+# The capability wakes everything once all is read; this is only for a cache that was complete and no longer is.
+UNREAD_SECONDS = 15.0
 
 
 def consumer_key(host: Host) -> str:
@@ -118,12 +122,8 @@ class Caches:
         yield from (self.capi_machines, self.capi_clusters, self.machine_sets, self.control_planes)
         yield from (self.deployments, self.remediations, self.secrets)
 
-    def unread(self) -> str:
-        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
-        for watch in self.all():
-            if not watch.store.synced:
-                return watch.problem or f"{watch.kind.resource} are still being read"
-        return ""
+    def unread(self) -> Unread | None:
+        return first_unread(self.all())
 
     # -- questions
 

@@ -1,4 +1,4 @@
-"""The objects of Cluster API, with just the fields we use."""
+"""The objects of Cluster API, with just the fields we use. Pure."""
 
 from __future__ import annotations
 

@@ -232,25 +232,16 @@ class Claims:
             await self._confirm(machine, host_key)
             return machine
         body = {"metadata": {**change, "resourceVersion": meta.resource_version}}
-        written = await self._writer.patch(
-            names.METAL3_MACHINE,
-            meta.name,
-            body,
-            meta.namespace,
-            type=Metal3Machine,
-            why=f"it is to get host {host_key}",
+        written = await self._caches.machines.patch(
+            self._writer, meta.name, body, meta.namespace, why=f"it is to get host {host_key}"
         )
-        if written is None:
-            return machine
-        self._caches.machines.store.overlay(written)
-        return written
+        return written or machine
 
     async def _confirm(self, machine: Metal3Machine, host_key: str) -> None:
         """An intent from an earlier look or of another process: it may have been changed since we read it."""
         meta = machine.metadata
-        fresh = await self._client.get(names.METAL3_MACHINE, meta.name, meta.namespace, type=Metal3Machine)
+        fresh = await self._caches.machines.read(self._client, meta.name, meta.namespace)
         if fresh.metadata.annotations.get(names.HOST_ANNOTATION) != host_key or fresh.metadata.deletion_timestamp:
-            self._caches.machines.store.overlay(fresh)
             raise Conflict(409, "Conflict", f"{key_of(meta)} wants another host by now")
 
     async def _still_out(self, named: str, machine: Metal3Machine) -> None:
@@ -259,10 +250,9 @@ class Claims:
         if namespace != machine.metadata.namespace:
             return  # never one of ours, and not ours to read
         try:
-            fresh = await self._client.get(names.HOST, name, namespace, type=Host)
+            fresh = await self._caches.hosts.read(self._client, name, namespace)
         except NotFound:
             return
-        self._caches.hosts.store.overlay(fresh)
         consumer = fresh.spec.consumer_ref
         if consumer is not None and consumer.is_machine(machine):
             raise Conflict(409, "Conflict", f"{named} is {key_of(machine.metadata)}'s already")
@@ -272,15 +262,9 @@ class Claims:
         change = host_change(facts, host)
         metadata = {**change.get("metadata", {}), "resourceVersion": host.metadata.resource_version}
         why = f"claimed for Metal3Machine {key_of(facts.machine.metadata)}"
-        written = await self._writer.patch(
-            names.HOST,
-            host.metadata.name,
-            {**change, "metadata": metadata},
-            host.metadata.namespace,
-            type=Host,
-            why=why,
+        written = await self._caches.hosts.patch(
+            self._writer, host.metadata.name, {**change, "metadata": metadata}, host.metadata.namespace, why=why
         )
         if written is None:
             return facts
-        self._caches.hosts.store.overlay(written)
         return replace(facts, host=written)

@@ -1,4 +1,4 @@
-"""Data templates, their claims and what is rendered from them, with just the fields we use."""
+"""Data templates, their claims and what is rendered from them, with just the fields we use. Pure."""
 
 from __future__ import annotations
 

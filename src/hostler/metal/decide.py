@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hostler.host.conditions import Condition, Status, cut, set_condition
+from hostler.host.conditions import Condition, set_conditions
 from hostler.instant import Instant
 from hostler.metal import names
 from hostler.metal.capi import Cluster, Machine, cluster_of
@@ -386,13 +386,7 @@ def status_change(
     """The patch of the machine's status; empty: it already says all that."""
     seen = generation if generation is not None else machine.metadata.generation
     before: Sequence[Condition] = machine.status.conditions
-    after = before
-    for one in said:
-        status = Status.TRUE if one.true else Status.FALSE
-        condition = Condition(
-            type=one.type, status=status, reason=one.reason, message=cut(one.message), observed_generation=seen
-        )
-        after = set_condition(after, condition, now)
+    after = set_conditions(before, (one.condition(seen) for one in said), now)
     change: dict[str, Any] = {}
     if after is not before:
         change["conditions"] = msgspec.to_builtins(list(after))

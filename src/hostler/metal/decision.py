@@ -1,4 +1,4 @@
-"""What is decided for a machine: writes as data, words for its conditions, a sentence."""
+"""What is decided for a machine: writes as data, words for its conditions, a sentence. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hostler.host.conditions import Condition, Status
 from hostler.kube.kinds import Kind
 
 
@@ -32,6 +33,12 @@ class Said:
     true: bool
     reason: str
     message: str = ""
+
+    def condition(self, generation: int) -> Condition:
+        status = Status.TRUE if self.true else Status.FALSE
+        return Condition(
+            type=self.type, status=status, reason=self.reason, message=self.message, observed_generation=generation
+        )
 
 
 class Step(StrEnum):

@@ -1,4 +1,4 @@
-"""A Metal3Machine's hostSelector: every operator in any case, and a clear sentence for one that is wrong."""
+"""A Metal3Machine's hostSelector: every operator in any case, and a clear sentence for one that is wrong. Pure."""
 
 from __future__ import annotations
 

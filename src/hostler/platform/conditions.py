@@ -1,4 +1,4 @@
-"""Available, Progressing, Degraded, Upgradeable: what the cluster's owner reads. Pure; words are stable and bounded."""
+"""Available, Progressing, Degraded, Upgradeable: what the cluster's owner reads. Stable and bounded. Pure."""
 
 from __future__ import annotations
 

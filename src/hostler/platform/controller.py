@@ -16,15 +16,16 @@ from prometheus_client import Counter, Gauge
 
 from hostler.apis.fleet import NAME, PlatformPolicy, ScopedDaemonSet
 from hostler.drain.observe import BY_NODE
-from hostler.host.conditions import Condition, set_condition
+from hostler.host.conditions import Condition, set_conditions
 from hostler.host.facts import Fact, Unknown
 from hostler.host.platform import UNINITIALIZED, Class, classify
 from hostler.host.reverts import RevertLimits, RevertLog
 from hostler.instant import Instant, parse
+from hostler.kube.cache import UNREAD_SECONDS, Unread, first_unread
 from hostler.kube.client import How
 from hostler.kube.errors import ApiError, Unreachable, WriteRefused
 from hostler.kube.events import Recorder
-from hostler.kube.kinds import DAEMON_SET, NODE, POD
+from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, POD
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod, key_of
 from hostler.kube.watch import Watch
@@ -57,7 +58,6 @@ from hostler.safety.guard import FleetWatch
 log = structlog.get_logger("hostler.platform")
 
 SCOPE, CHECKS, PODS = KEYS = ("scope", "checks", "pods")
-NOT_READY_SECONDS = 1.0
 VSPHERE = "vsphere"
 
 
@@ -77,12 +77,9 @@ class Caches:
     def own(self) -> Iterator[Watch[Any]]:
         yield from (self.daemon_sets, self.policies, self.bindings, self.operators, self.drivers)
 
-    def unread(self) -> str:
-        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
-        for watch in (*self.own(), self.nodes, self.pods):
-            if not watch.store.synced:
-                return watch.problem or f"{watch.kind.resource} are still being read"
-        return "" if self.fleet.store.synced else "the Fleet is still being read"
+    def unread(self) -> Unread | None:
+        unread = first_unread((*self.own(), self.nodes, self.pods))
+        return unread if unread or self.fleet.store.synced else Unread(FLEET, only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +211,8 @@ class PlatformKeeper:
     async def reconcile(self, key: str) -> float | None:
         why = self.caches.unread()
         if why:
-            log.debug("not looking yet", key=key, why=why)
-            return NOT_READY_SECONDS
+            log.debug("not looking yet", key=key, why=str(why))
+            return UNREAD_SECONDS
         if key == CHECKS:
             return await self._check()
         if key == PODS:
@@ -244,14 +241,13 @@ class PlatformKeeper:
 
     async def _apply(self, scope: Scope, current: DaemonSet) -> None:
         meta = current.metadata
-        written = await self._writer.patch(
-            DAEMON_SET, meta.name, scope.body, meta.namespace, type=DaemonSet, why=scope.why, how=How.APPLY,
-            manager=MANAGER, force=True,
+        written = await self.caches.daemon_sets.patch(
+            self._writer, meta.name, scope.body, meta.namespace, why=scope.why, how=How.APPLY, manager=MANAGER,
+            force=True,
         )  # fmt: skip
         if written is None:
             return
         self._reverts.is_in_place(key_of(meta), words(scope.target))
-        self.caches.daemon_sets.store.overlay(written)
         note = f"It requires {words(scope.target)} now, so it stays off {len(scope.kept_off)} nodes without the cloud."
         self._recorder.event(DAEMON_SET, meta, "Normal", "Scoped", "Scope", note)
 
@@ -283,9 +279,7 @@ class PlatformKeeper:
             dict(self._since), self.stranded,
         )  # fmt: skip
         made, wake = decide_conditions(seen, self._clock())
-        conditions: Sequence[Condition] = self.conditions
-        for one in made:
-            conditions = set_condition(conditions, one, self._clock())
+        conditions = set_conditions(self.conditions, made, self._clock())
         if conditions is not self.conditions:
             self.conditions = conditions
             self._changed()
@@ -325,11 +319,10 @@ class PlatformKeeper:
         verdict = self.taint(one, clouds)
         if verdict is None or verdict.patch is None:
             return
-        written = await self._writer.patch(
-            NODE, one.name, list(verdict.patch), type=Node, why=verdict.why, how=How.JSON
+        written = await self.caches.nodes.patch(
+            self._writer, one.name, list(verdict.patch), why=verdict.why, how=How.JSON
         )
         if written is not None:
-            self.caches.nodes.store.overlay(written)
             note = f"The taint {UNINITIALIZED} was taken away: {verdict.why}."
             self._recorder.event(NODE, one.node.metadata, "Normal", "TaintRemoved", "Initialise", note)
 

@@ -9,16 +9,13 @@ from hostler.apis.fleet import ScopedDaemonSet
 from hostler.host.conditions import names
 from hostler.kube.client import How
 from hostler.kube.events import Recorder
-from hostler.kube.kinds import Kind
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.platform.driver import DriverVerdict, decide_driver
 from hostler.platform.model import (
-    BINDING,
     CLUSTER_CSI_DRIVER,
     CSI_DRIVER,
     MANAGER,
-    POLICY,
     CsiDriver,
     PolicySpec,
 )
@@ -41,28 +38,24 @@ class PolicyKeeper:
         wanted = manifests(entries, held)
         why = f"every write of {names(map(key_of_target, entries))} gets its rule"
         for one in wanted:
-            await self._apply(POLICY, self._policies, one.name, one.policy, why)
-            await self._apply(BINDING, self._bindings, one.name, one.binding, why)
+            await self._apply(self._policies, one.name, one.policy, why)
+            await self._apply(self._bindings, one.name, one.binding, why)
         known = {one.name for one in wanted}
-        for kind, watch in ((BINDING, self._bindings), (POLICY, self._policies)):
+        for watch in (self._bindings, self._policies):
             for found in watch.store:
                 meta = found.metadata
                 ours = meta.name.startswith(PREFIX) and LABELS.items() <= meta.labels.items()
                 if ours and meta.name not in known and not meta.deletion_timestamp:
                     await self._writer.delete(
-                        kind, meta.name, uid=meta.uid, why="no DaemonSet needs this rule any more"
+                        watch.kind, meta.name, uid=meta.uid, why="no DaemonSet needs this rule any more"
                     )
 
-    async def _apply(self, kind: Kind, watch: Watch[PolicySpec], name: str, spec: Mapping[str, Any], why: str) -> None:
+    async def _apply(self, watch: Watch[PolicySpec], name: str, spec: Mapping[str, Any], why: str) -> None:
         there = watch.store.get(name)
         if there is not None and as_wanted(there.spec, spec) and as_wanted(there.metadata.labels, LABELS):
             return
         body = {"metadata": {"name": name, "labels": dict(LABELS)}, "spec": spec}
-        written = await self._writer.patch(
-            kind, name, body, type=PolicySpec, why=why, how=How.APPLY, manager=MANAGER, force=True
-        )
-        if written is not None:
-            watch.store.overlay(written)
+        await watch.patch(self._writer, name, body, why=why, how=How.APPLY, manager=MANAGER, force=True)
 
 
 class DriverKeeper:
@@ -90,8 +83,7 @@ class DriverKeeper:
         if verdict.patch is None:
             return
         writer = self._back if verdict.back else self._writer
-        written = await writer.patch(CLUSTER_CSI_DRIVER, CSI_DRIVER, verdict.patch, type=CsiDriver, why=verdict.why)
+        written = await self._drivers.patch(writer, CSI_DRIVER, verdict.patch, why=verdict.why)
         if written is not None:
-            self._drivers.store.overlay(written)
             reason = "ManagedAgain" if verdict.back else "Unmanaged"
             self._recorder.event(CLUSTER_CSI_DRIVER, written.metadata, "Normal", reason, "Manage", f"{verdict.why}.")

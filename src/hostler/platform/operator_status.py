@@ -9,7 +9,7 @@ from hostler.host.conditions import Condition
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.platform.conditions import TYPES
-from hostler.platform.model import CLUSTER_OPERATOR, ClusterOperator
+from hostler.platform.model import ClusterOperator
 
 NAME = "hostler-platform"
 
@@ -28,10 +28,9 @@ class OperatorStatusKeeper:
         there = self._operators.store.get(NAME)
         if there is None:
             body = {"metadata": {"name": NAME}, "spec": {}}
-            there = await self._writer.create(CLUSTER_OPERATOR, body, type=ClusterOperator, why="it says how we are")
+            there = await self._operators.create(self._writer, body, why="it says how we are")
             if there is None:
                 return
-            self._operators.store.overlay(there)
         said = [(one.type, one.status, one.reason, one.message) for one in there.status.conditions or ()]
         if said == [(one.type, str(one.status), one.reason, one.message) for one in shown]:
             return
@@ -46,9 +45,6 @@ class OperatorStatusKeeper:
             for one in shown
         ]
         status = {"conditions": listed, "versions": [{"name": "operator", "version": __version__}]}
-        written = await self._writer.patch(
-            CLUSTER_OPERATOR, NAME, {"status": status}, type=ClusterOperator, why="a condition changed",
-            subresource="status",
-        )  # fmt: skip
-        if written is not None:
-            self._operators.store.overlay(written)
+        await self._operators.patch(
+            self._writer, NAME, {"status": status}, why="a condition changed", subresource="status"
+        )
