@@ -100,7 +100,7 @@ MUTANTS = (
     ),
     # -- maintenance
     Mutant(
-        "maintenance/comeback.py",
+        "maintenance/returning.py",
         "if not (subject.ready and (booted or known.reported or known.alive)):",
         "if not subject.ready:",
         "the last Ready of a dead kubelet is believed and the node is uncordoned",
@@ -115,7 +115,7 @@ MUTANTS = (
     ),
     Mutant(
         "maintenance/decide.py",
-        "    if not ledger.room.admits(subject.name):\n",
+        "    if not reservations.room.admits(subject.name):\n",
         "    if False:\n",
         "more nodes are emptied than MAX_UNAVAILABLE allows",
         "unit/test_maintenance_writes.py::test_waiting_under_the_ceiling_writes_nothing",
@@ -135,7 +135,7 @@ MUTANTS = (
         "unit/test_maintenance_stories.py::test_pods_that_came_before_the_guest_was_asked_are_evicted_first",
     ),
     Mutant(
-        "maintenance/comeback.py",
+        "maintenance/returning.py",
         "    if left and not subject.tainted and view.under_way(POWER_ON):\n",
         "    if False:\n",
         "a VM that is being powered on is called out of service, and its volumes are attached twice",
@@ -156,7 +156,7 @@ MUTANTS = (
         "unit/test_maintenance_return.py::test_a_vm_whose_datastores_are_not_told_is_not_stopped",
     ),
     Mutant(
-        "maintenance/ledger.py",
+        "maintenance/reservations.py",
         "        if len(self._drains) >= self._max:\n",
         "        if False:\n",
         "all nodes are drained at once, whatever MAX_CONCURRENT_DRAINS says",

@@ -13,9 +13,9 @@ from hostler.explain.doctor import Facts, Level, examine
 from hostler.host.facts import Known, Unknown
 from hostler.host.holds import HOLDS, Refusal, may_hold
 from hostler.kube.events import Recorder
+from hostler.maintenance.events import EventReporter
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import Pass, PatchNode
-from hostler.maintenance.telling import Teller
 from tests.unit.maintenance_world import Play, pair
 from tests.unit.maintenance_yard import UUIDS, Yard
 
@@ -76,7 +76,7 @@ def test_where_that_is_not_sure_it_is_named_with_the_command(what: str) -> None:
         def event(self, kind: Any, regarding: Any, type: str, reason: str, action: str, note: str) -> None:
             events.append((reason, note))
 
-    teller = Teller(cast(Recorder, Notes()), MaintenanceMetrics(CollectorRegistry()))
+    teller = EventReporter(cast(Recorder, Notes()), MaintenanceMetrics(CollectorRegistry()))
     for _ in range(30):
         found = play.tick()
         world = play.world()

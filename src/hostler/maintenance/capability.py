@@ -19,11 +19,11 @@ from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
 from hostler.maintenance import settings as say
 from hostler.maintenance.controller import KEY, MaintenanceKeeper, concerns
+from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
-from hostler.maintenance.hands import Hands
 from hostler.maintenance.identities import Identities
 from hostler.maintenance.machines import Machines
-from hostler.maintenance.marks import NAME, ConfigMap, Marks
+from hostler.maintenance.mark_store import NAME, ConfigMap, Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import Policy
@@ -77,11 +77,11 @@ class MaintenanceCapability(Capability):
             nodes, sources, vcenters, marks, identities, memory, label, shared.ceiling,
             lambda now: max(last_pause.ended(now), shared.stepped(now)),
         )  # fmt: skip
-        hands = Hands(
+        executor = ActionExecutor(
             writer, nodes, Executor(writer, time.time), by_name, marks, shared.recorder, memory, measured,
             gate, time.time, shared.drain, set(), Machines(client, writer), identities.not_the_vm,
         )  # fmt: skip
-        self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=shared.acting)
+        self.keeper = MaintenanceKeeper(client, observer, executor, memory, policy, measured, acting=shared.acting)
         self.controller = self.add_controller("maintenance", self.keeper.reconcile)
         self.keeper.queue = self.controller.queue
         self._explainers = MaintenanceExplainers(

@@ -11,7 +11,7 @@ from hostler.kube.errors import ApiError, Forbidden, NotFound
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Object, Record
 from hostler.kube.writer import Writer
-from hostler.maintenance.announcing import SKIP_REMEDIATION
+from hostler.maintenance.patches import SKIP_REMEDIATION
 
 log = structlog.get_logger("hostler.maintenance")
 

@@ -10,7 +10,6 @@ from hostler.host.conditions import names
 from hostler.host.holds import Refusal
 from hostler.instant import Instant, iso
 from hostler.maintenance.hosts import Is, vm_doubt
-from hostler.maintenance.mark import Marked
 from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
@@ -20,6 +19,7 @@ from hostler.maintenance.model import (
     POWER_ON_SINCE,
     RELEASE_SECONDS,
     RELOCATE_SINCE,
+    SHUTDOWN_GRACE,
     SHUTDOWN_SINCE,
     SINCE,
     STATE,
@@ -32,12 +32,11 @@ from hostler.maintenance.model import (
 from hostler.maintenance.origin import has_origin, origin_of
 from hostler.maintenance.patches import moved, noted, released, tainted
 from hostler.maintenance.power_on import due_at, say_overdue, start
+from hostler.maintenance.reasons import BlockedBy, Phase
 from hostler.maintenance.view import View, frozen, wait
+from hostler.maintenance.vm_marks import Marked
 from hostler.vsphere.records import POWER_ON
 
-_LONG_AGO: Instant = 0.0
-# A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.
-SHUTDOWN_GRACE = 5.0
 BOOT_SECONDS = 5.0
 
 
@@ -56,7 +55,7 @@ def powered_off(view: View) -> Decision:
         return first
     one = start(view)
     # Nothing is under way and it stays off for now: then what it holds is let go, however late.
-    return (_clear(view, late=True) if one.phase in ("off", "waiting for a host") else None) or one
+    return (_clear(view, late=True) if one.phase in (Phase.OFF, Phase.WAITING_FOR_HOST) else None) or one
 
 
 def _ended_boot(view: View) -> Decision | None:
@@ -72,14 +71,14 @@ def _ended_boot(view: View) -> Decision | None:
     seen, first = subject.remembered.boot
     if (before or subject.annotations.get(POWER_ON_SINCE)) and not (seen == boot and view.told > first + BOOT_SECONDS):
         why = f"{subject.name} has a boot that is new to us, and vCenter says that its VM is off"
-        return wait(subject, State.POWERED_OFF, "off", why, "vCenter confirms it, or says that it runs",
+        return wait(subject, State.POWERED_OFF, Phase.OFF, why, "vCenter confirms it, or says that it runs",
                     wake=view.now + BOOT_SECONDS)  # fmt: skip
     # Looked at right before: where the push of its start is late, this is the boot that runs.
     patch = replace(
         noted(view.node, {BOOT_BEFORE: boot}, f"the boot of {subject.name} that has ended is written down"),
         off=view.vm.moref,
     )
-    return Decision(subject.name, State.POWERED_OFF, "off", patch.why, "then a place is looked for", patch)
+    return Decision(subject.name, State.POWERED_OFF, Phase.OFF, patch.why, "then a place is looked for", patch)
 
 
 def migrated(view: View) -> Decision:
@@ -98,13 +97,13 @@ def _running(view: View, state: State) -> Decision:
         return frozen(subject, state, f"ESXi host {host}: {view.here.why}")
     if subject.tainted:
         patch = tainted(view.node, False, f"VM {view.vm.name} runs again: the out-of-service taint goes")
-        return Decision(subject.name, state, "starting", patch.why, "its node becomes Ready", patch)
+        return Decision(subject.name, state, Phase.STARTING, patch.why, "its node becomes Ready", patch)
     if view.here.leaving:
         why = f"VM {view.vm.name} runs on {host}, which goes into maintenance: it is emptied again"
         again = moved(view.node, State.DRAINING, host, view.now, why, event="DrainingAgain",
                       also={**cleared(*_STATE), ORIGIN: origin_of(view.site, view.vm.host, host), MIGRATED_TO: host},
                       warning=True)  # fmt: skip
-        return _done(view, State.DRAINING, "draining", again, "its pods are evicted")
+        return _done(view, State.DRAINING, Phase.DRAINING, again, "its pods are evicted")
     if state is State.POWERED_OFF and not view.at_home:
         return now_elsewhere(view)
     return _moved_again(view, state) or _finish(view, state)
@@ -120,7 +119,7 @@ def _moved_again(view: View, state: State) -> Decision | None:
         return None
     why = f"VM {view.vm.name} runs on {host} by now, no longer on {before}: its node may have been started again"
     patch = noted(view.node, {MIGRATED_TO: host, BOOT_BEFORE: view.node.status.node_info.boot_id or None}, why)
-    return Decision(view.subject.name, state, "starting", why, "its node shows that it is back", patch)
+    return Decision(view.subject.name, state, Phase.STARTING, why, "its node shows that it is back", patch)
 
 
 _STATE = (STATE, HOST, SINCE)
@@ -143,7 +142,7 @@ def now_off(view: View, why: str) -> Decision:
     patch = moved(view.node, State.POWERED_OFF, origin, view.now, why, event="PoweredOff", also=also)
     if isinstance(patch, Refusal):
         return start(view)  # its holds cannot be read: that keeps the cordon, and holds back no start
-    return _done(view, State.POWERED_OFF, "off", patch, "a place to start it is looked for")
+    return _done(view, State.POWERED_OFF, Phase.OFF, patch, "a place to start it is looked for")
 
 
 def now_elsewhere(view: View) -> Decision:
@@ -157,10 +156,10 @@ def now_elsewhere(view: View) -> Decision:
         # It ran on another host, which may have crashed since: HA has started it again after the boot we see.
         also[BOOT_BEFORE] = view.node.status.node_info.boot_id or None
     patch = moved(view.node, State.MIGRATED, subject.origin, view.now, why, event="Migrated", also=also)
-    return _done(view, State.MIGRATED, "started", patch, "its node becomes Ready")
+    return _done(view, State.MIGRATED, Phase.STARTED, patch, "its node becomes Ready")
 
 
-def _done(view: View, state: State, phase: str, patch: PatchNode | Refusal, release: str) -> Decision:
+def _done(view: View, state: State, phase: Phase, patch: PatchNode | Refusal, release: str) -> Decision:
     if isinstance(patch, Refusal):
         current = view.subject.state
         return frozen(view.subject, current if isinstance(current, State) else None, patch.why)
@@ -185,14 +184,14 @@ def _finish(view: View, state: State) -> Decision:
         said = "it is not Ready" if not subject.ready else "its Ready may be from before it was stopped"
         why = f"VM {view.vm.name} runs on {host}, but {subject.name} is not back yet: {said}"
         release = "its kubelet reports a new boot or Ready anew, or goes on renewing its lease"
-        one = wait(subject, state, "starting", why, release)
+        one = wait(subject, state, Phase.STARTING, why, release)
         return replace(one, pulse=subject.ready and not booted, overdue=say_overdue(view, why), wake=due_at(view))
     if not booted and (asked := subject.at(SHUTDOWN_SINCE)) is not None and (late := _late_stop(view, state, asked)):
         return late
     done = released(view.node, f"{subject.name} runs on {host} and is Ready again", "BackInService")
     if isinstance(done, Refusal):
         return frozen(subject, state, done.why)
-    return Decision(subject.name, None, "ending", done.why, "it is in service again", done)
+    return Decision(subject.name, None, Phase.ENDING, done.why, "it is in service again", done)
 
 
 def _late_stop(view: View, state: State, asked: Instant) -> Decision | None:
@@ -200,7 +199,7 @@ def _late_stop(view: View, state: State, asked: Instant) -> Decision | None:
     sure = max(asked, view.subject.remembered.shutdown_at) + view.policy.guest_shutdown + SHUTDOWN_GRACE
     if view.now < sure:
         why = f"VM {view.vm.name} was moved to {view.host_name}, but its guest was asked to shut down and may do so"
-        return wait(view.subject, state, "waiting", why, "if it goes off it is started again", wake=sure)
+        return wait(view.subject, state, Phase.WAITING, why, "if it goes off it is started again", wake=sure)
     return marked(view, Marked.ASKED)
 
 
@@ -217,8 +216,7 @@ def _clear(view: View, late: bool = False) -> Decision | None:
     subject = view.subject
     if subject.drain is None or subject.refused is not None or vm_doubt(view.site, view.vm):
         return None  # that this VM is off says nothing of a node that may be another machine
-    policy = replace(view.policy.drain, timeout=0.0)
-    found = drains.decide(replace(subject.drain, started=_LONG_AGO), policy, view.now)
+    found = drains.decide(subject.drain, replace(view.policy.drain, timeout=0.0), view.now)
     if found.state is drain.State.UNKNOWN:
         return None
     left = found.state is not drain.State.DRAINED
@@ -232,11 +230,12 @@ def _clear(view: View, late: bool = False) -> Decision | None:
     if left and not subject.tainted:
         why = f"VM {view.vm.name} is off, so what is left on {subject.name} is let go: {held}"
         patch = replace(tainted(view.node, True, why), warning=True, off=view.vm.moref)
-        return Decision(subject.name, State.POWERED_OFF, "letting go", why, "pods and volumes are released", patch)
+        return Decision(subject.name, State.POWERED_OFF, Phase.LETTING_GO, why, "pods and volumes are released", patch)
     if not left and subject.tainted:
         patch = tainted(view.node, False, f"nothing is left on {subject.name}: the out-of-service taint goes")
-        return Decision(subject.name, State.POWERED_OFF, "off", patch.why, "then a place is looked for", patch)
+        return Decision(subject.name, State.POWERED_OFF, Phase.OFF, patch.why, "then a place is looked for", patch)
     if left:
         release = f"Kubernetes lets go of them, or at {iso(until)} it goes on all the same"
-        return wait(subject, State.POWERED_OFF, "letting go", what, release, wake=until, blocked=f"volumes: {what}")
+        return wait(subject, State.POWERED_OFF, Phase.LETTING_GO, what, release, wake=until,
+                    blocked=BlockedBy.VOLUMES, details=what)  # fmt: skip
     return None

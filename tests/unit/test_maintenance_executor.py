@@ -13,7 +13,7 @@ from pyVmomi import vim
 
 from hostler.host.facts import Known
 from hostler.kube.events import Recorder
-from hostler.maintenance.hands import Changed, Hands
+from hostler.maintenance.executor import ActionExecutor, Changed
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import HOST, STATE, Policy, ShutDown, Subject
@@ -56,11 +56,11 @@ class Asked:
         return answer
 
 
-def hands_of(vcenter: Asked) -> Hands:
-    """Hands that write nowhere: what Kubernetes is told goes to nobody."""
+def hands_of(vcenter: Asked) -> ActionExecutor:
+    """ActionExecutor that write nowhere: what Kubernetes is told goes to nobody."""
     nobody, measured = cast(Any, None), MaintenanceMetrics(CollectorRegistry())
     recorder = cast(Recorder, SimpleNamespace(event=lambda *words: None))
-    return Hands(
+    return ActionExecutor(
         nobody, nobody, nobody, {vcenter.name: cast(VCenter, vcenter)}, nobody, recorder, Memory(), measured,
         lambda: None, lambda: NOW, nobody, set(),
     )  # fmt: skip

@@ -23,10 +23,9 @@ from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
 from hostler.kube.writer import Writer
 from hostler.maintenance.conditions import patch_of
-from hostler.maintenance.hosts import Is, power_doubt, stands
+from hostler.maintenance.hosts import Is, Restart, judge_restart, power_doubt, stands
 from hostler.maintenance.machines import Machines
-from hostler.maintenance.mark import Mark
-from hostler.maintenance.marks import Marks
+from hostler.maintenance.mark_store import Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
@@ -45,8 +44,8 @@ from hostler.maintenance.model import (
     TellMachine,
 )
 from hostler.maintenance.privileges import look_at
-from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import Need, judge
+from hostler.maintenance.vm_marks import Mark
 from hostler.vsphere.outcomes import AlreadySo, Kind, Outcome, Refused, Started
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Vm
 from hostler.vsphere.vcenter import VCenter
@@ -62,7 +61,7 @@ class Changed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class ActionExecutor:
     writer: Writer
     nodes: Cache[Node]
     executor: Executor

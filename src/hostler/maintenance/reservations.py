@@ -14,24 +14,24 @@ from hostler.drain import model as drain
 from hostler.host.facts import Known, Unknown
 from hostler.host.holds import MAINTENANCE, held_by
 from hostler.instant import Instant
-from hostler.maintenance.allowed import judged
-from hostler.maintenance.hosts import vm_doubt
+from hostler.maintenance.drain_clock import started
+from hostler.maintenance.hosts import Restart, judge_restart, vm_doubt
 from hostler.maintenance.model import SHUTDOWN_SINCE, TARGET, Policy, Site, State, Subject, World
 from hostler.maintenance.origin import own_host
-from hostler.maintenance.restart import Restart, judge_restart
-from hostler.maintenance.standstill import started
+from hostler.maintenance.rights import Judged, judge, needs_of
 from hostler.vsphere.records import Vm
 
 # A VM that vCenter does not let us stop after so many tries keeps nobody else waiting any more.
 STUCK_TRIES = 3
 
 
-class Ledger:
+class Reservations:
     def __init__(self, world: World, policy: Policy, now: Instant) -> None:
         self.room = world.room
         self.bugs: dict[str, Exception] = {}  # what went wrong here, by subject
         self._max = policy.max_drains
-        self._resumed = world.resumed
+        self._now, self._resumed, self._rights = now, world.resumed, world.rights
+        self._judged: dict[str, Judged] = {}
         self._drains: set[str] = set()
         self._found: dict[str, drain.Decision] = {}
         self._promised: dict[str, dict[str, list[Vm]]] = defaultdict(lambda: defaultdict(list))  # vCenter, host, VMs
@@ -100,6 +100,12 @@ class Ledger:
             self._found[subject.name] = drains.decide(facts, policy.drain, now)
         return self._found[subject.name]
 
+    def judged(self, subject: Subject, vm: Vm) -> Judged:
+        """Whether our user may stop this VM and start it again, which needs no right to move it. Once per pass."""
+        if subject.name not in self._judged:
+            self._judged[subject.name] = judge(needs_of(vm), self._rights, subject.vcenter, self._now)
+        return self._judged[subject.name]
+
     def _stuck(self, subject: Subject, world: World, policy: Policy, now: Instant) -> bool:
         """It cannot go on, so it does not keep others waiting; when it can, it takes its turn again."""
         try:
@@ -121,7 +127,7 @@ class Ledger:
         # A guest that was asked has its time to go off; one that may not be stopped any more is not waited for.
         until = max(known.shutdown_at, self._resumed) + policy.guest_shutdown
         going = bool(since) and known.shutdown_asked == since and now < until
-        rights = judged(subject, subject.vm.value, world, now)
+        rights = self.judged(subject, subject.vm.value)
         restart = judge_restart(site.value, subject.vm.value)
         # Rights that nobody has looked at yet hold nobody up.
         if not going and (rights.holds(now, policy.unknown_rights_hold) or restart != Restart()):

@@ -18,21 +18,26 @@ from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import Decision, Pass, Subject, World, identity_doubt
+from hostler.maintenance.origin import is_not_back
+from hostler.maintenance.reasons import BlockedBy
 from hostler.maintenance.stray import has_stray_hold, mend_command
-from hostler.maintenance.waiting import is_normal_wait
 
 log = structlog.get_logger("hostler.maintenance")
 
 LASTS_SECONDS = 10.0  # so long a fact must be unknown before anybody is told
-_REASONS = {
-    "budget": "DrainBlocked",
-    "refused": "DrainRefused",
-    "no host": "NoHost",
-    "no restart": "NotStopped",
-    "privileges": "Waiting",
-    "policy": "Waiting",
-    "ceiling": "Waiting",
-    "stray hold": "StrayHold",
+# Normal is to wait for the own host while that is in maintenance or reboots, for a spare host, for one's turn, below
+# the ceiling, and for DRS. A person is wanted when the own host is back in service and the VM is not.
+# The alert HostlerMaintenanceBlocked leaves them out.
+NORMAL = (BlockedBy.NO_HOST, BlockedBy.SLOT, BlockedBy.CEILING, BlockedBy.DRS)
+EVENT_REASONS = {
+    BlockedBy.BUDGET: "DrainBlocked",
+    BlockedBy.REFUSED: "DrainRefused",
+    BlockedBy.NO_HOST: "NoHost",
+    BlockedBy.NO_RESTART: "NotStopped",
+    BlockedBy.PRIVILEGES: "Waiting",
+    BlockedBy.POLICY: "Waiting",
+    BlockedBy.CEILING: "Waiting",
+    BlockedBy.STRAY_HOLD: "StrayHold",
 }
 
 
@@ -44,7 +49,7 @@ class Said(NamedTuple):
     normal: bool = False  # a wait that wants nobody's attention
 
 
-class Teller:
+class EventReporter:
     def __init__(self, recorder: Recorder, metrics: MaintenanceMetrics) -> None:
         self._recorder, self._metrics = recorder, metrics
         self._told: dict[tuple[str, str], str] = {}
@@ -102,11 +107,12 @@ def _news(world: World, found: Pass, subjects: Mapping[str, Subject]) -> list[Sa
         if one.doubt:
             note = f"{one.subject} is stopped, though its VM may not come back by what we know: {one.doubt}"
             said.append(Said(one.subject, "ReturnInDoubt", note, one.doubt))
-        word, _, by = one.blocked.partition(": ")
-        if word in _REASONS:
-            note = f"{one.why}. {by}" if by and by not in one.why else one.why
+        if one.blocked is not None and one.blocked.by in EVENT_REASONS:
+            also = one.blocked.sentence
+            note = f"{one.why}. {also}" if also and also not in one.why else one.why
+            core = also if one.blocked.by is BlockedBy.BUDGET else note
             normal = is_normal_wait(subjects[one.subject], one, world)
-            said.append(Said(one.subject, _REASONS[word], note, by if word == "budget" else note, normal))
+            said.append(Said(one.subject, EVENT_REASONS[one.blocked.by], note, core, normal))
         if one.unknown and one.state is not None:
             # Once per freeze: on its way back a vCenter is away, then being read; the condition follows that.
             core = f"Nothing is done to {one.subject}"
@@ -122,3 +128,7 @@ def _news(world: World, found: Pass, subjects: Mapping[str, Subject]) -> list[Sa
         note = f"ESXi host {hanging.host} also waits for VMs that are not ours: {names(hanging.vms, 10)}"
         said += [Said(name, "ForeignVMs", note, note) for name in hanging.nodes]
     return said
+
+
+def is_normal_wait(subject: Subject, one: Decision, world: World) -> bool:
+    return one.blocked is not None and one.blocked.by in NORMAL and not is_not_back(subject, world)

@@ -12,12 +12,13 @@ from dataclasses import replace
 from hostler.instant import Instant
 from hostler.maintenance.model import DRAIN_HELD, SHUTDOWN_SINCE, SINCE, Decision, State, Subject, stamp
 from hostler.maintenance.patches import noted
+from hostler.maintenance.reasons import BlockedBy, Phase
 
 # A process that has just started knows little for a moment: that is no standstill.
 NEW_SECONDS = 10.0
-_HELD = ("privileges", "no restart", "slot", "refused", "uncordoned")
-_NOT_KNOWN = ("unknown", "looking")
-_GOES_ON = ("draining", "stopping")
+_HELD = (BlockedBy.PRIVILEGES, BlockedBy.NO_RESTART, BlockedBy.SLOT, BlockedBy.REFUSED, BlockedBy.UNCORDONED)
+_NOT_KNOWN = (BlockedBy.UNKNOWN, BlockedBy.LOOKING)
+_GOES_ON = (Phase.DRAINING, Phase.STOPPING)
 
 
 def started(subject: Subject, began: Instant, now: Instant, resumed: Instant) -> Instant:
@@ -41,11 +42,15 @@ def clocked(subject: Subject, one: Decision, now: Instant, resumed: Instant) -> 
         why = f"pods of {subject.name} may be evicted (again): its drain's time goes on from where it stood still"
         notes = {SINCE: stamp(started(subject, began, now, resumed)), DRAIN_HELD: None}
         patch = noted(subject.node, notes, why, "DrainGoesOn")
-        return Decision(subject.name, State.DRAINING, "draining", why, "its pods are evicted", patch, target=one.target)
+        return Decision(
+            subject.name, State.DRAINING, Phase.DRAINING, why, "its pods are evicted", patch, target=one.target
+        )
     return one
 
 
 def _stands_still(subject: Subject, one: Decision, now: Instant) -> bool:
-    word = one.blocked.partition(":")[0]
+    if one.blocked is None:
+        return False
     seen = subject.remembered.running_since
-    return word in _HELD or (word in _NOT_KNOWN and seen is not None and now >= seen + NEW_SECONDS)
+    lasts = seen is not None and now >= seen + NEW_SECONDS
+    return one.blocked.by in _HELD or (one.blocked.by in _NOT_KNOWN and lasts)
