@@ -41,7 +41,7 @@ from hostler.inventory.nodes import node_layer
 from hostler.inventory.read_api import HostReads
 from hostler.inventory.service import InventoryService
 from hostler.inventory.sources import StoreSource
-from hostler.inventory.stopping import Elsewhere, StopSources
+from hostler.inventory.stopping import StopSources
 from hostler.kube import kinds, tls
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
@@ -296,8 +296,9 @@ class Operator:
         nodes = StoreSource(
             self._nodes.store, lambda name: node_key(cluster, name), lambda node: node_layer(node, cluster)
         )
-        stopping = StopSources(self._nodes, self._sources, Elsewhere(own_node))
-        return InventoryService(uuid4().hex, (nodes,), stopping, time.time)
+        others = [source for one in self._capabilities.values() if (source := one.host_source(cluster)) is not None]
+        stopping = StopSources(self._nodes, self._sources, others, own_node)
+        return InventoryService(uuid4().hex, (nodes, *others), stopping, time.time)
 
     # -- what wakes what
 

@@ -125,7 +125,7 @@ def host_of(layers: Iterable[Layer], notes: tuple[str, ...] = ()) -> Host:
 
 def _precedence(line: Line) -> tuple[int, float, str, str]:
     """The state that counts most; of two equal ones the older."""
-    return STATE_ORDER[line.state], line.since or 0.0, line.capability, line.why
+    return STATE_ORDER[line.state], float("inf") if line.since is None else line.since, line.capability, line.why
 
 
 def _first(layers: Iterable[Layer | None], field: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from hostler.host.facts import Fact
 from hostler.inventory.model import Layer
 from hostler.kube.records import HasMetadata
 from hostler.kube.store import Store
@@ -12,17 +14,27 @@ from hostler.kube.store import Store
 R = TypeVar("R", bound=HasMetadata)
 
 
-class Source(Protocol):
+class Source(ABC):
     """What one capability contributes to the picture."""
 
+    @abstractmethod
     def listen(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever `take` would return something new. It must be quick."""
 
+    @abstractmethod
     def take(self) -> Mapping[str, Layer | None]:
         """Layers that changed since the last call, by key; None: it is gone. The first call returns all."""
 
+    def running_vms(self, key: str) -> Fact[tuple[str, ...]] | None:
+        """The VMs that run on an ESXi host; None: not one of mine."""
+        return None
 
-class StoreSource(Generic[R]):
+    def last_ingress_pods(self, node: str) -> Fact[tuple[str, ...]] | None:
+        """The managed ingresses whose last ready pod is on a node; None: I manage none."""
+        return None
+
+
+class StoreSource(Source, Generic[R]):
     """Layers of the objects of one store, one each."""
 
     def __init__(self, store: Store[R], key_of: Callable[[str], str], layer_of: Callable[[R], Layer]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from hostler.drain.filters import controller_of, finished
 from hostler.drain.observe import BY_NODE, Sources, fact_of
@@ -13,28 +12,22 @@ from hostler.instant import Instant
 from hostler.inventory.model import Holder, Host, LayerKind
 from hostler.inventory.nodes import is_control_plane, ready_of
 from hostler.inventory.safe_to_stop import ControlPlane, SafeToStop, StopFacts, judge_stop
+from hostler.inventory.sources import Source
 from hostler.inventory.states import HostKind, HostState
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
 
+VCENTER_NOT_READ = Unknown("vCenter is not read")
 # Bare metal in these states runs nothing of a cluster.
 IDLE = frozenset({HostState.AVAILABLE, HostState.DISCOVERED})
-
-
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """What only some capabilities can tell."""
-
-    own_node: str = ""  # where this process runs; "" outside of a cluster
-    last_ingress_pods: Callable[[str], Fact[tuple[str, ...]] | None] = lambda _: None  # by node
-    running_vms: Callable[[str], Fact[tuple[str, ...]]] = lambda _: Unknown("vCenter is not read")  # by ESXi host
 
 
 class StopSources:
     """Judges hosts from the caches. The control-plane nodes are kept up to date: one judgement is no pass over all."""
 
-    def __init__(self, nodes: Watch[Node], drain: Sources, elsewhere: Elsewhere) -> None:
-        self._nodes, self._drain, self._elsewhere = nodes, drain, elsewhere
+    def __init__(self, nodes: Watch[Node], drain: Sources, others: Iterable[Source], own_node: str) -> None:
+        """`others`: what capabilities contribute. `own_node`: where this process runs; "" outside of a cluster."""
+        self._nodes, self._drain, self._others, self._own_node = nodes, drain, tuple(others), own_node
         self._members = {node.metadata.name for node in nodes.store.values() if is_control_plane(node)}
         nodes.store.listen(self._node_changed)
 
@@ -43,7 +36,8 @@ class StopSources:
 
     def _facts_of(self, host: Host, now: Instant) -> StopFacts:
         if host.kind is HostKind.ESXI:
-            return StopFacts(Known(host.holders, now), host.mid_steps, running_vms=self._elsewhere.running_vms(host.id))
+            running = _first(source.running_vms(host.id) for source in self._others)
+            return StopFacts(Known(host.holders, now), host.mid_steps, running_vms=running or VCENTER_NOT_READ)
         if not any(key.startswith(f"{LayerKind.NODE}:") for key in host.layers):
             return _without_node(host, now)
         node, pods = host.node, self._drain.pods
@@ -53,8 +47,8 @@ class StopSources:
             pods=then(fact_of(pods, pods.store.by(BY_NODE, node), now), pods_that_stop),
             attachments=fact_of(self._drain.attachments, self._attached_to(node), now),
             control_plane=fact_of(self._nodes, self._control_plane_without(node), now),
-            last_ingress_pods=self._elsewhere.last_ingress_pods(node),
-            own_leader=Known(self._elsewhere.own_node == node, now),
+            last_ingress_pods=_first(source.last_ingress_pods(node) for source in self._others),
+            own_leader=Known(self._own_node == node, now),
         )
 
     def _holders_of(self, host: Host, now: Instant) -> Fact[tuple[Holder, ...]]:
@@ -77,6 +71,10 @@ class StopSources:
     def _attached_to(self, node: str) -> tuple[str, ...]:
         attached = self._drain.attachments.store.by(BY_NODE, node)
         return tuple(found.spec.source.persistent_volume_name or found.metadata.name for found in attached)
+
+
+def _first(facts: Iterable[Fact[tuple[str, ...]] | None]) -> Fact[tuple[str, ...]] | None:
+    return next((fact for fact in facts if fact is not None), None)
 
 
 def _without_node(host: Host, now: Instant) -> StopFacts:
