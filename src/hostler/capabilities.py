@@ -33,6 +33,9 @@ CAPABILITIES: tuple[CapabilityInfo, ...] = (
         rights="hostler.install.rights:HOLDS_RIGHTS",
     ),
     CapabilityInfo(
+        "history", "Records what happened to hosts.", always=True, rights="hostler.install.rights:HISTORY_RIGHTS"
+    ),
+    CapabilityInfo(
         "maintenance",
         "Empties and moves worker VMs when their ESXi host enters maintenance.",
         made_by="hostler.maintenance.capability:MaintenanceCapability",

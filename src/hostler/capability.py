@@ -9,6 +9,7 @@ from typing import Any
 
 from hostler.explain.registry import Registry
 from hostler.host.conditions import Condition
+from hostler.inventory.sources import Source
 from hostler.kube.client import Gate
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.http import Server
@@ -58,6 +59,10 @@ class Capability(ABC):
     def conditions(self) -> Iterable[Condition]:
         """What the Fleet's status says of it, under names of its own."""
         return ()
+
+    def host_source(self, cluster: str) -> Source | None:
+        """What it contributes to the picture of hosts. `cluster`: what this cluster is called there."""
+        return None
 
     def vcenter_changed(self) -> None:
         """How we stand with a vCenter changed."""

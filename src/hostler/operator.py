@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import structlog
 
@@ -27,10 +28,20 @@ from hostler.explain.nodes import NodeExplainers
 from hostler.explain.read_api import Reads, admission
 from hostler.explain.registry import Registry
 from hostler.fleet.controller import FleetController
+from hostler.history.configmaps import ConfigMapHistory
+from hostler.history.model import Limits
+from hostler.history.read_api import HistoryReads
+from hostler.history.recorder import Recorder as HistoryRecorder
 from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
 from hostler.host.keeper import Keeper
 from hostler.install.roles import Account
+from hostler.inventory.model import node_key
+from hostler.inventory.nodes import node_layer
+from hostler.inventory.read_api import HostReads
+from hostler.inventory.service import InventoryService
+from hostler.inventory.sources import StoreSource
+from hostler.inventory.stopping import StopSources
 from hostler.kube import kinds, tls
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
@@ -174,6 +185,7 @@ class Operator:
         self._begin(self._leader.run(), "lease")
         self._begin(self._lookout.run(), "lookout")
         self._begin(self._recorder.run(), "events")
+        self._begin(self._history_recorder.run(), "history")
         self._begin(self._resync(), "resync")
         self._begin(self._metrics.measure_loop(), "loop lag")
         self._begin(self._steps.run(), "clock")
@@ -200,6 +212,7 @@ class Operator:
         writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics)
         self._recorder = Recorder(writers.of("fleet", WriteBudget(5, 50)), self._identity, self._metrics)
         given = settings.given(say.MAX_UNAVAILABLE)
+        self._history = ConfigMapHistory(self._client, writers.of("history"), settings[say.NAMESPACE], Limits())
         self._status = FleetController(
             self._fleet, self._nodes, self._guard, writers.of("fleet"), metrics=self._metrics,
             limit=str(settings[say.MAX_UNAVAILABLE]) if given else "",
@@ -271,8 +284,21 @@ class Operator:
             capability.serve(self._server, reads.notes)
         if "maintenance" not in self._capabilities:
             reads.off(self._server, "/v1/maintenance", "maintenance")
+        inventory = self._inventory()
+        HostReads(inventory, reads.notes).mount(self._server)
+        HistoryReads(self._history, inventory, reads.notes).mount(self._server)
+        self._history_recorder = HistoryRecorder(self._history, inventory, lambda: self._leader.token, time.time)
         for number, watch in enumerate(self._watches(), 1):  # a kind may be watched twice, for other fields
             self._server.ready_if(f"{watch.kind.resource} ({number})", watch.not_in_step)
+
+    def _inventory(self) -> InventoryService:
+        cluster, own_node = self._settings[say.CLUSTER_NAME], self._settings[say.NODE_NAME]
+        nodes = StoreSource(
+            self._nodes.store, lambda name: node_key(cluster, name), lambda node: node_layer(node, cluster)
+        )
+        others = [source for one in self._capabilities.values() if (source := one.host_source(cluster)) is not None]
+        stopping = StopSources(self._nodes, self._sources, others, own_node)
+        return InventoryService(uuid4().hex, (nodes, *others), stopping, time.time)
 
     # -- what wakes what
 

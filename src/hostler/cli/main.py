@@ -19,6 +19,8 @@ from hostler.cli import (
     crds,
     doctor,
     explain,
+    history,
+    hosts,
     install,
     manifests,
     nodes,
@@ -58,7 +60,7 @@ def root(
     """Looks after the hosts under Kubernetes clusters for their whole life."""
 
 
-for group in (run, about, stop, nodes, explain, doctor, bundle, crds, rights, manifests, agent):
+for group in (run, about, hosts, history, stop, nodes, explain, doctor, bundle, crds, rights, manifests, agent):
     app.add_typer(group.app)
 app.add_typer(vcenter.app, name="vcenter")
 app.add_typer(install.app, name="install")

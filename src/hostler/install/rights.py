@@ -74,3 +74,9 @@ HOLDS_RIGHTS = (
     Right("volumeattachments.storage.k8s.io", FOLLOW, "A node counts as empty once its volumes are detached."),
     Right("daemonsets.apps", FOLLOW, "Pods of a DaemonSet are left where they are."),
 )  # fmt: skip
+HISTORY_RIGHTS = (
+    Right(
+        "configmaps", ("create", "list", "patch", "delete"),
+        "The history of hosts: segments are written, merged and dropped.", OWN,
+    ),
+)  # fmt: skip

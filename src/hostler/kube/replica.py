@@ -25,6 +25,7 @@ class Alone:
     """In place of a Leadership where there is none: a dry run, or a single replica without election. Always leads."""
 
     holder = ""
+    token = 0
 
     def held(self) -> bool:
         return True

@@ -21,6 +21,7 @@ from hostler.maintenance import settings as say
 from hostler.maintenance.controller import KEY, MaintenanceKeeper, concerns
 from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
+from hostler.maintenance.host_layers import VSphereSource
 from hostler.maintenance.identities import Identities
 from hostler.maintenance.machines import Machines
 from hostler.maintenance.mark_store import NAME, ConfigMap, Marks
@@ -99,6 +100,9 @@ class MaintenanceCapability(Capability):
 
     def register(self, registry: Registry, gate: Gate) -> None:
         self._explainers.register(registry)
+
+    def host_source(self, cluster: str) -> VSphereSource:
+        return VSphereSource({one.name: one for one in self.shared.vcenters}, self._identities, cluster)
 
     def serve(self, server: Server, notes: Callable[[], tuple[str, ...]]) -> None:
         async def status(_: web.Request) -> web.Response:

@@ -44,6 +44,9 @@ SERVICE = Setting(
     "Service in front of the operator's pods, through which the CLI asks it. Unset: the one that the lease names.",
     CLUSTER,
 )
+CLUSTER_NAME = Setting(
+    "HOSTLER_CLUSTER_NAME", OBJECT_NAME, "local", "What this cluster is called in the picture of all hosts.", CLUSTER
+)
 
 # -- run
 CONFIG = Setting("HOSTLER_CONFIG", PATH, "", "YAML file with settings, one `key: value` per line.", RUN, in_file=False)
@@ -137,7 +140,7 @@ LEASE_RETRY_SECONDS = Setting(
 )
 
 SETTINGS: tuple[AnySetting, ...] = (
-    KUBECONFIG, CONTEXT, NAMESPACE, OPERATOR, SERVICE,
+    KUBECONFIG, CONTEXT, NAMESPACE, OPERATOR, SERVICE, CLUSTER_NAME,
     CONFIG, ONLY, DRY_RUN, LOG_FORMAT, LOG_LEVEL, HTTP_ADDRESS, METRICS_AUTHENTICATION, POD_NAME, NODE_NAME,
     RESYNC_SECONDS, DEBUG,
     MAX_UNAVAILABLE, IGNORE_INCUMBENT, WRITES_PER_SECOND, WRITE_BURST, UNINITIALISED_GRACE_SECONDS,
