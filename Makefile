@@ -41,11 +41,11 @@ run: env ## the sandbox with a small mixed fleet and the operator on it; with KU
 	@$(BIN)/hostler demo
 
 test: env lint types ## everything: lint, types, pure tests, real tests on one sandbox
-	$(BIN)/hostler sandbox build
+	$(BIN)/hostler sandbox build --with capi
 	$(BIN)/pytest -m "not full" -n 2 --dist loadgroup
 
 test-full: env lint types ## every exhaustive variant too
-	$(BIN)/hostler sandbox build
+	$(BIN)/hostler sandbox build --with capi
 	$(BIN)/pytest
 
 check: env ## the inner loop, under a minute

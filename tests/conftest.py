@@ -1,8 +1,7 @@
 """For every test: the number of examples (see `tests.sizes`), who works on what, and Ctrl-C as at a terminal.
 
-`make test` has two workers: one goes through everything that needs the shared sandbox, one thing after the other, so
-that nobody disturbs a neighbour in it. The other does the same with the folder `runtime`, which has a sandbox of its
-own for as long as that takes, and then what needs no cluster or a small one: there are never more than two.
+`make test` has two workers. Each goes through one half of what needs a sandbox, one test after the other on one of its
+own, so that nobody disturbs a neighbour in it. Whoever is free then takes what needs no cluster or a small one.
 
 A run in the background of a shell ignores SIGINT, and what it starts inherits that: no child could be interrupted.
 """
@@ -15,21 +14,27 @@ from _pytest.nodeid import coerce_node_id
 
 import tests.sizes  # noqa: F401
 
-RUNTIME = Path(__file__).parent / "real" / "runtime"
+REAL = Path(__file__).parent / "real"
+# What one worker does by itself, because both would have to prepare the same.
+TOGETHER = ("test_contracts.py", "test_mutants.py")
+# The second half. All else that uses the sandbox is the first, which must not be shorter: its last tests wait for both.
+SECOND_HALF = ("runtime/*.py", "test_ingress*.py", "test_join*.py", "test_trust_*.py")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What uses the sandbox, or is marked so, is one group: its name is the end of the id, as `loadgroup` reads it.
+    """What uses a sandbox, or is marked so, is in a group: its name is the end of the id, as `loadgroup` reads it.
 
     xdist 3.8 writes it itself, but where pytest 9.2 no longer looks: each test would go to whoever is free.
     """
     if not hasattr(item.config, "workerinput"):
         return
     marked = item.get_closest_marker("xdist_group") is not None
-    if item.path.parent == RUNTIME:
-        item._id = coerce_node_id(f"{item.nodeid}@runtime")
+    if item.path.is_relative_to(REAL) and any(item.path.match(f"real/{files}") for files in SECOND_HALF):
+        item._id = coerce_node_id(f"{item.nodeid}@second")
     elif marked or "sandbox" in getattr(item, "fixturenames", ()):
-        item._id = coerce_node_id(f"{item.nodeid}@sandbox")
+        item._id = coerce_node_id(f"{item.nodeid}@first")
+    elif item.path.name in TOGETHER:
+        item._id = coerce_node_id(f"{item.nodeid}@{item.path.stem}")

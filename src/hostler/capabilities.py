@@ -1,34 +1,19 @@
-"""What Hostler can do, what each needs, and whose place it takes. One table; a room's author edits its own line."""
+"""The one table of capabilities, and the settings that follow from it. A capability's author edits one row. Pure.
+
+Imported only by the operator, the CLI, `install` and `ship`. It names a capability's code and does not import it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 
 from hostler.safety.incumbents import Incumbent, Signs, Trail, Where
-
-
-@dataclass(frozen=True, slots=True)
-class Capability:
-    """One thing Hostler can do. `built` turns true when its room is made in rooms.py."""
-
-    name: str
-    help: str
-    always: bool = False  # part of the house; cannot be switched off by --only
-    by_default: bool = False  # on without being named, if `needs` is met
-    needs: tuple[str, ...] = ()  # environment names of settings: it cannot work without at least one of them
-    incumbents: tuple[Incumbent, ...] = ()
-    built: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Whether a capability is switched on in this run, with a sentence saying why."""
-
-    capability: Capability
-    on: bool
-    why: str
-
+from hostler.safety.switches import CapabilityInfo, choose, load_part
+from hostler.settings import foundation
+from hostler.settings.model import AnySetting, Rule, Settings
+from hostler.settings.readers import names
+from hostler.settings.resolve import resolve
 
 _CAPM3 = Where("capm3-system", "capm3-controller-manager")
 _METAL3 = (
@@ -37,15 +22,29 @@ _METAL3 = (
 )  # fmt: skip
 _CSI = "openshift-cluster-csi-drivers"
 
-CAPABILITIES: tuple[Capability, ...] = (
-    Capability("fleet", "Keeps the status of the Fleet object.", always=True, built=True),
-    Capability("holds", "Keeps the cordons of nodes that somebody holds.", always=True, built=True),
-    Capability(
+CAPABILITIES: tuple[CapabilityInfo, ...] = (
+    CapabilityInfo(
+        "fleet", "Keeps the status of the Fleet object.", always=True, rights="hostler.install.rights:FLEET_RIGHTS"
+    ),
+    CapabilityInfo(
+        "holds",
+        "Keeps the cordons of nodes that somebody holds.",
+        always=True,
+        rights="hostler.install.rights:HOLDS_RIGHTS",
+    ),
+    CapabilityInfo(
+        "history", "Records what happened to hosts.", always=True, rights="hostler.install.rights:HISTORY_RIGHTS"
+    ),
+    CapabilityInfo(
         "maintenance",
         "Empties and moves worker VMs when their ESXi host enters maintenance.",
+        made_by="hostler.maintenance.capability:MaintenanceCapability",
+        settings="hostler.maintenance.settings",
+        rights="hostler.maintenance.rbac:RIGHTS",
+        commands="hostler.cli.maintenance:app",
+        asks_vcenters=True,
         by_default=True,
         needs=("VCENTER_HOST", "VCENTERS_FILE"),
-        built=True,
         incumbents=(
             Incumbent(
                 "the GPU node vSphere maintenance controller",
@@ -64,9 +63,13 @@ CAPABILITIES: tuple[Capability, ...] = (
             ),
         ),
     ),
-    Capability(
+    CapabilityInfo(
         "metal",
         "Claims and provisions bare metal hosts for Cluster API.",
+        made_by="hostler.metal.capability:MetalCapability",
+        settings="hostler.metal.settings",
+        rights="hostler.metal.rbac:RIGHTS",
+        commands="hostler.cli.metal:app",
         incumbents=(
             Incumbent(
                 "the Metal3 provider (capm3)",
@@ -77,11 +80,14 @@ CAPABILITIES: tuple[Capability, ...] = (
                 remedy="Scale it to 0 and remove its webhook configurations.",
             ),
         ),
-        built=True,
     ),
-    Capability(
+    CapabilityInfo(
         "reclaim",
         "Returns installed hosts without a BMC to discovery.",
+        made_by="hostler.reclaim.capability:ReclaimCapability",
+        settings="hostler.reclaim.settings",
+        rights="hostler.reclaim.rbac:RIGHTS",
+        commands="hostler.cli.reclaim:app",
         incumbents=(
             Incumbent(
                 "assisted-service",
@@ -96,11 +102,15 @@ CAPABILITIES: tuple[Capability, ...] = (
                 remedy="Only one of the two may own the Agents: docs/reclaim-assisted-service.md.",
             ),
         ),
-        built=True,
     ),
-    Capability(
+    CapabilityInfo(
         "platform",
         "Lets nodes without cloud integration live beside nodes with it.",
+        made_by="hostler.platform.capability:PlatformCapability",
+        settings="hostler.platform.settings",
+        rights="hostler.platform.rbac:RIGHTS",
+        commands="hostler.cli.platform:app",
+        asks_vcenters=True,
         incumbents=(
             Incumbent(
                 "the vSphere CSI driver operator",
@@ -116,11 +126,14 @@ CAPABILITIES: tuple[Capability, ...] = (
                 remedy="It undoes changes to its DaemonSet.",
             ),
         ),
-        built=True,
     ),
-    Capability(
+    CapabilityInfo(
         "ingress",
         "Keeps ingress where it belongs when workers join a single control-plane node.",
+        made_by="hostler.ingress.capability:IngressCapability",
+        settings="hostler.ingress.settings",
+        rights="hostler.ingress.rbac:RIGHTS",
+        commands="hostler.cli.ingress:app",
         incumbents=(
             Incumbent(
                 "the cluster ingress operator",
@@ -129,35 +142,55 @@ CAPABILITIES: tuple[Capability, ...] = (
                 remedy="It owns the router Deployments.",
             ),
         ),
-        built=True,
     ),
-    Capability("join", "Makes join configurations and approves the certificates of new nodes.", built=True),
+    CapabilityInfo(
+        "join",
+        "Makes join configurations and approves the certificates of new nodes.",
+        made_by="hostler.join.capability:JoinCapability",
+        settings="hostler.join.settings",
+        rights="hostler.join.rbac:RIGHTS",
+        commands="hostler.cli.join:app",
+    ),
 )
 
 BY_NAME = {capability.name: capability for capability in CAPABILITIES}
 OPTIONAL_NAMES = tuple(capability.name for capability in CAPABILITIES if not capability.always)
-REPLACING_NAMES = tuple(capability.name for capability in CAPABILITIES if capability.incumbents)
+
+# -- settings
+
+# Which names these two take only the table knows.
+ONLY = replace(foundation.ONLY, reader=names(OPTIONAL_NAMES))
+IGNORE_INCUMBENT = replace(
+    foundation.IGNORE_INCUMBENT, reader=names(tuple(one.name for one in CAPABILITIES if one.incumbents))
+)
+_MODULES = [load_part(capability.settings) for capability in CAPABILITIES if capability.settings]
+SETTINGS: tuple[AnySetting, ...] = (
+    *({one.name: one for one in (*foundation.SETTINGS, ONLY, IGNORE_INCUMBENT)}.values()),
+    *(setting for module in _MODULES for setting in module.SETTINGS),
+)
 
 
-def choose(only: Collection[str], configured: Collection[str]) -> list[Choice]:
-    """What runs, given `--only` and the names of settings that have a value. Nothing dangerous is on by default."""
-    return [_choose(capability, only, configured) for capability in CAPABILITIES]
+def configured(settings: Settings) -> frozenset[str]:
+    """The names of the settings that have a value, as `choose` wants them."""
+    return frozenset(one.setting.name for one in settings if one.value)
 
 
-def _choose(capability: Capability, only: Collection[str], configured: Collection[str]) -> Choice:
-    name = capability.name
-    if capability.always:
-        return Choice(capability, True, "It is always on.")
-    named = name in only
-    if not capability.built:
-        return Choice(capability, False, "It is not part of this version.")
-    if capability.needs and not any(one in configured for one in capability.needs):
-        return Choice(capability, False, f"It needs {' or '.join(capability.needs)}, which is not set.")
-    if named:
-        return Choice(capability, True, "It is named by --only.")
-    if only:
-        return Choice(capability, False, "It is not named by --only.")
-    if capability.by_default:
-        given = next((one for one in capability.needs if one in configured), "what it needs")
-        return Choice(capability, True, f"It is on by default because {given} is set.")
-    return Choice(capability, False, f"It is off until named: --only {name}.")
+def _only_what_can_run(settings: Settings) -> str | None:
+    """Somebody who names a capability wants it: that it cannot run is an error, not a quiet no."""
+    named = settings[ONLY]
+    for chosen in choose(CAPABILITIES, named, configured(settings)):
+        if chosen.capability.name in named and not chosen.on:
+            return f"HOSTLER_ONLY ({settings.source(ONLY)}) names {chosen.capability.name}. {chosen.why}"
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    *foundation.RULES,
+    _only_what_can_run,
+    *(rule for module in _MODULES for rule in module.RULES),
+)
+
+
+def read_settings(flags: Mapping[str, str], env: Mapping[str, str]) -> Settings:
+    """Every setting of this run; see `resolve`."""
+    return resolve(flags, env, table=SETTINGS, rules=RULES)

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hostler.kube import collector
+from hostler.kube.garbage_collection import collect_less_often
 
 
 def imports() -> None:
-    """Import structlog without rich and aiohttp without the machine's certificates; the collector is calm before."""
-    collector.calm()
+    """Collect garbage less often, then import structlog without rich and aiohttp without the machine's certificates."""
+    collect_less_often()
     with _hidden("rich"):  # structlog draws tracebacks with it where it finds it; ours are plain
         import structlog as structlog
     with _no_certificates():  # aiohttp reads them for two contexts of its own; our connections bring theirs

@@ -1,4 +1,4 @@
-"""Wires the rooms together, which `rooms` makes.
+"""Wires the capabilities together.
 
 One process, one loop: watch caches fill, controllers look at keys, every write passes one guard. Any replica reads and
 answers; only the leader acts. On SIGTERM what was begun is finished, the lease is given back, then it ends.
@@ -12,12 +12,13 @@ import signal
 import time
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import structlog
 
 from hostler import __version__
 from hostler.apis.fleet import NAME, Fleet, Pause
-from hostler.capabilities import choose
+from hostler.capabilities import CAPABILITIES, IGNORE_INCUMBENT, ONLY, configured
 from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
 from hostler.errors import Complaint, Exit
 from hostler.explain.authentication import Authenticator
@@ -27,32 +28,44 @@ from hostler.explain.nodes import NodeExplainers
 from hostler.explain.read_api import Reads, admission
 from hostler.explain.registry import Registry
 from hostler.fleet.controller import FleetController
+from hostler.history.configmaps import ConfigMapHistory
+from hostler.history.model import Limits
+from hostler.history.read_api import HistoryReads
+from hostler.history.recorder import Recorder as HistoryRecorder
 from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
 from hostler.host.keeper import Keeper
 from hostler.install.roles import Account
+from hostler.inventory.model import node_key
+from hostler.inventory.nodes import node_layer
+from hostler.inventory.read_api import HostReads
+from hostler.inventory.service import InventoryService
+from hostler.inventory.sources import StoreSource
+from hostler.inventory.stopping import StopSources
 from hostler.kube import kinds, tls
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clock import Steps
 from hostler.kube.config import load
-from hostler.kube.contact import ServerVersion, check, holds_lease
+from hostler.kube.connection_check import ServerVersion, check, holds_lease
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.election import Timing
 from hostler.kube.events import Recorder
 from hostler.kube.http import Server
-from hostler.kube.lease import Alone, Leadership, new_identity
+from hostler.kube.lease import Leadership
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod, PodDisruptionBudget, VolumeAttachment, Workload
+from hostler.kube.replica import Alone, new_identity
 from hostler.kube.watch import Watch
-from hostler.rooms import ASKS_VCENTERS, MAKERS, House, Writers, drain_policy, make_vcenters
 from hostler.safety.guard import Guard
 from hostler.safety.incumbent_watch import Lookout
+from hostler.safety.switches import choose, load_part
 from hostler.settings import foundation as say
 from hostler.settings.model import Settings
+from hostler.shared import Shared, Writers, drain_policy, make_vcenters
 
 if TYPE_CHECKING:
-    from hostler.capability import CapabilityRoom
+    from hostler.capability import Capability
     from hostler.safety.vcenter_trust import TrustSecret
     from hostler.vsphere.vcenter import VCenter
 
@@ -126,8 +139,8 @@ class Operator:
         self._server = Server(address.host, address.port, self._metrics, admit=admit, setting=say.HTTP_ADDRESS.name)
         self._vcenters: tuple[VCenter, ...] = ()
         self._trust: TrustSecret | None = None
-        self._rooms: dict[str, CapabilityRoom] = {}
-        self._controllers: list[Controller] = []
+        self._capabilities: dict[str, Capability] = {}
+        self._controllers: dict[str, Controller] = {}
 
     def stop(self, why: str) -> None:
         """Finish what was begun, then end. Asked twice, end at once."""
@@ -167,16 +180,17 @@ class Operator:
             vcenter.start()
         for watch in self._watches():
             self._begin(watch.run(), watch.kind.resource)
-        for controller in self._controllers:
+        for controller in self._controllers.values():
             self._begin(controller.run(), controller.name)
         self._begin(self._leader.run(), "lease")
         self._begin(self._lookout.run(), "lookout")
         self._begin(self._recorder.run(), "events")
+        self._begin(self._history_recorder.run(), "history")
         self._begin(self._resync(), "resync")
         self._begin(self._metrics.measure_loop(), "loop lag")
         self._begin(self._steps.run(), "clock")
-        for name, room in self._rooms.items():
-            self._begin(room.run(), f"room {name}")
+        for name, capability in self._capabilities.items():
+            self._begin(capability.run(), f"capability {name}")
 
     async def _greet(self) -> ServerVersion:
         version = await check(self._client)
@@ -186,53 +200,53 @@ class Operator:
 
     def _wire(self) -> None:
         settings = self._settings
-        only, ignored = settings[say.ONLY], settings[say.IGNORE_INCUMBENT]
-        configured = {item.setting.name for item in settings if item.source != "default" and item.value}
+        only, ignored = settings[ONLY], settings[IGNORE_INCUMBENT]
         self._guard = Guard(
             self._pauses,
             self._fleet,
             leader=lambda: self._leader.gate(),
-            choices=choose(only, configured),
+            choices=choose(CAPABILITIES, only, configured(settings)),
             dry_run=self._dry_run,
             ignore_incumbent=ignored,
         )
         writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics)
         self._recorder = Recorder(writers.of("fleet", WriteBudget(5, 50)), self._identity, self._metrics)
         given = settings.given(say.MAX_UNAVAILABLE)
+        self._history = ConfigMapHistory(self._client, writers.of("history"), settings[say.NAMESPACE], Limits())
         self._status = FleetController(
             self._fleet, self._nodes, self._guard, writers.of("fleet"), metrics=self._metrics,
             limit=str(settings[say.MAX_UNAVAILABLE]) if given else "",
             leader=lambda: self._identity if self._leader.held() else self._leader.holder,
-            unready=self._unready, rooms=self._room_conditions,
+            unready=self._unready, conditions=self._capability_conditions,
         )  # fmt: skip
-        self._keeper = Keeper(self._nodes.store, writers.of("holds"), self._recorder, time.time)
-        self._controllers = [
-            Controller("fleet", self._as_leader(self._status.reconcile), metrics=self._metrics),
-            Controller("holds", self._as_leader(self._keeper.reconcile), metrics=self._metrics, workers=4),
-        ]
-        rooms = [choice.capability.name for choice in self._guard.choices if choice.on]
-        if ASKS_VCENTERS.intersection(rooms):
+        self._keeper = Keeper(self._nodes, writers.of("holds"), self._recorder, time.time)
+        self._controllers = {
+            "fleet": Controller("fleet", self._as_leader(self._status.reconcile), metrics=self._metrics),
+            "holds": Controller("holds", self._as_leader(self._keeper.reconcile), metrics=self._metrics, workers=4),
+        }
+        on = [choice.capability for choice in self._guard.choices if choice.on]
+        if any(capability.asks_vcenters for capability in on):
             self._vcenters, self._trust = make_vcenters(settings, self._metrics, writers)
-        house = House(
+        shared = Shared(
             self._client, settings, writers, self._recorder, self._metrics, fleet=self._fleet, nodes=self._nodes,
             sources=self._sources, drain=drain_policy(settings), ceiling=self._status.room, vcenters=self._vcenters,
             as_leader=self._as_leader, acting=lambda: self._leader.acting(), changed=self._status_changed,
             stepped=self._steps.last,
         )  # fmt: skip
-        self._rooms = {name: make(house) for name, make in MAKERS.items() if name in rooms}
-        for room in self._rooms.values():
-            self._controllers += room.controllers()
+        self._capabilities = {one.name: load_part(one.made_by)(shared) for one in on if one.made_by}
+        for capability in self._capabilities.values():
+            self._controllers |= capability.controllers
         self._lookout = Lookout(self._client, self._guard, changed=self._wake_all)
         self._listen()
         self._serve()
 
     def _status_changed(self) -> None:
-        self._controllers[0].queue.add(NAME, after=0.1)
+        self._controllers["fleet"].queue.add(NAME, after=0.1)
 
-    def _room_conditions(self) -> Iterator[Condition]:
+    def _capability_conditions(self) -> Iterator[Condition]:
         """The conditions of the capabilities, under names of their own."""
-        for room in self._rooms.values():
-            yield from room.conditions()
+        for capability in self._capabilities.values():
+            yield from capability.conditions()
         if self._trust is not None:
             yield from self._trust.conditions(self._vcenters)
 
@@ -259,24 +273,37 @@ class Operator:
             self._nodes, self._sources, self._status.room, self._guard.gate_for("holds"),
             self._settings[say.UNINITIALISED_GRACE_SECONDS], drain_policy(self._settings), time.time,
         ).register(registry)  # fmt: skip
-        for name, room in self._rooms.items():
-            room.register(registry, self._guard.gate_for(name))
+        for name, capability in self._capabilities.items():
+            capability.register(registry, self._guard.gate_for(name))
         reads = Reads(
             registry, self._guard, self._status, self._settings, identity=self._identity,
             leadership=lambda: self._leader.gate(), dry_run=self._dry_run,
         )  # fmt: skip
         reads.mount(self._server)
-        for room in self._rooms.values():
-            room.serve(self._server, reads.notes)
-        if "maintenance" not in self._rooms:
+        for capability in self._capabilities.values():
+            capability.serve(self._server, reads.notes)
+        if "maintenance" not in self._capabilities:
             reads.off(self._server, "/v1/maintenance", "maintenance")
-        for number, watch in enumerate(self._watches(), 1):  # two rooms may watch one kind, each for its own fields
+        inventory = self._inventory()
+        HostReads(inventory, reads.notes).mount(self._server)
+        HistoryReads(self._history, inventory, reads.notes).mount(self._server)
+        self._history_recorder = HistoryRecorder(self._history, inventory, lambda: self._leader.token, time.time)
+        for number, watch in enumerate(self._watches(), 1):  # a kind may be watched twice, for other fields
             self._server.ready_if(f"{watch.kind.resource} ({number})", watch.not_in_step)
+
+    def _inventory(self) -> InventoryService:
+        cluster, own_node = self._settings[say.CLUSTER_NAME], self._settings[say.NODE_NAME]
+        nodes = StoreSource(
+            self._nodes.store, lambda name: node_key(cluster, name), lambda node: node_layer(node, cluster)
+        )
+        others = [source for one in self._capabilities.values() if (source := one.host_source(cluster)) is not None]
+        stopping = StopSources(self._nodes, self._sources, others, own_node)
+        return InventoryService(uuid4().hex, (nodes, *others), stopping, time.time)
 
     # -- what wakes what
 
     def _listen(self) -> None:
-        fleet, holds = self._controllers[:2]
+        fleet, holds = self._controllers["fleet"], self._controllers["holds"]
 
         def node_changed(key: str, before: Node | None, after: Node | None) -> None:
             if after is not None and self._keeper.concerns(after):
@@ -287,33 +314,33 @@ class Operator:
                 self._our_node_goes(before)
 
         self._nodes.store.listen(node_changed)
-        for room in self._rooms.values():
-            room.listen()
+        for capability in self._capabilities.values():
+            capability.listen()
         for vcenter in self._vcenters:
             vcenter.listen(lambda changed, vcenter=vcenter: None if changed else self._vcenter_stands(vcenter))  # type: ignore[misc]
         for store in (self._pauses.store, self._fleet.store):
             store.listen(lambda *_: self._wake_all())
 
     def _wake_all(self) -> None:
-        fleet, holds = self._controllers[:2]
+        fleet, holds = self._controllers["fleet"], self._controllers["holds"]
         fleet.queue.add(NAME, after=0.05)
-        for room in self._rooms.values():
-            room.wake_all()
+        for capability in self._capabilities.values():
+            capability.wake_all()
         for node in self._nodes.store.values():
             if self._keeper.concerns(node):
                 holds.queue.add(node.metadata.name, priority=2)
 
     def _vcenter_stands(self, vcenter: VCenter) -> None:
-        for room in self._rooms.values():
-            room.vcenter_changed()
+        for capability in self._capabilities.values():
+            capability.vcenter_changed()
         self._status_changed()
         if self._trust is not None:
             self._trust.report(vcenter, self._recorder)
 
     def _led(self, held: bool) -> None:
         self._metrics.leading(held)
-        for room in self._rooms.values():
-            room.led(held)
+        for capability in self._capabilities.values():
+            capability.led(held)
         if held:
             self._wake_all()
             for vcenter in self._vcenters:
@@ -346,8 +373,8 @@ class Operator:
     def _watches(self) -> Iterator[Watch[Any]]:
         yield from (self._pauses, self._fleet, self._nodes)
         yield from (self._sources.pods, self._sources.budgets, self._sources.attachments, self._sources.daemon_sets)
-        for room in self._rooms.values():
-            yield from room.watches()
+        for capability in self._capabilities.values():
+            yield from capability.watches()
 
     def _unready(self) -> list[str]:
         return [why for watch in self._watches() if (why := watch.not_in_step()) is not None]
@@ -369,15 +396,14 @@ class Operator:
     async def _end(self) -> None:
         """In this order: begin nothing new, finish what was begun, tell it, let the next one lead, close the doors."""
         if self._tasks:
-            for controller in self._controllers:
+            for controller in self._controllers.values():
                 controller.stop()
-            names = {controller.name for controller in self._controllers}
-            working = [task for task in self._tasks if task.get_name() in names]
+            working = [task for task in self._tasks if task.get_name() in self._controllers]
             _, late = await asyncio.wait(working, timeout=GRACE) if working else (set(), set())
             if late:
                 log.warning("not everything finished in time", left=sorted(task.get_name() for task in late))
-            for room in self._rooms.values():
-                await room.finish()
+            for capability in self._capabilities.values():
+                await capability.finish()
             # Before the next one leads: a call that is still on its way to a vCenter is cut.
             await asyncio.gather(*(vcenter.stop() for vcenter in self._vcenters))
             await self._recorder.stop()
@@ -388,8 +414,8 @@ class Operator:
             if isinstance(end, Exception) and not isinstance(end, Complaint):  # that is for who started us, and no bug
                 log.error("a part of the operator failed", part=task.get_name(), exc_info=end)
         await self._server.stop()
-        for room in self._rooms.values():
-            await room.close()
+        for capability in self._capabilities.values():
+            await capability.close()
         await self._client.close()
         if self._tasks:
             log.info("stopped")

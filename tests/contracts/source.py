@@ -54,7 +54,7 @@ class Source:
     def _texts(self) -> Iterator[tuple[str, ast.expr, Module]]:
         for module in self.modules.values():
             skipped = _docstrings(module.tree) | _parts(module.tree)
-            for node in ast.walk(module.tree):
+            for node in _nodes(module.tree):
                 if id(node) in skipped or not isinstance(node, (ast.Constant, ast.JoinedStr, ast.BinOp)):
                     continue
                 for value in self.fold(node, module):
@@ -81,7 +81,7 @@ class Source:
             case ast.Call(func=ast.Name(id="str"), args=[value]):
                 return self.fold(value, module, inside, depth + 1)
             case ast.Name(id=name):
-                local = _assigned(inside, name) if inside is not None else []
+                local = _locals(inside).get(name, []) if inside is not None else []
                 if local:
                     return frozenset().union(*(self.fold(one, module, inside, depth + 1) for one in local))
                 return self._named(module, name, depth)
@@ -120,7 +120,7 @@ def _read(name: str, tree: ast.Module) -> Module:
             for inner in node.body:
                 module.constants |= {f"{node.name}.{key}": value for key, value in _bindings(inner)}
         module.constants |= dict(_bindings(node))
-    for one in ast.walk(tree):
+    for one in _nodes(tree):
         if isinstance(one, ast.ImportFrom) and one.module and not one.level:
             for alias in one.names:
                 module.imported[alias.asname or alias.name] = (one.module, alias.name)
@@ -149,15 +149,25 @@ def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr
             yield from _unpacked(target, orelse)
 
 
-def _assigned(inside: Function, name: str) -> list[ast.expr]:
-    """Everything that a local name is ever given."""
-    found = [value for node in ast.walk(inside) for key, value in _bindings(node) if key == name]
-    for node in ast.walk(inside):
+@cache
+def _nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Every node; a tree is gone through once, however often it is asked for."""
+    return tuple(ast.walk(tree))
+
+
+@cache
+def _locals(inside: Function) -> dict[str, list[ast.expr]]:
+    """Everything that each local name is ever given."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in _nodes(inside):
+        given = list(_bindings(node))
         match node:
             case ast.For(target=target, iter=ast.Tuple(elts=rows)):
-                found += [value for row in rows for key, value in _unpacked(target, row) if key == name]
-            case ast.NamedExpr(target=ast.Name(id=key), value=value) if key == name:
-                found.append(value)
+                given += [pair for row in rows for pair in _unpacked(target, row)]
+            case ast.NamedExpr(target=ast.Name(id=key), value=value):
+                given.append((key, value))
+        for key, value in given:
+            found.setdefault(key, []).append(value)
     return found
 
 
@@ -173,14 +183,14 @@ def _calls(
 
 def _docstrings(tree: ast.Module) -> set[int]:
     return {
-        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        id(node.value) for node in _nodes(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
 
 
 def _parts(tree: ast.Module) -> set[int]:
     """What is shown as part of a larger text."""
     found: set[int] = set()
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.JoinedStr):
             found |= {id(one) for one in node.values}
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):

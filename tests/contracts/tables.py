@@ -16,9 +16,8 @@ import typer
 import yaml
 
 import hostler
-from hostler.capabilities import CAPABILITIES
+from hostler.capabilities import CAPABILITIES, SETTINGS
 from hostler.cli.main import app, execute
-from hostler.settings.table import SETTINGS
 from tests.contracts.source import Source
 from tests.contracts.words import answers_asked
 
@@ -98,7 +97,7 @@ def _modules() -> Iterator[Any]:
 
 def collect_objects() -> dict[str, Any]:
     """Each object of an installation with everything on, and what each role allows."""
-    everything = ",".join(one.name for one in CAPABILITIES if one.built and not one.always)
+    everything = ",".join(one.name for one in CAPABILITIES if not one.always)
     found = {}
     for openshift in (False, True):
         words = ["manifests", "--image", "x", "--only", everything, "--vcenter-secret", "v"]
@@ -111,7 +110,7 @@ def collect_objects() -> dict[str, Any]:
 
 
 def _objects(text: str) -> Iterator[tuple[str, Any]]:
-    for one in yaml.safe_load_all(text):
+    for one in yaml.load_all(text, Loader=yaml.CSafeLoader):
         about = one["metadata"]
         where = f"{about['namespace']}/" if "namespace" in about else ""
         rules = sorted(_rule(rule) for rule in one.get("rules") or ())

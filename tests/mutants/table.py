@@ -100,7 +100,7 @@ MUTANTS = (
     ),
     # -- maintenance
     Mutant(
-        "maintenance/comeback.py",
+        "maintenance/returning.py",
         "if not (subject.ready and (booted or known.reported or known.alive)):",
         "if not subject.ready:",
         "the last Ready of a dead kubelet is believed and the node is uncordoned",
@@ -115,7 +115,7 @@ MUTANTS = (
     ),
     Mutant(
         "maintenance/decide.py",
-        "    if not ledger.room.admits(subject.name):\n",
+        "    if not reservations.room.admits(subject.name):\n",
         "    if False:\n",
         "more nodes are emptied than MAX_UNAVAILABLE allows",
         "unit/test_maintenance_writes.py::test_waiting_under_the_ceiling_writes_nothing",
@@ -135,7 +135,7 @@ MUTANTS = (
         "unit/test_maintenance_stories.py::test_pods_that_came_before_the_guest_was_asked_are_evicted_first",
     ),
     Mutant(
-        "maintenance/comeback.py",
+        "maintenance/returning.py",
         "    if left and not subject.tainted and view.under_way(POWER_ON):\n",
         "    if False:\n",
         "a VM that is being powered on is called out of service, and its volumes are attached twice",
@@ -156,7 +156,7 @@ MUTANTS = (
         "unit/test_maintenance_return.py::test_a_vm_whose_datastores_are_not_told_is_not_stopped",
     ),
     Mutant(
-        "maintenance/ledger.py",
+        "maintenance/reservations.py",
         "        if len(self._drains) >= self._max:\n",
         "        if False:\n",
         "all nodes are drained at once, whatever MAX_CONCURRENT_DRAINS says",
@@ -229,8 +229,8 @@ MUTANTS = (
     ),
     Mutant(
         "reclaim/model.py",
-        '    return host.kept and node.held and bool(node.uid) and host.pinned.split(" ")[-2:-1] == [node.uid]\n',
-        "    return host.kept and node.held\n",
+        " and bool(node.uid) and host.pinned is not None and host.pinned.uid == node.uid\n",
+        "\n",
         "an Agent without permission ends the cordon of a node that was not cordoned for it",
         "unit/test_trust_reclaim.py::test_a_node_cordoned_for_another_agent_stays_so",
     ),
@@ -298,6 +298,20 @@ MUTANTS = (
         "        self._replace(key_of(record.metadata), record, version)\n",
         "the late answer to a write brings a deleted object back to life",
         "unit/test_kube_store.py::test_a_late_answer_to_our_write_does_not_bring_a_deleted_object_back",
+    ),
+    Mutant(
+        "kube/cache.py",
+        "            self.store.overlay(record)\n",
+        "            pass\n",
+        "a decision made right after a write does not see it, and makes it again",
+        "unit/test_kube_cache.py::test_a_patch_shows_its_answer_at_once",
+    ),
+    Mutant(
+        "kube/cache.py",
+        "if record is not None and not is_deleted(record.metadata):",
+        "if record is not None:",
+        "an object that lost its last finalizer comes back to life in the cache",
+        "unit/test_kube_cache.py::test_an_object_that_lost_its_last_finalizer_does_not_come_back",
     ),
     Mutant(
         "kube/kinds.py",

@@ -17,12 +17,14 @@ from typing import Any
 
 import yaml
 
-from hostler.capabilities import CAPABILITIES, choose
+from hostler.capabilities import CAPABILITIES
+from hostler.install.grants import rights_for
 from hostler.install.reviews import missing_rights
-from hostler.install.rights import OPENSHIFT, Right, rights_for
+from hostler.install.rights import OPENSHIFT, Right
 from hostler.install.roles import Account, roles
 from hostler.kube.client import Client
 from hostler.kube.config import load
+from hostler.safety.switches import choose
 from hostler.sandbox import Sandbox, http
 from hostler.sandbox.load import create
 
@@ -100,7 +102,7 @@ def switched_on(flags: Sequence[str], told: Mapping[str, str]) -> list[str]:
     only = given.get("--only") or told.get("HOSTLER_ONLY") or ""
     needed = [name for one in CAPABILITIES for name in one.needs]
     configured = {name for name in needed if told.get(name) or given.get(f"--{name.lower().replace('_', '-')}")}
-    return [one.capability.name for one in choose(only.split(",") if only else (), configured) if one.on]
+    return [one.capability.name for one in choose(CAPABILITIES, only.split(",") if only else (), configured) if one.on]
 
 
 def kubeconfig_of(sandbox: Sandbox, folder: Path, user: str, at: Path | None = None) -> Path:

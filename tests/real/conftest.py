@@ -1,5 +1,4 @@
-"""One sandbox for the whole run (the folder `runtime` has another): a real control plane with seconds where a cluster
-has minutes, and a vCenter.
+"""One sandbox for each worker of a run: a real control plane with seconds where a cluster has minutes, and a vCenter.
 
 Whoever stops a part starts it again and calls `sandbox.wait_ready()` before the test ends.
 With HOSTLER_TEST_SANDBOX=DIR the sandbox is kept there and used again by the next run: the quick inner loop.
@@ -12,7 +11,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -22,6 +21,7 @@ from hostler.sandbox import Options, Sandbox, http
 from hostler.sandbox.expand import node_object
 from hostler.sandbox.fleet import Node
 from hostler.sandbox.load import create
+from tests.real.halves import announced
 
 T = TypeVar("T")
 
@@ -39,27 +39,21 @@ class Eventually(Protocol):
     def __call__(self, look: Callable[[], T], seconds: float = 60.0, what: str = "") -> T: ...
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """The shared sandbox."""
-    with a_sandbox(tmp_path_factory) as box:
-        yield box
-
-
-@contextmanager
-def a_sandbox(folders: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """A sandbox with the built-in fleet `mixed` in it: a new one, or the one that is kept."""
     kept = os.environ.get("HOSTLER_TEST_SANDBOX")
-    folder = Path(kept) if kept else folders.mktemp("sandbox")
-    with (folders.getbasetemp().parent / "ports").open("w") as lock:
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("sandbox")
+    with (tmp_path_factory.getbasetemp().parent / "ports").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a worker that chooses its ports while another does might choose the same
         box = Sandbox.up(folder, Options(**OPTIONS))  # type: ignore[arg-type]
-    yield box
+    with nullcontext() if kept else announced(tmp_path_factory, box):
+        yield box
     if not kept:
         box.down()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def vcenter(sandbox: Sandbox) -> dict[str, Any]:
     """How to reach the simulator."""
     return sandbox.vcenter

@@ -12,8 +12,9 @@ from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.writer import Writer
 from hostler.reclaim.artifacts import BootPolicy
-from hostler.reclaim.board import Board
-from hostler.reclaim.hub import Hub, Listener
+from hostler.reclaim.hub import Hub
+from hostler.reclaim.hub_agents import HubAgents
+from hostler.reclaim.listener import Listener
 from hostler.reclaim.tokens import Keys
 
 CONNECTIONS = 512
@@ -31,8 +32,8 @@ async def main(kubeconfig: str, folder: str, port: str) -> None:
         )
         url = f"https://127.0.0.1:{port}"
         keys = Keys((place / "key.pem").read_bytes())
-        board = Board(client, writer, BootPolicy())
-        hub = Hub(board, lambda: keys, url=url, artifacts=place / "artifacts", connections=CONNECTIONS)
+        agents = HubAgents(client, writer, BootPolicy())
+        hub = Hub(agents, lambda: keys, url=url, artifacts=place / "artifacts", connections=CONNECTIONS)
         listener = Listener(hub, "127.0.0.1", int(port), str(place / "tls.crt"), str(place / "tls.key"))
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

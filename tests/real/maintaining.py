@@ -167,7 +167,7 @@ class Tie(threading.Thread):
             self.synced.set()
             return
         if self.synced.is_set():
-            self.told.append(event)
+            self.told.append(event | {"at": time.time()})
         if event["type"] == "power":
             before, self.power[event["vm"]] = self.power.get(event["vm"]), event["state"]
             if before != event["state"]:

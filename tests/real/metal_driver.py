@@ -1,4 +1,4 @@
-"""The metal room as a process that dies right after its n-th write and comes back, until it has nothing left to do.
+"""Metal as a process that dies right after its n-th write and comes back, until it has nothing left to do.
 
 `python -m tests.real.metal_driver KUBECONFIG N,N,... [stay]`: the first life ends after N writes, the second after the
 next N, the last one when it has come to rest, or with `stay` when somebody ends it. Prints each life as it begins.
@@ -12,17 +12,12 @@ import sys
 import time
 from typing import Any
 
+from hostler.capabilities import read_settings
 from hostler.kube import clusters
-from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.config import load
-from hostler.kube.controller import Reconcile
-from hostler.kube.events import Recorder
-from hostler.kube.metrics import Metrics
-from hostler.kube.writer import Writer
-from hostler.metal.capability import MetalRoom
-from hostler.settings.metal import SETTINGS
-from hostler.settings.resolve import resolve
+from hostler.metal.capability import MetalCapability
+from tests.sharing import share
 
 
 class Mortal(Client):
@@ -47,35 +42,25 @@ IDLE = 0.7
 
 async def live(kubeconfig: str, die_after: int, stay: bool) -> None:
     Mortal.left, Mortal.last = die_after, time.monotonic()
-    metrics = Metrics()
     clusters.Client = Mortal  # type: ignore[attr-defined]  # a write to a node of the workload cluster is one too
     client = Mortal(load(kubeconfig, None))
-
-    def writer_for(other: Client) -> Writer:
-        return Writer(other, "metal", gate=lambda: None, budget=WriteBudget(500, 500), metrics=metrics)
-
-    def as_leader(reconcile: Reconcile) -> Reconcile:
-        return reconcile
-
-    recorder = Recorder(writer_for(client), "driver", metrics)
     # One worker: with more, others' writes would be under way when it dies, and no crash point would be exact.
-    settings = resolve({"metal_workers": "1"}, {}, table=SETTINGS)
-    room = MetalRoom(client, writer_for, recorder, settings, metrics=metrics, as_leader=as_leader)
-    room.listen()
-    work = [asyncio.create_task(watch.run()) for watch in room.watches()]
-    work += [asyncio.create_task(one.run()) for one in room.controllers()]
-    work.append(asyncio.create_task(room.run()))
-    while stay or time.monotonic() - Mortal.last < IDLE or _busy(room):
-        if _busy(room):
+    metal = MetalCapability(share(client, ["metal"], read_settings({"metal_workers": "1"}, {})))
+    metal.listen()
+    work = [asyncio.create_task(watch.run()) for watch in metal.watches()]
+    work += [asyncio.create_task(one.run()) for one in metal.controllers.values()]
+    work.append(asyncio.create_task(metal.run()))
+    while stay or time.monotonic() - Mortal.last < IDLE or _busy(metal):
+        if _busy(metal):
             Mortal.last = time.monotonic()
         await asyncio.sleep(0.05)
     os._exit(0)
 
 
-def _busy(room: MetalRoom) -> bool:
+def _busy(metal: MetalCapability) -> bool:
     """What is read or worked on. Until all is read, that of addresses too, nothing is begun."""
-    unread = not all(watch.synced.is_set() for watch in room.watches())
-    return unread or any(len(one.queue) or one.queue.active for one in room.controllers())
+    unread = not all(watch.synced.is_set() for watch in metal.watches())
+    return unread or any(len(one.queue) or one.queue.active for one in metal.controllers.values())
 
 
 def main(kubeconfig: str, deaths: list[int], stay: bool) -> None:

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from hostler.kube.client import Credentials
+from hostler.kube.connection import Credentials
 from tests.real.endings import end_connections
 
 

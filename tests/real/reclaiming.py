@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hostler.instant import iso
-from hostler.reclaim.spoke import NAMESPACE_NAME, name_for
+from hostler.reclaim.agent_manifests import NAMESPACE_NAME, name_for
 from hostler.reclaim.tokens import Keys
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent

@@ -94,6 +94,7 @@ class Story:
     boots: dict[str, str] = field(default_factory=dict)
     volumes: list[str] = field(default_factory=list)
     seen_before: int = 0
+    before_enter: Callable[[str], None] = lambda host: None  # asked right before a host enters maintenance
 
     def __post_init__(self) -> None:
         self.prefix = f"{self.name}-{self.site.mark}"
@@ -170,6 +171,7 @@ class Story:
     # -- doing
 
     def enter(self, host: str, **settings: Any) -> str:
+        self.before_enter(host)
         return str(self.site.control("POST", f"/hosts/{self.full(host)}/enter", settings)["task"])
 
     def exit(self, host: str) -> None:

@@ -14,17 +14,16 @@ import pytest
 import yaml
 
 from hostler import __version__
-from hostler.capabilities import CAPABILITIES
+from hostler.capabilities import CAPABILITIES, read_settings
 from hostler.errors import Complaint
 from hostler.explain.callers import READER
 from hostler.explain.client import PORT_NAME
 from hostler.install.admission import BINDING, POLICY
+from hostler.install.grants import rights_for
 from hostler.install.people import people_roles
-from hostler.install.rights import rights_for
 from hostler.install.roles import Account, roles
 from hostler.reclaim.hub import BASE
 from hostler.sandbox import Sandbox
-from hostler.settings.resolve import resolve
 from tests.leftovers import LEFT_BEHIND
 from tests.real.conftest import Eventually
 from tests.real.helming import CHART, SERVED, SETS, Helm, Object, bound, for_people, granted, only, rendered
@@ -37,7 +36,7 @@ ON = {
     "dry-run": ["maintenance"],
     "bare-metal": ["join", "metal"],
     "reclaim": ["reclaim"],
-    "everything": [one.name for one in CAPABILITIES if one.built and not one.always],
+    "everything": [one.name for one in CAPABILITIES if not one.always],
 }
 
 
@@ -112,7 +111,7 @@ def told(found: list[Object]) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ON)
 def test_the_operator_understands_what_it_is_told(charts: dict[str, str], name: str) -> None:
-    settings = resolve({}, told(rendered(charts[name])) | {"HOSTLER_NAMESPACE": "there"})
+    settings = read_settings({}, told(rendered(charts[name])) | {"HOSTLER_NAMESPACE": "there"})
     shown = {one.setting.name: one.shown for one in settings}
     assert shown["HOSTLER_ONLY"] == ",".join(sorted(ON[name], key=[one.name for one in CAPABILITIES].index))
     assert shown["HOSTLER_NAMESPACE"] == "there"

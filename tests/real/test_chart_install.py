@@ -14,12 +14,12 @@ import yaml
 
 from hostler import __version__
 from hostler.capabilities import CAPABILITIES
-from hostler.install.rights import rights_for
+from hostler.install.grants import rights_for
 from hostler.install.roles import Account
 from hostler.kube.kinds import DAEMON_SET
+from hostler.reclaim.agent_manifests import Order, list_manifests
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.model import SpokeNode
-from hostler.reclaim.spoke import Order, things
 from hostler.sandbox import Sandbox
 from hostler.ship import alerts, oci
 from hostler.ship import image as images
@@ -97,7 +97,7 @@ def test_the_image_arms_a_host_as_its_agent(image: Image, tmp_path: Path) -> Non
     node = SpokeNode("worker-0", "u", "", boot, control_plane=False, machine="", ready=True)
     urls = Artifacts(f"{server.url}/kernel", f"{server.url}/initrd", f"{server.url}/rootfs")
     order = Order(HOST, "uid", node, INFRA_ENV, urls, server.url, "hostler:1", "secret-of-this-host")
-    template = next(thing.body for thing in things(order) if thing.kind is DAEMON_SET)["spec"]["template"]
+    template = next(one.body for one in list_manifests(order) if one.kind is DAEMON_SET)["spec"]["template"]
     (container,) = template["spec"]["containers"]
     env = image.environment | {one["name"]: one["value"] for one in container["env"]} | {"STAY": ""}
     step = download_step(server, scratch, host_fs_mount_dir="/host")
@@ -220,10 +220,10 @@ def test_installed_upgraded_and_uninstalled(
                 90, "a pod with the new settings",
             )  # fmt: skip
             account = Account(home, fresh[0]["spec"]["serviceAccountName"], "reins")
-            every = rights_for([one.name for one in CAPABILITIES if one.built])
+            every = rights_for([one.name for one in CAPABILITIES])
             wait_for_rights(sandbox.kubeconfig, account, (one for one in every if not one.openshift))
             with running(sandbox, image, fresh[0], tmp_path) as two:
-                assert set(two.said("started")["capabilities"]) == {one.name for one in CAPABILITIES if one.built}
+                assert set(two.said("started")["capabilities"]) == {one.name for one in CAPABILITIES}
                 two.ready()  # every cache is filled under the chart's rights
                 eventually(lambda: read_its_own_pod(sandbox, two), 60, "agents are to have its image")
                 assert uncounted(two) == [], "alerts on the first one see a counter grow only from 0"

@@ -15,8 +15,8 @@ import yaml
 
 from hostler.errors import Exit
 from hostler.host.maintenance import STATE
+from hostler.install.grants import rights_for
 from hostler.install.reviews import missing_rights
-from hostler.install.rights import rights_for
 from hostler.install.roles import Account
 from hostler.kube.client import Client
 from hostler.kube.config import load

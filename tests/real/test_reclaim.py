@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hostler.errors import Exit
-from hostler.reclaim.spoke import NAMESPACE_NAME
+from hostler.reclaim.agent_manifests import NAMESPACE_NAME
 from hostler.sandbox import Options, Sandbox
 from hostler.sandbox.load import create
 from tests.real.agent_world import Fault, Server

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import http.client
+import json
 import time
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
-from hostler.reclaim.spoke import NAMESPACE_NAME, name_for
+from hostler.reclaim.agent_manifests import NAMESPACE_NAME, name_for
 from hostler.sandbox import Sandbox
 from hostler.sandbox.load import create
 from tests.real.accounts import charted, kubeconfig_of, new_account, rights_here
 from tests.real.doors import Doors
 from tests.real.nursery import nursery
-from tests.real.operating import hostler
+from tests.real.operating import Running, hostler, operator
 from tests.real.reclaiming import Case, Make, Site, free_port, making, site, until
 from tests.real.test_maintenance_kill import Chain, by_the_doors
 
@@ -34,13 +36,17 @@ def make(clusters: Site, namespace: str, tmp_path: Path) -> Iterator[Make]:
 
 
 def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: Make, namespace: str) -> None:
-    """Beside it: a host that is refused while no hub is configured, and one whose cluster is silent for too long."""
+    """As `hostler plan` foretells it, write by write.
+
+    Beside it: a host that is refused while no hub is configured, and one whose cluster is silent for too long.
+    """
     api = clusters.there
     case, kept = make(), make()
     with clusters.running(name="unconfigured", HUB_URL=""):
         kept.unbind()
         kept.reach("unbinding-pending-user-action", "HubNotConfigured")
         assert "HUB_URL is not set" in kept.message()
+        until(lambda: case.agent()["status"].get("deprovision_info"), "the cluster is noted on the Agent")
     silent = make()
     silent.second_cluster("silent", unanswered(clusters))
     silent.bind("silent")
@@ -62,10 +68,12 @@ def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: 
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "own", "namespace": namespace}, "spec": own},
     ])  # fmt: skip
     told = {"AGENT_IMAGE": "", "HOSTLER_POD_NAME": "own"}
-    with clusters.running("--reclaim-drain", "--reclaim-remove-node", name="draining", **told):
+    wishes = ("--reclaim-drain", "--reclaim-remove-node")
+    case.bind(None)
+    planned = plan_of(clusters, case, wishes, told)
+    with clusters.running(*wishes, name="draining", **told) as running:
         kept.annotate(retry="1")
-        for one in (case, silent):
-            one.unbind()
+        silent.unbind()
         until(lambda: silent.condition() == ("Unknown", "Deciding"), "a silent cluster is waited for")
         silent.waited(700)
         until(lambda: api.get(f"/api/v1/nodes/{kept.node}")["spec"].get("unschedulable"), "it is to be emptied")
@@ -91,6 +99,49 @@ def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: 
         assert "that was waited for" in silent.message()
         until(lambda: not api.get(f"/api/v1/nodes/{case.node}"), "the node is deleted", 180)
         until(lambda: "deprovision_info" not in case.agent()["status"], "forgotten")
+        until(lambda: not case.agent()["metadata"].get("finalizers"), "the finalizer is gone")
+    compare(planned, case, running)
+
+
+# The write by which each verb of a plan is recognised.
+WRITES = {
+    "move": ("patch", "Agent"), "put a finalizer on": ("patch", "Agent"), "hold the node of": ("patch", "Node"),
+    "wait for": ("evict", "Pod"), "put the agent on the node of": ("apply", "DaemonSet"),
+    "take the agent off the node of": ("delete", "DaemonSet"), "release the node of": ("patch", "Node"),
+    "delete the node of": ("delete", "Node"), "forget the cluster of": ("patch", "Agent"),
+    "take the finalizer off": ("patch", "Agent"),
+}  # fmt: skip
+
+
+def plan_of(clusters: Site, case: Case, wishes: tuple[str, ...], told: dict[str, str]) -> list[dict[str, str]]:
+    """What an operator that may write nothing foretells."""
+    flags = ("--dry-run", "--no-leader-election", *wishes)
+    with operator(clusters.hub, clusters.folder, clusters.home, *flags, name="dry", told=clusters.told | told) as dry:
+        words = ("plan", f"agent/{case.name}", "--operator", dry.url, "--output", "json")
+
+        def planned() -> list[dict[str, str]]:
+            answer = json.loads(hostler(clusters.hub.kubeconfig, *words).stdout or "{}")
+            (found,) = answer.get("explanations") or [{}]
+            steps = list(found.get("actions", []))
+            return steps if steps and steps[0]["verb"] == "move" else []  # else it is still being read
+
+        return until(planned, "the plan")
+
+
+def compare(planned: list[dict[str, str]], case: Case, running: Running) -> None:
+    """The operator wrote what was planned, in that order, and for these reasons."""
+    names = {f"{case.namespace}/{case.name}", case.node, f"{NAMESPACE_NAME}/{name_for(case.node)}"}
+    names.add(f"{case.namespace}/{case.node}")  # the pod
+    wrote = [(one["verb"], one["kind"]) for one in running.lines() if one["event"] == "wrote" and one["name"] in names]
+    kinds = set(WRITES.values())
+    done = [what for what, _ in groupby(what for what in wrote if what in kinds)]
+    steps = [one for one in planned if one["verb"] != "wait for" or one["target"] == "the pods"]
+    assert done == [what for what, _ in groupby(WRITES[one["verb"]] for one in steps)], planned
+    moved = [one for one in running.lines() if one["event"] == "host" and one["agent"] == case.name]
+    moves = [one["why"] for one in planned if one["verb"] == "move"]
+    assert len(moved) == len(moves)
+    for one, move in zip(moved, moves, strict=True):
+        assert move.endswith(f"({one['transition']}, {one['reason']})")
 
 
 def test_beside_assisted_service_hosts_are_explained_and_left_alone(clusters: Site, make: Make) -> None:

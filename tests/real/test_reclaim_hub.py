@@ -26,9 +26,10 @@ from hostler.agent.pack import pack
 from hostler.apis.assisted import Agent
 from hostler.host.facts import Known
 from hostler.instant import iso
+from hostler.reclaim.actions import Enter
 from hostler.reclaim.decide import decide
 from hostler.reclaim.hub import DOWNLOADS_AT_ONCE
-from hostler.reclaim.model import Cluster, ControlPlane, Enter, Policy, Spoke, SpokeNode
+from hostler.reclaim.model import Cluster, ControlPlane, Policy, Spoke, SpokeNode
 from hostler.reclaim.objects import CANCEL, PROGRESS, REGISTRATION, REPORT, host_of
 from hostler.reclaim.tokens import Keys
 from hostler.sandbox import Sandbox

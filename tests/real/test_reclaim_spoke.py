@@ -17,10 +17,10 @@ from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.writer import Writer
+from hostler.reclaim.agent_manifests import HOST_LABEL, NAMESPACE_NAME, Order, name_for
 from hostler.reclaim.artifacts import Artifacts
-from hostler.reclaim.hands import Hands, NotYet, Occupied
-from hostler.reclaim.model import Leaving, SpokeNode
-from hostler.reclaim.spoke import HOST_LABEL, NAMESPACE_NAME, Order, name_for
+from hostler.reclaim.executor import NotYet, Occupied, SpokeExecutor
+from hostler.reclaim.model import Leaving, SpokeNode, SpokeObject
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
 
@@ -40,19 +40,19 @@ THEIRS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def ask(box: Sandbox, work: Callable[[Hands], Awaitable[T]]) -> T:
-    """One call of our hands in that cluster."""
+def ask(box: Sandbox, work: Callable[[SpokeExecutor], Awaitable[T]]) -> T:
+    """One call of our executor in that cluster."""
 
     async def run() -> T:
-        async with Client(load(str(box.kubeconfig), None), user_agent="reclaim-hands") as client:
+        async with Client(load(str(box.kubeconfig), None), user_agent="reclaim-executor") as client:
             writer = Writer(client, "reclaim", gate=lambda: None, budget=WriteBudget(50, 100))
-            return await work(Hands(client, writer))
+            return await work(SpokeExecutor(client, writer))
 
     return asyncio.run(run())
 
 
 def node_of(box: Sandbox, name: str) -> SpokeNode:
-    match ask(box, lambda hands: hands.node(name)):
+    match ask(box, lambda executor: executor.node(name)):
         case Known(SpokeNode() as node):
             return node
         case other:
@@ -93,7 +93,7 @@ def test_the_agent_runs_on_its_node_only_and_leaves_no_trace(
     other = make_node()
     node = node_of(sandbox, name)
     order = order_for(node, "host-1")
-    ask(sandbox, lambda hands: hands.deploy(order))
+    ask(sandbox, lambda executor: executor.deploy(order))
 
     def on_the_node() -> list[dict[str, Any]]:
         return [one for one in pods(sandbox) if one["spec"].get("nodeName") and one["status"].get("phase") == "Running"]
@@ -122,7 +122,7 @@ def test_the_agent_runs_on_its_node_only_and_leaves_no_trace(
         for one in ours(sandbox)
         if one["kind"] != "DaemonSet"
     }
-    ask(sandbox, lambda hands: hands.deploy(replace(order, token="another")))
+    ask(sandbox, lambda executor: executor.deploy(replace(order, token="another")))
     after = {
         one["metadata"]["uid"]: one["metadata"]["resourceVersion"]
         for one in ours(sandbox)
@@ -134,19 +134,19 @@ def test_the_agent_runs_on_its_node_only_and_leaves_no_trace(
 
     # Another host of the same cluster keeps what both need.
     second = order_for(node_of(sandbox, other), "host-2")
-    ask(sandbox, lambda hands: hands.deploy(second))
-    ask(sandbox, lambda hands: hands.withdraw("uid-host-1", gone=True))
+    ask(sandbox, lambda executor: executor.deploy(second))
+    ask(sandbox, lambda executor: executor.withdraw("uid-host-1", gone=True))
     left = {one["metadata"]["labels"].get(HOST_LABEL, "shared") for one in ours(sandbox)}
     assert left == {"uid-host-2", "shared"}
-    assert ask(sandbox, lambda hands: hands.remains("uid-host-1")).value == frozenset()  # type: ignore[union-attr]
-    ask(sandbox, lambda hands: hands.withdraw("uid-host-2", gone=True))
+    assert ask(sandbox, lambda executor: executor.remains("uid-host-1")).value == frozenset()  # type: ignore[union-attr]
+    ask(sandbox, lambda executor: executor.withdraw("uid-host-2", gone=True))
     gone = eventually(
         lambda: sandbox.kubectl("get", "namespace", NAMESPACE_NAME, "--ignore-not-found", "-o", "name") == "",
         120,
         "gone",
     )
     assert gone
-    assert ask(sandbox, lambda hands: hands.remains("uid-host-2")).value == frozenset()  # type: ignore[union-attr]
+    assert ask(sandbox, lambda executor: executor.remains("uid-host-2")).value == frozenset()  # type: ignore[union-attr]
 
 
 def test_a_killed_agent_comes_up_again_before_it_is_taken_off(
@@ -154,7 +154,7 @@ def test_a_killed_agent_comes_up_again_before_it_is_taken_off(
 ) -> None:
     """Its boot entry may be on the host, and nobody else takes that back."""
     order = order_for(node_of(sandbox, make_node()), "host-6")
-    ask(sandbox, lambda hands: hands.deploy(order))
+    ask(sandbox, lambda executor: executor.deploy(order))
     (pod,) = eventually(lambda: [one for one in pods(sandbox) if one["status"].get("phase") == "Running"], 60, "a pod")
     (container,) = pod["status"]["containerStatuses"]
     killed = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 1}
@@ -162,16 +162,16 @@ def test_a_killed_agent_comes_up_again_before_it_is_taken_off(
     name = pod["metadata"]["name"]
     sandbox.kubectl("patch", "pod", name, "-n", NAMESPACE_NAME, "--subresource=status", "--type=merge", "-p", body)
     with pytest.raises(NotYet, match="started again"):
-        ask(sandbox, lambda hands: hands.withdraw("uid-host-6", gone=False, patient=True))
+        ask(sandbox, lambda executor: executor.withdraw("uid-host-6", gone=False, patient=True))
     # So it is where the pod is gone with it, and another one has not begun: if there ever was an agent.
     waiting = {"state": {"waiting": {"reason": "ContainerCreating"}}, "restartCount": 0}
     body = json.dumps({"status": {"containerStatuses": [{**container, **waiting}]}})
     sandbox.kubectl("patch", "pod", name, "-n", NAMESPACE_NAME, "--subresource=status", "--type=merge", "-p", body)
     with pytest.raises(NotYet, match="started again"):
-        ask(sandbox, lambda hands: hands.withdraw("uid-host-6", gone=False, patient=True, heard=True))
+        ask(sandbox, lambda executor: executor.withdraw("uid-host-6", gone=False, patient=True, heard=True))
     assert [one["kind"] for one in ours(sandbox, "-l", HOST_LABEL) if one["kind"] == "DaemonSet"] == ["DaemonSet"]
     # Not for ever; and where no kubelet is, at once.
-    ask(sandbox, lambda hands: hands.withdraw("uid-host-6", gone=False, patient=False))
+    ask(sandbox, lambda executor: executor.withdraw("uid-host-6", gone=False, patient=False))
     assert [one["kind"] for one in ours(sandbox, "-l", HOST_LABEL)] == []
 
 
@@ -180,26 +180,26 @@ def test_a_namespace_of_somebody_else_stays(sandbox: Sandbox, make_node: MakeNod
     sandbox.kubectl("label", "namespace", NAMESPACE_NAME, "pod-security.kubernetes.io/enforce=privileged")
     sandbox.kubectl("create", "configmap", "theirs", "-n", NAMESPACE_NAME)
     order = order_for(node_of(sandbox, make_node()), "host-3")
-    ask(sandbox, lambda hands: hands.deploy(order))
+    ask(sandbox, lambda executor: executor.deploy(order))
     with pytest.raises(Occupied):
-        ask(sandbox, lambda hands: hands.deploy(replace(order, host_uid="uid-stranger")))
-    ask(sandbox, lambda hands: hands.withdraw("uid-host-3", gone=True))
+        ask(sandbox, lambda executor: executor.deploy(replace(order, host_uid="uid-stranger")))
+    ask(sandbox, lambda executor: executor.withdraw("uid-host-3", gone=True))
     assert ours(sandbox) == []
     assert sandbox.get("configmap", "theirs", "-n", NAMESPACE_NAME)["metadata"]["name"] == "theirs"
 
 
 def test_our_namespace_stays_with_what_somebody_put_there(sandbox: Sandbox, make_node: MakeNode) -> None:
     order = order_for(node_of(sandbox, make_node()), "host-4")
-    ask(sandbox, lambda hands: hands.deploy(order))
+    ask(sandbox, lambda executor: executor.deploy(order))
     for kind, body in THEIRS.items():
         sandbox.apply(body)
-        ask(sandbox, lambda hands: hands.withdraw("uid-host-4", gone=True))
+        ask(sandbox, lambda executor: executor.withdraw("uid-host-4", gone=True))
         assert ours(sandbox) == []
         assert "deletionTimestamp" not in sandbox.get("namespace", NAMESPACE_NAME)["metadata"], kind
-        assert ask(sandbox, lambda hands: hands.remains("uid-host-4")).value == frozenset()  # type: ignore[union-attr]
+        assert ask(sandbox, lambda executor: executor.remains("uid-host-4")).value == frozenset()  # type: ignore[union-attr]
         sandbox.kubectl("delete", kind, "theirs", "-n", NAMESPACE_NAME)
-    left = ask(sandbox, lambda hands: hands.remains("uid-host-4"))
-    assert left.value == {f"namespaces/{NAMESPACE_NAME}"}  # type: ignore[union-attr]
+    left = ask(sandbox, lambda executor: executor.remains("uid-host-4"))
+    assert left.value == {SpokeObject("namespaces", NAMESPACE_NAME)}  # type: ignore[union-attr]
 
 
 def test_what_is_somebody_elses_is_not_used(sandbox: Sandbox, make_node: MakeNode) -> None:
@@ -207,15 +207,15 @@ def test_what_is_somebody_elses_is_not_used(sandbox: Sandbox, make_node: MakeNod
     sandbox.kubectl("create", "namespace", NAMESPACE_NAME)
     sandbox.kubectl("label", "namespace", NAMESPACE_NAME, "pod-security.kubernetes.io/enforce=restricted")
     with pytest.raises(Occupied, match="lets no privileged pods in"):
-        ask(sandbox, lambda hands: hands.deploy(order))
+        ask(sandbox, lambda executor: executor.deploy(order))
     sandbox.kubectl("label", "namespace", NAMESPACE_NAME, "pod-security.kubernetes.io/enforce-")
     name = name_for(order.node.name)
     sandbox.kubectl("create", "configmap", name, "-n", NAMESPACE_NAME)
-    with pytest.raises(Occupied, match=f"ConfigMap {name} .* somebody else's"):
-        ask(sandbox, lambda hands: hands.deploy(order))
+    with pytest.raises(Occupied, match=f"ConfigMap {name} .* belongs to another party"):
+        ask(sandbox, lambda executor: executor.deploy(order))
     sandbox.kubectl("delete", "configmap", name, "-n", NAMESPACE_NAME)
-    assert "has no label" in ask(sandbox, lambda hands: hands.deploy(order)).remark
-    ask(sandbox, lambda hands: hands.withdraw("uid-host-5", gone=True))
+    assert "has no label" in ask(sandbox, lambda executor: executor.deploy(order)).remark
+    ask(sandbox, lambda executor: executor.withdraw("uid-host-5", gone=True))
     assert ours(sandbox) == []
 
 
@@ -224,7 +224,7 @@ def test_on_openshift_its_pods_may_use_the_privileged_constraint(
 ) -> None:
     """Whether a cluster is one is told by its API group; here somebody brings that group along."""
     order = order_for(node_of(sandbox, make_node()), "host-7")
-    assert ask(sandbox, lambda hands: hands.is_openshift()) is False
+    assert ask(sandbox, lambda executor: executor.is_openshift()) is False
     name, group = "securitycontextconstraints", "security.openshift.io"
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     sandbox.apply({
@@ -236,20 +236,22 @@ def test_on_openshift_its_pods_may_use_the_privileged_constraint(
         },
     })  # fmt: skip
     try:
-        eventually(lambda: ask(sandbox, lambda hands: hands.is_openshift()), 90, "the API group")
-        ask(sandbox, lambda hands: hands.deploy(replace(order, security_context_constraints=True)))
+        eventually(lambda: ask(sandbox, lambda executor: executor.is_openshift()), 90, "the API group")
+        ask(sandbox, lambda executor: executor.deploy(replace(order, security_context_constraints=True)))
         (role,) = [one for one in ours(sandbox) if one["kind"] == "Role"]
         (rule,) = role["rules"]
         assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == ([name], ["privileged"], ["use"])
-        ask(sandbox, lambda hands: hands.withdraw("uid-host-7", gone=True))
+        ask(sandbox, lambda executor: executor.withdraw("uid-host-7", gone=True))
     finally:
         sandbox.kubectl("delete", "crd", f"{name}.{group}", "--timeout=120s")
-        eventually(lambda: not ask(sandbox, lambda hands: hands.is_openshift()), 90, "the API group is gone")
+        eventually(lambda: not ask(sandbox, lambda executor: executor.is_openshift()), 90, "the API group is gone")
 
 
 def test_only_control_plane_nodes_that_are_ready_and_stay_are_counted(sandbox: Sandbox, make_node: MakeNode) -> None:
     def left(*leaving: str) -> int:
-        found = ask(sandbox, lambda hands: hands.control_plane(own, Leaving(dict.fromkeys(leaving, "hosts/agent"))))
+        found = ask(
+            sandbox, lambda executor: executor.control_plane(own, Leaving(dict.fromkeys(leaving, "hosts/agent")))
+        )
         assert isinstance(found, Known)
         return found.value.staying
 
@@ -269,4 +271,4 @@ def test_the_node_in_our_words(sandbox: Sandbox, make_node: MakeNode) -> None:
     sandbox.kubectl("annotate", "node", machine, "machine.openshift.io/machine=ns/m-1")
     assert node_of(sandbox, machine).machine == "ns/m-1"
     assert node_of(sandbox, machine).control_plane
-    assert ask(sandbox, lambda hands: hands.node("no-such-node")).value is None  # type: ignore[union-attr]
+    assert ask(sandbox, lambda executor: executor.node("no-such-node")).value is None  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hostler.apis.fleet import Fleet, Pause
-from hostler.capabilities import BY_NAME, Capability, Choice
+from hostler.capabilities import BY_NAME
 from hostler.fleet.controller import FleetController
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
@@ -24,6 +24,7 @@ from hostler.kube.writer import Writer
 from hostler.safety.guard import Guard
 from hostler.safety.incumbent_watch import Lookout, look
 from hostler.safety.incumbents import Incumbent, State, Trail, Verdict, Where
+from hostler.safety.switches import CapabilityInfo, Choice
 from hostler.sandbox import Sandbox
 from tests.real.draining import workload
 from tests.real.operating import kubeconfig_as
@@ -50,7 +51,7 @@ class Story:
         self.now = 1000.0
         self._runner = asyncio.Runner()
         self._client = Client(load(str(kubeconfig)))
-        choice = Choice(Capability("metal", "Test.", incumbents=(incumbent(namespace),)), True, "Named.")
+        choice = Choice(CapabilityInfo("metal", "Test.", incumbents=(incumbent(namespace),)), True, "Named.")
         self._guard = self._runner.run(self._guarding(choice))
         self._lookout = Lookout(self._client, self._guard, clock=lambda: self.now)
 
@@ -261,7 +262,7 @@ def test_a_conversion_webhook_left_behind(converted: str, story: Story) -> None:
 def test_ours_observes_and_says_so_but_writes_nothing(sandbox: Sandbox, namespace: str) -> None:
     """The whole way: incumbent, lookout, guard, writer, Fleet status. Then the incumbent goes, and ours may write."""
     sandbox.apply(deployment(namespace, "old", 1))
-    choice = Choice(Capability("metal", "Test.", incumbents=(incumbent(namespace),)), True, "Named.")
+    choice = Choice(CapabilityInfo("metal", "Test.", incumbents=(incumbent(namespace),)), True, "Named.")
 
     async def story() -> None:
         async with Client(load(str(sandbox.kubeconfig))) as client:

@@ -13,7 +13,7 @@ from hostler.errors import Complaint
 from hostler.host.holds import HOLDS
 from hostler.host.maintenance import STATE
 from hostler.install.admission import NODE_MARKS, POLICIES
-from hostler.install.rights import rights_for
+from hostler.install.grants import rights_for
 from hostler.kube.kinds import NODE
 from hostler.sandbox import Sandbox
 from tests.real.accounts import charted, kubeconfig_of, new_account

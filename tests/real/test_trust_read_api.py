@@ -10,9 +10,6 @@ import json
 import tarfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -24,59 +21,35 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from hostler.errors import Exit
 from hostler.explain.callers import AUDIENCE, READER, TOKEN_HEADER, Refusal
-from hostler.install.people import people_roles
 from hostler.sandbox import Sandbox
-from hostler.sandbox import http as sandbox_http
 from tests.real.accounts import kubeconfig_with
 from tests.real.auditing import who
 from tests.real.conftest import Eventually
-from tests.real.operating import Running, hostler, kubeconfig_as, operator, own_address
+from tests.real.operating import Running, hostler, operator, own_address
+from tests.real.people import (
+    ADMIN,
+    NOBODY,
+    OPERATOR,
+    VIEWER,
+    World,
+    account,
+    binding,
+    may,
+    people_world,
+    request_token,
+)
+from tests.real.role_table import NO_ROLE, TABLE, commands_of_the_cli, documented_rows, furnished, outcome
 
 MakeNode = Callable[..., str]
-API = "rbac.authorization.k8s.io"
-VIEWER, OPERATOR, ADMIN, NOBODY = people = tuple(f"read-api-{one}" for one in ("viewer", "operator", "admin", "nobody"))
 Answer = tuple[int, str]
 
 
-@dataclass(frozen=True)
-class World:
-    """Two replicas behind one Service, and people. `folder` has a kubeconfig for each of them."""
-
-    sandbox: Sandbox
-    namespace: str
-    folder: Path
-    replicas: tuple[Running, Running]
-
-    def cli(self, user: str, *words: str) -> tuple[int, str, str]:
-        done = hostler(self.folder / f"{user}.kubeconfig", *words, "--namespace", self.namespace)
-        return done.returncode, done.stdout, done.stderr
-
-    def token(self, account: str = READER, audience: str = AUDIENCE, namespace: str = "") -> str:
-        """Made by an administrator."""
-        return request_token(self.sandbox, namespace or self.namespace, account, [audience] if audience else [])
-
-    def leader(self) -> Running:
-        """Waits for it: a new lease is waited for once for its whole duration."""
-        end = time.monotonic() + 120
-        while not (leading := [one for one in self.replicas if _leads(one)]):
-            assert time.monotonic() < end, "nobody leads"
-            time.sleep(0.2)
-        return leading[0]
-
-
-def _leads(one: Running) -> bool:
-    return any(line.get("event") == "leading" for line in one.lines())
-
-
-def post(sandbox: Sandbox, path: str, spec: dict[str, Any]) -> Any:
-    """As an administrator; the status of what was made."""
-    tls, port = sandbox_http.trust(sandbox.layout, "admin"), sandbox.state.ports["kube-apiserver"]
-    return sandbox_http.ask("The API server", port, "POST", path, {"spec": spec}, tls=tls)["status"]
-
-
-def request_token(sandbox: Sandbox, namespace: str, account: str, audiences: list[str]) -> str:
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-    return str(post(sandbox, path, {"audiences": audiences, "expirationSeconds": 600})["token"])
+@pytest.fixture(scope="module")
+def world(
+    sandbox: Sandbox, home: str, tmp_path_factory: pytest.TempPathFactory, eventually: Eventually
+) -> Iterator[World]:
+    with people_world(sandbox, home, tmp_path_factory.mktemp("people"), eventually) as made:
+        yield made
 
 
 def get(url: str, path: str, **headers: str) -> Answer:
@@ -98,111 +71,6 @@ def bring(url: str, path: str, token: str) -> Answer:
 
 def bear(url: str, path: str, token: str) -> Answer:
     return get(url, path, Authorization=f"Bearer {token}")
-
-
-def may(world: World, user: str, verb: str, what: str, name: str = "") -> bool:
-    """As the API server itself says it; `what` as in `pods/proxy`, `fleets.hostler.dev`."""
-    kind, _, part = what.partition("/")
-    resource, _, group = kind.partition(".")
-    asked = {"verb": verb, "group": group, "resource": resource, "subresource": part, "name": name}
-    spec = {"user": user, "resourceAttributes": {**asked, "namespace": world.namespace}}
-    return bool(post(world.sandbox, "/apis/authorization.k8s.io/v1/subjectaccessreviews", spec)["allowed"])
-
-
-def binding(name: str, role: str, *subjects: dict[str, str]) -> dict[str, Any]:
-    return {
-        "apiVersion": f"{API}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
-        "subjects": list(subjects), "roleRef": {"apiGroup": API, "kind": "ClusterRole", "name": role},
-    }  # fmt: skip
-
-
-def account(namespace: str, name: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
-
-
-def user(name: str) -> dict[str, str]:
-    return {"kind": "User", "apiGroup": API, "name": name}
-
-
-def service(namespace: str) -> dict[str, Any]:
-    spec = {
-        "clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": "hostler"},
-        "ports": [{"name": "http", "port": 8080, "targetPort": "http"}],
-    }  # fmt: skip
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "hostler", "namespace": namespace},
-        "spec": spec,
-    }
-
-
-def pod(namespace: str, name: str, node: str, port: int) -> dict[str, Any]:
-    ports = [{"name": "http", "containerPort": port}]
-    return {
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app": "hostler"}},
-        "spec": {
-            "nodeName": node, "tolerations": [{"operator": "Exists"}],
-            "containers": [{"name": "c", "image": "example.org/none:1", "ports": ports}],
-        },
-    }  # fmt: skip
-
-
-@contextmanager
-def granted(sandbox: Sandbox, name: str, namespace: str) -> Iterator[None]:
-    """The roles of the chart; the viewer has them by way of `view` and no other."""
-    made = [
-        *people_roles(name, lease="hostler", service="hostler:http"),
-        binding(f"{name}-1", "view", user(VIEWER)),
-        binding(f"{name}-2", f"{name}-operator", user(OPERATOR)),
-        binding(f"{name}-3", f"{name}-admin", user(ADMIN)),
-        binding(f"{name}-4", f"{name}-metrics-reader", {
-            "kind": "ServiceAccount", "name": "prometheus", "namespace": namespace,
-        }),
-    ]  # fmt: skip
-    sandbox.apply(*made)
-    try:
-        yield
-    finally:
-        for one in made:
-            sandbox.kubectl("delete", one["kind"], one["metadata"]["name"], "--ignore-not-found", "--wait=false")
-
-
-@pytest.fixture(scope="module")
-def world(
-    sandbox: Sandbox, home: str, tmp_path_factory: pytest.TempPathFactory, eventually: Eventually
-) -> Iterator[World]:
-    """The pods are kwok's, their address this machine's own: the API server's proxy is the real one, with real RBAC."""
-    address = own_address()
-    if address is None:
-        pytest.skip("this machine has no address but loopback, which the API server's proxy refuses")
-    folder = tmp_path_factory.mktemp("people")
-    for name in people:
-        kubeconfig_as(sandbox, folder, name)
-    sandbox.apply(account(home, READER), account(home, "prometheus"), service(home))
-    with ExitStack() as stack:
-        stack.enter_context(granted(sandbox, home, home))
-        replicas = []
-        for name in ("hostler-0", "hostler-1"):
-            flags = ("--http-address", f"{address}:0", "--pod-name", name)
-            replicas.append(stack.enter_context(operator(sandbox, folder, home, *flags, name=name)))
-        node = next(one["metadata"]["name"] for one in sandbox.read("/api/v1/nodes")["items"])
-        for name, running in zip(("hostler-0", "hostler-1"), replicas, strict=True):
-            sandbox.apply(pod(home, name, node, int(running.url.rpartition(":")[2])))
-            eventually(partial(_runs, sandbox, home, name), 60, "the pod runs")
-            ips = json.dumps({"status": {"podIP": address, "podIPs": [{"ip": address}]}})
-            sandbox.kubectl("-n", home, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", ips)
-        first, second = replicas
-        made = World(sandbox, home, folder, (first, second))
-        eventually(lambda: made.cli(VIEWER, "status")[0] == 0, 90, "roles and Service are in force")
-        for one in replicas:
-            one.ready()
-        yield made
-
-
-def _runs(sandbox: Sandbox, namespace: str, name: str) -> bool:
-    return bool(sandbox.get("pod", name, "-n", namespace)["status"].get("phase") == "Running")
 
 
 # -- callers that are not known
@@ -396,6 +264,37 @@ def test_who_has_no_right_is_told_which_one_to_ask_for(world: World) -> None:
     code, said, why = world.cli(NOBODY, "status", "--operator", world.leader().url)
     assert (code, said) == (Exit.REFUSED, "")
     assert f'Ask for "create" on "serviceaccounts/token" of {READER}' in why
+
+
+def test_every_command_works_or_is_refused_by_role_as_documented(
+    world: World, namespace: str, make_node: MakeNode, tmp_path: Path
+) -> None:
+    """And what is refused names the right that is missing."""
+    assert hostler(world.sandbox.kubeconfig, "crds", "--apply").returncode == 0
+    pause = {"apiVersion": "hostler.dev/v1alpha1", "kind": "Pause", "metadata": {"name": "by-another"}, "spec": {}}
+    found: dict[str, list[str]] = {command: [] for command, _, _ in TABLE}
+    with furnished(world.sandbox, world.namespace, namespace, make_node(), tmp_path) as names:
+        for role in (VIEWER, OPERATOR, ADMIN):
+            names["BUNDLE"] = str(tmp_path / f"{role}.tar.gz")
+            for command, rest, _ in TABLE:
+                if command == "resume":
+                    world.sandbox.apply(pause)
+                words = f"{command} {rest}"
+                for word, name in names.items():
+                    words = words.replace(word, name)
+                found[command].append(outcome(*world.cli(role, *words.split())))
+                if command == "resume":
+                    world.sandbox.kubectl("delete", "pause", "by-another", "--ignore-not-found")
+    assert {command: tuple(cells) for command, cells in found.items()} == {command: can for command, _, can in TABLE}
+
+
+def test_the_table_of_roles_has_every_command_and_is_the_one_of_the_docs() -> None:
+    known = {command for command, _, _ in TABLE}
+    others = [one for one in commands_of_the_cli() - known if not one.startswith(NO_ROLE)]
+    assert (others, known - commands_of_the_cli()) == ([], set())
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text().splitlines()
+    head = page.index("| command | hostler-viewer | hostler-operator | hostler-admin |")
+    assert page[head + 2 : head + 2 + len(TABLE) + 1] == [*documented_rows(), ""]
 
 
 class _Rogue(BaseHTTPRequestHandler):

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
+from hostler.capabilities import read_settings
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clock import Clock, boottime
@@ -24,7 +26,6 @@ from hostler.kube.writer import Writer
 from hostler.safety import vcenter_trust
 from hostler.safety.vcenter_trust import TrustSecret
 from hostler.sandbox import Sandbox
-from hostler.settings.resolve import resolve
 from hostler.vsphere.endpoints import Endpoint, endpoints
 from hostler.vsphere.metrics import Metrics
 from hostler.vsphere.pinned_tls import CertificateRefused
@@ -62,9 +63,7 @@ class World:
         return make_leaf(self.folder, name, issuer)
 
     def sentence(self) -> str:
-        """How the operator stands with its vCenter, in its own words."""
-        with urllib.request.urlopen(f"{self.running.url}/v1/maintenance", timeout=30) as answer:
-            return str(json.load(answer)["vcenters"][0]["sentence"])
+        return sentence_of(self.running)
 
     def stands(self, text: str) -> str:
         until(lambda: text in self.sentence(), f"the operator says: {text}", seen=self.sentence)
@@ -100,6 +99,12 @@ class World:
     def write(self, entry: bytes) -> int:
         data = {f"127.0.0.1__{self.wire.port}": base64.b64encode(entry).decode()}
         return self.site.kube.patch(f"/api/v1/namespaces/{self.namespace}/secrets/{SECRET}", {"data": data})
+
+
+def sentence_of(running: Running) -> str:
+    """How the operator stands with its vCenter, in its own words."""
+    with urllib.request.urlopen(f"{running.url}/v1/maintenance", timeout=30) as answer:
+        return str(json.load(answer)["vcenters"][0]["sentence"])
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +218,9 @@ def test_garbage_is_not_nothing(world: World) -> None:
 
 
 def configured(host: str, **env: str) -> Endpoint:
-    (one,) = endpoints(resolve({}, {"VCENTER_HOST": host, "VCENTER_USER": "u", "VCENTER_PASSWORD": "secret", **env}))
+    (one,) = endpoints(
+        read_settings({}, {"VCENTER_HOST": host, "VCENTER_USER": "u", "VCENTER_PASSWORD": "secret", **env})
+    )
     return one
 
 
@@ -285,13 +292,47 @@ def test_two_replicas_at_once_end_with_one_pin(world: World, sandbox: Sandbox, n
         for _ in range(4):  # the Secret is created, then three further vCenters are added to it
             with wire(first.port) as path:
                 path.others = [first.port, second.port]
-                one, other = asyncio.run(both(Endpoint("127.0.0.1", path.port)))
+                with capture_logs() as told:
+                    one, other = asyncio.run(both(Endpoint("127.0.0.1", path.port)))
                 assert not path.others, "they met two servers"
                 assert one == other
+                logged = [line["sha256"] for line in told if line["event"].startswith("first contact")]
+                assert logged == [one, one], "what is logged for people to compare is what counts"
                 seen.add(one)
     assert seen <= {a.sha256, b.sha256}
     secret = world.site.kube.get(f"/api/v1/namespaces/{namespace}/secrets/{SECRET}")
     assert len(secret["data"]) == 4
+
+
+def test_two_operators_that_start_at_once_end_with_one_pin_and_log_in(
+    world: World, sandbox: Sandbox, namespace: str, tmp_path: Path
+) -> None:
+    """vCenter is out of reach until both are up; then there is no Secret, and each of them has to make it."""
+    world.show(world.leaf("both", world.authority))
+    with wire(0) as path, ExitStack() as stack:
+        host = f"127.0.0.1:{path.port}"
+        told = without_tls(world.site, host)
+        both = [
+            stack.enter_context(operator(sandbox, tmp_path, namespace, told=told, name=name)) for name in ("one", "two")
+        ]
+        for running in both:
+            until(lambda one=running: "cannot be reached" in sentence_of(one), "it has tried")  # type: ignore[misc]
+        secret = f"/api/v1/namespaces/{namespace}/secrets/{SECRET}"
+        assert world.site.kube.get(secret) == {}
+        path.lead_to(world.site.simulator.port)
+        connected = f"vCenter {host} is connected."
+        for running in both:
+            until(lambda one=running: sentence_of(one) == connected, "it has logged in")  # type: ignore[misc]
+        (kept,) = world.site.kube.get(secret)["data"].values()
+        met = [one["sha256"] for running in both for one in running.lines() if "first contact" in str(one.get("event"))]
+    assert (len(met) > 0, set(met)) == (True, {json.loads(base64.b64decode(kept))["sha256"]})
+    made = [one for one in sandbox.audit(namespace) if is_made(one, namespace)]
+    assert [one["responseStatus"]["code"] for one in made].count(201) == 1, "the Secret was made once"
+
+
+def is_made(entry: dict[str, Any], namespace: str) -> bool:
+    about = entry.get("objectRef", {})
+    return (entry["verb"], about.get("resource"), about.get("namespace")) == ("create", "secrets", namespace)
 
 
 def test_a_passing_403_makes_no_new_first_contact(

@@ -177,7 +177,7 @@ def test_a_vm_that_we_may_not_see_hides_nothing_else(simulator: Simulator) -> No
             unreadable = {*seen.missing, *(vm.moref for vm in seen.vms() if vm.unread)}
             assert len(unreadable) == 1, "named, not guessed"
             (one,) = unreadable
-            said = seen.missing.get(one) or " ".join(vm.unread[0] for vm in seen.vms() if vm.moref == one)
+            said = seen.missing.get(one) or " ".join(str(vm.unread[0]) for vm in seen.vms() if vm.moref == one)
             assert "NoPermission" in said
             vm = seen.vm(one)
             assert vm is None or vm.power == "", "neither on nor off"

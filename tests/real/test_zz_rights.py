@@ -6,8 +6,10 @@ nothing was refused to them, and a right that nobody used is in `hostler.ship.un
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from hostler.sandbox import Sandbox
 from hostler.ship.untried import phrases, reason
 from tests.real.accounts import CHARTED, NOBODY, PERSON
 from tests.real.auditing import forbidden, who
+from tests.real.halves import OURS, asked_elsewhere
 from tests.tools import not_here
 
 ACCOUNT = re.compile(rf"system:serviceaccount:([^:]+):([^:]*{CHARTED}[^:]*)")
@@ -60,16 +63,18 @@ class Log:
 
 
 @pytest.fixture(scope="module")
-def log(sandbox: Sandbox) -> Log:
+def log(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """Of the sandboxes of both workers."""
     operators: set[str] = set()
-    found = Log(frozenset(_asked(sandbox, operators)), frozenset(operators))
+    entries = itertools.chain(sandbox.audit(OURS), asked_elsewhere(tmp_path_factory))
+    found = Log(frozenset(_asked(entries, operators)), frozenset(operators))
     if not found.asked:
         not_here("no operator has run on this sandbox yet: this file is alone on a new one")
     return found
 
 
-def _asked(sandbox: Sandbox, operators: set[str]) -> Iterator[Asked]:
-    for entry in sandbox.audit('"hostler/'):  # the beginning of our agent's name
+def _asked(entries: Iterable[dict[str, Any]], operators: set[str]) -> Iterator[Asked]:
+    for entry in entries:
         user, about = who(entry), entry.get("objectRef", {})
         if user and entry.get("userAgent") == AGENT:  # without a name: a login that was refused
             operators.add(user)
@@ -112,6 +117,8 @@ def _whole(request: pytest.FixtureRequest) -> bool:
     """Whether this run has every file with real tests in it, as `make test` and `make test-full` do."""
     option = request.config.getoption
     if option("keyword") or option("deselect") or option("markexpr") not in ("", "not full"):
+        return False
+    if os.environ.get("PYTEST_XDIST_WORKER_COUNT") == "1":  # it begins the second half after this
         return False
     return set(Path(__file__).parent.rglob("test_*.py")) <= {item.path for item in request.session.items}
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from hostler.reclaim.board import Board
-from hostler.reclaim.hub import BASE, Hub, Listener
+from hostler.reclaim.hub import BASE, Hub
+from hostler.reclaim.hub_agents import HubAgents
+from hostler.reclaim.listener import Listener
 from hostler.reclaim.tokens import Keys
 from tests.unit.kube_pki import Authority
 
@@ -23,10 +24,10 @@ HERE = BASE.format(infra_env="ie-1")
 INSTRUCTIONS = f"{HERE}/hosts/host-1/instructions"
 
 
-def hub_with(artifacts: Path | None, connections: int = 2000, board: object = None) -> Hub:
-    """`board` stands where Agents are read and written; without one nobody gets as far as that."""
+def hub_with(artifacts: Path | None, connections: int = 2000, agents: object = None) -> Hub:
+    """`agents` stands where Agents are read and written; without one nobody gets as far as that."""
     return Hub(
-        cast(Board, board), lambda: KEYS, url="http://hub", artifacts=artifacts, clock=lambda: NOW,
+        cast(HubAgents, agents), lambda: KEYS, url="http://hub", artifacts=artifacts, clock=lambda: NOW,
         connections=connections,
     )  # fmt: skip
 

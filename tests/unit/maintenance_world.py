@@ -32,8 +32,7 @@ from hostler.kube.records import (
     Taint,
 )
 from hostler.maintenance.decide import decide
-from hostler.maintenance.hosts import Is, stands
-from hostler.maintenance.mark import Mark, Marked
+from hostler.maintenance.hosts import Is, Restart, judge_restart, stands
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
     RELOCATE_SINCE,
@@ -58,8 +57,8 @@ from hostler.maintenance.model import (
     TellMachine,
     World,
 )
-from hostler.maintenance.restart import Restart, judge_restart
 from hostler.maintenance.rights import Lacks
+from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch, Inventory
 from hostler.vsphere.records import (
@@ -487,6 +486,11 @@ def _pod(name: str, node: str) -> Pod:
         spec=PodSpec(node_name=node),
         status=PodStatus(phase=PodPhase.RUNNING),
     )  # fmt: skip
+
+
+def blocked_text(one: Decision) -> str:
+    """Why it does not go on, as the status table says it."""
+    return one.blocked.text if one.blocked is not None else ""
 
 
 def pair(**worker: Any) -> Play:

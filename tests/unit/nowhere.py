@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostler.kube.client import Credentials
+from hostler.kube.connection import Credentials
 
 
 class Nowhere:

@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from hostler import __version__
+from hostler.capabilities import SETTINGS
 from hostler.errors import Exit
-from hostler.settings.table import SETTINGS
 
 HOSTLER = [sys.executable, "-m", "hostler"]
 # Which shell this is, nobody knows in the background of one: then its name is taken from the command line.

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
+from hostler.capabilities import read_settings
 from hostler.cli.drain import Asked, Standing, drain_node
 from hostler.host.holds import Patch, place
 from hostler.kube.client import Client
@@ -14,7 +15,6 @@ from hostler.kube.kinds import NODE
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Node, NodeSpec
 from hostler.kube.watch import FRESH_SECONDS, Watch
-from hostler.settings.resolve import resolve
 from tests.unit.answering import answering
 from tests.unit.nowhere import Nowhere
 
@@ -60,7 +60,7 @@ def test_ended_while_the_hold_is_on_its_way_it_says_that_the_node_may_be_held(
             return web.json_response({"metadata": {"name": "w1", "resourceVersion": "1"}})
 
         async with answering(answer) as client:
-            draining = asyncio.create_task(drain_node(client, asked, resolve({}, {}), live=False))
+            draining = asyncio.create_task(drain_node(client, asked, read_settings({}, {}), live=False))
             await written.wait()
             draining.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
+from hostler.capabilities import SETTINGS
 from hostler.cli import flags
 from hostler.cli.start import plain_flags
 from hostler.settings.model import AnySetting
-from hostler.settings.table import SETTINGS
 
 FLAGS = [one for one in SETTINGS if one.has_flag]
 VALUES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=12).filter(

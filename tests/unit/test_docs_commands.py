@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import typer.main
 
+from hostler.capabilities import SETTINGS
 from hostler.cli.main import app
-from hostler.settings.table import SETTINGS
 from hostler.ship.chart import schema
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from hostler import __version__
 from hostler.apis.fleet import Fleet, Pause
-from hostler.capabilities import choose
+from hostler.capabilities import CAPABILITIES, read_settings
 from hostler.errors import Complaint, Exit
 from hostler.explain.client import ask_url
 from hostler.explain.read_api import Reads
@@ -39,7 +39,7 @@ from hostler.kube.records import Metadata, Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.safety.guard import Guard
-from hostler.settings.resolve import resolve
+from hostler.safety.switches import choose
 from tests.unit.nowhere import Nowhere
 
 WORKER = Explanation(
@@ -64,7 +64,7 @@ async def operator() -> AsyncIterator[str]:
         Watch(client, PAUSE, Pause, metrics=metrics),
         fleet,
         leader=lambda: "this replica does not lead",
-        choices=choose((), ()),
+        choices=choose(CAPABILITIES, (), ()),
     )
     writer = Writer(client, "fleet", gate=guard.gate_for("fleet"), budget=WriteBudget())
     status = FleetController(fleet, nodes, guard, writer, limit="", leader=lambda: "pod-9", metrics=metrics)
@@ -80,7 +80,13 @@ async def operator() -> AsyncIterator[str]:
     registry.add(Explainer("agent", "reclaim", explain=lambda name: Explanation("reclaim", f"{name} is bound.")))
     server = Server("127.0.0.1", 0, metrics, admit=admit_all)
     reads = Reads(
-        registry, guard, status, resolve({}, env), identity="pod-1_x", leadership=lambda: "another leads", dry_run=True
+        registry,
+        guard,
+        status,
+        read_settings({}, env),
+        identity="pod-1_x",
+        leadership=lambda: "another leads",
+        dry_run=True,
     )
     reads.mount(server)
     reads.off(server, "/v1/maintenance", "maintenance")
@@ -98,7 +104,7 @@ def test_a_node_that_cannot_be_read_counts_as_out_of_service() -> None:
         async with Client(Nowhere()) as client:
             fleet, nodes = Watch(client, FLEET, Fleet, metrics=metrics), Watch(client, NODE, Node, metrics=metrics)
             pauses = Watch(client, PAUSE, Pause, metrics=metrics)
-            guard = Guard(pauses, fleet, leader=lambda: None, choices=choose((), ()))
+            guard = Guard(pauses, fleet, leader=lambda: None, choices=choose(CAPABILITIES, (), ()))
             writer = Writer(client, "fleet", gate=guard.gate_for("fleet"), budget=WriteBudget())
             status = FleetController(fleet, nodes, guard, writer, limit="2", leader=lambda: "", metrics=metrics)
             for number in range(4):

@@ -4,7 +4,16 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.host.conditions import Condition, Status, count, cut, names, node_condition_patch, set_condition
+from hostler.host.conditions import (
+    Condition,
+    Status,
+    count,
+    cut,
+    names,
+    node_condition_patch,
+    set_condition,
+    set_conditions,
+)
 from hostler.instant import iso
 from hostler.kube import records
 
@@ -34,6 +43,13 @@ def test_other_conditions_keep_their_place() -> None:
     conditions = set_condition(set_condition([], READY, 1.0), other, 1.0)
     changed = set_condition(conditions, msgspec.structs.replace(READY, status=Status.UNKNOWN), 2.0)
     assert [condition.type for condition in changed] == ["Ready", "Paused"]
+
+
+def test_several_conditions_are_set_as_if_one_by_one() -> None:
+    other = Condition(type="Paused", status=Status.FALSE, reason="No")
+    conditions = set_conditions([], [READY, other], 1.0)
+    assert conditions == set_condition(set_condition([], READY, 1.0), other, 1.0)
+    assert set_conditions(conditions, [other, READY], 2.0) is conditions
 
 
 def test_a_condition_is_written_in_full() -> None:

@@ -79,16 +79,16 @@ def test_every_layout(platform: str, masters: int | None, arbiter: int, topology
     )
     config = {**{key: value for key, value in config.items() if key != "compute"}, **compute}
     found = read(config)
-    assert install.control_plane_topology(found) == topology
+    assert install.decide_layout(found).control_plane == topology
     nodes = 3 if count is None else count
     expected = {0: SNO if topology == SNO else HA, 1: SNO}.get(nodes, HA)
-    assert install.infrastructure_topology(found) == expected
+    assert install.decide_layout(found).infrastructure == expected
     pinned = platform == "none" and masters == 1
     made = {one.file: one.body for one in install.manifests(found)}
     assert made[FILES[1]]["status"] == {"defaultPlacement": "ControlPlane" if pinned else "Workers"}
     assert made[FILES[2]]["spec"]["mastersSchedulable"] is (nodes == 0)
-    assert [step.value for step in install.plan(found)][:2] == [topology, expected]
-    assert all(step.why and step.decided_by for step in install.plan(found))
+    assert [step.value for step in install.decide_layout(found).steps][:2] == [topology, expected]
+    assert all(step.why and step.decided_by for step in install.decide_layout(found).steps)
 
 
 BROKEN: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -240,7 +240,7 @@ def test_two_control_plane_nodes_without_an_arbiter_are_said_to_be_at_risk() -> 
     """A layout that is taken (DualReplica); but neither node can hold etcd's majority alone."""
     for nodes, arbiters, said in ((1, 0, False), (2, 0, True), (3, 0, False), (2, 1, False)):
         config = read(given(controlPlane={"replicas": nodes}, **({"arbiter": {"replicas": 1}} if arbiters else {})))
-        assert ("etcd stands still" in install.plan(config)[0].why) is said
+        assert ("etcd stands still" in install.decide_layout(config).steps[0].why) is said
 
 
 def test_a_second_run_does_not_rename_the_cluster() -> None:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import pytest
 
 from hostler.capabilities import BY_NAME, CAPABILITIES
-from hostler.install.rights import OWN, RIGHTS, Right, rights_for, rights_of
+from hostler.install.grants import rights_for, rights_of
+from hostler.install.rights import OWN, Right
 from hostler.install.roles import Account, roles
+from hostler.metal import rbac as metal
+from hostler.reclaim import rbac as reclaim
 from hostler.ship.untried import UNTRIED, phrases
 
-BUILT = [one for one in CAPABILITIES if one.built]
-EVERY = rights_for([one.name for one in BUILT])
-EVERY_BUT_METAL = rights_for([one.name for one in BUILT if one.name != "metal"])
+EVERY = rights_for([one.name for one in CAPABILITIES])
+EVERY_BUT_METAL = rights_for([one.name for one in CAPABILITIES if one.name != "metal"])
 # Whoever has one of these can give himself all others.
 NEVER = {"*", "escalate", "bind", "impersonate", "update", "deletecollection"}
 # What may be read or written everywhere although it is, or leads to, somebody's secrets; see the reasons in the table.
 SECRETS_FOR = {"metal", "reclaim"}
-
-
-def test_every_built_capability_has_its_rights_and_no_other_does() -> None:
-    assert {one.name for one in BUILT} == set(RIGHTS)
-    for one in CAPABILITIES:
-        assert bool(rights_of(one)) is one.built
 
 
 @pytest.mark.parametrize("right", EVERY, ids=lambda one: f"{one.resource}-{'-'.join(one.verbs)}")
@@ -30,7 +26,7 @@ def test_a_right_is_narrow_and_has_a_reason(right: Right) -> None:
     assert right.why.endswith(".")
     assert len(right.why) > 8
     own = right.namespace == OWN
-    assert "secrets" not in right.resource or own or right in (*RIGHTS["metal"], *RIGHTS["reclaim"])
+    assert "secrets" not in right.resource or own or right in (*metal.RIGHTS, *reclaim.RIGHTS)
     assert "secrets" not in right.resource or not own or right.names or right.verbs == ("create",)
     if "delete" in right.verbs:
         assert right.resource.partition(".")[0] not in ("nodes", "pods", "secrets", "namespaces")
@@ -38,7 +34,7 @@ def test_a_right_is_narrow_and_has_a_reason(right: Right) -> None:
 
 
 def test_few_see_secrets_and_only_maintenance_evicts() -> None:
-    for one in BUILT:
+    for one in CAPABILITIES:
         seen = {right.resource for right in rights_of(one) if right.namespace != OWN}
         assert ("secrets" in seen) is (one.name in SECRETS_FOR)
         assert ("pods/eviction" in seen) is (one.name == "maintenance")

@@ -35,7 +35,7 @@ from hostler.join import ignition, kubeadm, kubelet
 from hostler.join.model import Use
 from hostler.join.observe import Memory, crowd_of, line_of, owners_of, uses_in
 from hostler.join.serving import Terms, serve
-from hostler.settings.join import BOOTSTRAPPERS, CLUSTERS
+from hostler.join.settings import BOOTSTRAPPERS, CLUSTERS
 from tests.unit.joining import NOW, POLICY, client, node
 from tests.unit.joining import serving as asked_by_node
 from tests.unit.kube_pki import Authority
@@ -330,6 +330,32 @@ def test_a_look_at_the_head_or_at_another_path_is_no_fetch() -> None:
 
     assert asyncio.run(story()) == 1
     assert len(told) == 2, "told of one fetch"
+
+
+def test_a_request_without_a_path_is_answered_400() -> None:
+    paths: list[str] = []
+    troubles: list[object] = []
+
+    async def story() -> bytes:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+        ready = asyncio.Event()
+
+        def at(path: str) -> None:
+            paths.append(path)
+            ready.set()
+
+        serving = asyncio.create_task(serve(b"{}", "127.0.0.1", 0, Terms(300), None, at, lambda who: None))
+        await ready.wait()
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(paths[0].split("/")[0][1:]))
+        writer.write(b"CONNECT \r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+        serving.cancel()
+        await asyncio.wait([serving])
+        return answer
+
+    assert b" 400 " in asyncio.run(story())
+    assert troubles == []
 
 
 def test_what_is_served_ends_by_itself() -> None:

@@ -23,8 +23,8 @@ from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters
 from hostler.kube.events import Recorder
-from hostler.kube.kept import Shares, WeighedStore, size_of
 from hostler.kube.kinds import FLEET
+from hostler.kube.memory_shares import Shares, WeighedStore, size_of
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import CONTROL_PLANE, Node
 from hostler.kube.watch import Watch

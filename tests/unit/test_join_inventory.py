@@ -20,8 +20,8 @@ from hostler.join.capability import inventories_of
 from hostler.join.inventory import SOURCES, invitations, machines_of
 from hostler.join.model import Act, Facts, Use
 from hostler.join.observe import clusters_of
+from hostler.join.settings import INVENTORIES
 from hostler.kube.records import Metadata, Node
-from hostler.settings.join import INVENTORIES
 from tests.unit.joining import NOW, POLICY, client, facts, failed, invited, judged, node, serving
 
 

@@ -23,17 +23,17 @@ from hostler.instant import iso
 from hostler.join.decide import decide
 from hostler.join.inventory import SOURCES
 from hostler.join.model import SIGNING_REQUEST, Act, Facts, SigningRequest
-from hostler.join.observe import look, pending_of
+from hostler.join.observe import facts_of_lists, pending_of
+from hostler.join.settings import SPOKES
 from hostler.join.spoke import ClusterObject, Spoke, choose_spokes, invitations_for, spoke_of
 from hostler.kube.client import Client
 from hostler.kube.errors import TooLarge
 from hostler.kube.foreign import describe_failure
 from hostler.kube.foreign_watch import ForeignWatch, TooMuch
-from hostler.kube.kept import Shares
 from hostler.kube.kinds import NODE, Kind
+from hostler.kube.memory_shares import Shares
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object
-from hostler.settings.join import SPOKES
 from tests.unit.answering import answering
 from tests.unit.joining import NOW, POLICY, client, node
 
@@ -126,7 +126,7 @@ def hosts(draw: st.DrawFn) -> tuple[Kind, Any]:
 
 
 def facts_in(spoke: Spoke, found: list[tuple[Kind, Any]], *nodes: Node) -> Facts:
-    return look([client()], nodes, found, None, None, POLICY, NOW, spoke=spoke)
+    return facts_of_lists([client()], nodes, found, None, None, POLICY, NOW, spoke=spoke)
 
 
 def is_of(spoke: Spoke, kind: Kind, host: Any) -> bool:

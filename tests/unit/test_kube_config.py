@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from hostler.errors import Complaint, Exit
-from hostler.kube.client import Credentials
 from hostler.kube.config import ApiConnection, from_bytes, in_cluster, load
+from hostler.kube.connection import Credentials
 from hostler.kube.proxy import proxy_from_environment
 from tests.unit.kube_pki import Authority
 

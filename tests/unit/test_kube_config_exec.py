@@ -16,7 +16,7 @@ import yaml
 from hostler.errors import Complaint
 from hostler.kube.config import ApiConnection, load
 from hostler.kube.errors import Unreachable
-from hostler.kube.execauth import ExecLogin
+from hostler.kube.exec_credentials import ExecLogin
 from hostler.kube.kubeconfig import Merged, Origin, parse
 from tests.unit.kube_pki import Authority
 

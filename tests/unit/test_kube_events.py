@@ -12,31 +12,16 @@ import pytest
 from aiohttp import web
 
 from hostler.kube.budget import WriteBudget
-from hostler.kube.client import Client, Credentials
+from hostler.kube.client import Client
 from hostler.kube.events import Bounds, Recorder, cut
 from hostler.kube.kinds import NODE, POD
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata
 from hostler.kube.writer import Writer
+from tests.unit.kube_connection import Here
 
 NODE_1 = Metadata(name="node-1", uid="u1")
 POD_1 = Metadata(name="pod-1", namespace="team", uid="u2")
-
-
-class Here:
-    """A connection to our own server, without credentials."""
-
-    server_hostname = proxy = None
-    namespace = "default"
-
-    def __init__(self, server: str) -> None:
-        self.server = server
-
-    async def credentials(self) -> Credentials:
-        return Credentials({}, None)
-
-    def rejected(self) -> None:
-        pass
 
 
 class World:

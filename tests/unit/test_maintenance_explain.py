@@ -16,12 +16,13 @@ from hostler.host.facts import Known
 from hostler.kube.events import Recorder
 from hostler.kube.watch import Watch
 from hostler.maintenance.controller import MaintenanceKeeper
+from hostler.maintenance.events import LASTS_SECONDS, EventReporter
+from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
-from hostler.maintenance.hands import Hands
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import POLICY, Busy, Decision, Hanging, Pass, Policy, Rejected, State, World
 from hostler.maintenance.placement import Placement
-from hostler.maintenance.telling import LASTS_SECONDS, Teller
+from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
 from hostler.maintenance.wire import MaintenanceStatus
 from hostler.vsphere.outcomes import AlreadySo, Kind, Refused, Started, said
 from hostler.vsphere.records import Backing, Cluster, Pci, VmDevice
@@ -45,7 +46,7 @@ class Notes:
 
 
 def explainers(yard: Yard, blocked: str | None = None) -> MaintenanceExplainers:
-    hands = cast(Hands, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
+    hands = cast(ActionExecutor, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
     keeper = MaintenanceKeeper(
         yard.client, yard.observer, hands, yard.memory, Policy(), MaintenanceMetrics(CollectorRegistry()),
         acting=lambda: pytest.fail("nothing is done"), clock=lambda: NOW,
@@ -231,13 +232,13 @@ def test_hosts_beyond_those_shown_are_counted() -> None:
 # -- news, once each
 
 
-def teller() -> tuple[Teller, Notes]:
+def teller() -> tuple[EventReporter, Notes]:
     notes = Notes()
-    return Teller(cast(Recorder, notes), MaintenanceMetrics(CollectorRegistry())), notes
+    return EventReporter(cast(Recorder, notes), MaintenanceMetrics(CollectorRegistry())), notes
 
 
 def told(
-    one: Teller,
+    one: EventReporter,
     play: Play,
     *decisions: Decision,
     unlabelled: str = "",
@@ -257,7 +258,7 @@ def test_an_unknown_fact_is_news_only_when_it_lasts() -> None:
     """An operator that just started has not read vCenter yet: no Event, no condition, nothing in the log."""
     one, notes = teller()
     play = pair()
-    frozen = Decision("a", State.DRAINING, "not known", "vCenter is away (since 1)", unknown=True)
+    frozen = Decision("a", State.DRAINING, Phase.NOT_KNOWN, "vCenter is away (since 1)", unknown=True)
     assert told(one, play, frozen) == []
     patient = one.lasting(play.world(), Pass((frozen,)), play.now)
     assert not patient.decisions[0].unknown, "so the node's condition does not speak of it either"
@@ -266,9 +267,9 @@ def test_an_unknown_fact_is_news_only_when_it_lasts() -> None:
     assert told(one, play, frozen) == ["warning: Nothing is done to a: vCenter is away (since 1)."]
     assert told(one, play, frozen) == []
     assert notes.events == [("Frozen", "Nothing is done to a: vCenter is away (since 1).")]
-    reading = Decision("a", State.DRAINING, "not known", "vCenter is being read (since 2)", unknown=True)
+    reading = Decision("a", State.DRAINING, Phase.NOT_KNOWN, "vCenter is being read (since 2)", unknown=True)
     assert told(one, play, reading) == [], "it is frozen still"
-    going = Decision("a", State.DRAINING, "draining", "2 pods left")
+    going = Decision("a", State.DRAINING, Phase.DRAINING, "2 pods left")
     assert told(one, play, going) == ["info: No longer so: Nothing is done to a."]
     assert told(one, play, frozen) == [], "and a second one has its time too"
 
@@ -277,11 +278,11 @@ def test_while_something_is_written_what_was_said_stands() -> None:
     """The condition that says so is itself a write: a node at work is not one of which more is known."""
     one, notes = teller()
     play = pair()
-    frozen = Decision("a", State.DRAINING, "not known", "vCenter is away", unknown=True)
+    frozen = Decision("a", State.DRAINING, Phase.NOT_KNOWN, "vCenter is away", unknown=True)
     told(one, play, frozen)
     play.now += LASTS_SECONDS
     assert told(one, play, frozen) == ["warning: Nothing is done to a: vCenter is away."]
-    at_work = Decision("a", State.DRAINING, "at work", "its condition is written")
+    at_work = Decision("a", State.DRAINING, Phase.AT_WORK, "its condition is written")
     assert told(one, play, at_work, busy=Busy(State.DRAINING)) == []
     play.now += 1
     assert one.lasting(play.world(), Pass((frozen,)), play.now).decisions[0].unknown, "it has been so all the time"
@@ -292,7 +293,7 @@ def test_while_something_is_written_what_was_said_stands() -> None:
 def test_a_node_that_is_late_is_said_once_whatever_each_try_says() -> None:
     one, notes = teller()
     play = pair()
-    late = [Decision("a", State.POWERED_OFF, "starting", "", overdue=f"a is not back: {why}") for why in ("x", "y")]
+    late = [Decision("a", State.POWERED_OFF, Phase.STARTING, "", overdue=f"a is not back: {why}") for why in ("x", "y")]
     assert [told(one, play, each) for each in late] == [["warning: a is not back: x."], []]
     assert [reason for reason, _ in notes.events] == ["PowerOnTimeout"]
 
@@ -302,13 +303,17 @@ def test_what_blocks_is_one_line_and_one_event_per_change() -> None:
     play = pair()
 
     def blocked(left: int, by: str) -> Decision:
-        return Decision("a", State.DRAINING, "draining", f"{left} pods left", blocked=f"budget: {by}")
+        return Decision("a", State.DRAINING, Phase.DRAINING, f"{left} pods left", blocked=Blocked(BlockedBy.BUDGET, by))
 
     assert told(one, play, blocked(3, "web/x: budget web/b")) == ["warning: 3 pods left. web/x: budget web/b."]
     assert told(one, play, blocked(2, "web/x: budget web/b")) == [], "a pod that goes is no news"
     assert told(one, play, blocked(2, "web/y: budget web/c")) == ["warning: 2 pods left. web/y: budget web/c."]
     nowhere = Decision(
-        "a", State.POWERED_OFF, "waiting", "VM a is off, and no host can take it", blocked="no host: h2: full"
+        "a",
+        State.POWERED_OFF,
+        Phase.WAITING,
+        "VM a is off, and no host can take it",
+        blocked=Blocked(BlockedBy.NO_HOST, "h2: full"),
     )
     assert told(one, play, nowhere) == [
         "info: VM a is off, and no host can take it. h2: full.",

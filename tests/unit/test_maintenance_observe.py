@@ -17,8 +17,7 @@ from hostler.maintenance.conditions import conditions_of, patch_of
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
 from hostler.maintenance.identities import Found
-from hostler.maintenance.mark import Mark, Marked
-from hostler.maintenance.marks import ConfigMap, key_of
+from hostler.maintenance.mark_store import ConfigMap, key_of
 from hostler.maintenance.memory import BACKOFF_MOST, Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
@@ -33,6 +32,8 @@ from hostler.maintenance.model import (
     PowerOn,
     State,
 )
+from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
 from tests.unit.maintenance_yard import NOW, UUIDS, Yard
@@ -309,12 +310,16 @@ def test_conditions_end_with_the_maintenance_and_then_rest() -> None:
 def test_the_budget_that_blocks_is_named_and_pods_going_change_nothing() -> None:
     node = Node(metadata=Metadata(name="a", annotations={STATE: "draining", HOST: "esx1"}))
     blocked = Decision(
-        "a", State.DRAINING, "draining", "2 pods left", blocked="budget: web/x: PodDisruptionBudget web/b"
+        "a",
+        State.DRAINING,
+        Phase.DRAINING,
+        "2 pods left",
+        blocked=Blocked(BlockedBy.BUDGET, "web/x: PodDisruptionBudget web/b"),
     )
     (drain, *_) = conditions_of(node, blocked)
     assert drain.reason == "Blocked"
     assert "PodDisruptionBudget web/b" in drain.message
-    three, two = (Decision("a", State.DRAINING, "draining", f"{n} pods left") for n in (3, 2))
+    three, two = (Decision("a", State.DRAINING, Phase.DRAINING, f"{n} pods left") for n in (3, 2))
     assert list(conditions_of(node, three)) == list(conditions_of(node, two))
 
 
@@ -378,10 +383,15 @@ def test_a_label_that_no_node_has_is_said() -> None:
     assert yard.observer.world(NOW).unlabelled == ""
 
 
+OURS = {"DrainInProgress": "Ended", "Drained": "Ended", "MaintenanceInProgress": "Migrated"}
+
+
 @pytest.mark.parametrize(
-    ("message", "seen"), [("ESXi host h1 goes into maintenance.", ["a"]), ("Somebody says so.", [])]
+    ("reasons", "seen"), [(OURS, ["a"]), (OURS | {"Drained": "Done"}, []), ({"MaintenanceInProgress": "Migrated"}, [])]
 )
-def test_a_condition_that_outlived_its_maintenance_is_mended_where_it_is_ours(message: str, seen: list[str]) -> None:
+def test_conditions_that_outlived_their_maintenance_are_mended_where_they_are_ours(
+    reasons: dict[str, str], seen: list[str]
+) -> None:
     """The release got through and the condition did not, or we were killed in between; nothing else is left to do."""
     yard = Yard()
     yard.host()
@@ -390,19 +400,19 @@ def test_a_condition_that_outlived_its_maintenance_is_mended_where_it_is_ours(me
     assert yard.seen() == []
     node = yard.nodes.store.get("a")
     assert node is not None
-    said = Condition(type="MaintenanceInProgress", status="True", reason="Migrated", message=message)
-    status = msgspec.structs.replace(node.status, conditions=(said,))
+    said = tuple(Condition(type=type, status="True", reason=reason) for type, reason in reasons.items())
+    status = msgspec.structs.replace(node.status, conditions=said)
     metadata = msgspec.structs.replace(node.metadata, resource_version="99")
     yard.nodes.store.put(msgspec.structs.replace(node, metadata=metadata, status=status))
     assert yard.seen() == seen
     world = yard.observer.world(NOW)
     for one in decide(world, Policy(), NOW).decisions:
-        assert (one.phase, one.action) == ("in service", None)
+        assert (one.phase, one.action) == (Phase.IN_SERVICE, None)
         node = world.subjects[0].node
         assert node is not None
         patch = patch_of(node, one, NOW)
         assert patch is not None
-        assert [entry["status"] for entry in patch["status"]["conditions"]] == ["False"]
+        assert [entry["status"] for entry in patch["status"]["conditions"]] == ["False"] * len(OURS)
 
 
 def keeper_of(yard: Yard, bug: Callable[[], None] = lambda: None) -> Any:

@@ -12,7 +12,7 @@ from hostler.maintenance.model import Relocate, Wish
 from hostler.maintenance.placement import Ask, Placement, place, tied
 from hostler.maintenance.rights import POOL
 from hostler.vsphere.devices import KINDS, can_vmotion
-from hostler.vsphere.records import NOT_SAID, Backing, Cluster, Host, Pci, Vm, VmDevice
+from hostler.vsphere.records import NOT_SAID, Backing, Cluster, Host, Pci, Unread, Vm, VmDevice
 from tests.unit.maintenance_world import DYNAMIC, Play, fixed
 
 OTHER = VmDevice(Backing.DYNAMIC, allowed=("10de:20b5",))
@@ -52,7 +52,10 @@ def test_a_free_device_of_the_same_kind_will_do() -> None:
         ({"connection": "notResponding"}, "vCenter has no connection to it (notResponding)"),
         ({"in_maintenance": True}, "it is in maintenance"),
         ({"in_maintenance": NOT_SAID}, "vCenter has not said"),
-        ({"unread": ("runtime.inMaintenanceMode: no",)}, "vCenter would not tell runtime.inMaintenanceMode: no"),
+        (
+            {"unread": (Unread("runtime.inMaintenanceMode", "no"),)},
+            "vCenter would not tell runtime.inMaintenanceMode: no",
+        ),
         ({"power": "standBy"}, "it is not running (standBy)"),
         ({"standby": "entering"}, "it is not running (entering)"),
         ({"datastores": ()}, "it does not reach datastore ds"),
@@ -260,7 +263,7 @@ def test_how_a_host_stands() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"unread": ("runtime.powerState: NoPermission",)}, "would not tell about VM a"),
+        ({"unread": (Unread("runtime.powerState", "NoPermission"),)}, "would not tell about VM a"),
         ({"power": ""}, "has not said where VM a is"),
         ({"connection": "orphaned"}, "VM a is orphaned"),
         ({"host": "host-gone"}, "does not show the host of VM a"),

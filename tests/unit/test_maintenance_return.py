@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from hostler.host.facts import Unknown
 from hostler.host.holds import HOLDS
-from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -29,8 +28,10 @@ from hostler.maintenance.model import (
     stamp,
 )
 from hostler.maintenance.origin import Origin, read_origin
+from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
 from hostler.maintenance.rights import MOVE, STOP
-from hostler.vsphere.records import NOT_SAID, RELOCATE, Backing, Cluster, Host, Task, Vm, VmDevice
+from hostler.maintenance.vm_marks import Mark, Marked
+from hostler.vsphere.records import NOT_SAID, RELOCATE, Backing, Cluster, Host, Task, Unread, Vm, VmDevice
 from tests.unit.maintenance_world import DYNAMIC, NO_DEVICE, NOW, VC, Play, fixed, hardware
 
 SECRET: Any = Unknown("vCenter would not tell")
@@ -152,7 +153,7 @@ def test_ids_of_an_earlier_maintenance_do_not_beat_the_name_of_this_one() -> Non
 
 def test_a_vm_whose_datastores_are_not_told_is_not_stopped() -> None:
     play = alone()
-    play.put(Vm, "vm-a", datastores=(), disks=(), unread=("datastore: NoPermission",))
+    play.put(Vm, "vm-a", datastores=(), disks=(), unread=(Unread("datastore", "NoPermission"),))
     play.enter("esx1")
     found = play.run(90)
     assert not play.did(ShutDown)
@@ -261,7 +262,7 @@ def test_a_refusal_is_told_in_vcenters_words_and_tried_later_and_later() -> None
     for _ in range(400):
         play.tick()
     one = play.decide().decisions[0]
-    assert (one.phase, one.blocked) == ("waiting for a host", f"no host: {NO_DEVICE}")
+    assert (one.phase, one.blocked) == (Phase.WAITING_FOR_HOST, Blocked(BlockedBy.NO_HOST, NO_DEVICE))
     assert one.why == f"VM a could not be started: {NO_DEVICE}"
     assert len(play.refused) == 8, "the eighth is followed by ten minutes of rest"
     play.host("esx2", 1)  # somebody has put a GPU into it
@@ -403,7 +404,7 @@ def test_a_vgpu_vm_gets_the_time_that_drs_needs_to_move_it(vmotion: bool) -> Non
     play.policy = replace(play.policy, vgpu_vmotion=vmotion)
     play.enter("esx1")
     one = play.decide().decisions[0]
-    assert (one.blocked, play.state("a")) == ("drs" if vmotion else "", "")
+    assert (one.blocked, play.state("a")) == (Blocked(BlockedBy.DRS) if vmotion else None, "")
     play.run(4)
     assert play.state("a") == ("" if vmotion else "draining")
 

@@ -10,7 +10,6 @@ import pytest
 from hostler.host.facts import Known, Unknown
 from hostler.maintenance.conditions import conditions_of
 from hostler.maintenance.decide import decide
-from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
     DRAIN_HELD,
     POLICY,
@@ -26,6 +25,8 @@ from hostler.maintenance.model import (
     ShutDown,
     State,
 )
+from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.reservations import Reservations
 from hostler.maintenance.rights import MOVE, POOL, STOP, Judged, Lacks, Need, Unanswered, judge, moves_of, needs_of
 from hostler.vsphere.records import Cluster, Vm
 from tests.unit.maintenance_world import NOW, Play, fixed, pair
@@ -54,10 +55,10 @@ def test_that_all_is_well_must_have_been_looked_at_lately_what_is_lacking_counts
     needs = moves_of(VM)
     assert judge(needs, {}, "vc", NOW) == Judged(unseen="VM a")
     old: dict[tuple[str, str], Lacks] = {("vc", "vm-a"): Known((), NOW - 100)}
-    assert judge(needs, old, "vc", NOW).well
-    assert judge(needs, old, "vc", NOW, max_age=60) == Judged(unseen="VM a")
+    assert not judge(needs, old, "vc", NOW).within(100, NOW).unseen
+    assert judge(needs, old, "vc", NOW).within(60, NOW) == Judged(unseen="VM a")
     old[("vc", "vm-a")] = Known((MOVE,), NOW - 100)
-    assert judge(needs, old, "vc", NOW, max_age=60).lacking
+    assert judge(needs, old, "vc", NOW).within(60, NOW).lacking
     assert "it would not say" in judge(needs, {("vc", "vm-a"): Unknown("it would not say")}, "vc", NOW).unknown
 
 
@@ -80,7 +81,7 @@ def test_each_right_that_is_missing_keeps_a_node_from_being_touched_and_is_named
     assert (play.state("a"), play.nodes["a"].spec.unschedulable, play.done) == ("", False, [])
     assert f"our vCenter user lacks {right} on {where}" in one.why
     assert one.next.startswith(f"grant {right} on {where}")
-    assert one.blocked == f"privileges: our vCenter user lacks {right} on {where}"
+    assert one.blocked == Blocked(BlockedBy.PRIVILEGES, f"{right} on {where}")
     play.rights.clear()
     play.run(40)
     assert play.in_service("a")
@@ -137,7 +138,7 @@ def test_a_guest_that_did_not_go_off_is_not_switched_off_without_the_right_to_st
     one = play.run(60).decisions[0]
     assert not play.did(PowerOff)
     assert f"lacks {STOP[1]} on VM a" in one.why
-    assert Ledger(play.world(), play.policy, play.now).drains == (), "and it keeps nobody waiting"
+    assert Reservations(play.world(), play.policy, play.now).drains == (), "and it keeps nobody waiting"
     play.lacks("a")
     play.run(30)
     assert play.in_service("a")
@@ -152,7 +153,7 @@ def test_a_node_that_may_not_be_stopped_gives_its_slot_back() -> None:
     play.run(4)
     assert (play.state("a"), play.state("b")) == ("draining", "")
     play.lacks("a", STOP[1])
-    assert Ledger(play.world(), play.policy, play.now).drains == ()
+    assert Reservations(play.world(), play.policy, play.now).drains == ()
     play.run(20)
     assert play.state("b") == "powered-off"
     assert (play.state("a"), play.did(ShutDown, "a")) == ("draining", [])
@@ -173,7 +174,7 @@ def test_what_may_not_be_moved_is_stopped_with_a_doubt_and_waits_for_its_own_hos
     found = play.run(20)
     assert (play.state("a"), play.did(Relocate)) == ("powered-off", [])
     assert TARGET not in play.nodes["a"].metadata.annotations, "no device is reserved that it cannot have"
-    assert found.decisions[0].blocked == f"privileges: our vCenter user lacks {right} on {where}"
+    assert found.decisions[0].blocked == Blocked(BlockedBy.PRIVILEGES, f"{right} on {where}")
     assert f"grant {right} on {where}, or esx1 leaves maintenance" in found.decisions[0].next
     play.leave("esx1")
     play.run(20)
@@ -188,7 +189,9 @@ def test_only_what_is_proven_is_stopped_where_a_setting_wants_it() -> None:
     play.enter("esx1")
     one = play.run(20).decisions[0]
     assert (play.state("a"), play.done) == ("", [])
-    assert one.blocked.startswith("no restart: it cannot move, because our vCenter user lacks")
+    assert one.blocked is not None
+    assert one.blocked.by is BlockedBy.NO_RESTART
+    assert one.blocked.text.startswith("it cannot move, because our vCenter user lacks")
     assert "HOSTLER_MAINTENANCE_STOP_ONLY_PROVEN=false" in one.next
     play.rights.clear()
     play.run(40)
@@ -226,7 +229,7 @@ def test_a_right_that_goes_while_it_is_emptied_keeps_it_running() -> None:
     play.lacks("a", right)
     found = play.run(60)
     one = found.decisions[0]
-    assert (play.state("a"), one.phase, play.did(ShutDown), play.did(PowerOff)) == ("draining", "waiting", [], [])
+    assert (play.state("a"), one.phase, play.did(ShutDown), play.did(PowerOff)) == ("draining", Phase.WAITING, [], [])
     (drain, *_) = conditions_of(play.nodes["a"], one)
     assert (drain.reason, right in drain.message) == ("Blocked", True)
     play.lacks("a")
@@ -274,7 +277,7 @@ def test_off_already_it_is_not_moved_without_the_right_but_comes_back_with_its_h
     play.lacks("a", MOVE)
     play.host("esx2")
     found = play.run(5)
-    assert found.decisions[0].blocked == f"privileges: our vCenter user lacks {MOVE} on VM a"
+    assert found.decisions[0].blocked == Blocked(BlockedBy.PRIVILEGES, f"{MOVE} on VM a")
     assert not play.did(Relocate)
     play.leave("esx1")
     play.run(15)
@@ -301,7 +304,7 @@ def test_a_stop_that_was_only_written_down_keeps_nobody_waiting_without_the_righ
     while not play.nodes["a"].metadata.annotations.get(SHUTDOWN_SINCE):
         play.tick()
     play.lacks("a", *STOP)
-    assert Ledger(play.world(), play.policy, play.now).drains == ()
+    assert Reservations(play.world(), play.policy, play.now).drains == ()
 
 
 @pytest.mark.parametrize("how", ["lacking", "unknown", "stale"])
@@ -381,11 +384,13 @@ def test_a_bug_that_shows_where_one_node_is_to_go_does_not_end_the_pass() -> Non
     a, b = play.decide().decisions
     assert isinstance(a.bug, TypeError)
     assert (b.bug, isinstance(b.action, Evictions)) == (None, True)
-    assert Ledger(play.world(), play.policy, play.now).drains == ("b",)
+    assert Reservations(play.world(), play.policy, play.now).drains == ("b",)
     world = play.world()
     busy = tuple(replace(one, busy=Busy(State.DRAINING)) for one in world.subjects)
     a, b = decide(replace(world, subjects=busy), play.policy, play.now).decisions
-    assert (a.phase, isinstance(a.bug, TypeError), b.bug) == ("at work", True, None), "also what only the count shows"
+    assert (a.phase, isinstance(a.bug, TypeError), b.bug) == (Phase.AT_WORK, True, None), (
+        "also what only the count shows"
+    )
 
 
 def test_it_goes_to_the_first_host_where_it_may() -> None:

@@ -12,7 +12,6 @@ from hostler.host.facts import Unknown
 from hostler.host.holds import HOLDS
 from hostler.kube.records import NodeSpec
 from hostler.maintenance.conditions import conditions_of
-from hostler.maintenance.mark import Mark, Marked, read_mark
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -35,10 +34,12 @@ from hostler.maintenance.model import (
     ShutDown,
     State,
 )
+from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.vm_marks import Mark, Marked, read_mark
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch
-from hostler.vsphere.records import RELOCATE, Backing, Host, Task, Vm, VmDevice
-from tests.unit.maintenance_world import NOW, Play, fixed, pair
+from hostler.vsphere.records import RELOCATE, Backing, Host, Task, Unread, Vm, VmDevice
+from tests.unit.maintenance_world import NOW, Play, blocked_text, fixed, pair
 
 
 def seen(play: Play) -> list[str]:
@@ -158,7 +159,7 @@ def test_a_fixed_device_waits_for_its_host() -> None:
     play.enter("esx1")
     found = play.run(15)
     assert "waits for esx1" in found.decisions[0].why
-    assert "only esx1 has" in found.decisions[0].blocked
+    assert "only esx1 has" in blocked_text(found.decisions[0])
     play.leave("esx1")
     play.run(10)
     assert play.in_service("a")
@@ -457,7 +458,7 @@ def test_two_on_one_host_are_two_and_never_share_a_device() -> None:
     play.enter("esx1")
     first = play.tick()
     assert [one.state for one in first.decisions] == [State.DRAINING, None]
-    assert first.decisions[1].blocked == "slot"
+    assert first.decisions[1].blocked == Blocked(BlockedBy.SLOT)
     play.run(40)
     assert play.in_service("a")
     assert play.in_service("b")
@@ -482,7 +483,7 @@ def test_whoever_cannot_go_on_keeps_nobody_waiting() -> None:
     play.enter("esx1")
     while not play.did(ShutDown):
         play.tick()
-    play.put(Vm, "vm-a", unread=("runtime.powerState: NoPermission",))
+    play.put(Vm, "vm-a", unread=(Unread("runtime.powerState", "NoPermission"),))
     play.run(15)
     assert play.state("a") == "draining"
     assert play.state("b") == "powered-off"
@@ -560,7 +561,7 @@ def test_a_relocate_has_its_time() -> None:
     play.tick()
     play.note("a", relocating=play.now)
     found = play.run(5)
-    assert found.decisions[0].phase == "moving"
+    assert found.decisions[0].phase is Phase.MOVING
     play.run(int(play.policy.relocate) + 1)
     assert [one.task for one in play.did(CancelTask)] == ["task-move"]
     play.run(10)
@@ -756,7 +757,7 @@ def test_a_live_vm_is_left_to_drs_first() -> None:
     play.cluster("fullyAutomated")
     play.enter("esx1")
     found = play.tick()
-    assert found.decisions[0].blocked == "drs"
+    assert found.decisions[0].blocked == Blocked(BlockedBy.DRS)
     play.note("a", entering_since=NOW)
     play.run(70)
     assert play.did(Evictions), "DRS did not, so the node is drained"
@@ -769,7 +770,7 @@ def test_unknown_devices_have_a_minute_before_the_node_is_cordoned(drs: str) -> 
     play.cluster(drs)
     play.enter("esx1")
     one = play.run(59).decisions[0]
-    assert (play.done, one.blocked) == ([], "looking")
+    assert (play.done, one.blocked) == ([], Blocked(BlockedBy.LOOKING))
     assert "which devices VM a holds is not known: not read yet" in one.why
     play.run(3)
     assert play.state("a") == "draining"
@@ -781,7 +782,7 @@ def test_devices_that_become_known_in_time_leave_the_vm_to_drs() -> None:
     play.enter("esx1")
     play.run(5)
     play.put(Vm, "vm-a", devices=())
-    assert play.run(5).decisions[0].blocked == "drs"
+    assert play.run(5).decisions[0].blocked == Blocked(BlockedBy.DRS)
     play.put(Vm, "vm-a", host="host-esx2")
     play.run(5)
     assert (play.done, play.in_service("a")) == ([], True)

@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hostler.kube.events import Recorder
+from hostler.maintenance.events import EventReporter
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import POLICY
-from hostler.maintenance.telling import Teller
 from hostler.vsphere.records import Host, Vm
 from tests.unit.maintenance_world import Play, pair
 
@@ -24,7 +24,7 @@ class Watched(Play):
         self.registry = CollectorRegistry()
         self.metrics = MaintenanceMetrics(self.registry)
         self.events: list[tuple[str, str]] = []
-        self.teller = Teller(cast(Recorder, self), self.metrics)
+        self.teller = EventReporter(cast(Recorder, self), self.metrics)
 
     def event(self, kind: Any, regarding: Any, type: str, reason: str, action: str, note: str) -> None:
         self.events.append((type, reason))

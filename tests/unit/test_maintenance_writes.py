@@ -13,12 +13,13 @@ from hostler.kube.records import Condition
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.model import DRAIN_HELD, Decision, Evictions, PatchNode
+from hostler.maintenance.reasons import Blocked, BlockedBy
 from hostler.maintenance.rights import STOP
 from tests.unit.maintenance_world import Play
 
 
 class Counting(Play):
-    """As `Hands` writes: the patch, its Event, the conditions that follow from it, one POST for each eviction."""
+    """As `ActionExecutor` writes: the patch, its Event, the conditions that follow, one POST for each eviction."""
 
     writes: Counter[tuple[str, str]]
 
@@ -88,7 +89,11 @@ def test_waiting_under_the_ceiling_writes_nothing() -> None:
         full = replace(world, room=room(play.nodes.values(), Limit(2, percent=False, at_least=0)))
         one = decide(full, play.policy, play.now).of("c")
         assert one is not None
-        assert (one.blocked, one.action, patch_of(play.nodes["c"], one, play.now)) == ("ceiling", None, None)
+        assert (one.blocked, one.action, patch_of(play.nodes["c"], one, play.now)) == (
+            Blocked(BlockedBy.CEILING),
+            None,
+            None,
+        )
 
 
 @pytest.mark.parametrize("how", ["slot", "right", "vCenter", "uncordoned"])

@@ -41,7 +41,7 @@ from hostler.metal.remediator import Remediator
 from hostler.metal.secrets import whose
 from hostler.metal.upkeep import ReservedHostKeeper
 from tests.unit.answering import answering
-from tests.unit.test_kube_events import Here
+from tests.unit.kube_connection import Here
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_decide import IMAGE, cluster, kept, owner
 from tests.unit.test_metal_remediation import CONSUMER, NOW, OFF

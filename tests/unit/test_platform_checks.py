@@ -28,7 +28,7 @@ from hostler.platform.checks import (
     version_of,
 )
 from hostler.platform.conditions import PATIENCE_SECONDS, Seen, decide_conditions
-from hostler.platform.model import NOWHERE, News, NodeCheck, PlacedNode, Result, Round, Scope, State
+from hostler.platform.model import NodeCheck, PlacedNode, Result, Round, Scope, State
 from hostler.platform.stranded import stuck
 from tests.unit.test_platform_scope import GRACE, NOW, TARGET, daemon_set
 
@@ -203,7 +203,7 @@ ALL_WELL = {
             {"Degraded": (Status.TRUE, "PlatformNodeWithoutLabel")},
         ),
         (
-            {"scopes": [(Scope(TARGET, State.IN_PLACE, "x", news=(News("Warning", NOWHERE, "x"),)), READY)]},
+            {"scopes": [(Scope(TARGET, State.IN_PLACE, "x", nowhere=True), READY)]},
             {"Degraded": (Status.TRUE, "NoEligibleNode")},
         ),
         (

@@ -17,12 +17,13 @@ from hostler.host.reverts import Revert, RevertLimits, last_writer
 from hostler.host.scheduling import REQUIRED, labels_fit, required_terms
 from hostler.instant import iso
 from hostler.kube.records import ManagedField, ManagedMetadata, Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
-from hostler.platform.decide import ScopeFacts, decide_scope, decide_taint, lags, other_clouds
 from hostler.platform.driver import BEFORE, decide_driver
 from hostler.platform.look import ScopeLine
 from hostler.platform.model import MANAGER, DaemonSet, DaemonSetSpec, PlacedNode, Scope, State, Template, UpdateStrategy
 from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
-from hostler.platform.scope import in_place, ruled, unruled, unsound, words
+from hostler.platform.scope import add_rule, describe_rule, find_flaw, has_rule, without_rule
+from hostler.platform.scoping import ScopeFacts, decide_scope, find_lag
+from hostler.platform.taints import decide_taint, other_clouds
 from hostler.platform.targets import DEFAULT_TARGETS, key_of_target, resolve, targets_of
 
 NOW, GRACE = 1_000_000.0, 300.0
@@ -82,7 +83,7 @@ METAL = placed("metal-1")
 def decided(rule: dict[str, Any] | None = None, *nodes: PlacedNode, reverts: tuple[float, ...] = ()) -> Scope:
     there = nodes or (LABELLED_VM, METAL)
     return decide_scope(
-        ScopeFacts(TARGET, daemon_set(rule), there, [Revert(words(TARGET), at) for at in reverts]), LIMITS, NOW
+        ScopeFacts(TARGET, daemon_set(rule), there, [Revert(describe_rule(TARGET), at) for at in reverts]), LIMITS, NOW
     )
 
 
@@ -192,9 +193,9 @@ def test_the_csi_operator_is_left_alone(current: ClusterCSIDriver | None, wanted
     ],
 )
 def test_the_rule_is_anded_into_each_term(before: dict[str, Any] | None, after: list[dict[str, Any]]) -> None:
-    assert ruled(before, TARGET) == after
-    assert in_place(affinity(*after), TARGET)
-    assert ruled(affinity(*after), TARGET) == after, "a second time changes nothing"
+    assert add_rule(before, TARGET) == after
+    assert has_rule(affinity(*after), TARGET)
+    assert add_rule(affinity(*after), TARGET) == after, "a second time changes nothing"
 
 
 rules = st.fixed_dictionaries(
@@ -211,14 +212,14 @@ labels = st.dictionaries(st.sampled_from(["zone", INSTANCE_TYPE, "x"]), st.sampl
 @given(st.none() | st.lists(terms, min_size=1, max_size=4), labels)
 def test_the_rule_narrows_and_does_nothing_else(given_terms: list[dict[str, Any]] | None, have: dict[str, str]) -> None:
     before = None if given_terms is None else affinity(*given_terms)
-    after = affinity(*ruled(before, TARGET))
+    after = affinity(*add_rule(before, TARGET))
     was, is_ = labels_fit("n", have, {}, required_terms(before)), labels_fit("n", have, {}, required_terms(after))
     assert is_ == (was and INSTANCE_TYPE in have)
-    assert in_place(after, TARGET)
+    assert has_rule(after, TARGET)
     given_rules = [rule for term in given_terms or () for rule in term.get("matchExpressions", ())]
     theirs = [rule for rule in given_rules if (rule["key"], rule["operator"]) == (INSTANCE_TYPE, RULE["operator"])]
-    if not in_place(before, TARGET) and not theirs:  # one of theirs that is ours too cannot be told from it
-        assert labels_fit("n", have, {}, unruled(after, TARGET)) == was
+    if not has_rule(before, TARGET) and not theirs:  # one of theirs that is ours too cannot be told from it
+        assert labels_fit("n", have, {}, without_rule(after, TARGET)) == was
 
 
 def test_it_is_written_with_the_version_that_was_read() -> None:
@@ -331,7 +332,7 @@ def test_whoever_wrote_last_is_named_but_not_us_nor_who_counts_revisions() -> No
 def test_a_rule_kubernetes_would_refuse_is_never_put_anywhere(rule: dict[str, Any], why: str) -> None:
     """In a policy it would lock the DaemonSet's owner out: every write would be refused."""
     target = msgspec.structs.replace(TARGET, **rule)
-    assert why in unsound(target)
+    assert why in find_flaw(target)
     scope = decide_scope(ScopeFacts(target, daemon_set(), [METAL]), LIMITS, NOW)
     assert ("the API server would refuse every write" in scope.why) is bool(why)
     assert scope.body is None or not why
@@ -340,7 +341,7 @@ def test_a_rule_kubernetes_would_refuse_is_never_put_anywhere(rule: dict[str, An
 
 def test_where_nothing_is_known_of_a_daemon_set_nothing_is_said() -> None:
     for state, said in ((State.ABSENT, "-"), (State.UNREADABLE, "-"), (State.HELD_BACK, "no node")):
-        line = ScopeLine("a/b", "vsphere", "x Exists", str(state), "why", "none yet")
+        line = ScopeLine("a/b", "vsphere", "x Exists", state, "why", "none yet")
         assert (line.may_run_words, line.kept_off_words) == (said, said)
 
 
@@ -351,15 +352,15 @@ def test_absent_and_unreadable() -> None:
 
 def test_lagging() -> None:
     outdated = daemon_set(desiredNumberScheduled=2, updatedNumberScheduled=0, numberAvailable=2)
-    assert lags(outdated) == "0 of 2 pods updated"
+    assert find_lag(outdated) == "0 of 2 pods updated"
     on_delete = msgspec.structs.replace(outdated.spec, update_strategy=UpdateStrategy(type="OnDelete"))
-    assert lags(msgspec.structs.replace(outdated, spec=on_delete)) == "", "its owner updates the pods, when they like"
-    assert lags(daemon_set(desiredNumberScheduled=2, updatedNumberScheduled=2, numberAvailable=2)) == ""
-    assert "1 of 2 pods available" in lags(
+    assert find_lag(msgspec.structs.replace(outdated, spec=on_delete)) == "", "its owner updates the pods"
+    assert find_lag(daemon_set(desiredNumberScheduled=2, updatedNumberScheduled=2, numberAvailable=2)) == ""
+    assert "1 of 2 pods available" in find_lag(
         daemon_set(desiredNumberScheduled=2, updatedNumberScheduled=2, numberAvailable=1)
     )
-    assert "updated" in lags(daemon_set(desiredNumberScheduled=2))
-    assert "rolled out" in lags(daemon_set(observedGeneration=1))
+    assert "updated" in find_lag(daemon_set(desiredNumberScheduled=2))
+    assert "rolled out" in find_lag(daemon_set(observedGeneration=1))
 
 
 # -- the admission policy

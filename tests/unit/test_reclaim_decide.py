@@ -12,94 +12,65 @@ from hypothesis import strategies as st
 
 from hostler.apis.assisted import Agent
 from hostler.drain import model as emptying
-from hostler.host.facts import Fact, Known, Unknown
-from hostler.reclaim import model
-from hostler.reclaim.artifacts import Artifacts
-from hostler.reclaim.controller import Seen
-from hostler.reclaim.decide import decide
-from hostler.reclaim.explain import rules_of
-from hostler.reclaim.hands import control_plane_without
-from hostler.reclaim.model import (
-    Answered,
-    Cluster,
-    ControlPlane,
+from hostler.host.facts import Known
+from hostler.reclaim import actions, model, reasons
+from hostler.reclaim.actions import (
+    AddFinalizer,
+    AnswerRetry,
+    ClearCancel,
     Deploy,
     Enter,
     Evict,
-    Forget,
+    ForgetCluster,
     Hold,
-    Host,
-    Keep,
-    Leaving,
-    LetGo,
-    Policy,
+    NoteCluster,
     Release,
-    Remember,
+    RemoveFinalizer,
     RemoveNode,
-    Report,
-    Say,
-    Spoke,
-    SpokeNode,
-    State,
-    Uncancel,
+    SetCondition,
     WarnNotOneShot,
     Withdraw,
+)
+from hostler.reclaim.controller import Seen
+from hostler.reclaim.decide import decide
+from hostler.reclaim.explain import rules_of
+from hostler.reclaim.model import (
+    Cluster,
+    ControlPlane,
+    Host,
+    Leaving,
+    Policy,
+    Report,
+    SpokeNode,
+    SpokeObject,
+    State,
     pin,
     stage_key,
     step_id,
 )
 from hostler.reclaim.objects import FINALIZER, host_of, leaving
+from hostler.reclaim.observe import needs_spoke
+from hostler.reclaim.reasons import find_cause
 from hostler.reclaim.rules import RULES
-from hostler.reclaim.spokes import asks
+from hostler.reclaim.spoke_nodes import control_plane_without
 from tests.sizes import examples
+from tests.unit.reclaim_world import (
+    DAEMON_SET,
+    GONE,
+    NODE,
+    NOW,
+    PINNED,
+    POLICY,
+    PREVIOUS,
+    host,
+    hosts,
+    in_control_plane,
+    known,
+    report,
+    spoke,
+)
 
-NOW = 1_000_000.0
-POLICY = Policy(hub_url="https://hub.example", image="agent:1")
-NODE = SpokeNode("worker-1", "uid-1", "0c1a9d3e-0001-4000-8000-000000000001", "boot-1", False, "", True)
-DAEMON_SET = "daemonsets/worker-1-reclaim"
-PREVIOUS = Cluster("spoke-ns", "spoke", "worker-1")
-PINNED = pin("T0", NODE)
-GONE = Unknown("the cluster does not answer")
 ALLOWED = ("hosts", "spoke-ns")
-
-
-def known(value: Any) -> Known[Any]:
-    return Known(value, NOW)
-
-
-def spoke(
-    kubeconfig: Fact[bool] = known(True),
-    node: Fact[SpokeNode | None] = known(NODE),
-    control_plane: Fact[ControlPlane] = known(ControlPlane(3, 2)),
-    remains: Fact[frozenset[str]] = known(frozenset()),
-    reach: Fact[bool] = known(True),
-) -> Spoke:
-    return Spoke(kubeconfig, node, control_plane, remains, reach=reach)
-
-
-def in_control_plane(total: int, staying: int, *workers: str) -> Spoke:
-    return spoke(
-        node=known(replace(NODE, control_plane=True)), control_plane=known(ControlPlane(total, staying, workers))
-    )
-
-
-def host(state: State = State.INSTALLED, **more: Any) -> Host:
-    fields: dict[str, Any] = {
-        "name": "agent-1",
-        "uid": "u-1",
-        "state": state,
-        "stage": "T0",
-        "since": NOW - 10,
-        "bound": None,
-        "previous": PREVIOUS,
-        "hostname": "worker-1",
-        "namespace": "spoke-ns",
-        "system_uuid": NODE.system_uuid,
-        "artifacts": known(Artifacts("https://a/k", "https://a/i", "https://a/r")),
-        "spoke": spoke(),
-        **more,
-    }
-    return Host(**fields)
 
 
 def entered(found: Host, policy: Policy = POLICY, now: float = NOW) -> tuple[str, str]:
@@ -140,7 +111,7 @@ def test_each_refusal_has_its_reason(change: dict[str, Any], reason: str) -> Non
     # Asked for again it is refused with the same words, once.
     asked = decide(host(State.PENDING, retry="1", **change), POLICY, NOW)
     if change.get("previous", PREVIOUS) is not None:
-        assert [type(one) for one in asked.actions] == [Say, Answered]
+        assert [type(one) for one in asked.actions] == [SetCondition, AnswerRetry]
 
 
 def test_without_a_hub_address_nothing_is_begun() -> None:
@@ -168,7 +139,7 @@ def test_a_control_plane_node_waits_for_the_workers_of_its_cluster() -> None:
     found = host(spoke=in_control_plane(3, 0, *workers), confirmed=True)
     waiting = decide(found, POLICY, NOW)
     (said,) = waiting.actions
-    assert isinstance(said, Say)
+    assert isinstance(said, SetCondition)
     assert (said.reason, waiting.wake) == ("WorkersFirst", NOW + 30)
     assert said.message.endswith("worker-2, worker-3, worker-4 and 2 more.")
     # However long that takes it is not refused, and a request to try again stays open.
@@ -203,20 +174,16 @@ def test_a_manager_that_the_owner_names_does_not_keep_the_node(node: SpokeNode, 
 def test_what_is_not_known_is_waited_for_and_then_left_to_people() -> None:
     silent = host(spoke=spoke(node=GONE))
     first = decide(silent, POLICY, NOW)
-    assert [type(one) for one in first.actions] == [Say]
+    assert [type(one) for one in first.actions] == [SetCondition]
     assert first.wake == NOW + POLICY.patience
     assert entered(replace(silent, waiting_since=NOW - 600)) == ("UnbindHost", "SpokeUnreachable")
 
 
 def test_a_bound_host_has_its_cluster_noted_once() -> None:
     fresh = host(bound=("spoke-ns", "spoke"), previous=None)
-    assert decide(fresh, POLICY, NOW).actions == (Remember(PREVIOUS),)
+    assert decide(fresh, POLICY, NOW).actions == (NoteCluster(PREVIOUS),)
     assert decide(replace(fresh, previous=PREVIOUS), POLICY, NOW).actions == ()
     assert decide(replace(fresh, hostname=""), POLICY, NOW).actions == ()
-
-
-def report(state: State, exit_code: int, reason: str = "", stage: str = "T0") -> Report:
-    return Report(step_id("u-1", state, stage), exit_code, reason, "a sentence")
 
 
 def test_a_host_that_keeps_starting_discovery_is_warned_about_before_it_restarts() -> None:
@@ -287,25 +254,25 @@ def test_a_registration_of_an_installed_host_is_none_of_ours() -> None:
 @pytest.mark.parametrize("state", [State.PENDING, State.DISCOVERING, State.KNOWN, State.DISCONNECTED])
 def test_what_is_left_goes_before_the_note_of_it(state: State) -> None:
     found = {} if state is State.PENDING else {"reason": "Registered"}
-    left = host(state, spoke=spoke(remains=known(frozenset({"daemonset"}))), **found)
+    left = host(state, spoke=spoke(remains=known(frozenset({DAEMON_SET}))), **found)
     assert decide(left, POLICY, NOW).actions == (Withdraw(),)
     clean = host(state)
-    assert decide(clean, POLICY, NOW).actions == (() if state is State.PENDING else (Forget(),))
+    assert decide(clean, POLICY, NOW).actions == (() if state is State.PENDING else (ForgetCluster(),))
     assert decide(host(state, spoke=spoke(remains=GONE), **found), POLICY, NOW).actions == ()
 
 
 def test_the_node_goes_only_if_a_setting_asks_and_it_is_not_ready() -> None:
     asked = replace(POLICY, remove_node=True)
     gone = replace(NODE, ready=False)
-    assert decide(host(State.DISCOVERING, spoke=spoke(node=known(gone))), POLICY, NOW).actions == (Forget(),)
+    assert decide(host(State.DISCOVERING, spoke=spoke(node=known(gone))), POLICY, NOW).actions == (ForgetCluster(),)
     found = decide(host(State.DISCOVERING, spoke=spoke(node=known(gone))), asked, NOW)
-    assert found.actions == (RemoveNode(gone), Forget())
+    assert found.actions == (RemoveNode(gone), ForgetCluster())
     there = host(State.DISCOVERING, reason="Registered")
     assert decide(there, asked, NOW).actions == ()
     assert decide(replace(there, spoke=spoke(node=GONE)), asked, NOW).actions == ()
     # A cluster without a kubeconfig is never heard of again; the note must not wait for it.
     silent = spoke(kubeconfig=known(False), node=GONE, remains=GONE)
-    assert decide(replace(there, spoke=silent), asked, NOW).actions == (Forget(),)
+    assert decide(replace(there, spoke=silent), asked, NOW).actions == (ForgetCluster(),)
 
 
 def test_control_plane_nodes_that_were_returned_still_count() -> None:
@@ -320,9 +287,9 @@ def test_control_plane_nodes_that_were_returned_still_count() -> None:
         nodes[name] = replace(nodes[name], ready=False)
         returned = replace(out, state=State.DISCOVERING, spoke=spoke(node=known(nodes[name])))
         said, *others = decide(returned, asked, NOW).actions
-        assert isinstance(said, Say)
+        assert isinstance(said, SetCondition)
         assert (said.reason, f"Node {name} of its old cluster stays" in said.message) == ("Registered", True)
-        assert others == [Forget()]
+        assert others == [ForgetCluster()]
     assert found == [("ReclaimHost", "Reclaiming")] * 2 + [("UnbindHost", "QuorumLost")]
 
 
@@ -331,37 +298,37 @@ def test_an_edited_spec_does_not_choose_another_machine() -> None:
     home = ("spoke-ns", "spoke")
     for edited in (host(bound=("spoke-ns", "other")), host(bound=home, hostname="worker-2")):
         (said,) = decide(edited, POLICY, NOW).actions
-        assert isinstance(said, Say)
+        assert isinstance(said, SetCondition)
         assert said.reason == "PreviousClusterNotConfirmed"
         unbound = replace(edited, bound=None, reason=said.reason)
         assert entered(unbound) == ("UnbindHost", "PreviousClusterNotConfirmed")
     # Set right again, the note is confirmed.
     right = host(bound=home, reason="PreviousClusterNotConfirmed")
-    assert decide(right, POLICY, NOW).actions == (Remember(PREVIOUS),)
+    assert decide(right, POLICY, NOW).actions == (NoteCluster(PREVIOUS),)
 
 
 def test_a_cluster_that_never_answers_again_is_not_decided_on() -> None:
     """In discovery, then installed elsewhere, while nobody knows what is left in the first cluster."""
     seen = decide(host(State.KNOWN, reason="TimedOut", spoke=spoke(remains=GONE)), POLICY, NOW)
-    assert [one.reason for one in seen.actions if isinstance(one, Say)] == ["Registered"]
+    assert [one.reason for one in seen.actions if isinstance(one, SetCondition)] == ["Registered"]
     second = Cluster("spoke-ns", "second", "worker-1")
     kept = host(bound=("spoke-ns", "second"), reason="Registered", kept=True, spoke=spoke(remains=GONE))
     assert decide(kept, POLICY, NOW).actions == ()
     assert entered(replace(kept, bound=None)) == ("UnbindHost", "PreviousClusterNotConfirmed")
-    assert decide(replace(kept, spoke=spoke()), POLICY, NOW).actions == (Remember(second), LetGo())
-    assert decide(replace(kept, kept=False), POLICY, NOW).actions == (Remember(second),)
+    assert decide(replace(kept, spoke=spoke()), POLICY, NOW).actions == (NoteCluster(second), RemoveFinalizer())
+    assert decide(replace(kept, kept=False), POLICY, NOW).actions == (NoteCluster(second),)
 
 
 def test_the_rules_hold_again_before_the_agent_is_put_there() -> None:
     last = in_control_plane(1, 0)
     assert entered(host(State.RECLAIMING, spoke=last)) == ("ReclaimFailed", "LastControlPlane")
-    assert decide(host(State.RECLAIMING), POLICY, NOW).actions == (Keep(PINNED),)
+    assert decide(host(State.RECLAIMING), POLICY, NOW).actions == (AddFinalizer(PINNED),)
     # Workers that are unbound after it began do not stop it.
     late = host(State.RECLAIMING, spoke=in_control_plane(3, 2, "worker-2"))
-    assert decide(late, POLICY, NOW).actions == (Keep(PINNED),)
+    assert decide(late, POLICY, NOW).actions == (AddFinalizer(PINNED),)
     # A pin of an earlier attempt is none.
     early = host(State.RECLAIMING, kept=True, pinned=pin("T-1", NODE))
-    assert decide(early, POLICY, NOW).actions == (Keep(PINNED),)
+    assert decide(early, POLICY, NOW).actions == (AddFinalizer(PINNED),)
 
 
 @pytest.mark.parametrize("node", [replace(NODE, uid="uid-2"), replace(NODE, boot_id="boot-2")])
@@ -372,7 +339,7 @@ def test_a_node_that_was_replaced_or_restarted_since_is_not_touched(node: SpokeN
 
 def test_without_a_boot_id_nothing_is_begun() -> None:
     mute = spoke(node=known(replace(NODE, boot_id="")))
-    assert [type(one) for one in decide(host(spoke=mute), POLICY, NOW).actions] == [Say]
+    assert [type(one) for one in decide(host(spoke=mute), POLICY, NOW).actions] == [SetCondition]
     assert decide(host(State.RECLAIMING, spoke=mute), POLICY, NOW).actions == ()
 
 
@@ -388,7 +355,11 @@ def test_a_boot_id_that_is_not_known_is_not_another_boot() -> None:
 def test_what_other_hosts_share_does_not_count_as_the_agent() -> None:
     """With a drain asked for: another host's namespace is there, and the node still has to be emptied."""
     asked = replace(POLICY, drain=emptying.Policy())
-    shared = spoke(remains=known(frozenset({"namespaces/assisted-installer", "serviceaccounts/node-reclaim"})))
+    shared = spoke(
+        remains=known(
+            frozenset({SpokeObject("namespaces", "assisted-installer"), SpokeObject("serviceaccounts", "node-reclaim")})
+        )
+    )
     found = host(State.RECLAIMING, kept=True, pinned=PINNED, spoke=shared)
     assert decide(found, asked, NOW).actions == (Hold(NODE),)
     there = replace(found, spoke=spoke(remains=known(frozenset({DAEMON_SET}))))
@@ -494,7 +465,7 @@ def test_of_two_control_planes_one_goes_and_the_other_is_refused_by_its_name(
     )
     agents = [going, agent(second, "installed", created=LATE)]
 
-    def decided(number: int) -> model.Decision:
+    def decided(number: int) -> actions.Decision:
         own = host_of(agents[number])
         assert own.previous is not None
         counted = control_plane_without(own.previous.node, nodes.values(), leaving(agents, own, ALLOWED))
@@ -516,43 +487,6 @@ def test_of_two_control_planes_one_goes_and_the_other_is_refused_by_its_name(
 
 # -- whatever is not known
 
-facts_of_nodes = st.sampled_from(
-    [
-        GONE,
-        known(None),
-        known(NODE),
-        known(replace(NODE, control_plane=True)),
-        known(replace(NODE, ready=False)),
-        known(replace(NODE, control_plane=True, ready=False)),
-    ]
-)
-hosts = st.builds(
-    host,
-    state=st.sampled_from([*State]),
-    stage=st.sampled_from(["T0", "T1", ""]),
-    since=st.sampled_from([None, NOW, NOW - 4000]),
-    bound=st.sampled_from([None, ("spoke-ns", "spoke"), ("x", "y")]),
-    previous=st.sampled_from([None, PREVIOUS]),
-    hostname=st.sampled_from(["", "worker-1"]),
-    cancelled=st.booleans(),
-    kept=st.booleans(),
-    deleted=st.booleans(),
-    retry=st.sampled_from(["", "1"]),
-    reason=st.sampled_from(["", "Cancelled", "Deciding", "Registered", "PreviousClusterNotConfirmed"]),
-    pinned=st.sampled_from(["", PINNED]),
-    registration=st.sampled_from(["", *(stage_key(state, "T0") for state in State)]),
-    report=st.sampled_from([None, *(report(s, c) for s in (State.RECLAIMING, State.REBOOTING) for c in (0, 1))]),
-    waiting_since=st.sampled_from([None, NOW, NOW - 700]),
-    artifacts=st.sampled_from([GONE, known(None), known(Artifacts("https://a/k", "https://a/i", "https://a/r"))]),
-    spoke=st.builds(
-        spoke,
-        kubeconfig=st.sampled_from([GONE, known(True), known(False)]),
-        node=facts_of_nodes,
-        control_plane=st.sampled_from([GONE, known(ControlPlane(1, 0)), known(ControlPlane(3, 2))]),
-        remains=st.sampled_from([GONE, known(frozenset()), known(frozenset({"x"}))]),
-    ),
-)
-
 
 @settings(max_examples=examples(200))
 @given(hosts, st.booleans())
@@ -568,11 +502,11 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
                 assert all(isinstance(fact, Known) and fact.value for fact in facts)
                 assert found.previous is not None
                 assert found.bound is None
-                assert found.reason not in model.UNCONFIRMED
+                assert found.reason not in reasons.UNCONFIRMED
         if isinstance(action, Deploy):
             assert found.state == State.RECLAIMING
             assert found.pinned == pin(found.stage, action.node)
-        if isinstance(action, Remember):
+        if isinstance(action, NoteCluster):
             assert found.previous in (None, action.cluster) or found.reason == "Registered"
         if isinstance(action, Deploy | RemoveNode):
             assert found.spoke.node == known(action.node)
@@ -581,11 +515,11 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
             assert model.is_unbound(found.state)
             assert not action.node.ready
             assert not action.node.control_plane
-        if isinstance(action, Forget):
+        if isinstance(action, ForgetCluster):
             nothing_left = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
             assert nothing_left
             assert model.is_unbound(found.state)
-        if isinstance(action, LetGo):
+        if isinstance(action, RemoveFinalizer):
             gone = found.spoke.remains == known(frozenset()) or found.spoke.kubeconfig == known(False)
             assert gone or found.previous is None
         if isinstance(action, Withdraw):
@@ -620,11 +554,11 @@ class World:
             return emptying.Decision(emptying.State.DRAINING, pods, f"{self.pods} pods are left.", None)
         return emptying.Decision(emptying.State.DRAINED, (), "It is empty.", None)
 
-    def act(self, action: model.Action) -> bool:
+    def act(self, action: actions.Action) -> bool:
         """Whether it changed anything."""
         before = (self.agent, self.deployed, self.node, self.pods)
         match action:
-            case Remember(cluster):
+            case NoteCluster(cluster):
                 self.agent = replace(self.agent, previous=cluster)
             case Enter(transition, reason, _):
                 self.stages += 1
@@ -632,7 +566,7 @@ class World:
                 self.agent = replace(
                     self.agent, state=transition.target, stage=stage, since=self.now, reason=reason, waiting_since=None
                 )
-            case Say(reason, _):
+            case SetCondition(reason, _):
                 self.agent = replace(self.agent, reason=reason)
             case Hold(node):
                 self.node = replace(node, held=True)
@@ -640,12 +574,12 @@ class World:
                 self.node = replace(node, held=False)
             case Evict(pods):
                 self.pods -= len(pods)
-            case Keep(pinned):
+            case AddFinalizer(pinned):
                 self.agent = replace(self.agent, kept=True, pinned=pinned)
-            case LetGo():
+            case RemoveFinalizer():
                 assert not self.deployed
                 self.agent = replace(self.agent, kept=False)
-            case Uncancel():
+            case ClearCancel():
                 self.agent = replace(self.agent, cancelled=False)
             case Deploy():
                 assert self.agent.kept
@@ -655,9 +589,9 @@ class World:
                 self.deployed = False
             case RemoveNode():
                 self.node = None
-            case Forget():
+            case ForgetCluster():
                 self.agent = replace(self.agent, previous=None)
-            case Answered(request):
+            case AnswerRetry(request):
                 self.agent = replace(self.agent, retried=request)
         return before != (self.agent, self.deployed, self.node, self.pods)
 
@@ -665,7 +599,7 @@ class World:
         """The agent on the node answers the step of this stage, if it is there to be asked."""
         if self.deployed:
             step = step_id(self.agent.uid, self.agent.state, self.agent.stage)
-            self.agent = replace(self.agent, report=Report(step, exit_code, reason, "said by the agent"))
+            self.agent = replace(self.agent, report=Report(step, exit_code, find_cause(reason), "said by the agent"))
 
 
 def settle(world: World, policy: Policy, stop_after: int | None = None) -> None:
@@ -771,11 +705,11 @@ def test_a_node_that_cannot_be_emptied_is_not_restarted(state: emptying.State, t
 def test_cancelled_before_it_began_nothing_begins() -> None:
     assert entered(host(cancelled=True)) == ("UnbindHost", "Cancelled")
     heard = decide(host(State.PENDING, cancelled=True), POLICY, NOW)
-    assert heard.actions == (Uncancel(),)
+    assert heard.actions == (ClearCancel(),)
 
 
 def test_a_retry_begins_without_what_the_last_attempt_left() -> None:
-    left = host(State.PENDING, retry="1", spoke=spoke(remains=known(frozenset({"daemonset"}))))
+    left = host(State.PENDING, retry="1", spoke=spoke(remains=known(frozenset({DAEMON_SET}))))
     assert decide(left, POLICY, NOW).actions == (Withdraw(),)
 
 
@@ -814,14 +748,14 @@ def test_every_rule_is_shown_until_one_does_not_hold() -> None:
 
 
 def test_the_old_cluster_is_asked_only_where_a_decision_needs_it() -> None:
-    assert not asks(host(bound=("spoke-ns", "spoke")))
-    assert not asks(host(State.REBOOTING))
-    assert not asks(host(previous=None))
-    assert asks(host())
-    assert asks(host(bound=("spoke-ns", "spoke"), reason="Cancelled"))
-    assert asks(host(bound=("spoke-ns", "spoke"), kept=True))
-    assert asks(host(State.REBOOTING, deleted=True, kept=True))
-    assert all(asks(host(state)) for state in (State.RECLAIMING, State.PENDING, State.DISCOVERING))
+    assert not needs_spoke(host(bound=("spoke-ns", "spoke")))
+    assert not needs_spoke(host(State.REBOOTING))
+    assert not needs_spoke(host(previous=None))
+    assert needs_spoke(host())
+    assert needs_spoke(host(bound=("spoke-ns", "spoke"), reason="Cancelled"))
+    assert needs_spoke(host(bound=("spoke-ns", "spoke"), kept=True))
+    assert needs_spoke(host(State.REBOOTING, deleted=True, kept=True))
+    assert all(needs_spoke(host(state)) for state in (State.RECLAIMING, State.PENDING, State.DISCOVERING))
 
 
 # -- the table
@@ -842,7 +776,7 @@ def test_a_host_in_any_unbound_state_is_in_discovery(state: str) -> None:
     at: Any = state
     left = decide(host(at, spoke=spoke(remains=known(frozenset({DAEMON_SET})))), POLICY, NOW)
     assert Withdraw() in left.actions
-    assert Forget() in decide(host(at), POLICY, NOW).actions
+    assert ForgetCluster() in decide(host(at), POLICY, NOW).actions
     (action,) = decide(host(at, registration=stage_key(state, "T0")), POLICY, NOW).actions
     assert isinstance(action, Enter)
     assert action.transition == model.REGISTER

@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hostler.reclaim import hub as hub_module
+from hostler.reclaim import listener as listener_module
 from tests.sizes import examples
 from tests.unit.hub_world import (
     ENV_TOKEN,
@@ -136,9 +137,9 @@ SAID = st.one_of(
 def test_no_bytes_of_a_stranger_crash_the_hub_write_or_get_in(
     many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every example is some strangers at once. Afterwards the hub answers as ever, and nobody is left at its door."""
-    for name in ("SILENT", "PATIENCE", "LINGERS"):
-        monkeypatch.setattr(hub_module, name, 0.1)
+    """Every example is some strangers at once. Afterwards the hub answers as ever, and no connection is left."""
+    for module, name in ((listener_module, "SILENT"), (hub_module, "PATIENCE"), (listener_module, "LINGERS")):
+        monkeypatch.setattr(module, name, 0.1)
     (tmp_path / "ie-1").mkdir()
     (tmp_path / "ie-1" / "initrd").write_bytes(SECRET)
     (tmp_path / "ie-1" / "kernel").write_bytes(b"everybody's")
@@ -159,14 +160,14 @@ def test_no_bytes_of_a_stranger_crash_the_hub_write_or_get_in(
 
     async def run(strangers: list[tuple[bytes, int, bool]]) -> list[bytes]:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
-        hub = hub_with(tmp_path, connections=64, board=inside)
+        hub = hub_with(tmp_path, connections=64, agents=inside)
         async with listening(hub) as port:
             heard = await asyncio.gather(*(say(port, *one) for one in strangers))
             kernel = f"GET {HERE}/boot-artifacts/kernel HTTP/1.0\r\n\r\n".encode()
             async with asyncio.timeout(90):  # with so little patience, a busy machine may need to ask again
                 while b"everybody's" not in await say(port, kernel):
                     await asyncio.sleep(0.05)
-            await until(lambda: len(hub.door) == 0, "everybody is gone")
+            await until(lambda: len(hub.connections) == 0, "everybody is gone")
             assert (hub._at_once, dict(hub._downloads)) == (0, {})
             return heard
 

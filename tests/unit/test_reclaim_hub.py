@@ -27,12 +27,14 @@ from hostler.host.facts import Unknown
 from hostler.instant import iso
 from hostler.kube.metrics import Metrics
 from hostler.kube.watch import Watch
+from hostler.reclaim import artifact_files
 from hostler.reclaim import hub as hub_module
-from hostler.reclaim import shelf as shelf_module
 from hostler.reclaim import tokens as tokens_module
+from hostler.reclaim.actions import Withdraw
+from hostler.reclaim.artifact_files import ArtifactFiles, Unreadable
 from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.controller import ReclaimKeeper, Terms
-from hostler.reclaim.hub import BURST, Rates, read
+from hostler.reclaim.hub import BURST, Malformed, Rates, read
 from hostler.reclaim.instructions import (
     DOWNLOAD,
     REBOOT,
@@ -42,10 +44,10 @@ from hostler.reclaim.instructions import (
     registered,
     withheld,
 )
-from hostler.reclaim.model import Report, State, Withdraw, stage_key, step_id
-from hostler.reclaim.objects import AGENT_REASONS, CANCEL, HASHES, PROGRESS, REGISTRATION, REPORT, hashes_of, host_of
+from hostler.reclaim.model import Report, State, stage_key, step_id
+from hostler.reclaim.objects import CANCEL, HASHES, PROGRESS, REGISTRATION, REPORT, hashes_of, host_of
 from hostler.reclaim.quoting import LIMIT, clean_text, quote_text
-from hostler.reclaim.shelf import Shelf, Unreadable
+from hostler.reclaim.reasons import StepFailure
 from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
 from tests.unit.hub_world import ENV_TOKEN, HOST_TOKEN, INSTRUCTIONS, KEYS, NOW, hub_with, listening
 
@@ -296,7 +298,7 @@ def test_an_answer_becomes_a_report_once() -> None:
     reply = Reply(DOWNLOAD, step(State.RECLAIMING), 1, '{"reason": "NoSpace"}', "no\nspace\x1b[31m")
     changes = noted(agent(), reply)
     after = agent(**changes)
-    assert host_of(after).report == Report(step(State.RECLAIMING), 1, "NoSpace", "no space [31m")
+    assert host_of(after).report == Report(step(State.RECLAIMING), 1, StepFailure.NO_SPACE, "no space [31m")
     assert noted(after, reply) == {}
 
 
@@ -345,11 +347,11 @@ def test_an_agent_does_not_say_what_we_decide_by(word: str) -> None:
     reply = Reply(DOWNLOAD, step(State.RECLAIMING), 1, json.dumps({"reason": word}), "no")
     report = host_of(agent(**noted(agent(), reply))).report
     assert report is not None
-    assert (report.exit_code, report.reason) == (1, "")
+    assert (report.exit_code, report.reason) == (1, None)
 
 
 def test_every_reason_of_the_agent_is_taken_as_it_is() -> None:
-    assert frozenset(one.value for one in Reason) == AGENT_REASONS
+    assert {one.value for one in Reason} == {one.value for one in StepFailure}
     for reason in Reason:
         reply = Reply(DOWNLOAD, step(State.RECLAIMING), 1, json.dumps({"reason": reason.value}), "no")
         report = host_of(agent(**noted(agent(), reply))).report
@@ -359,7 +361,7 @@ def test_every_reason_of_the_agent_is_taken_as_it_is() -> None:
 
 @given(st.one_of(st.binary(max_size=400), st.integers(0, 60_000).map(lambda deep: b'{"x":' + b"[" * deep)))
 def test_no_body_is_more_than_refused(body: bytes) -> None:
-    assert isinstance(read(Reply, body), str | Reply)
+    assert isinstance(read(Reply, body), Malformed | Reply)
 
 
 def test_what_comes_over_the_network_is_one_bounded_line() -> None:
@@ -388,21 +390,21 @@ def test_hosts_that_ask_at_once_are_told_what_one_look_saw(tmp_path: Path, monke
     (place / "kernel").write_bytes(b"kernel")
     looks: list[str] = []
 
-    class Counting(Shelf):
+    class Counting(ArtifactFiles):
         def _served(self, infra_env: str) -> dict[str, str]:
             looks.append(infra_env)
             return super()._served(infra_env)
 
     async def run() -> None:
-        shelf = Counting(tmp_path, "http://hub/{infra_env}")
-        monkeypatch.setattr(shelf_module, "FRESH", 600.0)
-        every = await asyncio.gather(*(shelf.with_hashes("ie-1") for _ in range(100)))
+        files = Counting(tmp_path, "http://hub/{infra_env}")
+        monkeypatch.setattr(artifact_files, "FRESH", 600.0)
+        every = await asyncio.gather(*(files.with_hashes("ie-1") for _ in range(100)))
         assert all(one == every[0] for one in every)
-        assert 1 <= len(looks) <= shelf_module.LOOKERS
+        assert 1 <= len(looks) <= artifact_files.LOOKERS
         (place / "initrd").write_bytes(b"initrd")
-        assert await shelf.with_hashes("ie-1") == every[0]
-        monkeypatch.setattr(shelf_module, "FRESH", 0.0)
-        assert "initrd_sha256" in await shelf.with_hashes("ie-1")
+        assert await files.with_hashes("ie-1") == every[0]
+        monkeypatch.setattr(artifact_files, "FRESH", 0.0)
+        assert "initrd_sha256" in await files.with_hashes("ie-1")
 
     asyncio.run(run())
 
@@ -410,7 +412,7 @@ def test_hosts_that_ask_at_once_are_told_what_one_look_saw(tmp_path: Path, monke
 def test_every_artifact_of_ours_has_a_hash_and_the_owners_word_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf_module, "FRESH", 0.0)
+    monkeypatch.setattr(artifact_files, "FRESH", 0.0)
     place = tmp_path / "ie-1"
     place.mkdir()
     for name in ("kernel", "initrd", "rootfs"):
@@ -420,21 +422,21 @@ def test_every_artifact_of_ours_has_a_hash_and_the_owners_word_counts(
         return hashlib.sha256(data).hexdigest()
 
     async def run() -> None:
-        shelf = hub_with(tmp_path).shelf
-        found = await shelf.with_hashes("ie-1")
-        addresses = await shelf.served("ie-1")
+        files = hub_with(tmp_path).files
+        found = await files.with_hashes("ie-1")
+        addresses = await files.served("ie-1")
         assert found == {**addresses, "kernel_sha256": sha256(b"kernel"), "initrd_sha256": sha256(b"initrd")}
         told = instructions(agent(), environment(), BOOT, found)
         arguments = json.loads(told["instructions"][0]["args"][0])
         assert (arguments["kernel_sha256"], arguments["initrd_url"]) == (sha256(b"kernel"), addresses["initrd"])
         (place / "kernel").write_bytes(b"another")
         (place / "initrd.sha256").write_text("its-owners-word  initrd\n")
-        found = await shelf.with_hashes("ie-1")
+        found = await files.with_hashes("ie-1")
         assert (found["kernel_sha256"], found["initrd_sha256"]) == (sha256(b"another"), "its-owners-word")
         (place / "initrd.sha256").write_bytes(b"\xff\xfe")
         with pytest.raises(Unreadable):
-            await shelf.with_hashes("ie-1")
-        assert await shelf.with_hashes("ie-2") == {}
+            await files.with_hashes("ie-1")
+        assert await files.with_hashes("ie-2") == {}
 
     asyncio.run(run())
 
@@ -457,32 +459,32 @@ def test_a_body_is_never_unpacked_and_never_deep() -> None:
 
 
 def test_a_directory_of_artifacts_that_hangs_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf_module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(artifact_files, "LOOK_SECONDS", 0.05)
     answers = threading.Event()
     (tmp_path / "ie-1").mkdir()
     (tmp_path / "ie-1" / "kernel").write_bytes(b"k")
 
-    class Hanging(Shelf):
+    class Hanging(ArtifactFiles):
         def _place(self, infra_env: str, name: str) -> Path | None:
             answers.wait(30)
             return super()._place(infra_env, name)
 
     async def run() -> None:
         hub = hub_with(tmp_path)
-        hub.shelf = Hanging(tmp_path, "")
+        hub.files = Hanging(tmp_path, "")
         async with TestClient(TestServer(hub.application())) as client:
             path = f"{hub_module.BASE.format(infra_env='ie-1')}/boot-artifacts/kernel"
-            for _ in range(shelf_module.LOOKERS + 1):
+            for _ in range(artifact_files.LOOKERS + 1):
                 assert (await client.get(path)).status == 503
-            monkeypatch.setattr(shelf_module, "LOOK_SECONDS", 30.0)
+            monkeypatch.setattr(artifact_files, "LOOK_SECONDS", 30.0)
             async with asyncio.timeout(5):
                 with pytest.raises(TimeoutError):
-                    await hub.shelf.served("ie-1")  # at once: everybody who looks hangs
+                    await hub.files.served("ie-1")  # at once: everybody who looks hangs
                 assert (await asyncio.to_thread(lambda: 1)) == 1, "nobody else's threads do"
                 answers.set()
-                while hub.shelf._lookers.locked():
+                while hub.files._lookers.locked():
                     await asyncio.sleep(0.01)
-                assert "kernel" in await hub.shelf.served("ie-1")
+                assert "kernel" in await hub.files.served("ie-1")
 
     try:
         asyncio.run(run())
@@ -522,7 +524,7 @@ def test_artifacts_of_a_directory_that_hangs_are_not_known() -> None:
 def test_a_killed_agent_is_waited_for_from_the_stage_or_from_the_deletion_on(
     began: float, deleted: float | None, patient: bool, heard: bool
 ) -> None:
-    class Hands:
+    class SpokeExecutor:
         async def withdraw(self, _: str, *, gone: bool, patient: bool, heard: bool) -> bool:
             waits.append((patient, heard))
             return False
@@ -534,5 +536,5 @@ def test_a_killed_agent_is_waited_for_from_the_stage_or_from_the_deletion_on(
     body["status"]["progress"]["stageStartTime"] = iso(NOW - began)
     body["metadata"]["deletionTimestamp"] = iso(NOW - deleted) if deleted else ""
     found = msgspec.convert(body, Agent)
-    asyncio.run(keeping()._there(Withdraw(), found, host_of(found), cast(Any, None), cast(Any, Hands())))
+    asyncio.run(keeping()._there(Withdraw(), found, host_of(found), cast(Any, None), cast(Any, SpokeExecutor())))
     assert waits == [(patient, heard)]

@@ -17,10 +17,11 @@ from hostler.host.holds import Patch, place
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.reclaim.controller import ReclaimKeeper
-from hostler.reclaim.hands import HOLDER, Hands
-from hostler.reclaim.model import Cluster, Host, Policy, Spoke, SpokeNode
+from hostler.reclaim.executor import SpokeExecutor
+from hostler.reclaim.model import Cluster, Host, Pin, Policy, Spoke, SpokeNode
 from hostler.reclaim.objects import AGENTS_FROM
-from hostler.reclaim.spokes import Open, Spokes
+from hostler.reclaim.observe import OpenSpoke, SpokeClusters
+from hostler.reclaim.spoke_nodes import HOLDER
 from tests.unit.answering import answering
 
 DEFAULT = "old-admin-kubeconfig"
@@ -48,7 +49,7 @@ def test_a_secret_that_is_named_is_not_replaced_by_another(
 
     async def ask() -> object:
         async with answering(answer) as hub:
-            spokes, cluster = Spokes(hub, cast(Any, None), lambda: 7.0), Cluster("hosts", "old", "node")
+            spokes, cluster = SpokeClusters(hub, cast(Any, None), lambda: 7.0), Cluster("hosts", "old", "node")
             return await spokes._secret(cluster, await spokes._deployment(cluster))
 
     assert asyncio.run(ask()) == (found if found is not None else Known(False, 7.0))
@@ -65,17 +66,17 @@ def test_namespaces_are_read_from_the_cluster_and_the_settings(agents_from: str,
 
 def test_a_kubeconfig_that_cannot_be_used_is_not_quoted() -> None:
     opened = asyncio.run(opened_by({"current-context": "the-secret"}))
-    assert opened.hands is None
+    assert opened.executor is None
     assert opened.why == "the kubeconfig in Secret hosts/mine cannot be used; the operator's log says why."
 
 
 def test_while_the_cluster_cannot_be_read_its_reach_is_unknown() -> None:
     opened = asyncio.run(opened_by({}, status=500))
     assert isinstance(opened.reach("hosts"), Unknown)
-    assert opened.hands is None
+    assert opened.executor is None
 
 
-async def opened_by(kubeconfig: dict[str, Any], agents_from: str = "", status: int = 200) -> Open:
+async def opened_by(kubeconfig: dict[str, Any], agents_from: str = "", status: int = 200) -> OpenSpoke:
     """How a cluster opens whose ClusterDeployment says this."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -90,12 +91,12 @@ async def opened_by(kubeconfig: dict[str, Any], agents_from: str = "", status: i
         return web.json_response({"metadata": metadata, "spec": spec})
 
     async with answering(answer) as hub:
-        spokes = Spokes(hub, cast(Any, None), lambda: 7.0, frozenset({"inventory"}))
+        spokes = SpokeClusters(hub, cast(Any, None), lambda: 7.0, frozenset({"inventory"}))
         async with spokes.open(Cluster("hosts", "old", "node")) as opened:
             return opened
 
 
-PINNED = "2026-01-01T00:00:00Z uid-1 boot-1"
+PINNED = Pin("2026-01-01T00:00:00Z", "uid-1", "boot-1")
 LOST = Host(
     "agent-1", "u-1", "unbinding-pending-user-action", "", None, None, Cluster("hosts", "old", "node"), "node",
     namespace="tenant", kept=True, pinned=PINNED,
@@ -108,8 +109,8 @@ LOST = Host(
         (LOST, True, True),
         (LOST, False, False),
         (replace(LOST, kept=False), True, False),
-        (replace(LOST, pinned=""), True, False),
-        (replace(LOST, pinned=PINNED.replace("uid-1", "uid-2")), True, False),
+        (replace(LOST, pinned=None), True, False),
+        (replace(LOST, pinned=replace(PINNED, uid="uid-2")), True, False),
     ],
 )
 def test_without_permission_only_its_own_cordoned_node_is_seen(host: Host, cordoned: bool, seen: bool) -> None:
@@ -140,9 +141,9 @@ async def looked_at(host: Host, cordoned: bool, status: int = 200) -> Spoke:
         return web.json_response({"kind": "Status", "reason": "NotFound", "code": 404}, status=404)
 
     async with answering(answer) as there:
-        hands = Hands(there, cast(Any, None), lambda: 7.0)
-        opened = Open(Known(True, 7.0), Known(frozenset({"hosts"}), 7.0), hands, client=there)
-        return await Spokes(there, cast(Any, None), lambda: 7.0).look(host, opened, Policy("https://hub"))
+        executor = SpokeExecutor(there, cast(Any, None), lambda: 7.0)
+        opened = OpenSpoke(Known(True, 7.0), Known(frozenset({"hosts"}), 7.0), executor, client=there)
+        return await SpokeClusters(there, cast(Any, None), lambda: 7.0).look(host, opened, Policy("https://hub"))
 
 
 @pytest.mark.parametrize(("namespace", "copied"), [("hosts", b"{}"), ("inventory", None)])

@@ -9,21 +9,21 @@ import msgspec
 from hostler.apis.assisted import Agent
 from hostler.instant import iso, parse
 from hostler.reclaim import model
-from hostler.reclaim.look import line_of
-from hostler.reclaim.model import (
-    Answered,
-    Cluster,
+from hostler.reclaim.actions import (
+    AddFinalizer,
+    AnswerRetry,
+    ClearCancel,
     Enter,
-    Forget,
-    Keep,
-    LetGo,
-    Reason,
-    Remember,
-    Say,
-    Uncancel,
+    ForgetCluster,
+    NoteCluster,
+    RemoveFinalizer,
+    SetCondition,
     WarnNotOneShot,
 )
+from hostler.reclaim.commands import line_of
+from hostler.reclaim.model import Cluster, Pin
 from hostler.reclaim.objects import FINALIZER, host_of
+from hostler.reclaim.reasons import Reason, StepFailure
 from hostler.reclaim.status import notes_patch, status_patch
 
 NOW = 1_700_000_000.0
@@ -71,44 +71,44 @@ def test_not_one_shot_stays_until_discovery_and_goes_with_another_attempt() -> N
     ]
     there = merged(before, status_patch(before, warned, NOW))
 
-    def kinds(action: Enter | Remember) -> set[str]:
+    def kinds(action: Enter | NoteCluster) -> set[str]:
         return {one.type for one in merged(there, status_patch(there, [action], NOW)).status.conditions}
 
     assert ("NotOneShot", "True") in {(one.type, one.status) for one in there.status.conditions}
     assert "NotOneShot" in kinds(Enter(model.REGISTER, Reason.REGISTERED, "It is there."))
-    assert "NotOneShot" not in kinds(Enter(model.FAIL, "BootedBack", "It came back."))
-    assert "NotOneShot" not in kinds(Remember(Cluster("ns", "next", "node")))
+    assert "NotOneShot" not in kinds(Enter(model.FAIL, StepFailure.BOOTED_BACK, "It came back."))
+    assert "NotOneShot" not in kinds(NoteCluster(Cluster("ns", "next", "node")))
 
 
 def test_two_stages_never_begin_at_the_same_moment() -> None:
     before = agent({"progress": {"stageStartTime": iso(NOW)}, "debugInfo": {"state": "reclaiming"}})
-    patch = status_patch(before, [Enter(model.FAIL, "NoSpace", "It is full.")], NOW)
+    patch = status_patch(before, [Enter(model.FAIL, StepFailure.NO_SPACE, "It is full.")], NOW)
     assert merged(before, patch).status.progress.stage_start_time == iso(NOW + 1)
 
 
 def test_what_is_waited_for_keeps_its_beginning_and_the_second_look_writes_nothing() -> None:
-    say = Say(Reason.DECIDING, "The cluster does not answer.")
+    say = SetCondition(Reason.DECIDING, "The cluster does not answer.")
     first = merged(agent(), status_patch(agent(), [say], NOW))
     assert host_of(first).waiting_since == parse(iso(NOW))
     assert status_patch(first, [say], NOW + 60) is None
-    other = merged(first, status_patch(first, [Say(Reason.DECIDING, "It answers 500.")], NOW + 60))
+    other = merged(first, status_patch(first, [SetCondition(Reason.DECIDING, "It answers 500.")], NOW + 60))
     assert host_of(other).waiting_since == parse(iso(NOW))
 
 
 def test_the_old_cluster_is_noted_and_forgotten() -> None:
     cluster = Cluster("ns", "old", "worker-1")
-    said = merged(agent(), status_patch(agent(), [Say(Reason.NO_KUBECONFIG, "None.")], NOW))
-    noted = merged(said, status_patch(said, [Remember(cluster)], NOW))
+    said = merged(agent(), status_patch(agent(), [SetCondition(Reason.NO_KUBECONFIG, "None.")], NOW))
+    noted = merged(said, status_patch(said, [NoteCluster(cluster)], NOW))
     assert host_of(noted).previous == cluster
     assert noted.status.conditions == ()  # what was said of another cluster
-    assert host_of(merged(noted, status_patch(noted, [Forget()], NOW))).previous is None
+    assert host_of(merged(noted, status_patch(noted, [ForgetCluster()], NOW))).previous is None
 
 
 def test_wishes_are_answered_and_finalizers_of_others_stay() -> None:
     asked = agent(
         annotations={"reclaim.hostler.dev/retry": "7", "reclaim.hostler.dev/cancel": "yes"}, finalizers=["theirs"]
     )
-    body = notes_patch(asked, [Answered("7"), Uncancel(), Keep("T uid boot")])
+    body = notes_patch(asked, [AnswerRetry("7"), ClearCancel(), AddFinalizer(Pin("T", "uid", "boot"))])
     assert body == {
         "metadata": {
             "annotations": {
@@ -120,17 +120,21 @@ def test_wishes_are_answered_and_finalizers_of_others_stay() -> None:
         }
     }
     kept = agent(finalizers=["theirs", FINALIZER])
-    assert notes_patch(kept, [LetGo()]) == {"metadata": {"finalizers": ["theirs"]}}
-    assert notes_patch(agent(), [LetGo(), Uncancel()]) is None
+    assert notes_patch(kept, [RemoveFinalizer()]) == {"metadata": {"finalizers": ["theirs"]}}
+    assert notes_patch(agent(), [RemoveFinalizer(), ClearCancel()]) is None
 
 
 def test_a_confirmation_is_of_one_time_only() -> None:
     names = ("reclaim.hostler.dev/confirm", "reclaim.hostler.dev/managed-by")
     said = agent(annotations=dict.fromkeys(names, "ns/old"))
-    for action in (Forget(), Remember(Cluster("ns", "old", "w")), Enter(model.REBIND, Reason.CANCELLED, "It is back.")):
+    for action in (
+        ForgetCluster(),
+        NoteCluster(Cluster("ns", "old", "w")),
+        Enter(model.REBIND, Reason.CANCELLED, "It is back."),
+    ):
         assert notes_patch(said, [action]) == {"metadata": {"annotations": dict.fromkeys(names)}}
-    assert notes_patch(said, [Enter(model.FAIL, "NoSpace", "It is full.")]) is None
-    assert notes_patch(agent(), [Forget()]) is None
+    assert notes_patch(said, [Enter(model.FAIL, StepFailure.NO_SPACE, "It is full.")]) is None
+    assert notes_patch(agent(), [ForgetCluster()]) is None
 
 
 def test_a_confirmation_names_the_cluster_it_is_for() -> None:

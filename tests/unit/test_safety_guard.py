@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.apis.fleet import Pause
-from hostler.capabilities import BY_NAME, CAPABILITIES, Choice
+from hostler.capabilities import BY_NAME, CAPABILITIES
 from hostler.kube.watch import FRESH_SECONDS
 from hostler.safety.guard import Guard
 from hostler.safety.incumbents import State, Verdict
+from hostler.safety.switches import Choice
 from tests.unit.watching import Watching, fleets, pause, pauses, resume
 
 

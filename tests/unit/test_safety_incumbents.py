@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.capabilities import BY_NAME, CAPABILITIES, choose
+from hostler.capabilities import BY_NAME, CAPABILITIES
 from hostler.safety.incumbents import (
     Container,
     DeploymentSeen,
@@ -24,6 +24,7 @@ from hostler.safety.incumbents import (
     recognise,
     remember,
 )
+from hostler.safety.switches import choose
 
 AT = Where("capm3-system", "capm3-controller-manager")
 LEASE = Where("capm3-system", "lock")
@@ -137,19 +138,19 @@ def test_absent_is_only_said_on_complete_looks_with_no_lease_that_may_still_be_r
 
 
 def test_nothing_dangerous_is_on_by_default() -> None:
-    assert {choice.capability.name for choice in choose((), ()) if choice.on} == {"fleet", "holds"}
+    assert {choice.capability.name for choice in choose(CAPABILITIES, (), ()) if choice.on} == {"fleet", "holds"}
 
 
 @pytest.mark.parametrize("given", ["VCENTER_HOST", "VCENTERS_FILE"])
 def test_any_configured_vcenter_switches_maintenance_on(given: str) -> None:
-    chosen = {choice.capability.name: choice for choice in choose((), (given,))}
+    chosen = {choice.capability.name: choice for choice in choose(CAPABILITIES, (), (given,))}
     assert chosen["maintenance"].on
     assert given in chosen["maintenance"].why
 
 
 def test_every_choice_has_a_sentence() -> None:
     for only in ((), ("metal",), ("maintenance", "join")):
-        for choice in choose(only, ("VCENTER_HOST",)):
+        for choice in choose(CAPABILITIES, only, ("VCENTER_HOST",)):
             assert choice.why.endswith(".")
 
 

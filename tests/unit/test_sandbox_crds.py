@@ -95,6 +95,11 @@ def test_a_new_agent_has_every_field_its_definition_requires() -> None:
     assert made["spec"]["approved"] is False
 
 
+def test_bmo_is_metal3_without_the_kinds_of_its_provider() -> None:
+    kinds = {one["spec"]["names"]["kind"] for one in definitions_of("bmo", Silent())}
+    assert kinds == {"BareMetalHost", "HardwareData", "IPPool", "IPClaim", "IPAddress"}
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(Complaint, match=", ".join(NAMES)):
         check_names(["metal4"])

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostler.capabilities import IGNORE_INCUMBENT, RULES, SETTINGS, read_settings
 from hostler.errors import Complaint, Exit
+from hostler.maintenance import settings as m
 from hostler.settings import foundation as f
-from hostler.settings import maintenance as m
-from hostler.settings.document import markdown
 from hostler.settings.model import HIDDEN, AnySetting, Setting
 from hostler.settings.readers import ADDRESS, LABEL, LIMIT, SWITCH, URL, Address, names, rate, seconds, whole
 from hostler.settings.resolve import resolve, survey
-from hostler.settings.table import SETTINGS
+from hostler.ship.settings_page import markdown
+from hostler.vsphere.settings import VCENTER_PASSWORD
 
 # Two good texts for each kind of value, so that any two sources can be told apart.
 BOOTSTRAP = ("system:bootstrappers", "system:serviceaccount:a:b")
@@ -112,7 +113,7 @@ def test_the_first_source_that_says_something_wins(
     env = {setting.name: text["environment"]} if "environment" in saying else {}
     if "file" in saying:
         flags |= file_with(tmp_path_factory.mktemp("settings"), f'{setting.key}: "{text["file"]}"\n')
-    settings, problems = survey(flags, env)
+    settings, problems = survey(flags, env, table=SETTINGS, rules=RULES)
     assert settings.source(setting).split(" ")[0] == winner
     expected = setting.default if winner == "default" else setting.reader.read(right)
     assert settings[setting] == expected
@@ -122,7 +123,7 @@ def test_the_first_source_that_says_something_wins(
 
 def test_sources_are_named_so_that_they_can_be_found(tmp_path: Path) -> None:
     flags = file_with(tmp_path, "# first\n\nmax_unavailable: 3\nlog_level: debug\n") | {"log_level": "error"}
-    settings = resolve(flags, {"DRY_RUN": "true"})
+    settings = read_settings(flags, {"DRY_RUN": "true"})
     assert settings.source(f.MAX_UNAVAILABLE) == f"file {flags['config']} line 3"
     assert settings.source(f.LOG_LEVEL) == "flag --log-level"
     assert settings.source(f.DRY_RUN) == "environment DRY_RUN"
@@ -134,22 +135,22 @@ def test_the_file_can_be_named_in_the_environment_and_the_flag_wins(tmp_path: Pa
     (tmp_path / "env.yaml").write_text("max_unavailable: 1\n")
     (tmp_path / "flag.yaml").write_text("max_unavailable: 2\n")
     env = {"HOSTLER_CONFIG": str(tmp_path / "env.yaml")}
-    assert resolve({}, env)[f.MAX_UNAVAILABLE] == "1"
-    assert resolve({"config": str(tmp_path / "flag.yaml")}, env)[f.MAX_UNAVAILABLE] == "2"
+    assert read_settings({}, env)[f.MAX_UNAVAILABLE] == "1"
+    assert read_settings({"config": str(tmp_path / "flag.yaml")}, env)[f.MAX_UNAVAILABLE] == "2"
 
 
 def test_an_empty_variable_is_unset() -> None:
     """That is how charts and shells spell "no value"."""
-    assert resolve({}, {"VCENTER_CA_BUNDLE": "", "MAX_CONCURRENT_DRAINS": ""})[m.MAX_CONCURRENT_DRAINS] == 1
+    assert read_settings({}, {"VCENTER_CA_BUNDLE": "", "MAX_CONCURRENT_DRAINS": ""})[m.MAX_CONCURRENT_DRAINS] == 1
 
 
 def test_values_in_the_file_are_read_as_they_are_written(tmp_path: Path) -> None:
     """`no` is a word YAML would turn into false, 010 into 8, 1:30 into 90: here the setting's own reader decides."""
     flags = file_with(tmp_path, "max_unavailable: 010\ndry_run: yes\nignore_incumbent: [metal, ingress]\ncontext: no\n")
-    settings = resolve(flags, {})
+    settings = read_settings(flags, {})
     assert settings[f.MAX_UNAVAILABLE] == "010"
     assert settings[f.DRY_RUN] is True
-    assert settings[f.IGNORE_INCUMBENT] == ("metal", "ingress")
+    assert settings[IGNORE_INCUMBENT] == ("metal", "ingress")
     assert settings[f.CONTEXT] == "no"
 
 
@@ -160,7 +161,7 @@ def test_every_wrong_value_is_listed_with_setting_source_value_and_what_is_allow
     flags = file_with(tmp_path, "http_address: nowhere\nmax_unavailabel: 3\n") | {"only": "meta"}
     env = {"DRY_RUN": "maybe", "HOSTLER_LOG_FORMT": "json"}
     with pytest.raises(Complaint) as caught:
-        resolve(flags, env)
+        read_settings(flags, env)
     text = said(caught.value)
     assert caught.value.code is Exit.SETTING
     assert "5 settings are wrong" in text
@@ -184,13 +185,13 @@ def test_every_wrong_value_is_listed_with_setting_source_value_and_what_is_allow
 def test_a_file_of_other_words_than_keys(tmp_path: Path, text: str, words: str) -> None:
     flags = file_with(tmp_path, text)
     with pytest.raises(Complaint) as caught:
-        resolve(flags, {})
+        read_settings(flags, {})
     assert caught.value.sentence == words.format(flags["config"])
 
 
 def test_a_prefix_too_many_is_recognised() -> None:
     with pytest.raises(Complaint, match=r"HOSTLER_DRY_RUN is not a setting\. Did you mean DRY_RUN\?"):
-        resolve({}, {"HOSTLER_DRY_RUN": "true"})
+        read_settings({}, {"HOSTLER_DRY_RUN": "true"})
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ def test_a_prefix_too_many_is_recognised() -> None:
 def test_what_kubernetes_puts_into_a_pod_for_our_services_is_no_mistake(name: str) -> None:
     """A Service named hostler in our namespace must not keep the operator from starting."""
     assert name not in {setting.name for setting in SETTINGS}
-    resolve({}, {name: "tcp://10.0.0.1:80"})
+    read_settings({}, {name: "tcp://10.0.0.1:80"})
 
 
 def test_a_mistake_in_another_setting_does_not_keep_anybody_from_the_stop_button(tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ def test_a_mistake_in_another_setting_does_not_keep_anybody_from_the_stop_button
 def test_a_broken_file_is_named(tmp_path: Path, text: str, words: str) -> None:
     flags = file_with(tmp_path, text)
     with pytest.raises(Complaint) as caught:
-        resolve(flags, {})
+        read_settings(flags, {})
     assert words in said(caught.value)
     assert flags["config"] in said(caught.value)
     assert caught.value.code is Exit.SETTING
@@ -236,14 +237,14 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str, words: str) -> None:
 
 def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(Complaint, match="cannot be read: No such file"):
-        resolve({"config": str(tmp_path / "none.yaml")}, {})
+        read_settings({"config": str(tmp_path / "none.yaml")}, {})
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(Complaint, match="not UTF-8"):
-        resolve({"config": str(tmp_path / "binary")}, {})
+        read_settings({"config": str(tmp_path / "binary")}, {})
 
 
 def test_an_empty_file_is_fine(tmp_path: Path) -> None:
-    assert resolve(file_with(tmp_path, "# nothing yet\n"), {})[f.LOG_LEVEL] == "info"
+    assert read_settings(file_with(tmp_path, "# nothing yet\n"), {})[f.LOG_LEVEL] == "info"
 
 
 # -- secrets
@@ -251,11 +252,11 @@ def test_an_empty_file_is_fine(tmp_path: Path) -> None:
 
 def test_a_secret_is_never_shown() -> None:
     env = {"VCENTER_HOST": "vc", "VCENTER_USER": "me", "VCENTER_PASSWORD": "hunter2"}
-    settings = resolve({}, env)
-    assert settings[m.VCENTER_PASSWORD] == "hunter2"
+    settings = read_settings({}, env)
+    assert settings[VCENTER_PASSWORD] == "hunter2"
     assert "hunter2" not in repr(settings)
-    assert [one.shown for one in settings if one.setting is m.VCENTER_PASSWORD] == [HIDDEN]
-    assert not m.VCENTER_PASSWORD.has_flag
+    assert [one.shown for one in settings if one.setting is VCENTER_PASSWORD] == [HIDDEN]
+    assert not VCENTER_PASSWORD.has_flag
 
 
 def test_a_secret_is_not_shown_in_a_complaint_about_it_either() -> None:
@@ -271,19 +272,19 @@ def test_a_secret_is_not_shown_in_a_complaint_about_it_either() -> None:
 
 def test_two_leaders_at_once_are_refused() -> None:
     with pytest.raises(Complaint, match=r"HOSTLER_LEASE_RENEW_SECONDS \(20, flag --lease-renew-seconds\) must be"):
-        resolve({"lease_renew_seconds": "20"}, {})
+        read_settings({"lease_renew_seconds": "20"}, {})
     with pytest.raises(Complaint, match="one slow answer costs the lease"):
-        resolve({"lease_retry_seconds": "9"}, {})
+        read_settings({"lease_retry_seconds": "9"}, {})
 
 
 def test_half_a_vcenter_is_refused() -> None:
     with pytest.raises(Complaint, match="VCENTER_USER and VCENTER_PASSWORD"):
-        resolve({}, {"VCENTER_HOST": "vc"})
+        read_settings({}, {"VCENTER_HOST": "vc"})
 
 
 def test_a_capability_that_cannot_run_is_refused_when_named() -> None:
     with pytest.raises(Complaint, match=r"HOSTLER_ONLY \(flag --only\) names maintenance"):
-        resolve({"only": "maintenance"}, {})
+        read_settings({"only": "maintenance"}, {})
 
 
 # -- readers
@@ -333,4 +334,4 @@ def test_small_readers() -> None:
 
 def test_the_documentation_is_what_the_table_says() -> None:
     written = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
-    assert written == markdown(), "run: python -m hostler.settings.document > docs/settings.md"
+    assert written == markdown(), "run: make chart"

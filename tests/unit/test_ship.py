@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from hostler import __version__
-from hostler.capabilities import CAPABILITIES
-from hostler.settings.table import BY_INSTALLATION, SETTINGS
+from hostler.capabilities import CAPABILITIES, SETTINGS
+from hostler.install.config_map import SET_BY_INSTALLATION
 from hostler.ship import alerts, chart
 from hostler.ship.dashboard import PANELS, Panel, dashboard
 
@@ -43,13 +43,13 @@ def test_every_value_is_in_the_schema_and_every_capability_is_a_value() -> None:
 
     known(values, made, "")
     assert set(made["properties"]) - {"global"} == set(values)
-    assert set(values["capabilities"]) == {one.name for one in CAPABILITIES if one.built and not one.always}
+    assert set(values["capabilities"]) == {one.name for one in CAPABILITIES if not one.always}
     assert [name for name, on in values["capabilities"].items() if on] == ["maintenance"], "off until named"
 
 
 def test_every_setting_is_given_by_the_chart_or_can_be() -> None:
     offered = set(chart.schema()["properties"]["settings"]["properties"])
-    by_chart = {one.name for one in BY_INSTALLATION}
+    by_chart = set(SET_BY_INSTALLATION)
     assert not offered & by_chart
     assert offered | by_chart == {one.name for one in SETTINGS}
     assert not [one.name for one in SETTINGS if one.secret and one.name in offered], "secrets are no ConfigMap"
@@ -74,7 +74,7 @@ def exist(expr: str) -> None:
         assert metric.endswith("_total") is ("counter" in maker.lower()), metric
 
 
-ROOMS = {one.name for one in CAPABILITIES if one.built}
+ROOMS = {one.name for one in CAPABILITIES}
 EVERY = [(room, one) for room, found in ALERTS.items() for one in found]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hostler.maintenance.waiting import NORMAL
+from hostler.maintenance.events import NORMAL
 from hostler.ship import alerts
 from hostler.ship.dashboard import PANELS
 from tests.tools import tool
@@ -196,7 +196,7 @@ def test_nodes_that_no_vcenter_could_check_are_no_alert(tmp_path: Path) -> None:
 
 def test_a_normal_wait_in_maintenance_fires_nothing(tmp_path: Path) -> None:
     """Two days of waiting for the own host, a spare one, a turn, the ceiling or DRS."""
-    series = [where(f'hostler_maintenance_blocked{{reason="{word}"}}') for word in NORMAL]
+    series = [where(f'hostler_maintenance_blocked{{reason="{reason.value}"}}') for reason in NORMAL]
     series.append(where('hostler_maintenance_nodes{state="powered-off"}'))
     quiet = {
         "interval": "1m",

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from hostler.capabilities import read_settings
 from hostler.errors import Complaint, Exit
+from hostler.reclaim.agent_manifests import Order, environment
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.model import SpokeNode
-from hostler.reclaim.spoke import Order, environment
-from hostler.settings.reclaim import HUB_PLAIN_HTTP, HUB_URL
-from hostler.settings.resolve import resolve
+from hostler.reclaim.settings import HUB_PLAIN_HTTP, HUB_URL
 
 PLAIN = ("http://hub.example:8090", "HTTP://hub.example", " http://hub.example/ ")
 
@@ -23,7 +23,7 @@ PLAIN = ("http://hub.example:8090", "HTTP://hub.example", " http://hub.example/ 
 def wrong_with(**env: str) -> str:
     """What an operator with reclaim refuses to start with; nothing where it starts."""
     try:
-        resolve({}, {"HOSTLER_ONLY": "reclaim", **env})
+        read_settings({}, {"HOSTLER_ONLY": "reclaim", **env})
     except Complaint as complaint:
         return complaint.sentence if complaint.code is Exit.SETTING else ""
     return ""
@@ -49,8 +49,8 @@ def test_without_reclaim_the_hubs_address_stops_nothing(only: str) -> None:
 def test_a_hub_with_tls_or_none_is_accepted() -> None:
     assert wrong_with(HUB_URL="HTTPS://hub.example") == ""
     assert wrong_with() == ""
-    assert resolve({}, {})[HUB_PLAIN_HTTP] is False
-    assert resolve({}, {})[HUB_URL] == ""
+    assert read_settings({}, {})[HUB_PLAIN_HTTP] is False
+    assert read_settings({}, {})[HUB_URL] == ""
 
 
 def started_agent(folder: Path, **told: str) -> tuple[int, str]:

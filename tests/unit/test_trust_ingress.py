@@ -11,9 +11,9 @@ from hostler.apis.fleet import IngressWorkload
 from hostler.host.conditions import Status
 from hostler.ingress.marking import MANAGED, MARK, check_workload
 from hostler.ingress.model import APPLIED, CONTROL_PLANE, Placed, Refusal, RefusedBy
+from hostler.ingress.settings import WORKLOADS
 from hostler.ingress.workloads import decide_workload, fleet_conditions
 from hostler.kube.records import ManagedMetadata, Metadata, Node
-from hostler.settings.ingress import WORKLOADS
 
 NODES = (
     Node(metadata=Metadata(name="cp", labels={"kubernetes.io/os": "linux", CONTROL_PLANE: ""})),
@@ -45,7 +45,7 @@ def test_nothing_unmarked_and_unnamed_is_ever_written(
     about = ManagedMetadata(
         name=name, namespace=namespace, uid="u", labels=labels, annotations={APPLIED: "x"} if before else {}
     )
-    decision, _ = decide_workload(asked, Placed(metadata=about), NODES, "", 0.0, named=named)
+    decision = decide_workload(asked, Placed(metadata=about), NODES, "", 0.0, named=named)
     kind = "DaemonSet" if asked.kind == "DaemonSet" else "Deployment"
     allowed = f"{kind}/{namespace}/{name}" in named or (namespace != "kube-system" and labels.get(MARK) == MANAGED)
     if not allowed:
@@ -100,8 +100,8 @@ def test_the_sentence_has_the_command_and_the_past() -> None:
 
 def test_the_fleets_status_names_what_is_refused() -> None:
     asked = IngressWorkload(kind="Deployment", namespace="web", name="x")
-    refused = decide_workload(asked, placed("web"), NODES, "", 0.0)[0]
-    allowed = decide_workload(asked, placed("web", {MARK: MANAGED}), NODES, "", 0.0)[0]
+    refused = decide_workload(asked, placed("web"), NODES, "", 0.0)
+    allowed = decide_workload(asked, placed("web", {MARK: MANAGED}), NODES, "", 0.0)
     template = Refusal(RefusedBy.ROUTER_TEMPLATE, "Not this.")
     assert fleet_conditions([]) == ()
     for decisions, of_template, reason in (

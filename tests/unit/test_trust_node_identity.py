@@ -20,9 +20,9 @@ from hostler.kube.clock import Clock, boottime
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Condition, Metadata, Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus
 from hostler.maintenance.decide import decide
+from hostler.maintenance.events import EventReporter
 from hostler.maintenance.findings import findings
 from hostler.maintenance.identities import Found, Identities
-from hostler.maintenance.mark import Mark, Marked
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
     HOST,
@@ -52,7 +52,8 @@ from hostler.maintenance.node_machines import (
     READ_SECONDS,
     NodeMachines,
 )
-from hostler.maintenance.telling import Teller
+from hostler.maintenance.reasons import BlockedBy, Phase
+from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus
 from hostler.uuids import canonical, swapped
 from hostler.vsphere.records import Backing, Fields, Host, Vm, VmDevice
@@ -263,8 +264,9 @@ def test_a_liar_is_named_with_what_the_owner_can_do(uuid: str, reason: Refusal) 
     put_node(made, "liar", uuid)
     assert refusal(made, "liar") is reason
     one = decided(made, "liar")
-    assert (one.phase, one.action, one.unknown) == ("refused", None, True)
-    assert one.blocked.startswith("identity: ")
+    assert (one.phase, one.action, one.unknown) == (Phase.REFUSED, None, True)
+    assert one.blocked is not None
+    assert one.blocked.by is BlockedBy.IDENTITY
     assert f"hostler-node of its VM in vCenter to {CLUSTER}/liar" in one.next
 
 
@@ -431,8 +433,8 @@ def test_a_drain_that_an_older_version_began_goes_on() -> None:
     assert isinstance(found, Found)
     assert found.rank is Rank.VCENTER
     one = decided(made, "worker")
-    assert (one.phase, one.state) != ("refused", None)
-    assert "identity" not in one.blocked
+    assert (one.phase, one.state) != (Phase.REFUSED, None)
+    assert one.blocked is None or one.blocked.by is not BlockedBy.IDENTITY
 
 
 def started(made: Yard, name: str) -> Decision:
@@ -507,7 +509,7 @@ def test_one_event_names_it() -> None:
         def event(self, kind: object, about: Metadata, level: str, reason: str, action: str, note: str) -> None:
             told.append((about.name, f"{level} {reason}: {note}"))
 
-    teller = Teller(Recorder(), MaintenanceMetrics(CollectorRegistry()))  # type: ignore[arg-type]
+    teller = EventReporter(Recorder(), MaintenanceMetrics(CollectorRegistry()))  # type: ignore[arg-type]
     world = made.observer.world(NOW)
     for _ in range(2):
         teller.tell(world, decide(world, Policy(), NOW))

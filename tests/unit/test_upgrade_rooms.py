@@ -22,10 +22,11 @@ from hostler.host.facts import Fact, Known, value_or
 from hostler.join.model import Use
 from hostler.join.observe import Memory, line_of, uses_in
 from hostler.metal.remediation_model import WAITING
+from hostler.reclaim.actions import Deploy, Withdraw
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.decide import decide
 from hostler.reclaim.instructions import DOWNLOAD, Reply, noted, registered
-from hostler.reclaim.model import ControlPlane, Deploy, Policy, Spoke, SpokeNode, State, Withdraw, step_id
+from hostler.reclaim.model import ControlPlane, Policy, Spoke, SpokeNode, SpokeObject, State, step_id
 from hostler.reclaim.objects import FINALIZER, host_of
 from hostler.reclaim.status import notes_patch, status_patch
 from tests.unit.test_metal_remediation import OFF, Rack, merged
@@ -83,7 +84,7 @@ class Return:
         return self.agent.status.debug_info.state
 
     def look(self) -> None:
-        there = frozenset({"daemonset"}) if self.deployed else frozenset()
+        there = frozenset({SpokeObject("daemonsets", "worker-1-reclaim")} if self.deployed else ())
         plane = Known(ControlPlane(3, 2), self.now)
         yes = Known(True, self.now)
         spoke = Spoke(yes, Known(self.NODE, self.now), plane, Known(there, self.now), reach=yes)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hostler.capabilities import read_settings
 from hostler.errors import Complaint, Exit
-from hostler.settings.resolve import resolve
 from hostler.vsphere.endpoints import Endpoint, Login, endpoints, parse_host
 from hostler.vsphere.pinned_tls import PinnedContext
 from hostler.vsphere.pins import Pin
@@ -18,7 +18,7 @@ BASE = {"VCENTER_HOST": "vc1.example.com", "VCENTER_USER": "me", "VCENTER_PASSWO
 
 
 def found(**env: str) -> tuple[Endpoint, ...]:
-    return endpoints(resolve({}, {**BASE, **env}))
+    return endpoints(read_settings({}, {**BASE, **env}))
 
 
 def mistake(**env: str) -> str:
@@ -38,7 +38,7 @@ def test_the_environment_names_one() -> None:
         Login("me", "hunter2"),
     )
     assert "hunter2" not in repr(one) + repr(one.login())
-    assert endpoints(resolve({}, {})) == ()
+    assert endpoints(read_settings({}, {})) == ()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_mounted_secret_is_read_at_every_login(tmp_path: Path) -> None:
     user.write_text("me\n")
     password.write_text("first\r\n")
     env = {"VCENTER_HOST": "vc", "VCENTER_USER_FILE": str(user), "VCENTER_PASSWORD_FILE": str(password)}
-    (one,) = endpoints(resolve({}, env))
+    (one,) = endpoints(read_settings({}, env))
     assert one.login() == Login("me", "first")
     password.write_text(" second ")
     assert one.login() == Login("me", " second "), "blanks belong to the password"
@@ -132,7 +132,7 @@ def test_further_vcenters_come_from_a_file(tmp_path: Path) -> None:
     assert [x.name for x in (one, two, three)] == ["vc1.example.com", "vc2", "vc3:8443"]
     assert (two.login(), two.pinned, three.pinned) == (Login("you", "second"), False, False)
     assert three.certificate_sha256 == (":".join(["AB"] * 32),)
-    alone = endpoints(resolve({}, {"VCENTERS_FILE": str(file)}))
+    alone = endpoints(read_settings({}, {"VCENTERS_FILE": str(file)}))
     assert [x.name for x in alone] == ["vc2", "vc3:8443"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hostler.errors import Complaint
 from hostler.vsphere.decode import change, gone
 from hostler.vsphere.faults import AlreadySo, Kind, Refused, read, refusal
-from hostler.vsphere.records import Backing, Host, Vm
+from hostler.vsphere.records import Backing, Host, Unread, Vm
 from hostler.vsphere.session import NotConnected, Standing, Waiting, diagnose
 from hostler.vsphere.vmomi import PropertyCollector, Unreadable, vim, vmodl
 
@@ -98,7 +98,9 @@ def test_what_we_may_not_read_is_named_and_not_taken_for_absent() -> None:
     found = change(VM, [("name", "vCLS-1"), ("summary.nobody", "asked")], [refused])
     assert found is not None
     assert (found.kind, found.moref, found.fields) == (Vm, "vm-7", {"name": "vCLS-1"})
-    assert found.unread == ("config.hardware.device: our user may not do this (NoPermission: System.Read on vm-7)",)
+    assert found.unread == (
+        Unread("config.hardware.device", "our user may not do this (NoPermission: System.Read on vm-7)"),
+    )
     left = gone(vim.HostSystem("host-1", None))
     assert left is not None
     assert (left.kind, left.fields) == (Host, None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hostler.host.facts import Unknown
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch, Inventory
-from hostler.vsphere.records import ENTER_MAINTENANCE, Cluster, Fields, Host, Record, Task, Vm
+from hostler.vsphere.records import ENTER_MAINTENANCE, Cluster, Fields, Host, Record, Task, Unread, Vm
 
 UUID, SWAPPED = "4206e4b5-0d3a-1d0f-86a1-2c1b6d9a0001", "b5e40642-3a0d-0f1d-86a1-2c1b6d9a0001"
 
@@ -121,12 +121,14 @@ def test_the_indexes_agree_with_the_records(steps: list[tuple[int, str | None, i
 
 
 def test_what_was_refused_is_named_until_it_is_told() -> None:
-    inventory = filled(Change(Vm, "vm-1", {"name": "a"}, ("runtime.host: no", "runtime.powerState: no"), ("name",)))
+    inventory = filled(
+        Change(Vm, "vm-1", {"name": "a"}, (Unread("runtime.host", "no"), Unread("runtime.powerState", "no")), ("name",))
+    )
     (vm,) = inventory.vms()
-    assert vm.unread == ("runtime.host: no", "runtime.powerState: no")
+    assert vm.unread == (Unread("runtime.host", "no"), Unread("runtime.powerState", "no"))
     inventory.apply(Batch((Change(Vm, "vm-1", {"host": "host-1"}, (), ("runtime.host",)),), 2.0))
     (vm,) = inventory.vms()
-    assert (vm.host, vm.unread) == ("host-1", ("runtime.powerState: no",))
+    assert (vm.host, vm.unread) == ("host-1", (Unread("runtime.powerState", "no"),))
 
 
 def test_sentences_name_objects_as_people_do() -> None:

@@ -1,4 +1,4 @@
-"""Our own API: Fleet (what a cluster's owner decides once, and Hostler's status) and Pause (the stop button).
+"""Our own API: Fleet (what a cluster's owner decides once, and Hostler's status) and Pause (the stop button). Pure.
 
 The CRDs are generated from these types by `install.crd`. A field here is a field of the API: its description is what
 `kubectl explain fleet` prints. Rooms add their own fields; everything works without a Fleet, on defaults.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import platform
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from hostler import __version__
+from hostler.capabilities import RULES, SETTINGS
 from hostler.cli import flags, say
 from hostler.settings.model import Settings
 from hostler.settings.resolve import complaint, survey
-from hostler.settings.table import SETTINGS
 
 app = typer.Typer()
 
@@ -27,7 +28,7 @@ def version(
     found = {"hostler": __version__, "python": platform.python_version()}
     if server:
         from hostler.cli.cluster import ask_cluster
-        from hostler.kube.contact import check
+        from hostler.kube.connection_check import check
 
         found["kubernetes"] = ask_cluster(settings, check).git
     if output is say.Output.JSON:
@@ -37,7 +38,7 @@ def version(
 
 
 @app.command()
-@flags.takes(*SETTINGS, read=survey)
+@flags.takes(*SETTINGS, read=partial(survey, rules=RULES))
 def config(
     surveyed: tuple[Settings, list[str]],
     running: Annotated[bool, typer.Option("--running", help="Show the settings of the running operator.")] = False,

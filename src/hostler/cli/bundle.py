@@ -17,7 +17,7 @@ from hostler import __version__
 from hostler.cli import flags, say
 from hostler.cli.explain import ASKING
 from hostler.errors import Complaint, Exit
-from hostler.settings import maintenance
+from hostler.maintenance import settings as maintenance
 from hostler.settings.foundation import LEASE_NAME, NAMESPACE
 from hostler.settings.model import Settings
 

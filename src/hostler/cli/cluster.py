@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 def ask_cluster(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
     """Run `work` with a client of the chosen cluster; what goes wrong there is a Complaint."""
-    log.set_up("console", "warning")  # what the rooms log on the way is for operators; people get sentences
+    log.set_up("console", "warning")  # what the packages log on the way is for operators; people get sentences
     try:
         return asyncio.run(_ask(settings, work))
     except Unreachable as error:

@@ -12,7 +12,7 @@ from hostler import __version__
 from hostler.cli import flags, say
 from hostler.cli.explain import ASKING
 from hostler.errors import Complaint, Exit
-from hostler.settings import maintenance
+from hostler.maintenance import settings as maintenance
 from hostler.settings.foundation import LEASE_NAME, NAMESPACE, OPERATOR
 from hostler.settings.model import Setting, Settings
 
@@ -54,7 +54,7 @@ async def _look(client: Client, settings: Settings) -> Facts:
     from hostler.host.facts import Known
     from hostler.install.admission import policy_findings
     from hostler.install.apply import read_policies
-    from hostler.kube.contact import check
+    from hostler.kube.connection_check import check
     from hostler.kube.kinds import FLEET, NODE, PAUSE
     from hostler.kube.records import Node
     from hostler.metal import leftovers as metal
@@ -100,7 +100,7 @@ async def _look(client: Client, settings: Settings) -> Facts:
         label=_own(maintenance.GPU_NODE_LABEL, told if working else {}, settings) if working or vcenters else "",
         vcenters=vcenters,
         way=way,
-        rooms=(
+        capabilities=(
             *(await _followed(client, settings) if working else ()),
             *left_behind("maintenance", begun(seen), on=maintenance_on),
             *leftovers.findings(left, on=platform_on),
@@ -140,12 +140,12 @@ async def _known(look: Callable[[], Awaitable[T]]) -> Fact[T]:
 
 async def _rights(client: Client, settings: Settings, answer: StatusAnswer, told: Mapping[str, str]) -> tuple[str, ...]:
     """What the ServiceAccount of the leader's pod lacks for what is on."""
+    from hostler.install.grants import rights_for
     from hostler.install.reviews import missing_rights
-    from hostler.install.rights import rights_for
     from hostler.install.roles import Account
     from hostler.kube.errors import NotFound
     from hostler.kube.kinds import POD
-    from hostler.kube.lease import pod_of
+    from hostler.kube.replica import pod_of
 
     name, namespace = pod_of(answer.status.leader or answer.identity), settings[NAMESPACE]
     try:

@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from hostler.apis.fleet import NAME, Fleet, FleetSpec, Pause
+from hostler.capabilities import BY_NAME
 from hostler.cli import say
 from hostler.cli.pause_command import list_pauses
 from hostler.drain.executor import Executor
@@ -95,7 +96,7 @@ async def hold_below_ceiling(
 ) -> keeper.Done:
     """Hold a node if the ceiling allows it, and look once more afterwards: somebody may have held another meanwhile."""
     await below_ceiling(client, node, setting)
-    done = await keeper.hold(client, writer, node, who, why, time.time)
+    done = await keeper.hold(client, writer, node, who, why, time.time, capabilities=BY_NAME)
     limit, _ = effective_limit(await _spec(client), setting)
     too_many = overrun(await client.list(NODE, type=Node), limit, node)
     if done.changed and too_many is not None:
@@ -118,7 +119,7 @@ async def drain_node(client: Client, asked: Asked, settings: Settings, *, live: 
     writer, who, done = writer_of(client, asked.dry_run), await who_am_i(client), None
     try:
         if asked.beyond_ceiling:
-            done = await keeper.hold(client, writer, asked.node, who, asked.why, time.time)
+            done = await keeper.hold(client, writer, asked.node, who, asked.why, time.time, capabilities=BY_NAME)
         else:
             done = await hold_below_ceiling(client, writer, asked.node, who, asked.why, settings[MAX_UNAVAILABLE])
         say.note(f"{'Would be: ' if asked.dry_run else ''}{done.why}.")

@@ -45,7 +45,7 @@ def takes(*settings: AnySetting, read: Callable[..., Any] = resolve) -> Callable
 
 def _flags(setting: AnySetting) -> list[inspect.Parameter]:
     """A setting's flag; of a switch also `--no-x`, which is left out of the help to keep that readable."""
-    panel = f"Settings: {setting.room}"
+    panel = f"Settings: {setting.section}"
     if not setting.reader.switch:
         words = setting.reader.words
         option = typer.Option(

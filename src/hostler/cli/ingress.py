@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hostler.cli import flags, say
-from hostler.settings.ingress import INGRESS_WORKLOADS
+from hostler.ingress.settings import INGRESS_WORKLOADS
 from hostler.settings.model import Settings
 
 app = typer.Typer(no_args_is_help=True, help="See where ingress runs and why.")

@@ -32,7 +32,7 @@ def plan(config: ConfigFile, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Say what is decided for a new cluster, and why. Nothing is written."""
     from hostler.ingress import install
 
-    steps = install.plan(_config(config))
+    steps = install.decide_layout(_config(config)).steps
     if output is say.Output.JSON:
         say.json([{"what": one.field, "value": one.value, "from": one.decided_by, "why": one.why} for one in steps])
     else:

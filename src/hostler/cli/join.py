@@ -11,8 +11,7 @@ import typer
 
 from hostler.cli import flags, join_boot, say
 from hostler.errors import Complaint, Exit
-from hostler.settings.foundation import NAMESPACE
-from hostler.settings.join import (
+from hostler.join.settings import (
     JOIN_BOOTSTRAPPERS,
     JOIN_CLUSTERS,
     JOIN_INVENTORIES,
@@ -22,6 +21,7 @@ from hostler.settings.join import (
     JOIN_SPOKES,
     JOIN_WINDOW_SECONDS,
 )
+from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def csrs(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Show every pending certificate request of a node, and why it is pending. Nothing is changed."""
     from hostler.cli.cluster import ask_cluster
     from hostler.join.look import listed
+    from hostler.join.model import Act
     from hostler.join.spoke_look import verdicts_everywhere
 
     spokes: tuple[str, ...] = settings[JOIN_SPOKES]
@@ -89,7 +90,7 @@ def csrs(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
             for cluster, one in found
         ],
     )  # fmt: skip
-    if any(one.act == "approve" for _, one in found):
+    if any(one.act is Act.APPROVE for _, one in found):
         say.note("Those to approve are approved by an operator with --only join; by hand: `hostler join approve CSR`.")
 
 
@@ -178,9 +179,10 @@ def approve(
     """Approve one certificate request by hand, after every rule that does not hold was shown."""
     from hostler.cli.cluster import ask_cluster
     from hostler.join import look
+    from hostler.join.model import Outcome
 
     found, verdict = ask_cluster(settings, lambda client: _judged_in(client, settings, request, cluster))
-    failed = [one for one in verdict.rules if one.outcome != "holds"]
+    failed = [one for one in verdict.rules if one.outcome is not Outcome.HOLDS]
     for one in failed:
         say.note(f"{one.name}: {one.outcome}. {one.why}.")
     _only_what_may_be(verdict)
@@ -198,10 +200,12 @@ def approve(
 
 
 def _only_what_may_be(verdict: Verdict) -> None:
-    """What has the wrong shape, or was asked for by somebody else, is not approved by hand either."""
-    if verdict.act == "done":
+    """What has the wrong shape, or was asked for by another user than the node's, is not approved by hand either."""
+    from hostler.join.model import Act
+
+    if verdict.act is Act.DONE:
         raise Complaint(f"{verdict.csr} is not pending. {verdict.why}", code=Exit.REFUSED)
-    if verdict.act == "ignore":
+    if verdict.act is Act.IGNORE:
         raise Complaint(
             f"{verdict.csr} is not approved. {verdict.why}",
             hint="This is no request of a node that is to join; `kubectl certificate approve` would not ask.",

@@ -11,6 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 from hostler import __version__
+from hostler.capabilities import CAPABILITIES
 from hostler.cli import (
     about,
     agent,
@@ -18,15 +19,11 @@ from hostler.cli import (
     crds,
     doctor,
     explain,
-    ingress,
+    history,
+    hosts,
     install,
-    join,
-    maintenance,
     manifests,
-    metal,
     nodes,
-    platform,
-    reclaim,
     rights,
     run,
     say,
@@ -35,6 +32,7 @@ from hostler.cli import (
 )
 from hostler.cli.edge import guarded
 from hostler.errors import Exit
+from hostler.safety.switches import load_part
 
 app = typer.Typer(
     name="hostler",
@@ -62,16 +60,13 @@ def root(
     """Looks after the hosts under Kubernetes clusters for their whole life."""
 
 
-for group in (run, about, stop, nodes, explain, doctor, bundle, crds, rights, manifests, agent):
+for group in (run, about, hosts, history, stop, nodes, explain, doctor, bundle, crds, rights, manifests, agent):
     app.add_typer(group.app)
-app.add_typer(ingress.app, name="ingress")
-app.add_typer(metal.app, name="metal")
-app.add_typer(maintenance.app, name="maintenance")
 app.add_typer(vcenter.app, name="vcenter")
 app.add_typer(install.app, name="install")
-app.add_typer(platform.app, name="platform")
-app.add_typer(join.app, name="join")
-app.add_typer(reclaim.app, name="reclaim")
+for capability in CAPABILITIES:
+    if capability.commands:
+        app.add_typer(load_part(capability.commands), name=capability.name)
 if find_spec("hostler.sandbox") is not None:  # the image leaves the sandbox out
     from hostler.cli import demo, sandbox
 

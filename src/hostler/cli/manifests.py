@@ -7,18 +7,19 @@ from typing import Annotated
 
 import typer
 
+from hostler.capabilities import ONLY
 from hostler.cli import flags, say
-from hostler.settings.foundation import DRY_RUN, LEASE_NAME, METRICS_AUTHENTICATION, NAMESPACE, ONLY
-from hostler.settings.maintenance import GPU_NODE_LABEL
+from hostler.install.config_map import IN_CONFIG_MAP
+from hostler.maintenance.settings import GPU_NODE_LABEL
+from hostler.settings.foundation import DRY_RUN, LEASE_NAME, METRICS_AUTHENTICATION, NAMESPACE
 from hostler.settings.model import Settings
-from hostler.settings.table import TOLD
 
 app = typer.Typer()
 _NAME = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?"  # of an object; empty: there is none
 
 
 @app.command()
-@flags.takes(ONLY, NAMESPACE, DRY_RUN, METRICS_AUTHENTICATION, *TOLD)
+@flags.takes(ONLY, NAMESPACE, DRY_RUN, METRICS_AUTHENTICATION, *IN_CONFIG_MAP)
 def manifests(
     settings: Settings,
     image: Annotated[str, typer.Option("--image", help="The image, with its registry and tag or digest.")],
@@ -59,7 +60,7 @@ def manifests(
             "give it affinity.nodeAffinity",
             param_hint="--gpu-node-label",
         )
-    shown = (DRY_RUN, METRICS_AUTHENTICATION, *TOLD)
+    shown = (DRY_RUN, METRICS_AUTHENTICATION, *IN_CONFIG_MAP)
     ours = (one for one in settings if one.setting in shown and settings.given(one.setting))
     told = {one.setting.name: one.shown for one in ours if one.value != ""}
     wanted = Wanted(

@@ -10,7 +10,7 @@ from hostler.cli import flags, say
 from hostler.cli.explain import ASKING
 from hostler.cli.withdrawing import refuse_while_on
 from hostler.errors import Complaint, Exit
-from hostler.settings.metal import METAL_STRICT_FAILURE_DOMAINS
+from hostler.metal.settings import METAL_STRICT_FAILURE_DOMAINS
 from hostler.settings.model import Settings
 
 app = typer.Typer(no_args_is_help=True, help="See bare metal hosts and how many machines fit.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hostler.capabilities import BY_NAME
 from hostler.cli import flags, say
 from hostler.settings.foundation import (
     DRAIN_REFUSE_EMPTY_DIR,
@@ -51,7 +52,7 @@ def hold(
         who = holder or await who_am_i(client)
         writer = writer_of(client, dry_run)
         if beyond:
-            return await keeper.hold(client, writer, node, who, why, time.time)
+            return await keeper.hold(client, writer, node, who, why, time.time, capabilities=BY_NAME)
         return await hold_below_ceiling(client, writer, node, who, why, settings[MAX_UNAVAILABLE])
 
     _say(ask_cluster(settings, work), node, dry_run, output)

@@ -37,12 +37,12 @@ def status(
 ) -> None:
     """Show hosts: state, since when, cluster, why it stands so, how far a download is."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.reclaim import look
+    from hostler.reclaim import commands
 
-    async def find(client: Client) -> list[look.Line]:
+    async def find(client: Client) -> list[commands.Line]:
         if agent:
-            return [look.line_of(await look.find(client, agent))]
-        return await look.lines(client, within or None)
+            return [commands.line_of(await commands.find(client, agent))]
+        return await commands.lines(client, within or None)
 
     found = ask_cluster(settings, find)
     if output is say.Output.JSON:
@@ -75,16 +75,16 @@ def start(
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
     """Take an installed host out of its cluster and restart it into discovery. Its disks are not wiped."""
-    from hostler.reclaim import look
+    from hostler.reclaim import commands
 
     def ask(found: Agent) -> None:
-        line = look.line_of(found)
+        line = commands.line_of(found)
         say.note(f"{line.agent} ({line.hostname}) leaves {line.cluster}: its node is restarted into discovery.")
         if not yes and not typer.confirm("Return it to discovery?", default=False, err=True):
             raise Complaint(f"{line.agent} stays as it is.", code=Exit.REFUSED)
 
-    _wish(
-        settings, agent, lambda client, found: look.start(client, found, whole_cluster=whole_cluster), output,
+    _request(
+        settings, agent, lambda client, found: commands.start(client, found, whole_cluster=whole_cluster), output,
         ask,
     )  # fmt: skip
 
@@ -93,18 +93,18 @@ def start(
 @flags.takes(*flags.CLUSTER)
 def cancel(settings: Settings, agent: Name, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Cancel before the host is restarted. It stays unbound, and its installed system goes on."""
-    from hostler.reclaim import look
+    from hostler.reclaim import commands
 
-    _wish(settings, agent, look.cancel, output)
+    _request(settings, agent, commands.cancel, output)
 
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
 def retry(settings: Settings, agent: Name, output: say.OutputFlag = say.Output.TABLE) -> None:
-    """Try once more, after a failure that was mended."""
-    from hostler.reclaim import look
+    """Try again, after the cause of a failure is fixed."""
+    from hostler.reclaim import commands
 
-    _wish(settings, agent, look.retry, output)
+    _request(settings, agent, commands.retry, output)
 
 
 @app.command()
@@ -118,26 +118,26 @@ def token(
 ) -> None:
     """Print a token with which discovery systems of an InfraEnv register. Whoever has it can do that."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.reclaim import look
+    from hostler.reclaim import commands
 
     seconds = join_boot.seconds_of(span)
-    say.text(ask_cluster(settings, lambda client: look.token(client, infra_env, settings[NAMESPACE], seconds)))
+    say.text(ask_cluster(settings, lambda client: commands.token(client, infra_env, settings[NAMESPACE], seconds)))
 
 
-def _wish(
+def _request(
     settings: Settings,
     name: str,
-    wish: Callable[[Client, Agent], Awaitable[str]],
+    request: Callable[[Client, Agent], Awaitable[str]],
     output: say.Output,
     ask: Callable[[Agent], None] = lambda agent: None,
 ) -> None:
     from hostler.cli.cluster import ask_cluster
     from hostler.kube.records import key_of
-    from hostler.reclaim import look
+    from hostler.reclaim import commands
 
-    found = ask_cluster(settings, lambda client: look.find(client, name))
+    found = ask_cluster(settings, lambda client: commands.find(client, name))
     ask(found)
-    said = ask_cluster(settings, lambda client: wish(client, found))
+    said = ask_cluster(settings, lambda client: request(client, found))
     if output is say.Output.JSON:
         say.json({"agent": key_of(found.metadata), "said": said})
     else:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hostler.capabilities import ONLY
 from hostler.cli import flags, say
-from hostler.settings.foundation import LEASE_NAME, NAMESPACE, ONLY
+from hostler.settings.foundation import LEASE_NAME, NAMESPACE
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def rights(
     ClusterRoles viewer, operator and admin, which nobody has until you bind them.
     """
     from hostler.host.conditions import names
-    from hostler.install.rights import rights_for
+    from hostler.install.grants import rights_for
     from hostler.install.roles import Account, roles
 
     only: tuple[str, ...] = settings[ONLY]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import typer
 
+from hostler.capabilities import RULES, SETTINGS
 from hostler.cli import flags
 from hostler.cli.start import operate
 from hostler.settings.model import Settings
-from hostler.settings.table import SETTINGS
+from hostler.settings.resolve import resolve
 
 app = typer.Typer()
 _SECRETS = ", ".join(setting.name for setting in SETTINGS if not setting.has_flag)
@@ -16,7 +19,7 @@ _SECRETS = ", ".join(setting.name for setting in SETTINGS if not setting.has_fla
 @app.command(
     epilog=f"Only in the environment or the file, because a command line can be read by others: {_SECRETS}.",
 )
-@flags.takes(*SETTINGS)
+@flags.takes(*SETTINGS, read=partial(resolve, rules=RULES))
 def run(settings: Settings) -> None:
     """Run the operator until it is told to stop.
 

@@ -32,6 +32,12 @@ Dir = Annotated[
     Path,
     typer.Option("--dir", metavar="DIR", envvar="HOSTLER_SANDBOX_DIR", help="The sandbox's folder; one per sandbox."),
 ]
+Extras = Annotated[
+    str,
+    typer.Option(
+        "--with", metavar="NAMES", help="Real programs besides: capi (Cluster API's controllers and clusterctl)."
+    ),
+]
 HERE = Path(".sandbox")
 
 
@@ -57,8 +63,13 @@ def up(
         ),
     ] = None,
     crds: Annotated[
-        str, typer.Option(metavar="NAMES", help="CRDs to install: metal3,openshift,agents,capi, or some of them.")
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="CRDs to install: metal3,openshift,agents,capi, or some of them; bmo is metal3 without its provider.",
+        ),
     ] = "",
+    extras: Extras = "",
     audit: Annotated[bool, typer.Option("--audit", help="Log every write and every lease to DIR/audit.log.")] = False,
     vcenter: Annotated[bool, typer.Option(help="Start the vCenter of the fleet file, if it has one.")] = True,
     kwok: Annotated[
@@ -78,12 +89,16 @@ def up(
     The first build takes about ten minutes and downloads Go modules; after that a start takes some seconds and needs
     neither Go nor a network. Safe to repeat: a sandbox that runs is left alone, one that crashed is brought back as it
     was; options need not be given again.
+
+    With `--with capi` the real Cluster API runs in it (core, kubeadm bootstrap and kubeadm control plane) with its
+    webhooks, and `hostler sandbox clusterctl` is there; the first time it builds for about five minutes more.
     """
     from hostler.sandbox import Options, Sandbox
 
     options = Options(
         fleet=_absolute(fleet),
-        crds=tuple(sorted({name.strip() for name in crds.split(",") if name.strip()})),
+        crds=_names(crds),
+        extras=_names(extras),
         audit=audit,
         vcenter=vcenter,
         kwok=kwok,
@@ -99,6 +114,10 @@ def up(
         return
     say.note(box.news)
     say.text(_what_next(box, dir))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
 
 
 def _given(context: typer.Context) -> list[str]:
@@ -148,6 +167,7 @@ def status(dir: Dir = HERE, output: say.OutputFlag = say.Output.TABLE) -> None:
 
 @app.command()
 def build(
+    extras: Extras = "",
     force: Annotated[bool, typer.Option("--force", help="Build again even if it is there.")] = False,
     output: say.OutputFlag = say.Output.TABLE,
 ) -> None:
@@ -157,9 +177,15 @@ def build(
     fetched from PyPI if there is none.
     """
     from hostler.sandbox.build import PROGRAMS, ensure
+    from hostler.sandbox.capi import components
+    from hostler.sandbox.start import check_extras
 
+    wanted = _names(extras)
+    check_extras(wanted)
     with _progress() as progress:
-        built = {program: str(ensure(program, progress, force=force)) for program in PROGRAMS}
+        built = {program: str(ensure(program, progress, force=force)) for program in (*PROGRAMS, *wanted)}
+        if "capi" in wanted:
+            components(progress)
     if output is say.Output.JSON:
         say.json(built)
     else:
@@ -169,6 +195,54 @@ def build(
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def kubectl(context: typer.Context, dir: Dir = HERE) -> None:
     """Run the sandbox's own kubectl: `hostler sandbox kubectl get nodes`. --dir goes before kubectl's own words."""
+    box = _open_for(context, dir)
+    if box is not None:
+        program = box.state.programs["controlplane"]
+        os.execve(program, [program, "kubectl", *context.args], box.kubectl_environment())  # nosec B606 # the user's own kubectl words
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def clusterctl(context: typer.Context, dir: Dir = HERE) -> None:
+    """Run Cluster API's clusterctl: `hostler sandbox clusterctl describe cluster c1`. --dir goes before its own words.
+
+    For a sandbox that was started `--with capi`. It reads DIR/clusterctl/cluster-api/clusterctl.yaml, not yours.
+    """
+    box = _open_for(context, dir)
+    if box is not None:
+        program = str(box.clusterctl_program)
+        os.execve(program, [program, *context.args], box.kubectl_environment())  # nosec B606 # the user's own clusterctl words
+
+
+@app.command()
+def workload(
+    cluster: Annotated[str, typer.Argument(help="The name of a Cluster of Cluster API; it need not be there yet.")],
+    source: Annotated[
+        Path, typer.Option("--from", metavar="DIR", help="The folder of the sandbox that is this cluster's own.")
+    ],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Of the Cluster.")] = "default",
+    dir: Dir = HERE,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Make another sandbox the workload cluster of a Cluster in this one: `hostler sandbox workload c1 --from w`.
+
+    Its kubeconfig and CA become the secrets CLUSTER-kubeconfig and CLUSTER-ca. From then on the node of a machine comes
+    up there when its host is provisioned, falls silent when the host is switched off, goes when it is deprovisioned.
+    A Cluster without a controlPlaneRef counts as initialized. Needs --crds metal3 or bmo; safe to repeat.
+    """
+    from hostler.sandbox import Sandbox
+    from hostler.sandbox.workload import connect_workload
+
+    box, other = Sandbox.open(dir), Sandbox.open(source)
+    secrets = connect_workload(box, other, namespace, cluster)
+    if output is say.Output.JSON:
+        say.json({"cluster": cluster, "namespace": namespace, "workload": str(other.layout.root), "secrets": secrets})
+    else:
+        written = " and ".join(secrets)
+        say.note(f"{namespace}/{cluster} has its workload cluster in {other.layout.root}; wrote secrets {written}.")
+
+
+def _open_for(context: typer.Context, dir: Path) -> Sandbox | None:
+    """The sandbox for a program that takes over; None: its help was asked for without one, and ours was shown."""
     from hostler.sandbox import Sandbox
 
     try:
@@ -176,17 +250,16 @@ def kubectl(context: typer.Context, dir: Dir = HERE) -> None:
     except Complaint:
         if not {"--help", "-h"} & {*context.args}:
             raise
-        say.text(context.get_help())  # kubectl's own was asked for, but without a sandbox there is no kubectl
-        return
+        say.text(context.get_help())
+        return None
     if not box.alive("kube-apiserver"):
         raise Complaint(
             f"The API server of the sandbox in {box.layout.root} does not run.",
             hint=f"`hostler sandbox up --dir {quote(str(dir))}` brings it back.",
             code=Exit.UNREACHABLE,
         )
-    program = box.state.programs["controlplane"]
     sys.stdout.flush()
-    os.execve(program, [program, "kubectl", *context.args], box.kubectl_environment())  # nosec B606 # the user's own kubectl words
+    return box
 
 
 @app.command()

@@ -8,12 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from hostler import light
+from hostler.capabilities import SETTINGS, read_settings
 from hostler.cli.edge import guarded
 from hostler.errors import Exit
 from hostler.settings.foundation import LOG_FORMAT, LOG_LEVEL
 from hostler.settings.model import Settings
-from hostler.settings.resolve import resolve
-from hostler.settings.table import SETTINGS
 
 
 def main() -> None:
@@ -21,7 +20,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     flags = plain_flags(arguments)
     if flags is not None:
-        sys.exit(guarded(lambda: operate(resolve(flags, os.environ)), arguments))
+        sys.exit(guarded(lambda: operate(read_settings(flags, os.environ)), arguments))
     from hostler.cli.main import execute
 
     sys.exit(execute(arguments))

@@ -127,7 +127,7 @@ def trust(
 async def _accept(client: Client, namespace: str, key: str, entry: Entry) -> Entry:
     import msgspec
 
-    from hostler.kube.contact import check
+    from hostler.kube.connection_check import check
     from hostler.safety.vcenter_trust import accept_entry
 
     by, since = (await check(client)).user or "a user", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

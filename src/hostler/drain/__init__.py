@@ -1,0 +1,1 @@
+"""Emptying a node: filters, order, evictions, budgets, volumes."""

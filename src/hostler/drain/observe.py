@@ -77,17 +77,17 @@ def observe(
     return Facts(
         node=node,
         started=started,
-        pods=_fact(sources.pods, pods, now),
-        attachments=_fact(sources.attachments, tuple(sources.attachments.store.by(BY_NODE, node)), now),
-        budgets=_fact(sources.budgets, _near(sources.budgets, pods), now),
-        daemon_sets=_fact(sources.daemon_sets, frozenset(sources.daemon_sets.store.keys()), now),
+        pods=fact_of(sources.pods, pods, now),
+        attachments=fact_of(sources.attachments, tuple(sources.attachments.store.by(BY_NODE, node)), now),
+        budgets=fact_of(sources.budgets, _near(sources.budgets, pods), now),
+        daemon_sets=fact_of(sources.daemon_sets, frozenset(sources.daemon_sets.store.keys()), now),
         peers=peers,
         kept_volumes=kept_volumes,
         memory=memory.seen(pods, now, replicas_of((*pods, *peers))),
     )
 
 
-def _fact(watch: Watch[R], value: V, now: Instant) -> Fact[V]:
+def fact_of(watch: Watch[R], value: V, now: Instant) -> Fact[V]:
     """A cache that was never complete, or that left out an object it could not read, is not knowledge."""
     age = watch.age()
     if age is None or not watch.store.synced:

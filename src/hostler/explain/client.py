@@ -22,11 +22,12 @@ from hostler import __version__
 from hostler.errors import Complaint, Exit
 from hostler.explain.callers import AUDIENCE, READER, TOKEN_HEADER, Refusal, names_loopback
 from hostler.explain.wire import LEADER_HEADER, NOT_LEADING, REASONS, VERSION_HEADER, Refused
-from hostler.kube.client import Client, words_of
+from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Forbidden, NotFound, ServerError, Unreachable
 from hostler.kube.kinds import LEASE, SERVICE, SERVICE_ACCOUNT
-from hostler.kube.lease import pod_of
 from hostler.kube.records import Lease, Record
+from hostler.kube.replica import pod_of
+from hostler.kube.transport import words_of
 
 T = TypeVar("T")
 # Written on the lease by its holder: a pod names its Service, a process outside the cluster its URL.

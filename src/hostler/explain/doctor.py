@@ -75,7 +75,7 @@ class Facts:
     label: str = ""  # of the nodes maintenance looks after; empty: nobody is to be looked after
     rights: Fact[tuple[str, ...]] | None = None  # what the operator's account lacks; None: there is nobody to ask about
     vcenters: Mapping[str, VCenterSeen] = field(default_factory=dict)
-    rooms: tuple[Finding, ...] = ()  # what the rooms themselves found
+    capabilities: tuple[Finding, ...] = ()  # what the capabilities themselves found
     way: str = ""  # to an operator that does not answer
     paused_field: bool = False  # the Fleet has spec.paused, which only versions before the kind Pause read
 
@@ -83,7 +83,7 @@ class Facts:
 def examine(facts: Facts, now: Instant) -> list[Finding]:
     """Every finding, problems first."""
     vcenters = [_vcenter(one) for one in facts.vcenters.values()]
-    found = [*_server(facts), *_operator(facts), *_rights(facts), *_nodes(facts, now), *vcenters, *facts.rooms]
+    found = [*_server(facts), *_operator(facts), *_rights(facts), *_nodes(facts, now), *vcenters, *facts.capabilities]
     if all(
         isinstance(one, Unknown)
         for one in (facts.server, facts.fleet_kind, facts.pause_kind, facts.nodes, facts.operator)

@@ -26,7 +26,7 @@ from hostler.kube.watch import Watch
 
 @dataclass(frozen=True, slots=True)
 class NodeExplainers:
-    """Explains `node/NAME` for the rooms that are always there."""
+    """Explains `node/NAME` for what is always on."""
 
     nodes: Watch[Node]
     sources: Sources

@@ -1,4 +1,4 @@
-"""Why something was or was not done: the registry every room adds to, and the shape of an answer.
+"""Why something was or was not done: the registry every capability adds to, and the shape of an answer.
 
 The operator serves it read-only (`explain.read_api`), the CLI prints it. An explanation is data: every rule that was
 looked at, in order, with the facts it saw, so that the reader needs no source code to follow the decision.
@@ -64,7 +64,7 @@ class Answer(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-# A function of the room, over facts already in memory; None means that it knows nothing of that name.
+# A function of the capability, over facts already in memory; None means that it knows nothing of that name.
 Explain = Callable[[str], Explanation | None]
 
 
@@ -87,7 +87,7 @@ class UnknownName(Exception):
 
 
 class Registry:
-    """Every room's explainers, asked in the order they were added."""
+    """Every capability's explainers, asked in the order they were added."""
 
     def __init__(self) -> None:
         self._explainers: list[Explainer] = []

@@ -54,5 +54,5 @@ def config_of(settings: Settings) -> Config:
     """Every setting, its value and its source; secrets are hidden here already."""
     return Config(
         __version__,
-        tuple(Shown(one.setting.name, one.shown, one.source, one.setting.room) for one in settings),
+        tuple(Shown(one.setting.name, one.shown, one.source, one.setting.section) for one in settings),
     )

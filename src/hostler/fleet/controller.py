@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -19,12 +18,11 @@ from hostler.host.conditions import Condition
 from hostler.host.holds import HOLDS
 from hostler.host.taints import OUT_OF_SERVICE_BY
 from hostler.instant import Instant
-from hostler.kube.kinds import FLEET
+from hostler.kube.cache import Cache
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
-from hostler.kube.store import Store
 from hostler.kube.writer import Writer
-from hostler.safety.guard import FleetWatch, Guard
+from hostler.safety.guard import Guard
 from hostler.safety.incumbents import State
 
 log = structlog.get_logger("hostler.fleet")
@@ -45,20 +43,13 @@ def effective_limit(spec: FleetSpec, setting: str) -> tuple[Limit, str]:
         )
 
 
-class Nodes(Protocol):
-    """The watch on nodes: `kube.watch.Watch[Node]` is the real one."""
-
-    @property
-    def store(self) -> Store[Node]: ...
-
-
 class FleetController:
     """Reconciles the one key `cluster`. Without a Fleet object the status is still made, for HTTP and metrics."""
 
     def __init__(
         self,
-        fleet: FleetWatch,
-        nodes: Nodes,
+        fleet: Cache[Fleet],
+        nodes: Cache[Node],
         guard: Guard,
         writer: Writer,
         *,
@@ -66,12 +57,12 @@ class FleetController:
         leader: Callable[[], str],
         metrics: Metrics,
         unready: Callable[[], Iterable[str]] = tuple,
-        rooms: Callable[[], Iterable[Condition]] = tuple,
+        conditions: Callable[[], Iterable[Condition]] = tuple,
         clock: Callable[[], Instant] = time.time,
     ) -> None:
         """`limit` is the text of MAX_UNAVAILABLE; `leader` names who leads; `unready` says what is out of step.
 
-        `rooms` gives the conditions of the capabilities, under names that are theirs alone (`PlatformDegraded`).
+        `conditions` gives the conditions of the capabilities, under names that are theirs alone (`PlatformDegraded`).
         """
         self._fleet = fleet
         self._nodes = nodes
@@ -80,7 +71,7 @@ class FleetController:
         self._limit = limit
         self._leader = leader
         self._unready = unready
-        self._rooms = rooms
+        self._conditions = conditions
         self._clock = clock
         self._shown = FleetStatus()
         self._was_paused = False
@@ -115,16 +106,8 @@ class FleetController:
         fleet = self._fleet.store.get(key)
         if fleet is None or fleet.status == status:
             return None
-        written = await self._writer.patch(
-            FLEET,
-            key,
-            {"status": msgspec.to_builtins(status)},
-            type=Fleet,
-            why="the fleet's status changed",
-            subresource="status",
-        )
-        if written is not None:
-            self._fleet.store.overlay(written)
+        body = {"status": msgspec.to_builtins(status)}
+        await self._fleet.patch(self._writer, key, body, why="the fleet's status changed", subresource="status")
         return None
 
     def _spec(self) -> FleetSpec:
@@ -149,7 +132,7 @@ class FleetController:
             limit=str(limit),
             limit_problem=problem,
             unready=tuple(self._unready()),
-            rooms=tuple(self._rooms()),
+            conditions=tuple(self._conditions()),
         )
 
     def _capabilities(self) -> Iterable[CapabilityFacts]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from hostler.apis.fleet import CapabilityStatus, FleetCounts, FleetStatus
-from hostler.host.conditions import Condition, Status, count, cut, names, set_condition
+from hostler.host.conditions import Condition, Status, count, cut, names, set_conditions
 from hostler.instant import Instant
 from hostler.safety.pause_state import PAUSED, PauseState, observed_pauses
 
@@ -46,16 +45,16 @@ class FleetFacts:
     limit: str  # the ceiling in words: "50%, at least 2"
     limit_problem: str = ""  # why Fleet.spec.maxUnavailable cannot be used
     unready: tuple[str, ...] = ()  # what keeps the operator from working: caches not in step, and why
-    rooms: tuple[Condition, ...] = ()  # what the capabilities say of themselves
+    conditions: tuple[Condition, ...] = ()  # what the capabilities say of themselves
 
 
 def decide_status(facts: FleetFacts, before: FleetStatus, now: Instant) -> FleetStatus:
     """The status as it ought to be. Equal to `before` where nothing changed, so that nothing is written."""
-    known = {*CONDITIONS, *(one.type for one in facts.rooms)}
-    conditions: Sequence[Condition] = [one for one in before.conditions if one.type in known]
-    rooms = (msgspec.structs.replace(one, observed_generation=facts.generation) for one in facts.rooms)
-    for made in (_ready(facts), _paused(facts), _incumbent(facts), _ceiling(facts), *rooms):
-        conditions = set_condition(conditions, made, now)
+    known = {*CONDITIONS, *(one.type for one in facts.conditions)}
+    kept = [one for one in before.conditions if one.type in known]
+    theirs = (msgspec.structs.replace(one, observed_generation=facts.generation) for one in facts.conditions)
+    made = (_ready(facts), _paused(facts), _incumbent(facts), _ceiling(facts), *theirs)
+    conditions = set_conditions(kept, made, now)
     return FleetStatus(
         observed_generation=facts.generation,
         leader=facts.leader,

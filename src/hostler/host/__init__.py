@@ -1,0 +1,1 @@
+"""What a host is: facts, holds, conditions, platform class, identity, the ceiling."""

@@ -1,4 +1,4 @@
-"""MAX_UNAVAILABLE: how many nodes may be out of service by us at a time, over all causes.
+"""MAX_UNAVAILABLE: how many nodes may be out of service by us at a time, over all causes. Pure.
 
 The limit is a number (`3`) or a percentage (`25%`), of all nodes and of those a capability may touch. A percentage is
 rounded down, fewer nodes out being the careful side, but to no less than 1, or a small fleet could never be maintained.

@@ -1,4 +1,4 @@
-"""Conditions in status objects: their record, how they change, and words that are stable and bounded.
+"""Conditions in status objects: their record, how they change, and words that are stable and bounded. Pure.
 
 A message is compared with the one already written, so it must not change without a reason: names are sorted, numbers
 of attempts and ages stay out of it, and its length is bounded.
@@ -51,6 +51,13 @@ def set_condition(conditions: Sequence[Condition], new: Condition, now: Instant)
     if old is None:
         return [*conditions, placed]
     return [placed if condition is old else condition for condition in conditions]
+
+
+def set_conditions(conditions: Sequence[Condition], new: Iterable[Condition], now: Instant) -> Sequence[Condition]:
+    """`set_condition` for several, one after the other; the very same sequence if none of them changed anything."""
+    for condition in new:
+        conditions = set_condition(conditions, condition, now)
+    return conditions
 
 
 def node_condition_patch(node: records.Node, new: Condition, now: Instant) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What we know, since when, or why we do not know it. Unknown is not absent.
+"""What we know, since when, or why we do not know it. Unknown is not absent. Pure.
 
 Powering off, deleting, wiping and uncordoning need fresh known facts; everything else may go on with less.
 Use in a `match`:

@@ -1,4 +1,4 @@
-"""Holds: who keeps a node out of service, why, since when, and whose cordon it is.
+"""Holds: who keeps a node out of service, why, since when, and whose cordon it is. Pure.
 
 The list is the annotation `hostler.dev/holds`; it changes together with `spec.unschedulable` in one merge patch that
 carries the resourceVersion it was decided on, so a crash leaves either all of a change or none, and a decision on a
@@ -11,7 +11,7 @@ was schedulable before is schedulable again; on a list that cannot be read nothi
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -25,8 +25,6 @@ from hostler.kube.records import Node
 
 HOLDS: Final = "hostler.dev/holds"
 MAINTENANCE: Final = "maintenance"
-# Capabilities hold in their own names; a person who did would place a hold that nothing ends.
-CAPABILITIES: Final = frozenset({"fleet", "holds", "maintenance", "join", "ingress", "platform", "metal", "reclaim"})
 WHY_LIMIT = 256
 HOLDER_LIMIT = 128
 
@@ -252,9 +250,9 @@ def _said_after(node: Node, holds: tuple[Hold, ...], staying: tuple[Hold, ...], 
     return "it stays cordoned, because it was so before us"
 
 
-def may_hold(holder: str) -> Refusal | None:
-    """Whether a person may hold in this name."""
-    if holder.strip().lower() not in CAPABILITIES:
+def may_hold(holder: str, capabilities: Collection[str]) -> Refusal | None:
+    """Whether a person may hold in this name: a hold in the name of a capability would be one that nothing ends."""
+    if holder.strip().lower() not in capabilities:
         return None
     return Refusal(
         f'"{holder}" is a capability of Hostler, which places and ends its holds itself. Hold in another name: '

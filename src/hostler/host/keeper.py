@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -30,11 +30,11 @@ from hostler.host.holds import (
     release,
 )
 from hostler.instant import Instant
+from hostler.kube.cache import Cache
 from hostler.kube.client import Client, How
 from hostler.kube.errors import Conflict, NotFound
 from hostler.kube.kinds import NODE, Kind
 from hostler.kube.records import Identity, Node
-from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 
 # Every conflict means that somebody's write got through, so a storm of N writers ends after N rounds.
@@ -56,7 +56,7 @@ class Recorder(Protocol):
 class Keeper:
     """Watches over held nodes: cordons again once what was uncordoned by hand, then says that it was overruled."""
 
-    def __init__(self, nodes: Store[Node], writer: Writer, recorder: Recorder, clock: Clock) -> None:
+    def __init__(self, nodes: Cache[Node], writer: Writer, recorder: Recorder, clock: Clock) -> None:
         self._nodes = nodes
         self._writer = writer
         self._recorder = recorder
@@ -71,14 +71,13 @@ class Keeper:
 
     async def reconcile(self, key: str) -> float | None:
         """Look at one node afresh. A Conflict is the caller's to retry: the watch brings what we did not know."""
-        node = self._nodes.get(key)
+        node = self._nodes.store.get(key)
         if node is None or not self.concerns(node):
             return None
         match keep(node, self._clock()):
             case Patch(body, why):
-                written = await self._writer.patch(NODE, key, body, type=Node, why=why)
+                written = await self._nodes.patch(self._writer, key, body, why=why)
                 if written is not None:
-                    self._nodes.overlay(written)
                     self._tell(written, why)
                     node = written
             case Nothing() | Refusal():
@@ -97,12 +96,10 @@ class Keeper:
             known = any(condition.type == wanted.type for condition in node.status.conditions)
             if patch is None or (not known and wanted.status is Status.FALSE):
                 continue
-            shown = await self._writer.patch(
-                NODE, node.metadata.name, patch, type=Node, why=wanted.message, how=How.STRATEGIC, subresource="status"
+            shown = await self._nodes.patch(
+                self._writer, node.metadata.name, patch, why=wanted.message, how=How.STRATEGIC, subresource="status"
             )
-            if shown is not None:
-                self._nodes.overlay(shown)
-                node = shown
+            node = shown or node
             if wanted.type == UNREADABLE and wanted.status is Status.TRUE:
                 self._recorder.event(NODE, node.metadata, "Warning", UNREADABLE, "Hold", wanted.message)
 
@@ -138,10 +135,11 @@ async def hold(
     why: str,
     clock: Clock,
     *,
+    capabilities: Collection[str],
     also: Mapping[str, str | None] | None = None,
 ) -> Done:
-    """Hold a node in a person's name. A refusal is raised as a Complaint."""
-    refusal = may_hold(holder)
+    """Hold a node in a person's name, which is none of `capabilities`. A refusal is raised as a Complaint."""
+    refusal = may_hold(holder, capabilities)
 
     def decide(found: Node) -> Change:
         return refusal or place(found, holder, why, clock(), also=also, anew=True)

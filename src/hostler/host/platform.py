@@ -1,4 +1,4 @@
-"""Which platform a node belongs to. One pure function, used everywhere.
+"""Which platform a node belongs to. One function, used everywhere. Pure.
 
 Labels are scheduling hints, not proof of identity: a kubelet can set them on itself. What may power off or wipe a
 machine asks `host.identity` instead.

@@ -1,4 +1,4 @@
-"""When to stop putting back what another controller keeps undoing.
+"""When to stop putting back what another controller keeps undoing. Pure.
 
 Invariant: within `RevertLimits.seconds` an object is written at most `reverts` times more often than its owner's
 decision changes, however often and by whomever it is undone.
@@ -62,6 +62,10 @@ class RevertLog:
 
     def of(self, key: str) -> tuple[Revert, ...]:
         return tuple(self._seen.get(key, ()))
+
+    def was_in_place(self, key: str, rule: str) -> bool:
+        """Whether `is_undone` would count a revert; nothing is counted."""
+        return self._in_place.get(key) == rule
 
 
 def last_writer(metadata: ManagedMetadata, ours: str) -> str:

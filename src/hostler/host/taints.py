@@ -1,4 +1,4 @@
-"""The out-of-service taint: it says that nothing runs on a node any more, so that pods and volumes may go elsewhere.
+"""The out-of-service taint: nothing runs on this node any more, so its pods and volumes may go elsewhere. Pure.
 
 Only for a node whose machine is known to be off: on any other it lets one pod run twice.
 """

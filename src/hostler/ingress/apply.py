@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hostler.host.conditions import names
-from hostler.ingress.model import APPLIED, Placed, Placement, Write
-from hostler.ingress.placement import words
+from hostler.ingress.model import APPLIED, Placed, Placement, Verb, Write
+from hostler.ingress.placement import describe_selector
 from hostler.kube.kinds import Kind
 
-# Of a pod spec; whoever creates a workload for us leaves them out, so that they are ours alone.
+# Of a pod spec. A workload that we create leaves them out: server-side apply then owns them alone.
 PLACEMENT_FIELDS = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints")
 
 
@@ -32,8 +32,8 @@ def apply(kind: Kind, current: Placed, placed: Placement) -> tuple[Write, ...]:
     about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "annotations": {APPLIED: digest}}
     body = {"metadata": about, **body}
     what = f"{names(differs)} not as decided" if differs else "what was applied before is out of date"
-    why = f"{what}; its pods belong on {placed.where} nodes ({words(placed.node_selector)})"
-    return (Write("apply", kind, meta.name, meta.namespace, why, body),)
+    why = f"{what}; its pods belong on {placed.where} nodes ({describe_selector(placed.node_selector)})"
+    return (Write(Verb.APPLY, kind, meta.name, meta.namespace, why, body),)
 
 
 def placement_body(placed: Placement, current: Placed | None = None) -> dict[str, Any]:

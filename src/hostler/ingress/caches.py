@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostler.apis.openshift import Infrastructure, IngressConfig, IngressController
-from hostler.ingress.model import Placed
+from hostler.ingress.model import Placed, Unreadable
+from hostler.kube.cache import Unread, first_unread
+from hostler.kube.kinds import FLEET, Kind
 from hostler.kube.records import Node, Pod, PodDisruptionBudget
 from hostler.kube.watch import Watch
 from hostler.safety.guard import FleetWatch
@@ -15,7 +17,7 @@ from hostler.safety.guard import FleetWatch
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What ingress reads. Pods, budgets, nodes and the Fleet are shared with the rest of the house."""
+    """What ingress reads. Pods, budgets, nodes and the Fleet are shared with the other capabilities."""
 
     ingress: Watch[IngressConfig]
     infrastructure: Watch[Infrastructure]
@@ -27,15 +29,20 @@ class Caches:
     nodes: Watch[Node]
     fleet: FleetWatch
 
+    @property
+    def by_kind(self) -> dict[Kind, Watch[Any]]:
+        """The watches of everything that decides or is written."""
+        return {one.kind: one for one in (*self.own(), self.budgets)}
+
+    def unreadable(self, kind: Kind, key: str) -> Unreadable | None:
+        """An object that came and did not decode."""
+        why = self.by_kind[kind].store.unreadable.get(key)
+        return Unreadable(kind, key, why) if why is not None else None
+
     def own(self) -> Iterator[Watch[Any]]:
-        """The watches nobody else runs."""
+        """The watches that only ingress needs."""
         yield from (self.ingress, self.infrastructure, self.controllers, self.deployments, self.daemon_sets)
 
-    def unread(self) -> str:
-        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
-        for watch in (*self.own(), self.budgets, self.pods, self.nodes):
-            if not watch.store.synced:
-                return watch.problem or f"{watch.kind.resource} are still being read"
-        if not self.fleet.store.synced:
-            return "the Fleet is still being read"
-        return ""
+    def unread(self) -> Unread | None:
+        unread = first_unread((*self.own(), self.budgets, self.pods, self.nodes))
+        return unread if unread or self.fleet.store.synced else Unread(FLEET, only=True)

@@ -1,9 +1,8 @@
-"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+"""Ingress as the operator sees it: its watches, its controller, what wakes it, what it explains."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hostler.apis.openshift import (
@@ -14,46 +13,28 @@ from hostler.apis.openshift import (
     IngressConfig,
     IngressController,
 )
-from hostler.capability import CapabilityRoom
+from hostler.capability import Capability
 from hostler.explain.registry import Registry
 from hostler.host.conditions import Condition
+from hostler.ingress import settings as say
 from hostler.ingress.caches import Caches
-from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Wishes
+from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Options
 from hostler.ingress.explain import IngressExplainers
 from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, ROUTERS_IN, Placed
-from hostler.kube.client import Client, Gate
-from hostler.kube.controller import Controller, Reconcile
-from hostler.kube.events import Recorder
+from hostler.kube.client import Gate
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT
-from hostler.kube.metrics import Metrics
-from hostler.kube.records import Node, Pod, PodDisruptionBudget
+from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
-from hostler.kube.writer import Writer
-from hostler.safety.guard import FleetWatch
-from hostler.settings import ingress as say
-from hostler.settings.model import Settings
+from hostler.shared import Shared
 
 # Pods and nodes change in bursts; a tenth of a second later the picture is the same for all of them.
 SOON = 0.1
 
 
-class IngressRoom(CapabilityRoom):
-    def __init__(
-        self,
-        client: Client,
-        writer: Writer,
-        recorder: Recorder,
-        settings: Settings,
-        *,
-        fleet: FleetWatch,
-        nodes: Watch[Node],
-        pods: Watch[Pod],
-        budgets: Watch[PodDisruptionBudget],
-        metrics: Metrics,
-        as_leader: Callable[[Reconcile], Reconcile],
-        changed: Callable[[], None],
-    ) -> None:
-        """`changed` is told when our conditions in the Fleet's status changed."""
+class IngressCapability(Capability):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        client, metrics, settings = shared.client, shared.metrics, shared.settings
 
         def watch(kind: Any, record: Any, namespace: str | None = None) -> Watch[Any]:
             return Watch(client, kind, record, metrics=metrics, namespace=namespace)
@@ -64,21 +45,20 @@ class IngressRoom(CapabilityRoom):
             controllers=watch(INGRESS_CONTROLLER, IngressController, CONTROLLERS_IN),
             deployments=watch(DEPLOYMENT, Placed),
             daemon_sets=watch(DAEMON_SET, Placed),
-            budgets=budgets,
-            pods=pods,
-            nodes=nodes,
-            fleet=fleet,
+            budgets=shared.sources.budgets,
+            pods=shared.sources.pods,
+            nodes=shared.nodes,
+            fleet=shared.fleet,
         )
         named: tuple[str, ...] = settings[say.INGRESS_WORKLOADS]
-        wishes = Wishes(
+        options = Options(
             settings[say.INGRESS_BACKFILL], settings[say.INGRESS_ROUTER_IMAGE], settings[say.INGRESS_CHECK_WILDCARD],
             frozenset(named),
         )  # fmt: skip
-        self._keeper = IngressKeeper(self.caches, writer, recorder, wishes, metrics=metrics, changed=changed)
-        self.controller = Controller("ingress", as_leader(self._keeper.reconcile), metrics=metrics)
-
-    def controllers(self) -> tuple[Controller, ...]:
-        return (self.controller,)
+        self._keeper = IngressKeeper(
+            self.caches, shared.writers.of("ingress"), shared.recorder, options, metrics=metrics, changed=shared.changed
+        )
+        self.controller = self.add_controller("ingress", self._keeper.reconcile)
 
     def watches(self) -> Iterator[Watch[Any]]:
         return self.caches.own()
@@ -93,7 +73,7 @@ class IngressRoom(CapabilityRoom):
             self._keeper.clear_gauges()
 
     def register(self, registry: Registry, gate: Gate) -> None:
-        IngressExplainers(self._keeper, gate, time.time).register(registry)
+        IngressExplainers(self._keeper, gate).register(registry)
 
     def wake_all(self) -> None:
         for key in self._keeper.all_keys():

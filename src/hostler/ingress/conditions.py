@@ -1,4 +1,4 @@
-"""What an IngressController's status says: pure. The words are what `oc describe ingresscontroller` shows at 3 a.m."""
+"""The conditions of an IngressController: what `oc describe ingresscontroller` shows at 3 a.m. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostler.apis.openshift import IngressController
-from hostler.host.conditions import Condition, Status, count, names, set_condition
-from hostler.ingress.model import Placed, Placement, Refusal, Refused
-from hostler.ingress.placement import fewest, words
+from hostler.host.conditions import Condition, Status, count, names, set_conditions
+from hostler.ingress.model import Contest, NoFittingNode, Placed, Placement, Refusal, Refused
+from hostler.ingress.placement import describe_selector, least_available
 from hostler.ingress.wildcard import Pointing
 from hostler.instant import Instant
 from hostler.kube import records
@@ -42,21 +42,18 @@ class Seen:
     unplaced: str = ""
     no_template: bool = False
     refusal: Refusal | None = None  # why the template there is makes no router
-    no_node: str = ""  # why no node fits the placement
-    fight: str = ""  # who keeps undoing it
+    no_node: NoFittingNode | None = None
+    contest: Contest | None = None
     since: Mapping[str, Instant] | None = None  # when we ourselves first saw a condition untrue
 
 
 def decide_conditions(seen: Seen, now: Instant) -> tuple[Sequence[Condition], float | None]:
     """Our conditions as they ought to be, and in how many seconds a grace ends that is running now."""
     before = {one.type: _read(one) for one in seen.controller.status.conditions if one.type in OURS}
-    conditions: Sequence[Condition] = list(before.values())
     made = [_admitted(seen), *_deployment(seen, before.get(ROLLING_OUT))]
     degraded, wake = _degraded(seen, {one.type: one for one in made}, before.get(DEGRADED), now)
     made += [_available(made), _progressing(made), degraded, *_placement_warnings(seen, before)]
-    for one in made:
-        conditions = set_condition(conditions, one, now)
-    return conditions, wake
+    return set_conditions(list(before.values()), made, now), wake
 
 
 def written(conditions: Sequence[Condition], foreign: Sequence[records.Condition]) -> list[dict[str, Any]]:
@@ -93,10 +90,10 @@ def _read(one: records.Condition) -> Condition:
 
 def _admitted(seen: Seen) -> Condition:
     if isinstance(seen.placement, Refused):
-        return _say(ADMITTED, Status.FALSE, "Invalid", seen.placement.why)
+        return _condition(ADMITTED, Status.FALSE, "Invalid", seen.placement.why)
     if seen.placement is None:
-        return _say(ADMITTED, Status.UNKNOWN, "NotKnown", seen.unplaced)
-    return _say(ADMITTED, Status.TRUE, "Valid", "Its fields can be turned into a router.")
+        return _condition(ADMITTED, Status.UNKNOWN, "NotKnown", seen.unplaced)
+    return _condition(ADMITTED, Status.TRUE, "Valid", "Its fields can be turned into a router.")
 
 
 def _deployment(seen: Seen, rolling: Condition | None) -> list[Condition]:
@@ -111,11 +108,11 @@ def _deployment(seen: Seen, rolling: Condition | None) -> list[Condition]:
             )
         if seen.refusal is not None:
             reason, why = str(seen.refusal.by), f"There is no router Deployment. {seen.refusal.why}"
-        untrue = [_say(type, Status.FALSE, reason, why) for type in (DEPLOYMENT, FEWEST, ALL)]
-        return [*untrue, _say(ROLLING_OUT, Status.FALSE, reason, why)]
+        untrue = [_condition(type, Status.FALSE, reason, why) for type in (DEPLOYMENT, FEWEST, ALL)]
+        return [*untrue, _condition(ROLLING_OUT, Status.FALSE, reason, why)]
     status = router.status
     wanted = router.spec.replicas if router.spec.replicas is not None else 1
-    least = fewest(placement) if isinstance(placement, Placement) and placement.replicas == wanted else wanted
+    least = least_available(placement) if isinstance(placement, Placement) and placement.replicas == wanted else wanted
     have = (
         f"{status.available_replicas} of {count(wanted, 'router pod')} available{_refused(router)}{_why_not_all(seen)}"
     )
@@ -131,10 +128,10 @@ def _available_deployment(router: Placed, have: str) -> Condition:
     found = next((one for one in router.status.conditions if one.type == "Available"), None)
     if found is None or found.status not in ("True", "False"):
         why = "The Deployment does not say whether it is available."
-        return _say(DEPLOYMENT, Status.UNKNOWN, "AvailabilityUnknown", why)
+        return _condition(DEPLOYMENT, Status.UNKNOWN, "AvailabilityUnknown", why)
     if found.status == "True":
-        return _say(DEPLOYMENT, Status.TRUE, "Available", "The Deployment is available.")
-    return _say(DEPLOYMENT, Status.FALSE, "Unavailable", f"The Deployment is not available: {have}.")
+        return _condition(DEPLOYMENT, Status.TRUE, "Available", "The Deployment is available.")
+    return _condition(DEPLOYMENT, Status.FALSE, "Unavailable", f"The Deployment is not available: {have}.")
 
 
 def _rolling(router: Placed, before: Condition | None) -> Condition:
@@ -150,12 +147,12 @@ def _rolling(router: Placed, before: Condition | None) -> Condition:
     elif status.available_replicas < updated:
         why = f"{status.available_replicas} of {count(updated, 'updated pod')} available."
     if why:
-        return _say(ROLLING_OUT, Status.TRUE, "RollingOut", why)
-    return _say(ROLLING_OUT, Status.FALSE, "RolledOut", "Every router pod is of the latest revision.")
+        return _condition(ROLLING_OUT, Status.TRUE, "RollingOut", why)
+    return _condition(ROLLING_OUT, Status.FALSE, "RolledOut", "Every router pod is of the latest revision.")
 
 
 def _refused(router: Placed) -> str:
-    """Why its pods cannot even be made, in the words of whoever refused them: a quota, a missing service account."""
+    """Why its pods cannot be created, as the API server put it: a quota, a missing service account."""
     found = next((one for one in router.status.conditions if one.type == "ReplicaFailure"), None)
     return f"; {found.message.rstrip('.')}" if found is not None and found.status == "True" and found.message else ""
 
@@ -163,20 +160,20 @@ def _refused(router: Placed) -> str:
 def _why_not_all(seen: Seen) -> str:
     if not seen.waiting:
         return ""
-    where = f" with {words(seen.placement.node_selector)}" if isinstance(seen.placement, Placement) else ""
+    where = f" with {describe_selector(seen.placement.node_selector)}" if isinstance(seen.placement, Placement) else ""
     return f"; {count(len(seen.waiting), 'pod')} waiting for a node{where} that has room and no other taint"
 
 
 def _available(made: Sequence[Condition]) -> Condition:
     for one in made:
         if one.type in (ADMITTED, DEPLOYMENT) and one.status is not Status.TRUE:
-            return _say(AVAILABLE, Status.FALSE, one.reason, one.message)
-    return _say(AVAILABLE, Status.TRUE, "Available", "The router is available.")
+            return _condition(AVAILABLE, Status.FALSE, one.reason, one.message)
+    return _condition(AVAILABLE, Status.TRUE, "Available", "The router is available.")
 
 
 def _progressing(made: Sequence[Condition]) -> Condition:
     one = next(one for one in made if one.type == ROLLING_OUT)
-    return _say(PROGRESSING, one.status, one.reason, one.message)
+    return _condition(PROGRESSING, one.status, one.reason, one.message)
 
 
 def _degraded(
@@ -188,7 +185,7 @@ def _degraded(
     but only for the same condition. One that is mended does not keep the controller degraded for another's sake.
     """
     if made[ADMITTED].status is Status.FALSE:
-        return _say(DEGRADED, Status.TRUE, ADMITTED, made[ADMITTED].message), None
+        return _condition(DEGRADED, Status.TRUE, ADMITTED, made[ADMITTED].message), None
     found = before.reason if before is not None and before.status is Status.TRUE else ""
     untrue = [type for type in GRACE if made[type].status is not Status.TRUE]
     left = {type: GRACE[type] - (now - (seen.since or {}).get(type, now)) for type in untrue}
@@ -196,12 +193,12 @@ def _degraded(
     wakes = [left[type] for type in untrue if type not in over]
     if over:
         message = " ".join(dict.fromkeys(made[type].message for type in over))
-        return _say(DEGRADED, Status.TRUE, over[0], message), min(wakes, default=None)
+        return _condition(DEGRADED, Status.TRUE, over[0], message), min(wakes, default=None)
     if seen.astray:
         said = f"A router pod runs on {names(seen.astray)}, where it does not belong; it is replaced by the roll-out."
-        return _say(DEGRADED, Status.FALSE, "Astray", said), min(wakes, default=None)
+        return _condition(DEGRADED, Status.FALSE, "Astray", said), min(wakes, default=None)
     said = "Nothing is amiss." if not untrue else "Something is amiss, but not for long enough to say so."
-    return _say(DEGRADED, Status.FALSE, "AsExpected", said), min(wakes, default=None)
+    return _condition(DEGRADED, Status.FALSE, "AsExpected", said), min(wakes, default=None)
 
 
 def _placement_warnings(seen: Seen, before: Mapping[str, Condition]) -> list[Condition]:
@@ -209,25 +206,25 @@ def _placement_warnings(seen: Seen, before: Mapping[str, Condition]) -> list[Con
     made = []
     if isinstance(seen.placement, Placement):
         if seen.placement.warning:
-            made.append(_say(FALLBACK, Status.TRUE, "ExternalControlPlane", seen.placement.warning))
+            made.append(_condition(FALLBACK, Status.TRUE, "ExternalControlPlane", seen.placement.warning))
         elif FALLBACK in before:
-            made.append(_say(FALLBACK, Status.FALSE, "AsDecided", "The default placement is followed."))
+            made.append(_condition(FALLBACK, Status.FALSE, "AsDecided", "The default placement is followed."))
         for type, reason, why, otherwise in (
             (NO_NODE, "NoNodeFits", seen.no_node, "A node fits the placement."),
-            (REVERTED, "Waiting", seen.fight, "No other controller undoes the placement."),
+            (REVERTED, "Waiting", seen.contest, "No other controller undoes the placement."),
         ):
-            if why:
-                made.append(_say(type, Status.TRUE, reason, why))
+            if why is not None:
+                made.append(_condition(type, Status.TRUE, reason, str(why)))
             elif type in before:
-                made.append(_say(type, Status.FALSE, "AsDecided", otherwise))
+                made.append(_condition(type, Status.FALSE, "AsDecided", otherwise))
     if seen.pointing is not None:
-        made.append(_say(WILDCARD, seen.pointing.status, seen.pointing.reason, seen.pointing.why))
+        made.append(_condition(WILDCARD, seen.pointing.status, seen.pointing.reason, seen.pointing.why))
     return made
 
 
 def _when(type: str, holds: bool, otherwise: str, message: str) -> Condition:
-    return _say(type, Status.TRUE if holds else Status.FALSE, "AsWanted" if holds else otherwise, message)
+    return _condition(type, Status.TRUE if holds else Status.FALSE, "AsWanted" if holds else otherwise, message)
 
 
-def _say(type: str, status: Status, reason: str, message: str) -> Condition:
+def _condition(type: str, status: Status, reason: str, message: str) -> Condition:
     return Condition(type=type, status=status, reason=reason, message=message)

@@ -14,9 +14,9 @@ from typing import Any
 from hostler.apis.openshift import INGRESS_CONTROLLER, Infrastructure, IngressConfig, IngressController
 from hostler.host.conditions import Condition
 from hostler.host.reverts import Revert
-from hostler.ingress import conditions as says
+from hostler.ingress import conditions
 from hostler.ingress.apply import PLACEMENT_FIELDS
-from hostler.ingress.fitting import Outcome, put_in_place, selects, where_words
+from hostler.ingress.fitting import Outcome, describe_nodes, put_in_place, selects
 from hostler.ingress.model import (
     CONTROLLERS_IN,
     MANAGED_BY,
@@ -29,7 +29,10 @@ from hostler.ingress.model import (
     Placement,
     Refusal,
     Refused,
+    Unreadable,
+    Verb,
     Write,
+    undecided,
 )
 from hostler.ingress.placement import (
     HOST_NETWORK,
@@ -58,15 +61,16 @@ class Facts:
     pointing: Pointing | None = None
     since: Mapping[str, Instant] | None = None
     reverts: tuple[Revert, ...] = ()  # when we saw the router's placement undone
+    unreadable: Unreadable | None = None  # one of the objects above
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The owner's words: the control-plane label, and what a router is made from where there is none."""
+    """What the owner set: the control-plane label, and what a router is created from where there is none."""
 
     label: str = ""
     template: Mapping[str, Any] | None = None
-    refusal: Refusal | None = None  # why the Fleet's own template is not used, and nothing in its place
+    refusal: Refusal | None = None  # why the Fleet's own template is not used; no other one replaces it
 
 
 def router_name(controller: str) -> str:
@@ -80,6 +84,8 @@ def decide(facts: Facts, policy: Policy, now: Instant) -> Decision:
     """
     controller, router = facts.controller, facts.router
     name = controller.metadata.name
+    if facts.unreadable is not None:
+        return undecided(facts.unreadable)
     if controller.metadata.deletion_timestamp:
         return Decision(f"IngressController {name} is being deleted; its router is left alone")
     missing = [what for what, found in _needed(facts) if found is None]
@@ -93,7 +99,7 @@ def decide(facts: Facts, policy: Policy, now: Instant) -> Decision:
     outcome = _router(facts, placed, policy, now)
     refusal = policy.refusal if router is None else None
     budget = _budget(facts, placed)
-    writes = (*outcome.writes, *(() if outcome.fight else budget))
+    writes = (*outcome.writes, *(() if outcome.contest else budget))
     news = (
         *warnings(placed, outcome),
         *((News("Warning", refusal.by, refusal.why),) if refusal is not None else ()),
@@ -101,7 +107,7 @@ def decide(facts: Facts, policy: Policy, now: Instant) -> Decision:
     )
     why = f"{_why(name, placed, router, writes, outcome)}{f' {refusal.why}' if refusal is not None else ''}"
     in_place = outcome.in_place and not budget
-    decided = Decision(why, writes, news, outcome.wake, placed, outcome.no_node, outcome.fight, in_place, refusal)
+    decided = Decision(why, writes, news, outcome.wake, placed, outcome.no_node, outcome.contest, in_place, refusal)
     return _with_status(decided, facts, placed, "", now, policy)
 
 
@@ -112,15 +118,19 @@ def _needed(facts: Facts) -> tuple[tuple[str, object], ...]:
 
 def warnings(placed: Placement, outcome: Outcome) -> tuple[News, ...]:
     """What an Event warns of."""
-    given = (("ExternalControlPlane", placed.warning), (says.NO_NODE, outcome.no_node), (says.REVERTED, outcome.fight))
-    return tuple(News("Warning", reason, note) for reason, note in given if note)
+    given = (
+        ("ExternalControlPlane", placed.warning),
+        (conditions.NO_NODE, outcome.no_node),
+        (conditions.REVERTED, outcome.contest),
+    )
+    return tuple(News("Warning", reason, str(note)) for reason, note in given if note)
 
 
 def _why(name: str, placed: Placement, router: Placed | None, writes: tuple[Write, ...], outcome: Outcome) -> str:
     by = placed.steps[0].decided_by
-    where = f"{name} belongs on {placed.where} nodes ({where_words(placed)}; decided by {by})"
-    if outcome.no_node or outcome.fight:
-        return f"{where}. {outcome.no_node or outcome.fight}"
+    where = f"{name} belongs on {placed.where} nodes ({describe_nodes(placed)}; decided by {by})"
+    if outcome.no_node or outcome.contest:
+        return f"{where}. {outcome.no_node or outcome.contest}"
     if writes:
         return f"{where}: {writes[0].why}."
     return f"{where}, and so it is." if router is not None else f"{where}, but there is nothing to make a router from."
@@ -136,7 +146,7 @@ def _router(facts: Facts, placed: Placement, policy: Policy, now: Instant) -> Ou
         if body is None:
             return Outcome()
         why = f"there is no router Deployment yet; its pods belong on {placed.where} nodes"
-        return Outcome((Write("create", DEPLOYMENT, name, ROUTERS_IN, why, body),))
+        return Outcome((Write(Verb.CREATE, DEPLOYMENT, name, ROUTERS_IN, why, body),))
     return put_in_place(DEPLOYMENT, facts.router, placed, facts.nodes, facts.reverts, now)
 
 
@@ -181,7 +191,7 @@ def _budget(facts: Facts, placed: Placement) -> tuple[Write, ...]:
         if current is None or current.metadata.labels.get(MANAGED_BY) != "hostler":
             return ()
         why = "a single router needs no disruption budget; it would only hold drains up"
-        return (Write("delete", POD_DISRUPTION_BUDGET, name, ROUTERS_IN, why, uid=current.metadata.uid),)
+        return (Write(Verb.DELETE, POD_DISRUPTION_BUDGET, name, ROUTERS_IN, why, uid=current.metadata.uid),)
     if facts.router is None:
         return ()  # its selector is the Deployment's
     pods = pods_of(controller, facts.router)
@@ -196,7 +206,7 @@ def _budget(facts: Facts, placed: Placement) -> tuple[Write, ...]:
         "spec": {"maxUnavailable": placed.budget, "selector": pods, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
     }
     why = f"at most {placed.budget} of {placed.replicas} router pods may be evicted at a time"
-    return (Write("apply", POD_DISRUPTION_BUDGET, name, ROUTERS_IN, why, body),)
+    return (Write(Verb.APPLY, POD_DISRUPTION_BUDGET, name, ROUTERS_IN, why, body),)
 
 
 def _as_wanted(current: PodDisruptionBudget, most: int | str, pods: Mapping[str, Any]) -> bool:
@@ -222,19 +232,19 @@ def _with_status(
     policy: Policy | None = None,
 ) -> Decision:
     controller, router = facts.controller, facts.router
-    seen = says.Seen(
+    seen = conditions.Seen(
         controller, placed, router, waiting=waiting(facts.pods), astray=astray(facts, placed),
         pointing=facts.pointing, unplaced=unplaced, since=facts.since,
         no_template=router is None and policy is not None and policy.template is None,
         refusal=decision.refusal,
         no_node=decision.no_node,
-        fight=decision.fight,
+        contest=decision.contest,
     )  # fmt: skip
-    made, grace = says.decide_conditions(seen, now)
+    made, grace = conditions.decide_conditions(seen, now)
     wake = min((one for one in (grace, decision.wake) if one is not None), default=None)
     status: dict[str, Any] = {}
-    listed = says.written(made, controller.status.conditions)
-    if listed != says.written((), ()) and not _same_conditions(controller, made):
+    listed = conditions.written(made, controller.status.conditions)
+    if listed != conditions.written((), ()) and not _same_conditions(controller, made):
         status["conditions"] = listed
     if controller.status.observed_generation != controller.metadata.generation:
         status["observedGeneration"] = controller.metadata.generation
@@ -246,7 +256,7 @@ def _with_status(
     name, namespace = controller.metadata.name, controller.metadata.namespace or CONTROLLERS_IN
     # The version: others write conditions into the same list, and a late patch must not undo theirs.
     body = {"metadata": {"resourceVersion": controller.metadata.resource_version}, "status": status}
-    write = Write("patch", INGRESS_CONTROLLER, name, namespace, "its status changed", body, subresource="status")
+    write = Write(Verb.PATCH, INGRESS_CONTROLLER, name, namespace, "its status changed", body, subresource="status")
     return _replace(decision, wake=wake, writes=(*decision.writes, write))
 
 
@@ -255,7 +265,7 @@ def _replace(decision: Decision, *, wake: float | None, writes: tuple[Write, ...
 
 
 def _same_conditions(controller: IngressController, made: Iterable[Condition]) -> bool:
-    before = {one.type: one for one in controller.status.conditions if one.type in says.OURS}
+    before = {one.type: one for one in controller.status.conditions if one.type in conditions.OURS}
     after = list(made)
     return len(before) == len(after) and all(
         (old := before.get(one.type)) is not None

@@ -1,4 +1,4 @@
-"""What ingress has to say: which field decided, which default applied, where the pods are and why."""
+"""Explains ingress: which field decided, which default applied, where the pods are and why."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
 from hostler.ingress import conditions
 from hostler.ingress.controller import IngressKeeper
-from hostler.ingress.decide import Facts, decide
+from hostler.ingress.decide import Facts
 from hostler.ingress.fitting import selects
 from hostler.ingress.model import CLUSTER, Decision, Placement, Step
 from hostler.ingress.observe import pods_of, ready
-from hostler.instant import Instant
 from hostler.kube.client import Gate
 from hostler.kube.records import Node, Pod
 
@@ -23,7 +22,6 @@ class IngressExplainers:
 
     keeper: IngressKeeper
     gate: Gate  # why nothing would be written now
-    clock: Callable[[], Instant]
 
     def register(self, registry: Registry) -> None:
         registry.add(Explainer("ingresscontroller", "ingress", self.controller, self.controller))
@@ -32,20 +30,23 @@ class IngressExplainers:
             registry.add(Explainer(kind.lower(), "ingress", self._workload(kind), self._workload(kind)))
 
     def controller(self, name: str) -> Explanation | None:
-        facts = self.keeper.facts(name)
-        if facts is None:
+        decided = self.keeper.decide_router(name)
+        if decided is None:
             return None
-        why = self.keeper.caches.unread()
-        if why:
-            return Explanation("ingress", f"Nothing is decided yet: {why}.")
-        decision = decide(facts, self.keeper.view().rules(), self.clock())
+        if (unread := self._unread()) is not None:
+            return unread
+        facts, decision = decided
         seen = (*_pods(facts.pods, facts.nodes, decision.placement), *_conditions(facts))
         return self._explained(decision, decision.placement.steps if decision.placement else (), seen)
 
     def cluster(self, name: str) -> Explanation | None:
-        if name != CLUSTER or self.keeper.caches.ingress.store.get(CLUSTER) is None:
+        decided = self.keeper.decide_cluster()
+        backfill, default = decided.backfill, decided.default
+        known = backfill.unreadable is not None or self.keeper.caches.ingress.store.get(CLUSTER) is not None
+        if name != CLUSTER or not known:
             return None
-        backfill, default = self.keeper.cluster()
+        if (unread := self._unread()) is not None:
+            return unread
         rules = (
             RuleSeen("backfill", "acts" if backfill.writes else "does nothing", backfill.why, bool(backfill.writes)),
             RuleSeen("default", "acts" if default.writes else "does nothing", default.why, bool(default.writes)),
@@ -58,13 +59,19 @@ class IngressExplainers:
             asked = dict(self.keeper.workloads()).get(f"{kind}/{name}")
             if asked is None:
                 return None
-            decision, current = self.keeper.workload(asked)
+            if (unread := self._unread()) is not None:
+                return unread
+            current, decision = self.keeper.decide_workload(asked)
             pods = pods_of(self.keeper.caches.pods.store.values(), current)
             nodes = tuple(self.keeper.caches.nodes.store)
             steps = decision.placement.steps if decision.placement else ()
             return self._explained(decision, steps, _pods(pods, nodes, decision.placement))
 
         return explain
+
+    def _unread(self) -> Explanation | None:
+        why = self.keeper.caches.unread()
+        return Explanation("ingress", f"Nothing is decided yet: {why}.") if why else None
 
     def _explained(self, decision: Decision, steps: Sequence[Step], seen: Sequence[FactSeen]) -> Explanation:
         rules = tuple(RuleSeen(one.field, one.value, f"{one.decided_by}: {one.why}", decided=True) for one in steps)
@@ -74,7 +81,7 @@ class IngressExplainers:
         back = self.gate() or ""
         return tuple(
             Action(
-                write.verb,
+                str(write.verb),
                 f"{write.kind.kind.lower()}/{write.name}{f' ({write.subresource})' if write.subresource else ''}",
                 write.why,
                 held_back=back,
@@ -87,12 +94,12 @@ def _pods(pods: Sequence[Pod], nodes: Sequence[Node], placed: Placement | None) 
     """Each pod, its node, and whether the placement wants it there."""
     labels = {node.metadata.name: node.metadata.labels for node in nodes}
     return [
-        FactSeen(f"pod {pod.metadata.name}", pod_words(pod, labels.get(pod.spec.node_name), placed)) for pod in pods
+        FactSeen(f"pod {pod.metadata.name}", describe_pod(pod, labels.get(pod.spec.node_name), placed)) for pod in pods
     ]
 
 
-def pod_words(pod: Pod, labels: dict[str, str] | None, placed: Placement | None) -> str:
-    """Where a pod is, in words."""
+def describe_pod(pod: Pod, labels: dict[str, str] | None, placed: Placement | None) -> str:
+    """A sentence: where a pod is."""
     if pod.metadata.deletion_timestamp:
         return f"ending on {pod.spec.node_name or 'no node'}"
     if not pod.spec.node_name:

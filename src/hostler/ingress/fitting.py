@@ -7,15 +7,25 @@ else is wrong, the last placement that worked stays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hostler.host.conditions import count, names
 from hostler.host.reverts import Revert, RevertLimits, last_writer
 from hostler.host.scheduling import Term, labels_fit, required_terms, untolerated
 from hostler.ingress.apply import WHERE_FIELDS, apply, differences, digest_of
-from hostler.ingress.model import APPLIED, MANAGED_BY, OS_LINUX, WORKER, Placed, Placement, Where, Write
-from hostler.ingress.placement import words
+from hostler.ingress.model import (
+    APPLIED,
+    MANAGED_BY,
+    OS_LINUX,
+    WORKER,
+    Contest,
+    NoFittingNode,
+    Placed,
+    Placement,
+    Where,
+    Write,
+)
+from hostler.ingress.placement import describe_selector
 from hostler.instant import Instant
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Node
@@ -30,8 +40,8 @@ class Outcome:
     """What is written to put a workload where it belongs, or why nothing is."""
 
     writes: tuple[Write, ...] = ()
-    no_node: str = ""
-    fight: str = ""
+    no_node: NoFittingNode | None = None
+    contest: Contest | None = None
     wake: float | None = None
     in_place: bool = False
 
@@ -48,15 +58,12 @@ def put_in_place(
     if not writes:
         return Outcome(no_node=no_node, in_place=True)
     if moved and no_node and not _is_new(current):
-        return Outcome(no_node=f"{no_node} It stays where it is until one does.")
+        return Outcome(no_node=replace(no_node, stays=True))
     pause = LIMITS.pause(reverts, digest_of(placed), now)
     if pause is not None and differs:
         who = last_writer(current.metadata, MANAGER) or "another controller"
-        fight = (
-            f"{who} changes {names(differs)} of {kind.kind} {current.metadata.name} back whenever Hostler writes it; "
-            f"Hostler waits. Let one of the two decide: take it out of the other's configuration, or out of Hostler's."
-        )
-        return Outcome(no_node=no_node, fight=fight, wake=pause)
+        contest = Contest(who, tuple(differs), f"{kind.kind} {current.metadata.name}")
+        return Outcome(no_node=no_node, contest=contest, wake=pause)
     return Outcome(writes, no_node=no_node, in_place=not differs)
 
 
@@ -111,32 +118,31 @@ def _terms_after(current: Placed, placed: Placement) -> Sequence[Term] | None:
     return None if taken_back else there
 
 
-def _no_fitting_node(placed: Placement, nodes: Sequence[Node], terms: Sequence[Term] | None, *, passing: bool) -> str:
-    """The sentence that says why no node fits; empty where one does, or none is asked for."""
+def _no_fitting_node(
+    placed: Placement, nodes: Sequence[Node], terms: Sequence[Term] | None, *, passing: bool
+) -> NoFittingNode | None:
+    """Why no node fits; None where one does, or no pod is asked for."""
     if placed.replicas == 0:
-        return ""
+        return None
     labelled = [
         node for node in nodes if labels_fit(node.metadata.name, node.metadata.labels, placed.node_selector, terms)
     ]
     if any(_is_free(node, placed.tolerations, passing=passing) for node in labelled):
-        return ""
-    asked = where_words(placed)
+        return None
+    asked = describe_nodes(placed)
     if terms is not None and required_terms(placed.affinity) is None:
         asked += " and its owner's node affinity"
-    if not labelled:
-        return f"No node fits {asked}: none of {count(len(nodes), 'node')} has these labels."
     taints = {taint.key for node in labelled for taint in untolerated(node, placed.tolerations, passing=passing)}
     if any(node.spec.unschedulable for node in labelled):
         taints.add("node.kubernetes.io/unschedulable")
-    those = names(node.metadata.name for node in labelled)
-    return f"No node fits {asked}: {those} would, but for the taint {names(taints)}."
+    return NoFittingNode(asked, len(nodes), tuple(node.metadata.name for node in labelled), tuple(sorted(taints)))
 
 
-def where_words(placed: Placement) -> str:
-    """What a node must have, in words: the node selector, and the labels that the node affinity asks for."""
+def describe_nodes(placed: Placement) -> str:
+    """What a node must have, as text: the node selector, and the labels that the node affinity asks for."""
     rules = [rule for term in required_terms(placed.affinity) or () for rule in term.get("matchExpressions") or ()]
     said = [f"{rule['key']} {rule['operator']}" for rule in rules if rule["operator"] in ("Exists", "DoesNotExist")]
-    return ", ".join([words(placed.node_selector), *said])
+    return ", ".join([describe_selector(placed.node_selector), *said])
 
 
 # -- what is placed right already

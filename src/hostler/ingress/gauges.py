@@ -44,7 +44,7 @@ class IngressGauges:
 
     def show(self, name: str, decision: Decision) -> None:
         self._known.add(name)
-        self._no_node.labels(name).set(bool(decision.no_node))
+        self._no_node.labels(name).set(decision.no_node is not None)
         by = decision.refusal.by if decision.refusal is not None else None
         for reason in RefusedBy:
             self._refused.labels(name, reason).set(reason is by)

@@ -1,7 +1,7 @@
-"""What an installation decides about ingress, from its install-config: pure.
+"""What an installation decides about ingress, from its install-config. Pure.
 
-`read` gives a Config or every problem there is, never both; `plan` says each decision with its reason; `manifests` are
-the objects that carry the decisions into the new cluster.
+`read` gives a Config or every problem there is, never both; `decide_layout` decides, with a reason for each value;
+`manifests` are the objects that carry the decisions into the new cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hostler.apis.openshift import INFRASTRUCTURE, INGRESS, SCHEDULER
 from hostler.ingress.model import ARBITER, CLUSTER, DUAL, HIGHLY, SINGLE, Step, Where
 from hostler.kube.kinds import Kind
 
-UNSET_REPLICAS = 3  # what the installer takes where nothing is said
+UNSET_REPLICAS = 3  # the installer's default
 # install-config's word and the Infrastructure's; those with VIPs carry their own load balancer.
 PLATFORMS = {
     "aws": "AWS", "azure": "Azure", "baremetal": "BareMetal", "external": "External", "gcp": "GCP",
@@ -225,51 +225,57 @@ def _shown(found: Any) -> str:
 # -- deciding
 
 
-def control_plane_topology(config: Config) -> str:
-    if config.arbiters and config.control_plane >= 2:
-        return ARBITER
-    return {1: SINGLE, 2: DUAL}.get(config.control_plane, HIGHLY)
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is decided for a new cluster; `steps` say each value, what decided it, and why."""
+
+    control_plane: str  # topology
+    infrastructure: str  # topology
+    placement: Where
+    masters_schedulable: bool
+    steps: tuple[Step, ...]
 
 
-def infrastructure_topology(config: Config) -> str:
-    if config.workers == 0:
-        return SINGLE if control_plane_topology(config) == SINGLE else HIGHLY
-    return SINGLE if config.workers == 1 else HIGHLY
-
-
-def default_placement(config: Config) -> Where:
-    alone = config.platform == "none" and config.control_plane == 1
-    return Where.CONTROL_PLANE if alone else Where.WORKERS
-
-
-def plan(config: Config) -> tuple[Step, ...]:
-    """Every decision, what decided it, and why."""
-    control_plane, infra, placement = (
-        control_plane_topology(config), infrastructure_topology(config), default_placement(config),
-    )  # fmt: skip
-    nodes = f"{config.control_plane} control-plane nodes" if config.control_plane != 1 else "one control-plane node"
-    with_arbiter = f" and {config.arbiters} arbiter" if config.arbiters else ""
-    if control_plane == DUAL:
-        with_arbiter = " and no arbiter: etcd stands still once either fails, unless the other fences it"
-    workers = {0: "no workers, so it is as the control plane", 1: "one worker"}.get(
-        config.workers, f"{config.workers} workers"
-    )
-    pinned = (
-        "one control-plane node without a load balancer: the wildcard name points at it, so ingress stays there"
-        if placement is Where.CONTROL_PLANE
-        else "more than one control-plane node"
-        if config.platform == "none"
-        else f"platform {config.platform} brings its own way to reach ingress"
-    )
-    schedulable = "no workers" if config.workers == 0 else f"{config.workers} of the nodes are workers"
-    return (
-        Step("controlPlaneTopology", control_plane, "controlPlane.replicas", f"{nodes}{with_arbiter}"),
-        Step("infrastructureTopology", infra, "compute[].replicas", workers),
-        Step("defaultPlacement", placement, "platform, controlPlane.replicas", pinned),
-        Step("mastersSchedulable", str(config.workers == 0).lower(), "compute[].replicas", schedulable),
+def decide_layout(config: Config) -> Layout:
+    """Every decision of an installation, once: the plan prints its steps, the manifests carry its values."""
+    control_plane, control_plane_why = _control_plane_topology(config)
+    infrastructure, infrastructure_why = _infrastructure_topology(config, control_plane)
+    placement, placement_why = _default_placement(config)
+    schedulable = config.workers == 0
+    schedulable_why = "no workers" if schedulable else f"{config.workers} of the nodes are workers"
+    steps = (
+        Step("controlPlaneTopology", control_plane, "controlPlane.replicas", control_plane_why),
+        Step("infrastructureTopology", infrastructure, "compute[].replicas", infrastructure_why),
+        Step("defaultPlacement", placement, "platform, controlPlane.replicas", placement_why),
+        Step("mastersSchedulable", str(schedulable).lower(), "compute[].replicas", schedulable_why),
         Step("bootstrapInPlace", config.bootstrap_disk or "no", "bootstrapInPlace", _bootstrap_why(config)),
         Step("worker.ign", "written", "--root-ca", "workers can be added on the first day or any other"),
     )
+    return Layout(control_plane, infrastructure, placement, schedulable, steps)
+
+
+def _control_plane_topology(config: Config) -> tuple[str, str]:
+    nodes = f"{config.control_plane} control-plane nodes" if config.control_plane != 1 else "one control-plane node"
+    if config.arbiters and config.control_plane >= 2:
+        return ARBITER, f"{nodes} and {config.arbiters} arbiter"
+    if config.control_plane == 2:
+        return DUAL, f"{nodes} and no arbiter: etcd stands still once either fails, unless the other fences it"
+    return SINGLE if config.control_plane == 1 else HIGHLY, nodes
+
+
+def _infrastructure_topology(config: Config, control_plane: str) -> tuple[str, str]:
+    if config.workers == 0:
+        return SINGLE if control_plane == SINGLE else HIGHLY, "no workers, so it is as the control plane"
+    return (SINGLE, "one worker") if config.workers == 1 else (HIGHLY, f"{config.workers} workers")
+
+
+def _default_placement(config: Config) -> tuple[Where, str]:
+    if config.platform != "none":
+        return Where.WORKERS, f"platform {config.platform} brings its own way to reach ingress"
+    if config.control_plane != 1:
+        return Where.WORKERS, "more than one control-plane node"
+    why = "one control-plane node without a load balancer: the wildcard name points at it, so ingress stays there"
+    return Where.CONTROL_PLANE, why
 
 
 def _bootstrap_why(config: Config) -> str:
@@ -278,10 +284,11 @@ def _bootstrap_why(config: Config) -> str:
 
 def manifests(config: Config) -> tuple[Manifest, ...]:
     """The objects of the new cluster that carry the decisions."""
+    layout = decide_layout(config)
     return (
-        Manifest("manifests/cluster-ingress-02-config.yml", INGRESS, _ingress(config)),
-        Manifest("manifests/cluster-infrastructure-02-config.yml", INFRASTRUCTURE, _infrastructure(config)),
-        Manifest("manifests/cluster-scheduler-02-config.yml", SCHEDULER, _scheduler(config)),
+        Manifest("manifests/cluster-ingress-02-config.yml", INGRESS, _ingress(config, layout)),
+        Manifest("manifests/cluster-infrastructure-02-config.yml", INFRASTRUCTURE, _infrastructure(config, layout)),
+        Manifest("manifests/cluster-scheduler-02-config.yml", SCHEDULER, _scheduler(layout)),
     )
 
 
@@ -289,12 +296,12 @@ def _head(kind: Kind) -> dict[str, Any]:
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": CLUSTER}}
 
 
-def _ingress(config: Config) -> dict[str, Any]:
-    status = {"defaultPlacement": str(default_placement(config))}
+def _ingress(config: Config, layout: Layout) -> dict[str, Any]:
+    status = {"defaultPlacement": str(layout.placement)}
     return {**_head(INGRESS), "spec": {"domain": f"apps.{config.domain}"}, "status": status}
 
 
-def _infrastructure(config: Config) -> dict[str, Any]:
+def _infrastructure(config: Config, layout: Layout) -> dict[str, Any]:
     type = PLATFORMS[config.platform]
     platform: dict[str, Any] = {"type": type}
     if config.api_vips or config.ingress_vips:
@@ -311,13 +318,13 @@ def _infrastructure(config: Config) -> dict[str, Any]:
         "etcdDiscoveryDomain": "",
         "platform": type,
         "platformStatus": platform,
-        "controlPlaneTopology": control_plane_topology(config),
-        "infrastructureTopology": infrastructure_topology(config),
+        "controlPlaneTopology": layout.control_plane,
+        "infrastructureTopology": layout.infrastructure,
         "cpuPartitioning": config.cpu_partitioning,
     }
     return {**_head(INFRASTRUCTURE), "spec": {"platformSpec": {"type": type}}, "status": status}
 
 
-def _scheduler(config: Config) -> dict[str, Any]:
-    spec = {"mastersSchedulable": config.workers == 0, "policy": {"name": ""}}
+def _scheduler(layout: Layout) -> dict[str, Any]:
+    spec = {"mastersSchedulable": layout.masters_schedulable, "policy": {"name": ""}}
     return {**_head(SCHEDULER), "spec": spec, "status": {}}

@@ -19,9 +19,9 @@ from hostler.apis.openshift import (
 from hostler.host.conditions import count
 from hostler.host.facts import Fact, Known
 from hostler.ingress.decide import decide
-from hostler.ingress.explain import pod_words
+from hostler.ingress.explain import describe_pod
 from hostler.ingress.lookup import resolve
-from hostler.ingress.marking import SETTING, check_workload
+from hostler.ingress.marking import SETTING
 from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, ROUTERS_IN, Placed, Placement
 from hostler.ingress.observe import View, domain_of, facts_of, pods_counted, pods_of
 from hostler.ingress.wildcard import PROBE
@@ -104,9 +104,7 @@ async def _router(view: View, controller: IngressController, resolving: bool) ->
         addresses = Known(view.policy.wildcard_addresses, now)
     elif resolving and domain:
         addresses = await resolve(f"{PROBE}.{domain}", now)
-    facts = facts_of(view, name, addresses)
-    if facts is None:
-        raise AssertionError(f"{name} was listed and is not in the view")
+    facts = facts_of(view, controller, addresses)
     decision = decide(facts, view.rules(), now)
     placed = decision.placement
     available = facts.router.status.available_replicas if facts.router is not None else 0
@@ -122,18 +120,18 @@ async def _router(view: View, controller: IngressController, resolving: bool) ->
 
 
 def _workload(view: View, asked: IngressWorkload, named: tuple[str, ...]) -> Line:
-    current = (view.daemon_set if asked.kind == "DaemonSet" else view.deployment)(f"{asked.namespace}/{asked.name}")
-    label = view.policy.control_plane_label
-    decision, placed = decide_workload(asked, current, view.nodes, label, time.time(), named=named)
+    found, label = view.workload(asked), view.policy.control_plane_label
+    decision = decide_workload(asked, found, view.nodes, label, time.time(), named=named)
+    current, placed = (found if isinstance(found, Placed) else None), decision.placement
     available, wanted = pods_counted(current)
     state = decision.why
-    if current is not None and not named and check_workload(asked, current, named) is not None:
+    if not named and decision.refusal is not None:
         state = f"{state} That is unless the operator's {SETTING} names it: give it here by --ingress-workloads."
     if available < wanted:
         state = f"Only {available} of {count(wanted, 'pod')} available. {state}"
     return Line(
         name=f"{asked.kind.lower()}/{asked.namespace}/{asked.name}",
-        placement=str(placed.where),
+        placement=str(placed.where) if placed is not None else "not decided",
         decided_by="the Fleet, spec.ingress.workloads",
         replicas=f"{available} of {wanted}",
         pods=_pods(view, pods_of(view.pods, current), placed),
@@ -143,7 +141,7 @@ def _workload(view: View, asked: IngressWorkload, named: tuple[str, ...]) -> Lin
 
 def _pods(view: View, pods: tuple[Pod, ...], placed: Placement | None) -> tuple[str, ...]:
     labels = {node.metadata.name: node.metadata.labels for node in view.nodes}
-    return tuple(pod_words(pod, labels.get(pod.spec.node_name), placed) for pod in pods)
+    return tuple(describe_pod(pod, labels.get(pod.spec.node_name), placed) for pod in pods)
 
 
 def _state(controller: IngressController) -> str:

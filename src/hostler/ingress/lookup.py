@@ -27,7 +27,7 @@ class Lookup:
         return found[1] if found is not None else Unknown("it was not looked up yet")
 
     async def look(self, domain: str) -> Fact[tuple[str, ...]]:
-        """The answer, asked anew if the last one is old."""
+        """The answer, looked up again if the last one is old."""
         now = self._clock()
         found = self._known.get(domain)
         if found is None or age(Known(None, found[0]), now) > FRESH_SECONDS:

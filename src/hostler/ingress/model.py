@@ -1,14 +1,15 @@
-"""What ingress knows: the workloads that are placed, what is decided of them, and the words for both."""
+"""What ingress knows: the workloads that it places, and what is decided about them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from hostler.host.conditions import count, names
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Condition, ManagedMetadata, Record, Selector
 
@@ -79,7 +80,7 @@ class PlacedStatus(Record, frozen=True):
     updated_replicas: int = 0
     available_replicas: int = 0
     conditions: tuple[Condition, ...] = ()
-    desired_number_scheduled: int = 0  # a DaemonSet's words
+    desired_number_scheduled: int = 0  # of a DaemonSet
     updated_number_scheduled: int = 0
     number_available: int = 0
 
@@ -97,7 +98,7 @@ class Placed(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One field, the value it gets, and what decided it: the words of `hostler explain`."""
+    """One field, the value it gets, and what decided it, as `hostler explain` shows it."""
 
     field: str
     value: str
@@ -154,11 +155,18 @@ class Refusal:
     why: str
 
 
+class Verb(StrEnum):
+    CREATE = "create"
+    APPLY = "apply"
+    PATCH = "patch"
+    DELETE = "delete"
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write to be done, as data. `verb` is create, apply, patch or delete."""
+    """One write, as data."""
 
-    verb: str
+    verb: Verb
     kind: Kind
     name: str
     namespace: str | None
@@ -170,11 +178,56 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something to be told as an Event on the object looked at."""
+    """An Event on the object that the decision is about."""
 
-    type: str  # Normal or Warning
+    type: Literal["Normal", "Warning"]
     reason: str
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An object that does not decode: it is neither there nor absent, so nothing is decided from it."""
+
+    kind: Kind
+    key: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.key} cannot be read: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoFittingNode:
+    """No node has the labels that a placement asks for and no taint in the way."""
+
+    asked: str
+    nodes: int  # of the whole cluster
+    labelled: tuple[str, ...] = ()  # nodes with the labels; a taint keeps the pods off them
+    taints: tuple[str, ...] = ()
+    stays: bool = False  # the placement is not written for that reason
+
+    def __str__(self) -> str:
+        if self.labelled:
+            why = f"{names(self.labelled)} would, but for the taint {names(self.taints)}."
+        else:
+            why = f"none of {count(self.nodes, 'node')} has these labels."
+        return f"No node fits {self.asked}: {why}{' It stays where it is until one does.' if self.stays else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Another controller undoes the placement whenever it is written, so it is not written for a while."""
+
+    writer: str
+    fields: tuple[str, ...]
+    workload: str  # KIND NAME
+
+    def __str__(self) -> str:
+        return (
+            f"{self.writer} changes {names(self.fields)} of {self.workload} back whenever Hostler writes it; "
+            f"Hostler waits. Let one of the two decide: take it out of the other's configuration, or out of Hostler's."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +239,12 @@ class Decision:
     news: tuple[News, ...] = ()
     wake: float | None = None
     placement: Placement | None = None
-    # Why the placement is not written, or leaves no node; each is a sentence, and empty where that is not so.
-    no_node: str = ""
-    fight: str = ""
+    no_node: NoFittingNode | None = None
+    contest: Contest | None = None
     in_place: bool = False  # what is there is what was decided
     refusal: Refusal | None = None
+    unreadable: Unreadable | None = None
+
+
+def undecided(unreadable: Unreadable) -> Decision:
+    return Decision(f"Nothing is decided: {unreadable}.", unreadable=unreadable)

@@ -6,22 +6,33 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from hostler.apis.fleet import IngressPolicy
-from hostler.apis.openshift import Infrastructure, IngressConfig, IngressController
+from hostler.apis.fleet import IngressPolicy, IngressWorkload
+from hostler.apis.openshift import (
+    INFRASTRUCTURE,
+    INGRESS,
+    INGRESS_CONTROLLER,
+    Infrastructure,
+    IngressConfig,
+    IngressController,
+)
 from hostler.drain.selector import matches
 from hostler.host.facts import Fact
 from hostler.host.reverts import Revert
+from hostler.ingress.cluster import ClusterFacts
 from hostler.ingress.decide import Facts, Policy, router_name
-from hostler.ingress.model import CONTROLLERS_IN, DEFAULT, ROUTERS_IN, Placed
+from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, DEFAULT, ROUTERS_IN, Placed, Unreadable
 from hostler.ingress.placement import publishing
 from hostler.ingress.template import check_template, router_template
 from hostler.ingress.wildcard import Pointing, pointing
 from hostler.instant import Instant
+from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, POD_DISRUPTION_BUDGET, Kind
 from hostler.kube.records import Node, Pod, PodConditionType, PodDisruptionBudget
 
 T = TypeVar("T")
 # Finds an object by `namespace/name`; None: there is none.
 Find: TypeAlias = Callable[[str], T | None]
+# An object that came and did not decode, by its kind and key; None: it was read, or there is none.
+FindUnreadable: TypeAlias = Callable[[Kind, str], Unreadable | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +48,30 @@ class View:
     pods: Iterable[Pod]
     nodes: tuple[Node, ...]
     policy: IngressPolicy
-    image: str = ""  # of a router that is to be made
+    image: str = ""  # of routers that are created
+    openshift: bool = True  # its kinds are served here
+    unreadable: FindUnreadable = lambda _, __: None
+
+    def cluster(self, backfill: bool) -> ClusterFacts:
+        key = f"{CONTROLLERS_IN}/{DEFAULT}"
+        return ClusterFacts(
+            ingress=self.unreadable(INGRESS, CLUSTER) or self.ingress,
+            infrastructure=self.unreadable(INFRASTRUCTURE, CLUSTER) or self.infrastructure,
+            default=self.unreadable(INGRESS_CONTROLLER, key) or self.controller(key),
+            nodes=self.nodes,
+            label=self.policy.control_plane_label,
+            backfill=backfill,
+            openshift=self.openshift,
+        )
+
+    def workload(self, asked: IngressWorkload) -> Placed | Unreadable | None:
+        """A workload that the Fleet names, as it is."""
+        key, daemon_set = f"{asked.namespace}/{asked.name}", asked.kind == "DaemonSet"
+        found = self.daemon_set(key) if daemon_set else self.deployment(key)
+        return self.unreadable(DAEMON_SET if daemon_set else DEPLOYMENT, key) or found
 
     def rules(self) -> Policy:
-        """The owner's words. A router that is to be made has the Fleet's template, else an image and our template."""
+        """What the owner set. A new router has the Fleet's template, else an image and our template."""
         template: Mapping[str, object] | None = self.policy.router_template
         refusal = check_template(template)
         if refusal is not None:
@@ -58,16 +89,13 @@ class View:
 
 def facts_of(
     view: View,
-    name: str,
+    controller: IngressController,
     addresses: Fact[tuple[str, ...]] | None,
     since: Mapping[str, Instant] | None = None,
     reverts: tuple[Revert, ...] = (),
-) -> Facts | None:
-    """The facts about one IngressController. `addresses` is where its wildcard name points; None: nobody looked."""
-    controller = view.controller(f"{CONTROLLERS_IN}/{name}")
-    if controller is None:
-        return None
-    key = f"{ROUTERS_IN}/{router_name(name)}"
+) -> Facts:
+    """The facts about one IngressController. `addresses`: where its wildcard name points; None: not looked up."""
+    key = f"{ROUTERS_IN}/{router_name(controller.metadata.name)}"
     router = view.deployment(key)
     pods = pods_of(view.pods, router)
     return Facts(
@@ -81,7 +109,13 @@ def facts_of(
         pointing=_pointing(view, controller, pods, addresses),
         since=since,
         reverts=reverts,
+        unreadable=_first_unreadable(view, key),
     )
+
+
+def _first_unreadable(view: View, router: str) -> Unreadable | None:
+    looked = ((INGRESS, CLUSTER), (INFRASTRUCTURE, CLUSTER), (DEPLOYMENT, router), (POD_DISRUPTION_BUDGET, router))
+    return next((found for kind, key in looked if (found := view.unreadable(kind, key)) is not None), None)
 
 
 def domain_of(controller: IngressController, ingress: IngressConfig | None) -> str:

@@ -1,4 +1,4 @@
-"""Where an ingress runs: one pure function from what the cluster says to the fields of its Deployment.
+"""Where an ingress runs: one function from what the cluster says to the fields of its Deployment. Pure.
 
 Invariant: the placement depends on nothing but the arguments, so applying it twice changes nothing, and workers that
 join do not move a router that belongs on the control plane.
@@ -163,15 +163,16 @@ def _selector(
     """The node selector, whether the pods are held on control-plane nodes, and what decided it."""
     placement = controller.spec.node_placement
     if placement is not None and placement.node_selector is not None:
-        found = flatten(placement.node_selector)
-        if isinstance(found, str):
-            field = "spec.nodePlacement.nodeSelector"
-            return Refused(f"IngressController {controller.metadata.name}: {field} {found}", field)
-        step = Step("nodeSelector", words(found), "spec.nodePlacement.nodeSelector", "it replaces the default")
+        found = _node_selector_of(controller.metadata.name, placement.node_selector)
+        if isinstance(found, Refused):
+            return found
+        step = Step(
+            "nodeSelector", describe_selector(found), "spec.nodePlacement.nodeSelector", "it replaces the default"
+        )
         return found, any(one in found for one in (*_ROLE_LABELS, role.label)), step
     if where is Where.WORKERS:
         chosen = {**OS_LINUX, WORKER: ""}
-        step = Step("nodeSelector", words(chosen), "default by placement", f"the default for {where}")
+        step = Step("nodeSelector", describe_selector(chosen), "default by placement", f"the default for {where}")
         return chosen, False, step
     return role_selector(role), True, role_step(role)
 
@@ -184,9 +185,9 @@ def role_selector(role: Role) -> dict[str, str]:
 def role_step(role: Role) -> Step:
     if role.value is not None:
         why = f"the default for {Where.CONTROL_PLANE}"
-        return Step("nodeSelector", words(role_selector(role)), "default by placement", why)
+        return Step("nodeSelector", describe_selector(role_selector(role)), "default by placement", why)
     why = f"the control-plane nodes have, or had, different values of {role.label}, so its presence counts"
-    return Step("nodeSelector", f"{words(OS_LINUX)}, {role.label} exists", "default by placement", why)
+    return Step("nodeSelector", f"{describe_selector(OS_LINUX)}, {role.label} exists", "default by placement", why)
 
 
 def node_rule(key: str, operator: str, *values: str) -> dict[str, Any]:
@@ -206,22 +207,26 @@ def _node_term(where: Where, role: Role, node_selector: Mapping[str, str], pinne
     return node_rule(role.label, "Exists") if pinned and role.value is None and node_selector == OS_LINUX else None
 
 
-def flatten(selector: Selector) -> dict[str, str] | str:
-    """A label selector as a nodeSelector, or the end of a sentence saying why it cannot be one."""
-    found = dict(selector.match_labels)
+def _node_selector_of(controller: str, selector: Selector) -> dict[str, str] | Refused:
+    """A label selector as a nodeSelector, where it can be one."""
+    field, found = "spec.nodePlacement.nodeSelector", dict(selector.match_labels)
+
+    def refused(why: str) -> Refused:
+        return Refused(f"IngressController {controller}: {field} cannot be used: {why}", field)
+
     for number, expression in enumerate(selector.match_expressions):
-        at = f"cannot be used: matchExpressions[{number}]"
+        at, only = f"matchExpressions[{number}]", "but a node selector knows only In with one value."
         if expression.operator != "In":
-            return f"{at} has operator {expression.operator}, but a node selector knows only In with one value."
+            return refused(f"{at} has operator {expression.operator}, {only}")
         if len(expression.values) != 1:
-            return f"{at} has {len(expression.values)} values, but a node selector knows only In with one value."
+            return refused(f"{at} has {len(expression.values)} values, {only}")
         value = expression.values[0]
         if found.setdefault(expression.key, value) != value:
-            return f"cannot be used: {expression.key} is to be {found[expression.key]!r} and {value!r} at once."
+            return refused(f"{expression.key} is to be {found[expression.key]!r} and {value!r} at once.")
     return found
 
 
-def words(selector: Mapping[str, str]) -> str:
+def describe_selector(selector: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(selector.items())) or "(any node)"
 
 
@@ -301,10 +306,10 @@ def _spread(pods: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _strategy(single: bool, replicas: int, host_network: bool) -> Mapping[str, Any]:
     unavailable = "25%" if single or replicas >= 4 else "50%"
-    return rolling(unavailable, host_network)
+    return rolling_update(unavailable, host_network)
 
 
-def rolling(unavailable: int | str, host_network: bool) -> Mapping[str, Any]:
+def rolling_update(unavailable: int | str, host_network: bool) -> Mapping[str, Any]:
     """A rolling update; on the host's network a second pod would wait for the first one's ports for ever."""
     return {
         "type": "RollingUpdate",
@@ -318,7 +323,7 @@ def _budget(replicas: int) -> int | str | None:
     return 1 if replicas == 2 else "25%"
 
 
-def fewest(placement: Placement) -> int:
+def least_available(placement: Placement) -> int:
     """The least number of available pods the rolling update leaves: as the Deployment controller counts."""
     replicas = placement.replicas or 0
     update = placement.strategy.get("rollingUpdate", {})

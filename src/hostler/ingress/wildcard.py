@@ -1,4 +1,4 @@
-"""Whether the wildcard name of a router still points at a node that runs one: pure; `lookup.py` asks the resolver."""
+"""Whether the wildcard name of a router still points at a node that runs one; `lookup.py` asks the resolver. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hostler.host.facts import Fact, Unknown
 from hostler.ingress.placement import HOST_NETWORK
 from hostler.kube.records import Node
 
-# Any label answers for a wildcard; this one says who asks, should somebody wonder in a DNS log.
+# Any label answers for a wildcard; this one names the client in DNS logs.
 PROBE = "hostler-wildcard-check"
 
 

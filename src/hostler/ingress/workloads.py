@@ -10,18 +10,30 @@ from hostler.host.conditions import Condition, Status
 from hostler.host.reverts import Revert
 from hostler.ingress.conditions import NO_NODE, REFUSED, REVERTED
 from hostler.ingress.decide import warnings
-from hostler.ingress.fitting import Outcome, fitting_nodes, is_placed_right, put_in_place, where_words
+from hostler.ingress.fitting import Outcome, describe_nodes, fitting_nodes, is_placed_right, put_in_place
 from hostler.ingress.marking import check_workload
-from hostler.ingress.model import CONTROL_PLANE, OS_LINUX, Decision, News, Placed, Placement, Refusal, Step, Where
+from hostler.ingress.model import (
+    CONTROL_PLANE,
+    OS_LINUX,
+    Decision,
+    News,
+    Placed,
+    Placement,
+    Refusal,
+    Step,
+    Unreadable,
+    Where,
+    undecided,
+)
 from hostler.ingress.placement import (
     control_plane_role,
     control_plane_tolerations,
+    describe_selector,
     node_rule,
     required_affinity,
     role_selector,
     role_step,
-    rolling,
-    words,
+    rolling_update,
 )
 from hostler.instant import Instant
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT
@@ -30,39 +42,40 @@ from hostler.kube.records import Node
 
 def decide_workload(
     asked: IngressWorkload,
-    current: Placed | None,
+    found: Placed | Unreadable | None,
     nodes: tuple[Node, ...],
     label: str,
     now: Instant,
     reverts: Sequence[Revert] = (),
     *,
     named: Collection[str] = (),
-) -> tuple[Decision, Placement]:
+) -> Decision:
     """Decide only where it runs, and its replicas if the Fleet says them; its budget is its owner's.
 
     `named`: the workloads that the operator's own setting names. One that is refused stays as it is.
     """
-    placed = place_workload(asked, current, nodes, label)
+    if isinstance(found, Unreadable):
+        return undecided(found)
+    current, placed = found, place_workload(asked, found, nodes, label)
     target = f"{asked.kind} {asked.namespace}/{asked.name}"
     if current is None:
-        return Decision(f"There is no {target}; it is placed as soon as it is there.", placement=placed), placed
+        return Decision(f"There is no {target}; it is placed as soon as it is there.", placement=placed)
     refusal = check_workload(asked, current, named)
     if refusal is not None:
         news = (News("Warning", refusal.by, refusal.why),)
-        return Decision(refusal.why, news=news, placement=placed, refusal=refusal), placed
+        return Decision(refusal.why, news=news, placement=placed, refusal=refusal)
     kind = DAEMON_SET if asked.kind == "DaemonSet" else DEPLOYMENT
     kept = is_placed_right(current, placed, nodes)
     outcome = Outcome(in_place=True) if kept else put_in_place(kind, current, placed, nodes, reverts, now)
     writes = outcome.writes
-    where = f"{target} belongs on {placed.where} nodes ({where_words(placed)}; decided by the Fleet)"
+    where = f"{target} belongs on {placed.where} nodes ({describe_nodes(placed)}; decided by the Fleet)"
     why = f"{where}: {writes[0].why}." if writes else f"{where}, and so it is."
     if kept:
         why = f"{where}, and its owner has placed it there."
-    if outcome.no_node or outcome.fight:
-        why = f"{where}. {outcome.no_node or outcome.fight}"
+    if outcome.no_node or outcome.contest:
+        why = f"{where}. {outcome.no_node or outcome.contest}"
     told = (*warnings(placed, outcome), *(News("Normal", "IngressPlaced", one.why) for one in writes))
-    made = Decision(why, writes, told, outcome.wake, placed, outcome.no_node, outcome.fight, outcome.in_place)
-    return made, placed
+    return Decision(why, writes, told, outcome.wake, placed, outcome.no_node, outcome.contest, outcome.in_place)
 
 
 def place_workload(asked: IngressWorkload, current: Placed | None, nodes: tuple[Node, ...], label: str) -> Placement:
@@ -70,12 +83,12 @@ def place_workload(asked: IngressWorkload, current: Placed | None, nodes: tuple[
     where = Where.WORKERS if asked.placement == Where.WORKERS else Where.CONTROL_PLANE
     role = control_plane_role(nodes, label, current, otherwise=CONTROL_PLANE)
     selector: dict[str, str] = dict(asked.node_selector)
-    decided = Step("nodeSelector", words(selector), "Fleet, nodeSelector", "it replaces the default")
+    decided = Step("nodeSelector", describe_selector(selector), "Fleet, nodeSelector", "it replaces the default")
     affinity: dict[str, Any] = {}
     if not selector and where is Where.WORKERS:
         # Plain Kubernetes has no label for workers: they are the nodes that are not control plane.
         selector, affinity = dict(OS_LINUX), required_affinity(node_rule(role.label, "DoesNotExist"))
-        decided = Step("nodeSelector", words(selector), "default by placement", f"the default for {where}")
+        decided = Step("nodeSelector", describe_selector(selector), "default by placement", f"the default for {where}")
     elif not selector:
         selector, decided = role_selector(role), role_step(role)
         affinity = required_affinity(node_rule(role.label, "Exists")) if role.value is None else {}
@@ -100,7 +113,7 @@ def place_workload(asked: IngressWorkload, current: Placed | None, nodes: tuple[
         replicas=asked.replicas if deployment else None,
         # A pod on the host's network waits for ever for ports its predecessor holds; elsewhere the owner's strategy is
         # as good as ours.
-        strategy=rolling("25%", True) if deployment and host_network else {},
+        strategy=rolling_update("25%", True) if deployment and host_network else {},
         steps=steps,
     )
 
@@ -118,7 +131,8 @@ def fleet_conditions(
     return (
         _condition(NO_NODE, "NoNodeFits", "A node fits every ingress.", [(key, one.no_node) for key, one in decisions]),
         _condition(
-            REVERTED, "Waiting", "No other controller undoes a placement.", [(key, one.fight) for key, one in decisions]
+            REVERTED, "Waiting", "No other controller undoes a placement.",
+            [(key, one.contest) for key, one in decisions],
         ),
         _condition(
             REFUSED, by, "Nothing that the Fleet asks for is refused.", [(key, one.why) for key, one in refused],
@@ -126,7 +140,7 @@ def fleet_conditions(
     )  # fmt: skip
 
 
-def _condition(type: str, reason: str, otherwise: str, found: Sequence[tuple[str, str]]) -> Condition:
+def _condition(type: str, reason: str, otherwise: str, found: Sequence[tuple[str, object]]) -> Condition:
     bad = [f"{key}: {why}" for key, why in found if why]
     status, reason = (Status.TRUE, reason) if bad else (Status.FALSE, "AsDecided")
     return Condition(type=f"Ingress{type}", status=status, reason=reason, message=" ".join(bad) or otherwise)

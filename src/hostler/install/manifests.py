@@ -12,14 +12,15 @@ from hashlib import sha256
 from typing import Any
 
 from hostler import __version__
+from hostler.capabilities import BY_NAME
+from hostler.capabilities import SETTINGS as ALL_SETTINGS
 from hostler.explain.callers import READER
 from hostler.install.admission import BINDING, BINDING_SPEC, POLICIES, POLICY
 from hostler.install.blueprint import FromValues, Value, Wanted, When, filled
 from hostler.install.crd import definitions
+from hostler.install.grants import rights_for
 from hostler.install.people import people_roles
-from hostler.install.rights import rights_for
 from hostler.install.roles import roles
-from hostler.settings.maintenance import GPU_NODE_LABEL
 
 Json = dict[str, Any]
 Blueprint = dict[Any, Any]
@@ -90,7 +91,7 @@ NOT_OPENSHIFT = When("not .Values.openshift", lambda wanted: not wanted.openshif
 
 
 def _asks(wanted: Wanted) -> bool:
-    return bool(wanted.vcenter and {"maintenance", "platform"} & {*wanted.on})
+    return bool(wanted.vcenter) and any(BY_NAME[name].asks_vcenters for name in wanted.on)
 
 
 _ASKS = '(include "hostler.asks" .)'
@@ -103,7 +104,8 @@ HUB_TLS = When(f"and ({RECLAIM.helm}) .Values.hub.tlsSecret")
 HUB_CA = When(f"and ({RECLAIM.helm}) .Values.hub.caBundle.configMapName")
 
 # The nodes that maintenance may empty.
-LABEL = f'get (.Values.settings | default dict) "GPU_NODE_LABEL" | default "{GPU_NODE_LABEL.default}"'
+_DEFAULT_LABEL = next(one.default for one in ALL_SETTINGS if one.name == "GPU_NODE_LABEL")
+LABEL = f'get (.Values.settings | default dict) "GPU_NODE_LABEL" | default "{_DEFAULT_LABEL}"'
 _LABEL = '(include "hostler.label" .)'
 # KEY or KEY=VALUE. From any other selector the chart cannot tell where it may run: then the values say it.
 PLAIN = "^([a-z0-9.-]+/)?[A-Za-z0-9._-]+(=[A-Za-z0-9._-]*)?$"

@@ -1,4 +1,4 @@
-"""What people and Prometheus may do: the one table behind the chart's ClusterRoles for them, `hostler rights` and docs.
+"""What people and Prometheus may do: the table behind the chart's ClusterRoles for them, and docs. Pure.
 
 A ClusterRole cannot name a namespace, so what belongs to the operator's own is named by object: its lease, its Service,
 its reader. Nobody gets the proxy to other Services, or to any pod: that would let every viewer reach everything that

@@ -1,4 +1,4 @@
-"""The roles of an operator as manifests: what the chart makes of the table of rights, for those without Helm."""
+"""The roles of an operator as manifests: what the chart makes of the table of rights, for those without Helm. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A serving certificate: a node proves its addresses. Pure, and part of `decide`."""
+"""A serving certificate: a node proves its addresses. Part of `decide`. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from hostler.host.conditions import names
 from hostler.host.facts import Known, Unknown
 from hostler.join.limits import allowed_rule
-from hostler.join.model import Facts, Live, Policy, Rule, SigningRequest
+from hostler.join.model import Facts, Live, Policy, Rule, RuleName, SigningRequest
 from hostler.join.rules import fails, holds, unknown
 from hostler.join.shape import PREFIX, Shape, spelled
 from hostler.kube.records import CONTROL_PLANE, Node
@@ -17,18 +17,18 @@ CLUSTER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "openshift", "
 CLUSTER_ENDINGS = (".svc", ".cluster.local", ".localhost")
 
 
-def serving(request: SigningRequest, shape: Shape, facts: Facts, policy: Policy) -> list[Rule]:
+def serving_rules(request: SigningRequest, shape: Shape, facts: Facts, policy: Policy) -> list[Rule]:
     """Every rule about the names and addresses a certificate for serving asks for."""
     match facts.nodes:
         case Unknown(why):
-            return [unknown("node", f"the nodes are not known: {why}")]
+            return [unknown(RuleName.NODE, f"the nodes are not known: {why}")]
         case Known(nodes):
             node = nodes.get(shape.node)
     if node is None:
-        return [fails("node", f"there is no node {shape.node}")]
+        return [fails(RuleName.NODE, f"there is no node {shape.node}")]
     if node.metadata.deletion_timestamp:
-        return [fails("node", f"node {shape.node} is being deleted")]
-    there = holds("node", f"node {shape.node} is there")
+        return [fails(RuleName.NODE, f"node {shape.node} is being deleted")]
+    there = holds(RuleName.NODE, f"node {shape.node} is there")
     its_own = _own_names(request, shape, node, facts)
     allowed = allowed_rule(request.spec, shape, facts)
     return [there, its_own, _nobody_elses(shape, facts), _no_cluster_names(shape, node, policy), allowed]
@@ -44,10 +44,10 @@ def _own_names(request: SigningRequest, shape: Shape, node: Node, facts: Facts) 
             own |= {canonical(one) for host in hosts for one in host.addresses}
     strange = wanted - own
     if not strange:
-        return holds("its own names", "every name and address is the node's own")
+        return holds(RuleName.OWN_NAMES, "every name and address is the node's own")
     match facts.live.get(request.metadata.uid):
         case Known(Live(name, dns, ips)) if name == f"{PREFIX}{shape.node}" and (dns, ips) == (shape.dns, shape.ips):
-            return holds("its own names", "a renewal: its kubelet serves a valid certificate with the same names")
+            return holds(RuleName.OWN_NAMES, "a renewal: its kubelet serves a valid certificate with the same names")
         case Known(Live()):
             also = "; the certificate its kubelet serves has other names"
         case Unknown(why):
@@ -55,8 +55,8 @@ def _own_names(request: SigningRequest, shape: Shape, node: Node, facts: Facts) 
         case _:
             also = ""
     if not node.status.addresses:
-        return unknown("its own names", f"node {shape.node} has no addresses yet{also}")
-    return fails("its own names", f"{names(strange)} is not among the addresses of node {shape.node}{also}")
+        return unknown(RuleName.OWN_NAMES, f"node {shape.node} has no addresses yet{also}")
+    return fails(RuleName.OWN_NAMES, f"{names(strange)} is not among the addresses of node {shape.node}{also}")
 
 
 def _nobody_elses(shape: Shape, facts: Facts) -> Rule:
@@ -67,8 +67,8 @@ def _nobody_elses(shape: Shape, facts: Facts) -> Rule:
         if (others := facts.owners.get(one, frozenset()) - {shape.node})
     )
     if taken:
-        return fails("nobody else's names", f"it asks for what another node has: {names(taken)}")
-    return holds("nobody else's names", "no other node has these names or addresses")
+        return fails(RuleName.NOT_ANOTHERS, f"it asks for what another node has: {names(taken)}")
+    return holds(RuleName.NOT_ANOTHERS, "no other node has these names or addresses")
 
 
 def _no_cluster_names(shape: Shape, node: Node, policy: Policy) -> Rule:
@@ -81,8 +81,8 @@ def _no_cluster_names(shape: Shape, node: Node, policy: Policy) -> Rule:
         if at.is_loopback or at.is_unspecified or at.is_multicast or at.is_link_local:
             wrong.append(one)
     if wrong:
-        return fails("names of nodes", f"{names(wrong)} can be no node's name or address")
-    return holds("names of nodes", "these can be a node's names and addresses")
+        return fails(RuleName.NODE_NAMES, f"{names(wrong)} can be no node's name or address")
+    return holds(RuleName.NODE_NAMES, "these can be a node's names and addresses")
 
 
 def _of_service(name: str) -> bool:

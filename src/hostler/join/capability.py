@@ -1,40 +1,44 @@
-"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+"""Join as the operator sees it: its watches, its controller, what wakes it, what it explains."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from hostler.apis.capi import cluster_of_node
-from hostler.capability import CapabilityRoom
+from hostler.capability import Capability
 from hostler.explain.registry import Action, Explainer, Explanation, Registry, RuleSeen
 from hostler.host.conditions import Condition, cut
+from hostler.join import settings as say
 from hostler.join.addresses import canonical
+from hostler.join.approvals import Decision
 from hostler.join.controller import KEY, JoinKeeper
 from hostler.join.follower import LARGEST_ANSWER, Hub, Standing
 from hostler.join.inventory import OLDER, SOURCES
-from hostler.join.model import SIGNING_REQUEST, USED, Act, Outcome, Policy, SigningRequest, Verdict
+from hostler.join.model import SIGNING_REQUEST, USED, Outcome, Policy, SigningRequest
 from hostler.join.observe import SOURCE_INDEXES, Caches, Memory, clusters_of
 from hostler.join.report import HubReport, SpokeMetrics
 from hostler.join.spoke import Spoke
 from hostler.join.spokes import MOST_SPOKES, TIMEOUT, Spokes, cluster_watches
+from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client, Gate
 from hostler.kube.clusters import Clusters
-from hostler.kube.controller import Controller, Reconcile
-from hostler.kube.events import Recorder
 from hostler.kube.kinds import CONFIG_MAP
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.safety.guard import FleetWatch
-from hostler.settings import join as say
 from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
+from hostler.shared import Shared, Writers
 
 # Requests come in bursts, and a rival may be in the same one.
 SOON, LATER = 0.2, 1.0
+# Approvals of certificate requests per second, at most; in a burst twice as many.
+WRITES_PER_SECOND = 200.0
+SPOKE_WRITES_PER_SECOND = 20.0  # the same in each further cluster
 
 
 def policy_of(settings: Settings, server: str) -> Policy:
@@ -67,22 +71,22 @@ def _unlisted(listed: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(one for one in say.JOIN_INVENTORIES.default if one.partition("=")[0] not in named)
 
 
-class JoinRoom(CapabilityRoom):
-    def __init__(
-        self,
-        client: Client,
-        writer: Writer,
-        recorder: Recorder,
-        settings: Settings,
-        *,
-        fleet: FleetWatch,
-        nodes: Watch[Node],
-        metrics: Metrics,
-        as_leader: Callable[[Reconcile], Reconcile],
-        changed: Callable[[], None],
-        spoke_writer: Callable[[Client], Writer],
-    ) -> None:
-        """`spoke_writer` makes the writer for a further cluster, with the same gates and a budget of its own."""
+def _spoke_writers(writers: Writers) -> Callable[[Client], Writer]:
+    """Makes the writer for a further cluster, with the same gates and a budget of its own.
+
+    What a spoke refuses or throttles says nothing about our rights here, nor about the hub's load: counted apart.
+    """
+    apart = replace(writers, metrics=Metrics())
+    rate = SPOKE_WRITES_PER_SECOND
+    return lambda client: apart.of("join", WriteBudget(rate, 2 * int(rate)), client)
+
+
+class JoinCapability(Capability):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        client, metrics, settings, nodes = shared.client, shared.metrics, shared.settings, shared.nodes
+        # A budget of its own: a rack of hosts coming up together must neither wait for other writes nor delay them.
+        writer = shared.writers.of("join", WriteBudget(WRITES_PER_SECOND, 2 * int(WRITES_PER_SECOND)))
         namespace = settings[NAMESPACE]
         self._caches = Caches(
             requests=Watch(client, SIGNING_REQUEST, SigningRequest, metrics=metrics),
@@ -94,28 +98,26 @@ class JoinRoom(CapabilityRoom):
                 client, CONFIG_MAP, Memory, metrics=metrics, namespace=namespace, fields=f"metadata.name={USED}"
             ),
             nodes=nodes,
-            fleet=fleet,
+            fleet=shared.fleet,
             namespace=namespace,
         )
         policy = policy_of(settings, client.connection.server)
         self._keeper = JoinKeeper(
-            client, self._caches, writer, HubReport(recorder, metrics), policy,
-            kubelet_ca=settings[say.JOIN_KUBELET_CA], changed=changed,
+            client, self._caches, writer, HubReport(shared.recorder, metrics), policy,
+            kubelet_ca=settings[say.JOIN_KUBELET_CA], changed=shared.changed,
         )  # fmt: skip
-        self.controller = Controller("join", as_leader(self._keeper.reconcile), metrics=metrics)
+        self.controller = self.add_controller("join", self._keeper.reconcile)
         self._spokes: Spokes | None = None
         if named := settings[say.JOIN_SPOKES]:
             clusters = Clusters(client, most=MOST_SPOKES, idle=60.0, timeout=TIMEOUT, largest=LARGEST_ANSWER)
             hub = Hub(
-                clusters, self._caches.sources, fleet, policy, spoke_writer, as_leader, recorder, metrics, Metrics(),
-                SpokeMetrics(metrics),
+                clusters, self._caches.sources, shared.fleet, policy, _spoke_writers(shared.writers), shared.as_leader,
+                shared.recorder, metrics, Metrics(), SpokeMetrics(metrics),
             )  # fmt: skip
+            watches = cluster_watches(client, metrics)
             self._spokes = Spokes(
-                cluster_watches(client, metrics), named, lambda: clusters_of(nodes.store.values(), policy), hub, changed
+                watches, named, lambda: clusters_of(nodes.store.values(), policy), hub, shared.changed
             )
-
-    def controllers(self) -> tuple[Controller, ...]:
-        return (self.controller,)
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield from self._caches.own()
@@ -166,8 +168,8 @@ class JoinRoom(CapabilityRoom):
         def explain(name: str) -> Explanation | None:
             if "/" in name:
                 return self._explain_spoke(name, gate() or "")
-            verdict = self._keeper.verdicts.get(name)
-            return explained(verdict, gate() or "") if verdict is not None else None
+            decision = self._keeper.decision
+            return explain_request(name, decision, gate() or "") if name in decision.verdicts else None
 
         registry.add(Explainer("certificatesigningrequest", "join", explain, explain))
         registry.add(Explainer("csr", "join", explain, explain))
@@ -177,8 +179,8 @@ class JoinRoom(CapabilityRoom):
         cluster, _, csr = name.rpartition("/")
         if self._spokes is None:
             return None
-        if (found := self._spokes.verdict(cluster, csr)) is not None:
-            return explained(found[1], held_back, found[0])
+        if (found := self._spokes.decision(cluster, csr)) is not None:
+            return explain_request(csr, found[1], held_back, found[0])
         for spoke, standing, why in self._spokes.standing(cluster):
             if standing is not Standing.FOLLOWED:
                 return Explanation("join", f"Requests of {spoke} are not judged now: {standing}. {why}".rstrip())
@@ -190,15 +192,18 @@ def _counts(node: Node) -> tuple[object, ...]:
     return node.status.addresses, cluster_of_node(node)
 
 
-def explained(verdict: Verdict, held_back: str, spoke: Spoke | None = None) -> Explanation:
-    """Every rule of one request, as data. What a spoke's request says of itself is as long as its API server likes."""
+def explain_request(csr: str, decision: Decision, held_back: str, spoke: Spoke | None = None) -> Explanation:
+    """Every rule of one request, and what is written. A spoke's request can say as much as its API server lets it."""
+    verdict = decision.verdicts[csr]
     rules = tuple(
         RuleSeen(one.name, str(one.outcome), f"{cut(one.why)}.", decided=one.outcome is Outcome.FAILS)
         for one in verdict.rules
     )
-    target, where = f"certificatesigningrequest/{verdict.csr}", ""
-    if spoke is not None:
-        target, where = f"certificatesigningrequest/{spoke.key}/{verdict.csr}", f"In {spoke}: "
-    why = f"{where}{cut(verdict.why)}"
-    actions = (Action("approve", target, why, held_back=held_back),) if verdict.act is Act.APPROVE else ()
-    return Explanation("join", why, rules, actions=actions)
+    cluster, where = (f"{spoke.key}/", f"In {spoke}: ") if spoke is not None else ("", "")
+    actions = tuple(
+        Action(
+            str(one.verb), f"{one.kind.kind.lower()}/{cluster}{one.name}", f"{where}{cut(one.why)}", held_back=held_back
+        )
+        for one in decision.writes_about(csr)
+    )
+    return Explanation("join", f"{where}{cut(verdict.why)}", rules, actions=tuple(actions))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from hostler.host.conditions import names
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant, parse
-from hostler.join.addresses import serving
+from hostler.join.addresses import serving_rules
 from hostler.join.model import (
     CLIENT,
     OURS,
@@ -26,6 +26,7 @@ from hostler.join.model import (
     Outcome,
     Policy,
     Rule,
+    RuleName,
     SigningRequest,
     Verdict,
 )
@@ -59,32 +60,31 @@ def judge(
     verdict = Verdict(
         meta.name, meta.uid, Act.IGNORE, "", created=created or 0.0, serving=request.spec.signer_name == SERVING
     )
-    decided = [one.type for one in request.status.conditions if one.type in ("Approved", "Denied", "Failed")]
-    if decided or request.status.certificate:
-        return replace(
-            verdict, act=Act.DONE, why=f"It is decided already: {names(decided) or 'a certificate is there'}."
-        )
+    if request.decided_by:
+        return replace(verdict, act=Act.DONE, why=f"It is decided already: {names(request.decided_by)}.")
     shape = shape if shape is not None else shape_of(request.spec)
     if isinstance(shape, Misshapen):
-        return replace(verdict, why=f"Ignored: {shape.why}.", rules=(Rule("shape", Outcome.FAILS, shape.why),))
-    well_made = Rule("shape", Outcome.HOLDS, f"it asks for node {shape.node}, as a kubelet does")
+        return replace(verdict, why=f"Ignored: {shape.why}.", rules=(Rule(RuleName.SHAPE, Outcome.FAILS, shape.why),))
+    well_made = Rule(RuleName.SHAPE, Outcome.HOLDS, f"it asks for node {shape.node}, as a kubelet does")
     requester = requester_rule(request.spec, shape.node, policy)
     if requester.outcome is not Outcome.HOLDS:
         return replace(verdict, node=shape.node, why=f"Ignored: {requester.why}.", rules=(well_made, requester))
     client = request.spec.signer_name == CLIENT
-    rules = _client(request, shape, facts, policy, created, now) if client else serving(request, shape, facts, policy)
+    rules = (
+        _client(request, shape, facts, policy, created, now) if client else serving_rules(request, shape, facts, policy)
+    )
     return _concluded(replace(verdict, node=shape.node), (well_made, requester, _crowd(facts), *rules))
 
 
 def _concluded(verdict: Verdict, rules: Sequence[Rule]) -> Verdict:
     failed = [one for one in rules if one.outcome is Outcome.FAILS]
     unknown = [one for one in rules if one.outcome is Outcome.UNKNOWN]
-    stranger = any(one.name == "invited" and one.outcome is Outcome.FAILS for one in rules)
-    done = replace(verdict, rules=tuple(rules), unknown_name=stranger)
+    done = replace(verdict, rules=tuple(rules))
+    done = replace(done, unknown_name=done.outcome_of(RuleName.INVITED) is Outcome.FAILS)
     if failed:
-        return replace(done, act=Act.LEAVE, why=f"Pending: {_both(failed)}.")
+        return replace(done, act=Act.LEAVE, why=f"Pending: {_describe_first(failed)}.")
     if unknown:
-        return replace(done, act=Act.WAIT, why=f"Not decided yet: {_both(unknown)}.")
+        return replace(done, act=Act.WAIT, why=f"Not decided yet: {_describe_first(unknown)}.")
     what = "serving" if verdict.serving else "client"
     return replace(done, act=Act.APPROVE, why=f"Every rule for a {what} certificate of {verdict.node} holds.")
 
@@ -105,7 +105,7 @@ def _contested(made: Sequence[Verdict], facts: Facts) -> list[Verdict]:
         others = [csr for name in sorted(called) for csr in rivals.get(name, ()) if csr != one.csr]
         if others:
             why = f"{names(others)} asks for node {names(sorted(called))} too; only one can be that host"
-            rules = (*one.rules, Rule("contested", Outcome.FAILS, why))
+            rules = (*one.rules, Rule(RuleName.CONTESTED, Outcome.FAILS, why))
             one = replace(one, act=Act.LEAVE, why=f"Pending: {why}.", rules=rules)
         out.append(one)
     return out
@@ -116,12 +116,14 @@ def _contested(made: Sequence[Verdict], facts: Facts) -> list[Verdict]:
 
 def _crowd(facts: Facts) -> Rule:
     match facts.crowd:
-        case Known(Crowd(pending, allowed)) if pending <= allowed:
-            return holds("no flood", f"{pending} pending in the last hour, {allowed} allowed")
+        case Known(Crowd(pending, allowed) as crowd) if not crowd.is_flood:
+            return holds(RuleName.NO_FLOOD, f"{pending} pending in the last hour, {allowed} allowed")
         case Known(Crowd(pending, allowed)):
-            return fails("no flood", f"{pending} requests of the last hour are pending, more than {allowed}: a flood")
+            return fails(
+                RuleName.NO_FLOOD, f"{pending} requests of the last hour are pending, more than {allowed}: a flood"
+            )
         case Unknown(why):
-            return unknown("no flood", f"how many requests are pending is not known: {why}")
+            return unknown(RuleName.NO_FLOOD, f"how many requests are pending is not known: {why}")
     raise AssertionError("a fact is Known or Unknown")
 
 
@@ -134,13 +136,13 @@ def _client(
     rules = [_not_there(shape.node, facts)]
     match facts.invited:
         case Unknown(why):
-            return [*rules, unknown("invited", f"who is expected is not known: {why}")]
+            return [*rules, unknown(RuleName.INVITED, f"who is expected is not known: {why}")]
         case Known(invited):
             known = invited.get(shape.node, ())
     found = [one for one in known if one.here(facts.clusters)]
     if not found:
         return [*rules, _not_invited(request, shape.node, known, facts)]
-    rules.append(holds("invited", f"expected by {names(one.source for one in found)}"))
+    rules.append(holds(RuleName.INVITED, f"expected by {names(one.source for one in found)}"))
     same = _same_host(shape.node, found, invited)
     rules.append(_unambiguous(shape.node, found))
     rules.append(_no_node_yet(found, same, facts))
@@ -161,36 +163,36 @@ def _same_host(
 def _not_invited(request: SigningRequest, name: str, elsewhere: Sequence[Invitation], facts: Facts) -> Rule:
     by_hand = _by_hand(request, name, facts)
     if not elsewhere:
-        return fails("invited", f"nobody expects a node named {name}; {by_hand}")
+        return fails(RuleName.INVITED, f"nobody expects a node named {name}; {by_hand}")
     if all(one.outside for one in elsewhere):
         why = f"{elsewhere[0].source} is in a namespace whose objects invite nobody (HOSTLER_JOIN_INVENTORIES)"
-        return fails("invited", f"{why}; {by_hand}")
+        return fails(RuleName.INVITED, f"{why}; {by_hand}")
     elsewhere = [one for one in elsewhere if not one.outside]
     if isinstance(facts.nodes, Unknown):
-        return unknown("invited", f"which cluster this is is not known: {facts.nodes.why}")
+        return unknown(RuleName.INVITED, f"which cluster this is is not known: {facts.nodes.why}")
     one = elsewhere[0]
     what = f"is for cluster {one.cluster}" if one.cluster else "does not say which cluster it is for"
     if facts.spoke:
-        return fails("invited", f"{one.source} {what}, and this one is {facts.spoke}; {by_hand}")
+        return fails(RuleName.INVITED, f"{one.source} {what}, and this one is {facts.spoke}; {by_hand}")
     ours = f"this one is {names(sorted(facts.clusters))}" if facts.clusters else "nobody says which this one is"
-    return fails("invited", f"{one.source} {what}, and {ours} (HOSTLER_JOIN_CLUSTERS)")
+    return fails(RuleName.INVITED, f"{one.source} {what}, and {ours} (HOSTLER_JOIN_CLUSTERS)")
 
 
 def _not_there(name: str, facts: Facts) -> Rule:
     match facts.nodes:
         case Unknown(why):
-            return unknown("new node", f"the nodes are not known: {why}")
+            return unknown(RuleName.NEW_NODE, f"the nodes are not known: {why}")
         case Known(nodes) if name in nodes:
-            return fails("new node", f"there is a node {name} already")
-    return holds("new node", f"there is no node {name} yet")
+            return fails(RuleName.NEW_NODE, f"there is a node {name} already")
+    return holds(RuleName.NEW_NODE, f"there is no node {name} yet")
 
 
 def _unambiguous(name: str, found: Sequence[Invitation]) -> Rule:
     kinds = [one.kind for one in found]
     twice = sorted({one.source for one in found if kinds.count(one.kind) > 1})
     if twice:
-        return fails("one host", f"more than one host is to become {name}: {names(twice)}")
-    return holds("one host", "one host has this name")
+        return fails(RuleName.ONE_HOST, f"more than one host is to become {name}: {names(twice)}")
+    return holds(RuleName.ONE_HOST, "one host has this name")
 
 
 def _no_node_yet(found: Sequence[Invitation], same: Sequence[Invitation], facts: Facts) -> Rule:
@@ -199,8 +201,8 @@ def _no_node_yet(found: Sequence[Invitation], same: Sequence[Invitation], facts:
     nodes = facts.nodes.value if isinstance(facts.nodes, Known) else {}
     taken += [(one.source, one.name) for one in same if one.name in nodes]
     if taken:
-        return fails("host is free", f"{taken[0][0]} is node {taken[0][1]} already")
-    return holds("host is free", "the host has no node yet")
+        return fails(RuleName.HOST_IS_FREE, f"{taken[0][0]} is node {taken[0][1]} already")
+    return holds(RuleName.HOST_IS_FREE, "the host has no node yet")
 
 
 def _ends(one: Invitation, policy: Policy) -> Instant | None:
@@ -226,19 +228,19 @@ def _window(
     by_hand: str,
 ) -> Rule:
     if created is None:
-        return unknown("window", "when the request was made is not known")
+        return unknown(RuleName.WINDOW, "when the request was made is not known")
     if timely:
-        return holds("window", f"it came while {timely[0].source} was expected")
+        return holds(RuleName.WINDOW, f"it came while {timely[0].source} was expected")
     begun = [one for one in found if one.since is not None]
     if not begun:
-        return fails("window", f"{found[0].source} is not being provisioned")
+        return fails(RuleName.WINDOW, f"{found[0].source} is not being provisioned")
     one = max(begun, key=lambda invitation: invitation.since or 0.0)
     ends = _ends(one, policy) or 0.0
     if created < (one.since or 0.0) - policy.early:
         why = f"it came {(one.since or 0.0) - created:.0f} s before {one.source} was expected"
-        return fails("window", f"{why}; {by_hand}")
+        return fails(RuleName.WINDOW, f"{why}; {by_hand}")
     late = max(created, now) - ends
-    return fails("window", f"{one.source} was expected until {late:.0f} s ago; {by_hand}")
+    return fails(RuleName.WINDOW, f"{one.source} was expected until {late:.0f} s ago; {by_hand}")
 
 
 def _single_use(
@@ -250,19 +252,19 @@ def _single_use(
     """
     match facts.used:
         case Unknown(why):
-            return unknown("single use", f"whom we let in already is not known: {why}")
+            return unknown(RuleName.SINGLE_USE, f"whom we let in already is not known: {why}")
         case Known(used):
             known = [(at, by.get(at)) for at in (name, *(one.name for one in same)) for by in (used, facts.admitted)]
     uses = [(at, use) for at, use in known if use is not None and use.uid != request.metadata.uid]
     if not uses:
-        return holds("single use", "this host was not let in yet")
+        return holds(RuleName.SINGLE_USE, "this host was not let in yet")
     anew = max((one.renewed for one in (*found, *same) if one.renewed is not None), default=0.0)
     standing = [(at, use) for at, use in uses if use.at >= anew]
     if not standing:
-        return holds("single use", f"it was let in by {uses[0][1].csr} before, and is expected anew since")
+        return holds(RuleName.SINGLE_USE, f"it was let in by {uses[0][1].csr} before, and is expected anew since")
     at, use = standing[0]
     why = f"{at} was let in by {use.csr} already, and nobody expects it anew; if it was installed again, "
-    return fails("single use", f"{why}{_by_hand(request, name, facts)}")
+    return fails(RuleName.SINGLE_USE, f"{why}{_by_hand(request, name, facts)}")
 
 
 def _by_hand(request: SigningRequest, name: str, facts: Facts) -> str:
@@ -272,9 +274,9 @@ def _by_hand(request: SigningRequest, name: str, facts: Facts) -> str:
     return f"`hostler join approve {request.metadata.name}`, or `hostler join expect {name}` before it asks once more"
 
 
-# -- words
+# -- sentences
 
 
-def _both(rules: Sequence[Rule]) -> str:
+def _describe_first(rules: Sequence[Rule]) -> str:
     more = f" (and {len(rules) - 1} more)" if len(rules) > 1 else ""
     return f"{rules[0].why}{more}"

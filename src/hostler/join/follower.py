@@ -21,8 +21,9 @@ import structlog
 
 from hostler.host.conditions import cut
 from hostler.join.addresses import canonical
+from hostler.join.approvals import Decision
 from hostler.join.controller import JoinKeeper
-from hostler.join.model import SIGNING_REQUEST, USED, Policy, SigningRequest, Verdict
+from hostler.join.model import SIGNING_REQUEST, USED, Policy, SigningRequest
 from hostler.join.observe import Caches, Memory, pending_of
 from hostler.join.report import SpokeMetrics, SpokeReport
 from hostler.join.spoke import Spoke, trim_node
@@ -32,8 +33,8 @@ from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.errors import Forbidden, Unreachable
 from hostler.kube.events import Recorder
 from hostler.kube.foreign_watch import ForeignWatch, TooMuch
-from hostler.kube.kept import Share, Shares
 from hostler.kube.kinds import CONFIG_MAP, NODE, Kind
+from hostler.kube.memory_shares import Share, Shares
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
@@ -115,14 +116,16 @@ class Follower:
         self._rests = 0
         hub.by_cluster.up.labels(spoke.key).set(0)
 
-    def verdict(self, csr: str) -> Verdict | None:
-        return self._keeper.verdicts.get(csr) if self._keeper is not None else None
+    @property
+    def decision(self) -> Decision:
+        """What was decided last about the requests there."""
+        return self._keeper.decision if self._keeper is not None else Decision()
 
     def wake(self, after: float = 0.0, *, waiting_only: bool = False) -> None:
         """Look again. `waiting_only`: something of the hub changed, which matters only if a request is pending."""
         keeper, controller = self._keeper, self._controller
-        if controller is not None and keeper is not None and (keeper.verdicts or not waiting_only):
-            controller.queue.add(self.spoke.key, after=max(after, COST_SECONDS * len(keeper.verdicts)))
+        if controller is not None and keeper is not None and (keeper.decision.verdicts or not waiting_only):
+            controller.queue.add(self.spoke.key, after=max(after, COST_SECONDS * len(keeper.decision.verdicts)))
 
     def retry(self) -> None:
         """Its object on the hub changed: a kubeconfig may be there now."""

@@ -1,4 +1,4 @@
-"""What the Fleet allows in serving certificates: names, networks, lifetime. Pure, and part of `decide`."""
+"""What the Fleet allows in serving certificates: names, networks, lifetime. Part of `decide`. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from hostler.host.conditions import names
 from hostler.host.facts import Unknown
-from hostler.join.model import Facts, RequestSpec, Rule, ServingLimits
+from hostler.join.model import Facts, RequestSpec, Rule, RuleName, ServingLimits
 from hostler.join.rules import fails, holds, unknown
 from hostler.join.shape import Shape
 
@@ -22,21 +22,21 @@ MOST_REPEATS, MOST_OPTIONAL = 3, 6
 def allowed_rule(spec: RequestSpec, shape: Shape, facts: Facts) -> Rule:
     """Whether the Fleet allows every name, every address and the lifetime that a request asks for."""
     if isinstance(facts.limits, Unknown):
-        return unknown("allowed", f"what {FIELD} allows is not known: {facts.limits.why}")
+        return unknown(RuleName.ALLOWED, f"what {FIELD} allows is not known: {facts.limits.why}")
     limits = facts.limits.value
     wrong = unusable(limits)
     if wrong:
-        return fails("allowed", f"{wrong}; correct it")
+        return fails(RuleName.ALLOWED, f"{wrong}; correct it")
     strange = [one for one in sorted(shape.dns) if limits.names and not _matches(one, limits.names)]
     if strange:
-        return fails("allowed", f"{names(strange)} matches no expression of {FIELD}.names")
+        return fails(RuleName.ALLOWED, f"{names(strange)} matches no expression of {FIELD}.names")
     outside = [one for one in sorted(shape.ips) if limits.prefixes and not _within(one, limits.prefixes)]
     if outside:
-        return fails("allowed", f"{names(outside)} is in no network of {FIELD}.prefixes")
+        return fails(RuleName.ALLOWED, f"{names(outside)} is in no network of {FIELD}.prefixes")
     asked = spec.expiration_seconds
     if limits.max_days and asked is not None and asked > limits.max_days * DAY:
-        return fails("allowed", f"it asks for {asked / DAY:.1f} days, and {FIELD}.maxDays is {limits.max_days}")
-    return holds("allowed", f"{FIELD} allows these names and addresses")
+        return fails(RuleName.ALLOWED, f"it asks for {asked / DAY:.1f} days, and {FIELD}.maxDays is {limits.max_days}")
+    return holds(RuleName.ALLOWED, f"{FIELD} allows these names and addresses")
 
 
 def unusable(limits: ServingLimits) -> str:

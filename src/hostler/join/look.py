@@ -18,11 +18,12 @@ from hostler.install.admission import EXPECTED_HOSTS, find_problem
 from hostler.install.apply import missing, read_policies
 from hostler.instant import Instant, iso, parse
 from hostler.join import live as kubelets
-from hostler.join.controller import approval, kubelets_to_ask, may_be_renewal
+from hostler.join.approvals import approval_body
+from hostler.join.controller import kubelets_to_ask, may_be_renewal
 from hostler.join.decide import decide
 from hostler.join.inventory import OLDER, SOURCES
-from hostler.join.model import CLIENT, OURS, SIGNING_REQUEST, USED, Live, Policy, SigningRequest, Use, Verdict
-from hostler.join.observe import Memory, line_of, look, pending_of
+from hostler.join.model import CLIENT, OURS, SIGNING_REQUEST, USED, Live, Outcome, Policy, SigningRequest, Use, Verdict
+from hostler.join.observe import Memory, facts_of_lists, line_of, pending_of
 from hostler.join.shape import Shape, shape_of
 from hostler.join.spoke import Spoke
 from hostler.kube.client import Client
@@ -58,7 +59,7 @@ async def verdicts(client: Client, asked: Asked) -> list[Verdict]:
     memory = await _one(client, CONFIG_MAP, USED, asked.namespace, Memory)
     live: dict[str, Fact[Live]] = {}
     for _ in range(2):
-        facts = look(requests, nodes, found, fleet, memory, asked.policy, now, live, asked.spoke)
+        facts = facts_of_lists(requests, nodes, found, fleet, memory, asked.policy, now, live, asked.spoke)
         made = decide(pending_of(requests), facts, asked.policy, now)
         doubtful = [one for one in made if may_be_renewal(one) and one.uid not in live]
         if not doubtful or asked.spoke is not None:  # as the operator: no kubelet of a spoke is asked
@@ -95,11 +96,11 @@ async def approve(client: Client, request: SigningRequest, verdict: Verdict, nam
     """
     who = cut(await who_am_i(client), WHO_LIMIT)
     noted = verdict.serving or await _write_down(client, namespace, verdict)
-    failed = [one.why for one in verdict.rules if one.outcome != "holds"]
+    failed = [one.why for one in verdict.rules if one.outcome is not Outcome.HOLDS]
     why = f"Approved by hand by {who}." + (f" Not held: {'; '.join(failed)}." if failed else "")
     try:
         await client.patch(
-            SIGNING_REQUEST, verdict.csr, approval(request, why, time.time()), type=Object, subresource="approval"
+            SIGNING_REQUEST, verdict.csr, approval_body(request, why, time.time()), type=Object, subresource="approval"
         )
     except Conflict:
         raise Complaint(f"{verdict.csr} changed in this moment.", hint="Look again.", code=Exit.REFUSED) from None

@@ -43,6 +43,12 @@ class SigningRequest(Record, frozen=True):
     spec: RequestSpec = RequestSpec()
     status: RequestStatus = RequestStatus()
 
+    @property
+    def decided_by(self) -> tuple[str, ...]:
+        """The conditions by which it was decided, or that a certificate is there; empty: it is pending."""
+        found = tuple(one.type for one in self.status.conditions if one.type in ("Approved", "Denied", "Failed"))
+        return found or (("a certificate is there",) if self.status.certificate else ())
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -77,7 +83,7 @@ class Invitation:
 
     @property
     def renewed(self) -> Instant | None:
-        """Whoever was let in before this moment may come in again."""
+        """A host that was let in before this moment may come in again."""
         return self.since if self.anew is None else self.anew
 
     def here(self, clusters: frozenset[str]) -> bool:
@@ -109,6 +115,10 @@ class Crowd:
 
     pending: int
     allowed: int
+
+    @property
+    def is_flood(self) -> bool:
+        return self.pending > self.allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +152,33 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+class RuleName(StrEnum):
+    """Every rule; the value is what people read."""
+
+    SHAPE = "shape"
+    REQUESTER = "requester"
+    NO_FLOOD = "no flood"
+    # of a client certificate
+    NEW_NODE = "new node"
+    INVITED = "invited"
+    ONE_HOST = "one host"
+    HOST_IS_FREE = "host is free"
+    WINDOW = "window"
+    SINGLE_USE = "single use"
+    CONTESTED = "contested"
+    # of a serving certificate
+    NODE = "node"
+    OWN_NAMES = "its own names"
+    NOT_ANOTHERS = "nobody else's names"
+    NODE_NAMES = "names of nodes"
+    ALLOWED = "allowed"
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule and what it found."""
 
-    name: str
+    name: RuleName
     outcome: Outcome
     why: str
 
@@ -154,7 +186,7 @@ class Rule:
 class Act(StrEnum):
     APPROVE = "approve"
     WAIT = "wait"  # a fact is missing that may come: look again
-    LEAVE = "leave"  # a rule does not hold: pending until somebody decides
+    LEAVE = "leave"  # a rule does not hold: pending until a person decides
     IGNORE = "ignore"  # not of a shape we answer for
     DONE = "done"  # decided already
 
@@ -171,4 +203,13 @@ class Verdict:
     rules: tuple[Rule, ...] = ()
     created: Instant = 0.0
     serving: bool = False
-    unknown_name: bool = False  # somebody with the bootstrap credential claims a name nobody expects
+    unknown_name: bool = False  # a holder of the bootstrap credential claims a name that nobody expects
+
+    def outcome_of(self, name: RuleName) -> Outcome | None:
+        """How a rule came out; None: it was not looked at."""
+        return next((rule.outcome for rule in self.rules if rule.name is name), None)
+
+    @property
+    def is_contested(self) -> bool:
+        """Another request is for the same host."""
+        return self.outcome_of(RuleName.CONTESTED) is Outcome.FAILS

@@ -60,7 +60,7 @@ class UseLine(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What join reads. Nodes and the Fleet are shared with the rest of the house.
+    """What join reads. Nodes and the Fleet are shared with the other capabilities.
 
     With a `spoke` the requests, nodes and memory are that cluster's; hosts and the Fleet are always the hub's.
     """
@@ -208,10 +208,7 @@ def pending_of(requests: Iterable[SigningRequest]) -> list[SigningRequest]:
     return [
         one
         for one in requests
-        if one.spec.signer_name in OURS
-        and REQUEST_NAME.fullmatch(one.metadata.name)
-        and not one.status.certificate
-        and not any(said.type in ("Approved", "Denied", "Failed") for said in one.status.conditions)
+        if one.spec.signer_name in OURS and REQUEST_NAME.fullmatch(one.metadata.name) and not one.decided_by
     ]
 
 
@@ -273,7 +270,7 @@ def crowd_of(requests: Iterable[SigningRequest], nodes: int, machines: int, poli
     return Crowd(recent, max(nodes, machines) + policy.slack)
 
 
-def look(
+def facts_of_lists(
     requests: Sequence[SigningRequest],
     nodes: Sequence[Node],
     found: Iterable[tuple[Kind, AnySource]],

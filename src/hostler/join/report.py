@@ -12,7 +12,7 @@ from typing import Protocol
 from prometheus_client import Counter, Gauge
 
 from hostler.host.conditions import cut
-from hostler.join.model import SIGNING_REQUEST, Act, Outcome, SigningRequest, Verdict
+from hostler.join.model import SIGNING_REQUEST, Act, SigningRequest, Verdict
 from hostler.join.spoke import Spoke
 from hostler.kube.events import EventType, Recorder
 from hostler.kube.metrics import Metrics
@@ -25,10 +25,6 @@ class Report(Protocol):
     def judged(self, verdicts: Sequence[Verdict], *, flood: bool) -> None: ...
     def stranger(self, request: SigningRequest, verdict: Verdict) -> None: ...
     def approved(self, request: SigningRequest, verdict: Verdict) -> None: ...
-
-
-def is_contested(verdict: Verdict) -> bool:
-    return any(rule.name == "contested" and rule.outcome is Outcome.FAILS for rule in verdict.rules)
 
 
 class HubReport:
@@ -50,7 +46,7 @@ class HubReport:
         self._flood.set(1 if flood else 0)
 
     def stranger(self, request: SigningRequest, verdict: Verdict) -> None:
-        reason = "Contested" if is_contested(verdict) else "UnknownHost"
+        reason = "Contested" if verdict.is_contested else "UnknownHost"
         self._event(request, "Warning", reason, cut(verdict.why))
 
     def approved(self, request: SigningRequest, verdict: Verdict) -> None:
@@ -105,11 +101,11 @@ class SpokeReport:
             self.event("Warning", "JoinFlood", f"{said} Nothing is approved there until they are fewer.")
 
     def stranger(self, request: SigningRequest, verdict: Verdict) -> None:
-        if is_contested(verdict):
+        if verdict.is_contested:
             said = "Two certificate requests in this cluster are for one host, so both wait."
         else:
             said = "A certificate request in this cluster is for a node that nobody expects, so it waits."
-        reason = "Contested" if is_contested(verdict) else "UnknownHost"
+        reason = "Contested" if verdict.is_contested else "UnknownHost"
         self.event("Warning", reason, f"{said} See `hostler join csrs --join-spokes {self._spoke.key}`.")
 
     def approved(self, request: SigningRequest, verdict: Verdict) -> None:

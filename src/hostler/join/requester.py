@@ -1,4 +1,4 @@
-"""Who asks for a certificate, and whether that user may. Pure, and part of `decide`.
+"""Who asks for a certificate, and whether that user may. Part of `decide`. Pure.
 
 The API server writes a request's user and groups; the client cannot choose them.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from hostler.host.conditions import names
-from hostler.join.model import SERVING, Outcome, Policy, RequestSpec, Rule
+from hostler.join.model import SERVING, Outcome, Policy, RequestSpec, Rule, RuleName
 from hostler.join.rules import fails, holds
 from hostler.join.shape import GROUP, PREFIX
 
@@ -33,28 +33,30 @@ def counts_for_flood(spec: RequestSpec, policy: Policy) -> bool:
 
 def _itself(spec: RequestSpec, node: str, policy: Policy) -> Rule:
     if not policy.serving:
-        return fails("requester", "serving certificates are not approved here (HOSTLER_JOIN_SERVING)")
+        return fails(RuleName.REQUESTER, "serving certificates are not approved here (HOSTLER_JOIN_SERVING)")
     if spec.username != node or sorted(spec.groups) != sorted((GROUP, AUTHENTICATED)):
         return fails(
-            "requester", f"{spec.username} asks for a serving certificate of {node}; only that node itself may"
+            RuleName.REQUESTER, f"{spec.username} asks for a serving certificate of {node}; only that node itself may"
         )
-    return holds("requester", f"{spec.username} asks for itself")
+    return holds(RuleName.REQUESTER, f"{spec.username} asks for itself")
 
 
 def _bootstrapper(spec: RequestSpec, policy: Policy) -> Rule:
     user, groups = spec.username, sorted(spec.groups)
     if user.startswith(PREFIX):
-        return fails("requester", f"{user} renews its client certificate, which the cluster's own approver does")
+        return fails(RuleName.REQUESTER, f"{user} renews its client certificate, which the cluster's own approver does")
     for one in policy.bootstrappers:
         if one.startswith(ACCOUNT) and user == one:
             space = one.removeprefix(ACCOUNT).partition(":")[0]
             wanted = sorted(("system:serviceaccounts", f"system:serviceaccounts:{space}", AUTHENTICATED))
             if groups == wanted:
-                return holds("requester", f"{user} is a bootstrapper")
-            return fails("requester", f"{user} comes with other groups than a service account has: {names(groups)}")
+                return holds(RuleName.REQUESTER, f"{user} is a bootstrapper")
+            return fails(
+                RuleName.REQUESTER, f"{user} comes with other groups than a service account has: {names(groups)}"
+            )
         if one.startswith(TOKEN_GROUP) and _by_token(user, groups, one):
-            return holds("requester", f"{user} has a bootstrap token of the group {one}")
-    return fails("requester", f"{user or 'nobody'} is no bootstrapper that is configured here")
+            return holds(RuleName.REQUESTER, f"{user} has a bootstrap token of the group {one}")
+    return fails(RuleName.REQUESTER, f"{user or 'nobody'} is no bootstrapper that is configured here")
 
 
 def _by_token(user: str, groups: Sequence[str], wanted: str) -> bool:

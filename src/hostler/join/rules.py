@@ -1,17 +1,17 @@
-"""How a rule came out, with its sentence."""
+"""How a rule came out, with its sentence. Pure."""
 
 from __future__ import annotations
 
-from hostler.join.model import Outcome, Rule
+from hostler.join.model import Outcome, Rule, RuleName
 
 
-def holds(name: str, why: str) -> Rule:
+def holds(name: RuleName, why: str) -> Rule:
     return Rule(name, Outcome.HOLDS, why)
 
 
-def fails(name: str, why: str) -> Rule:
+def fails(name: RuleName, why: str) -> Rule:
     return Rule(name, Outcome.FAILS, why)
 
 
-def unknown(name: str, why: str) -> Rule:
+def unknown(name: RuleName, why: str) -> Rule:
     return Rule(name, Outcome.UNKNOWN, why)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from hostler.errors import Complaint, Exit
-from hostler.kube.http import without_strangers
+from hostler.kube.http import refuse_without_target, without_strangers
 
 NAME = "worker.ign"
 
@@ -21,7 +21,7 @@ class Terms:
     """For how long, and how often."""
 
     seconds: float
-    times: int = 0  # 0: as often as somebody asks
+    times: int = 0  # 0: for every request
 
 
 async def serve(
@@ -50,6 +50,8 @@ async def serve(
     application.router.add_get(path, answer, allow_head=False)  # a look at the head is no fetch
     runner = web.AppRunner(application, access_log=None, logger=without_strangers("hostler.join"))
     await runner.setup()
+    if runner.server is not None:
+        refuse_without_target(runner.server)
     try:
         site = web.TCPSite(runner, host, port, ssl_context=tls)
         try:

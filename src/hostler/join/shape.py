@@ -1,4 +1,4 @@
-"""Is a request exactly of the shape the Kubernetes signers accept for kubelets? Pure; anything else is a reason.
+"""Is a request exactly of the shape the Kubernetes signers accept for kubelets? Anything else is a reason. Pure.
 
 Stricter than the signers where a real kubelet never differs: the text must be what the parsed request is written as,
 so that nothing can hide in what one parser reads and another skips.

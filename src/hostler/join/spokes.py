@@ -11,8 +11,8 @@ import structlog
 from hostler.apis.assisted import CLUSTER_DEPLOYMENT, Agent, ClusterDeployment
 from hostler.apis.capi import CLUSTER, OLDER, Cluster
 from hostler.host.conditions import Condition, Status, count, cut, names
+from hostler.join.approvals import Decision
 from hostler.join.follower import SOON, Follower, Hub, Standing
-from hostler.join.model import Verdict
 from hostler.join.spoke import ClusterObject, Spoke, choose_spokes
 from hostler.kube.client import Client
 from hostler.kube.kinds import Kind
@@ -65,11 +65,11 @@ class Spokes:
         for follower in self._all():
             follower.wake()
 
-    def verdict(self, cluster: str, csr: str) -> tuple[Spoke, Verdict] | None:
-        """What is thought of a request in the cluster NAMESPACE/NAME."""
+    def decision(self, cluster: str, csr: str) -> tuple[Spoke, Decision] | None:
+        """What was decided last in the cluster NAMESPACE/NAME, if it is about that request."""
         for follower in self._all():
-            if follower.spoke.key == cluster and (found := follower.verdict(csr)) is not None:
-                return follower.spoke, found
+            if follower.spoke.key == cluster and csr in follower.decision.verdicts:
+                return follower.spoke, follower.decision
         return None
 
     def standing(self, cluster: str) -> list[tuple[Spoke, Standing, str]]:

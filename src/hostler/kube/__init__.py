@@ -1,0 +1,1 @@
+"""The API server: identity, client, watch caches, queue, lease, events, write budget, metrics."""

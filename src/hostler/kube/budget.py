@@ -29,7 +29,7 @@ class WriteBudget:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         changed: Callable[[float], None] | None = None,
     ) -> None:
-        """`recovery`: by how much the rate grows per second, a twentieth of the full rate unless told."""
+        """`recovery`: by how much the rate grows per second, by default a twentieth of the full rate."""
         self.full = max(rate, LOWEST)
         self.burst = max(burst, 1)
         self._rate = self.full

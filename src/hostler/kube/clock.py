@@ -30,14 +30,14 @@ LOOK_SECONDS = 1.0
 class Steps:
     """Notices that the wall clock was set while we run: by NTP, by a hypervisor that let the machine sleep.
 
-    What is to happen at an instant would happen at once after a step forward, though nobody had the time until then.
-    So whoever acts harshly when a time is over counts it from the step (`last`). Over a restart that is not known.
+    After a step forward, everything scheduled in between is due at once, although no time has really passed. A caller
+    that acts harshly when a time is over therefore counts it from the step (`last`). Not known after a restart.
     """
 
     def __init__(
         self, told: Callable[[float], None] = lambda step: None, *, wall: Clock = time.time, ticks: Clock = boottime
     ) -> None:
-        """`told` is called with the seconds of each step, those back with a minus."""
+        """`told` is called with the seconds of each step, negative for a step back."""
         self._told, self._wall, self._ticks = told, wall, ticks
         self._apart = wall() - ticks()
         self._at = 0.0
@@ -55,7 +55,7 @@ class Steps:
         return min(self._at, now)
 
     async def run(self) -> None:
-        """Look every second, so that a step is said when it happens."""
+        """Look every second, so that a step is reported when it happens."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.last(self._wall())

@@ -99,7 +99,7 @@ class Clusters:
                 await found.client.close()
 
     async def sweep(self) -> None:
-        """Close what nobody used for long; call it now and then."""
+        """Close clients that were not used for a long time; call it now and then."""
         before = self._clock() - self._idle
         for name, entry in list(self._entries.items()):
             if not entry.users and entry.used < before:
@@ -154,7 +154,7 @@ class Clusters:
         if len(self._entries) >= self._most and not await self._make_room():
             return Unavailable(f"{self._most} other clusters are in use at once, which is the limit.")
         try:
-            # In a thread: somebody else wrote this text, and YAML can be slow to read.
+            # In a thread: another party wrote this text, and YAML can be slow to parse.
             connection = await asyncio.to_thread(from_bytes, data, label)
         except Complaint as complaint:
             log.warning("a kubeconfig cannot be used", secret="/".join(name), why=str(complaint))

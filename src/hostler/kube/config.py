@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from hostler.kube.client import Credentials
-from hostler.kube.contact import check as check
+from hostler.kube.authentication import LoginSource, TokenFileLogin, certificate_of, impersonation, login_of
+from hostler.kube.connection import Credentials
+from hostler.kube.connection_check import check as check
 from hostler.kube.kubeconfig import Chosen, Material, Merged, Origin, files_of, parse, read, wrong
-from hostler.kube.login import LoginSource, TokenFileLogin, certificate_of, impersonation, login_of
 from hostler.kube.proxy import check_proxy, proxy_from_environment
 from hostler.kube.tls import Tls
 
@@ -39,12 +39,12 @@ class ApiConnection:
     ) -> None:
         self.server, self.namespace = server, namespace
         self.server_hostname, self.proxy = server_hostname, proxy
-        self.source = source  # for people: which file, flag or variable this came from
+        self.source = source  # for messages: which file, flag or variable this came from
         self.context, self.user = context, user
         self.rejections = 0
         self._tls, self._login, self._headers = tls, login, dict(headers or {})
         if tls is not None:
-            tls.context()  # so that a missing or wrong file is told now
+            tls.context()  # so that a missing or wrong file is reported now
 
     async def credentials(self) -> Credentials:
         """Afresh for every request; cheap unless something changed."""
@@ -85,7 +85,7 @@ def _from_files(files: list[Path], context: str | None, why: str) -> ApiConnecti
 
 
 def from_bytes(data: bytes, label: str = "the kubeconfig Secret", context: str | None = None) -> ApiConnection:
-    """A kubeconfig somebody else wrote, for example in a Secret: it may name no files and no commands of ours."""
+    """A kubeconfig that another party wrote, for example in a Secret: it may name no files and no commands of ours."""
     origin = Origin(label)
     chosen = Merged([(origin, parse(data, label, trusted=False))]).choose(context)
     return connect(chosen, source=f"{label}, context {chosen.context!r}")

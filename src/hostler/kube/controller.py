@@ -81,14 +81,14 @@ class Controller:
             log.warning("gave up until it changes", controller=self.name, key=key, why=str(error))
             return "terminal"
         except Conflict:
-            self.queue.retry(key)  # somebody wrote first; the cache will have it in a moment
+            self.queue.retry(key)  # another client wrote first; the cache will show it in a moment
             return "conflict"
         except (ApiError, Unreachable) as error:
             delay = self.queue.retry(key)
             log.warning("will try again", controller=self.name, key=key, error=str(error), after=round(delay, 1))
             return "error"
         except Exception:
-            # The outermost edge of a room: a bug in one key must not stop the others. It is loud in log and metric.
+            # The outermost edge of a controller: a bug in one key must not stop the others. It is logged and counted.
             delay = self.queue.retry(key)
             log.exception("bug in reconcile", controller=self.name, key=key, after=round(delay, 1))
             return "bug"

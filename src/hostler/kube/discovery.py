@@ -1,12 +1,13 @@
 """Whether an API server serves a kind at all, by its own list of what it serves.
 
 A 404 alone does not say so: whatever stands before the API server (a load balancer without a backend, a proxy) answers
-404 too, and who believed it would find a cluster without a single pod.
+404 too, and a client that believed it would see a cluster without a single pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -38,8 +39,30 @@ class _Resources(msgspec.Struct):
     resources: tuple[_Resource, ...] | None = ()
 
 
+class Versions:
+    """The versions in which a kind may be served, the preferred one first. `path` is of the one in use."""
+
+    def __init__(self, kind: Kind, others: Sequence[str], namespace: str | None) -> None:
+        self.versions = (kind.version, *others)
+        self._paths = [replace(kind, version=version).path(namespace) for version in self.versions]
+        self._refused = 0  # how many of them in a row
+
+    @property
+    def path(self) -> str:
+        return self._paths[0]
+
+    def found(self) -> None:
+        self._refused = 0
+
+    def try_next(self) -> bool:
+        """The one in use is not served: use the next. False: each was tried, and it begins from the start."""
+        self._paths.append(self._paths.pop(0))
+        self._refused = (self._refused + 1) % len(self._paths)
+        return self._refused > 0
+
+
 async def serves(client: Client, kind: Kind, versions: Iterable[str]) -> bool:
-    """Whether `kind` is served in one of `versions`. Raises what a request raises; Unreachable: it cannot be told."""
+    """Whether `kind` is served in one of `versions`. Raises what a request raises; Unreachable: that is not known."""
     if not kind.group:
         return True  # the core group is never missing
     try:

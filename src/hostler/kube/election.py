@@ -1,12 +1,12 @@
 """Who leads: the pure half of `kube.lease`. No I/O, and `now` is this process's own clock, never compared to others'.
 
 The promise: no two candidates act at the same time. It rests on three things, each true on one machine's clock:
-- who writes the lease at server time W may act until (the moment before that write was sent) + renew deadline, which
-  is before W + renew deadline;
-- who takes another's lease has seen it unchanged for a whole lease duration, counted from when it *saw* it, which is
-  after W; and its write carries that resourceVersion, so that a renewal in between makes it fail;
-- who creates a lease (there was none, or somebody deleted it) cannot know who led a moment ago, so it keeps renewing
-  its own for a whole duration before it acts.
+- a candidate that writes the lease at server time W may act until (the moment before that write was sent) + renew
+  deadline, which is before W + renew deadline;
+- a candidate that takes another's lease has seen it unchanged for a whole lease duration, counted from when it *saw*
+  it, which is after W; and its write carries that resourceVersion, so that a renewal in between makes it fail;
+- a candidate that creates a lease (there was none, or it was deleted) cannot know who led a moment ago, so it keeps
+  renewing its own for a whole duration before it acts.
 The renew deadline is shorter than the lease duration; the difference is for bytes under way and clocks that drift.
 """
 
@@ -25,7 +25,7 @@ RELEASED_SECONDS = 1
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a lease lasts, how long its holder dares to act on it, and how often anybody looks."""
+    """How long a lease lasts, how long its holder acts on it, and how often candidates look at it."""
 
     duration: int = 15
     renew_deadline: float = 10.0
@@ -153,7 +153,7 @@ def decide_lease(view: View, me: str, now: float) -> Action:
         return Renew(version, "ours")
     if is_free(lease):
         return Take(version, view.highest + 1, "released" if lease.spec.renew_time else "never held")
-    # The longer of both: somebody may have edited the duration under a holder that still counts on its own.
+    # The longer of both: a user may have edited the duration under a holder that still counts on its own.
     free_at = since + max(view.timing.duration, lease.spec.lease_duration_seconds or 0)
     who = view.holder or "a holder whose name was rubbed out"
     if now < free_at:
@@ -169,7 +169,7 @@ def _leave(view: View, me: str, now: float) -> Action:
     if view.busy:
         return Renew(version, "finishing what was begun")
     if now < view.acts_from:
-        # A release says that nobody acts any more. Of an earlier leader we do not know that yet.
+        # A released lease means that its holder no longer acts. About an earlier leader we do not know that yet.
         return Done("left to run out: it was created a moment ago")
     return Release(version, "nothing is under way")
 

@@ -14,7 +14,7 @@ LONGEST_MESSAGE = 4096
 
 
 class ApiError(Exception):
-    """The API server said no. `message` is its own sentence, `reason` its own word."""
+    """The API server refused. `message` and `reason` are its own."""
 
     def __init__(
         self, code: int, reason: str, message: str, *, retry_after: float | None = None, details: Any = None
@@ -50,7 +50,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: somebody else wrote first (resourceVersion), or another field manager owns the field."""
+    """409: another client wrote first (resourceVersion), or another field manager owns the field."""
 
 
 class AlreadyExists(Conflict):
@@ -90,7 +90,7 @@ class TooLarge(Unreachable):
 
 
 class WriteRefused(Exception):
-    """A write was not sent because we must not write now. `why` is a sentence for people."""
+    """A write was not sent because we must not write now. `why` is a sentence for users."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -129,14 +129,14 @@ def from_status(status: Status, *, retry_after: float | None = None) -> ApiError
     return cls(status.code, status.reason[:LONGEST_MESSAGE], message, retry_after=retry_after, details=status.details)
 
 
-# What every API server serves: there, an object is missing or somebody else has answered.
+# What every API server serves: there, an object is missing or another server has answered.
 EVERYWHERE = (
     "/api/v1/", "/apis/apps/v1/", "/apis/policy/v1/", "/apis/coordination.k8s.io/v1/", "/apis/apiextensions.k8s.io/v1/",
 )  # fmt: skip
 
 
 def is_foreign(error: ApiError, body: bytes, path: str) -> bool:
-    """Whether a 404 is nobody's of Kubernetes: who believed it would find an empty cluster, or a pod gone that is not.
+    """Whether a 404 is not from Kubernetes: believed, it would mean an empty cluster, or that a running pod is gone.
 
     An API server gives its reason for an object that is not there, and these very words for a kind it does not serve.
     (Others written in Go have the same words; whether a kind is served is for `kube.discovery` to find out.)

@@ -56,7 +56,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class Series:
-    """One Event and its repeats. There may be thousands: what its key says is not said here once more."""
+    """One Event and its repeats. There may be thousands, so what is in its key is not repeated here."""
 
     kind: Kind
     began: float  # wall clock, as `last`
@@ -88,7 +88,7 @@ class Recorder:
         clock: Clock = time.monotonic,
         wall: Clock = time.time,
     ) -> None:
-        """`writer` has a gate and a budget of its own, so that news never delay deeds."""
+        """`writer` has a gate and a budget of its own, so that Events never delay other writes."""
         self._writer, self._metrics = writer, metrics
         self._controller, self._instance = controller, instance[:LONGEST_WORD]
         self._bounds = bounds or Bounds()
@@ -105,7 +105,7 @@ class Recorder:
     # -- taking
 
     def event(self, kind: Kind, metadata: Identity, type: EventType, reason: str, action: str, note: str) -> None:
-        """Something happened to this object. The same again is counted, not written anew."""
+        """Something happened to this object. The same again is counted, not written again."""
         note = cut(note, LONGEST_NOTE)
         subject = (kind.resource, metadata.namespace, metadata.name, metadata.uid)
         key = (*subject, type, reason, action, note)
@@ -155,7 +155,7 @@ class Recorder:
         return allowed
 
     def _keep_bounds(self) -> None:
-        """Forget the oldest: what is new tells more."""
+        """Forget the oldest: new events matter more."""
         while len(self._waiting) > self._bounds.waiting:
             self._drop(next(iter(self._waiting)), "full")
         while len(self._known) > self._bounds.known:
@@ -207,7 +207,7 @@ class Recorder:
             return max(0.05, min((series.due for series in self._waiting.values()), default=now + 60) - now)
         try:
             return await self._write(due, self._waiting[due])
-        except Exception:  # the loop's edge: a bug here must not end the telling; counted and logged
+        except Exception:  # the loop's edge: a bug here must not stop the recorder; counted and logged
             log.exception("bug while recording an event")
             self._metrics.loop_failed("events")
             self._drop(due, "bug")

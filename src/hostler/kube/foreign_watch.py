@@ -1,4 +1,4 @@
-"""A watch of an API server that another party runs: what it may send is bounded, and its words stay in the log.
+"""A watch of an API server that another party runs: what it may send is bounded, and its messages stay in the log.
 
 The author of the kubeconfig chose the server. It may send without end, send what no API server sends, or put text
 into an error that is meant for our users.
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import structlog
 
 from hostler.kube.client import Client
-from hostler.kube.kept import Share, WeighedStore
 from hostler.kube.kinds import Kind
+from hostler.kube.memory_shares import Share, WeighedStore
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import HasMetadata
 from hostler.kube.watch import Watch

@@ -1,4 +1,4 @@
-"""Asking once more, as late as can be, whether a write may leave.
+"""Asks once more, as late as possible, whether a write may leave.
 
 Between our first look at the gate and the moment the bytes go, the process may have slept (SIGSTOP, a suspended
 machine) while another operator took the lease. So the gate is asked again by the body as it is written, and at last by
@@ -82,7 +82,7 @@ class GatedBody(aiohttp.BytesPayload):
         await super().write_with_length(writer, content_length)
 
     def answered(self) -> None:
-        """The write is over; whoever uses the connection next brings its own gate, or needs none."""
+        """The write is over; the next user of the connection brings its own gate, or needs none."""
         if self._armed is not None:
             self._armed.gate = None
             self._armed = None

@@ -1,4 +1,4 @@
-"""Our own small HTTP server: health, readiness, metrics, and read-only routes of other rooms, on one port."""
+"""Our own small HTTP server: health, readiness, metrics, and read-only routes of the capabilities, on one port."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _PORT_TROUBLE = {
 
 
 def without_strangers(name: str, refused: Callable[[], None] = lambda: None) -> logging.Logger:
-    """Where an HTTP server says what went wrong, but for what it cannot read: of that only `refused` is told.
+    """The log of an HTTP server, without requests it cannot parse: for those it only calls `refused`.
 
-    Else every stranger could have a traceback of it written, as often as he likes.
+    Otherwise any client could fill the log with tracebacks.
     """
 
     def worth_saying(record: logging.LogRecord) -> bool:
@@ -56,10 +56,10 @@ def without_strangers(name: str, refused: Callable[[], None] = lambda: None) -> 
 
 
 def refuse_without_target(server: web.Server, refused: Callable[[], None] = lambda: None) -> None:
-    """Answer 400 to a request without a URL, and tell `refused` of it.
+    """Answer 400 to a request without a URL, and call `refused`.
 
     aiohttp's parser hands such requests out (`CONNECT` and nothing more), and aiohttp fails on them outside of any
-    handler: the task ends with an AttributeError that nobody takes, and the connection gets no answer.
+    handler: the task ends with an unhandled AttributeError, and the connection gets no answer.
     """
     make, handle = server.request_factory, server.request_handler
 
@@ -94,7 +94,7 @@ class Server:
         setting: str = "HOSTLER_HTTP_ADDRESS",
         patience: float = 30.0,
     ) -> None:
-        """`admit` is asked before every route; `setting` is what a person would change; `patience` is how long one
+        """`admit` is asked before every route; `setting` is what a user would change; `patience` is how long one
         answer may take."""
         self._host, self._port, self._setting, self._patience = host, port, setting, patience
         self._admit = admit

@@ -125,7 +125,7 @@ class Origin:
 class Material:
     """Some bytes (certificate, key, token): in the kubeconfig itself, or in a file that may change."""
 
-    field: str  # named with its origin, for people
+    field: str  # named with its origin, for messages
     data: bytes = b""
     file: Path | None = None
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 import structlog
 
-from hostler.instant import iso_micro
 from hostler.kube.client import Client
 from hostler.kube.clock import Clock, boottime
 from hostler.kube.election import (
     NEVER,
-    RELEASED_SECONDS,
     Create,
     Done,
     Look,
@@ -37,22 +32,11 @@ from hostler.kube.election import (
     unsure,
     wrote,
 )
-from hostler.kube.errors import ApiError, NotFound, Unreachable, WriteRefused
-from hostler.kube.kinds import LEASE
-from hostler.kube.records import Lease
+from hostler.kube.errors import ApiError, Unreachable, WriteRefused
+from hostler.kube.lease_object import LeaseObject
+from hostler.kube.replica import Told, new_identity
 
 log = structlog.get_logger("hostler.lease")
-Told = Callable[[bool], None]
-
-
-def new_identity(name: str = "") -> str:
-    """Unique per process, so that a restarted one never mistakes its predecessor's lease for its own."""
-    return f"{name or socket.gethostname()}_{uuid.uuid4()}"
-
-
-def pod_of(identity: str) -> str:
-    """The pod or host name in an identity of ours."""
-    return identity.rsplit("_", 1)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,38 +47,10 @@ class Exit:
     refrain: float | None
 
 
-class Alone:
-    """In place of a Leadership where there is none: a dry run, or a single replica without election. Always leads."""
-
-    holder = ""
-
-    def held(self) -> bool:
-        return True
-
-    def gate(self) -> str | None:
-        return None
-
-    @contextmanager
-    def acting(self) -> Iterator[None]:
-        yield
-
-    def listen(self, told: Told) -> None:
-        told(True)
-
-    async def run(self) -> None:
-        await asyncio.Event().wait()
-
-    async def stop(self, within: float = 20.0) -> bool:
-        return True
-
-    async def yield_to_others(self, seconds: float, within: float = 20.0) -> bool:
-        return False  # there is nobody else
-
-
 class Leadership:
     """One candidate for one Lease. Run `run()` as a task; ask `held()` or `gate()` before every act.
 
-    `held()` turns false by the clock alone, before anybody else can take the lease: also when this process was
+    `held()` turns false by the clock alone, before any other replica can take the lease: also when this process was
     stopped or its machine suspended, and without any answer from the API server.
     """
 
@@ -115,8 +71,8 @@ class Leadership:
         self._timing = timing or Timing()
         if (complaint := self._timing.complaint()) is not None:
             raise complaint
-        self._client, self._name, self._namespace = client, name, namespace
-        self._annotations = dict(annotations or {})  # what the holder says about itself on the Lease
+        self._object = LeaseObject(client, name, namespace, self.identity, self._timing.duration, annotations or {})
+        self._lease = str(self._object)
         self._clock, self._wall = clock, wall
         self._view = View(self._timing)
         # A second opinion: a virtual machine that was paused may find its boot clock stopped but its wall clock set
@@ -190,7 +146,7 @@ class Leadership:
         return await self._leave(Exit(self._clock() + within, None))
 
     async def yield_to_others(self, seconds: float, within: float = 20.0) -> bool:
-        """Hand the lease over and do not take it back for `seconds`, or for good if somebody else has it then.
+        """Hand the lease over and do not take it back for `seconds`, or for good if another replica has it then.
 
         False if something begun did not finish in time: then the lease is kept and nothing has changed.
         """
@@ -255,7 +211,7 @@ class Leadership:
                 return self._retry()
 
     def _give_up_leaving(self) -> float | None:
-        """It takes too long. Stopping: leave the lease to run out, so that nobody starts beside what is under way."""
+        """Too late. Stopping: let the lease expire, so that no other replica starts while work is under way."""
         stopping = self._exit is not None and self._exit.refrain is None
         why = f"{self._begun} pieces of work did not finish in time" if self._begun else "the API server did not answer"
         log.warning("lease not released", lease=self._lease, me=self.identity, why=why)
@@ -281,9 +237,7 @@ class Leadership:
     async def _look(self) -> bool:
         try:
             async with asyncio.timeout(self._patience()):
-                lease = await self._client.get(LEASE, self._name, self._namespace, type=Lease)
-        except NotFound:
-            lease = None
+                lease = await self._object.read()
         except (ApiError, Unreachable, TimeoutError, msgspec.MsgspecError) as error:
             self._say_trouble("read", error)
             return False
@@ -293,12 +247,11 @@ class Leadership:
         return True
 
     async def _write(self, action: Write) -> bool:
-        body = self._body(action)
         # Read before the request leaves: others count from when they see it, which is later.
         sent, wall_sent = self._clock(), self._wall()
         try:
             async with asyncio.timeout(self._patience()):
-                answer = await self._send(action, body)
+                answer = await self._object.write(action)
         except (ApiError, Unreachable, TimeoutError, msgspec.MsgspecError) as error:
             self._view = unsure(self._view)
             self._say_trouble(type(action).__name__.lower(), error)
@@ -310,31 +263,7 @@ class Leadership:
             log.info(f"lease: {type(action).__name__.lower()}", lease=self._lease, me=self.identity, why=action.why)
         return True
 
-    async def _send(self, action: Write, body: dict[str, Any]) -> Lease:
-        if isinstance(action, Create):
-            body["metadata"] = {"name": self._name, "annotations": self._annotations}
-            return await self._client.create(LEASE, body, self._namespace, type=Lease)
-        # With the version in it the patch is conditional: whoever was faster wins, and we get a 409.
-        body["metadata"] = {"resourceVersion": action.version}
-        if isinstance(action, Take):
-            body["metadata"]["annotations"] = self._annotations
-        return await self._client.patch(LEASE, self._name, body, self._namespace, type=Lease)
-
-    def _body(self, action: Write) -> dict[str, Any]:
-        at = iso_micro(time.time())
-        spec: dict[str, Any] = {"renewTime": at}
-        if isinstance(action, Release):
-            return {"spec": spec | {"holderIdentity": "", "leaseDurationSeconds": RELEASED_SECONDS}}
-        spec |= {"holderIdentity": self.identity, "leaseDurationSeconds": self._timing.duration}
-        if not isinstance(action, Renew):
-            spec |= {"acquireTime": at, "leaseTransitions": action.transitions}
-        return {"spec": spec}
-
     # -- small parts
-
-    @property
-    def _lease(self) -> str:
-        return f"{self._namespace}/{self._name}"
 
     def _patience(self) -> float:
         """How long one request may take: never past the moment at which we must stop acting anyway."""
@@ -343,7 +272,7 @@ class Leadership:
         return min(most, max(0.2, left)) if left > 0 else most
 
     def _retry(self) -> float:
-        """Jittered, so that replicas started together do not knock together."""
+        """With jitter, so that replicas started together do not ask at the same time."""
         return self._timing.retry * random.uniform(0.8, 1.2)  # nosec B311 # jitter
 
     async def _sleep(self, seconds: float) -> None:
@@ -373,7 +302,7 @@ class Leadership:
             told(held)
 
     def _standing(self) -> str:
-        """Where we stand, for a person."""
+        """Our standing, as a sentence for users."""
         view, now = self._view, self._clock()
         if view.held(now) and self._wall() < self._wall_until:
             return f"this replica holds the lease {self._lease}"

@@ -89,6 +89,14 @@ def key_of(metadata: Identity) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
+def is_deleted(metadata: Identity) -> bool:
+    """Whether this is the last answer about an object: with its last finalizer gone, the API server deletes it.
+
+    A record without finalizers among its fields (a Pod's) cannot tell.
+    """
+    return bool(getattr(metadata, "deletion_timestamp", "")) and not getattr(metadata, "finalizers", True)
+
+
 class Condition(Record, frozen=True):
     type: str = ""
     status: str = ""
@@ -151,7 +159,7 @@ class Node(Record, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-# -- Pod: there are many. Its metadata keeps only the annotations that matter to us; words from a closed set are enums,
+# -- Pod: there are many. Its metadata keeps only the annotations that matter to us; strings of a closed set are enums,
 # -- so that twenty thousand pods share one "Running"; what only has to be present is decoded as `Present`.
 
 
@@ -280,7 +288,7 @@ class VolumeAttachment(Record, frozen=True):
     status: AttachmentStatus = AttachmentStatus()
 
 
-# -- leases, secrets and who else is at work
+# -- leases, secrets and other controllers
 
 
 class LeaseSpec(Record, frozen=True):

@@ -11,9 +11,9 @@ SOMEBODY = "somebody"  # a name for people to read
 
 
 async def user_name(client: Client) -> str:
-    """The name the API server knows this person by; it is the same on every machine.
+    """The name by which the API server knows this user; it is the same on every machine.
 
-    Empty where an old server or a strict role does not tell. Any other trouble is raised.
+    Empty where an old server or a strict role does not say. Any other error is raised.
     """
     try:
         answer = await client.create(SELF_REVIEW, {}, type=_Review)

@@ -1,4 +1,4 @@
-"""Records of one kind in memory, found by key or by index. What the watch brings goes in; nothing else decides."""
+"""Records of one kind in memory, found by key or by index. It follows the watch and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Store(Generic[R]):
 
     def __init__(self, indexes: Mapping[str, Index[R]] | None = None) -> None:
         self.synced = False
-        self.version = 0  # the newest resourceVersion the API server has told us of
+        self.version = 0  # the newest resourceVersion the API server has sent us
         self.unreadable: dict[str, str] = {}  # key -> why; such an object is neither here nor absent
         self._records: dict[str, R] = {}
         self._indexes: list[tuple[Index[R], dict[str, set[str]]]] = []

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Generic, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import aiohttp
 import msgspec
 import structlog
 
-from hostler.kube import lines
+from hostler.kube import watch_lines
+from hostler.kube.backoff import Backoff
+from hostler.kube.cache import Cache
 from hostler.kube.client import PAGE, Client
 from hostler.kube.clock import Clock, boottime
-from hostler.kube.discovery import serves
+from hostler.kube.discovery import Versions, serves
 from hostler.kube.errors import (
     ApiError,
     BadRequest,
@@ -36,9 +37,9 @@ from hostler.kube.errors import (
 )
 from hostler.kube.kinds import Kind
 from hostler.kube.metrics import Metrics
+from hostler.kube.receive_batching import ReceiveBatcher
 from hostler.kube.records import HasMetadata, key_of
 from hostler.kube.store import Index, Store
-from hostler.kube.valve import Valve
 
 R = TypeVar("R", bound=HasMetadata)
 log = structlog.get_logger("hostler.watch")
@@ -50,9 +51,9 @@ LIFETIME_SECONDS = (290.0, 580.0)
 # One that ends sooner was not ended by its lifetime: coming straight back would be a storm.
 SHORT_SECONDS = 1.0
 BACKOFF_FIRST, BACKOFF_MOST = 0.1, 15.0
-# Nobody acts on what was last confirmed longer ago than this. It cannot be much less: bookmarks are promised by nobody,
-# so a watch that is well may be silent until the stall above, and then has to connect (10 s at most), to be answered,
-# and perhaps to try once more. What is decided meanwhile on facts that have changed is refused by the API server:
+# Nothing is decided on facts that were last confirmed longer ago than this. It cannot be much less: bookmarks are not
+# guaranteed, so a healthy watch may be silent until the stall above, and then has to connect (10 s at most), to be
+# answered, and perhaps to try once more. A decision made meanwhile on outdated facts is refused by the API server:
 # patches carry the version they were decided on, evictions the pod's UID.
 FRESH_SECONDS = STALL_SECONDS + 60.0
 # A kind that is not there (no CRD), or that we may not read, is asked for at this pace.
@@ -60,14 +61,14 @@ ABSENT_SECONDS = 10.0
 
 
 class _Ended(Exception):
-    """The stream ended and is to be resumed, after `delay` or the next back-off; the word is for the metric."""
+    """The stream ended and is resumed after `delay` or the next back-off; `why` is for the metric."""
 
     def __init__(self, why: str, delay: float | None = None) -> None:
         super().__init__(why)
         self.why, self.delay = why, delay
 
 
-class Watch(Generic[R]):
+class Watch(Cache[R]):
     """One kind, followed for as long as `run` runs. `store` is what others read."""
 
     def __init__(
@@ -92,47 +93,18 @@ class Watch(Generic[R]):
     ) -> None:
         """`versions`: others of the kind, with the same fields of ours, to follow where its own is not served.
 
-        `optional`: we are ready without it; its reader looks at `store.synced` and `problem` where that matters.
-        `store`: an empty one, where it is to be of another class than `Store`.
+        `store`: an empty one of another class than `Store`.
         """
-        self.kind = kind
-        self._optional = optional
-        self.store: Store[R] = Store(indexes) if store is None else store
+        super().__init__(kind, type, Store(indexes) if store is None else store, optional=optional, clock=clock)
         self.synced = asyncio.Event()  # the store is complete, or the kind is known not to exist
-        self.absent = False  # the API server does not know this kind
-        self.problem = ""  # why it is not being followed right now; a sentence
-        self.forbidden = False  # the last answer was that we lack the right to read this kind
-        self.heard = -1.0  # when the API server last said anything on this watch, by `clock`
-        self._client = client
-        self._metrics = metrics
+        self._client, self._metrics = client, metrics
         metrics.follows(kind.resource, self.store)
-        self._versions = (kind.version, *versions)
-        self._paths = [replace(kind, version=one).path(namespace) for one in self._versions]
-        self._not_served = 0  # how many of them in a row
-        self._select = {
-            **({"labelSelector": labels} if labels else {}),
-            **({"fieldSelector": fields} if fields else {}),
-        }
-        self._decoder: msgspec.json.Decoder[lines.Event[R]] = msgspec.json.Decoder(lines.Event[type])  # type: ignore[valid-type]
-        self._changes: msgspec.json.Decoder[lines.Change[R]] = msgspec.json.Decoder(lines.Change[type])  # type: ignore[valid-type]
-        self._items = msgspec.json.Decoder(type)
-        self._stall = stall
-        self._streaming = streaming
-        self._page = page
-        self._absent_pace = absent
-        self._clock = clock
+        self._served = Versions(kind, versions, namespace)
+        self._select = {key: text for key, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
+        self._decoder = watch_lines.Decoder(type)
+        self._stall, self._streaming, self._page, self._absent_pace = stall, streaming, page, absent
         self._version = ""  # where to resume; "" means list first
-        self._failures = 0
-
-    def age(self) -> float | None:
-        """Seconds since the API server last confirmed what is in the store; None: it never did."""
-        return None if self.heard < 0 else self._clock() - self.heard
-
-    def not_in_step(self) -> str | None:
-        """Why this cache makes us unready; None: it does not. A kind that is not installed is known to be so."""
-        if self.absent or self._optional:
-            return None
-        return self.problem or (None if self.store.synced else f"{self.kind.resource} are still being read")
+        self._backoff = Backoff(BACKOFF_FIRST, BACKOFF_MOST)
 
     async def run(self) -> None:
         """Follow the kind until cancelled. Never raises for anything a server or a network can do."""
@@ -141,13 +113,13 @@ class Watch(Generic[R]):
                 await self._follow()
                 continue
             except _Ended as end:
-                why, delay = end.why, self._pause() if end.delay is None else end.delay
+                why, delay = end.why, self._backoff.next() if end.delay is None else end.delay
             except Gone:
                 self._version = ""
-                why, delay = "gone", self._pause()
+                why, delay = "gone", self._backoff.next()
             except (TooManyRequests, Unreachable, ServerError) as error:
-                throttled = isinstance(error, TooManyRequests)
-                why, delay = "throttled" if throttled else "unreachable", self._not_before(error)
+                why = "throttled" if isinstance(error, TooManyRequests) else "unreachable"
+                delay = self._backoff.next_after(error.retry_after if isinstance(error, ApiError) else None)
                 self._say(str(error))
             except (Invalid, BadRequest) as error:
                 why, delay = "refused", self._fall_back(error)
@@ -156,13 +128,13 @@ class Watch(Generic[R]):
                 self.forbidden = isinstance(error, Forbidden)
                 self._say(f"may not watch {self.kind.resource}: {error}")
             except ApiError as error:
-                why, delay = "refused", self._pause()
+                why, delay = "refused", self._backoff.next()
                 self._say(str(error))
             except (msgspec.MsgspecError, ValueError) as error:
-                # Not what an API server says: something between us and it broke it. List anew: resumed at the same
+                # Not what an API server says: something between us and it broke it. List again: resumed at the same
                 # version, the same line might come for ever.
                 self._version = ""
-                why, delay = "garbled", self._pause()
+                why, delay = "garbled", self._backoff.next()
                 self._say(f"the answer about {self.kind.resource} cannot be read: {error}")
             self._metrics.watch_restarted(self.kind.resource, why)
             if delay:
@@ -193,21 +165,21 @@ class Watch(Generic[R]):
         else:
             params["resourceVersion"] = self._version
         timeout = aiohttp.ClientTimeout(total=None, sock_read=self._stall)
-        request = self._client.stream("GET", self._paths[0], params=params, timeout=timeout, endless=True)
+        request = self._client.stream("GET", self._served.path, params=params, timeout=timeout, endless=True)
         async with request as response:
             self.forbidden = False
             self._heard()
             if not initial:
                 self.problem = ""
             tail = b""
-            valve = Valve(response)
+            batcher = ReceiveBatcher(response)
             try:
                 async for chunk in response.content.iter_any():
                     piece = tail + chunk if tail else chunk
                     end = piece.rfind(b"\n") + 1
                     tail = piece[end:]
                     self._received(len(chunk), len(tail))
-                    valve.took(self._take(memoryview(piece)[:end]) if end else 0)
+                    batcher.took(self._take(memoryview(piece)[:end]) if end else 0)
             except TimeoutError:
                 raise _Ended("stalled", random.random()) from None  # nosec B311 # jitter; it was there for long: no reason to stay away
             except (aiohttp.ClientError, OSError):
@@ -224,19 +196,15 @@ class Watch(Generic[R]):
         takes no version twice.
         """
         self._heard()
-        known = lines.CHANGES
-        try:
-            changes = self._changes.decode_lines(piece)
-        except (msgspec.MsgspecError, ValueError):
-            changes = []  # one of them cannot be read; which one, the slow way finds out
-        if changes and all(change.type in known for change in changes):
+        changes = self._decoder.changes(piece)
+        if changes:
             self._apply(changes)
             return len(changes)
         pieces = bytes(piece).split(b"\n")
         self._lines(pieces)
         return len(pieces)
 
-    def _apply(self, changes: list[lines.Change[R]]) -> None:
+    def _apply(self, changes: list[watch_lines.Change[R]]) -> None:
         put = self.store.put
         for change in changes:
             record = change.object
@@ -244,46 +212,46 @@ class Watch(Generic[R]):
                 self.store.remove(record)
             else:
                 put(record)
-            if self._version:
-                self._version = record.metadata.resource_version
-                self._failures = 0
+        if self._version:
+            self._version = record.metadata.resource_version
+            self._backoff.failures = 0
 
     def _lines(self, pieces: list[bytes]) -> None:
         """The same line by line: bookmarks, errors, and objects that do not decode."""
-        decode = self._decoder.decode
+        decode = self._decoder.event
         put = self.store.put
         for line in pieces:
-            kind = lines.kind_of(line)
-            if kind in (lines.ADDED, lines.MODIFIED, lines.DELETED):
+            kind = watch_lines.kind_of(line)
+            if kind in (watch_lines.ADDED, watch_lines.MODIFIED, watch_lines.DELETED):
                 try:
                     record = decode(line).object
                 except (msgspec.MsgspecError, ValueError) as error:
-                    version = self._unread(line, kind == lines.DELETED, error)
+                    version = self._unread(line, kind == watch_lines.DELETED, error)
                 else:
                     version = record.metadata.resource_version
-                    if kind == lines.DELETED:
+                    if kind == watch_lines.DELETED:
                         self.store.remove(record)
                     else:
                         put(record)
                 if self._version:
                     self._version = version
-                    self._failures = 0
-            elif kind == lines.BOOKMARK:
+                    self._backoff.failures = 0
+            elif kind == watch_lines.BOOKMARK:
                 self._bookmark(line)
-            elif kind == lines.ERROR:
-                raise from_status(lines.ERRORS.decode(line).object)
+            elif kind == watch_lines.ERROR:
+                raise from_status(watch_lines.ERRORS.decode(line).object)
 
     def _bookmark(self, line: bytes) -> None:
-        meta = lines.BOOKMARKS.decode(line).object.metadata
+        meta = watch_lines.BOOKMARKS.decode(line).object.metadata
         if meta.annotations.get("k8s.io/initial-events-end") == "true":
             self._complete(meta.resource_version)
         elif self._version:
             if int(meta.resource_version) < int(self._version):
-                # A restored etcd. The server would never send us what is below our version: list anew.
+                # A restored etcd. The server would never send us what is below our version: list again.
                 self._version = ""
                 raise _Ended("rewound")
             self._version = meta.resource_version
-            self._failures = 0
+            self._backoff.failures = 0
             self.store.version = max(self.store.version, int(meta.resource_version))
             self._metrics.cached(self.kind.resource, len(self.store))
 
@@ -294,7 +262,8 @@ class Watch(Generic[R]):
             raise _Ended("rewound")
         self._version = version
         self._heard()
-        self._failures = self._not_served = 0
+        self._backoff.failures = 0
+        self._served.found()
         self.absent = self.forbidden = False
         self.problem = ""
         self._metrics.cached(self.kind.resource, len(self.store))
@@ -302,7 +271,7 @@ class Watch(Generic[R]):
 
     def _unread(self, line: bytes, deleted: bool, error: Exception) -> str:
         """An object that does not decode: count it, name it, go on. Returns its version, to resume after it."""
-        metadata = lines.NAMED.decode(line).object.metadata
+        metadata = watch_lines.NAMED.decode(line).object.metadata
         version = int(metadata.resource_version)
         key = key_of(metadata)
         if deleted:
@@ -324,12 +293,12 @@ class Watch(Generic[R]):
         params = {"limit": str(self._page), **self._select}
         self.store.begin_sync()
         while True:
-            body = await self._client.request("GET", self._paths[0], params=params, timeout=60)
+            body = await self._client.request("GET", self._served.path, params=params, timeout=60)
             self._received(len(body), 0)
-            page = lines.PAGES.decode(body)
+            page = watch_lines.PAGES.decode(body)
             for item in page.items or ():
                 try:
-                    record = self._items.decode(item)
+                    record = self._decoder.item(item)
                 except (msgspec.MsgspecError, ValueError) as error:
                     self._unread(b'{"object":' + bytes(item) + b"}", False, error)
                 else:
@@ -344,28 +313,25 @@ class Watch(Generic[R]):
             log.info("no watch-list streaming here; listing in pages", kind=self.kind.resource, error=str(error))
             return 0.0
         self._say(str(error))
-        return self._pause()
+        return self._backoff.next()
 
     async def _not_found(self, error: NotFound) -> NoReturn:
         """404 on the collection: another version may be served; if none is, the kind may be known not to be there."""
         self._version = ""
-        self._paths.append(self._paths.pop(0))
-        self._not_served += 1
-        if self._not_served < len(self._paths):
+        if self._served.try_next():
             raise _Ended("absent", 0.0)
-        self._not_served = 0
-        if not self.absent and await serves(self._client, self.kind, self._versions):
+        if not self.absent and await serves(self._client, self.kind, self._served.versions):
             raise Unreachable(f"{self.kind.resource} are not found, though an API server serves them: {error}")
         self._is_absent()
         raise _Ended("absent", self._absent_pace)
 
-    # -- small change
+    # -- helpers
 
     def _received(self, size: int, unfinished: int) -> None:
         """So many bytes came, and so many of a line without its end. `kube.foreign_watch` sets limits here."""
 
     def _heard(self) -> None:
-        """What is in the store is true as of now; a listing says that only when it is complete."""
+        """What is in the store is confirmed as of now; by a listing only once it is complete."""
         if self._version or self.absent:
             self.heard = self._clock()
 
@@ -377,16 +343,6 @@ class Watch(Generic[R]):
         self.store.end_sync(self.store.version)
         self._heard()
         self.synced.set()
-
-    def _pause(self) -> float:
-        """The next delay: doubling, with full jitter, so that a thousand clients do not come back together."""
-        self._failures += 1
-        return random.random() * min(BACKOFF_FIRST * 2.0 ** min(self._failures, 20), BACKOFF_MOST)  # nosec B311 # jitter
-
-    def _not_before(self, error: ApiError | Unreachable) -> float:
-        """The next delay, and no sooner than the server asks for."""
-        asked = error.retry_after if isinstance(error, ApiError) else None
-        return max(asked or 0.0, self._pause()) * (1 + random.random() / 4)  # nosec B311 # jitter
 
     def _say(self, problem: str) -> None:
         if problem != self.problem:

@@ -1,7 +1,7 @@
-"""The one door for writes. Everything a capability writes goes through here, so that one place can say no.
+"""The only way to write. Everything a capability writes goes through here, so that one place can refuse.
 
-Order: dry run (say it, send nothing), the gate (paused, lease lost, incumbent at work), the budget, the gate again as
-the bytes leave (see `client.GatedBody`).
+Order: dry run (log it, send nothing), the gate (paused, lease lost, incumbent at work), the budget, the gate again as
+the bytes leave (see `gate.GatedBody`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hostler.kube.metrics import Metrics
 T = TypeVar("T")
 log = structlog.get_logger("hostler.writes")
 
-# Dry-run lines remembered, so that each is said once; when full the oldest half is forgotten and may be said again.
+# Dry-run lines remembered, so that each is logged once; when full, the oldest half is forgotten.
 SAID_MOST = 10_000
 
 
@@ -32,7 +32,7 @@ class Budget(Protocol):
 
 
 class Writer:
-    """Writes in the name of one capability. In a dry run every method says what it would do and returns None."""
+    """Writes in the name of one capability. In a dry run every method logs what it would do and returns None."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Writer:
     async def _spend(self, verb: str, kind: Kind, send: Callable[[], Awaitable[T]]) -> T:
         """Send one write within the budget, and count how it went."""
         refusal = self._gate()
-        if refusal is not None:  # before the budget: who may not write must not use it up
+        if refusal is not None:  # before the budget: a refused write must not use it up
             self._count(verb, kind, "refused")
             raise WriteRefused(refusal)
         await self._budget.take()
@@ -144,7 +144,7 @@ class Writer:
         return answer
 
     def _throttled(self, error: TooManyRequests) -> None:
-        """Slow down, unless it is a PodDisruptionBudget that said no: that says nothing about the server's load."""
+        """Slow down, unless a PodDisruptionBudget refused: that says nothing about the server's load."""
         if not any(cause.get("reason") == "DisruptionBudget" for cause in error.causes):
             self._budget.throttled(error.retry_after)
 

@@ -1,0 +1,1 @@
+"""An ESXi host enters maintenance under worker VMs: their nodes are emptied, stopped and started again."""

@@ -1,74 +1,53 @@
-"""The room as the operator sees it: its vCenters, its controller, what wakes it, what it explains."""
+"""The capability as the operator sees it: its vCenters, its controller, what wakes it, what it explains."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiohttp import web
 
-from hostler.capability import CapabilityRoom
+from hostler.capability import Capability
 from hostler.drain.executor import Executor
-from hostler.drain.model import Policy as DrainPolicy
-from hostler.drain.observe import Sources
 from hostler.explain.read_api import answer
 from hostler.explain.registry import Registry
-from hostler.host.ceiling import Room
-from hostler.instant import Instant
-from hostler.kube.client import Client, Gate
-from hostler.kube.controller import Controller, Reconcile
-from hostler.kube.events import Recorder
+from hostler.kube.client import Gate
 from hostler.kube.http import Server
 from hostler.kube.kinds import CONFIG_MAP
-from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
-from hostler.kube.writer import Writer
+from hostler.maintenance import settings as say
 from hostler.maintenance.controller import KEY, MaintenanceKeeper, concerns
+from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
-from hostler.maintenance.hands import Hands
+from hostler.maintenance.host_layers import VSphereSource
 from hostler.maintenance.identities import Identities
 from hostler.maintenance.machines import Machines
-from hostler.maintenance.marks import NAME, ConfigMap, Marks
+from hostler.maintenance.mark_store import NAME, ConfigMap, Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import Policy
 from hostler.maintenance.node_machines import NodeMachines
 from hostler.maintenance.observe import Observer
-from hostler.settings import maintenance as say
+from hostler.safety.pauses import PauseEnd
 from hostler.settings.foundation import NAMESPACE
-from hostler.settings.model import Settings
+from hostler.shared import Shared
 from hostler.vsphere.records import ENTER_MAINTENANCE, Host, Task
+from hostler.vsphere.settings import POLL_INTERVAL_SECONDS
 from hostler.vsphere.vcenter import VCenter
 
 # Pods change in bursts; a moment later the picture is the same for all of them.
 SOON = 0.05
 
 
-class MaintenanceRoom(CapabilityRoom):
-    def __init__(
-        self,
-        client: Client,
-        writer: Writer,
-        recorder: Recorder,
-        settings: Settings,
-        *,
-        gate: Gate,
-        blocked: Gate,
-        vcenters: tuple[VCenter, ...],
-        nodes: Watch[Node],
-        sources: Sources,
-        drain: DrainPolicy,
-        room: Callable[[Iterable[str], Iterable[Node]], Room],
-        resumed: Callable[[Instant], Instant],
-        metrics: Metrics,
-        as_leader: Callable[[Reconcile], Reconcile],
-        acting: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        poll = settings[say.POLL_INTERVAL_SECONDS]
-        self._vcenters = vcenters
+class MaintenanceCapability(Capability):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        client, settings, metrics = shared.client, shared.settings, shared.metrics
+        nodes, sources, vcenters = shared.nodes, shared.sources, shared.vcenters
+        writer, guard = shared.writers.of("maintenance"), shared.writers.guard
+        gate, last_pause = guard.gate_for("maintenance"), PauseEnd(guard.pause, shared.fleet.store)
         namespace = settings[NAMESPACE]
         self._marks = Watch(
             client, CONFIG_MAP, ConfigMap, metrics=metrics, namespace=namespace, fields=f"metadata.name={NAME}"
@@ -77,12 +56,12 @@ class MaintenanceRoom(CapabilityRoom):
         measured = MaintenanceMetrics(metrics.registry, lambda: metrics.loop_failed("maintenance"))
         marks = Marks(self._marks, writer, namespace)
         policy = Policy(
-            drain=drain,
+            drain=shared.drain,
             max_drains=settings[say.MAX_CONCURRENT_DRAINS],
             guest_shutdown=settings[say.GUEST_SHUTDOWN_TIMEOUT_SECONDS],
             power_on=settings[say.POWER_ON_TIMEOUT_SECONDS],
             relocate=settings[say.RELOCATE_TIMEOUT_SECONDS],
-            max_age=max(2 * poll, 15.0),
+            max_age=max(2 * settings[POLL_INTERVAL_SECONDS], 15.0),
             clusters=tuple(one for one in settings[say.MAINTENANCE_CLUSTERS].split(",") if one),
             vgpu_vmotion=settings[say.MAINTENANCE_VGPU_VMOTION],
             only_proven=settings[say.MAINTENANCE_STOP_ONLY_PROVEN],
@@ -95,19 +74,20 @@ class MaintenanceRoom(CapabilityRoom):
             nodes, by_name, marks, self._machines, by_uuid=settings[say.VM_IDENTITY] == say.BY_UUID
         )
         label = settings[say.GPU_NODE_LABEL]
-        observer = Observer(nodes, sources, vcenters, marks, identities, memory, label, room, resumed)
-        hands = Hands(
-            writer, nodes.store, Executor(writer, time.time), by_name, marks, recorder, memory, measured, gate,
-            time.time, drain, set(), Machines(client, writer), identities.not_the_vm,
+        observer = Observer(
+            nodes, sources, vcenters, marks, identities, memory, label, shared.ceiling,
+            lambda now: max(last_pause.ended(now), shared.stepped(now)),
         )  # fmt: skip
-        self.keeper = MaintenanceKeeper(client, observer, hands, memory, policy, measured, acting=acting)
-        self.controller = Controller("maintenance", as_leader(self.keeper.reconcile), metrics=metrics)
+        executor = ActionExecutor(
+            writer, nodes, Executor(writer, time.time), by_name, marks, shared.recorder, memory, measured,
+            gate, time.time, shared.drain, set(), Machines(client, writer), identities.not_the_vm,
+        )  # fmt: skip
+        self.keeper = MaintenanceKeeper(client, observer, executor, memory, policy, measured, acting=shared.acting)
+        self.controller = self.add_controller("maintenance", self.keeper.reconcile)
         self.keeper.queue = self.controller.queue
-        self._nodes, self._sources = nodes, sources
-        self._explainers = MaintenanceExplainers(self.keeper, vcenters, sources, gate, blocked, time.time)
-
-    def controllers(self) -> tuple[Controller, ...]:
-        return (self.controller,)
+        self._explainers = MaintenanceExplainers(
+            self.keeper, vcenters, sources, gate, lambda: guard.blocked("maintenance"), time.time
+        )
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield self._marks
@@ -120,6 +100,9 @@ class MaintenanceRoom(CapabilityRoom):
 
     def register(self, registry: Registry, gate: Gate) -> None:
         self._explainers.register(registry)
+
+    def host_source(self, cluster: str) -> VSphereSource:
+        return VSphereSource({one.name: one for one in self.shared.vcenters}, self._identities, cluster)
 
     def serve(self, server: Server, notes: Callable[[], tuple[str, ...]]) -> None:
         async def status(_: web.Request) -> web.Response:
@@ -136,12 +119,12 @@ class MaintenanceRoom(CapabilityRoom):
         self.keeper.try_now()
 
     def listen(self) -> None:
-        for vcenter in self._vcenters:
+        for vcenter in self.shared.vcenters:
             vcenter.listen(lambda changed, vcenter=vcenter: self._vcenter_changed(vcenter, changed))  # type: ignore[misc]
-        self._nodes.store.listen(self._node_changed)
-        self._sources.pods.store.listen(self._pod_changed)
-        self._sources.attachments.store.listen(lambda *_: self._if_busy())
-        self._sources.budgets.store.listen(lambda *_: self._if_busy())
+        self.shared.nodes.store.listen(self._node_changed)
+        self.shared.sources.pods.store.listen(self._pod_changed)
+        self.shared.sources.attachments.store.listen(lambda *_: self._if_busy())
+        self.shared.sources.budgets.store.listen(lambda *_: self._if_busy())
         self._marks.store.listen(lambda *_: self.wake_all())
         self._machines.listen(lambda _: self._soon())
         self.wake_all()

@@ -1,4 +1,4 @@
-"""What the Node says about its maintenance, in the words of the upstream node lifecycle. Derived, stable, pure."""
+"""What the Node says about its maintenance, in the words of the upstream node lifecycle. Derived, stable. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ from hostler.host.conditions import Condition, Status, node_condition_patch
 from hostler.instant import Instant
 from hostler.kube.records import Node
 from hostler.maintenance.model import DRAIN_ENDED, EMPTY, HOST, LATE, SHUTDOWN_SINCE, STATE, Decision, State
+from hostler.maintenance.reasons import BlockedBy
 
 DRAIN, DRAINED, MAINTENANCE = "DrainInProgress", "Drained", "MaintenanceInProgress"
-OURS = "ESXi host "  # how our messages begin
+_SHOWN = (BlockedBy.BUDGET, BlockedBy.REFUSED, BlockedBy.PRIVILEGES)
 NOT_SAID = "not said"
 _REASONS: dict[str, str] = {State.DRAINING: "Draining", State.POWERED_OFF: "PoweredOff", State.MIGRATED: "Migrated"}
+_UNKNOWN = "Unknown"  # a state that we cannot read
+_OURS = {
+    DRAIN: ("Blocked", "Evicting", "Ended"),
+    DRAINED: ("Evicting", "Ended", "DeadlinePassed", "NotKnown"),
+    MAINTENANCE: (*_REASONS.values(), _UNKNOWN),
+}
 
 
 def conditions_of(node: Node, decision: Decision | None) -> Iterator[Condition]:
@@ -27,7 +34,7 @@ def conditions_of(node: Node, decision: Decision | None) -> Iterator[Condition]:
     stopping = bool(node.metadata.annotations.get(SHUTDOWN_SINCE))
     draining = state == State.DRAINING and not stopping
     blocked = _blocked(decision)
-    because = f"{OURS}{host} goes into maintenance."
+    because = f"ESXi host {host} goes into maintenance."
     said = f"{because} {blocked}" if blocked else because
     yield Condition(
         type=DRAIN,
@@ -36,7 +43,7 @@ def conditions_of(node: Node, decision: Decision | None) -> Iterator[Condition]:
         message=said if draining else because,
     )
     yield _drained(because, "" if draining else node.metadata.annotations.get(DRAIN_ENDED, NOT_SAID))
-    reason = _REASONS.get(state, "Unknown")
+    reason = _REASONS.get(state, _UNKNOWN)
     waiting = f" {decision.why}." if decision is not None and decision.unknown else ""
     yield Condition(type=MAINTENANCE, status=Status.TRUE, reason=reason, message=f"{because}{waiting}")
 
@@ -52,17 +59,20 @@ def _drained(because: str, ended: str) -> Condition:
 
 
 def left_behind(node: Node) -> bool:
-    """It says that a maintenance of ours goes on, and none does: the write that ended it was our last one."""
-    return STATE not in node.metadata.annotations and any(
-        one.status == "True" and one.type in (DRAIN, DRAINED, MAINTENANCE) and one.message.startswith(OURS)
-        for one in node.status.conditions
-    )
+    """It says that a maintenance of ours goes on, and none does: the write that ended it was our last one.
+
+    Other controllers may use the same types. We write all three in one patch, each with a reason of ours.
+    """
+    if STATE in node.metadata.annotations:
+        return False
+    found = {one.type: one for one in node.status.conditions if one.reason in _OURS.get(one.type, ())}
+    return len(found) == len(_OURS) and found[MAINTENANCE].status == "True"
 
 
 def _blocked(decision: Decision | None) -> str:
-    if decision is None or not decision.blocked.startswith(("budget:", "refused:", "privileges:")):
+    if decision is None or decision.blocked is None or decision.blocked.by not in _SHOWN:
         return ""
-    return decision.blocked.partition(": ")[2] + "."
+    return f"{decision.blocked.sentence}."
 
 
 def patch_of(node: Node, decision: Decision | None, now: Instant) -> dict[str, Any] | None:

@@ -24,17 +24,17 @@ from hostler.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unreach
 from hostler.kube.kinds import LEASE, NAMESPACE
 from hostler.kube.queue import Queue
 from hostler.kube.records import Lease, Node, Object
-from hostler.maintenance.announcing import machine_of
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
-from hostler.maintenance.hands import Changed, Hands
-from hostler.maintenance.mark import NO_CLUSTER
+from hostler.maintenance.events import EventReporter
+from hostler.maintenance.executor import ActionExecutor, Changed
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import STATE, Busy, Decision, InDoubt, Pass, Policy, Subject, World, ready_stamp
 from hostler.maintenance.observe import Observer
+from hostler.maintenance.patches import machine_of
 from hostler.maintenance.privileges import Privileges
-from hostler.maintenance.telling import Teller
+from hostler.maintenance.vm_marks import NO_CLUSTER
 from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler.maintenance")
@@ -55,7 +55,7 @@ class MaintenanceKeeper:
         self,
         client: Client,
         observer: Observer,
-        hands: Hands,
+        executor: ActionExecutor,
         memory: Memory,
         policy: Policy,
         metrics: MaintenanceMetrics,
@@ -65,7 +65,7 @@ class MaintenanceKeeper:
     ) -> None:
         self._client = client
         self.observer = observer
-        self._hands = hands
+        self._executor = executor
         self._memory = memory
         self.policy = policy
         self._metrics = metrics
@@ -78,8 +78,8 @@ class MaintenanceKeeper:
         self._refreshed: dict[str, Instant] = {}  # by vCenter
         self._follow_looked: dict[str, Instant] = {}  # by vCenter: when all our VMs were last looked through
         self._warned: set[str] = set()
-        self._teller = Teller(hands.recorder, metrics)
-        self._privileges = Privileges(observer, memory, policy, hands.recorder, self._spawn, self.wake)
+        self._reporter = EventReporter(executor.recorder, metrics)
+        self._privileges = Privileges(observer, memory, policy, executor.recorder, self._spawn, self.wake)
         self._forgetting = False
         self._named = False  # the cluster
         self._name_after = 0.0  # when it is asked for again, where we may not read it
@@ -103,7 +103,7 @@ class MaintenanceKeeper:
 
     def untold_machines(self) -> tuple[str, ...]:
         """Cluster API Machines of our nodes that nobody tells of a maintenance."""
-        told, absent = self.policy.skip_remediation, self._hands.machines
+        told, absent = self.policy.skip_remediation, self._executor.machines
         nodes = (one for one in self.observer.nodes.store.values() if self.observer.looked_after(one))
         machines = filter(None, map(machine_of, nodes))
         return tuple(sorted(one for one in machines if not told or (absent is not None and one in absent.elsewhere)))
@@ -132,12 +132,12 @@ class MaintenanceKeeper:
         self._vms = frozenset(known | doubted)
         self._memory.keep_only(set(subjects))
         self._housekeep(world, now)
-        shown = self._teller.lasting(world, found, now)
+        shown = self._reporter.lasting(world, found, now)
         for one in shown.decisions:
             self._handle(subjects[one.subject], one, now)
-        if self._hands.gate() is None or self._hands.writer.dry_run:
-            self._teller.tell(world, shown)
-        connected = (one for one in self._hands.vcenters.values() if one.link.connected)
+        if self._executor.gate() is None or self._executor.writer.dry_run:
+            self._reporter.tell(world, shown)
+        connected = (one for one in self._executor.vcenters.values() if one.link.connected)
         looks = [self._refreshed.get(one.name, now) + one.poll for one in connected]
         wake = min([now + LOOK_AGAIN, *looks, *filter(None, [shown.wake]), *self._rests(now)])
         return max(0.02, wake - now) if not world.unknown else NOT_READY
@@ -182,7 +182,7 @@ class MaintenanceKeeper:
         if one.action is None and not self._conditions_due(subject, one, now):
             self._volumes(subject, one)
             return
-        if self._hands.gate() is not None and not self._hands.writer.dry_run:
+        if self._executor.gate() is not None and not self._executor.writer.dry_run:
             return  # paused, not leading, or an incumbent is at work: a change of that wakes us
         self._memory.busy[subject.name] = Busy(one.state, one.target)
         self._spawn(self._perform(subject, one))
@@ -192,11 +192,11 @@ class MaintenanceKeeper:
         return node is not None and patch_of(node, one, now) is not None
 
     async def _perform(self, subject: Subject, one: Decision) -> None:
-        name, again = subject.name, not self._hands.writer.dry_run
+        name, again = subject.name, not self._executor.writer.dry_run
         what = one.action.why if one.action is not None else "its conditions"
         try:
             with self._acting():
-                await self._hands.perform(subject, one)
+                await self._executor.perform(subject, one)
             self._failures.pop(name, None)
         except WriteRefused as refused:
             log.debug("not done", subject=name, what=what, why=refused.why)
@@ -276,9 +276,9 @@ class MaintenanceKeeper:
             ended = True
             self._memory.note(subject.name, pending=None)
             if task.error is not None and not task.error.already:
-                self._hands.ended(subject, pending.what, task.error.kind, task.error.sentence, pending.host)
+                self._executor.ended(subject, pending.what, task.error.kind, task.error.sentence, pending.host)
             elif task.state == "success":
-                self._hands.succeeded(subject, pending.what)
+                self._executor.succeeded(subject, pending.what)
         return ended
 
     # -- things to know besides
@@ -314,12 +314,12 @@ class MaintenanceKeeper:
 
     def _housekeep(self, world: World, now: Instant) -> None:
         """Devices of the VMs we look after are followed; what our user may do is asked now and then."""
-        for vcenter in self._hands.vcenters.values():
+        for vcenter in self._executor.vcenters.values():
             self._follow(vcenter, world, now)
             self._refresh(vcenter, now)
             self._privileges.check(vcenter, world, now)
-            gone = self._hands.marks.gone(vcenter.name, vcenter.inventory) if vcenter.link.connected else ()
-            if gone and self._hands.gate() is None and not self._forgetting:
+            gone = self._executor.marks.gone(vcenter.name, vcenter.inventory) if vcenter.link.connected else ()
+            if gone and self._executor.gate() is None and not self._forgetting:
                 self._forgetting = True
                 self._spawn(self._forget(vcenter.name, gone))
 
@@ -353,7 +353,7 @@ class MaintenanceKeeper:
         """Marks of VMs that are not in vCenter any more."""
         try:
             for vm in gone:
-                await self._hands.marks.keep(vcenter, vm, None, f"VM {vm} is not in vCenter {vcenter} any more")
+                await self._executor.marks.keep(vcenter, vm, None, f"VM {vm} is not in vCenter {vcenter} any more")
         except (ApiError, Unreachable, WriteRefused) as error:
             log.warning("a mark could not be taken away", vcenter=vcenter, error=str(error))
         finally:

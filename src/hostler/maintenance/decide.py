@@ -13,15 +13,10 @@ from hostler.drain.blockers import said_of
 from hostler.host.facts import Known, Unknown, fresh
 from hostler.host.holds import MAINTENANCE, Refusal, held_by
 from hostler.instant import Instant, iso
-from hostler.maintenance import comeback
-from hostler.maintenance.announcing import machine_of, told_machine
-from hostler.maintenance.comeback import SHUTDOWN_GRACE
-from hostler.maintenance.foreign import hanging
-from hostler.maintenance.hosts import Is, reboots_in_maintenance, return_doubt, vm_doubt
-from hostler.maintenance.ledger import Ledger
-from hostler.maintenance.leftover import leftover_of
-from hostler.maintenance.mark import Marked
-from hostler.maintenance.marking import marked
+from hostler.maintenance import returning
+from hostler.maintenance.drain_clock import clocked, started
+from hostler.maintenance.hosts import Is, hanging, reboots_in_maintenance, return_doubt, vm_doubt
+from hostler.maintenance.marking import leftover_of, marked
 from hostler.maintenance.model import (
     DRAIN_HELD,
     HOST,
@@ -29,6 +24,7 @@ from hostler.maintenance.model import (
     ORIGIN,
     POWER_ON_SINCE,
     RELOCATE_SINCE,
+    SHUTDOWN_GRACE,
     SHUTDOWN_SINCE,
     SINCE,
     STATE,
@@ -47,12 +43,14 @@ from hostler.maintenance.model import (
     stamp,
 )
 from hostler.maintenance.origin import has_origin, is_to_return, origin_of
-from hostler.maintenance.patches import adopted, moved, noted, released
+from hostler.maintenance.patches import adopted, machine_of, moved, noted, released, told_machine
+from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.reservations import Reservations
 from hostler.maintenance.rights import EVER
-from hostler.maintenance.standstill import clocked, started
 from hostler.maintenance.stopping import barred, before_stop, refilled, stopping
 from hostler.maintenance.stray import has_stray_hold, name_stray_hold, release_stray_hold
 from hostler.maintenance.view import View, frozen, refused, wait
+from hostler.maintenance.vm_marks import Marked
 
 # So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
 EVICTIONS_MOST = 10
@@ -61,32 +59,32 @@ _TIMES = (SHUTDOWN_SINCE, POWER_ON_SINCE, RELOCATE_SINCE, DRAIN_HELD)
 
 def decide(world: World, policy: Policy, now: Instant) -> Pass:
     """One pass. What is counted (drains, the ceiling, devices) is counted once, over everybody."""
-    ledger = Ledger(world, policy, now)
+    reservations = Reservations(world, policy, now)
     decisions: list[Decision] = []
     for subject in world.subjects:
         try:
-            one = _one(subject, world, ledger, policy, now)
+            one = _one(subject, world, reservations, policy, now)
             if not world.unknown:
                 one = clocked(subject, one, now, world.resumed)
         except Exception as bug:  # noqa: BLE001  # one bad node never stops the others; the controller logs it
             why = "Hostler has a bug that shows on this node; nothing is done to it"
-            one = Decision(subject.name, None, "failed", why, "Report it with the operator's log.", bug=bug)
-        if one.bug is None and subject.name in ledger.bugs:
-            one = replace(one, bug=ledger.bugs[subject.name])
+            one = Decision(subject.name, None, Phase.FAILED, why, "Report it with the operator's log.", bug=bug)
+        if one.bug is None and subject.name in reservations.bugs:
+            one = replace(one, bug=reservations.bugs[subject.name])
         decisions.append(one)
         if one.target is not None and isinstance(subject.vm, Known):
-            ledger.promise(*one.target, subject.vm.value)
+            reservations.promise(*one.target, subject.vm.value)
     return Pass(tuple(decisions), tuple(hanging(world, policy, now)))
 
 
-def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: Instant) -> Decision:
+def _one(subject: Subject, world: World, reservations: Reservations, policy: Policy, now: Instant) -> Decision:
     state = subject.state
     returns = is_to_return(subject)
     if isinstance(state, Unknown) and not returns:
         return frozen(subject, None, state.why)
     state = state if isinstance(state, State) else None
     if subject.busy is not None:
-        return wait(subject, state, "at work", "the last step is still under way", "its answer is waited for")
+        return wait(subject, state, Phase.AT_WORK, "the last step is still under way", "its answer is waited for")
     if world.unknown:
         return frozen(subject, state, world.unknown)
     if isinstance(subject.vm, InDoubt) and subject.vm.reason is not None:
@@ -106,7 +104,7 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
         return _host_reboots(subject, state, site.value.name(vm.host))
     if doubt:
         return frozen(subject, state, doubt)
-    view = View(subject, site.value, vm, world, ledger, policy, now, site.at)
+    view = View(subject, site.value, vm, world, reservations, policy, now, site.at)
     if subject.refused is not None and vm.power != "poweredOff" and view.here.what is not Is.OUT:
         return refused(subject, state, subject.refused)  # only what ends a maintenance goes on
     if subject.node is None or state is None:
@@ -118,9 +116,9 @@ def _one(subject: Subject, world: World, ledger: Ledger, policy: Policy, now: In
         case State.DRAINING:
             return _with_doubt(view, _draining(view))
         case State.POWERED_OFF:
-            return comeback.powered_off(view)
+            return returning.powered_off(view)
         case State.MIGRATED:
-            return comeback.migrated(view)
+            return returning.migrated(view)
 
 
 def _with_doubt(view: View, one: Decision) -> Decision:
@@ -132,7 +130,8 @@ def _with_doubt(view: View, one: Decision) -> Decision:
 def _host_reboots(subject: Subject, state: State | None, host: str) -> Decision:
     """Nothing is done while its host is away, and nothing is wrong: it is in maintenance."""
     why = f"{host} is in maintenance, and vCenter has no connection to it: it may be rebooting"
-    return wait(subject, state, "waiting for a host", why, f"{host} is connected again", blocked=f"no host: {why}")
+    release = f"{host} is connected again"
+    return wait(subject, state, Phase.WAITING_FOR_HOST, why, release, blocked=BlockedBy.NO_HOST, details=why)
 
 
 def _adopt(view: View, state: State) -> Decision | None:
@@ -155,7 +154,7 @@ def _adopt(view: View, state: State) -> Decision | None:
     patch = adopted(node, subject.origin or view.host_name, view.now, lacking)
     if isinstance(patch, Refusal):
         return frozen(subject, state, patch.why)
-    return Decision(subject.name, state, "taken over", patch.why, "it goes on from its annotations", patch)
+    return Decision(subject.name, state, Phase.TAKEN_OVER, patch.why, "it goes on from its annotations", patch)
 
 
 # -- no state yet
@@ -168,18 +167,18 @@ def _without_state(view: View) -> Decision:
         if leftover is not None:
             return leftover
     if subject.node is None:
-        return wait(subject, None, "not ours", "its VM has no node", "nothing is done")
+        return wait(subject, None, Phase.NOT_OURS, "its VM has no node", "nothing is done")
     stray = has_stray_hold(subject.node)
     if vm.power != "poweredOn":
         why = f"VM {vm.name} is off, and not by us"
-        return name_stray_hold(subject, why) if stray else wait(subject, None, "off", why, "nothing is done to it")
+        return name_stray_hold(subject, why) if stray else wait(subject, None, Phase.OFF, why, "nothing is done to it")
     here = view.here
     if here.what is Is.UNKNOWN:
         return frozen(subject, None, f"ESXi host {view.host_name}: {here.why}")
     if not here.leaving and stray:
         return release_stray_hold(view)
     if not here.leaving:
-        return Decision(subject.name, None, "in service", f"its ESXi host {view.host_name} is in service")
+        return Decision(subject.name, None, Phase.IN_SERVICE, f"its ESXi host {view.host_name} is in service")
     return _begin(view)
 
 
@@ -189,10 +188,12 @@ def _begin(view: View) -> Decision:
     goes = f"ESXi host {host} goes into maintenance"
     wish = subject.wish
     if isinstance(wish, Unknown):
-        return wait(subject, None, "waiting", f"{goes}, but {wish.why}", "mend the annotation", blocked="policy")
+        return wait(
+            subject, None, Phase.WAITING, f"{goes}, but {wish.why}", "mend the annotation", blocked=BlockedBy.POLICY
+        )
     if wish is Wish.IGNORE:
         why = f"{goes}, but the node's policy is to ignore that"
-        return wait(subject, None, "ignored", why, "the vCenter task hangs until somebody stops the VM")
+        return wait(subject, None, Phase.IGNORED, why, "the vCenter task hangs until somebody stops the VM")
     # Cordoned on what was last known, which hurts nobody; looked at anew before the first eviction.
     if (why_not := barred(view, None, EVER)) is not None:
         return why_not
@@ -200,18 +201,20 @@ def _begin(view: View) -> Decision:
     if patience is not None and isinstance(view.vm.devices, Unknown):
         why = f"{goes}; which devices VM {view.vm.name} holds is not known: {view.vm.devices.why}"
         release = "it is drained if that is not known in time, and comes back on its own host"
-        return wait(subject, None, "waiting", why, release, wake=patience, blocked="looking")
+        return wait(subject, None, Phase.WAITING, why, release, wake=patience, blocked=BlockedBy.LOOKING)
     if patience is not None:
         why = f"{goes}, and nothing ties VM {view.vm.name} to it: DRS is given time to move it live"
-        return wait(subject, None, "waiting", why, "it is drained if DRS does not", wake=patience, blocked="drs")
-    ledger = view.ledger
-    if not ledger.room.admits(subject.name):
-        return wait(subject, None, "waiting", f"{goes}, but {ledger.room.why_not(subject.name)}",
-                    "another node comes back, or MAX_UNAVAILABLE is raised", blocked="ceiling")  # fmt: skip
-    if not ledger.take_slot(subject.name):
-        others = ", ".join(ledger.drains)
-        return wait(subject, None, "waiting", f"{goes}, but {others} is being emptied (limit {ledger.limit})",
-                    "it is its turn next, or MAX_CONCURRENT_DRAINS is raised", blocked="slot")  # fmt: skip
+        return wait(
+            subject, None, Phase.WAITING, why, "it is drained if DRS does not", wake=patience, blocked=BlockedBy.DRS
+        )
+    reservations = view.reservations
+    if not reservations.room.admits(subject.name):
+        return wait(subject, None, Phase.WAITING, f"{goes}, but {reservations.room.why_not(subject.name)}",
+                    "another node comes back, or MAX_UNAVAILABLE is raised", blocked=BlockedBy.CEILING)  # fmt: skip
+    if not reservations.take_slot(subject.name):
+        others = ", ".join(reservations.drains)
+        return wait(subject, None, Phase.WAITING, f"{goes}, but {others} is being emptied (limit {reservations.limit})",
+                    "it is its turn next, or MAX_CONCURRENT_DRAINS is raised", blocked=BlockedBy.SLOT)  # fmt: skip
     placement = view.placement()
     target = placement.best if placement is not None else None
     also = {
@@ -222,10 +225,12 @@ def _begin(view: View) -> Decision:
     machine = machine_of(node) if view.policy.skip_remediation else ""
     patch = moved(node, State.DRAINING, host, view.now, why, event="Draining", also=also, machine=machine)
     if isinstance(patch, Refusal):
-        return wait(subject, None, "waiting", f"{goes}, but {patch.why}", "see to its holds", blocked="holds")
-    ledger.room = ledger.room.after(subject.name)
+        return wait(
+            subject, None, Phase.WAITING, f"{goes}, but {patch.why}", "see to its holds", blocked=BlockedBy.HOLDS
+        )
+    reservations.room = reservations.room.after(subject.name)
     return _with_doubt(view, Decision(
-        subject.name, State.DRAINING, "beginning", why, "its pods are evicted", patch,
+        subject.name, State.DRAINING, Phase.BEGINNING, why, "its pods are evicted", patch,
         rejected=placement.rejected if placement is not None else (),
         target=(subject.vcenter, target.moref) if target is not None else None,
     ))  # fmt: skip
@@ -240,7 +245,7 @@ _KEPT = (STATE, HOST, SINCE)
 def _draining(view: View) -> Decision:
     subject, vm = view.subject, view.vm
     if vm.power == "poweredOff":
-        return comeback.now_off(view, f"VM {vm.name} is off")
+        return returning.now_off(view, f"VM {vm.name} is off")
     if vm.power != "poweredOn":
         return frozen(subject, State.DRAINING, f"VM {vm.name} is {vm.power}, which is neither on nor off")
     if view.here.what is Is.UNKNOWN:
@@ -261,10 +266,12 @@ def _draining(view: View) -> Decision:
     if hold is not None and not isinstance(hold, Unknown) and hold.yielded:
         why = f"{subject.name} was uncordoned by hand twice, so it is not emptied"
         release = f"take {subject.origin} out of maintenance, or stop VM {view.vm.name} by hand"
-        return wait(subject, State.DRAINING, "overruled", why, release, blocked="uncordoned")
+        return wait(subject, State.DRAINING, Phase.OVERRULED, why, release, blocked=BlockedBy.UNCORDONED)
     if not view.node.spec.unschedulable:
         why = f"{subject.name} was uncordoned by hand; nothing is evicted before it is cordoned again"
-        return wait(subject, State.DRAINING, "waiting", why, "the hold cordons it again, once", blocked="uncordoned")
+        return wait(
+            subject, State.DRAINING, Phase.WAITING, why, "the hold cordons it again, once", blocked=BlockedBy.UNCORDONED
+        )
     if since:
         return refilled(view) or stopping(view)
     return barred(view, State.DRAINING) or _emptying(view)
@@ -277,8 +284,8 @@ def _elsewhere(view: View) -> Decision:
         why = f"VM {view.vm.name} is on {host} by now, which goes into maintenance too"
         notes = {HOST: host, TARGET: None, MIGRATED_TO: host, ORIGIN: origin_of(view.site, view.vm.host, host)}
         patch = noted(view.node, notes, why, "HostChanged")
-        return Decision(subject.name, State.DRAINING, "draining", why, "its pods are evicted", patch)
-    return _given_up(view) or comeback.now_elsewhere(view)
+        return Decision(subject.name, State.DRAINING, Phase.DRAINING, why, "its pods are evicted", patch)
+    return _given_up(view) or returning.now_elsewhere(view)
 
 
 def _given_up(view: View) -> Decision | None:
@@ -295,7 +302,7 @@ def _given_up(view: View) -> Decision | None:
     if known.alive and settled is None:
         return _release(view, why)
     release = "it is released when its kubelet shows that it is alive"
-    return replace(wait(subject, State.DRAINING, "waiting", why, release, wake=settled), pulse=True)
+    return replace(wait(subject, State.DRAINING, Phase.WAITING, why, release, wake=settled), pulse=True)
 
 
 def _cancelled(view: View) -> Decision:
@@ -304,7 +311,7 @@ def _cancelled(view: View) -> Decision:
     settled = view.settled(view.vm.host)
     if settled is not None:
         why = f"{subject.origin} seems to stay in service"
-        return wait(subject, State.DRAINING, "settling", why, "if that lasts, the node is released", wake=settled)
+        return wait(subject, State.DRAINING, Phase.SETTLING, why, "if that lasts, the node is released", wake=settled)
     return _called_off(view, f"the maintenance of {subject.origin} was cancelled")
 
 
@@ -316,16 +323,16 @@ def _called_off(view: View, because: str) -> Decision:
         if subject.annotations.get(MIGRATED_TO) and not (subject.ready and subject.remembered.alive):
             # It was started since it was last in service, by HA perhaps: its node's Ready may be from before that.
             release = "its kubelet shows that it is alive"
-            return replace(wait(subject, State.DRAINING, "waiting", because, release), pulse=subject.ready)
+            return replace(wait(subject, State.DRAINING, Phase.WAITING, because, release), pulse=subject.ready)
         return _release(view, because)
     sure = max(began, subject.remembered.shutdown_at) + view.policy.guest_shutdown + SHUTDOWN_GRACE
     if view.now < sure:
         why = f"{because}, but the guest of VM {view.vm.name} may have been asked to shut down, and may do so"
-        return wait(subject, State.DRAINING, "waiting", why, "it is given back if it still runs then", wake=sure)
+        return wait(subject, State.DRAINING, Phase.WAITING, why, "it is given back if it still runs then", wake=sure)
     if not (subject.ready and subject.remembered.alive):
         why = f"{because}, and VM {view.vm.name} still runs"
         return replace(
-            wait(subject, State.DRAINING, "waiting", why, "its kubelet shows that it is alive"), pulse=subject.ready
+            wait(subject, State.DRAINING, Phase.WAITING, why, "its kubelet shows that it is alive"), pulse=subject.ready
         )
     late = marked(view, Marked.ASKED)  # it may still go off: then the mark says that we start it again
     if late is not None:
@@ -338,7 +345,7 @@ def _release(view: View, why: str) -> Decision:
     patch = released(view.node, why, "MaintenanceCancelled")
     if isinstance(patch, Refusal):
         return frozen(subject, State.DRAINING, patch.why)
-    return Decision(subject.name, None, "ending", patch.why, "it is in service again", patch)
+    return Decision(subject.name, None, Phase.ENDING, patch.why, "it is in service again", patch)
 
 
 def _emptying(view: View) -> Decision:
@@ -349,29 +356,30 @@ def _emptying(view: View) -> Decision:
     machine = told_machine(subject.annotations)
     if machine and subject.remembered.machine_told != machine:
         tell = TellMachine(machine, f"Machine {machine} is told of the maintenance, so that nobody replaces it")
-        return Decision(subject.name, State.DRAINING, "draining", tell.why, "its pods are evicted", tell,
+        return Decision(subject.name, State.DRAINING, Phase.DRAINING, tell.why, "its pods are evicted", tell,
                         target=view.reserved())  # fmt: skip
-    found = view.ledger.drained(subject, view.policy, view.now)
-    one = Decision(subject.name, State.DRAINING, "draining", found.why.rstrip("."), wake=found.wake, drain=found,
+    found = view.reservations.drained(subject, view.policy, view.now)
+    one = Decision(subject.name, State.DRAINING, Phase.DRAINING, found.why.rstrip("."), wake=found.wake, drain=found,
                    target=view.reserved())  # fmt: skip
     match found.state:
         case drain.State.UNKNOWN:
             return replace(frozen(subject, State.DRAINING, found.why.rstrip(".")), drain=found)
         case drain.State.REFUSED:
             release = "delete or move those pods, or allow it by setting"
-            return replace(one, phase="refused", next=release, blocked="refused: a setting forbids evicting pods")
+            return replace(one, phase=Phase.REFUSED, next=release, blocked=Blocked(BlockedBy.REFUSED))
         case drain.State.DRAINED | drain.State.DEADLINE_PASSED:
             return before_stop(view, found)
-    if not view.ledger.take_slot(subject.name):
-        others = ", ".join(view.ledger.drains)
-        why = f"{found.why.rstrip('.')}; {others} is emptied first (limit {view.ledger.limit})"
-        return replace(one, why=why, phase="waiting", next="it is its turn next", blocked="slot", wake=None)
+    if not view.reservations.take_slot(subject.name):
+        others = ", ".join(view.reservations.drains)
+        why = f"{found.why.rstrip('.')}; {others} is emptied first (limit {view.reservations.limit})"
+        slot = Blocked(BlockedBy.SLOT)
+        return replace(one, why=why, phase=Phase.WAITING, next="it is its turn next", blocked=slot, wake=None)
     began = subject.at(SINCE)
     counts = started(subject, began, view.now, view.world.resumed) if began is not None else None
     deadline = view.policy.drain.deadline(counts) if counts is not None else None
     nxt = "VM is stopped when it is empty" + (f", or at {iso(deadline)}" if deadline is not None else "")
-    blocked = f"budget: {said_of(found.blockers)}" if found.blockers else ""
+    blocked = Blocked(BlockedBy.BUDGET, said_of(found.blockers)) if found.blockers else None
     if found.state is drain.State.WAITING_FOR_VOLUMES:
-        blocked = f"volumes: {found.why.rstrip('.')}"
+        blocked = Blocked(BlockedBy.VOLUMES, found.why.rstrip("."))
     action = Evictions(found.actions[:EVICTIONS_MOST], found.why) if found.actions else None
     return replace(one, next=nxt, blocked=blocked, action=action)

@@ -6,13 +6,13 @@ The same decision that runs, over facts already in memory; a plan runs it forwar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
 from hostler.drain.model import Memory
 from hostler.drain.observe import Sources, observe
-from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
+from hostler.explain.registry import Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.host.facts import Fact, Known, Unknown, fresh
 from hostler.host.identity import Rank
 from hostler.instant import Instant, iso, parse
@@ -35,7 +35,8 @@ from hostler.maintenance.model import (
     identity_doubt,
 )
 from hostler.maintenance.observe import site_of
-from hostler.maintenance.plan import explain_plan, sentence_of
+from hostler.maintenance.plan import doubt_of, explain_plan, sentence_of, shown_actions
+from hostler.maintenance.reasons import Phase
 from hostler.maintenance.simulate import simulate
 from hostler.maintenance.stray import has_stray_hold
 from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus, Row, Standing, Waiting
@@ -43,7 +44,7 @@ from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Host
 from hostler.vsphere.vcenter import VCenter
 
-_QUIET = ("in service", "not ours")
+_QUIET = (Phase.IN_SERVICE, Phase.NOT_OURS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +72,16 @@ class MaintenanceExplainers:
         subject = next((one for one in world.subjects if one.name == name), None)
         one = found.of(name)
         if subject is None or one is None:
-            return Explanation("maintenance", f"{name} is in service, and its ESXi host too.")
-        rules = [RuleSeen(f"host {r.host}", "cannot take it", r.why) for r in one.rejected]
-        action = self._action(one)
+            return None  # deleted in this moment
+        site, held = world.sites.get(subject.vcenter), self.gate() or ""
+        names = site.value if isinstance(site, Known) else None
+        actions = shown_actions(one, subject, names, self.keeper.policy)
         return Explanation(
             "maintenance",
             sentence_of(one),
-            tuple(rules),
+            tuple(_rules(one)),
             tuple(self._facts(subject, world)),
-            (action,) if action else (),
+            tuple(msgspec.structs.replace(action, held_back=held) for action in actions),
         )
 
     def _facts(self, subject: Subject, world: World) -> Iterator[FactSeen]:
@@ -104,11 +106,6 @@ class MaintenanceExplainers:
         else:
             said = ", ".join(f"{one.backing} {one.profile or one.id or '/'.join(one.allowed)}" for one in vm.devices)
             yield seen("devices", Known(said or "none", subject.vm.at), now)
-
-    def _action(self, one: Decision) -> Action | None:
-        if one.action is None:
-            return None
-        return Action(_verb(one.action), one.subject, one.action.why, held_back=self.gate() or "")
 
     # -- an ESXi host
 
@@ -182,9 +179,9 @@ class MaintenanceExplainers:
     def rows(self, world: World, found: Pass) -> tuple[Row, ...]:
         subjects = {one.name: one for one in world.subjects}
         held = self.blocked() or ""
-        decisions = (_held_back(one, held) if held and one.action is not None else one for one in found.decisions)
-        shown = (one for one in decisions if one.state is not None or one.phase not in _QUIET)
-        return tuple(_row(subjects[one.subject], one, world) for one in shown if _listed(subjects[one.subject], one))
+        shown = (one for one in found.decisions if one.state is not None or one.phase not in _QUIET)
+        listed = (one for one in shown if _listed(subjects[one.subject], one))
+        return tuple(_held_back(_row(subjects[one.subject], one, world), one, held) for one in listed)
 
     def status(self, notes: Iterable[str]) -> MaintenanceStatus:
         world, found = self.keeper.look()
@@ -230,11 +227,12 @@ class MaintenanceExplainers:
                 yield f"vCenter {vcenter.name} was {facts.why}"
 
 
-def _held_back(one: Decision, why: str) -> Decision:
-    """What is decided is not done: the status must not say that it is under way."""
-    return replace(
-        one, phase="held back", blocked=f"held back: {why}", next=f"then: {one.action.why}" if one.action else ""
-    )
+def _held_back(row: Row, one: Decision, why: str) -> Row:
+    """What is decided is not done while `why`: then the status must not say that it is under way."""
+    if not why or one.action is None:
+        return row
+    held = Phase.HELD_BACK.value
+    return msgspec.structs.replace(row, phase=held, blocked_by=why, next=f"then: {one.action.why}")
 
 
 def _listed(subject: Subject, one: Decision) -> bool:
@@ -254,9 +252,9 @@ def _row(subject: Subject, one: Decision, world: World) -> Row:
         vm=vm.name if vm is not None else "",
         host=host,
         state=subject.annotations.get(STATE, ""),
-        phase=one.phase,
+        phase=one.phase.value,
         since=_since(subject.annotations.get(SINCE, "") or (subject.mark.since if subject.mark else "")),
-        blocked_by=one.blocked.partition(": ")[2] or one.blocked,
+        blocked_by=one.blocked.text if one.blocked is not None else "",
         next=one.next,
         why=one.why,
         vcenter=subject.vcenter,
@@ -271,18 +269,9 @@ def _since(text: str) -> str:
     return iso(at) if at is not None else text
 
 
-_VERBS = {
-    "PatchNode": "patch",
-    "Evictions": "evict pods of",
-    "SetMark": "mark the VM of",
-    "TellMachine": "tell the Machine of",
-    "ShutDown": "shut down the guest of",
-    "PowerOff": "power off the VM of",
-    "Relocate": "move the VM of",
-    "PowerOn": "power on the VM of",
-    "CancelTask": "cancel a task of",
-}
-
-
-def _verb(action: object) -> str:
-    return _VERBS.get(type(action).__name__, "do")
+def _rules(one: Decision) -> Iterator[RuleSeen]:
+    """What the decision found on its way."""
+    if one.blocked is not None:
+        yield RuleSeen("blocked", one.blocked.by.value, one.blocked.text, decided=True)
+    yield from doubt_of(one)
+    yield from (RuleSeen(f"host {r.host}", "cannot take it", r.why) for r in one.rejected)

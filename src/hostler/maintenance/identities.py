@@ -6,7 +6,7 @@ that nobody looks after may have the stronger claim to a VM.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from hostler.apis.capi import cluster_of_node
@@ -28,10 +28,10 @@ from hostler.host.identity import (
 )
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
-from hostler.maintenance.mark import NO_CLUSTER
-from hostler.maintenance.marks import ConfigMap, Marks
+from hostler.maintenance.mark_store import ConfigMap, Marks
 from hostler.maintenance.model import InDoubt
 from hostler.maintenance.node_machines import NodeMachines
+from hostler.maintenance.vm_marks import NO_CLUSTER
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.vcenter import VCenter
@@ -80,12 +80,29 @@ class Identities:
         self._by_word: dict[str, set[VmId]] = {}  # VMs by the Node that vCenter or our own mark names
         self._clusters: dict[str, str] = {}  # by Node of the control plane: how Cluster API names this cluster
         self._stale: set[str] = set(nodes.store.keys())
+        self._judged_again: set[str] = set()  # Nodes whose answer may be another one, until `take_changed`
+        self._listeners: list[Callable[[], None]] = []
         nodes.store.listen(self._node_changed)
         marks.watch.store.listen(self._marks_changed)
         if machines is not None:
             machines.listen(self._stale.update)
 
     # -- asking
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Call `changed` when `take_changed` may return a Node. It must be quick."""
+        self._listeners.append(changed)
+
+    def take_changed(self) -> frozenset[str]:
+        """The Nodes whose answer may be another one since the last call."""
+        self._refresh()
+        changed, self._judged_again = self._judged_again, set()
+        return frozenset(changed)
+
+    def is_marked(self, vm_id: VmId) -> bool:
+        """The VM carries our mark: we stopped it, or are about to."""
+        machine = self._evidence.get(vm_id)
+        return machine is not None and bool(machine.marked)
 
     def of(self, name: str) -> Found | Unknown:
         """The VM that a Node is; InDoubt where nobody may act on what it says."""
@@ -209,6 +226,8 @@ class Identities:
         if before is not None and after is not None and _said(before) == _said(after):
             return  # a heartbeat, most likely
         self._stale.add(name)
+        for listener in self._listeners:
+            listener()
         cluster = cluster_of_node(after) if after is not None else ""
         if cluster == self._clusters.get(name, ""):
             return
@@ -241,6 +260,7 @@ class Identities:
     def _claim(self, name: str) -> None:
         before = self._own.pop(name, None)
         self._settled.pop(name, None)
+        self._judged_again.add(name)
         if before is not None:
             for uuid in before.node.uuids | before.node.machines:
                 self._by_uuid[uuid].discard(name)
@@ -266,6 +286,7 @@ class Identities:
         """A claim to this VM has changed: all who claim it are judged again."""
         for name in self._claimants.get(vm_id, ()):
             self._settled.pop(name, None)
+            self._judged_again.add(name)
 
     def _candidates(self, claimant: Claimant) -> set[VmId]:
         found: set[VmId] = set(self._by_word.get(claimant.name, ()))

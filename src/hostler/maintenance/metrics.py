@@ -9,14 +9,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hostler.host.identity import Refusal
 from hostler.maintenance.model import Pass, State, World, identity_doubt
-from hostler.maintenance.waiting import is_not_back
+from hostler.maintenance.origin import is_not_back
+from hostler.maintenance.reasons import BlockedBy
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 _DRAIN = (5, 15, 30, 60, 120, 300, 600, 1200, 3600)
-BLOCKED = (
-    "budget", "volumes", "refused", "slot", "ceiling", "policy", "privileges", "drs", "holds", "uncordoned", "unknown",
-    "no host", "no restart", "power-on", "power-off", "looking", "stray hold", "identity",
-)  # fmt: skip
 
 
 class MaintenanceMetrics:
@@ -76,6 +73,6 @@ class MaintenanceMetrics:
         refused = Tally(doubt.reason for doubt in doubts if doubt is not None)
         for refusal in Refusal:
             self._refused.labels(str(refusal)).set(refused[refusal])
-        reasons = Tally(one.blocked.partition(":")[0] for one in found.decisions if one.blocked)
-        for reason in BLOCKED:
-            self._blocked.labels(reason).set(reasons[reason])
+        blocked = Tally(one.blocked.by for one in found.decisions if one.blocked is not None)
+        for reason in BlockedBy:
+            self._blocked.labels(reason.value).set(blocked[reason])

@@ -23,8 +23,9 @@ from hostler.host.maintenance import STATE as STATE
 from hostler.host.maintenance import State as State
 from hostler.instant import Instant, iso_micro, parse
 from hostler.kube.records import Node
-from hostler.maintenance.mark import NO_CLUSTER, Mark
+from hostler.maintenance.reasons import Blocked, Phase
 from hostler.maintenance.rights import Lacks, Need, Object
+from hostler.maintenance.vm_marks import NO_CLUSTER, Mark
 from hostler.vsphere.outcomes import Kind
 from hostler.vsphere.records import Cluster, Entering, Host, Place, Task, Vm
 
@@ -64,6 +65,8 @@ SETTLE_SECONDS = 3.0
 LIVE_MOVE_SECONDS = 60.0
 # A guest that was asked to shut down may do so long after its time; for this long a VM that goes off is started again.
 LATE_STOP_SECONDS = 900.0
+# A guest that was asked to shut down may do so a little after its time; until then nobody may rely on it running.
+SHUTDOWN_GRACE = 5.0
 # A guest that could not even be asked so many times is powered off when its time is up.
 ASK_TRIES = 3
 # How long pods and volumes of a machine that is off may keep it from starting elsewhere.
@@ -382,12 +385,12 @@ class Decision:
 
     subject: str
     state: State | None
-    phase: str  # a word or two for the status table
+    phase: Phase
     why: str
     next: str = ""  # what happens next, or what would release it
     action: Action | None = None
     wake: Instant | None = None
-    blocked: str = ""  # why it does not go on, for the table and the metric's word before ":"
+    blocked: Blocked | None = None  # why it does not go on
     rejected: tuple[Rejected, ...] = ()
     target: tuple[str, str] | None = None  # vCenter and host id it has reserved
     drain: drain.Decision | None = None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from hostler.apis import capi, openshift
+from hostler.kube.cache import Unread
 from hostler.kube.client import Client
 from hostler.kube.clock import Clock, boottime
 from hostler.kube.metrics import Metrics
@@ -72,7 +73,7 @@ class NodeMachines:
         if self._clock() - self._began >= READ_SECONDS:
             return ""
         waiting = (one for one in self.watches() if not one.absent and not one.store.synced and not one.problem)
-        return next((f"{one.kind.resource} are still being read" for one in waiting), "")
+        return next((str(Unread(one.kind)) for one in waiting), "")
 
 
 def _node_of(machine: NodeMachine) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hostler.host.facts import Known
-from hostler.maintenance.mark import Marked
-from hostler.maintenance.model import HOST, ORIGIN, Site, State, Subject
+from hostler.maintenance.hosts import in_service
+from hostler.maintenance.model import HOST, ORIGIN, Site, State, Subject, Wish, World
+from hostler.maintenance.vm_marks import Marked
 from hostler.vsphere.records import Host, Vm
 
 _NOT_TOLD = "-"
@@ -110,3 +111,16 @@ def own_host_missing(subject: Subject, site: Site) -> str:
     if len(found) > 1:
         return f"{len(found)} hosts may be its own: {', '.join(f'{host.name} ({host.moref})' for host in found)}"
     return "" if found else f"vCenter does not show its own host {subject.origin}"
+
+
+def is_not_back(subject: Subject, world: World) -> bool:
+    """We stopped its VM, its policy lets it come back, its own host is in service, and it is off."""
+    site = world.sites.get(subject.vcenter)
+    if not isinstance(subject.vm, Known) or not isinstance(site, Known) or subject.vm.value.power != "poweredOff":
+        return False
+    stopped = subject.state in (State.POWERED_OFF, State.MIGRATED)
+    if not stopped and (subject.mark is None or subject.mark.what is Marked.DRAINING):
+        return False
+    if subject.wish in (Wish.STAY_OFF, Wish.IGNORE):
+        return False
+    return in_service(site.value, own_host(subject, site.value, subject.vm.value))

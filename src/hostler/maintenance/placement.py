@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 
 from hostler.host.conditions import names
 from hostler.host.facts import Unknown
+from hostler.instant import Instant
 from hostler.maintenance.hosts import Is, stands
-from hostler.maintenance.model import Rejected, Site, Wish
+from hostler.maintenance.model import TARGET, Policy, Rejected, Site, Subject, Wish
+from hostler.maintenance.origin import own_host
+from hostler.maintenance.rights import Lacks, Object, judge, moves_of
 from hostler.vsphere.devices import is_tied
 from hostler.vsphere.records import Backing, Cluster, Host, Pci, Vm, VmDevice
 
@@ -34,13 +37,21 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Forbidden:
+    """A host that could take the VM, but our vCenter user lacks a right to move it there."""
+
+    host: Host
+    lacks: str
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Hosts that can take the VM, best first; the others with a reason each. `unknown`: it cannot be said."""
 
     hosts: tuple[Host, ...]
     rejected: tuple[Rejected, ...] = ()
     unknown: str = ""
-    forbidden: tuple[Host, ...] = ()  # they could take it, but our vCenter user lacks a right to take it there
+    forbidden: tuple[Forbidden, ...] = ()
 
     @property
     def best(self) -> Host | None:
@@ -235,3 +246,62 @@ def _matched(taken: Iterable[VmDevice], wanted: Iterable[VmDevice], devices: Col
         if device.backing in (Backing.FIXED, Backing.DYNAMIC):
             give(device, set())
     return all(give(device, set()) for device in wanted)
+
+
+# -- where our vCenter user may move it
+
+
+Promised = Mapping[str, Sequence[Vm]]  # VMs on their way to each host, by its id
+Rights = Mapping[Object, Lacks]
+
+
+def drs_of(site: Site, vm: Vm) -> str | Unknown:
+    host = site.host(vm.host)
+    cluster = site.cluster(host.cluster) if host is not None else None
+    return cluster.drs(vm.moref) if cluster is not None else "off"
+
+
+def ask_for(subject: Subject, vm: Vm, site: Site, policy: Policy) -> Ask:
+    wish, own = subject.wish, own_host(subject, site, vm)
+    return Ask(
+        vm,
+        subject.origin or site.name(vm.host),
+        own.moref if own is not None else "",
+        wish if isinstance(wish, Wish) else Wish.WAIT,
+        subject.annotations.get(TARGET, ""),
+        (*subject.remembered.relocate.hosts, *subject.remembered.power.hosts),
+        policy.clusters,
+    )
+
+
+def permitted(placement: Placement, vm: Vm, site: Site, vcenter: str, rights: Rights, now: Instant) -> Placement:
+    """Only the hosts that our user may take the VM to; the others are named with the right that is missing."""
+    lacks = {host.moref: _lacks_to(vm, host, site, vcenter, rights, now) for host in placement.hosts}
+    forbidden = tuple(Forbidden(host, lacks[host.moref]) for host in placement.hosts if lacks[host.moref])
+    return replace(
+        placement,
+        hosts=tuple(host for host in placement.hosts if not lacks[host.moref]),
+        rejected=(
+            *placement.rejected,
+            *(Rejected(one.host.name, f"our vCenter user lacks {one.lacks}") for one in forbidden),
+        ),
+        forbidden=forbidden,
+    )
+
+
+def _lacks_to(vm: Vm, host: Host, site: Site, vcenter: str, rights: Rights, now: Instant) -> str:
+    """Which rights our user lacks to move the VM to that host; "" where it has them, or nobody has looked."""
+    if host.moref == vm.host:
+        return ""
+    found = judge(moves_of(vm, pool_for(site, vm, host)), rights, vcenter, now)
+    return str(found) if found.lacking else ""
+
+
+def destination(
+    subject: Subject, vm: Vm, site: Site, policy: Policy, promised: Promised, rights: Rights, now: Instant
+) -> Placement | None:
+    """Where the VM is to go; None where it is not for us to choose: it waits, or DRS chooses."""
+    if subject.wish is not Wish.MIGRATE or drs_of(site, vm) == "fullyAutomated" or tied(vm):
+        return None
+    found = place(ask_for(subject, vm, site, policy), site, promised)
+    return permitted(found, vm, site, subject.vcenter, rights, now)

@@ -1,14 +1,21 @@
-"""What a simulated maintenance of an ESXi host looks like to people: its steps, its end, and why. Pure."""
+"""What decisions and a simulated maintenance look like to people: steps, the end, and why. Pure.
+
+`explain` shows what is decided now, `plan` what is decided step by step: each action looks the same in both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+import msgspec
 
 from hostler.drain.model import Act
 from hostler.explain.registry import Action, Explanation, RuleSeen
 from hostler.host.conditions import names
 from hostler.host.facts import Known
 from hostler.maintenance.model import (
+    CancelTask,
     Decision,
     Evictions,
     Hanging,
@@ -18,6 +25,7 @@ from hostler.maintenance.model import (
     PowerOn,
     Rejected,
     Relocate,
+    SetMark,
     ShutDown,
     Site,
     Subject,
@@ -27,9 +35,15 @@ from hostler.maintenance.placement import Placement
 from hostler.maintenance.simulate import Forecast, HostLeaves, LiveMove, Step
 from hostler.vsphere.records import Host
 
-_HOLDS = ("Draining", "DrainingAgain", "TakenOver")
-_RELEASES = ("BackInService", "MaintenanceCancelled")
-_TAINTS = {"OutOfService": "taint", "OutOfServiceEnded": "untaint"}
+# Patches of a Node by their Event; any other patch notes something on it.
+_PATCHES = {
+    "Draining": "hold", "DrainingAgain": "hold", "TakenOver": "hold",
+    "BackInService": "release", "MaintenanceCancelled": "release", "HoldReleased": "release",
+    "OutOfService": "taint", "OutOfServiceEnded": "untaint",
+}  # fmt: skip
+_NOTE, _MARK, _UNMARK = "note on", "mark", "unmark"
+BOOKKEEPING = (_NOTE, _MARK, _UNMARK)  # a plan leaves it out
+_NOWHERE = "vCenter refuses it while no host can take the VM"
 
 
 def explain_plan(
@@ -40,10 +54,8 @@ def explain_plan(
     for one in members:
         decision = forecast.first.of(one.name)
         if decision is not None:
-            rules.append(RuleSeen(one.name, decision.phase, sentence_of(decision), decided=True))
-            if decision.doubt:
-                stopped = f"{decision.doubt}. vCenter decides; it is stopped all the same."
-                rules.append(RuleSeen(one.name, "return in doubt", stopped))
+            rules.append(RuleSeen(one.name, decision.phase.value, sentence_of(decision), decided=True))
+            rules += doubt_of(decision)
             rules += [RuleSeen(f"{one.name} to {r.host}", "cannot take it", r.why) for r in _rejected(forecast, one)]
     rules += _strangers(forecast.first.hanging, host)
     subjects = {one.name: one for one in members}
@@ -64,6 +76,12 @@ def explain_plan(
 def sentence_of(one: Decision) -> str:
     first = one.why[:1] if one.why.startswith(one.subject) else one.why[:1].upper()
     return f"{first}{one.why[1:]}." + (f" Next: {one.next}." if one.next else "")
+
+
+def doubt_of(one: Decision) -> Iterator[RuleSeen]:
+    if one.doubt:
+        stopped = f"{one.doubt}. vCenter decides; it is stopped all the same."
+        yield RuleSeen(one.subject, "return in doubt", stopped)
 
 
 def _rejected(forecast: Forecast, subject: Subject) -> Iterable[Rejected]:
@@ -88,49 +106,54 @@ def _actions(
     step: Step, after: tuple[Step, ...], subject: Subject, site: Site, policy: Policy, asked: set[str]
 ) -> Iterator[Action]:
     """One step as people see it; notes on the Node and marks on the VM are left out. `asked`: shown already."""
-    name, vm, what = subject.name, f"VM {_vm_name(subject)}", step.what
+    match step.what:
+        case LiveMove(why=why):
+            yield Action("wait for", "DRS", f"VM {_vm_name(subject)}: {why}")
+        case HostLeaves(host=which, why=why):
+            if any(one.subject == subject.name for one in after):
+                others = tuple(one for one in step.decision.rejected if one.host != site.name(which))
+                reasons = f" ({Placement((), others).why_none()})" if others else ""
+                yield Action("wait for", site.name(which), f"{why}{reasons}")
+        case _:
+            refused = {one.pod: one.why for one in step.refused}
+            for action in shown_actions(step.decision, subject, site, policy):
+                again = isinstance(step.what, Evictions) or not step.done
+                if action.verb in BOOKKEEPING or (again and f"{action.verb} {action.target}" in asked):
+                    continue
+                if again:
+                    asked.add(f"{action.verb} {action.target}")
+                held = refused.get(action.target, "") if step.done else _NOWHERE
+                yield msgspec.structs.replace(action, held_back=held)
+
+
+def shown_actions(one: Decision, subject: Subject, site: Site | None, policy: Policy) -> Iterator[Action]:
+    """What is decided now, as people see it: one action, or one per pod that is evicted. `site`: for names of hosts."""
+    vm, what = f"VM {_vm_name(subject)}", one.action
     match what:
+        case None:
+            return
         case PatchNode(event=event, why=why):
-            if event in _HOLDS:
-                yield Action("hold", name, why)
-            elif event in _RELEASES:
-                yield Action("release", name, why)
-            elif event in _TAINTS:
-                yield Action(_TAINTS[event], name, why)
+            yield Action(_PATCHES.get(event, _NOTE), subject.name, why)
         case TellMachine(machine=machine, why=why):
             yield Action("tell", f"Machine {machine}", why)
-        case Evictions():
-            yield from _evictions(step, asked)
+        case Evictions(evictions):
+            verdicts = one.drain.verdicts if one.drain is not None else ()
+            priority = {each.key: each.pod.spec.priority for each in verdicts if each.act is Act.EVICT}
+            yield from (Action("evict", pod.key, f"priority {priority.get(pod.key, 0)}") for pod in evictions)
+        case SetMark(mark=mark, why=why):
+            yield Action(_MARK if mark is not None else _UNMARK, vm, why)
         case ShutDown():
             yield Action("shut down", vm, f"within {policy.guest_shutdown:g} s, else powered off")
         case PowerOff(why=why):
             yield Action("power off", vm, why)
         case Relocate(host=to):
-            yield Action("move", vm, f"to {site.name(to)} (compute only)")
+            yield Action("move", vm, f"to {_host_name(site, to)} (compute only)")
         case PowerOn(host=at, drs=drs):
-            refused = "" if step.done else "vCenter refuses it while no host can take the VM"
-            if step.done or f"{vm} refused" not in asked:
-                asked.update(() if step.done else (f"{vm} refused",))
-                yield Action("power on", vm, "where DRS puts it" if drs else f"on {site.name(at)}", refused)
-        case LiveMove(why=why):
-            yield Action("wait for", "DRS", f"{vm}: {why}")
-        case HostLeaves(host=which, why=why):
-            if any(one.subject == name for one in after):
-                others = tuple(one for one in step.decision.rejected if one.host != site.name(which))
-                reasons = f" ({Placement((), others).why_none()})" if others else ""
-                yield Action("wait for", site.name(which), f"{why}{reasons}")
-
-
-def _evictions(step: Step, asked: set[str]) -> Iterator[Action]:
-    if not isinstance(step.what, Evictions):
-        return
-    drained, refused = step.decision.drain, {one.pod: one.why for one in step.refused}
-    verdicts = drained.verdicts if drained is not None else ()
-    priority = {one.key: one.pod.spec.priority for one in verdicts if one.act is Act.EVICT}
-    for pod in step.what.evictions:
-        if pod.key not in asked:
-            asked.add(pod.key)
-            yield Action("evict", pod.key, f"priority {priority.get(pod.key, 0)}", refused.get(pod.key, ""))
+            yield Action("power on", vm, "where DRS puts it" if drs else f"on {_host_name(site, at)}")
+        case CancelTask(why=why):
+            yield Action("cancel a task of", vm, why)
+        case _:
+            assert_never(what)
 
 
 def _left(forecast: Forecast, subject: Subject) -> Iterator[Action]:
@@ -172,6 +195,10 @@ def _end(forecast: Forecast, subject: Subject, site: Site, host: Host) -> str:
     at = site.name(started.host)
     where = f"on {at} when it is back" if at == host.name else f"on {at}"
     return f"{how}, and started {where}" if stopped else f"be started {where}"
+
+
+def _host_name(site: Site | None, moref: str) -> str:
+    return site.name(moref) if site is not None else moref
 
 
 def _vm_name(subject: Subject) -> str:

@@ -25,8 +25,8 @@ from hostler.maintenance.model import (
 )
 from hostler.maintenance.origin import own_host_missing
 from hostler.maintenance.patches import noted
-from hostler.maintenance.placement import Placement, place, pool_for, tied, tried
-from hostler.maintenance.rights import judge, moves_of
+from hostler.maintenance.placement import Forbidden, Placement, place, pool_for, tied, tried
+from hostler.maintenance.reasons import BlockedBy, Phase
 from hostler.maintenance.view import View, frozen, wait
 from hostler.vsphere.records import POWER_ON, RELOCATE, Host
 
@@ -40,14 +40,14 @@ def start(view: View) -> Decision:
     state = State.POWERED_OFF if isinstance(subject.state, State) else None
     wish = subject.wish
     if isinstance(wish, Unknown):
-        return wait(subject, state, "off", wish.why, "mend the annotation", blocked="policy")
+        return wait(subject, state, Phase.OFF, wish.why, "mend the annotation", blocked=BlockedBy.POLICY)
     if wish in (Wish.STAY_OFF, Wish.IGNORE):
         why = f"VM {vm.name} is off, and the policy of {subject.name} is {wish}"
-        return wait(subject, state, "off", why, "change the annotation, or start the VM by hand")
+        return wait(subject, state, Phase.OFF, why, "change the annotation, or start the VM by hand")
     if (moving := _moving(view, state)) is not None:
         return moving
     if view.under_way(POWER_ON):
-        return wait(subject, state, "starting", f"VM {vm.name} is being powered on", "vCenter says it runs")
+        return wait(subject, state, Phase.STARTING, f"VM {vm.name} is being powered on", "vCenter says it runs")
     placement = view.permitted(place(view.ask(), view.site, view.promised))
     failed = known.power if known.power.not_before >= known.relocate.not_before else known.relocate
     if (until := _tried_again(view, failed)) is not None:
@@ -72,11 +72,10 @@ def _refused(view: View, state: State | None, placement: Placement, failed: Atte
     """vCenter said no, in its words."""
     why = f"VM {view.vm.name} could not be started: {failed.why}"
     release = f"it is tried again at {iso(until)}, or when something changes that could matter"
-    blocked = f"power-on: {failed.why}"
-    phase = "starting"
+    phase, by = Phase.STARTING, BlockedBy.POWER_ON
     if _only_vcenter_knows(view, placement):
-        phase, blocked = "waiting for a host", f"no host: {failed.why}"
-    one = wait(view.subject, state, phase, why, release, wake=until, blocked=blocked)
+        phase, by = Phase.WAITING_FOR_HOST, BlockedBy.NO_HOST
+    one = wait(view.subject, state, phase, why, release, wake=until, blocked=by, details=failed.why)
     return replace(one, rejected=placement.rejected, target=view.reserved())
 
 
@@ -112,7 +111,9 @@ def _start_somewhere(view: View, state: State | None, placement: Placement) -> D
 
 def _settling(view: View, state: State | None, own: Host, until: Instant) -> Decision:
     why = f"{own.name} seems to be in service again"
-    return wait(view.subject, state, "settling", why, f"if that lasts, VM {view.vm.name} is started there", wake=until)
+    return wait(
+        view.subject, state, Phase.SETTLING, why, f"if that lasts, VM {view.vm.name} is started there", wake=until
+    )
 
 
 def _moving(view: View, state: State | None) -> Decision | None:
@@ -125,14 +126,14 @@ def _moving(view: View, state: State | None) -> Decision | None:
     task = view.task(RELOCATE)
     why = f"VM {vm.name} is being moved"
     if until is None or task is None or view.now < until:
-        one = wait(subject, state, "moving", why, "vCenter says it is there", wake=until)
+        one = wait(subject, state, Phase.MOVING, why, "vCenter says it is there", wake=until)
         return replace(one, target=view.reserved())
     if subject.refused is not None:
-        return wait(subject, state, "moving", why, "the task ends")
+        return wait(subject, state, Phase.MOVING, why, "the task ends")
     if task.cancelled:
-        return wait(subject, state, "moving", f"{why}, which was cancelled", "the task ends")
+        return wait(subject, state, Phase.MOVING, f"{why}, which was cancelled", "the task ends")
     cancel = CancelTask(vm.moref, task.moref, f"moving VM {vm.name} took longer than {view.policy.relocate:g} s")
-    return Decision(subject.name, state, "moving", cancel.why, "it is tried again", cancel)
+    return Decision(subject.name, state, Phase.MOVING, cancel.why, "it is tried again", cancel)
 
 
 def _nowhere(view: View, state: State | None, placement: Placement) -> Decision:
@@ -148,16 +149,18 @@ def _nowhere(view: View, state: State | None, placement: Placement) -> Decision:
         why, release = f"VM {vm.name} is off and waits for {origin}", f"{origin} leaves maintenance"
     if missing:
         why, release = f"{why}: {missing}", f"start VM {vm.name} by hand where it belongs"
-    one = wait(subject, state, "waiting for a host", why, release, blocked=f"no host: {placement.why_none()}")
+    one = wait(
+        subject, state, Phase.WAITING_FOR_HOST, why, release, blocked=BlockedBy.NO_HOST, details=placement.why_none()
+    )
     return replace(one, rejected=placement.rejected)
 
 
-def _may_not_move(view: View, state: State | None, to: Host) -> Decision:
-    said = judge(moves_of(view.vm, pool_for(view.site, view.vm, to)), view.world.rights, view.subject.vcenter, view.now)
-    why = f"VM {view.vm.name} is off, and our vCenter user lacks {said} to move it to {to.name}"
-    release = f"grant {said}, or {view.subject.origin} leaves maintenance"
-    blocked = f"privileges: our vCenter user lacks {said}"
-    return wait(view.subject, state, "waiting for a host", why, release, blocked=blocked)
+def _may_not_move(view: View, state: State | None, to: Forbidden) -> Decision:
+    why = f"VM {view.vm.name} is off, and our vCenter user lacks {to.lacks} to move it to {to.host.name}"
+    release = f"grant {to.lacks}, or {view.subject.origin} leaves maintenance"
+    return wait(
+        view.subject, state, Phase.WAITING_FOR_HOST, why, release, blocked=BlockedBy.PRIVILEGES, details=to.lacks
+    )
 
 
 def _relocate(view: View, state: State | None, to: Host, placement: Placement) -> Decision:
@@ -169,11 +172,11 @@ def _relocate(view: View, state: State | None, to: Host, placement: Placement) -
         since = subject.annotations.get(RELOCATE_SINCE, "")
         if not since or since == known.relocate_asked or subject.annotations.get(TARGET) != to.name:
             patch = noted(view.node, {RELOCATE_SINCE: stamp(view.now), TARGET: to.name}, why, "Relocating")
-            return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", patch,
+            return Decision(subject.name, state, Phase.MOVING, why, f"it is started on {to.name}", patch,
                             rejected=placement.rejected, target=target)  # fmt: skip
     cluster = pool_for(view.site, view.vm, to)
     move = Relocate(view.vm.moref, to.moref, cluster.pool if cluster is not None else "", why, view.start_depends_on())
-    return Decision(subject.name, state, "moving", why, f"it is started on {to.name}", move,
+    return Decision(subject.name, state, Phase.MOVING, why, f"it is started on {to.name}", move,
                     rejected=placement.rejected, target=target)  # fmt: skip
 
 
@@ -190,10 +193,10 @@ def _power_on(view: View, state: State | None, best: Host | None, placement: Pla
     noted_first = subject.node is not None and state is not None and not _only_vcenter_knows(view, placement)
     if noted_first and not subject.annotations.get(POWER_ON_SINCE):
         patch = noted(view.node, {POWER_ON_SINCE: stamp(view.now)}, why, "PoweringOn")
-        return Decision(subject.name, state, "starting", why, "its node becomes Ready", patch,
+        return Decision(subject.name, state, Phase.STARTING, why, "its node becomes Ready", patch,
                         rejected=placement.rejected, target=target)  # fmt: skip
     on = PowerOn(vm.moref, vm.host, drs, why, view.start_depends_on())
-    return Decision(subject.name, state, "starting", why, "its node becomes Ready", on,
+    return Decision(subject.name, state, Phase.STARTING, why, "its node becomes Ready", on,
                     rejected=placement.rejected, target=target)  # fmt: skip
 
 

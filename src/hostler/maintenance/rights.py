@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hostler.host.facts import Fact, Known, Unknown, fresh
+from hostler.host.facts import Fact, Unknown
 from hostler.instant import Instant
 from hostler.vsphere.records import Cluster, Vm
 
@@ -52,12 +52,13 @@ class Judged:
 
     lacking: tuple[Need, ...] = ()
     unknown: str = ""  # it was asked, and vCenter would not tell
-    unseen: str = ""  # of which object nobody has looked (lately)
+    unseen: str = ""  # at which object nobody has looked (lately)
     since: Instant = 0.0  # since when `unknown` is so
+    oldest: tuple[Instant, str] = (EVER, "")  # where all is well: the object that was looked at longest ago
 
-    @property
-    def well(self) -> bool:
-        return self == Judged()
+    def within(self, max_age: float, now: Instant) -> Judged:
+        """What is lacking counts however old it is; that all is well only if it was looked at lately."""
+        return Judged(unseen=self.oldest[1]) if now - self.oldest[0] > max_age else self
 
     def holds(self, now: Instant, for_ever: bool) -> bool:
         """Whether this keeps a VM from being emptied or stopped; what vCenter will not say only for a time."""
@@ -81,13 +82,11 @@ def _pool(into: Cluster | None) -> tuple[Need, ...]:
     return () if into is None else (Need(into.pool, f"the resource pool of cluster {into.name}", (POOL,)),)
 
 
-def judge(
-    needs: Iterable[Need], rights: Mapping[Object, Lacks], vcenter: str, now: Instant, max_age: float = EVER
-) -> Judged:
-    """What is lacking counts however old it is; that all is well only if it was looked at lately."""
+def judge(needs: Iterable[Need], rights: Mapping[Object, Lacks], vcenter: str, now: Instant) -> Judged:
+    """By what was last looked at, however long ago that is."""
     lacking: list[Need] = []
     unknown = unseen = ""
-    since = 0.0
+    since, oldest = 0.0, (EVER, "")
     for need in needs:
         fact = rights.get((vcenter, need.on))
         if isinstance(fact, Unknown):
@@ -95,8 +94,12 @@ def judge(
             since = max(since, fact.since if isinstance(fact, Unanswered) else now)
         elif fact is not None and (found := tuple(one for one in need.privileges if one in fact.value)):
             lacking.append(Need(need.on, need.said, found))
-        elif fact is None or not isinstance(fresh(fact, now, max_age), Known):
+        elif fact is None:
             unseen = unseen or need.said
+        else:
+            oldest = min(oldest, (fact.at, need.said))
     if lacking:
         return Judged(tuple(lacking))
-    return Judged(unknown=unknown, since=since) if unknown else Judged(unseen=unseen)
+    if unknown or unseen:
+        return Judged(unknown=unknown, since=since) if unknown else Judged(unseen=unseen)
+    return Judged(oldest=oldest)

@@ -19,7 +19,6 @@ from typing import Final, TypeAlias
 from hostler.drain import model as drain
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
-from hostler.maintenance.allowed import drs_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.hosts import cannot_move, in_service, stands
 from hostler.maintenance.model import (
@@ -30,6 +29,7 @@ from hostler.maintenance.model import (
     Subject,
     World,
 )
+from hostler.maintenance.placement import drs_of
 from hostler.maintenance.simulated import SimulatedWorld
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import ENTER_MAINTENANCE, Host, Task, Vm

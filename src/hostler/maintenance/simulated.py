@@ -14,12 +14,11 @@ import msgspec
 from hostler.drain import model as drain
 from hostler.drain.blockers import foreseen
 from hostler.host.ceiling import Room, is_out
-from hostler.host.facts import Fact, Known, value_or
+from hostler.host.facts import Fact, Known, fresh, value_or
 from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.instant import Instant
 from hostler.kube.records import Condition, Taint
 from hostler.maintenance.hosts import Is, stands
-from hostler.maintenance.mark import Mark
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
     RELOCATE_SINCE,
@@ -42,6 +41,7 @@ from hostler.maintenance.model import (
     TellMachine,
     World,
 )
+from hostler.maintenance.vm_marks import Mark
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Vm
 
@@ -52,10 +52,11 @@ class SimulatedWorld:
     """`now` is moved on by whoever runs it. `pods`: those on each subject's node."""
 
     def __init__(self, world: World, policy: Policy, now: Instant, pods: Mapping[str, drain.Facts]) -> None:
-        self._base, self._policy, self.now = world, policy, now
+        self._base, self._policy, self._began, self.now = world, policy, now, now
         self.sites = {
             name: fact.value.copy() for name, fact in world.sites.items()
-            if isinstance(fact, Known) and isinstance(fact.value, Inventory)
+            if isinstance(fresh(fact, now, policy.max_age), Known) and isinstance(fact, Known)
+            and isinstance(fact.value, Inventory)
         }  # fmt: skip
         self._nodes = {one.name: one.node for one in world.subjects if one.node is not None}
         self._marks = {one.name: one.mark for one in world.subjects}
@@ -74,10 +75,7 @@ class SimulatedWorld:
         sites.update({name: Known(site, self.now) for name, site in self.sites.items()})
         subjects = tuple(self._subject(one, sites) for one in self._base.subjects)
         self._settle()
-        rights = {
-            key: replace(fact, at=self.now) if isinstance(fact, Known) else fact
-            for key, fact in self._base.rights.items()
-        }
+        rights = {key: self._renewed(fact) for key, fact in self._base.rights.items()}
         return replace(
             self._base, subjects=subjects, sites=sites, room=self._room(), out_since=dict(self._out_since),
             rights=rights,
@@ -96,15 +94,16 @@ class SimulatedWorld:
         facts = replace(
             facts,
             started=began if began is not None else self.now,
-            pods=self._fresh(facts.pods),
-            attachments=self._fresh(facts.attachments),
-            budgets=self._fresh(facts.budgets),
-            daemon_sets=self._fresh(facts.daemon_sets),
+            pods=self._renewed(facts.pods),
+            attachments=self._renewed(facts.attachments),
+            budgets=self._renewed(facts.budgets),
+            daemon_sets=self._renewed(facts.daemon_sets),
         )
         return replace(one, drain=facts)
 
-    def _fresh(self, fact: Fact[T]) -> Fact[T]:
-        return replace(fact, at=self.now) if isinstance(fact, Known) else fact
+    def _renewed(self, fact: Fact[T]) -> Fact[T]:
+        """What is known stays so; the first pass sees it as old as it is."""
+        return replace(fact, at=self.now) if isinstance(fact, Known) and self.now > self._began else fact
 
     def vm_of(self, subject: Subject) -> Vm | None:
         site = self.sites.get(subject.vcenter)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hostler.drain import model as drain
 from hostler.instant import Instant, iso
-from hostler.maintenance.mark import Marked
+from hostler.maintenance.hosts import judge_restart
 from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     ASK_TRIES,
@@ -26,9 +26,10 @@ from hostler.maintenance.model import (
 )
 from hostler.maintenance.origin import origin_of
 from hostler.maintenance.patches import noted
-from hostler.maintenance.restart import judge_restart
+from hostler.maintenance.reasons import BlockedBy, Phase
 from hostler.maintenance.rights import RIGHTS_SECONDS, UNANSWERED_SECONDS
 from hostler.maintenance.view import View, frozen, wait
+from hostler.maintenance.vm_marks import Marked
 from hostler.vsphere.records import POWER_OFF
 
 # An ask that comes later after its note than this (and than the guest's time) was held back, and is noted anew.
@@ -44,27 +45,26 @@ def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> 
     goes = f"ESXi host {view.host_name} goes into maintenance"
     if found.unseen:
         why = f"{goes}; what our vCenter user may do with {found.unseen} is being looked at"
-        return wait(
-            subject, state, "waiting", why, "vCenter says it", wake=view.now + 1.0, blocked="looking" if state else ""
-        )
+        looking = BlockedBy.LOOKING if state else None
+        return wait(subject, state, Phase.WAITING, why, "vCenter says it", wake=view.now + 1.0, blocked=looking)
     if found.unknown and found.holds(view.now, view.policy.unknown_rights_hold):
         until = None if view.policy.unknown_rights_hold else found.since + UNANSWERED_SECONDS
         return replace(frozen(subject, state, f"{goes}, but {found.unknown}"), wake=until)
     if found.lacking:
         why = f"{goes}, but our vCenter user lacks {found}; it is not stopped"
-        blocked = f"privileges: our vCenter user lacks {found}"
-        return wait(subject, state, "waiting", why, f"grant {found}", blocked=blocked)
+        release, lacks = f"grant {found}", str(found)
+        return wait(subject, state, Phase.WAITING, why, release, blocked=BlockedBy.PRIVILEGES, details=lacks)
     restart = judge_restart(view.site, view.vm)
     if restart.never:
         why = f"{goes}, but {restart.never}, so it could not be started again; it is not stopped"
         release = "mend that in vCenter, or stop the VM by hand"
-        return wait(subject, state, "waiting", why, release, blocked=f"no restart: {restart.never}")
+        return wait(subject, state, Phase.WAITING, why, release, blocked=BlockedBy.NO_RESTART, details=restart.never)
     if restart.unknown:
         return frozen(subject, state, f"{goes}, but {restart.unknown}; it is not stopped")
     if view.policy.only_proven and (doubt := view.doubt()):
         why = f"{goes}, but whether VM {view.vm.name} could be started again is in doubt: {doubt}; it is not stopped"
         release = "mend that, or set HOSTLER_MAINTENANCE_STOP_ONLY_PROVEN=false"
-        return wait(subject, state, "waiting", why, release, blocked=f"no restart: {doubt}")
+        return wait(subject, state, Phase.WAITING, why, release, blocked=BlockedBy.NO_RESTART, details=doubt)
     return None
 
 
@@ -79,7 +79,7 @@ def before_stop(view: View, found: drain.Decision) -> Decision:
     if subject.annotations.get(TARGET) != wanted:
         why = f"{subject.name} is to go to {wanted}" if wanted else f"no host can take {subject.name} now"
         patch = noted(view.node, {TARGET: wanted}, why)
-        return Decision(subject.name, State.DRAINING, "draining", why, "then its VM is stopped", patch,
+        return Decision(subject.name, State.DRAINING, Phase.DRAINING, why, "then its VM is stopped", patch,
                         rejected=rejected, target=held, drain=found)  # fmt: skip
     late = found.state is drain.State.DEADLINE_PASSED
     why = f"{found.why.rstrip('.')}: VM {view.vm.name} is stopped"
@@ -89,7 +89,7 @@ def before_stop(view: View, found: drain.Decision) -> Decision:
         ORIGIN: origin_of(view.site, view.vm.host, subject.origin),
     }  # fmt: skip
     patch = replace(noted(view.node, notes, why, "DrainTimeout" if late else "Drained"), warning=late)
-    return Decision(subject.name, State.DRAINING, "stopping", why, "the guest is asked to shut down", patch,
+    return Decision(subject.name, State.DRAINING, Phase.STOPPING, why, "the guest is asked to shut down", patch,
                     rejected=rejected, target=held, drain=found)  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def refilled(view: View) -> Decision | None:
     It was empty once, so these pods have a drain's time of their own; a drain that ran out of time stays ended.
     """
     subject = view.subject
-    found = view.ledger.drained(subject, view.policy, view.now)
+    found = view.reservations.drained(subject, view.policy, view.now)
     if found.state is drain.State.UNKNOWN:
         return replace(frozen(subject, State.DRAINING, found.why.rstrip(".")), drain=found)
     again = subject.annotations.get(DRAIN_ENDED) == EMPTY
@@ -110,12 +110,14 @@ def refilled(view: View) -> Decision | None:
     since = subject.annotations[SHUTDOWN_SINCE]
     if (sure := _perhaps_asked(view, since, subject.at(SHUTDOWN_SINCE) or view.now)) is not None:
         why = f"{subject.name} has pods again, but before a restart of ours its guest may have been asked to shut down"
-        one = wait(subject, State.DRAINING, "stopping", why, "if it still runs then, it is emptied first", wake=sure)
+        one = wait(
+            subject, State.DRAINING, Phase.STOPPING, why, "if it still runs then, it is emptied first", wake=sure
+        )
         return replace(one, drain=found, target=view.reserved())
     why = f"{subject.name} has pods again, and VM {view.vm.name} was not stopped yet: it is emptied first"
     notes: dict[str, str | None] = {SHUTDOWN_SINCE: None, BOOT_BEFORE: None, DRAIN_ENDED: None}
     patch = noted(view.node, notes | ({SINCE: stamp(view.now)} if again else {}), why, "DrainingAgain")
-    return Decision(subject.name, State.DRAINING, "draining", why, "its pods are evicted", patch, drain=found)
+    return Decision(subject.name, State.DRAINING, Phase.DRAINING, why, "its pods are evicted", patch, drain=found)
 
 
 def stopping(view: View) -> Decision:
@@ -135,32 +137,38 @@ def stopping(view: View) -> Decision:
     if marking is not None:
         return marking
     if view.under_way(POWER_OFF):
-        return wait(subject, State.DRAINING, "stopping", f"VM {vm.name} is being powered off", "vCenter says it is off")
+        return wait(
+            subject, State.DRAINING, Phase.STOPPING, f"VM {vm.name} is being powered off", "vCenter says it is off"
+        )
     if view.now < known.power.not_before:
         why = f"VM {vm.name} could not be stopped: {known.power.why}"
-        again, blocked = known.power.not_before, f"power-off: {known.power.why}"
-        return wait(subject, State.DRAINING, "stopping", why, "it is tried again", wake=again, blocked=blocked)
+        return wait(subject, State.DRAINING, Phase.STOPPING, why, "it is tried again", wake=known.power.not_before,
+                    blocked=BlockedBy.POWER_OFF, details=known.power.why)  # fmt: skip
     if refused and (sure := _perhaps_asked(view, since, began)) is not None:
         why = f"{refused}, but before a restart of ours it may have been asked to shut down, and be doing so"
-        return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {iso(sure)} at the latest",
-                            wake=sure), target=view.reserved())  # fmt: skip
+        release = f"it is powered off at {iso(sure)} at the latest"
+        one = wait(subject, State.DRAINING, Phase.STOPPING, why, release, wake=sure)
+        return replace(one, target=view.reserved())
     if not refused and not asked:
         if not known.power.number and view.now >= noted_at + max(view.policy.guest_shutdown, HELD_BACK_SECONDS):
             # Whoever waits for a late stop counts from this note; it was held back for long (a right, an outage).
             why = f"the guest of {vm.name} is asked to shut down only now"
             patch = noted(view.node, {SHUTDOWN_SINCE: stamp(view.now)}, why)
-            return Decision(subject.name, State.DRAINING, "stopping", why, "the guest is asked to shut down", patch,
+            return Decision(subject.name, State.DRAINING, Phase.STOPPING, why, "the guest is asked to shut down", patch,
                             target=view.reserved())  # fmt: skip
         ask = ShutDown(vm.moref, vm.host, since, f"the guest of {vm.name} is asked to shut down", view.needs())
         nxt = f"it is powered off at {iso(deadline)} if it does not"
-        return Decision(subject.name, State.DRAINING, "stopping", ask.why, nxt, ask, deadline, target=view.reserved())
+        return Decision(
+            subject.name, State.DRAINING, Phase.STOPPING, ask.why, nxt, ask, deadline, target=view.reserved()
+        )
     if not refused and view.now < deadline:
         why = f"the guest of {vm.name} is shutting down"
-        return replace(wait(subject, State.DRAINING, "stopping", why, f"it is powered off at {iso(deadline)} at the "
-                            "latest", wake=deadline), target=view.reserved())  # fmt: skip
+        release = f"it is powered off at {iso(deadline)} at the latest"
+        one = wait(subject, State.DRAINING, Phase.STOPPING, why, release, wake=deadline)
+        return replace(one, target=view.reserved())
     why = refused or f"the guest did not shut down within {view.policy.guest_shutdown:g} s"
     off = PowerOff(vm.moref, vm.host, f"VM {vm.name} is powered off: {why}", view.needs())
-    return Decision(subject.name, State.DRAINING, "stopping", off.why, "vCenter says it is off", off,
+    return Decision(subject.name, State.DRAINING, Phase.STOPPING, off.why, "vCenter says it is off", off,
                     target=view.reserved())  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from hostler.host.holds import HOLDS, MAINTENANCE, Hold, Refusal, held_by
 from hostler.kube.records import Node
 from hostler.maintenance.model import STATE, Decision, Subject
 from hostler.maintenance.patches import released
+from hostler.maintenance.reasons import BlockedBy, Phase
 from hostler.maintenance.view import View, frozen, wait
 
 
@@ -30,7 +31,7 @@ def name_stray_hold(subject: Subject, because: str) -> Decision:
     """We cannot tell that the node is well, so a person decides."""
     why = f"{subject.name} carries a hold of maintenance without a state: {because}"
     mend = f"if it is to be in service: {mend_command(subject.name)}"
-    return wait(subject, None, "held", why, mend, blocked=f"stray hold: {mend}")
+    return wait(subject, None, Phase.HELD, why, mend, blocked=BlockedBy.STRAY_HOLD, details=mend)
 
 
 def release_stray_hold(view: View) -> Decision:
@@ -39,14 +40,14 @@ def release_stray_hold(view: View) -> Decision:
     runs = f"VM {view.vm.name} runs on {host}"
     if (until := view.settled(view.vm.host)) is not None:
         why = f"{subject.name} carries a hold of maintenance without a state, and {host} seems to be in service"
-        return wait(subject, None, "settling", why, "if that lasts, the hold is released", wake=until)
+        return wait(subject, None, Phase.SETTLING, why, "if that lasts, the hold is released", wake=until)
     if not subject.ready:
         return name_stray_hold(subject, f"{runs}, but the node is not Ready")
     if not (known.reported or known.alive):
         why = f"{subject.name} carries a hold of maintenance without a state, and seems to be well"
         nxt = "its kubelet shows that it is alive, then the hold is released"
-        return replace(wait(subject, None, "checking", why, nxt), pulse=True)
+        return replace(wait(subject, None, Phase.CHECKING, why, nxt), pulse=True)
     patch = released(view.node, f"{runs}, and no maintenance of {subject.name} is under way", "HoldReleased")
     if isinstance(patch, Refusal):
         return frozen(subject, None, patch.why)
-    return Decision(subject.name, None, "ending", patch.why, "it is in service again", patch)
+    return Decision(subject.name, None, Phase.ENDING, patch.why, "it is in service again", patch)

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.kube.records import Node
-from hostler.maintenance.allowed import ask_for, destination, drs_of, judged, permitted
 from hostler.maintenance.hosts import Is, Stands, stands
-from hostler.maintenance.ledger import Ledger
 from hostler.maintenance.model import (
     LIVE_MOVE_SECONDS,
     SETTLE_SECONDS,
@@ -25,7 +23,19 @@ from hostler.maintenance.model import (
     World,
 )
 from hostler.maintenance.origin import is_at_home, own_host
-from hostler.maintenance.placement import Ask, Placement, doubt_at_home, may_go, tied
+from hostler.maintenance.placement import (
+    Ask,
+    Placement,
+    ask_for,
+    destination,
+    doubt_at_home,
+    drs_of,
+    may_go,
+    permitted,
+    tied,
+)
+from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.reservations import Reservations
 from hostler.maintenance.rights import Judged, Need, judge, moves_of, needs_of
 from hostler.vsphere.devices import can_vmotion
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Host, Task, Vm
@@ -42,7 +52,7 @@ class View:
     site: Site
     vm: Vm
     world: World
-    ledger: Ledger
+    reservations: Reservations
     policy: Policy
     now: Instant
     told: Instant  # when vCenter last said anything
@@ -85,7 +95,7 @@ class View:
 
     @property
     def promised(self) -> Mapping[str, list[Vm]]:
-        return self.ledger.promised(self.subject.vcenter)
+        return self.reservations.promised(self.subject.vcenter)
 
     def ask(self) -> Ask:
         return ask_for(self.subject, self.vm, self.site, self.policy)
@@ -106,7 +116,7 @@ class View:
 
     def judged(self, max_age: float) -> Judged:
         """Whether it is, as looked at no longer ago than that."""
-        return judged(self.subject, self.vm, self.world, self.now, max_age)
+        return self.reservations.judged(self.subject, self.vm).within(max_age, self.now)
 
     def doubt(self) -> str:
         """Why the VM might not come back, by our model alone; "" where nothing speaks against it."""
@@ -196,26 +206,26 @@ class View:
 def wait(
     subject: Subject,
     state: State | None,
-    phase: str,
+    phase: Phase,
     why: str,
     release: str,
     *,
     wake: Instant | None = None,
-    blocked: str = "",
+    blocked: BlockedBy | None = None,
+    details: str = "",
 ) -> Decision:
     """Nothing to do now; `release` says what would change that."""
-    return Decision(subject.name, state, phase, why, release, wake=wake, blocked=blocked)
+    reason = Blocked(blocked, details) if blocked is not None else None
+    return Decision(subject.name, state, phase, why, release, wake=wake, blocked=reason)
 
 
 def refused(subject: Subject, state: State | None, doubt: InDoubt) -> Decision:
     """Which VM its node is has no proof, or is in doubt: nothing is done to the VM until the owner says it."""
-    return Decision(
-        subject.name, state, "refused", doubt.why, doubt.remedy, blocked=f"identity: {doubt.why}", unknown=True
-    )
+    reason = Blocked(BlockedBy.IDENTITY, doubt.why)
+    return Decision(subject.name, state, Phase.REFUSED, doubt.why, doubt.remedy, blocked=reason, unknown=True)
 
 
 def frozen(subject: Subject, state: State | None, why: str) -> Decision:
     """A fact is not known: nothing is done until it is."""
-    return Decision(
-        subject.name, state, "not known", why, "it goes on when that is known", blocked=f"unknown: {why}", unknown=True
-    )
+    reason, release = Blocked(BlockedBy.UNKNOWN, why), "it goes on when that is known"
+    return Decision(subject.name, state, Phase.NOT_KNOWN, why, release, blocked=reason, unknown=True)

@@ -92,19 +92,16 @@ class Addresses:
             }
         }  # fmt: skip
         if pool.metal3:
-            kind = metal3.METAL3_IP_CLAIM
             body["spec"] = {"pool": {"name": pool.name, "namespace": meta.namespace}}
         else:
-            kind = capi.IP_ADDRESS_CLAIM
             cluster = labels[capi.CLUSTER_NAME]
             body["spec"] = {"poolRef": {"apiGroup": pool.group, "kind": pool.kind, "name": pool.name}}
             body["spec"] |= {"clusterName": cluster} if cluster else {}
         try:
-            made = await self._writer.create(kind, body, meta.namespace, type=IpClaim, why=f"for {meta.name}")
+            claims = self._data.ip_claims if pool.metal3 else self._data.capi_claims
+            await claims.create(self._writer, body, meta.namespace, why=f"for {meta.name}")
         except AlreadyExists:
             return
-        if made is not None:
-            (self._data.ip_claims if pool.metal3 else self._data.capi_claims).store.overlay(made)
 
     async def give_back_before(self, data: Data, host: BareMetalHost, *, begin: bool) -> None:
         """Let go of addresses by the name of a host this data was rendered for before: that host's next wants them.

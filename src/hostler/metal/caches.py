@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster, ControlPlane, Machine, MachineSet
 from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
+from hostler.kube.cache import Cache, Unread, first_unread
 from hostler.kube.client import Client
-from hostler.kube.kinds import SECRET
+from hostler.kube.kinds import SECRET, Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Object, key_of
 from hostler.kube.watch import Watch
 from hostler.metal import names
 from hostler.metal.model import Facts, cluster_of, host_of
 from hostler.metal.remediation_model import Remediation
+
+# The capability wakes everything once all is read; this is only for a cache that was complete and no longer is.
+UNREAD_SECONDS = 15.0
 
 
 def consumer_key(host: BareMetalHost) -> str:
@@ -121,12 +125,13 @@ class Caches:
         yield from (self.capi_machines, self.capi_clusters, self.machine_sets, self.control_planes)
         yield from (self.deployments, self.remediations, self.secrets)
 
-    def unread(self) -> str:
-        """Why nothing can be decided yet; empty: every cache is complete, or its kind known not to exist."""
-        for watch in self.all():
-            if not watch.store.synced:
-                return watch.problem or f"{watch.kind.resource} are still being read"
-        return ""
+    @property
+    def by_kind(self) -> Mapping[Kind, Cache[Any]]:
+        """Those whose objects are written as decided (`writes.send`)."""
+        return {cache.kind: cache for cache in (self.hosts, self.machines, self.remediations)}
+
+    def unread(self) -> Unread | None:
+        return first_unread(self.all())
 
     # -- questions
 

@@ -1,4 +1,4 @@
-"""The room as the operator sees it: its watches, its controllers, what wakes what, what it explains."""
+"""The capability as the operator sees it: its watches, its controllers, what wakes what, what it explains."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from typing import Any
 from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
-from hostler.capability import CapabilityRoom
+from hostler.capability import Capability
 from hostler.explain.registry import Registry
-from hostler.instant import Instant
+from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client, Gate
 from hostler.kube.clusters import Clusters
-from hostler.kube.controller import Controller, Reconcile
-from hostler.kube.events import Recorder
-from hostler.kube.metrics import Metrics
 from hostler.kube.records import key_of
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal import names
+from hostler.metal import settings as say
 from hostler.metal.caches import Caches, consumer_key, owner_key
 from hostler.metal.choose import Policy, Selection
 from hostler.metal.claims import Claims
@@ -34,26 +32,24 @@ from hostler.metal.nodes import Nodes
 from hostler.metal.remediation_model import Remediation
 from hostler.metal.remediator import Remediator
 from hostler.metal.upkeep import ClusterKeeper, ReservedHostKeeper, TemplateKeeper, is_upkept
-from hostler.settings import metal as say
-from hostler.settings.model import Settings
+from hostler.shared import Shared
 
 SWEEP_SECONDS = 60.0
 # Side by side: one whose cluster does not answer must not hold up the others.
 REMEDIATORS = 8
 
 
-class MetalRoom(CapabilityRoom):
-    def __init__(
-        self,
-        client: Client,
-        writer_for: Callable[[Client], Writer],
-        recorder: Recorder,
-        settings: Settings,
-        *,
-        metrics: Metrics,
-        as_leader: Callable[[Reconcile], Reconcile],
-        stepped: Callable[[Instant], Instant] = lambda now: 0.0,
-    ) -> None:
+class MetalCapability(Capability):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        client, settings, metrics, recorder = shared.client, shared.settings, shared.metrics, shared.recorder
+        # A budget of its own: a thousand machines at once must not keep a node from being held.
+        rate = settings[say.METAL_WRITES_PER_SECOND]
+        budget = WriteBudget(rate, max(1, int(rate)))
+
+        def writer_for(other: Client) -> Writer:
+            return shared.writers.of("metal", budget, other)
+
         self.caches = caches = Caches.make(client, metrics)
         self._clusters = Clusters(client)
         writer = writer_for(client)
@@ -68,23 +64,17 @@ class MetalRoom(CapabilityRoom):
         self._reserved = ReservedHostKeeper(caches, writer, recorder)
         self.remediator = Remediator(
             caches, self._clusters, writer_for, writer, recorder, metrics=metrics, shaky=self.claims.shaky,
-            stepped=stepped,
+            stepped=shared.stepped,
         )  # fmt: skip
 
-        def controller(name: str, reconcile: Reconcile, workers: int = 1) -> Controller:
-            return Controller(f"metal {name}", as_leader(reconcile), metrics=metrics, workers=workers)
-
-        self._machines = controller("machines", self.keeper.reconcile, settings[say.METAL_WORKERS])
-        self._metal_clusters = controller("clusters", ClusterKeeper(caches, writer).reconcile, 2)
-        self._templates = controller("templates", TemplateKeeper(caches, writer).reconcile)
-        self._hosts = controller("reserved hosts", self._reserved.reconcile)
-        self._datas = controller("data", self._desk.reconcile, settings[say.METAL_WORKERS])
-        self._remediations = controller("remediations", self.remediator.reconcile, REMEDIATORS)
-        self._labels = controller("labels", LabelKeeper(caches, self._clusters, writer_for).reconcile, 2)
-
-    def controllers(self) -> list[Controller]:
-        rest = [self._templates, self._hosts, self._datas, self._remediations, self._labels]
-        return [self._machines, self._metal_clusters, *rest]
+        add, workers = self.add_controller, settings[say.METAL_WORKERS]
+        self._machines = add("metal machines", self.keeper.reconcile, workers)
+        self._metal_clusters = add("metal clusters", ClusterKeeper(caches, writer).reconcile, 2)
+        self._templates = add("metal templates", TemplateKeeper(caches, writer).reconcile)
+        self._hosts = add("metal reserved hosts", self._reserved.reconcile)
+        self._datas = add("metal data", self._desk.reconcile, workers)
+        self._remediations = add("metal remediations", self.remediator.reconcile, REMEDIATORS)
+        self._labels = add("metal labels", LabelKeeper(caches, self._clusters, writer_for).reconcile, 2)
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield from self.caches.all()

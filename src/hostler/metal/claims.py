@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import structlog
 
-from hostler.apis import metal3
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.kube.client import Client
 from hostler.kube.errors import Conflict, NotFound
@@ -223,12 +222,8 @@ class Claims:
                 await self._confirm(facts.machine, host_key)
             machine = facts.machine
             for write in intent:
-                if (written := await send(self._writer, write, Metal3Machine)) is not None:
-                    self._caches.machines.store.overlay(written)
-                    machine = written
-            if (claimed := await send(self._writer, claim, BareMetalHost)) is not None:
-                self._caches.hosts.store.overlay(claimed)
-                host = claimed
+                machine = await send(self._writer, write, self._caches.by_kind) or machine
+            host = await send(self._writer, claim, self._caches.by_kind) or host
             return replace(facts, machine=machine, host=host), decision
         finally:
             self.free.reservations.pop(host_key, None)
@@ -237,9 +232,8 @@ class Claims:
     async def _confirm(self, machine: Metal3Machine, host_key: str) -> None:
         """An intent from an earlier look or of another process: it may have been changed since we read it."""
         meta = machine.metadata
-        fresh = await self._client.get(metal3.METAL3_MACHINE, meta.name, meta.namespace, type=Metal3Machine)
+        fresh = await self._caches.machines.read(self._client, meta.name, meta.namespace)
         if fresh.metadata.annotations.get(names.HOST_ANNOTATION) != host_key or fresh.metadata.deletion_timestamp:
-            self._caches.machines.store.overlay(fresh)
             raise Conflict(409, "Conflict", f"{key_of(meta)} wants another host by now")
 
     async def _still_out(self, named: str, machine: Metal3Machine) -> None:
@@ -248,10 +242,9 @@ class Claims:
         if namespace != machine.metadata.namespace:
             return  # never one of ours, and not ours to read
         try:
-            fresh = await self._client.get(metal3.BARE_METAL_HOST, name, namespace, type=BareMetalHost)
+            fresh = await self._caches.hosts.read(self._client, name, namespace)
         except NotFound:
             return
-        self._caches.hosts.store.overlay(fresh)
         consumer = fresh.spec.consumer_ref
         if consumer is not None and consumer.is_machine(machine):
             raise Conflict(409, "Conflict", f"{named} is {key_of(machine.metadata)}'s already")

@@ -10,8 +10,7 @@ from typing import Any
 import structlog
 from prometheus_client import Counter, Gauge
 
-from hostler.apis import capi, metal3
-from hostler.apis.capi import Cluster
+from hostler.apis import metal3
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.instant import Instant
 from hostler.kube.client import Client
@@ -19,10 +18,10 @@ from hostler.kube.errors import Conflict, Invalid, NotFound
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import SECRET
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Object, key_of
+from hostler.kube.records import is_deleted, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches
+from hostler.metal.caches import UNREAD_SECONDS, Caches
 from hostler.metal.choose import Wish
 from hostler.metal.claims import Claims
 from hostler.metal.data import DataDesk
@@ -37,16 +36,10 @@ from hostler.metal.writes import send
 
 log = structlog.get_logger("hostler.metal")
 
-# The room wakes everything once all is read; this is only in case a cache was complete and is no more.
-NOT_READY_SECONDS = 15.0
 # A missing BMC secret shows on the host sooner or later; this is for the case that it does not.
 SECRET_LOOK_SECONDS = 60.0
 # What the API server's schema refuses is tried again by itself only rarely: who mends it changes the machine.
 REFUSED_SECONDS = 300.0
-RECORDS: dict[str, type[Any]] = {
-    metal3.BARE_METAL_HOST.plural: BareMetalHost,
-    metal3.METAL3_MACHINE.plural: Metal3Machine,
-}
 
 
 class MachineKeeper:
@@ -79,8 +72,8 @@ class MachineKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if why := self.caches.unread():
-            log.debug("not looking yet", key=key, why=why)
-            return NOT_READY_SECONDS
+            log.debug("not looking yet", key=key, why=str(why))
+            return UNREAD_SECONDS
         machine = self.caches.machines.store.get(key)
         if machine is None:
             self.claims.forget(key)
@@ -165,7 +158,7 @@ class MachineKeeper:
             self._claimed.inc()
             about = facts.machine.metadata
             self._recorder.event(metal3.METAL3_MACHINE, about, "Normal", "HostChosen", "Claim", decision.why)
-        # The claim has queued it again (`MetalRoom` hears of the host), behind those that have none yet: a thousand
+        # The claim has queued it again (`capability.py` hears of the host), behind those that have none yet: a thousand
         # hosts begin to be installed before the first machine has all its words.
         return None
 
@@ -265,11 +258,10 @@ class MachineKeeper:
         assert facts.host is not None
         about = facts.cluster.metadata
         try:
-            fresh = await self._client.get(capi.CLUSTER, about.name, about.namespace, type=Cluster)
+            fresh = await self.caches.capi_clusters.read(self._client, about.name, about.namespace)
         except NotFound:
             raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is gone by now") from None
         if fresh.spec.paused:
-            self.caches.capi_clusters.store.overlay(fresh)
             await self._make_movable(facts, f"Cluster {facts.cluster_name} is paused", pause=True)
             raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is paused by now")
         last = replace(last, version=facts.host.metadata.resource_version)
@@ -279,14 +271,9 @@ class MachineKeeper:
 
     async def _write(self, write: Write) -> Any:
         """One write; what the object is now is shown at once. None in a dry run."""
-        after = await send(self._writer, write, RECORDS.get(write.kind.plural, Object))
-        if isinstance(after, BareMetalHost):
-            self.caches.hosts.store.overlay(after)
-        elif isinstance(after, Metal3Machine):
-            if after.metadata.deletion_timestamp and not after.metadata.finalizers:
-                self._gone[key_of(after.metadata)] = after.metadata.uid
-                return after  # gone: the cache must not see it again
-            self.caches.machines.store.overlay(after)
+        after = await send(self._writer, write, self.caches.by_kind)
+        if isinstance(after, Metal3Machine) and is_deleted(after.metadata):
+            self._gone[key_of(after.metadata)] = after.metadata.uid
         return after
 
     async def _status(self, machine: Metal3Machine, said: tuple[Said, ...], fields: dict[str, Any]) -> None:

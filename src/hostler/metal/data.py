@@ -12,14 +12,14 @@ import structlog
 from hostler.apis import capi, metal3
 from hostler.apis.metal3 import Metal3Machine, OwnedMetadata
 from hostler.apis.metal3_data import Data, DataClaim, DataTemplate
+from hostler.kube.cache import Cache
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, Invalid
-from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.addresses import Addresses
-from hostler.metal.caches import Caches
+from hostler.metal.caches import UNREAD_SECONDS, Caches
 from hostler.metal.data_caches import DataCaches, Indexes
 from hostler.metal.data_rendering import LONGEST, DataRenderer
 from hostler.metal.data_use import in_use, of_other_template, owned, rendered_for, unfit
@@ -117,11 +117,9 @@ class DataDesk:
         }  # fmt: skip
         why = f"data for Metal3Machine {meta.name}"
         try:
-            made = await self._writer.create(metal3.METAL3_DATA_CLAIM, body, meta.namespace, type=DataClaim, why=why)
+            await self._data.claims.create(self._writer, body, meta.namespace, why=why)
         except AlreadyExists:
             return
-        if made is not None:
-            self._data.claims.store.overlay(made)
 
     async def let_go(self, machine: Metal3Machine) -> None:
         """The machine goes, and its data with it."""
@@ -135,7 +133,7 @@ class DataDesk:
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread() or self._data.unread():
-            return 15.0
+            return UNREAD_SECONDS
         kind, _, name = key.partition(":")
         if kind == "claim" and (claim := self._data.claims.store.get(name)) is not None:
             return await self._look_at_claim(claim)
@@ -213,9 +211,7 @@ class DataDesk:
                 },
             }  # fmt: skip
             why = f"index {index} of {template.metadata.name} for {claim.metadata.name}"
-            made = await self._writer.create(metal3.METAL3_DATA, body, namespace, type=Data, why=why)
-            if made is not None:
-                self._data.datas.store.overlay(made)
+            made = await self._data.datas.create(self._writer, body, namespace, why=why)
             return made
         finally:
             if made is None and self._data.datas.store.get(names.key(namespace, name)) is None:
@@ -230,11 +226,7 @@ class DataDesk:
             status["renderedData"] = {"name": rendered, "namespace": claim.metadata.namespace}
         if status:
             why = error or f"its data is {rendered}"
-            after = await self._patch(
-                metal3.METAL3_DATA_CLAIM, claim.metadata, {"status": status}, DataClaim, why, "status"
-            )
-            if after is not None:
-                self._data.claims.store.overlay(after)
+            await self._patch(self._data.claims, claim.metadata, {"status": status}, why, "status")
 
     def _in_use(self, key: str) -> str:
         """Why the data of this claim, which has its machine's key, is not taken back; empty: it may be."""
@@ -275,30 +267,16 @@ class DataDesk:
         if datas and names.DATA_TEMPLATE_FINALIZER not in meta.finalizers:
             finalizers = [*meta.finalizers, names.DATA_TEMPLATE_FINALIZER]
             finalized = {"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}}
-            after = await self._patch(metal3.METAL3_DATA_TEMPLATE, meta, finalized, DataTemplate, "machines use it")
-            if after is not None:
-                self._data.templates.store.overlay(after)
+            await self._patch(self._data.templates, meta, finalized, "machines use it")
         wanted = sorted((one.spec.index, one.spec.claim.name) for one in datas)
         if wanted != sorted((one.index, one.name) for one in template.status.indexes):
             indexes = [{"name": name, "index": index} for index, name in wanted] or None
             change: dict[str, Any] = {"status": {"indexes": indexes}}
-            after = await self._patch(
-                metal3.METAL3_DATA_TEMPLATE, meta, change, DataTemplate, "who has which", "status"
-            )
-            if after is not None:
-                self._data.templates.store.overlay(after)
+            await self._patch(self._data.templates, meta, change, "who has which", "status")
 
     # -- small change
 
     async def _patch(
-        self,
-        kind: Kind,
-        meta: Metadata,
-        change: dict[str, Any],
-        type: type[Any],
-        why: str,
-        subresource: str | None = None,
-    ) -> Any:
-        return await self._writer.patch(
-            kind, meta.name, change, meta.namespace, type=type, why=why, subresource=subresource
-        )
+        self, cache: Cache[Any], meta: Metadata, change: dict[str, Any], why: str, subresource: str | None = None
+    ) -> None:
+        await cache.patch(self._writer, meta.name, change, meta.namespace, why=why, subresource=subresource)

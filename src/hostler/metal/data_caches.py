@@ -8,6 +8,7 @@ from typing import Any
 
 from hostler.apis import capi, metal3
 from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
+from hostler.kube.cache import Unread, first_unread
 from hostler.kube.client import Client
 from hostler.kube.kinds import Kind
 from hostler.kube.metrics import Metrics
@@ -61,11 +62,8 @@ class DataCaches:
         yield from (self.templates, self.claims, self.datas, self.pools)
         yield from (self.ip_claims, self.ip_addresses, self.capi_claims, self.capi_addresses)
 
-    def unread(self) -> str:
-        for watch in self.all():
-            if not watch.store.synced:
-                return watch.problem or f"{watch.kind.resource} are still being read"
-        return ""
+    def unread(self) -> Unread | None:
+        return first_unread(self.all())
 
 
 class Indexes:

@@ -124,8 +124,4 @@ class DataRenderer:
         await self._patch(data.metadata, change, error, "status")
 
     async def _patch(self, meta: Metadata, change: dict[str, Any], why: str, subresource: str | None = None) -> None:
-        after = await self._writer.patch(
-            metal3.METAL3_DATA, meta.name, change, meta.namespace, type=Data, why=why, subresource=subresource
-        )
-        if after is not None:
-            self._data.datas.store.overlay(after)
+        await self._data.datas.patch(self._writer, meta.name, change, meta.namespace, why=why, subresource=subresource)

@@ -1,4 +1,4 @@
-"""Whether the BMC of a machine's host works: condition `BareMetalHostHealthy`, which does not follow every blink.
+"""Whether the BMC of a machine's host works: condition `BareMetalHostHealthy`, which ignores short outages. Pure.
 
 A host whose BMC fails shows OK for some seconds at each retry. So the condition turns False when the host shows an
 error a minute after its first one, and True again after a minute without any. Nothing else depends on it: a node runs

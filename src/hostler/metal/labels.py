@@ -19,14 +19,13 @@ from hostler.kube.kinds import NODE
 from hostler.kube.records import Node, Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches, consumer_key, owner_key
+from hostler.metal.caches import UNREAD_SECONDS, Caches, consumer_key, owner_key
 from hostler.metal.model import cluster_of
 from hostler.selectors import is_label_prefix
 
 log = structlog.get_logger("hostler.metal")
 
 AGAIN_SECONDS = 30.0  # a cluster that could not be asked is asked again
-NOT_READY_SECONDS = 15.0
 
 
 def prefixes_of(text: str) -> frozenset[str]:
@@ -70,7 +69,7 @@ class LabelKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread():
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         host = self._caches.hosts.store.get(key)
         sync = self.wanted(host) if host is not None else None
         if sync is None:

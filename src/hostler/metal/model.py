@@ -9,7 +9,8 @@ from typing import Any
 
 from hostler.apis import capi
 from hostler.apis.capi import Cluster, Machine
-from hostler.apis.metal3 import BareMetalHost, Metal3Machine, Metal3MachineTemplate, SecretRef
+from hostler.apis.metal3 import BareMetalHost, Metal3Condition, Metal3Machine, Metal3MachineTemplate, SecretRef
+from hostler.host.conditions import Condition, Status
 from hostler.kube.kinds import Kind
 from hostler.kube.records import key_of
 from hostler.metal import names
@@ -138,6 +139,12 @@ class Said:
     true: bool
     reason: str
     message: str = ""
+
+    def condition(self, generation: int) -> Condition:
+        status = Status.TRUE if self.true else Status.FALSE
+        return Metal3Condition(
+            type=self.type, status=status, reason=self.reason, message=self.message, observed_generation=generation
+        )
 
 
 class Step(StrEnum):

@@ -1,4 +1,4 @@
-"""The names Metal3 and Cluster API give to things: labels, annotations, finalizers, conditions."""
+"""The names Metal3 and Cluster API give to things: labels, annotations, finalizers, conditions. Pure."""
 
 from __future__ import annotations
 

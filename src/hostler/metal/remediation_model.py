@@ -1,4 +1,4 @@
-"""A Metal3Remediation and what is known around it, with just the fields we use."""
+"""A Metal3Remediation and what is known around it, with just the fields we use. Pure."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from prometheus_client import Counter
 
@@ -24,7 +23,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object, VolumeAttachment, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches, held_by, owner_key
+from hostler.metal.caches import UNREAD_SECONDS, Caches, held_by, owner_key
 from hostler.metal.model import Write, cluster_of
 from hostler.metal.power import Power
 from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation
@@ -38,13 +37,6 @@ from hostler.metal.remediation_model import (
     taint_patch,
 )
 from hostler.metal.writes import send
-
-# The room wakes everything once all is read; this is only in case a cache was complete and is no more.
-NOT_READY_SECONDS = 15.0
-RECORDS: dict[str, type[Any]] = {
-    metal3.BARE_METAL_HOST.plural: BareMetalHost,
-    metal3.METAL3_REMEDIATION.plural: Remediation,
-}
 
 
 class Remediator:
@@ -94,7 +86,7 @@ class Remediator:
 
     async def reconcile(self, key: str) -> float | None:
         if self.caches.unread():
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         remediation = self.caches.remediations.store.get(key)
         if remediation is None:
             return None
@@ -171,11 +163,7 @@ class Remediator:
                 self._steps.labels(step.event).inc()
 
     async def _write(self, write: Write) -> None:
-        after = await send(self._writer, write, RECORDS.get(write.kind.plural, Object))
-        if isinstance(after, BareMetalHost):
-            self.caches.hosts.store.overlay(after)
-        elif isinstance(after, Remediation) and (after.metadata.finalizers or not after.metadata.deletion_timestamp):
-            self.caches.remediations.store.overlay(after)
+        await send(self._writer, write, self.caches.by_kind)
 
     def of_host(self, host: BareMetalHost) -> list[str]:
         """The remediations that a change of this host may concern."""

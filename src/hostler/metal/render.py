@@ -1,4 +1,4 @@
-"""metaData and networkData of one machine, byte for byte. Pure; what cannot be rendered is a sentence."""
+"""metaData and networkData of one machine, byte for byte. What cannot be rendered is a sentence. Pure."""
 
 from __future__ import annotations
 

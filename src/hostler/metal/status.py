@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from hostler.apis import metal3
-from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Condition, Metal3Machine
-from hostler.host.conditions import Condition, Status, set_condition
+from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Machine
+from hostler.host.conditions import Condition, set_conditions
 from hostler.instant import Instant
 from hostler.metal import names
 from hostler.metal.health import error_of
@@ -106,13 +106,7 @@ def conditions_change(of: Metal3Machine | Metal3Cluster, said: Sequence[Said], n
     """The conditions of an object with these among them; empty: it says so already."""
     seen = of.metadata.generation
     before: Sequence[Condition] = of.status.conditions
-    after = before
-    for one in said:
-        status = Status.TRUE if one.true else Status.FALSE
-        condition = Metal3Condition(
-            type=one.type, status=status, reason=one.reason, message=one.message, observed_generation=seen
-        )
-        after = set_condition(after, condition, now)
+    after = set_conditions(before, (one.condition(seen) for one in said), now)
     return {"conditions": msgspec.to_builtins(list(after))} if after is not before else {}
 
 

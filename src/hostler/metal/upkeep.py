@@ -17,17 +17,13 @@ from hostler.kube.events import Recorder
 from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches, consumer_key, owner_key
+from hostler.metal.caches import UNREAD_SECONDS, Caches, consumer_key, owner_key
 from hostler.metal.labels import prefixes_of
 from hostler.metal.model import Said, cluster_of
 from hostler.metal.moving import UNBLOCKED
 from hostler.metal.release import abandoned, is_blocked_for_nothing, why_not_empty
 from hostler.metal.status import PAUSED, UNPAUSED, conditions_change
 from hostler.metal.writes import drop_finalizers
-
-# The room wakes everything once all is read; this is only in case a cache was complete and is no more.
-NOT_READY_SECONDS = 15.0
-
 
 # -- Metal3Cluster: pure
 
@@ -102,7 +98,7 @@ class ClusterKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread():
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         cluster = self._caches.clusters.store.get(key)
         if cluster is None:
             return None
@@ -147,12 +143,9 @@ class ClusterKeeper:
         self, cluster: Metal3Cluster, body: dict[str, Any], why: str, subresource: str | None = None
     ) -> Metal3Cluster | None:
         meta = cluster.metadata
-        after = await self._writer.patch(
-            metal3.METAL3_CLUSTER, meta.name, body, meta.namespace, type=Metal3Cluster, why=why, subresource=subresource
+        return await self._caches.clusters.patch(
+            self._writer, meta.name, body, meta.namespace, why=why, subresource=subresource
         )
-        if after is not None:
-            self._caches.clusters.store.overlay(after)
-        return after
 
 
 class TemplateKeeper:
@@ -163,7 +156,7 @@ class TemplateKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread():
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         template = self._caches.templates.store.get(key)
         if template is None or template.metadata.deletion_timestamp:
             return None
@@ -171,11 +164,7 @@ class TemplateKeeper:
             change = cleaning_change(template, machine)
             if change and not self._caches.paused(machine.metadata.namespace, cluster_of(machine, None)):
                 meta, why = machine.metadata, f"Metal3MachineTemplate {template.metadata.name} says so"
-                after = await self._writer.patch(
-                    metal3.METAL3_MACHINE, meta.name, change, meta.namespace, type=Metal3Machine, why=why
-                )
-                if after is not None:
-                    self._caches.machines.store.overlay(after)
+                await self._caches.machines.patch(self._writer, meta.name, change, meta.namespace, why=why)
         return None
 
 
@@ -187,7 +176,7 @@ class ReservedHostKeeper:
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread():
-            return NOT_READY_SECONDS
+            return UNREAD_SECONDS
         host = self._caches.hosts.store.get(key)
         if host is None:
             return None
@@ -200,11 +189,7 @@ class ReservedHostKeeper:
         elif is_blocked_for_nothing(host):
             meta, why = host.metadata, "no machine has it, so `clusterctl move` need not wait for it"
             body = {"metadata": {**UNBLOCKED, "resourceVersion": meta.resource_version}}
-            after = await self._writer.patch(
-                metal3.BARE_METAL_HOST, meta.name, body, meta.namespace, type=BareMetalHost, why=why
-            )
-            if after is not None:
-                self._caches.hosts.store.overlay(after)
+            await self._caches.hosts.patch(self._writer, meta.name, body, meta.namespace, why=why)
         return None
 
     async def _free(self, host: BareMetalHost, change: dict[str, Any], why: str, reason: str, note: str) -> None:
@@ -212,11 +197,8 @@ class ReservedHostKeeper:
         body: dict[str, Any] = {"metadata": {**change, **UNBLOCKED, "resourceVersion": meta.resource_version}}
         if host.spec.consumer_ref is not None:
             body["spec"] = {"consumerRef": None}
-        after = await self._writer.patch(
-            metal3.BARE_METAL_HOST, meta.name, body, meta.namespace, type=BareMetalHost, why=why
-        )
+        after = await self._caches.hosts.patch(self._writer, meta.name, body, meta.namespace, why=why)
         if after is not None:
-            self._caches.hosts.store.overlay(after)
             self._recorder.event(metal3.BARE_METAL_HOST, meta, "Normal", reason, "Release", note)
 
     def why_left(self, host: BareMetalHost) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hostler.apis.metal3 import OwnedMetadata
+from hostler.kube.cache import Cache
 from hostler.kube.client import How
 from hostler.kube.errors import NotFound
 from hostler.kube.kinds import Kind
@@ -13,15 +15,15 @@ from hostler.kube.writer import Writer
 from hostler.metal.model import Write
 
 
-async def send(writer: Writer, write: Write, record: type[Any]) -> Any:
-    """One decided write; what the object is now, or None in a dry run."""
+async def send(writer: Writer, write: Write, caches: Mapping[Kind, Cache[Any]]) -> Any:
+    """One decided write; what the object is now, or None in a dry run. `caches` show it, if of its kind."""
     body = write.body
     if write.version:
         body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": write.version}}
     how = How.APPLY if write.verb == "apply" else How.MERGE
-    return await writer.patch(
-        write.kind, write.name, body, write.namespace, type=record, why=write.why, subresource=write.subresource,
-        how=how, force=how is How.APPLY,
+    return await (caches.get(write.kind) or Cache(write.kind, Object)).patch(
+        writer, write.name, body, write.namespace, why=write.why, subresource=write.subresource, how=how,
+        force=how is How.APPLY,
     )  # fmt: skip
 
 

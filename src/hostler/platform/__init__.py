@@ -1,0 +1,1 @@
+"""Nodes without cloud integration beside nodes with it."""

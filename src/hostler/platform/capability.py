@@ -1,65 +1,43 @@
-"""The room as the operator sees it: its watches, its controller, what wakes it, what it explains."""
+"""Platform as the operator sees it: its watches, its controller, what wakes it, what it explains."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from hostler.apis.openshift import CLUSTER_CSI_DRIVER, CLUSTER_OPERATOR, ClusterCSIDriver, ClusterOperator
-from hostler.capability import CapabilityRoom
+from hostler.capability import Capability
 from hostler.explain.registry import Registry
 from hostler.host.conditions import Condition
 from hostler.host.reverts import RevertLimits
-from hostler.kube.client import Client, Gate
-from hostler.kube.controller import Controller, Reconcile
-from hostler.kube.events import Recorder
+from hostler.kube.client import Gate
 from hostler.kube.kinds import DAEMON_SET
-from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
-from hostler.kube.writer import Writer
-from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Caches, PlatformKeeper, Wishes
+from hostler.platform import settings as say
+from hostler.platform.caches import Caches
+from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Options, PlatformKeeper
+from hostler.platform.decide import Policy
+from hostler.platform.executor import PlatformExecutor
 from hostler.platform.explain import PlatformExplainers
-from hostler.platform.guard import DriverKeeper
-from hostler.platform.model import BINDING, CSI_DRIVER, POLICY, DaemonSet, PolicySpec
+from hostler.platform.model import BINDING, CSI_DRIVER, POLICY, DaemonSet, PolicySpec, WaySetting
 from hostler.platform.operator_status import NAME as OPERATOR_NAME
 from hostler.platform.stranded import Stranded
 from hostler.platform.targets import chooses
-from hostler.platform.vcenters import VmSource
-from hostler.safety.guard import FleetWatch
-from hostler.settings import platform as say
 from hostler.settings.foundation import UNINITIALISED_GRACE_SECONDS
-from hostler.settings.model import Settings
+from hostler.shared import Shared
 
 # Nodes change in bursts: one look for all of them, and one question to vCenter.
 SOON, LATER = 0.1, 2.0
 
 
-class PlatformRoom(CapabilityRoom):
-    def __init__(
-        self,
-        client: Client,
-        writer: Writer,
-        recorder: Recorder,
-        settings: Settings,
-        *,
-        fleet: FleetWatch,
-        nodes: Watch[Node],
-        pods: Watch[Pod],
-        vcenters: Callable[[], Sequence[VmSource]],
-        back: Writer,
-        displaced: Callable[[], bool],
-        metrics: Metrics,
-        as_leader: Callable[[Reconcile], Reconcile],
-        changed: Callable[[], None],
-    ) -> None:
-        """`vcenters` gives the shared vCenters; `changed` is told when our conditions changed.
-
-        `displaced`: the CSI operator is at work and we do not write beside it; `back` gives it its own all the same.
-        """
+class PlatformCapability(Capability):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        client, metrics, settings = shared.client, shared.metrics, shared.settings
+        writers = shared.writers
 
         def watch(kind: Any, record: Any, fields: str = "") -> Watch[Any]:
             return Watch(client, kind, record, metrics=metrics, fields=fields)
@@ -70,27 +48,23 @@ class PlatformRoom(CapabilityRoom):
             bindings=watch(BINDING, PolicySpec),
             operators=watch(CLUSTER_OPERATOR, ClusterOperator, f"metadata.name={OPERATOR_NAME}"),
             drivers=watch(CLUSTER_CSI_DRIVER, ClusterCSIDriver, f"metadata.name={CSI_DRIVER}"),
-            nodes=nodes,
-            pods=pods,
-            fleet=fleet,
+            nodes=shared.nodes,
+            pods=shared.sources.pods,
+            fleet=shared.fleet,
         )
-        self._grace = settings[UNINITIALISED_GRACE_SECONDS]
-        wishes = Wishes(
-            self._grace,
-            strict=settings[say.PLATFORM_STRICT],
-            remove_taint=settings[say.PLATFORM_REMOVE_TAINT],
-            way=settings[say.PLATFORM_WAY],
-            limits=RevertLimits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS]),
-        )
+        limits = RevertLimits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS])
+        policy = Policy(WaySetting(settings[say.PLATFORM_WAY]), settings[say.PLATFORM_STRICT], limits)
+        options = Options(settings[UNINITIALISED_GRACE_SECONDS], policy, settings[say.PLATFORM_REMOVE_TAINT])
+        # While the CSI operator is at work and we do not write beside it, it gets its own back all the same.
+        back = writers.giving_back("platform")
+        executor = PlatformExecutor(self.caches, writers.of("platform"), back, shared.recorder)
         self._keeper = PlatformKeeper(
-            self.caches, writer, recorder, wishes, vcenters=vcenters, stranded=Stranded(client), metrics=metrics,
-            driver=DriverKeeper(self.caches.drivers, writer, back, recorder, displaced), changed=changed,
+            self.caches, executor, shared.recorder, options, vcenters=lambda: shared.vcenters,
+            stranded=Stranded(client), displaced=lambda: writers.guard.displaced("platform"), metrics=metrics,
+            changed=shared.changed,
             wake=lambda key: self.controller.queue.add(key, after=SOON),
         )  # fmt: skip
-        self.controller = Controller("platform", as_leader(self._keeper.reconcile), metrics=metrics, workers=2)
-
-    def controllers(self) -> tuple[Controller, ...]:
-        return (self.controller,)
+        self.controller = self.add_controller("platform", self._keeper.reconcile, workers=2)
 
     def watches(self) -> Iterator[Watch[Any]]:
         return self.caches.own()
@@ -100,7 +74,7 @@ class PlatformRoom(CapabilityRoom):
         return [msgspec.structs.replace(one, type=f"Platform{one.type}") for one in self._keeper.conditions]
 
     def register(self, registry: Registry, gate: Gate) -> None:
-        PlatformExplainers(self._keeper, self._grace, gate, time.time).register(registry)
+        PlatformExplainers(self._keeper, gate).register(registry)
 
     def wake_all(self) -> None:
         for key in KEYS:

@@ -1,4 +1,4 @@
-"""Available, Progressing, Degraded, Upgradeable: what the cluster's owner reads. Pure; words are stable and bounded."""
+"""Available, Progressing, Degraded, Upgradeable: stable, bounded messages for the owner. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from hostler.host.conditions import Condition, Status, count, cut, names
 from hostler.instant import Instant, iso
-from hostler.platform.decide import lags
 from hostler.platform.model import NOWHERE, DaemonSet, NodeCheck, Result, Round, Scope, State
+from hostler.platform.scoping import find_lag
 from hostler.platform.targets import key_of_target
 
 AVAILABLE, PROGRESSING, DEGRADED, UPGRADEABLE = TYPES = ("Available", "Progressing", "Degraded", "Upgradeable")
 STRANDED = "PodsStranded"
-# How long a roll-out may take before it counts as stuck: the seed's "progressing indefinitely".
+# How long a roll-out may take before it counts as stuck.
 PATIENCE_SECONDS = 900.0
 FAILING = (Result.NOT_FOUND, Result.AMBIGUOUS, Result.CONTESTED, Result.HARDWARE, Result.ESXI)
 SAID: Mapping[Result, str] = {
@@ -70,7 +70,7 @@ def _available(seen: Seen) -> Condition:
 
 
 def _lagging(seen: Seen) -> list[tuple[str, str]]:
-    return [(key_of_target(scope.target), why) for scope, current in _installed(seen) if (why := lags(current))]
+    return [(key_of_target(scope.target), why) for scope, current in _installed(seen) if (why := find_lag(current))]
 
 
 def _progressing(seen: Seen) -> Condition:
@@ -154,7 +154,7 @@ def _stranded(seen: Seen) -> Condition:
 
 
 def _failing(results: Mapping[str, NodeCheck], kinds: Sequence[Result]) -> list[tuple[str, str]]:
-    """(reason, words) for every kind of failure, all nodes named as far as there is room."""
+    """(reason, sentence) for every kind of failure, all nodes named as far as there is room."""
     found = []
     for kind in kinds:
         those = [name for name, one in results.items() if one.result is kind]

@@ -1,181 +1,157 @@
-"""What is done about one scoped DaemonSet, and about one node's stale taint. Pure.
+"""Everything that is written about the scoped DaemonSets in one pass, with the conditions that it leads to. Pure.
 
-Invariant: the rule is never written where it would take the DaemonSet from a node of its own platform, or from every
-node it has; and after a few reverts within some minutes we stop and say who does it, instead of fighting.
+The controller carries the decision out, `explain` and `plan` show it. A step is a sequence of writes that depend on
+each other; a step that fails does not keep the next ones back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hostler.apis.fleet import ScopedDaemonSet
-from hostler.host.conditions import count, names
-from hostler.host.facts import Fact, Known, Unknown
-from hostler.host.platform import UNINITIALIZED, Class
-from hostler.host.reverts import Revert, RevertLimits, last_writer
-from hostler.host.scheduling import REQUIRED, Term, labels_fit
-from hostler.instant import Instant, parse
-from hostler.platform.model import MANAGER, NOWHERE, DaemonSet, News, PlacedNode, Scope, State
-from hostler.platform.policy import MOST_TERMS
-from hostler.platform.scope import in_place, ruled, unruled, unsound, words
-
-# Schemes of providerIDs behind which no cloud provider stands that initialises nodes.
-NO_CLOUD = frozenset(("agent", "baremetalhost", "byoh", "kind", "kwok", "maas", "metal3", "sidero", "tinkerbell"))
+from hostler.apis.openshift import ClusterOperator
+from hostler.host.conditions import Condition, set_conditions
+from hostler.host.platform import Class
+from hostler.host.reverts import RevertLimits
+from hostler.instant import Instant
+from hostler.kube.kinds import DAEMON_SET
+from hostler.platform.checks import to_check
+from hostler.platform.conditions import Seen, decide_conditions
+from hostler.platform.driver import DriverFacts, DriverVerdict, judge_driver
+from hostler.platform.model import (
+    NO_POLICIES,
+    News,
+    PlacedNode,
+    Round,
+    Scope,
+    State,
+    StrandedPod,
+    Verb,
+    Way,
+    WaySetting,
+    Write,
+)
+from hostler.platform.operator_status import operator_writes
+from hostler.platform.policy import PolicyFacts, policy_writes
+from hostler.platform.scope import describe_rule
+from hostler.platform.scoping import ScopeFacts, decide_scope
+from hostler.platform.targets import OPENSHIFT_DRIVER, key_of_target
 
 
 @dataclass(frozen=True, slots=True)
-class ScopeFacts:
-    target: ScopedDaemonSet
-    current: DaemonSet | None
+class OperatorFacts:
+    """Our ClusterOperator; `usable`: its kind is served and the object can be read."""
+
+    current: ClusterOperator | None = None
+    usable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that is known about scoped DaemonSets and what guards them."""
+
+    entries: Sequence[ScopedDaemonSet]  # of the Fleet, by name or label
+    scopes: Sequence[ScopeFacts]  # one per DaemonSet
     nodes: Sequence[PlacedNode]
-    reverts: Sequence[Revert] = ()  # when we saw the rule gone that had been there
-    unreadable: str = ""
-    grace: float = 0.0  # so long a new node may lack the label its cloud provider gives it
-
-
-def decide_scope(facts: ScopeFacts, limits: RevertLimits, now: Instant) -> Scope:
-    """Put the rule there, leave it, or say why not."""
-    target, current = facts.target, facts.current
-    if facts.unreadable:
-        return Scope(target, State.UNREADABLE, f"it cannot be read: {facts.unreadable}")
-    if why := unsound(target):
-        return Scope(target, State.HELD_BACK, f"{why}; with it the API server would refuse every write of it")
-    if current is None:
-        return Scope(target, State.ABSENT, "there is no such DaemonSet")
-    affinity = current.spec.template.spec.affinity
-    terms = ruled(affinity, target)
-    eligible = _fitting(facts, terms)
-    kept_off = tuple(sorted(set(_fitting(facts, unruled(affinity, target))) - set(eligible)))
-    lacking = [one for one in facts.nodes if one.name in kept_off]
-    losing, young, wake = _losing(lacking, facts, now)
-    nowhere = bool(lacking) and not eligible
-    soon = bool(young) or any(one.found.kind is Class.UNINITIALISED for one in lacking)  # a label may yet come
-    news = _warnings(target, kept_off if nowhere and not soon else (), losing)
-    if in_place(affinity, target):
-        why = f"{words(target)} is required; it may run on {count(len(eligible), 'node')}"
-        return Scope(target, State.IN_PLACE, why, None, eligible, kept_off, losing, young, news, wake)
-    if losing or young:
-        why = f"{words(target)} would take it from {names((*losing, *young))}, which it belongs on: "
-        why += "those nodes lack the label" if losing else "their labels have not come yet"
-        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, losing, young, news, wake)
-    if nowhere:
-        # Perhaps no cloud provider labels nodes here, and the driver works all the same.
-        why = f"{words(target)} would take it from every node ({names(kept_off)}): none is known to be of platform "
-        why += target.platform
-        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, news=news)
-    pause = limits.pause(facts.reverts, words(target), now)
-    if pause is not None:
-        who = last_writer(current.metadata, MANAGER) or "another controller"
-        why = f"{who} removes the rule ({words(target)}) whenever it is put back; we stopped for now"
-        return Scope(target, State.FIGHT, why, None, eligible, kept_off, news=news, wake=pause)
-    if len(terms) > MOST_TERMS:
-        news = (*news, News("Warning", "ManyTerms", f"It has more than {MOST_TERMS} terms; the policy covers no more."))
-    why = f"it may run on {count(len(kept_off), 'node')} without the integration; {words(target)} is put in each term"
-    return Scope(target, State.WRITE, why, _body(current, terms), eligible, kept_off, news=news)
-
-
-def _losing(
-    lacking: Sequence[PlacedNode], facts: ScopeFacts, now: Instant
-) -> tuple[tuple[str, ...], tuple[str, ...], float | None]:
-    """Of nodes without the label, those of the platform: old ones, new ones, and when the next of these is old.
-
-    A kubelet may write a providerID before its cloud provider writes the label. A node of unknown age is not new.
-    """
-    old, young, wakes = list[str](), list[str](), list[float]()
-    for one in lacking:
-        if not one.of(facts.target.platform):
-            continue
-        created = parse(one.node.metadata.creation_timestamp)
-        if created is None or now - created >= facts.grace:
-            old.append(one.name)
-        else:
-            young.append(one.name)
-            wakes.append(created + facts.grace - now + 0.5)
-    return tuple(sorted(old)), tuple(sorted(young)), min(wakes, default=None)
-
-
-def _fitting(facts: ScopeFacts, terms: Sequence[Term] | None) -> tuple[str, ...]:
-    assert facts.current is not None
-    selector = facts.current.spec.template.spec.node_selector
-    return tuple(
-        sorted(one.name for one in facts.nodes if labels_fit(one.name, one.node.metadata.labels, selector, terms))
-    )
-
-
-def _warnings(target: ScopedDaemonSet, nowhere: Sequence[str], losing: Sequence[str]) -> tuple[News, ...]:
-    news = []
-    if nowhere:
-        note = f"{words(target)} leaves no node it may run on; without the rule: {names(nowhere)}."
-        news.append(News("Warning", NOWHERE, note))
-    if losing:
-        note = f"{names(losing)} is of platform {target.platform} and lacks what the rule asks for ({words(target)})."
-        news.append(News("Warning", "PlatformNodeWithoutLabel", note))
-    return tuple(news)
-
-
-def _body(current: DaemonSet, terms: Sequence[Any]) -> dict[str, Any]:
-    meta = current.metadata
-    # The version: the terms are written whole, so what somebody added in this very moment must not be lost.
-    about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "resourceVersion": meta.resource_version}
-    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
-    return {"metadata": about, "spec": {"template": {"spec": {"affinity": affinity}}}}
-
-
-def lags(current: DaemonSet) -> str:
-    """Why a DaemonSet is not rolled out, or empty. With OnDelete its owner decides when a pod is updated."""
-    status, wanted = current.status, current.status.desired_number_scheduled
-    if status.observed_generation < current.metadata.generation:
-        return "its latest change is not rolled out yet"
-    if status.updated_number_scheduled < wanted and current.spec.update_strategy.type != "OnDelete":
-        return f"{status.updated_number_scheduled} of {count(wanted, 'pod')} updated"
-    if status.number_available < wanted:
-        return f"{status.number_available} of {count(wanted, 'pod')} available"
-    return ""
+    policies: PolicyFacts
+    driver: DriverFacts
+    operator: OperatorFacts
+    round: Round = field(default_factory=Round)
+    since: Mapping[str, Instant] = field(default_factory=dict)  # when we first saw a DaemonSet lag, by key
+    stranded: Sequence[StrandedPod] = ()
+    conditions: Sequence[Condition] = ()  # as they were
 
 
 @dataclass(frozen=True, slots=True)
-class TaintVerdict:
-    """Whether a node's taint is taken away: the JSON patch, or nothing and why."""
+class Policy:
+    """What the settings say."""
 
-    patch: tuple[dict[str, Any], ...] | None
-    why: str
-
-
-def other_clouds(nodes: Iterable[PlacedNode]) -> list[str]:
-    """Clouds beside vSphere that have nodes here: their providers may initialise further ones."""
-    return sorted({one.found.platform for one in nodes if one.found.kind is Class.OTHER} - NO_CLOUD)
+    way: WaySetting = WaySetting.AUTO
+    strict: bool = False
+    limits: RevertLimits = field(default_factory=RevertLimits)
 
 
-def decide_taint(
-    one: PlacedNode, in_none: Fact[bool], *, wanted: bool, clouds: Sequence[str] = ()
-) -> TaintVerdict | None:
-    """A foreign node waits for a cloud provider that will never come: take its taint away. None: it has no taint.
+@dataclass(frozen=True, slots=True)
+class Decision:
+    scopes: tuple[Scope, ...]
+    driver: DriverVerdict
+    way: str  # the way in force, and why it is not another
+    conditions: Sequence[Condition]
+    steps: tuple[tuple[Write, ...], ...]
+    wake: float | None = None
 
-    Only where every vCenter was asked and has no such VM, and no other cloud (`clouds`) has nodes here: a node that a
-    cloud provider will initialise keeps it.
-    """
-    found = [number for number, taint in enumerate(one.node.spec.taints) if taint.key == UNINITIALIZED]
-    if not found:
-        return None
-    if one.found.kind is not Class.FOREIGN:
-        return TaintVerdict(None, f"its taint stays: {one.found.why}")
-    if not wanted:
-        return TaintVerdict(None, "its taint stays: HOSTLER_PLATFORM_REMOVE_TAINT is off")
-    if clouds:
-        return TaintVerdict(None, f"its taint stays: there are nodes of {names(clouds)}, whose provider may yet come")
-    match in_none:
-        case Unknown(why):
-            return TaintVerdict(None, f"its taint stays: {why}")
-        case Known(False):
-            return TaintVerdict(None, "its taint stays: it is a VM in vCenter, and its cloud provider may yet come")
-    at, meta = f"/spec/taints/{found[0]}", one.node.metadata
-    # The version: a providerID that was written in this very moment is somebody's word that it will be initialised.
-    patch = (
-        {"op": "test", "path": "/metadata/uid", "value": meta.uid},
-        {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version},
-        {"op": "test", "path": f"{at}/key", "value": UNINITIALIZED},
-        {"op": "remove", "path": at},
+    @property
+    def writes(self) -> tuple[Write, ...]:
+        return tuple(write for step in self.steps for write in step)
+
+
+def decide_platform(facts: Facts, policy: Policy, now: Instant) -> Decision:
+    """Decide about every scoped DaemonSet, what guards it, and what is reported of it."""
+    way = _way(policy, facts)
+    scopes = tuple(decide_scope(one, policy.limits, now) for one in facts.scopes)
+    driver = judge_driver(facts.driver, _sets_aside(way, scopes))
+    described = _describe_way(way, policy, driver)
+    conditions, patience = _conditions(facts, policy, scopes, described, now)
+    steps = (
+        driver.writes,
+        policy_writes(facts.entries if way is Way.POLICY else (), scopes, facts.policies),
+        *(_scope_writes(one) for one in scopes),
+        operator_writes(facts.operator.current, conditions) if facts.operator.usable else (),
     )
-    return TaintVerdict(patch, "no cloud provider will initialise it: it has no providerID and is in no vCenter")
+    wakes = [one for one in (patience, *(scope.wake for scope in scopes)) if one is not None]
+    return Decision(
+        scopes, driver, described, conditions, tuple(step for step in steps if step), min(wakes, default=None)
+    )
+
+
+def _way(policy: Policy, facts: Facts) -> Way:
+    if policy.way is WaySetting.UNMANAGED:
+        return Way.UNMANAGED
+    return Way.POLICY if policy.way is WaySetting.AUTO and facts.policies.served else Way.APPLY
+
+
+def _sets_aside(way: Way, scopes: Sequence[Scope]) -> bool | None:
+    """Whether the CSI operator is to leave its DaemonSet alone: only if that is there and gets the rule.
+
+    None: its DaemonSet cannot be read, so things stay as they are.
+    """
+    mine = [scope for scope in scopes if key_of_target(scope.target) == key_of_target(OPENSHIFT_DRIVER)]
+    if way is not Way.UNMANAGED:
+        return False
+    if any(scope.state is State.UNREADABLE for scope in mine):
+        return None
+    return any(scope.state in (State.IN_PLACE, State.WRITE, State.FIGHT) for scope in mine)
+
+
+def _describe_way(way: Way, policy: Policy, driver: DriverVerdict) -> str:
+    if way is Way.UNMANAGED:
+        return f"{Way.APPLY}; {driver.why}"
+    described = str(way)
+    if way is Way.APPLY and policy.way is WaySetting.AUTO:
+        described = f"{Way.APPLY}, because {NO_POLICIES}"
+    return f"{described}; {driver.why}" if driver.patch is not None else described
+
+
+def _scope_writes(scope: Scope) -> tuple[Write, ...]:
+    if scope.body is None:
+        return ()
+    rule, target, key = describe_rule(scope.target), scope.target, key_of_target(scope.target)
+    note = f"It requires {rule} now, so it stays off {len(scope.kept_off)} nodes without the cloud."
+    news = News("Normal", "Scoped", note)
+    return (
+        Write(Verb.APPLY, DAEMON_SET, target.name, scope.why, target.namespace, scope.body, about=(key,), news=news),
+    )
+
+
+def _conditions(
+    facts: Facts, policy: Policy, scopes: Sequence[Scope], way: str, now: Instant
+) -> tuple[Sequence[Condition], float | None]:
+    foreign = sorted(one.name for one in facts.nodes if one.found.kind is Class.FOREIGN)
+    there = [(scope, one.current) for scope, one in zip(scopes, facts.scopes, strict=True)]
+    seen = Seen(
+        there, facts.round, len(to_check(facts.nodes)), way, foreign, policy.strict, facts.since,
+        [str(one) for one in facts.stranded],
+    )  # fmt: skip
+    made, wake = decide_conditions(seen, now)
+    return set_conditions(facts.conditions, made, now), wake

@@ -1,7 +1,7 @@
 """OpenShift's ClusterCSIDriver, Unmanaged so that the CSI operator does not undo the rule, and back again. Pure.
 
-Only where the owner asked for it. What it was before is written beside it, and whoever changes it meanwhile is not
-overruled: there is no fight over it.
+Only where the owner asked for it. What it was before is written beside it, and a user who changes it meanwhile is not
+overruled.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostler.apis.openshift import ClusterCSIDriver
-from hostler.platform.model import CSI_DRIVER
+from hostler.apis.openshift import CLUSTER_CSI_DRIVER, ClusterCSIDriver
+from hostler.platform.model import CSI_DRIVER, News, Verb, Write
+from hostler.platform.targets import OPENSHIFT_DRIVER, key_of_target
 
 BEFORE = "hostler.dev/management-state-before"
 MANAGED, UNMANAGED = "Managed", "Unmanaged"
@@ -20,15 +21,46 @@ _IT = f"ClusterCSIDriver {CSI_DRIVER}"
 
 @dataclass(frozen=True, slots=True)
 class DriverVerdict:
-    """The merge patch, or none; and how it stands, as a sentence without its dot."""
+    """The merge patch, or none; and the current state, as a sentence without its full stop."""
 
     patch: Mapping[str, Any] | None
     why: str
     back: bool = False  # the patch gives it back to its operator
 
+    @property
+    def writes(self) -> tuple[Write, ...]:
+        if self.patch is None:
+            return ()
+        news = News("Normal", "ManagedAgain" if self.back else "Unmanaged", f"{self.why}.")
+        about = (key_of_target(OPENSHIFT_DRIVER),)
+        return (
+            Write(
+                Verb.PATCH, CLUSTER_CSI_DRIVER, CSI_DRIVER, self.why, body=self.patch, about=about, news=news,
+                gives_back=self.back,
+            ),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFacts:
+    current: ClusterCSIDriver | None
+    unreadable: str = ""
+    displaced: bool = False  # its operator is at work, and we do not write beside it
+
+
+def judge_driver(facts: DriverFacts, wanted: bool | None) -> DriverVerdict:
+    """`wanted`: whether its operator is to leave the DaemonSet alone; None: not known, so it stays as it is."""
+    if facts.unreadable:
+        return DriverVerdict(None, f"its ClusterCSIDriver cannot be read ({facts.unreadable})")
+    if facts.displaced:
+        wanted = False
+    if wanted is None:
+        return DriverVerdict(None, "its ClusterCSIDriver stays as it is, because its DaemonSet cannot be read")
+    return decide_driver(facts.current, wanted=wanted)
+
 
 def decide_driver(current: ClusterCSIDriver | None, *, wanted: bool) -> DriverVerdict:
-    """Set it Unmanaged where that is wanted, and what we set so back to what it was where it is not any more."""
+    """Set it Unmanaged where that is wanted; set back what we changed before where it is not wanted any more."""
     if current is None:
         return DriverVerdict(None, f"there is no {_IT}")
     state, before = current.spec.management_state or MANAGED, current.metadata.annotations.get(BEFORE, "")

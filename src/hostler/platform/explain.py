@@ -1,82 +1,100 @@
-"""What platform has to say about a node and about a scoped DaemonSet."""
+"""Explains a node, a scoped DaemonSet, and everything that platform would write now."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
 from hostler.host.conditions import names
-from hostler.host.platform import classify
-from hostler.instant import Instant, iso
+from hostler.instant import iso
 from hostler.kube.client import Gate
 from hostler.platform.controller import PlatformKeeper
-from hostler.platform.decide import lags, other_clouds
-from hostler.platform.model import DaemonSet, PlacedNode, Scope, State
-from hostler.platform.scope import words
+from hostler.platform.model import PlacedNode, Scope, State, Write
+from hostler.platform.scope import describe_rule
+from hostler.platform.scoping import find_lag
+from hostler.platform.taints import other_clouds
 from hostler.platform.targets import key_of_target
+
+CLUSTER = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
 class PlatformExplainers:
-    """Explains `node/NAME` (its check, its taint, which scoped DaemonSets may run there) and `daemonset/NS/NAME`."""
+    """Explains `node/NAME` (its check, its taint, which scoped DaemonSets may run there), `daemonset/NS/NAME`, and
+    `platform/cluster`: all of them, with what guards them and what is reported.
+    """
 
     keeper: PlatformKeeper
-    grace: float
     gate: Gate  # why nothing would be written now
-    clock: Callable[[], Instant]
 
     def register(self, registry: Registry) -> None:
         registry.add(Explainer("node", "platform checks", self.node, self.node))
         registry.add(Explainer("daemonset", "platform", self.daemon_set, self.daemon_set))
+        registry.add(Explainer("platform", "platform", self.cluster, self.cluster))
 
     def node(self, name: str) -> Explanation | None:
-        node = self.keeper.caches.nodes.store.get(name)
-        if node is None:
+        if self.keeper.caches.nodes.store.get(name) is None:
             return None
         why = self.keeper.caches.unread()
         if why:
             return Explanation("platform checks", f"Nothing is decided yet: {why}.")
-        one = PlacedNode(node, classify(node, self.clock(), self.grace))
+        facts, decision = self.keeper.decide()
+        one = next(placed for placed in facts.nodes if placed.name == name)
         checked = self.keeper.round.results.get(name)
         rules = [
             RuleSeen("node check", str(checked.result), f"{checked.why}.") if checked is not None else _unchecked(one)
         ]
-        actions: tuple[Action, ...] = ()
-        nodes = self.keeper.placed()
-        verdict = self.keeper.taint(one, other_clouds(nodes))
+        verdict = self.keeper.decide_taint(one, other_clouds(facts.nodes))
+        writes = verdict.writes(name) if verdict is not None else ()
         if verdict is not None:
-            rules.append(RuleSeen("uninitialized taint", "goes" if verdict.patch else "stays", f"{verdict.why}."))
-            if verdict.patch:
-                actions = (Action("patch", f"node/{name}", verdict.why, held_back=self.gate() or ""),)
-        for scope, current in self.keeper.scopes(nodes):
-            if current is not None:
+            rules.append(RuleSeen("uninitialized taint", "goes" if writes else "stays", f"{verdict.why}."))
+        for scope, found in zip(decision.scopes, facts.scopes, strict=True):
+            if found.current is not None:
                 rules.append(_may_run(scope, name))
-        facts = [FactSeen("asked vCenter", iso(at))] if (at := self.keeper.round.at) is not None else []
-        facts += [FactSeen("stranded pod", one) for one in self.keeper.stranded if one.endswith(f" on {name}")]
-        return Explanation("platform checks", _outcome(one, rules), tuple(rules), tuple(facts), actions)
+        seen = [FactSeen("asked vCenter", iso(at))] if (at := self.keeper.round.at) is not None else []
+        seen += [FactSeen("stranded pod", str(pod)) for pod in self.keeper.stranded if pod.node == name]
+        return Explanation("platform checks", _outcome(one, rules), tuple(rules), tuple(seen), self._actions(writes))
 
     def daemon_set(self, name: str) -> Explanation | None:
         if self.keeper.caches.unread():
             return None
-        scopes = self._scopes()
-        found = {key_of_target(scope.target): (scope, current) for scope, current in scopes}.get(name)
-        if found is None:
+        facts, decision = self.keeper.decide()
+        found = [
+            (scope, one.current)
+            for scope, one in zip(decision.scopes, facts.scopes, strict=True)
+            if key_of_target(scope.target) == name
+        ]
+        if not found:
             return None
-        scope, current = found
-        facts = [FactSeen("way", self.keeper.way_words(scopes)), FactSeen("rule", words(scope.target))]
+        scope, current = found[0]
+        seen = [FactSeen("way", decision.way), FactSeen("rule", describe_rule(scope.target))]
         if current is not None:
-            facts.append(FactSeen("roll-out", lags(current) or "done"))
-        facts.append(FactSeen("kept off by the rule alone", names(scope.kept_off) or "no node"))
-        facts.append(FactSeen("may run on", names(scope.eligible, 10) or "no node"))
-        back = self.gate() or ""
-        actions = (Action("apply", f"daemonset/{name}", scope.why, held_back=back),) if scope.body else ()
+            seen.append(FactSeen("roll-out", find_lag(current) or "done"))
+        seen.append(FactSeen("kept off by the rule alone", names(scope.kept_off) or "no node"))
+        seen.append(FactSeen("may run on", names(scope.eligible, 10) or "no node"))
+        actions = self._actions(write for write in decision.writes if name in write.about)
         decided = scope.state in (State.HELD_BACK, State.FIGHT)
-        rule = RuleSeen(words(scope.target), str(scope.state), f"{scope.why}.", decided=decided)
-        return Explanation("platform", f"{name}: {scope.why}.", (rule,), tuple(facts), actions)
+        rule = RuleSeen(describe_rule(scope.target), str(scope.state), f"{scope.why}.", decided=decided)
+        return Explanation("platform", f"{name}: {scope.why}.", (rule,), tuple(seen), actions)
 
-    def _scopes(self) -> list[tuple[Scope, DaemonSet | None]]:
-        return self.keeper.scopes(self.keeper.placed())
+    def cluster(self, name: str) -> Explanation | None:
+        if name != CLUSTER:
+            return None
+        why = self.keeper.caches.unread()
+        if why:
+            return Explanation("platform", f"Nothing is decided yet: {why}.")
+        _, decision = self.keeper.decide()
+        rules = tuple(
+            RuleSeen(key_of_target(scope.target), str(scope.state), f"{scope.why}.") for scope in decision.scopes
+        )
+        seen = tuple(FactSeen(f"condition {one.type}", f"{one.status}: {one.message}") for one in decision.conditions)
+        outcome = f"Scoped DaemonSets are kept on their platform by {decision.way}."
+        return Explanation("platform", outcome, rules, seen, self._actions(decision.writes))
+
+    def _actions(self, writes: Iterable[Write]) -> tuple[Action, ...]:
+        back = self.gate() or ""
+        return tuple(Action(str(write.verb), write.target, write.why, held_back=back) for write in writes)
 
 
 def _unchecked(one: PlacedNode) -> RuleSeen:
@@ -88,9 +106,9 @@ def _unchecked(one: PlacedNode) -> RuleSeen:
 def _may_run(scope: Scope, name: str) -> RuleSeen:
     key = key_of_target(scope.target)
     if name in scope.eligible:
-        return RuleSeen(key, "may run here", f"the node has what the rule asks for ({words(scope.target)}).")
+        return RuleSeen(key, "may run here", f"the node has what the rule asks for ({describe_rule(scope.target)}).")
     if name in scope.kept_off:
-        return RuleSeen(key, "kept off", f"the node lacks what the rule asks for ({words(scope.target)}).")
+        return RuleSeen(key, "kept off", f"the node lacks what the rule asks for ({describe_rule(scope.target)}).")
     return RuleSeen(key, "not meant for it", "its own node selector or affinity does not fit.")
 
 

@@ -17,7 +17,6 @@ from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, NODE, Kind
 from hostler.kube.records import Node, Object, key_of
-from hostler.platform.decide import ScopeFacts, decide_scope
 from hostler.platform.model import (
     BINDING,
     NO_POLICIES,
@@ -29,8 +28,9 @@ from hostler.platform.model import (
     State,
     Way,
 )
-from hostler.platform.policy import as_wanted, manifests
-from hostler.platform.scope import words
+from hostler.platform.policy import as_wanted, rules_wanted
+from hostler.platform.scope import describe_rule
+from hostler.platform.scoping import ScopeFacts, decide_scope
 from hostler.platform.targets import key_of_target, resolve, targets_of
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class ScopeLine(msgspec.Struct, rename="camel", frozen=True):
     name: str
     platform: str
     rule: str
-    state: str
+    state: State
     why: str
     way: str
     may_run_on: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class ScopeLine(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def _none(self) -> str:
-        """Of one that is not there, or cannot be read, nothing is said."""
+        """A dash for one that is not there, or cannot be read."""
         return "-" if self.state in (State.ABSENT, State.UNREADABLE) else "no node"
 
 
@@ -135,10 +135,10 @@ async def _cloud_controllers(client: Client, daemon_sets: Iterable[str]) -> set[
 
 def _line(scope: Scope, in_force: Collection[str]) -> ScopeLine:
     target = scope.target
-    by_policy = words(target) in in_force and scope.state is not State.HELD_BACK
+    by_policy = describe_rule(target) in in_force and scope.state is not State.HELD_BACK
     way = str(Way.POLICY) if by_policy else str(Way.APPLY) if scope.state is State.IN_PLACE else "none yet"
     return ScopeLine(
-        key_of_target(target), target.platform, words(target), str(scope.state), scope.why, way, scope.eligible,
+        key_of_target(target), target.platform, describe_rule(target), scope.state, scope.why, way, scope.eligible,
         scope.kept_off,
     )  # fmt: skip
 
@@ -152,12 +152,11 @@ async def _policies_served(client: Client) -> bool:
 
 
 async def _rules_in_force(
-    client: Client, entries: Sequence[ScopedDaemonSet], scopes: Iterable[Scope]
+    client: Client, entries: Sequence[ScopedDaemonSet], scopes: Sequence[Scope]
 ) -> frozenset[str]:
     """The rules whose admission policy and binding are there as the operator makes them."""
-    held = {key_of_target(scope.target) for scope in scopes if scope.state is State.HELD_BACK}
     found = set()
-    for wanted in manifests(entries, held):
+    for wanted in rules_wanted(entries, scopes):
         policy = await _one(client, POLICY, wanted.name, None, PolicySpec)
         binding = await _one(client, BINDING, wanted.name, None, PolicySpec)
         if policy is None or binding is None:

@@ -65,6 +65,14 @@ class PolicySpec(Record, frozen=True):
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class WaySetting(StrEnum):
+    """HOSTLER_PLATFORM_WAY."""
+
+    AUTO = "auto"
+    APPLY = "apply"
+    UNMANAGED = "unmanaged"
+
+
 class Way(StrEnum):
     """How a scoped DaemonSet is kept where it belongs."""
 
@@ -119,17 +127,30 @@ class Round:
     unknown_since: Instant | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StrandedPod:
+    """A pod that needs a driver which its node lacks."""
+
+    key: str  # NAMESPACE/NAME
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.key} on {self.node}"
+
+
 class State(StrEnum):
     ABSENT = "absent"  # there is no such DaemonSet
     UNREADABLE = "unreadable"
     IN_PLACE = "in place"
     WRITE = "to be written"
     HELD_BACK = "held back"  # the rule would take it from nodes it belongs on
-    FIGHT = "fight"  # somebody undoes it; we stopped
+    FIGHT = "fight"  # another controller undoes it; we stopped
 
 
 @dataclass(frozen=True, slots=True)
 class News:
+    """An Event."""
+
     type: Literal["Normal", "Warning"]
     reason: str
     note: str
@@ -147,15 +168,41 @@ class Scope:
     kept_off: tuple[str, ...] = ()  # nodes only the rule keeps it off
     losing: tuple[str, ...] = ()  # those of them it belongs on
     young: tuple[str, ...] = ()  # such nodes too, but new ones: their label may yet come
+    nowhere: bool = False  # the rule leaves it no node, and no label is on its way
     news: tuple[News, ...] = ()
     wake: float | None = None
-
-    @property
-    def nowhere(self) -> bool:
-        """The rule leaves it no node, and no label is on its way."""
-        return any(one.reason == NOWHERE for one in self.news)
 
     @property
     def waits(self) -> bool:
         """It is held back for nothing but labels that may yet come."""
         return self.state is State.HELD_BACK and bool(self.young) and not self.losing
+
+
+class Verb(StrEnum):
+    CREATE = "create"
+    APPLY = "apply"
+    PATCH = "patch"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write, as data. A patch is a merge patch, or a JSON patch where its body is a tuple of operations."""
+
+    verb: Verb
+    kind: Kind
+    name: str
+    why: str
+    namespace: str | None = None
+    body: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = field(default_factory=dict)
+    subresource: str | None = None
+    uid: str = ""
+    about: tuple[str, ...] = ()  # the scoped DaemonSets that it is for, by key
+    news: News | None = None  # the Event once it is written
+    gives_back: bool = False  # allowed even beside the operator that we replace: it gets its own back
+
+    @property
+    def target(self) -> str:
+        """As `hostler explain` names it."""
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind.kind.lower()}/{name}"

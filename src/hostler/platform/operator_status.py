@@ -1,4 +1,4 @@
-"""Writes the conditions to a ClusterOperator of ours, where the cluster knows that kind (OpenShift)."""
+"""The ClusterOperator that shows our conditions, where the cluster knows that kind (OpenShift). Pure."""
 
 from __future__ import annotations
 
@@ -7,48 +7,33 @@ from collections.abc import Sequence
 from hostler import __version__
 from hostler.apis.openshift import CLUSTER_OPERATOR, ClusterOperator
 from hostler.host.conditions import Condition
-from hostler.kube.watch import Watch
-from hostler.kube.writer import Writer
 from hostler.platform.conditions import TYPES
+from hostler.platform.model import Verb, Write
 
 NAME = "hostler-platform"
 
 
-class OperatorStatusKeeper:
-    """One object, made if it is missing; written only when a condition says something else than before."""
-
-    def __init__(self, operators: Watch[ClusterOperator], writer: Writer) -> None:
-        self._operators = operators
-        self._writer = writer
-
-    async def keep(self, conditions: Sequence[Condition]) -> None:
-        if self._operators.absent or NAME in self._operators.store.unreadable:
-            return
-        shown = [one for one in conditions if one.type in TYPES]
-        there = self._operators.store.get(NAME)
-        if there is None:
-            body = {"metadata": {"name": NAME}, "spec": {}}
-            there = await self._writer.create(CLUSTER_OPERATOR, body, type=ClusterOperator, why="it says how we are")
-            if there is None:
-                return
-            self._operators.store.overlay(there)
-        said = [(one.type, one.status, one.reason, one.message) for one in there.status.conditions or ()]
-        if said == [(one.type, str(one.status), one.reason, one.message) for one in shown]:
-            return
-        listed = [
-            {
-                "type": one.type,
-                "status": str(one.status),
-                "reason": one.reason,
-                "message": one.message,
-                "lastTransitionTime": one.last_transition_time,
-            }
-            for one in shown
-        ]
+def operator_writes(there: ClusterOperator | None, conditions: Sequence[Condition]) -> tuple[Write, ...]:
+    """One object, created if it is missing; its status is written only when a condition changed."""
+    shown = [one for one in conditions if one.type in TYPES]
+    writes = []
+    if there is None:
+        body = {"metadata": {"name": NAME}, "spec": {}}
+        writes.append(Write(Verb.CREATE, CLUSTER_OPERATOR, NAME, "it says how we are", body=body))
+    before = there.status.conditions or () if there is not None else ()
+    listed = [
+        {
+            "type": one.type,
+            "status": str(one.status),
+            "reason": one.reason,
+            "message": one.message,
+            "lastTransitionTime": one.last_transition_time,
+        }
+        for one in shown
+    ]
+    said = [(one.type, one.status, one.reason, one.message) for one in before]
+    if said != [(one.type, str(one.status), one.reason, one.message) for one in shown]:
         status = {"conditions": listed, "versions": [{"name": "operator", "version": __version__}]}
-        written = await self._writer.patch(
-            CLUSTER_OPERATOR, NAME, {"status": status}, type=ClusterOperator, why="a condition changed",
-            subresource="status",
-        )  # fmt: skip
-        if written is not None:
-            self._operators.store.overlay(written)
+        why = "a condition changed"
+        writes.append(Write(Verb.PATCH, CLUSTER_OPERATOR, NAME, why, body={"status": status}, subresource="status"))
+    return tuple(writes)

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostler.apis.fleet import ScopedDaemonSet
+from hostler.host.conditions import names
 from hostler.host.scheduling import REQUIRED
-from hostler.platform.scope import unsound, words
+from hostler.platform.model import BINDING, POLICY, PolicySpec, Scope, State, Verb, Write
+from hostler.platform.scope import describe_rule, find_flaw
 from hostler.platform.targets import key_of_target
 
 PREFIX = "hostler-platform-"
@@ -44,15 +46,15 @@ def manifests(entries: Sequence[ScopedDaemonSet], held: Collection[str] = ()) ->
     """
     by_rule: dict[str, tuple[ScopedDaemonSet, list[str]]] = {}
     for number, one in enumerate(entries):
-        if key_of_target(one) not in held and not unsound(one):
-            earlier = [other for other in entries[:number] if words(other) != words(one)]
-            _, conditions = by_rule.setdefault(words(one), (one, []))
+        if key_of_target(one) not in held and not find_flaw(one):
+            earlier = [other for other in entries[:number] if describe_rule(other) != describe_rule(one)]
+            _, conditions = by_rule.setdefault(describe_rule(one), (one, []))
             conditions.append(_about(one, earlier, held))
     return sorted((_manifest(*those) for those in by_rule.values()), key=lambda one: one.name)
 
 
 def _manifest(target: ScopedDaemonSet, conditions: Sequence[str]) -> Manifest:
-    digest = hashlib.sha256(words(target).encode()).hexdigest()[:10]
+    digest = hashlib.sha256(describe_rule(target).encode()).hexdigest()[:10]
     name = f"{PREFIX}{digest}"
     spec = {
         "matchConstraints": {
@@ -66,12 +68,12 @@ def _manifest(target: ScopedDaemonSet, conditions: Sequence[str]) -> Manifest:
             ]
         },
         "matchConditions": [{"name": "scoped", "expression": " || ".join(conditions)}],
-        # A DaemonSet that could not be mutated is still taken; server-side apply mends it, and nobody is locked out.
+        # A write that cannot be mutated is still accepted, so no owner is locked out; server-side apply adds the rule.
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "IfNeeded",
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch_expression(target)}}],
     }
-    return Manifest(name, words(target), spec, {"policyName": name})
+    return Manifest(name, describe_rule(target), spec, {"policyName": name})
 
 
 def _about(entry: ScopedDaemonSet, earlier: Sequence[ScopedDaemonSet], held: Collection[str]) -> str:
@@ -156,3 +158,51 @@ def as_wanted(current: Any, wanted: Any) -> bool:
             and all(as_wanted(one, other) for one, other in zip(current, wanted, strict=True))
         )
     return bool(current == wanted)
+
+
+# -- what is written
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFacts:
+    """The policies and bindings of the cluster; both are empty where the API server does not serve them."""
+
+    policies: Sequence[PolicySpec] = ()
+    bindings: Sequence[PolicySpec] = ()
+    served: bool = True
+
+
+def rules_wanted(entries: Sequence[ScopedDaemonSet], scopes: Sequence[Scope]) -> list[Manifest]:
+    """The policies that there should be: none covers a DaemonSet whose rule is held back."""
+    return manifests(entries, {key_of_target(one.target) for one in scopes if one.state is State.HELD_BACK})
+
+
+def policy_writes(entries: Sequence[ScopedDaemonSet], scopes: Sequence[Scope], facts: PolicyFacts) -> tuple[Write, ...]:
+    """What differs; a second time it is nothing.
+
+    A policy comes before its binding, and goes after it: a binding without its policy would be an error.
+    """
+    if not facts.served:
+        return ()
+    wanted = rules_wanted(entries, scopes)
+    why = f"every write of {names(map(key_of_target, entries))} gets its rule"
+    writes = []
+    for one in wanted:
+        for kind, found, spec in ((POLICY, facts.policies, one.policy), (BINDING, facts.bindings, one.binding)):
+            there = next((other for other in found if other.metadata.name == one.name), None)
+            if there is None or not (as_wanted(there.spec, spec) and as_wanted(there.metadata.labels, LABELS)):
+                body = {"metadata": {"name": one.name, "labels": dict(LABELS)}, "spec": spec}
+                about = tuple(
+                    key_of_target(scope.target)
+                    for scope in scopes
+                    if describe_rule(scope.target) == one.rule and scope.state is not State.HELD_BACK
+                )
+                writes.append(Write(Verb.APPLY, kind, one.name, why, body=body, about=about))
+    known = {one.name for one in wanted}
+    for kind, found in ((BINDING, facts.bindings), (POLICY, facts.policies)):
+        for meta in (one.metadata for one in found):
+            ours = meta.name.startswith(PREFIX) and LABELS.items() <= meta.labels.items()
+            if ours and meta.name not in known and not meta.deletion_timestamp:
+                no_need = "no DaemonSet needs this rule any more"
+                writes.append(Write(Verb.DELETE, kind, meta.name, no_need, uid=meta.uid))
+    return tuple(writes)

@@ -22,12 +22,12 @@ def expression(target: ScopedDaemonSet) -> dict[str, Any]:
     return made
 
 
-def words(target: ScopedDaemonSet) -> str:
+def describe_rule(target: ScopedDaemonSet) -> str:
     """`node.kubernetes.io/instance-type Exists`."""
     return " ".join((target.key, target.operator, ",".join(target.values))).strip()
 
 
-def unsound(target: ScopedDaemonSet) -> str:
+def find_flaw(target: ScopedDaemonSet) -> str:
     """Why Kubernetes would take no DaemonSet with this rule; "" where it would.
 
     A policy that puts such a rule into every write would lock its owner out.
@@ -40,13 +40,13 @@ def unsound(target: ScopedDaemonSet) -> str:
     return f'"{wrong[0]}" can be no label\'s value' if wrong else ""
 
 
-def in_place(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> bool:
+def has_rule(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> bool:
     """Whether the rule is in force: there are terms, and it is in each that can match anything."""
     terms = required_terms(affinity)
     return terms is not None and all(is_empty_term(one) or _has(one, target) for one in terms)
 
 
-def ruled(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> list[dict[str, Any]]:
+def add_rule(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> list[dict[str, Any]]:
     """The terms with the rule in each; a second time changes nothing."""
     rule = expression(target)
     terms = required_terms(affinity)
@@ -76,7 +76,7 @@ def _texts(values: Iterable[Any] | None) -> list[str]:
     return [str(one) for one in values or ()]
 
 
-def unruled(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> Sequence[Term] | None:
+def without_rule(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> Sequence[Term] | None:
     """The terms without the rule: what the DaemonSet's owner asked for. None: every node."""
     terms = required_terms(affinity)
     if terms is None:

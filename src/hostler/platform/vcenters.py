@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from hostler.host.facts import Fact, then
 from hostler.platform.checks import Machine, spelled
 
-if TYPE_CHECKING:  # the vCenter client costs memory, and whoever has no vCenter does not need it
+if TYPE_CHECKING:  # the vCenter client costs memory, and an operator without a vCenter does not need it
     from hostler.vsphere.bulk import Checked
 
 

@@ -1,4 +1,4 @@
-"""What a host would boot, and whether it may: where kernel, initrd and rootfs come from, and the kernel's arguments.
+"""What a host would boot, and whether it may: where kernel, initrd and rootfs come from, and kernel arguments. Pure.
 
 All of it is the InfraEnv's, which a tenant may write at any time. So it is judged before a reclaim begins, on every
 look while it is under way, and once more by the hub when the agent on the node asks what to fetch. Pure.
@@ -71,9 +71,9 @@ class BootPolicy:
 class Distrust(StrEnum):
     """Why an artifact is not fetched."""
 
-    NOT_AN_ADDRESS = "its address is not a plain http or https address"
-    PLAIN_HTTP = "it comes by plain HTTP"
-    PROXY = "it comes by plain HTTP through the proxy of the InfraEnv"
+    NOT_AN_ADDRESS = "not-an-address"
+    PLAIN_HTTP = "plain-http"
+    PROXY = "proxy"  # plain HTTP through the proxy of the InfraEnv
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""The room as the operator sees it: its watches, its controller, the hub's service, what wakes it, what it explains."""
+"""The capability as the operator sees it: its watches, its controller, the hub's service, what it explains."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter as Counts
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,32 +14,32 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from hostler.apis.assisted import AGENT, INFRA_ENV, INFRA_ENV_LABEL, Agent, InfraEnv
-from hostler.capability import CapabilityRoom
-from hostler.drain.model import Policy as DrainPolicy
+from hostler.capability import Capability
 from hostler.errors import Complaint, Exit
 from hostler.explain.registry import Registry
 from hostler.kube.client import Client, Gate
-from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.errors import ApiError, NotFound, Unreachable
-from hostler.kube.events import Recorder
 from hostler.kube.kinds import POD
-from hostler.kube.metrics import Family, Metrics
+from hostler.kube.metrics import Family
 from hostler.kube.records import Record
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
+from hostler.reclaim import settings as say
 from hostler.reclaim.artifacts import BootPolicy
-from hostler.reclaim.board import Board
+from hostler.reclaim.connections import connection_limit
 from hostler.reclaim.controller import KEY, ReclaimKeeper, Terms
-from hostler.reclaim.door import room_for
 from hostler.reclaim.explain import ReclaimExplainers
-from hostler.reclaim.hub import Hub, Listener
+from hostler.reclaim.hub import Hub
+from hostler.reclaim.hub_agents import HubAgents
 from hostler.reclaim.keyring import Keyring
-from hostler.reclaim.model import Policy, Reason, State
+from hostler.reclaim.listener import Listener
+from hostler.reclaim.model import Policy, State
 from hostler.reclaim.objects import PROGRESS, RECLAIMED, artifacts_of, hashes_of
-from hostler.reclaim.spokes import Spokes
-from hostler.settings import reclaim as say
+from hostler.reclaim.observe import SpokeClusters
+from hostler.reclaim.reasons import Reason
 from hostler.settings.foundation import NAMESPACE, POD_NAME
 from hostler.settings.model import Settings
+from hostler.shared import Shared
 
 log = structlog.get_logger("hostler.reclaim")
 
@@ -58,22 +58,14 @@ class _OwnPod(Record, frozen=True):
     spec: _PodSpec = _PodSpec()
 
 
-class ReclaimRoom(CapabilityRoom):
-    def __init__(
-        self,
-        client: Client,
-        writer_for: Callable[[Client], Writer],
-        facts: Writer,
-        recorder: Recorder,
-        settings: Settings,
-        *,
-        dry_run: bool,
-        drain: DrainPolicy,
-        metrics: Metrics,
-        as_leader: Callable[[Reconcile], Reconcile],
-    ) -> None:
-        """`writer_for` makes the leader's writers; with `facts` any replica writes down what hosts report."""
-        self._client, self._settings, self._dry_run = client, settings, dry_run
+class ReclaimCapability(Capability):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        client, settings, metrics = shared.client, shared.settings, shared.metrics
+
+        def writer_for(other: Client) -> Writer:
+            return shared.writers.of("reclaim", client=other)
+
         writer = writer_for(client)
         self._agents = Watch(
             client,
@@ -85,7 +77,7 @@ class ReclaimRoom(CapabilityRoom):
         self._infra_envs = Watch(client, INFRA_ENV, InfraEnv, metrics=metrics)
         self._keyring = Keyring(client, writer, settings[NAMESPACE], metrics)
         inventories, boot = settings[say.RECLAIM_INVENTORIES], _boot_policy(settings)
-        self._spokes = Spokes(client, writer_for, inventories=frozenset(inventories))
+        self._spokes = SpokeClusters(client, writer_for, inventories=frozenset(inventories))
         self._policy: Policy | None = None
         self._wished = Policy(
             hub_url=settings[say.HUB_URL],
@@ -94,7 +86,7 @@ class ReclaimRoom(CapabilityRoom):
             rebooting=settings[say.RECLAIM_REBOOT_TIMEOUT_SECONDS],
             patience=settings[say.RECLAIM_PATIENCE_SECONDS],
             remove_node=settings[say.RECLAIM_REMOVE_NODE],
-            drain=drain if settings[say.RECLAIM_DRAIN] else None,
+            drain=shared.drain if settings[say.RECLAIM_DRAIN] else None,
             require_one_shot=settings[say.RECLAIM_REQUIRE_ONE_SHOT],
             clean_boot=settings[say.RECLAIM_CLEAN_BOOT],
             boot=boot,
@@ -105,29 +97,25 @@ class ReclaimRoom(CapabilityRoom):
         self._states = Family(
             Gauge("hostler_reclaim_hosts", "Hosts by state.", ("state",), registry=metrics.registry), 1
         )
+        facts = shared.writers.of_any_replica("reclaim")  # what hosts report
         self._hub = Hub(
-            Board(client, facts, boot, self._infra_env), self._keyring.keys, url=settings[say.HUB_URL],
+            HubAgents(client, facts, boot, self._infra_env), self._keyring.keys, url=settings[say.HUB_URL],
             artifacts=Path(settings[say.HUB_ARTIFACTS]) if settings[say.HUB_ARTIFACTS] else None,
-            connections=room_for(settings[say.HUB_CONNECTIONS]),
+            connections=connection_limit(settings[say.HUB_CONNECTIONS]),
             answered=lambda call, status: answers.of(call, str(status)).inc(),
         )  # fmt: skip
         connected = Gauge("hostler_hub_connections", "Connections of hosts to the hub.", registry=metrics.registry)
-        connected.set_function(lambda: len(self._hub.door))
+        connected.set_function(lambda: len(self._hub.connections))
         dropped = Counter(
             "hostler_hub_connections_dropped", "Connections that had to make room.", registry=metrics.registry
         )
-        self._hub.door.dropped = dropped.inc
+        self._hub.connections.dropped = dropped.inc
         self._keeper = ReclaimKeeper(
-            client, writer, recorder, agents=self._agents, infra_envs=self._infra_envs, spokes=self._spokes,
+            client, writer, shared.recorder, agents=self._agents, infra_envs=self._infra_envs, spokes=self._spokes,
             keyring=self._keyring, policy=lambda: self._policy, metrics=metrics,
-            terms=Terms(_certificates(settings), self._hub.shelf.served),
+            terms=Terms(_certificates(settings), self._hub.files.served),
         )  # fmt: skip
-        self.controller = Controller(
-            "reclaim", as_leader(self._keeper.reconcile), metrics=metrics, workers=settings[say.RECLAIM_WORKERS]
-        )
-
-    def controllers(self) -> tuple[Controller, ...]:
-        return (self.controller,)
+        self.controller = self.add_controller("reclaim", self._keeper.reconcile, settings[say.RECLAIM_WORKERS])
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield from (self._agents, self._infra_envs, self._keyring.watch)
@@ -167,12 +155,12 @@ class ReclaimRoom(CapabilityRoom):
 
     async def run(self) -> None:
         """Serve hosts for as long as the operator runs: every replica does, whoever leads."""
-        settings = self._settings
+        settings = self.shared.settings
         address = settings[say.HUB_ADDRESS]
         listener = Listener(self._hub, address.host, address.port, settings[say.HUB_CERTIFICATE], settings[say.HUB_KEY])
         swept = time.monotonic()
         try:
-            if not self._dry_run:  # a dry run could not write down what a host says
+            if not self.shared.writers.dry_run:  # a dry run could not write down what a host says
                 await listener.start()
                 log.info("serving the step API", address=str(address), port=listener.port)
             while True:
@@ -192,10 +180,10 @@ class ReclaimRoom(CapabilityRoom):
 
     async def _know_image(self) -> None:
         """Agents run the operator's own image unless a setting names another."""
-        image, pod = self._wished.image, self._settings[POD_NAME]
+        image, pod = self._wished.image, self.shared.settings[POD_NAME]
         if not image and pod:
             try:
-                own = await self._client.get(POD, pod, self._settings[NAMESPACE], type=_OwnPod)
+                own = await self.shared.client.get(POD, pod, self.shared.settings[NAMESPACE], type=_OwnPod)
                 image = own.spec.containers[0].image if own.spec.containers else ""
             except NotFound:
                 pass

@@ -13,6 +13,7 @@ from prometheus_client import Counter
 from hostler.apis.assisted import AGENT, INFRA_ENV_LABEL, Agent, InfraEnv
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant, parse
+from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, NotFound, Unreachable
 from hostler.kube.events import EventType, Recorder
@@ -22,42 +23,36 @@ from hostler.kube.metrics import Family, Metrics
 from hostler.kube.records import Secret
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.reclaim.artifacts import Artifacts
-from hostler.reclaim.decide import decide
-from hostler.reclaim.hands import Hands, NotYet, Occupied
-from hostler.reclaim.keyring import Keyring
-from hostler.reclaim.model import (
-    UNCONFIRMED,
+from hostler.reclaim.actions import (
     Action,
+    AddFinalizer,
     Decision,
     Deploy,
     Enter,
     Evict,
     Hold,
-    Host,
-    Keep,
-    Policy,
-    Reason,
     Release,
     RemoveNode,
-    Say,
-    Spoke,
-    State,
+    SetCondition,
     WarnNotOneShot,
     Withdraw,
-    is_unbound,
 )
+from hostler.reclaim.agent_manifests import Order
+from hostler.reclaim.artifact_files import Unreadable
+from hostler.reclaim.artifacts import Artifacts
+from hostler.reclaim.decide import decide
+from hostler.reclaim.executor import NotYet, Occupied, SpokeExecutor
+from hostler.reclaim.keyring import Keyring
+from hostler.reclaim.model import Host, Policy, Spoke, State, is_unbound
 from hostler.reclaim.objects import PROGRESS, REPORT, artifacts_of, host_of, leaving
+from hostler.reclaim.observe import OpenSpoke, SpokeClusters, needs_spoke
 from hostler.reclaim.reach import agent_names
-from hostler.reclaim.shelf import Unreadable
-from hostler.reclaim.spoke import Order
-from hostler.reclaim.spokes import Open, Spokes, asks
+from hostler.reclaim.reasons import UNCONFIRMED, Reason
 from hostler.reclaim.status import notes_patch, status_patch
 
 log = structlog.get_logger("hostler.reclaim")
 
 KEY = "signing key"  # no Agent has such a key: theirs are namespace/name
-NOT_READY = 1.0
 # Old clusters are asked, not watched. So often while something is under way there:
 SOON, UNKNOWN_AGAIN, AT_WORK = 1.0, 10.0, 30.0
 DRAINING = 5.0
@@ -98,7 +93,7 @@ class ReclaimKeeper:
         *,
         agents: Watch[Agent],
         infra_envs: Watch[InfraEnv],
-        spokes: Spokes,
+        spokes: SpokeClusters,
         keyring: Keyring,
         policy: Callable[[], Policy | None],
         terms: Terms,
@@ -124,7 +119,7 @@ class ReclaimKeeper:
             return await self._keyring.keep()
         policy = self.policy()
         if policy is None or not self.agents.store.synced:
-            return NOT_READY
+            return UNREAD_SECONDS
         agent = self.agents.store.get(key)
         if agent is None:
             gone = self.seen.pop(key, None)
@@ -132,7 +127,7 @@ class ReclaimKeeper:
                 self._spokes.forget(gone.host.uid)
             return None
         host = replace(host_of(agent), artifacts=await self._artifacts(agent))
-        if host.previous is None or not asks(host):
+        if host.previous is None or not needs_spoke(host):
             return await self._pass(key, agent, host, policy, None)
         async with self._spokes.open(host.previous) as spoke:
             found: Spoke = await self._spokes.look(
@@ -141,20 +136,20 @@ class ReclaimKeeper:
             found = replace(found, namesake=self._namesake(host, found, spoke))
             return await self._pass(key, agent, replace(host, spoke=found), policy, spoke)
 
-    async def _pass(self, key: str, agent: Agent, host: Host, policy: Policy, spoke: Open | None) -> float | None:
+    async def _pass(self, key: str, agent: Agent, host: Host, policy: Policy, spoke: OpenSpoke | None) -> float | None:
         now = self._clock()
         decision = decide(host, policy, now)
         self.seen[key] = Seen(host, decision, now)
-        if spoke is not None and spoke.hands is not None and host.previous is not None:
+        if spoke is not None and spoke.executor is not None and host.previous is not None:
             try:
                 async with self._spokes.turn(host.previous):
                     for action in decision.actions:
-                        await self._there(action, agent, host, policy, spoke.hands)
+                        await self._there(action, agent, host, policy, spoke.executor)
             except NotYet as later:
                 return later.seconds
             except Occupied as occupied:
                 # A note that is not confirmed stays one: the reason is how that is known.
-                said = () if host.reason in UNCONFIRMED else (Say("Occupied", str(occupied)),)
+                said = () if host.reason in UNCONFIRMED else (SetCondition(Reason.OCCUPIED, str(occupied)),)
                 decision = replace(decision, actions=said, why=str(occupied))
             except FAILURES as error:
                 note = f"The old cluster did not take a change: {describe_failure(error)}."
@@ -167,31 +162,31 @@ class ReclaimKeeper:
 
     # -- in the old cluster
 
-    async def _there(self, action: Action, agent: Agent, host: Host, policy: Policy, hands: Hands) -> None:
+    async def _there(self, action: Action, agent: Agent, host: Host, policy: Policy, executor: SpokeExecutor) -> None:
         match action:
             case Deploy():
-                await self._deploy(action, agent, host, policy, hands)
+                await self._deploy(action, agent, host, policy, executor)
             case Withdraw():
                 # A deleted host's stage may have begun long ago: what is taken back here began with the deletion.
                 since = parse(agent.metadata.deletion_timestamp) if host.deleted else host.since
                 patient = self._clock() - (since if since is not None else 0.0) < AGENT_BACK
                 heard = any(note in agent.metadata.annotations for note in (REPORT, PROGRESS))
-                if await hands.withdraw(host.uid, gone=_no_kubelet(host), patient=patient, heard=heard):
+                if await executor.withdraw(host.uid, gone=_no_kubelet(host), patient=patient, heard=heard):
                     note = "What this reclaim put into the old cluster was taken off it."
                     self._recorder.event(AGENT, agent.metadata, "Normal", "Withdrawn", "Withdraw", note)
             case Hold(node):
-                await hands.hold(node.name, f"its host {host.name} is returned to discovery")
+                await executor.hold(node.name, f"its host {host.name} is returned to discovery")
             case Release(node):
-                await hands.release(node.name)
+                await executor.release(node.name)
             case Evict(pods) if policy.drain is not None:
-                memory = await hands.evict(pods, self._spokes.memory(host), policy.drain)
+                memory = await executor.evict(pods, self._spokes.memory(host), policy.drain)
                 self._spokes.remember(host, memory)
             case RemoveNode(node):
-                await hands.remove_node(node)
+                await executor.remove_node(node)
                 note = f"Node {node.name} was deleted from its old cluster."
                 self._recorder.event(AGENT, agent.metadata, "Normal", "NodeRemoved", "RemoveNode", note)
 
-    async def _deploy(self, deploy: Deploy, agent: Agent, host: Host, policy: Policy, hands: Hands) -> None:
+    async def _deploy(self, deploy: Deploy, agent: Agent, host: Host, policy: Policy, executor: SpokeExecutor) -> None:
         infra_env, keys = self._infra_env(agent), self._keyring.keys()
         if infra_env is None or keys is None or not isinstance(host.artifacts, Known) or host.artifacts.value is None:
             return  # taken away since it began; the stage's time is bounded
@@ -207,9 +202,9 @@ class ReclaimKeeper:
                 now=self._clock(), seconds=policy.reclaiming + policy.rebooting + SLACK,
             ),
             ca=self._terms.ca, pull_secret=pull_secret or b"", proxy=infra_env.spec.proxy,
-            security_context_constraints=await hands.is_openshift(),
+            security_context_constraints=await executor.is_openshift(),
         )  # fmt: skip
-        done = await hands.deploy(order)
+        done = await executor.deploy(order)
         if done.wrote:
             left_out = f" {NOT_COPIED}" if pull_secret is None else ""
             note = f"The agent is put on node {deploy.node.name} of the old cluster.{left_out}{done.remark}"
@@ -241,15 +236,12 @@ class ReclaimKeeper:
             await self._patch(agent, notes, decision.why)
 
     async def _patch(self, agent: Agent, body: dict[str, Any], why: str, *, status: bool = False) -> Agent | None:
-        """With the version it was decided on as precondition: somebody else's change is looked at first."""
+        """With the version it was decided on as precondition: a change by another party is looked at first."""
         meta = agent.metadata
         body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": meta.resource_version}}
-        written = await self._writer.patch(
-            AGENT, meta.name, body, meta.namespace, type=Agent, why=why, subresource="status" if status else None
+        return await self.agents.patch(
+            self._writer, meta.name, body, meta.namespace, why=why, subresource="status" if status else None
         )
-        if written is not None:
-            self.agents.store.overlay(written)
-        return written
 
     def _tell(self, agent: Agent, actions: tuple[Action, ...]) -> None:
         for action in actions:
@@ -262,12 +254,12 @@ class ReclaimKeeper:
                 case WarnNotOneShot(message):
                     self._recorder.event(AGENT, agent.metadata, "Warning", Reason.NOT_ONE_SHOT, "Reclaim", message)
                     log.warning("host", agent=agent.metadata.name, reason=str(Reason.NOT_ONE_SHOT), why=message)
-                case Say(reason, message):
+                case SetCondition(reason, message):
                     self._recorder.event(AGENT, agent.metadata, "Normal", reason, "Reclaim", message)
 
     # -- what is known here
 
-    def _namesake(self, host: Host, found: Spoke, spoke: Open) -> str:
+    def _namesake(self, host: Host, found: Spoke, spoke: OpenSpoke) -> str:
         """Another Agent, of those that may act in the old cluster, that is named by the system UUID of the node."""
         if not isinstance(found.node, Known) or found.node.value is None or not isinstance(spoke.allowed, Known):
             return ""
@@ -296,7 +288,7 @@ class ReclaimKeeper:
 
 
 def _no_kubelet(host: Host) -> bool:
-    """Whether nobody runs the node's pods any more. An agent that does all the same is told by the hub to end."""
+    """Whether no kubelet runs the node's pods any more. If one does all the same, the hub tells its agent to end."""
     node = host.spoke.node
     return is_unbound(host.state) or (isinstance(node, Known) and (node.value is None or not node.value.ready))
 
@@ -304,7 +296,7 @@ def _no_kubelet(host: Host) -> bool:
 def _again(host: Host, decision: Decision, now: Instant) -> float | None:
     """In how many seconds to look again, if nothing of ours changes before."""
     waits = [] if decision.wake is None else [decision.wake - now]
-    if any(isinstance(one, Keep | Withdraw | Release | Hold | Evict) for one in decision.actions):
+    if any(isinstance(one, AddFinalizer | Withdraw | Release | Hold | Evict) for one in decision.actions):
         waits.append(SOON)
     if host.state == State.RECLAIMING:
         drains = host.spoke.drain is not None
@@ -312,7 +304,7 @@ def _again(host: Host, decision: Decision, now: Instant) -> float | None:
     # A cluster that this Agent does not reach is asked only what is to be taken back there.
     reached = host.kept or not (isinstance(host.spoke.reach, Known) and not host.spoke.reach.value)
     missing = (host.spoke.node, host.spoke.kubeconfig, host.artifacts)
-    if reached and asks(host) and any(isinstance(one, Unknown) for one in missing):
+    if reached and needs_spoke(host) and any(isinstance(one, Unknown) for one in missing):
         waits.append(UNKNOWN_AGAIN)
     if is_unbound(host.state) and host.previous is not None:
         waits.append(UNKNOWN_AGAIN)

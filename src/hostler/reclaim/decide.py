@@ -12,46 +12,42 @@ from hostler.drain.model import State as Emptying
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.reclaim import model
-from hostler.reclaim.model import (
-    IN_A_CLUSTER,
-    UNDER_WAY,
+from hostler.reclaim.actions import (
     Action,
-    Answered,
-    Cluster,
+    AddFinalizer,
+    AnswerRetry,
+    ClearCancel,
     Decision,
     Deploy,
     Enter,
     Evict,
     Hold,
+    NoteCluster,
+    SetCondition,
+    WarnNotOneShot,
+)
+from hostler.reclaim.agent_manifests import is_deployed
+from hostler.reclaim.cleanup import clean_up, clean_up_discovered, has_remains
+from hostler.reclaim.model import (
+    IN_A_CLUSTER,
+    UNDER_WAY,
+    Cluster,
     Host,
-    Keep,
     Policy,
-    Reason,
-    Remember,
-    Say,
     SpokeNode,
     State,
     Transition,
-    Uncancel,
-    WarnNotOneShot,
+    find_called_off,
     is_pinned,
     is_unbound,
     pin,
-    restarts,
     stage_key,
     step_id,
 )
 from hostler.reclaim.quoting import is_name, quote_text
-from hostler.reclaim.rules import (
-    NotKnown,
-    Refused,
-    Waits,
-    accepted_risks,
-    check_trust,
-    may_reclaim,
-)
-from hostler.reclaim.spoke import deployed
-from hostler.reclaim.sweep import has_remains, settle, sweep
+from hostler.reclaim.reasons import Cause, Reason
+from hostler.reclaim.refusal import NotKnown, Refused, Waits
+from hostler.reclaim.rules import accepted_risks, check_trust, may_reclaim
 
 LOOK_AGAIN = 30.0  # seconds until it is looked again whether the workers of a cluster are gone
 CALLED_OFF = "Its restart was called off; its agent was told to end and to take the discovery entry back."
@@ -61,12 +57,12 @@ UNDECIDED = (Reason.DECIDING, Reason.WORKERS_FIRST)
 def decide(host: Host, policy: Policy, now: Instant) -> Decision:
     """Move one host one step on its way back to discovery, or say why it stays."""
     if host.deleted:
-        return sweep(host, "The Agent is deleted.", ()) if host.kept else Decision((), "The Agent is deleted.")
+        return clean_up(host, "The Agent is deleted.", ()) if host.kept else Decision((), "The Agent is deleted.")
     may_register = host.state in model.REGISTER.sources or is_unbound(host.state)
     if may_register and host.registration == stage_key(host.state, host.stage):
         return _enter(model.REGISTER, Reason.REGISTERED, "The host is in discovery again.")
     if host.cancelled and (host.state not in (*IN_A_CLUSTER, *UNDER_WAY) or _in_its_cluster(host)):
-        return Decision((Uncancel(),), "The wish to cancel was heard; it does not stand against another attempt.")
+        return Decision((ClearCancel(),), "The request to cancel is done; it does not stop another attempt.")
     match host.state:
         case State.INSTALLED | State.ADDED:
             return _in_a_cluster(host, policy, now)
@@ -77,7 +73,7 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
         case State.PENDING:
             return _pending(host, policy, now)
         case state if is_unbound(state):
-            return settle(host, policy)
+            return clean_up_discovered(host, policy)
         case _:
             return Decision((), f"A host that is {host.state or 'without a state'} is not ours to return.")
 
@@ -102,9 +98,9 @@ def _bound(host: Host) -> Decision:
         return Decision((), "Its binding or its hostname is not a name that an object can have; nothing is noted.")
     noted = f"It is in its cluster {cluster.namespace}/{cluster.name}, which is noted."
     if host.previous is None:
-        return Decision((Remember(cluster),), noted)
-    if host.reason == Reason.REGISTERED:  # it was in discovery since, so it was installed anew
-        return sweep(host, noted, (Remember(cluster),)) if host.kept else Decision((Remember(cluster),), noted)
+        return Decision((NoteCluster(cluster),), noted)
+    if host.reason == Reason.REGISTERED:  # it was in discovery since, so it was installed again
+        return clean_up(host, noted, (NoteCluster(cluster),)) if host.kept else Decision((NoteCluster(cluster),), noted)
     if host.previous != cluster:
         # Who may edit the Agent's spec must not choose which machine is restarted.
         message = (
@@ -112,13 +108,13 @@ def _bound(host: Host) -> Decision:
             f"{host.previous.node} in {host.previous.namespace}/{host.previous.name} and was not in discovery since. "
             "It cannot be returned from there until its spec says that again, or status.deprovision_info is cleared."
         )
-        return Decision((Say(Reason.NOTE_NOT_CONFIRMED, message),), message)
+        return Decision((SetCondition(Reason.NOTE_NOT_CONFIRMED, message),), message)
     if host.reason == Reason.NOTE_NOT_CONFIRMED:
-        return Decision((Remember(cluster),), noted)
+        return Decision((NoteCluster(cluster),), noted)
     again = host.reason == Reason.CANCELLED
     if again or host.kept:
-        done = Say(Reason.REBOUND, "It was bound to its cluster again before it was restarted.")
-        return sweep(host, "It is in its cluster again.", (done,) if again else ())
+        done = SetCondition(Reason.REBOUND, "It was bound to its cluster again before it was restarted.")
+        return clean_up(host, "It is in its cluster again.", (done,) if again else ())
     return Decision((), "It is in its cluster.")
 
 
@@ -131,13 +127,12 @@ def _unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Tra
     except NotKnown as unknown:
         since = host.waiting_since if host.waiting_since is not None else now
         if now - since >= policy.patience:
-            text = f"{unknown}; that was waited for {policy.patience / 60:.0f} minutes."
-            message = text[:1].upper() + text[1:]
+            message = f"{unknown.sentence}; that was waited for {policy.patience / 60:.0f} minutes."
             return _refuse(Reason.SPOKE_UNREACHABLE, message, stay)
         message = f"Whether the host can be returned to discovery is not known yet: {unknown}."
-        return Decision((Say(Reason.DECIDING, message),), message, since + policy.patience)
+        return Decision((SetCondition(Reason.DECIDING, message),), message, since + policy.patience)
     except Waits as waits:
-        return Decision((Say(Reason.WORKERS_FIRST, str(waits)),), str(waits), now + LOOK_AGAIN)
+        return Decision((SetCondition(Reason.WORKERS_FIRST, str(waits)),), str(waits), now + LOOK_AGAIN)
     message = f"The agent is put on node {node.name} and downloads the discovery image.{accepted_risks(host)}"
     return _enter(go, Reason.RECLAIMING, message)
 
@@ -145,7 +140,7 @@ def _unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Tra
 def _refuse(reason: Reason, message: str, stay: Transition | None) -> Decision:
     if stay is not None:
         return _enter(stay, reason, message)
-    return Decision((Say(reason, message),), message)
+    return Decision((SetCondition(reason, message),), message)
 
 
 def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
@@ -177,7 +172,7 @@ def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
     if (late := _late(host, policy.reclaiming, now)) is not None:
         return late
     # A request for another attempt is answered by there being one.
-    answered: tuple[Action, ...] = (Answered(host.retry),) if host.retry != host.retried else ()
+    answered: tuple[Action, ...] = (AnswerRetry(host.retry),) if host.retry != host.retried else ()
     match host.spoke.node:
         case Known(SpokeNode() as node):
             if (first := _first(host, policy, node)) is not None:
@@ -197,7 +192,7 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
     None: it can be put there, or is there. A node that was replaced or restarted since is not the one decided on.
     """
     pinned = is_pinned(host)
-    if not pinned or (policy.drain is not None and not deployed(host.spoke.remains, node.name)):
+    if not pinned or (policy.drain is not None and not is_deployed(host.spoke.remains, node.name)):
         try:
             may_reclaim(host, policy)
         except Refused as refused:
@@ -209,8 +204,8 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
             return Decision((), text, _until(host, policy.reclaiming))
     now = pin(host.stage, node)
     if not pinned:
-        return Decision((Keep(now),), "The Agent is kept until nothing of it is left in its old cluster.")
-    if not node.boot_id and host.pinned.startswith(now):
+        return Decision((AddFinalizer(now),), "The Agent is kept until nothing of it is left in its old cluster.")
+    if not node.boot_id and host.pinned is not None and host.pinned.uid == node.uid:
         text = f"Node {node.name} does not say which boot it is in, so whether it was restarted is not known."
         return Decision((), text, _until(host, policy.reclaiming))
     if host.pinned != now:
@@ -220,11 +215,11 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
 
 
 def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
-    """Empty the node first, where a setting asks for it; None: it is empty, or nobody wants that.
+    """Empty the node first, where a setting asks for it; None: it is empty, or no setting asks for it.
 
     Once the agent is there it is not gone back on: the drain was over then.
     """
-    if policy.drain is None or deployed(host.spoke.remains, node.name):
+    if policy.drain is None or is_deployed(host.spoke.remains, node.name):
         return None
     until = _until(host, policy.reclaiming)
     if not node.held:
@@ -260,9 +255,10 @@ def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
     if (late := _late(host, policy.rebooting, now)) is not None:
         return late
     wake = _until(host, policy.rebooting)
-    called_off = host.cancelled or host.bound is not None
-    too_late = " Its agent is told to end if it asks; if it has asked, it is too late to cancel." if called_off else ""
-    if called_off and restarts(host):
+    too_late = ""
+    if find_called_off(host) is not None:
+        too_late = " Its agent is told to end if it asks; if it has asked, it is too late to cancel."
+    elif host.cancelled or host.bound is not None:
         too_late = " It goes down already; it is too late to cancel."
     # The agent stays as it is until the host has registered: only it can say that the host came back to its old
     # system, and it knows by the boot id in its pod spec.
@@ -274,10 +270,10 @@ def _pending(host: Host, policy: Policy, now: Instant) -> Decision:
     # What the last attempt left goes first: its token may be old, and its agent has ended.
     if asked and not has_remains(host):
         again = _unbound(host, policy, now, model.RETRY, None)
-        waits = any(isinstance(action, Say) and action.reason in UNDECIDED for action in again.actions)
-        answered: tuple[Action, ...] = () if waits else (Answered(host.retry),)
+        waits = any(isinstance(action, SetCondition) and action.reason in UNDECIDED for action in again.actions)
+        answered: tuple[Action, ...] = () if waits else (AnswerRetry(host.retry),)
         return Decision((*again.actions, *answered), again.why, again.wake)
-    return sweep(host, "It waits for a person to boot it into discovery.", ())
+    return clean_up(host, "It waits for a person to boot it into discovery.", ())
 
 
 def _report(host: Host) -> model.Report | None:
@@ -300,7 +296,7 @@ def _failed(ended: model.Report) -> Decision:
 
 
 def _late(host: Host, seconds: float, now: Instant) -> Decision | None:
-    # A start nobody can read would be a state without an end: it counts as over.
+    # A start that cannot be read would be a state without an end: it counts as over.
     if host.since is not None and now - host.since < seconds:
         return None
     message = f"It was {host.state} for more than {seconds / 60:.0f} minutes; boot it into discovery by hand, or retry."
@@ -311,5 +307,5 @@ def _until(host: Host, seconds: float) -> Instant | None:
     return None if host.since is None else host.since + seconds
 
 
-def _enter(transition: Transition, reason: str, message: str) -> Decision:
+def _enter(transition: Transition, reason: Cause, message: str) -> Decision:
     return Decision((Enter(transition, reason, message),), message)

@@ -1,18 +1,18 @@
 """The step API over HTTP(S): instructions and answers, registration, boot artifacts. It holds nothing.
 
-A token is checked before anything is read. Connections are bounded in number (`door.py`), requests in size, in number
-at once and in rate per host; what is refused changes nothing. Bodies are never unpacked: a small one could become a
-large one.
+A token is checked before anything is read. Connections are bounded in number (`connections.py`), requests in size, in
+number at once and in rate per host; what is refused changes nothing. Bodies are never unpacked: a small one could
+become a large one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import ssl
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,14 +20,12 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from hostler.errors import Complaint, Exit
-from hostler.kube.http import refuse_without_target, without_strangers
+from hostler.reclaim.artifact_files import ArtifactFiles, Download, Unreadable
 from hostler.reclaim.artifacts import NAMES
-from hostler.reclaim.board import Board, Trouble
-from hostler.reclaim.door import CONNECTIONS, Door, Visit, at_work
+from hostler.reclaim.connections import MOST_CONNECTIONS, Connections, serving
+from hostler.reclaim.hub_agents import HubAgents, Trouble
 from hostler.reclaim.instructions import Registration, Reply
-from hostler.reclaim.shelf import Download, Shelf, Unreadable
-from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
+from hostler.reclaim.tokens import Claims, Denial, Denied, Keys, Opens
 
 log = structlog.get_logger("hostler.hub")
 
@@ -39,17 +37,12 @@ ANSWERED, ASKING_AT_ONCE = 0.75, 64
 # So many with a token, and as many without: kernel and rootfs are open to strangers, who must not keep hosts waiting.
 # So many of them may be one host's: it takes one after the other, and may have lost the one before.
 DOWNLOADS_AT_ONCE, DOWNLOADS_PER_HOST = 64, 4
-# Who has not said a whole request in so many seconds is let go; who has not said its body, or waits for an answer for
-# so long, is told to ask again.
-SILENT = 75
-PATIENCE = 30.0
-LINGERS = 5.0  # so long the rest of a body that is not wanted is waited for, lest its sender miss our answer
-BACKLOG = 128
+PATIENCE = 30.0  # seconds for a body to come and an answer to be made, else the client is told to ask again
 # Per host: so many requests at once after a silence, then so many per second. A polling agent needs far fewer.
 BURST, RATE = 20.0, 2.0
 HOSTS_REMEMBERED = 10_000
-# A refusal is said in the log once in so many seconds per reason: strangers do not fill our disk.
-SAID_AGAIN = 10.0
+# A refusal is logged once in so many seconds per reason: strangers do not fill our disk.
+LOGGED_AGAIN = 10.0
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KNOWN, _STRANGERS = "hosts", "strangers"
 _NO_KEY = "This hub has no signing key yet; ask again."
@@ -79,25 +72,25 @@ class Hub:
 
     def __init__(
         self,
-        board: Board,
+        agents: HubAgents,
         keys: Callable[[], Keys | None],
         *,
         url: str = "",
         artifacts: Path | None = None,
         clock: Callable[[], float] = time.time,
-        connections: int = CONNECTIONS,
+        connections: int = MOST_CONNECTIONS,
         answered: Callable[[str, int], None] = lambda call, status: None,
     ) -> None:
         """`url` is how hosts reach us: HUB_URL. `answered` is told of each answer: the call and the status."""
-        self._board, self._keys, self._clock = board, keys, clock
+        self._agents, self._keys, self._clock = agents, keys, clock
         self._tell = answered
-        self.shelf = Shelf(artifacts, f"{url.rstrip('/')}{BASE}/boot-artifacts")
-        self.door = Door(connections)
+        self.files = ArtifactFiles(artifacts, f"{url.rstrip('/')}{BASE}/boot-artifacts")
+        self.connections = Connections(connections)
         self._rates = Rates()
         self._at_once, self._at_most = 0, max(1, int(connections * ANSWERED))
         self._asking = asyncio.Semaphore(ASKING_AT_ONCE)
         self._downloads = Counter[str]()  # by `_KNOWN`, `_STRANGERS` and the host whose token it is
-        self._said: dict[str, float] = {}
+        self._logged: dict[Denial, float] = {}  # when a refusal was last logged
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._counted, self._limited])
@@ -129,7 +122,7 @@ class Hub:
             return _no(503, "Too many requests at once; ask again.", retry=5)
         self._at_once += 1
         try:
-            with at_work(request):
+            with serving(request):
                 async with asyncio.timeout(PATIENCE):  # a download is sent after this; it has its own limit
                     return await handler(request)
         except TimeoutError:
@@ -145,9 +138,9 @@ class Hub:
         claims = self._allowed(request, Opens.HOST, request.match_info["host"])
         if isinstance(claims, web.Response):
             return claims
-        served = await self.shelf.with_hashes(claims.infra_env)
+        served = await self.files.with_hashes(claims.infra_env)
         async with self._asking:
-            found = await self._board.ask(claims, served)
+            found = await self._agents.ask(claims, served)
         return _trouble(found) if isinstance(found, Trouble) else _json(found)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
@@ -155,10 +148,10 @@ class Hub:
         if isinstance(claims, web.Response):
             return claims
         reply = read(Reply, await request.read())
-        if isinstance(reply, str):
-            return _no(400, f"The answer cannot be read: {reply}")
+        if isinstance(reply, Malformed):
+            return _no(400, f"The answer cannot be read: {reply.why}")
         async with self._asking:
-            trouble = await self._board.answer(claims, reply)
+            trouble = await self._agents.answer(claims, reply)
         return _trouble(trouble) if trouble is not None else web.Response(status=204)
 
     async def _registered(self, request: web.Request) -> web.StreamResponse:
@@ -166,12 +159,12 @@ class Hub:
         if isinstance(claims, web.Response):
             return claims
         given = read(Registration, await request.read())
-        if isinstance(given, str):
-            return _no(400, f"The registration cannot be read: {given}")
+        if isinstance(given, Malformed):
+            return _no(400, f"The registration cannot be read: {given.why}")
         if not _NAME.fullmatch(given.host_id):
             return _no(400, "host_id is no name an object can have.")
         async with self._asking:
-            trouble = await self._board.register(claims, given.host_id)
+            trouble = await self._agents.register(claims, given.host_id)
         if trouble is not None:
             return _trouble(trouble)
         return _json({"id": given.host_id, "infra_env_id": claims.infra_env}, status=201)
@@ -191,11 +184,11 @@ class Hub:
         claims = keys.check_infra_env(token, infra_env, self._clock())
         if isinstance(claims, Denied) and name == "initrd":
             return _no(claims.status, claims.why)
-        found = await self.shelf.find(infra_env, name)
+        found = await self.files.find(infra_env, name)
         if found is None:
             return await self._elsewhere(claims, name)
         host = claims.host if isinstance(claims, Claims) else ""
-        most = max(1, min(DOWNLOADS_AT_ONCE, self.door.limit // 8))  # with the answers never all connections
+        most = max(1, min(DOWNLOADS_AT_ONCE, self.connections.limit // 8))  # with the answers never all connections
         limits = {_STRANGERS if isinstance(claims, Denied) else _KNOWN: most}
         limits |= {f"{infra_env}/{host}": DOWNLOADS_PER_HOST} if host else {}
         if any(self._downloads[who] >= limit for who, limit in limits.items()):
@@ -211,7 +204,7 @@ class Hub:
         elsewhere = ""
         if isinstance(claims, Claims):
             async with self._asking:
-                elsewhere = await self._board.artifact(claims, name)
+                elsewhere = await self._agents.artifact(claims, name)
         if not elsewhere:
             return _no(404, f"This hub has no {name} of that InfraEnv.")
         return web.Response(status=307, headers={"Location": elsewhere})
@@ -224,8 +217,8 @@ class Hub:
             return _no(503, _NO_KEY, retry=10)
         claims = keys.check(token, opens, request.match_info["infra_env"], host, self._clock())
         if isinstance(claims, Denied):
-            if self._clock() - self._said.get(claims.why, 0.0) >= SAID_AGAIN:
-                self._said[claims.why] = self._clock()
+            if self._clock() - self._logged.get(claims.reason, 0.0) >= LOGGED_AGAIN:
+                self._logged[claims.reason] = self._clock()
                 log.info("refused", why=claims.why, path=request.path, remote=request.remote)
             return _no(claims.status, claims.why)
         if not self._rates.take(f"{claims.opens}/{claims.infra_env}/{claims.host}/{claims.id}"):
@@ -233,90 +226,23 @@ class Hub:
         return claims
 
 
-class Listener:
-    """The hub's own port, with TLS where there is a certificate; `renew` takes a new one from the next call on."""
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A body that is not what it should be."""
 
-    def __init__(self, hub: Hub, host: str, port: int, certificate: str = "", key: str = "") -> None:
-        self._hub, self._host, self._port = hub, host, port
-        self._certificate, self._key = certificate, key
-        self._runner: web.AppRunner | None = None
-        self._server: asyncio.Server | None = None
-        self._context: ssl.SSLContext | None = None
-        self._seen = (0.0, 0.0)
-
-    @property
-    def port(self) -> int:
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
-
-    async def start(self) -> None:
-        self.renew()
-        self._runner = web.AppRunner(
-            self._hub.application(),
-            access_log=None,
-            keepalive_timeout=SILENT,
-            lingering_time=LINGERS,
-            logger=without_strangers("hostler.hub", self._hub.unreadable),
-            auto_decompress=False,
-            shutdown_timeout=5,
-        )
-        await self._runner.setup()
-        server, door = self._runner.server, self._hub.door
-        assert server is not None
-        refuse_without_target(server, self._hub.unreadable)
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                lambda: Visit(door, server, self._context), self._host or None, self._port, backlog=BACKLOG
-            )
-        except OSError as error:
-            raise Complaint(
-                f"The hub cannot listen on {self._host or '*'}:{self._port}: {error.strerror or error}.",
-                hint="Set HOSTLER_HUB_ADDRESS to a free address, or stop what uses this one.",
-                code=Exit.SETTING,
-            ) from error
-
-    def renew(self) -> None:
-        """Read the certificate again if its files changed; a pair that does not fit is left for the next time."""
-        if not self._certificate:
-            return
-        try:
-            seen = (Path(self._certificate).stat().st_mtime, Path(self._key).stat().st_mtime)
-            if seen == self._seen:
-                return
-            # A context of its own each time: half of a pair would spoil the one in use.
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.load_cert_chain(self._certificate, self._key, password=lambda: "")  # nobody is asked for one
-        except OSError as error:
-            if self._context is None:
-                raise Complaint(
-                    f"The hub's certificate {self._certificate} cannot be used with key {self._key}: {error}.",
-                    hint="Set HOSTLER_HUB_CERTIFICATE and HOSTLER_HUB_KEY to PEM files that belong together.",
-                    code=Exit.SETTING,
-                ) from error
-            log.warning("the new certificate is not used", error=str(error))
-            return
-        self._context, self._seen = context, seen
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-        self._hub.door.end()
+    why: str
 
 
-def read(kind: type[T], body: bytes) -> T | str:
-    """What somebody sent, or why it is none. Whatever is in it: depth is no way to fell us either."""
+def read(kind: type[T], body: bytes) -> T | Malformed:
+    """Decode what a client sent. Deeply nested JSON is rejected too."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        return str(error)
+        return Malformed(str(error))
 
 
 def _call(request: web.Request) -> str:
-    """A word for the metric, of a few."""
+    """The call, as a label of the metric."""
     if "artifact" in request.match_info:
         return "artifact"
     if "host" in request.match_info:

@@ -1,4 +1,4 @@
-"""What an agent is told, and what its answers and registrations become. Pure: from the Agent object alone."""
+"""What an agent is told, and what its answers and registrations become. From the Agent object alone. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,12 @@ import msgspec
 
 from hostler.apis.assisted import GROUP, INFRA_ENV_LABEL, Agent, InfraEnv
 from hostler.reclaim.artifacts import HASHED, BootPolicy, is_accepted
-from hostler.reclaim.model import UNDER_WAY, Reason, State, restarts, stage_key, step_id
-from hostler.reclaim.objects import (
-    AGENT_REASONS,
-    CANCEL,
-    PROGRESS,
-    REGISTRATION,
-    REPORT,
-    ReportNote,
-    artifacts_of,
-    dump,
-    hashes_of,
-    host_of,
-)
+from hostler.reclaim.model import UNDER_WAY, CalledOff, State, find_called_off, stage_key, step_id
+from hostler.reclaim.objects import PROGRESS, REGISTRATION, REPORT, ReportNote, artifacts_of, dump, hashes_of, host_of
 from hostler.reclaim.quoting import clean_text
+from hostler.reclaim.reasons import Reason, StepFailure
 
-# The agent's own words for them are in agent/steps.py, which imports nothing of ours; a test keeps them equal.
+# The agent's own names of them are in agent/steps.py, which imports nothing of ours; a test keeps them equal.
 DOWNLOAD, REBOOT, PROGRESS_STEP = "download-boot-artifacts", "reboot-for-reclaim", "progress"
 MOUNT = "/host"
 STAGE_LIMIT = 60
@@ -50,7 +40,7 @@ class _Output(msgspec.Struct, frozen=True):
     reason: str = ""
     stage: str = ""
     percent: int = 0
-    unverified: tuple[str, ...] = ()  # artifacts of which nobody said what they hash to
+    unverified: tuple[str, ...] = ()  # artifacts whose hash is not known
     falls_back: bool = True  # the boot after discovery is the installed system's
     lasts: str = ""  # why not
 
@@ -82,30 +72,28 @@ def instructions(
                 {"operation": one.operation, "value": one.value} for one in found.arguments
             ]
         return _answer(60, "continue", _step(agent, DOWNLOAD, arguments))
-    if state == State.REBOOTING and not called_off(agent):
+    if state == State.REBOOTING and find_called_off(host_of(agent)) is None:
         return _answer(120, "exit", _step(agent, REBOOT, {"host_fs_mount_dir": mount}))
     return _answer(60, "exit")
 
 
-def called_off(agent: Agent) -> str:
-    """Why a host is not restarted although its time has come: people changed their mind before its agent asked."""
+def _render_called_off(agent: Agent, why: CalledOff) -> str:
     bound = agent.spec.cluster_deployment_name
-    if agent.metadata.deletion_timestamp:
-        return "The Agent is deleted"
-    if restarts(host_of(agent)):
-        return ""  # the host goes down already: without its entry it would only be restarted for nothing
-    if bound is not None and bound.name:
-        return f"It was bound to {bound.name}"
-    return "It was cancelled by annotation" if agent.metadata.annotations.get(CANCEL) else ""
+    sentences = {
+        CalledOff.DELETED: "The Agent is deleted",
+        CalledOff.BOUND: f"It was bound to {bound.name if bound is not None else ''}",
+        CalledOff.CANCELLED: "It was cancelled by annotation",
+    }
+    return f"{sentences[why]}; its agent was told to end and to take the discovery entry back."
 
 
 def withheld(agent: Agent) -> dict[str, str]:
     """Annotations of a restart that its agent asked for and was not given: the stage ends with that."""
-    state, why = agent.status.debug_info.state, called_off(agent)
-    if state != State.REBOOTING or not why:
+    state, why = agent.status.debug_info.state, find_called_off(host_of(agent))
+    if state != State.REBOOTING or why is None:
         return {}
     step = step_id(agent.metadata.uid, state, agent.status.progress.stage_start_time)
-    message = f"{why}; its agent was told to end and to take the discovery entry back."
+    message = _render_called_off(agent, why)
     return _new(agent, {REPORT: dump(ReportNote(step, 1, Reason.CANCELLED, message))})
 
 
@@ -125,7 +113,7 @@ def noted(agent: Agent, reply: Reply) -> dict[str, str]:
     if reply.step_type != _STEPS[State(state)]:
         return {}
     # That a host restarts is no end, only too late to call it off: a registration, a failure or the time ends it.
-    reason = output.reason if output.reason in AGENT_REASONS else ""
+    reason = output.reason if output.reason in tuple(StepFailure) else ""
     message = clean_text(reply.error) if reply.exit_code else _unverified(output)
     lasts = "" if output.falls_back or reply.exit_code else clean_text(output.lasts) or "its agent did not say why"
     return _new(agent, {REPORT: dump(ReportNote(expected, reply.exit_code, reason, message, lasts))})
@@ -134,7 +122,7 @@ def noted(agent: Agent, reply: Reply) -> dict[str, str]:
 def _unverified(output: _Output) -> str:
     """What there is to say of a step that went well."""
     names = " and ".join(name for name in HASHED if name in output.unverified)
-    return f"Not verified: {names}, for nobody said what to hash to (docs/reclaim.md)." if names else ""
+    return f"Not verified: {names}, because no hash of it is known (docs/reclaim.md)." if names else ""
 
 
 def registered(agent: Agent) -> dict[str, str]:

@@ -6,6 +6,7 @@ import hashlib
 
 import structlog
 
+from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists
 from hostler.kube.kinds import SECRET
@@ -46,21 +47,17 @@ class Keyring:
         return hashlib.sha256(self._pem()).hexdigest()[:16]
 
     async def keep(self) -> float | None:
-        """There is a key after this. Deleted, it is made anew, and every token issued before is void."""
+        """There is a key after this. If it is deleted, it is created again, and every token issued before is void."""
         if not self.watch.store.synced:
-            return 1.0
+            return UNREAD_SECONDS
         if self._secret() is not None:
             return None
         body = {"metadata": {"name": NAME, "namespace": self._namespace}, "type": "Opaque"}
         why = "hosts that are returned to discovery need tokens"
         try:
-            made = await self._writer.create(
-                SECRET, {**body, "data": {FIELD: Keys.make()}}, self._namespace, type=Secret, why=why
-            )
+            await self.watch.create(self._writer, {**body, "data": {FIELD: Keys.make()}}, self._namespace, why=why)
         except AlreadyExists:
             return 1.0
-        if made is not None:
-            self.watch.store.overlay(made)
         return None
 
     def _secret(self) -> Secret | None:

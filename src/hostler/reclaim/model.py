@@ -1,4 +1,4 @@
-"""What a reclaim knows: states of a host, the table of transitions, facts a decision needs, actions it takes."""
+"""What a reclaim knows: states of a host, the table of transitions, and the facts a decision needs. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
-from hostler.drain import model as emptying
+from hostler.drain import model as drain_model
 from hostler.host.facts import Fact, Unknown
 from hostler.instant import Instant
 from hostler.reclaim.artifacts import Artifacts, BootPolicy
+from hostler.reclaim.reasons import Cause
 
 
 class State(StrEnum):
@@ -58,42 +60,6 @@ REBIND = Transition("RebindHost", UNDER_WAY, State.INSTALLED, "bound to its clus
 RETRY = Transition("RetryReclaim", (State.PENDING,), State.RECLAIMING, "asked for again, and nothing speaks against it")
 
 TRANSITIONS = (RECLAIM, UNBIND, REBOOT, FAIL, TIMEOUT, REGISTER, CANCEL, REBIND, RETRY)
-
-
-class Reason(StrEnum):
-    """Reasons of the condition `Reclaimed`; those of a failed step are in `objects.AGENT_REASONS`."""
-
-    PREVIOUS_CLUSTER_UNKNOWN = "PreviousClusterUnknown"
-    NOTE_NOT_CONFIRMED = "PreviousClusterNotConfirmed"
-    BMC_MANAGED = "BMCManaged"
-    NO_KUBECONFIG = "NoKubeconfig"
-    SPOKE_UNREACHABLE = "SpokeUnreachable"
-    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
-    NODE_NOT_FOUND = "NodeNotFound"
-    ANOTHER_MACHINE = "AnotherMachine"
-    MACHINE_NOT_PROVEN = "MachineNotProven"
-    MANAGED_BY_MACHINE_PROVIDER = "ManagedByMachineProvider"
-    LAST_CONTROL_PLANE = "LastControlPlane"
-    QUORUM_LOST = "QuorumLost"
-    WORKERS_FIRST = "WorkersFirst"
-    ARTIFACTS_UNAVAILABLE = "ArtifactsUnavailable"
-    ARTIFACTS_NOT_TRUSTED = "ArtifactsNotTrusted"
-    KERNEL_ARGUMENT_REFUSED = "KernelArgumentRefused"
-    HUB_NOT_CONFIGURED = "HubNotConfigured"
-    DRAIN_FAILED = "DrainFailed"
-    DECIDING = "Deciding"
-    RECLAIMING = "Reclaiming"
-    REBOOTING = "Rebooting"
-    TIMED_OUT = "TimedOut"
-    CANCELLED = "Cancelled"
-    REBOUND = "Rebound"
-    STEP_FAILED = "StepFailed"
-    NOT_ONE_SHOT = "NotOneShot"
-    REGISTERED = "Registered"
-
-
-# With these the note about the old cluster is not what the host was last seen in: nothing is begun from it.
-UNCONFIRMED = (Reason.NOTE_NOT_CONFIRMED, Reason.REGISTERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +116,41 @@ class Report:
 
     step_id: str
     exit_code: int
-    reason: str
+    reason: Cause | None
     message: str
     lasts: str = ""  # why later boots of the host start discovery too; empty: only the next one does
 
 
-def _unknown() -> Unknown:
-    return Unknown("it was not looked at")
+UNASKED: Final = Unknown("it was not looked at")  # compared by identity: a decision did not need it
+
+
+@dataclass(frozen=True, slots=True)
+class SpokeObject:
+    """An object of ours in the old cluster."""
+
+    kind: str  # its plural
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One boot of one node, for one stage."""
+
+    stage: str
+    uid: str
+    boot_id: str
+
+    def __str__(self) -> str:
+        """As it is annotated on the Agent."""
+        return f"{self.stage} {self.uid} {self.boot_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Pin | None:
+        parts = text.rsplit(" ", 2)
+        return cls(*parts) if len(parts) == 3 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +160,9 @@ class Spoke:
     kubeconfig: Fact[bool]
     node: Fact[SpokeNode | None]
     control_plane: Fact[ControlPlane]
-    remains: Fact[frozenset[str]]  # objects of ours for this host
-    drain: emptying.Decision | None = None  # how emptying the node stands; None where it was not looked at
-    reach: Fact[bool] = field(default_factory=_unknown)  # Agents of this namespace may act there
+    remains: Fact[frozenset[SpokeObject]]  # of ours for this host
+    drain: drain_model.Decision | None = None  # how drain_model the node stands; None where it was not looked at
+    reach: Fact[bool] = UNASKED  # Agents of this namespace may act there
     namesake: str = ""  # another Agent that may act there and is named by the system UUID of the node
 
 
@@ -192,152 +186,31 @@ class Host:
     confirmed: bool = False  # the owner accepts, by its name, that the old cluster loses its control plane
     managed_by: str = ""  # the manager (Machine or providerID) that the owner accepts on the node
     cancelled: bool = False
-    deleted: bool = False  # somebody deleted the Agent; it stays until nothing of it is left in the old cluster
+    deleted: bool = False  # the Agent is deleted; it stays until nothing of it is left in the old cluster
     kept: bool = False  # our finalizer is on it
-    pinned: str = ""  # the stage, and the node it is about (see `pin`)
-    retry: str = ""  # asked for again: a word that differs each time
-    retried: str = ""  # the last such word that was answered
+    pinned: Pin | None = None  # the stage, and the node it is about
+    retry: str = ""  # asked for again: a text that differs each time
+    retried: str = ""  # the last such text that was answered
     registration: str = ""  # the stage (see `stage_key`) during which the discovery system registered
     report: Report | None = None
     waiting_since: Instant | None = None  # since when facts are missing
-    reason: str = ""  # of the condition `Reclaimed`, as it is now
-    artifacts: Fact[Artifacts | None] = field(default_factory=_unknown)
-    spoke: Spoke = field(default_factory=lambda: Spoke(_unknown(), _unknown(), _unknown(), _unknown()))
+    reason: Cause | None = None  # of the condition `Reclaimed`, as it is now
+    artifacts: Fact[Artifacts | None] = UNASKED
+    spoke: Spoke = Spoke(UNASKED, UNASKED, UNASKED, UNASKED)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     hub_url: str
-    image: str = ""  # of the agent; empty where nobody knows it
+    image: str = ""  # of the agent; empty where it is not known
     reclaiming: float = 3600.0
     rebooting: float = 1800.0
     patience: float = 600.0  # how long a cluster may be silent before its host is left to people
     remove_node: bool = False
-    drain: emptying.Policy | None = None  # empty the node first, this way
+    drain: drain_model.Policy | None = None  # empty the node first, this way
     require_one_shot: bool = False  # refuse a host whose later boots would be discovery too
     clean_boot: bool = False  # let the agent remove the rollback deployment where /boot lacks room
     boot: BootPolicy = field(default_factory=BootPolicy)  # what a host may boot
-
-
-@dataclass(frozen=True, slots=True)
-class Remember:
-    """Keep the cluster and the node on the Agent, while it is bound and installed."""
-
-    cluster: Cluster
-
-
-@dataclass(frozen=True, slots=True)
-class Enter:
-    """A transition: state, stage start and condition go into one status patch."""
-
-    transition: Transition
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Only the condition changes."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class WarnNotOneShot:
-    """The condition `NotOneShot` and a Warning: a later restart of this host starts discovery again."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Deploy:
-    """Put the agent on the node, and whatever it needs; repeated until it is all there.
-
-    Only before the reboot: the pod spec has the boot id this began in, and must not learn another one afterwards.
-    """
-
-    node: SpokeNode
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Take everything of ours for this host off the old cluster; repeated until it is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Cordon the node in our name, to empty it."""
-
-    node: SpokeNode
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """End our hold; the node is schedulable again unless somebody else has it cordoned."""
-
-    node: SpokeNode
-
-
-@dataclass(frozen=True, slots=True)
-class Evict:
-    """Ask for these evictions, and do not wait for them."""
-
-    pods: tuple[emptying.Evict, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveNode:
-    """Delete the Node of the old cluster, if it is still this very one."""
-
-    node: SpokeNode
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Clear `status.deprovision_info`: the host is in discovery and nothing of it is left in the old cluster."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """Note that a request for another attempt was answered, whichever way."""
-
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
-class Uncancel:
-    """Take the wish to cancel off the Agent: it was heard, and must not meet the next attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Put our finalizer on the Agent, before anything is put into the old cluster: a deletion waits for its removal.
-
-    With it goes which node this stage is about: another one of its name, or another boot of it, is not touched.
-    """
-
-    pin: str
-
-
-@dataclass(frozen=True, slots=True)
-class LetGo:
-    """Take our finalizer off again."""
-
-
-Action = (
-    Remember | Enter | Say | Keep | Hold | Evict | Deploy | Withdraw | Release | RemoveNode | Forget | LetGo | Answered
-    | Uncancel | WarnNotOneShot
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What to do, why, and when to look again without being told."""
-
-    actions: tuple[Action, ...]
-    why: str
-    wake: Instant | None = None
 
 
 def is_unbound(state: str) -> bool:
@@ -347,21 +220,20 @@ def is_unbound(state: str) -> bool:
 
 def is_pinned(host: Host) -> bool:
     """Whether the node of this stage is noted: then the rules were looked at once more, and held."""
-    return host.kept and host.pinned.startswith(f"{host.stage} ")
+    return host.kept and host.pinned is not None and host.pinned.stage == host.stage
 
 
-def pin(stage: str, node: SpokeNode) -> str:
-    """Names one boot of one node, for one stage."""
-    return f"{stage} {node.uid} {node.boot_id}"
+def pin(stage: str, node: SpokeNode) -> Pin:
+    return Pin(stage, node.uid, node.boot_id)
 
 
 def is_held_for(host: Host, node: SpokeNode) -> bool:
     """Whether this very Node was cordoned in a stage of this host, which may be over."""
-    return host.kept and node.held and bool(node.uid) and host.pinned.split(" ")[-2:-1] == [node.uid]
+    return host.kept and node.held and bool(node.uid) and host.pinned is not None and host.pinned.uid == node.uid
 
 
 def stage_key(state: str, stage: str) -> str:
-    """Names a stage: two stages may begin in the same second, but not with the same word."""
+    """Names a stage: two stages may begin in the same second, but not with the same state."""
     return f"{state}/{stage}"
 
 
@@ -371,7 +243,25 @@ def step_id(uid: str, state: str, stage: str) -> str:
 
 
 def restarts(host: Host) -> bool:
-    """Whether its agent has said that the host goes down: from then on the restart cannot be called off for a wish."""
+    """Whether its agent has said that the host goes down: from then on the restart cannot be called off."""
     report = host.report
     named = report is not None and report.step_id == step_id(host.uid, host.state, host.stage)
     return named and report is not None and report.exit_code == 0 and host.state == State.REBOOTING
+
+
+class CalledOff(StrEnum):
+    """Why a host is not restarted although its time has come: people changed their mind before its agent asked."""
+
+    DELETED = "deleted"
+    BOUND = "bound"
+    CANCELLED = "cancelled"
+
+
+def find_called_off(host: Host) -> CalledOff | None:
+    if host.deleted:
+        return CalledOff.DELETED
+    if restarts(host):
+        return None  # the host goes down already: without its entry it would only be restarted for nothing
+    if host.bound is not None:
+        return CalledOff.BOUND
+    return CalledOff.CANCELLED if host.cancelled else None

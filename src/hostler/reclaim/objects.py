@@ -1,4 +1,4 @@
-"""What a reclaim reads in the hub's objects (Agent, InfraEnv), and what it writes on them."""
+"""What a reclaim reads in the hub's objects (Agent, InfraEnv), and what it writes on them. Pure."""
 
 from __future__ import annotations
 
@@ -12,26 +12,17 @@ from hostler.host.facts import Unknown
 from hostler.instant import Instant, parse
 from hostler.kube.records import key_of
 from hostler.reclaim.artifacts import HASHED, NAMES, SHA256, Artifacts, KernelArgument
-from hostler.reclaim.model import (
-    IN_A_CLUSTER,
-    UNDER_WAY,
-    Cluster,
-    Host,
-    Leaving,
-    Reason,
-    Report,
-    State,
-    is_pinned,
-)
+from hostler.reclaim.model import IN_A_CLUSTER, UNDER_WAY, Cluster, Host, Leaving, Pin, Report, State, is_pinned
 from hostler.reclaim.quoting import clean_text, is_name
 from hostler.reclaim.reach import known_addresses
+from hostler.reclaim.reasons import Reason, StepFailure, find_cause
 
 OURS = "reclaim.hostler.dev"
-# Facts, written by whichever replica heard them; the leader decides on them.
+# Facts, written by whichever replica received them; the leader decides on them.
 REPORT = f"{OURS}/report"
 PROGRESS = f"{OURS}/progress"
 REGISTRATION = f"{OURS}/registration"
-# Wishes of people.
+# Requests of people.
 CONFIRM = f"{OURS}/confirm"  # NAMESPACE/NAME of the cluster that may lose its control plane
 MANAGED_BY = f"{OURS}/managed-by"  # the Machine or providerID that does not keep the node from being returned
 CANCEL = f"{OURS}/cancel"
@@ -43,14 +34,6 @@ HASHES = {name: f"{OURS}/{name}-sha256" for name in HASHED}
 AGENTS_FROM = f"{OURS}/agents-from"
 RECLAIMED = "Reclaimed"
 FINALIZER = f"{OURS}/old-cluster"
-# What an agent may give as the reason of a failed step; anything else becomes `StepFailed`: a reason is a label of our
-# metrics, and some of ours decide. The agent's own table is in agent/problem.py, which imports nothing of ours; a test
-# keeps them equal.
-AGENT_REASONS = frozenset({
-    "NoSpace", "ArtifactsUnavailable", "DownloadFailed", "WrongHash", "UntrustedCertificate", "UnknownBootloader",
-    "SecureBoot", "NotOneShot", "EntryNotVerifiable", "BadArguments", "CommandFailed", "DiskFailed", "RebootFailed",
-    "BootedBack", "UnknownStep",
-})  # fmt: skip
 
 
 class ReportNote(msgspec.Struct, frozen=True):
@@ -119,13 +102,13 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
         cancelled=bool(notes.get(CANCEL)),
         deleted=bool(agent.metadata.deletion_timestamp),
         kept=FINALIZER in agent.metadata.finalizers,
-        pinned=notes.get(PINNED, ""),
+        pinned=Pin.parse(notes.get(PINNED, "")),
         retry=notes.get(RETRY, ""),
         retried=notes.get(RETRIED, ""),
         registration=notes.get(REGISTRATION, ""),
         report=_report(notes.get(REPORT, "")),
         waiting_since=parse(condition.last_transition_time) if waiting and condition is not None else None,
-        reason=condition.reason if condition is not None else "",
+        reason=find_cause(condition.reason) if condition is not None else None,
         artifacts=Unknown("the InfraEnv was not read"),
     )
 
@@ -186,7 +169,7 @@ def _previous(found: Deprovision | None) -> Cluster | None:
 
 
 def _report(text: str) -> Report | None:
-    """A note nobody can read is none: the step is asked for again, or its time ends.
+    """A note that cannot be read is none: the step is asked for again, or its time ends.
 
     A user who may annotate the Agent can write it, as the agent on the node can: its text is cleaned here, once.
     """
@@ -194,7 +177,7 @@ def _report(text: str) -> Report | None:
         note = msgspec.json.decode(text, type=ReportNote)
     except msgspec.DecodeError:
         return None
-    reason = note.reason if note.reason in (*AGENT_REASONS, Reason.CANCELLED) else ""
+    reason = find_cause(note.reason) if note.reason in (*StepFailure, Reason.CANCELLED) else None
     return Report(note.step, note.exit_code, reason, clean_text(note.message), clean_text(note.lasts))
 
 

@@ -1,7 +1,7 @@
 """Text that another party wrote, on its way into a condition, an Event or `explain`. Pure.
 
 An Agent, a node's report, a spoke's objects: all of it may come from a party who wants a reader to believe something.
-Where a reader needs it, it is one line, bounded and in quotation marks, so that nobody takes it for our own sentence.
+Where a reader needs it, it is one line, bounded and in quotation marks, so that no one takes it for our own sentence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What speaks against a reclaim, one rule at a time. Pure; `decide` takes the first, `explain` shows them all."""
+"""What speaks against a reclaim, one rule at a time. `decide` takes the first, `explain` shows them all. Pure."""
 
 from __future__ import annotations
 
@@ -7,26 +7,11 @@ from dataclasses import dataclass
 
 from hostler.host.facts import Known, Unknown
 from hostler.reclaim.artifacts import HASHED, Artifacts, Distrust, Untrusted, find_refused_argument, find_untrusted
-from hostler.reclaim.model import UNCONFIRMED, ControlPlane, Host, Policy, Reason, SpokeNode
+from hostler.reclaim.model import ControlPlane, Host, Policy, SpokeNode
 from hostler.reclaim.objects import AGENTS_FROM, CONFIRM, HASHES, MANAGED_BY, default_kubeconfig
 from hostler.reclaim.reach import Proof, prove_machine
-
-
-class Refused(Exception):
-    """A reclaim is not possible; caught in this room only."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason, self.message = reason, message
-
-
-class NotKnown(Exception):
-    """A fact is missing; caught in this room only."""
-
-
-class Waits(Exception):
-    """It may be returned, but others go first; caught in this room only. The last rule: all others hold."""
-
+from hostler.reclaim.reasons import UNCONFIRMED, Reason
+from hostler.reclaim.refusal import NotKnown, Refused, Waits, require
 
 Check = Callable[[Host, Policy], str]
 
@@ -96,7 +81,7 @@ def _confirmed(host: Host, _: Policy) -> str:
 def _not_cancelled(host: Host, _: Policy) -> str:
     if host.cancelled:
         raise Refused(Reason.CANCELLED, "It was cancelled by annotation before it began.")
-    return "Nobody cancelled it."
+    return "It is not cancelled."
 
 
 def _no_bmc(host: Host, _: Policy) -> str:
@@ -117,31 +102,28 @@ def _hub(_: Host, policy: Policy) -> str:
 def _reach(host: Host, _: Policy) -> str:
     """Before anything is asked of that cluster. Whether it exists is not for Agents of other namespaces to know."""
     where = _where(host)
-    match host.spoke.reach:
-        case Unknown(why):
-            raise NotKnown(f"cannot tell whether Agents of namespace {host.namespace} may act in {where}: {why}")
-        case Known(False):
-            raise Refused(
-                Reason.NAMESPACE_NOT_ALLOWED,
-                f"Agents of namespace {host.namespace} may not return hosts of ClusterDeployment {where}. Its owner "
-                f"can allow it with the annotation {AGENTS_FROM}={host.namespace} on it, an administrator with "
-                f"HOSTLER_RECLAIM_INVENTORIES={host.namespace}; then retry.",
-            )
+    require(
+        host.spoke.reach,
+        f"cannot tell whether Agents of namespace {host.namespace} may act in {where}",
+        Reason.NAMESPACE_NOT_ALLOWED,
+        f"Agents of namespace {host.namespace} may not return hosts of ClusterDeployment {where}. Its owner "
+        f"can allow it with the annotation {AGENTS_FROM}={host.namespace} on it, an administrator with "
+        f"HOSTLER_RECLAIM_INVENTORIES={host.namespace}; then retry.",
+    )
     return f"Agents of namespace {host.namespace} may act in {where}."
 
 
 def _kubeconfig(host: Host, _: Policy) -> str:
     where = _where(host)
-    match host.spoke.kubeconfig:
-        case Unknown(why):
-            raise NotKnown(f"the kubeconfig of {where} cannot be read: {why}")
-        case Known(False):
-            raise Refused(
-                Reason.NO_KUBECONFIG,
-                f"ClusterDeployment {where} has no admin kubeconfig: the Secret that its "
-                "spec.clusterMetadata.adminKubeconfigSecretRef names is not there; nor, where it names none, Secret "
-                f"{default_kubeconfig(where.partition('/')[2])}.",
-            )
+    name = host.previous.name if host.previous is not None else ""
+    require(
+        host.spoke.kubeconfig,
+        f"the kubeconfig of {where} cannot be read",
+        Reason.NO_KUBECONFIG,
+        f"ClusterDeployment {where} has no admin kubeconfig: the Secret that its "
+        "spec.clusterMetadata.adminKubeconfigSecretRef names is not there; nor, where it names none, Secret "
+        f"{default_kubeconfig(name)}.",
+    )
     return f"The kubeconfig of {where} is there."
 
 
@@ -152,7 +134,7 @@ def _node(host: Host, _: Policy) -> str:
 def _boot(host: Host, _: Policy) -> str:
     node = _node_of(host)
     if not node.boot_id:
-        raise NotKnown(f"node {node.name} does not say which boot it is in, so a restart could not be told")
+        raise NotKnown(f"node {node.name} does not say which boot it is in, so a restart could not be recognised")
     return f"It is in boot {node.boot_id}."
 
 
@@ -246,11 +228,10 @@ def _workers_first(host: Host, _: Policy) -> str:
 
 def _control_plane(host: Host) -> ControlPlane:
     match host.spoke.control_plane:
-        case Unknown(why):
-            raise NotKnown(f"the control-plane nodes of {_where(host)} are not known: {why}")
         case Known(found):
             return found
-    raise AssertionError("a fact is Known or Unknown")
+        case Unknown(why):
+            raise NotKnown(f"the control-plane nodes of {_where(host)} are not known: {why}")
 
 
 def accepted_risks(host: Host) -> str:
@@ -265,13 +246,7 @@ def accepted_risks(host: Host) -> str:
 
 
 def _artifacts(host: Host, _: Policy) -> str:
-    match host.artifacts:
-        case Unknown(why):
-            raise NotKnown(f"the boot artifacts are not known: {why}")
-        case Known(None):
-            raise Refused(
-                Reason.ARTIFACTS_UNAVAILABLE, "The InfraEnv of this Agent has no boot artifacts in its status."
-            )
+    _artifacts_of(host)
     return "The InfraEnv has boot artifacts."
 
 
@@ -284,7 +259,10 @@ def _trusted_artifacts(host: Host, policy: Policy) -> str:
 
 def _distrusted(found: Untrusted) -> str:
     if found.why is Distrust.NOT_AN_ADDRESS:
-        return f"The {found.name} is not fetched: {found.why} (status.bootArtifacts of the InfraEnv)."
+        return (
+            f"The {found.name} is not fetched: its address is not a plain http or https address "
+            "(status.bootArtifacts of the InfraEnv)."
+        )
     if found.why is Distrust.PROXY:
         what = "HUB_URL is plain HTTP, and agents would reach it" if found.name == "hub" else f"The {found.name} comes"
         return (
@@ -310,10 +288,14 @@ def _kernel_arguments(host: Host, policy: Policy) -> str:
 
 
 def _artifacts_of(host: Host) -> Artifacts:
-    match host.artifacts:
-        case Known(Artifacts() as found):
-            return found
-    raise NotKnown("the boot artifacts are not known")
+    found = require(
+        host.artifacts,
+        "the boot artifacts are not known",
+        Reason.ARTIFACTS_UNAVAILABLE,
+        "The InfraEnv of this Agent has no boot artifacts in its status.",
+    )
+    assert found is not None
+    return found
 
 
 RULES = (
@@ -343,11 +325,11 @@ def _where(host: Host) -> str:
 
 def _node_of(host: Host) -> SpokeNode:
     assert host.previous is not None
-    match host.spoke.node:
-        case Unknown(why):
-            raise NotKnown(f"cluster {_where(host)} does not say whether node {host.previous.node} is there: {why}")
-        case Known(None):
-            raise Refused(Reason.NODE_NOT_FOUND, f"Cluster {_where(host)} has no node {host.previous.node}.")
-        case Known(SpokeNode() as node):
-            return node
-    raise AssertionError("a fact is Known or Unknown")
+    found = require(
+        host.spoke.node,
+        f"cluster {_where(host)} does not say whether node {host.previous.node} is there",
+        Reason.NODE_NOT_FOUND,
+        f"Cluster {_where(host)} has no node {host.previous.node}.",
+    )
+    assert found is not None
+    return found

@@ -12,23 +12,21 @@ from hostler.host.conditions import cut
 from hostler.instant import Instant, iso, parse
 from hostler.kube.records import Condition
 from hostler.reclaim import model
-from hostler.reclaim.model import (
-    UNDER_WAY,
+from hostler.reclaim.actions import (
     Action,
-    Answered,
-    Cluster,
+    AddFinalizer,
+    AnswerRetry,
+    ClearCancel,
     Enter,
-    Forget,
-    Keep,
-    LetGo,
-    Reason,
-    Remember,
-    Say,
-    State,
-    Uncancel,
+    ForgetCluster,
+    NoteCluster,
+    RemoveFinalizer,
+    SetCondition,
     WarnNotOneShot,
 )
+from hostler.reclaim.model import UNDER_WAY, Cluster, State
 from hostler.reclaim.objects import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, PINNED, RECLAIMED, RETRIED
+from hostler.reclaim.reasons import Cause, Reason
 
 BOUND, NOT_ONE_SHOT = "Bound", "NotOneShot"
 _BOUND_REASONS = {
@@ -45,23 +43,23 @@ def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[
     conditions = list(agent.status.conditions)
     for action in actions:
         match action:
-            case Remember(cluster):
+            case NoteCluster(cluster):
                 status["deprovision_info"] = _deprovision(cluster)
                 # It is about the last cluster; of this one there is nothing to say yet.
                 conditions = [one for one in conditions if one.type not in (RECLAIMED, NOT_ONE_SHOT)]
-            case Forget():
+            case ForgetCluster():
                 status["deprovision_info"] = None
             case Enter(transition, reason, message):
                 if transition.target != State.DISCOVERING:  # another attempt, or its agent takes the entry back
                     conditions = [one for one in conditions if one.type != NOT_ONE_SHOT]
-                stage = _later_than(agent.status.progress.stage_start_time, now)
+                stage = next_stage(agent.status.progress.stage_start_time, now)
                 status["debugInfo"] = {"state": str(transition.target), "stateInfo": cut(message)}
                 status["progress"] = {"stageStartTime": stage, "stageUpdateTime": stage}
                 conditions = _said(conditions, RECLAIMED, _status(transition.target, reason), reason, message, now)
                 conditions = _bound(conditions, transition.target, message, now)
             case WarnNotOneShot(message):
                 conditions = _said(conditions, NOT_ONE_SHOT, "True", "BootLoader", message, now)
-            case Say(reason, message):
+            case SetCondition(reason, message):
                 conditions = _said(conditions, RECLAIMED, _status("", reason), reason, message, now)
     if conditions != list(agent.status.conditions):
         status["conditions"] = [_plain(one) for one in conditions]
@@ -74,17 +72,17 @@ def notes_patch(agent: Agent, actions: Iterable[Action]) -> dict[str, Any] | Non
     finalizers = agent.metadata.finalizers
     for action in actions:
         match action:
-            case Answered(request) if there.get(RETRIED) != request:
+            case AnswerRetry(request) if there.get(RETRIED) != request:
                 notes[RETRIED] = request
-            case Remember() | Forget() | Enter(transition=model.REBIND):
+            case NoteCluster() | ForgetCluster() | Enter(transition=model.REBIND):
                 # What was accepted, was for this time only.
                 notes |= {name: None for name in (CONFIRM, MANAGED_BY) if name in there}
-            case Uncancel() if CANCEL in there:
+            case ClearCancel() if CANCEL in there:
                 notes[CANCEL] = None
-            case Keep(pin):
-                notes |= {PINNED: pin} if there.get(PINNED) != pin else {}
+            case AddFinalizer(pin):
+                notes |= {PINNED: str(pin)} if there.get(PINNED) != str(pin) else {}
                 finalizers = finalizers if FINALIZER in finalizers else (*finalizers, FINALIZER)
-            case LetGo():
+            case RemoveFinalizer():
                 notes |= {PINNED: None} if PINNED in there else {}
                 finalizers = tuple(one for one in finalizers if one != FINALIZER)
     changes: dict[str, Any] = {"annotations": notes} if notes else {}
@@ -97,13 +95,13 @@ def _deprovision(cluster: Cluster) -> dict[str, str]:
     return {"cluster_namespace": cluster.namespace, "cluster_name": cluster.name, "node_name": cluster.node}
 
 
-def _later_than(stage: str, now: Instant) -> str:
+def next_stage(stage: str, now: Instant) -> str:
     """When a stage begins: never the moment another one of the same host began, by which steps are told apart."""
     before = parse(stage)
     return iso(now if before is None or iso(now) > iso(before) else before + 1)
 
 
-def _status(target: str, reason: str) -> str:
+def _status(target: str, reason: Cause) -> str:
     if target == State.DISCOVERING or reason == Reason.REGISTERED:
         return "True"
     return "Unknown" if reason == Reason.DECIDING else "False"
@@ -112,8 +110,8 @@ def _status(target: str, reason: str) -> str:
 def _bound(conditions: list[Condition], target: State, message: str, now: Instant) -> list[Condition]:
     if target == State.INSTALLED:
         return _said(conditions, BOUND, "True", "Bound", message, now)
-    words = message if target in (*UNDER_WAY, State.PENDING) else "The host is bound to no cluster."
-    return _said(conditions, BOUND, "False", _BOUND_REASONS[target], words, now)
+    text = message if target in (*UNDER_WAY, State.PENDING) else "The host is bound to no cluster."
+    return _said(conditions, BOUND, "False", _BOUND_REASONS[target], text, now)
 
 
 def _said(

@@ -1,4 +1,4 @@
-"""Short-lived tokens that open one thing: one host's instructions, or registration in one InfraEnv.
+"""Short-lived tokens that open one thing: one host's instructions, or registration in one InfraEnv. Pure.
 
 A compact JWS with EdDSA. The signing key is in a Secret, so every replica can check what another one issued. What a
 token opens is inside it and signed; there is nothing to look up and nothing to forget.
@@ -41,12 +41,43 @@ class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
 
 
+class Denial(StrEnum):
+    """Why a token does not open something."""
+
+    NONE = "none"
+    NOT_OURS = "not-ours"
+    EXPIRED = "expired"
+    OTHER_USE = "other-use"
+    OTHER_INFRA_ENV = "other-infra-env"
+    OTHER_HOST = "other-host"
+
+
+_SENTENCES = {
+    Denial.NONE: "There is no token; the header is X-Secret-Key.",
+    Denial.NOT_OURS: "This is no token of this hub.",
+    Denial.EXPIRED: "The token has expired.",
+    Denial.OTHER_USE: "This token opens {opens}, not {asked}.",
+    Denial.OTHER_INFRA_ENV: "This token is of another InfraEnv.",
+    Denial.OTHER_HOST: "This token is of another host.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The token does not open this. 401: it is no valid token; 403: it is one, for something else."""
+    """The token does not open this."""
 
-    status: int
-    why: str
+    reason: Denial
+    opens: str = ""
+    asked: str = ""
+
+    @property
+    def status(self) -> int:
+        """401: it is no valid token; 403: it is one, for something else."""
+        return 401 if self.reason in (Denial.NONE, Denial.NOT_OURS, Denial.EXPIRED) else 403
+
+    @property
+    def why(self) -> str:
+        return _SENTENCES[self.reason].format(opens=self.opens, asked=self.asked)
 
 
 class Keys:
@@ -89,18 +120,18 @@ class Keys:
         if isinstance(claims, Denied):
             return claims
         if claims.opens is not opens:
-            return Denied(403, f"This token opens {claims.opens}, not {opens}.")
+            return Denied(Denial.OTHER_USE, claims.opens, opens)
         if claims.infra_env != infra_env:
-            return Denied(403, "This token is of another InfraEnv.")
+            return Denied(Denial.OTHER_INFRA_ENV)
         if opens is Opens.HOST and claims.host != host:
-            return Denied(403, "This token is of another host.")
+            return Denied(Denial.OTHER_HOST)
         return claims
 
     def check_infra_env(self, token: str, infra_env: str, now: Instant) -> Claims | Denied:
         """Any token of this InfraEnv, a host's or its own: enough for what its hosts boot with."""
         claims = self._read(token, now)
         if isinstance(claims, Claims) and claims.infra_env != infra_env:
-            return Denied(403, "This token is of another InfraEnv.")
+            return Denied(Denial.OTHER_INFRA_ENV)
         return claims
 
     def _read(self, token: str, now: Instant) -> Claims | Denied:
@@ -112,23 +143,23 @@ class Keys:
                 del self._good[next(iter(self._good))]
             self._good[token] = claims
         if now >= claims.exp:
-            return Denied(401, "The token has expired.")
+            return Denied(Denial.EXPIRED)
         return claims
 
     def _verified(self, token: str) -> Claims | Denied:
         """What a token of ours says, whether or not that is still so. It depends on the token and our key alone."""
         if not token:
-            return Denied(401, "There is no token; the header is X-Secret-Key.")
+            return Denied(Denial.NONE)
         header, _, rest = token.partition(".")
         body, _, signature = rest.partition(".")
         # Only our own header, byte for byte: a token does not get to say how it is to be checked.
         if len(token) > LONGEST or not token.isascii() or header != _HEADER:
-            return Denied(401, "This is no token of this hub.")
+            return Denied(Denial.NOT_OURS)
         try:
             self._public.verify(_decode(signature), f"{header}.{body}".encode())
             return msgspec.json.decode(_decode(body), type=Claims)
         except (InvalidSignature, binascii.Error, ValueError, msgspec.DecodeError):
-            return Denied(401, "This is no token of this hub.")
+            return Denied(Denial.NOT_OURS)
 
 
 def _encode(data: bytes) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from hostler.apis.fleet import NAME, Fleet
-from hostler.capabilities import BY_NAME, Choice
 from hostler.kube.client import Gate
 from hostler.kube.store import Store
 from hostler.kube.watch import FRESH_SECONDS
 from hostler.safety.incumbents import State, Verdict
 from hostler.safety.pause_state import PauseReason, PauseState
 from hostler.safety.pauses import PauseWatch, read_pauses
+from hostler.safety.switches import Choice
 
 
 class FleetWatch(Protocol):
@@ -112,8 +112,8 @@ class Guard:
 
     def gate_for(self, capability: str) -> Gate:
         """The gate of one capability, as `Writer` wants it."""
-        if capability not in BY_NAME:
-            raise ValueError(f"no capability named {capability!r}; add it to fleet.capabilities")
+        if capability not in self._choices:
+            raise ValueError(f"no capability named {capability!r}; add it to hostler.capabilities")
         return lambda: self.gate(capability)
 
     def giving_back(self, capability: str) -> Gate:
@@ -126,12 +126,12 @@ class Guard:
         return not self.ignores(capability) and verdict is not None and verdict.state is State.FOUND
 
     def _incumbent(self, capability: str) -> str | None:
-        known = BY_NAME.get(capability)
-        if known is None or not known.incumbents or capability in self._ignored:
+        choice = self._choices.get(capability)
+        if choice is None or not choice.capability.incumbents or capability in self._ignored:
             return None
         verdict = self._verdicts.get(capability)
         if verdict is None:
-            return f"Whether {known.incumbents[0].name} is still at work has not been looked at yet."
+            return f"Whether {choice.capability.incumbents[0].name} is still at work has not been looked at yet."
         if verdict.state is State.ABSENT:
             return None
         return f"{verdict.why} To write all the same: --ignore-incumbent {capability}."

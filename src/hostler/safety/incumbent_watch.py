@@ -9,7 +9,6 @@ from functools import partial
 import msgspec
 import structlog
 
-from hostler.capabilities import Capability
 from hostler.kube.client import Client
 from hostler.kube.clock import Clock, boottime
 from hostler.kube.errors import ApiError, NotFound, Unreachable
@@ -34,6 +33,7 @@ from hostler.safety.incumbents import (
     recognise,
     remember,
 )
+from hostler.safety.switches import CapabilityInfo
 
 log = structlog.get_logger("hostler.incumbents")
 
@@ -271,7 +271,7 @@ class Lookout:
                     due = min(due, AGAIN_SECONDS)
         return due
 
-    async def _judge(self, capability: Capability) -> Verdict:
+    async def _judge(self, capability: CapabilityInfo) -> Verdict:
         """The worst of the verdicts: found before unknown before absent."""
         verdicts: list[Verdict] = []
         for incumbent in capability.incumbents:
@@ -283,7 +283,7 @@ class Lookout:
         order = (State.FOUND, State.UNKNOWN, State.ABSENT)
         return min(verdicts, key=lambda verdict: order.index(verdict.state))
 
-    def _tell(self, capability: Capability, verdict: Verdict) -> None:
+    def _tell(self, capability: CapabilityInfo, verdict: Verdict) -> None:
         before = self._guard.verdict(capability.name)
         self._guard.judged(capability.name, verdict)
         if before is None or before.state is not verdict.state:

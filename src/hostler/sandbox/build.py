@@ -1,6 +1,7 @@
 """Builds the sandbox's Go programs once, and finds them ever after without Go and without a network.
 
 <cache>/controlplane-<key>            the program; the key is a hash of sources, flags, Go version and machine
+<cache>/capi-<key>/                   a folder of programs, where one Go module has several
 <cache>/controlplane-<sources>.json   which key was built last from these sources: what a machine without Go reads
 <cache>/controlplane.log              what Go said
 """
@@ -25,15 +26,28 @@ import msgspec
 
 from hostler.errors import Complaint
 from hostler.sandbox.gotool import cache_dir, environment, find_go
+from hostler.sandbox.mending import change_modules, edits_of
 from hostler.sandbox.process import tail
 
 PROGRAMS = ("controlplane", "vcenter", "ignition")
+# Built only where they are asked for (`--with`): the programs of one Go module, by the name of their file.
+EXTRAS: dict[str, dict[str, str]] = {
+    "capi": {
+        "core": "sigs.k8s.io/cluster-api/core",
+        "bootstrap": "sigs.k8s.io/cluster-api/bootstrap/kubeadm",
+        "control-plane": "sigs.k8s.io/cluster-api/controlplane/kubeadm",
+        "clusterctl": "sigs.k8s.io/cluster-api/cmd/clusterctl",
+    },
+}
 # Without DWARF the compiler does a fifth less work; nobody debugs the control plane with a debugger here.
 FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
 
 
-# Modules with a defect that stops the sandbox: our files for them are in mended/, each with its reason.
-MENDED = ("sigs.k8s.io/kwok",)
+# Where a program keeps its version, by the module whose version that is.
+VERSIONED = {
+    "k8s.io/kubernetes": ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
+    "sigs.k8s.io/cluster-api": ("sigs.k8s.io/cluster-api/version",),
+}
 
 
 class Progress(Protocol):
@@ -92,7 +106,8 @@ def ensure(program: str, progress: Progress, *, force: bool = False) -> Path:
 def digest(program: str) -> str:
     """A hash of everything that goes into the program apart from Go itself."""
     folder = sources(program)
-    total = hashlib.sha256(" ".join((platform.machine(), *FLAGS, *_version_flags(folder))).encode())
+    edits = [repr(edit) for edit in edits_of(folder)]
+    total = hashlib.sha256(" ".join((platform.machine(), *FLAGS, *_version_flags(folder), *edits)).encode())
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
         if file.is_file() and not name.endswith("_test.go") and (file.suffix == ".go" or name in {"go.mod", "go.sum"}):
@@ -107,14 +122,15 @@ def _build(program: str, progress: Progress) -> Path:
     key = hashlib.sha256(f"{digest(program)} {version}".encode()).hexdigest()[:16]
     log = cache_dir() / f"{program}.log"
     progress.say(f"Building the sandbox's {program} from {folder} with {version}. This happens once.")
-    with log.open("w") as written:
-        total = _count_packages(go, folder, log, progress)
-        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="partial-") as partial:
-            binary = Path(partial) / program
-            flags = [*FLAGS, "-ldflags", " ".join(("-s", "-w", *_version_flags(folder)))]
-            flags += _mended(go, folder, Path(partial))
-            done = 0
-            with _go([go, "build", "-v", *flags, "-o", str(binary), "."], folder) as lines:
+    with log.open("w") as written, tempfile.TemporaryDirectory(dir=cache_dir(), prefix="partial-") as partial:
+        packages = EXTRAS.get(program, {"": "."})
+        total = _count_packages(go, folder, list(packages.values()), log, progress)
+        made = Path(partial) / program
+        flags = [*FLAGS, "-ldflags", " ".join(("-s", "-w", *_version_flags(folder)))]
+        flags += change_modules(go, folder, Path(partial))
+        done = 0
+        for name, package in packages.items():
+            with _go([go, "build", "-v", *flags, "-o", str(made / name), package], folder) as lines:
                 for line in lines:
                     written.write(line)
                     done += 1
@@ -123,13 +139,20 @@ def _build(program: str, progress: Progress) -> Path:
                 code = lines.wait()
             if code != 0:
                 raise _failure(program, log, f"`go build` ended with code {code}")
-            final = cache_dir() / f"{program}-{key}"
-            binary.replace(final)
+        final = cache_dir() / f"{program}-{key}"
+        if final.is_dir():
+            shutil.rmtree(final)  # built again by force; a folder is not replaced by another
+        made.replace(final)
     seconds = round(time.monotonic() - begin, 1)
     _write_atomically(_record_path(program), msgspec.json.encode(Record(key=key, go=version, seconds=seconds)))
     _forget_older(program, final)
-    progress.say(f"Built {final} ({final.stat().st_size / 1e6:.0f} MB) in {seconds:.0f} s.")
+    progress.say(f"Built {final} ({_size(final) / 1e6:.0f} MB) in {seconds:.0f} s.")
     return final
+
+
+def _size(built: Path) -> int:
+    files = built.iterdir() if built.is_dir() else [built]
+    return sum(file.stat().st_size for file in files)
 
 
 class _Lines:
@@ -167,11 +190,11 @@ def _go(command: list[str], folder: Path) -> Iterator[_Lines]:
             raise
 
 
-def _count_packages(go: str, folder: Path, log: Path, progress: Progress) -> int:
+def _count_packages(go: str, folder: Path, wanted: list[str], log: Path, progress: Progress) -> int:
     """How many packages there are to build; downloads the modules on the way."""
     downloads = packages = 0
     begin = time.monotonic()
-    with log.open("a") as written, _go([go, "list", "-deps", "-f", "{{.ImportPath}}", "."], folder) as lines:
+    with log.open("a") as written, _go([go, "list", "-deps", "-f", "{{.ImportPath}}", *wanted], folder) as lines:
         for line in lines:
             if line.startswith("go: downloading "):
                 downloads += 1
@@ -188,36 +211,6 @@ def _count_packages(go: str, folder: Path, log: Path, progress: Progress) -> int
     return packages
 
 
-def _mended(go: str, folder: Path, scratch: Path) -> list[str]:
-    """The flag for a go.mod in which each module of `mended/` is a copy of it with our files laid over.
-
-    Go refuses to lay files over its module cache (-overlay), so the module is copied.
-    """
-    mended = [module for module in MENDED if (folder / "mended" / module).is_dir()]
-    if not mended:
-        return []
-    table = (folder / "go.mod").read_text()
-    for module in mended:
-        listed = [go, "list", "-m", "-f", "{{.Dir}}", module]
-        original = subprocess.check_output(listed, cwd=folder, env=environment(), text=True).strip()
-        copy = scratch / "modules" / module
-        _lay_over(Path(original), copy)
-        _lay_over(folder / "mended" / module, copy)
-        table += f"replace {module} => {copy}\n"
-    (scratch / "go.mod").write_text(table)
-    shutil.copyfile(folder / "go.sum", scratch / "go.sum")
-    return [f"-modfile={scratch / 'go.mod'}"]
-
-
-def _lay_over(source: Path, target: Path) -> None:
-    """Copy the files only: Go's module cache is read-only, and the copy must not be."""
-    for file in source.rglob("*"):
-        if file.is_file():
-            place = target / file.relative_to(source)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, place)
-
-
 def _failure(program: str, log: Path, what: str) -> Complaint:
     return Complaint(
         f"The sandbox's {program} could not be built: {what}. Go's last words were:\n{tail(log, 8)}",
@@ -226,20 +219,22 @@ def _failure(program: str, log: Path, what: str) -> Complaint:
 
 
 def _version_flags(folder: Path) -> list[str]:
-    """What `kubectl version` shall say. The commit is not known from a module, so it names the module instead."""
-    match = re.search(r"^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)", (folder / "go.mod").read_text(), re.MULTILINE)
-    if match is None:
-        return []
-    values = {
-        "gitVersion": match[1],
-        "gitMajor": match[2],
-        "gitMinor": match[3],
-        "gitCommit": f"k8s.io/kubernetes@{match[1]}",
-        "gitTreeState": "archive",
-        "buildDate": "1970-01-01T00:00:00Z",  # the same sources give the same file
-    }
-    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    return [f"-X={package}.{name}={value}" for package in packages for name, value in values.items()]
+    """What `kubectl version` and `clusterctl version` shall say. The commit is not known from a module, so it names
+    the module instead."""
+    table = (folder / "go.mod").read_text()
+    flags = []
+    for module, packages in VERSIONED.items():
+        if match := re.search(rf"^\s*{re.escape(module)} (v(\d+)\.(\d+)\.\S+)", table, re.MULTILINE):
+            values = {
+                "gitVersion": match[1],
+                "gitMajor": match[2],
+                "gitMinor": match[3],
+                "gitCommit": f"{module}@{match[1]}",
+                "gitTreeState": "archive",
+                "buildDate": "1970-01-01T00:00:00Z",  # the same sources give the same file
+            }
+            flags += [f"-X={package}.{name}={value}" for package in packages for name, value in values.items()]
+    return flags
 
 
 def _record_path(program: str) -> Path:
@@ -254,9 +249,13 @@ def _write_atomically(path: Path, data: bytes) -> None:
 
 def _forget_older(program: str, newest: Path) -> None:
     """Keep the five builds used last: each may be 150 MB, and another checkout may still want an older one."""
-    built = [p for p in cache_dir().glob(f"{program}-*") if p.suffix == "" and p.is_file()]
+    built = [p for p in cache_dir().glob(f"{program}-*") if p.suffix == ""]
     for old in sorted(built, key=lambda p: p.stat().st_mtime, reverse=True)[5:]:
-        if old != newest:
+        if old == newest:
+            continue
+        if old.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
             old.unlink(missing_ok=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from cryptography import x509
@@ -38,12 +39,14 @@ def write_secret(path: Path, data: bytes) -> None:
     partial.replace(path)
 
 
-def make_certificates(folder: Path) -> None:
-    """Everything the control plane needs; called once per sandbox, before anything starts."""
+def make_certificates(folder: Path, servers: Collection[str] = ()) -> None:
+    """Everything the control plane and further `servers` need; called once per sandbox, before anything starts."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ca_key, ca = _authority(folder, "ca", "hostler-sandbox")
     for name, (common_name, organizations) in PEOPLE.items():
         _leaf(folder, name, common_name, organizations, ca_key, ca, serves=name in SERVES)
+    for name in servers:
+        _leaf(folder, name, name, (), ca_key, ca, serves=True)
     # The simulator takes the last certificate of its chain for the bundle that clients are told to trust.
     chain = (folder / "vcenter.crt").read_bytes() + (folder / "ca.crt").read_bytes()
     write_secret(folder / "vcenter-chain.crt", chain)

@@ -67,7 +67,9 @@ MODULES = {
         ),
     ),
 }
-NAMES = tuple(sorted((*OWN, *MODULES)))
+# Some of the groups of another name: what is there before a provider for them is installed.
+PARTS_OF = {"bmo": ("metal3", ("metal3.io", "ipam.metal3.io"))}
+NAMES = tuple(sorted((*OWN, *PARTS_OF, *MODULES)))
 
 
 def check_names(wanted: Sequence[str]) -> None:
@@ -78,9 +80,13 @@ def check_names(wanted: Sequence[str]) -> None:
 
 def install_crds(box: Sandbox, wanted: Sequence[str], progress: Progress) -> None:
     """Install the CRDs of the named APIs and wait until they are served."""
-    definitions = [one for name in wanted for one in definitions_of(name, progress)]
-    if not definitions:
-        return
+    definitions = {one["metadata"]["name"]: one for name in wanted for one in definitions_of(name, progress)}
+    if definitions:
+        install_definitions(box, list(definitions.values()), progress)
+
+
+def install_definitions(box: Sandbox, definitions: Sequence[Schema], progress: Progress) -> None:
+    """Install these CRDs and wait until they are served."""
     begin = time.monotonic()
     create(box, definitions)
     for one in definitions:
@@ -96,7 +102,10 @@ def install_crds(box: Sandbox, wanted: Sequence[str], progress: Progress) -> Non
 
 def definitions_of(name: str, progress: Progress) -> list[Schema]:
     """The CRDs behind one name."""
-    return _own(name) if name in OWN else _from_module(name, progress)
+    if name in PARTS_OF:
+        whole, groups = PARTS_OF[name]
+        return [one for one in own_definitions(whole) if one["spec"]["group"] in groups]
+    return own_definitions(name) if name in OWN else _from_module(name, progress)
 
 
 def _established(definition: Schema) -> bool:
@@ -115,14 +124,15 @@ def _from_module(name: str, progress: Progress) -> list[Schema]:
     except FileNotFoundError:
         pass  # the first time on this machine
     progress.say(f"Downloading the CRDs of {module.path} {module.version}. This happens once.")
-    definitions = list(_select(_download(module, progress), module))
+    definitions = list(_select(download_module(module, progress), module))
     if not definitions:
         raise Complaint(f"There are no CRDs in {module.path} {module.version} where they were expected.")
     write_secret(kept, msgspec.json.encode(definitions))
     return definitions
 
 
-def _download(module: Module, progress: Progress) -> Path:
+def download_module(module: Module, progress: Progress) -> Path:
+    """Where a Go module lies in Go's own cache."""
     go, _ = find_go(progress.say)
     done = subprocess.run(
         [go, "mod", "download", "-json", f"{module.path}@{module.version}"],
@@ -161,10 +171,17 @@ def _select(root: Path, module: Module) -> Iterator[Schema]:
 # -- our own -----------------------------------------------------------------------------------------------------------
 
 
-def _own(name: str) -> list[Schema]:
+def own_definitions(name: str) -> list[Schema]:
+    """The definitions in crds/NAME.yaml."""
     text = (resources.files("hostler.sandbox") / "crds" / f"{name}.yaml").read_text()
     content = yaml.safe_load(text)
     return [_definition(kind, content["shapes"]) for kind in content["kinds"]]
+
+
+# By these labels Cluster API finds the version of a provider's kind that follows its contract.
+CONTRACTS = {
+    "infrastructure.cluster.x-k8s.io": {f"cluster.x-k8s.io/{contract}": contract for contract in ("v1beta1", "v1beta2")}
+}
 
 
 def _definition(kind: Schema, shapes: Schema) -> Schema:
@@ -177,7 +194,7 @@ def _definition(kind: Schema, shapes: Schema) -> Schema:
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": f"{plural}.{group}",
-            "labels": kind.get("labels", {}),
+            "labels": {**CONTRACTS.get(group, {}), **kind.get("labels", {})},
             "annotations": {"hostler.dev/definition": "compact; for the sandbox only"},
         },
         "spec": {

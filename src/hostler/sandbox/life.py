@@ -193,6 +193,25 @@ class Sandbox:
             raise Complaint(f"kubectl {' '.join(args)}: {done.stderr.strip()}", code=Exit.REFUSED)
         return done.stdout
 
+    @property
+    def clusterctl_program(self) -> Path:
+        """Cluster API's own clusterctl; run it with `kubectl_environment`."""
+        if "capi" not in self.state.options.extras:
+            raise Complaint(
+                f"The sandbox in {self.layout.root} has no Cluster API, so it has no clusterctl.",
+                hint="Start one with --with capi.",
+                code=Exit.SETTING,
+            )
+        return Path(self.state.programs["capi"]) / "clusterctl"
+
+    def clusterctl(self, *args: str, check: bool = True) -> str:
+        """What clusterctl writes to its standard output; a Complaint with its error if it fails and `check` is on."""
+        command = [str(self.clusterctl_program), *args]
+        done = subprocess.run(command, env=self.kubectl_environment(), capture_output=True, text=True, check=False)
+        if check and done.returncode != 0:
+            raise Complaint(f"clusterctl {' '.join(args)}: {done.stderr.strip()}", code=Exit.REFUSED)
+        return done.stdout
+
     def read(self, path: str) -> dict[str, Any]:
         """GET a path of the API server, as an administrator: the cheap way to look again and again."""
         tls = http.trust(self.layout, "admin")
@@ -284,6 +303,8 @@ class Sandbox:
             "KUBECONFIG": str(self.kubeconfig),
             "KUBECACHEDIR": str(self.layout.root / "kubectl-cache"),
             "KUBECTL_KUBERC": "false",
+            "XDG_CONFIG_HOME": str(self.layout.clusterctl),  # not the user's
+            "CLUSTERCTL_DISABLE_VERSIONCHECK": "true",  # it would ask GitHub
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
         }
@@ -318,6 +339,8 @@ class Sandbox:
                 return self.layout.vcenter.exists() and http.healthy(self.state.ports["vcenter-control"], "/healthz")
             case "hosts":
                 return True  # it follows whatever CRDs come later
+            case _ if part in parts.MANAGERS:
+                return http.healthy(self.state.ports[f"{part}-health"], "/readyz")
             case _:
                 return self.keeper_ready.exists()
 
@@ -372,10 +395,10 @@ def locked(layout: Layout) -> Iterator[None]:
 
 def new_state(layout: Layout, options: Options, programs: dict[str, str], *, has_vcenter: bool) -> State:
     """Certificates, ports and configuration of a sandbox that does not run yet."""
-    make_certificates(layout.pki)
+    make_certificates(layout.pki, [parts.WEBHOOKS] if "capi" in options.extras else [])
     state = State(
         options=options,
-        ports=free_ports(),
+        ports=free_ports(options.extras),
         programs=programs,
         has_vcenter=has_vcenter,
         vcenter_user="administrator@vsphere.local",

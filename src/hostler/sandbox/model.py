@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,7 @@ MADE = (
     "etcd",
     "logs",
     "kubectl-cache",
+    "clusterctl",
 )
 LOCK = ".lock"  # goes last: whoever holds it may still be clearing up
 
@@ -38,11 +40,59 @@ PORTS = (
 )
 
 
+class Provider(msgspec.Struct, frozen=True):
+    """One of Cluster API's managers: a part of a sandbox `--with capi`."""
+
+    part: str
+    program: str  # among those built from sandbox/capi
+    folder: str  # in Cluster API's module
+    prefix: str  # of its objects
+    name: str  # as clusterctl knows it
+    type: str
+
+    @property
+    def namespace(self) -> str:
+        return f"{self.prefix}system"
+
+    @property
+    def label(self) -> str:
+        """The value of label cluster.x-k8s.io/provider."""
+        return self.prefix.removeprefix("capi-kubeadm-") + self.name if self.name == "kubeadm" else self.name
+
+    @property
+    def user(self) -> str:
+        """Its service account, as the API server sees it."""
+        return f"system:serviceaccount:{self.namespace}:{self.prefix}manager"
+
+    @property
+    def ports(self) -> tuple[str, str, str]:
+        """Webhooks, health, diagnostics."""
+        return self.part, f"{self.part}-health", f"{self.part}-diagnostics"
+
+
+PROVIDERS = (
+    Provider("capi-core", "core", "core", "capi-", "cluster-api", "CoreProvider"),
+    Provider(
+        "capi-bootstrap", "bootstrap", "bootstrap/kubeadm", "capi-kubeadm-bootstrap-", "kubeadm", "BootstrapProvider"
+    ),
+    Provider(
+        "capi-control-plane",
+        "control-plane",
+        "controlplane/kubeadm",
+        "capi-kubeadm-control-plane-",
+        "kubeadm",
+        "ControlPlaneProvider",
+    ),
+)
+EXTRAS = ("capi",)  # what `--with` knows
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How a sandbox is to be. Times are in seconds, with the defaults of a real cluster."""
 
     fleet: str | None = None
     crds: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()  # `--with`
     audit: bool = False
     vcenter: bool = True
     kwok: bool = True
@@ -79,6 +129,11 @@ class Layout(msgspec.Struct, frozen=True):
     @property
     def conf(self) -> Path:
         return self.root / "conf"
+
+    @property
+    def clusterctl(self) -> Path:
+        """What clusterctl takes for the user's folder of settings."""
+        return self.root / "clusterctl"
 
     def log(self, part: str) -> Path:
         return self.root / "logs" / f"{part}.log"
@@ -122,15 +177,16 @@ def read_state(layout: Layout) -> State | None:
         raise Complaint(f"{layout.state} cannot be read: {error.strerror}.", code=Exit.SETTING) from error
 
 
-def free_ports() -> dict[str, int]:
+def free_ports(extras: Collection[str] = ()) -> dict[str, int]:
     """One free loopback port per name; all are held until the last is found, so that none comes twice.
 
     Below the range from which the kernel gives ports to outgoing connections: one of those could take the port of a
     part that is just being restarted.
     """
-    dice, held = random.SystemRandom(), [socket.socket() for _ in PORTS]
+    names = [*PORTS, *(port for one in PROVIDERS for port in one.ports if "capi" in extras)]
+    dice, held = random.SystemRandom(), [socket.socket() for _ in names]
     try:
-        return {name: _bind_below(one, dice) for name, one in zip(PORTS, held, strict=True)}
+        return {name: _bind_below(one, dice) for name, one in zip(names, held, strict=True)}
     finally:
         for one in held:
             one.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -13,13 +14,15 @@ import msgspec
 import yaml
 
 from hostler.sandbox.certs import write_secret
-from hostler.sandbox.model import Layout, State
+from hostler.sandbox.model import PROVIDERS, Layout, Provider, State
 
 # The label that takes a node away from kwok. Node labels are selected by the API server, so kwok sees such a node
 # as deleted: it stops its heartbeat, lets its lease lapse and leaves its pods alone until the label goes.
 OFF_LABEL = "sandbox.hostler.dev/kubelet"
 NODES_OF_KWOK = f"{OFF_LABEL}!=off"
 HOST = "127.0.0.1"
+WEBHOOKS = "capi-webhooks"  # the certificate that Cluster API's managers serve with
+MANAGERS = tuple(one.part for one in PROVIDERS)
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -172,6 +175,27 @@ def hosts(layout: Layout, state: State) -> Part:
     return Part(name="hosts", argv=argv, env={**os.environ, "PYTHONUNBUFFERED": "1"})
 
 
+def manager(provider: Provider, layout: Layout, state: State) -> Part:
+    """One of Cluster API's managers, with the rights of its service account."""
+    webhooks, health, diagnostics = (state.ports[name] for name in provider.ports)
+    flags = {
+        "kubeconfig": layout.conf / f"{provider.part}.kubeconfig",
+        "leader-elect": "false",
+        "webhook-port": webhooks,
+        "webhook-cert-dir": layout.pki,
+        "webhook-cert-name": f"{WEBHOOKS}.crt",
+        "webhook-key-name": f"{WEBHOOKS}.key",
+        "health-addr": f"{HOST}:{health}",
+        "diagnostics-address": f"{HOST}:{diagnostics}",
+        "feature-gates": "ClusterTopology=true",
+    }
+    program = Path(state.programs["capi"]) / provider.program
+    argv = [str(program), *(f"--{flag}={value}" for flag, value in flags.items())]
+    return Part(
+        name=provider.part, argv=argv, env={**os.environ, "NO_PROXY": HOST, "no_proxy": HOST}, port=provider.part
+    )
+
+
 # In the order of starting; the other way round for ending.
 PARTS: dict[str, Callable[[Layout, State], Part]] = {
     "etcd": etcd,
@@ -182,6 +206,7 @@ PARTS: dict[str, Callable[[Layout, State], Part]] = {
     "kwok": kwok,
     "keeper": keeper,
     "hosts": hosts,
+    **{one.part: partial(manager, one) for one in PROVIDERS},
 }
 
 
@@ -192,8 +217,10 @@ def parts_of(state: State) -> list[str]:
         absent.add("vcenter")
     if not state.options.kwok:
         absent |= {"kwok", "keeper"}
-    if "metal3" not in state.options.crds:
+    if not {"metal3", "bmo"} & {*state.options.crds}:
         absent.add("hosts")  # there is nothing for it to drive
+    if "capi" not in state.options.extras:
+        absent |= {*MANAGERS}
     return [name for name in PARTS if name not in absent]
 
 
@@ -203,6 +230,10 @@ def write_configuration(layout: Layout, state: State) -> None:
     write_secret(layout.kubeconfig, _kubeconfig(layout, state, "admin"))
     for person in ("controller-manager", "scheduler", "kwok", "keeper"):
         write_secret(layout.conf / f"{person}.kubeconfig", _kubeconfig(layout, state, person))
+    for one in PROVIDERS if "capi" in state.options.extras else ():
+        # Not a certificate of its own: the names of these service accounts are too long for one.
+        acting = _kubeconfig(layout, state, "admin", {"as": one.user})
+        write_secret(layout.conf / f"{one.part}.kubeconfig", acting)
     stages = resources.files("hostler.sandbox") / "stages.yaml"
     write_secret(layout.conf / "kwok.yaml", stages.read_bytes())
     write_secret(layout.conf / "audit-policy.yaml", yaml.safe_dump(AUDIT_POLICY).encode())
@@ -256,7 +287,7 @@ def _control_plane(name: str, state: State, flags: dict[str, object]) -> Part:
     return Part(name=name, argv=argv, env={**os.environ, "NO_PROXY": HOST, "no_proxy": HOST}, port=name)
 
 
-def _kubeconfig(layout: Layout, state: State, person: str) -> bytes:
+def _kubeconfig(layout: Layout, state: State, person: str, acting: Mapping[str, str] | None = None) -> bytes:
     def embedded(path: Path) -> str:
         return base64.b64encode(path.read_bytes()).decode()
 
@@ -279,6 +310,7 @@ def _kubeconfig(layout: Layout, state: State, person: str) -> bytes:
                 "user": {
                     "client-certificate-data": embedded(layout.pki / f"{person}.crt"),
                     "client-key-data": embedded(layout.pki / f"{person}.key"),
+                    **(acting or {}),
                 },
             }
         ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -12,12 +12,14 @@ import msgspec
 
 from hostler.errors import Complaint, Exit
 from hostler.sandbox import build
+from hostler.sandbox.capi import components, install_providers
 from hostler.sandbox.certs import write_secret
 from hostler.sandbox.crds import check_names, install_crds
 from hostler.sandbox.fleet import read_fleet
 from hostler.sandbox.life import clear, locked, new_state
 from hostler.sandbox.load import load_fleet
-from hostler.sandbox.model import LOCK, MADE, Layout, Options, State, read_state
+from hostler.sandbox.model import EXTRAS, LOCK, MADE, Layout, Options, State, read_state
+from hostler.sandbox.parts import MANAGERS
 
 if TYPE_CHECKING:
     from hostler.sandbox.life import Sandbox
@@ -48,17 +50,27 @@ def _first(cls: type[Sandbox], layout: Layout, options: Options, progress: build
     # Everything a person may have got wrong is found before anything starts.
     fleet = read_fleet(options.fleet)
     check_names(options.crds)
+    check_extras(options.extras)
     inventory = fleet.inventory() if options.vcenter else None
-    wanted = ["controlplane", *(["vcenter"] if inventory else [])]
+    wanted = ["controlplane", *(["vcenter"] if inventory else []), *options.extras]
     programs = {program: str(build.ensure(program, progress)) for program in wanted}
+    if "capi" in options.extras:
+        components(progress)
     begin = time.monotonic()
     box = cls(layout, new_state(layout, options, programs, has_vcenter=inventory is not None))
     if inventory is not None:
         write_secret(layout.conf / "inventory.json", msgspec.json.encode(inventory))
     try:
-        _start_all(box, progress)
+        _start_all(box, [name for name in box.part_names if name not in MANAGERS])
+        managers = [name for name in box.part_names if name in MANAGERS]
         with _timed(box, "crds"):
-            install_crds(box, options.crds, progress)
+            if "capi" in options.extras:
+                install_providers(box, progress)
+            install_crds(box, [name for name in options.crds if name not in options.extras], progress)
+        with _timed(box, "extras"):
+            for name in managers:  # they would end themselves where their CRDs are missing
+                box.start(name)
+            box.wait_ready(only=managers)
         with _timed(box, "fleet"):
             load_fleet(box, fleet, progress)
         box.wait_ready()
@@ -72,9 +84,15 @@ def _first(cls: type[Sandbox], layout: Layout, options: Options, progress: build
     return box
 
 
-def _start_all(box: Sandbox, progress: build.Progress) -> None:
+def check_extras(wanted: Sequence[str]) -> None:
+    """Refuse what `--with` does not know."""
+    for name in wanted:
+        if name not in EXTRAS:
+            raise Complaint(f"There is no {name!r} to add.", hint=f"--with knows {', '.join(EXTRAS)}.", code=Exit.USAGE)
+
+
+def _start_all(box: Sandbox, names: Sequence[str]) -> None:
     """etcd and the API server together (it waits for etcd by itself), the rest once there is somebody to talk to."""
-    names = box.part_names
     with _timed(box, "control plane"):
         for name in names:
             if name in (*CONTROL_PLANE, "vcenter"):
@@ -83,7 +101,7 @@ def _start_all(box: Sandbox, progress: build.Progress) -> None:
     with _timed(box, "controllers"):
         for name in names:
             box.start(name)
-        box.wait_ready()
+        box.wait_ready(only=list(names))
 
 
 def _continue(box: Sandbox, options: Options, progress: build.Progress, asked: Collection[str] | None) -> Sandbox:
@@ -104,7 +122,7 @@ def _continue(box: Sandbox, options: Options, progress: build.Progress, asked: C
         return box
     _forget_missing_programs(box.state, progress)
     begin = time.monotonic()
-    _start_all(box, progress)
+    _start_all(box, box.part_names)
     box.timings["all"] = round(time.monotonic() - begin, 2)
     box.news = f"Brought back {', '.join(dead)}, in {box.timings['all']:.1f} s."
     return box

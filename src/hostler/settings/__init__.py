@@ -1,1 +1,1 @@
-"""Every setting of Hostler: one table, three sources (flag, environment, file), one place that resolves them."""
+"""What a setting is, and how flags, environment and file become values. Imports no package of ours."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import yaml
 
 from hostler.documents import NotReadable, compose_yaml
 from hostler.errors import Complaint, Exit
-from hostler.settings.model import PREFIX, Given, nearest
-from hostler.settings.table import SETTINGS
+from hostler.settings.model import PREFIX, AnySetting, Given, nearest
 
 
-def read_file(path: str) -> tuple[dict[str, Given], list[str]]:
-    """The settings in a YAML file by key, and every problem in it. A file that cannot be read at all is a Complaint."""
+def read_file(path: str, table: Collection[AnySetting]) -> tuple[dict[str, Given], list[str]]:
+    """The settings of `table` in a YAML file by key, and every problem in it. An unreadable file is a Complaint."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -37,11 +37,13 @@ def read_file(path: str) -> tuple[dict[str, Given], list[str]]:
         raise Complaint(
             f"The settings file {path} does not hold settings.", hint="Write `key: value` lines.", code=Exit.SETTING
         )
-    return _settings_of(root, path)
+    return _settings_of(root, path, table)
 
 
-def _settings_of(root: yaml.MappingNode, path: str) -> tuple[dict[str, Given], list[str]]:
-    by_key = {setting.key: setting for setting in SETTINGS if setting.in_file}
+def _settings_of(
+    root: yaml.MappingNode, path: str, table: Collection[AnySetting]
+) -> tuple[dict[str, Given], list[str]]:
+    by_key = {setting.key: setting for setting in table if setting.in_file}
     found: dict[str, Given] = {}
     problems: list[str] = []
     for key_node, value_node in root.value:

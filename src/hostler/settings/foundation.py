@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hostler.capabilities import OPTIONAL_NAMES, REPLACING_NAMES, choose
 from hostler.settings.model import AnySetting, Rule, Setting, Settings
 from hostler.settings.readers import (
     ADDRESS,
@@ -45,12 +44,14 @@ SERVICE = Setting(
     "Service in front of the operator's pods, through which the CLI asks it. Unset: the one that the lease names.",
     CLUSTER,
 )
+CLUSTER_NAME = Setting(
+    "HOSTLER_CLUSTER_NAME", OBJECT_NAME, "local", "What this cluster is called in the picture of all hosts.", CLUSTER
+)
 
 # -- run
 CONFIG = Setting("HOSTLER_CONFIG", PATH, "", "YAML file with settings, one `key: value` per line.", RUN, in_file=False)
-ONLY = Setting(
-    "HOSTLER_ONLY", names(OPTIONAL_NAMES), (), "Capabilities to run. Unset: maintenance, if a vCenter is set.", RUN
-)
+# Which names are allowed is filled in by the table of capabilities; until then none is.
+ONLY = Setting("HOSTLER_ONLY", names(()), (), "Capabilities to run. Unset: maintenance, if a vCenter is set.", RUN)
 DRY_RUN = Setting("DRY_RUN", SWITCH, False, "Say what would be done and write nothing anywhere.", RUN)
 LOG_FORMAT = Setting(
     "HOSTLER_LOG_FORMAT", choice("auto", "json", "console"), "auto", "How logs look; auto: console on a terminal.", RUN
@@ -95,7 +96,7 @@ MAX_UNAVAILABLE = Setting(
 )
 IGNORE_INCUMBENT = Setting(
     "HOSTLER_IGNORE_INCUMBENT",
-    names(REPLACING_NAMES),
+    names(()),
     (),
     "Capabilities that write even though the controller they replace is still at work.",
     SAFETY,
@@ -139,7 +140,7 @@ LEASE_RETRY_SECONDS = Setting(
 )
 
 SETTINGS: tuple[AnySetting, ...] = (
-    KUBECONFIG, CONTEXT, NAMESPACE, OPERATOR, SERVICE,
+    KUBECONFIG, CONTEXT, NAMESPACE, OPERATOR, SERVICE, CLUSTER_NAME,
     CONFIG, ONLY, DRY_RUN, LOG_FORMAT, LOG_LEVEL, HTTP_ADDRESS, METRICS_AUTHENTICATION, POD_NAME, NODE_NAME,
     RESYNC_SECONDS, DEBUG,
     MAX_UNAVAILABLE, IGNORE_INCUMBENT, WRITES_PER_SECOND, WRITE_BURST, UNINITIALISED_GRACE_SECONDS,
@@ -170,18 +171,4 @@ def kubeconfig_path(settings: Settings) -> str:
     return "" if settings.source(KUBECONFIG).startswith("environment") else settings[KUBECONFIG]
 
 
-def configured(settings: Settings) -> frozenset[str]:
-    """The names of the settings that have a value, as `capabilities.choose` wants them."""
-    return frozenset(one.setting.name for one in settings if one.value)
-
-
-def _only_what_can_run(settings: Settings) -> str | None:
-    """Somebody who names a capability wants it: that it cannot run is an error, not a quiet no."""
-    named = settings[ONLY]
-    for chosen in choose(named, configured(settings)):
-        if chosen.capability.name in named and not chosen.on:
-            return f"HOSTLER_ONLY ({settings.source(ONLY)}) names {chosen.capability.name}. {chosen.why}"
-    return None
-
-
-RULES: tuple[Rule, ...] = (_lease_times, _only_what_can_run)
+RULES: tuple[Rule, ...] = (_lease_times,)

@@ -25,7 +25,7 @@ class Setting(Generic[T]):
     reader: Reader[T]
     default: T
     help: str
-    room: str
+    section: str  # of docs/settings.md and of the help; the name of the capability where it belongs to one
     secret: bool = False
     in_file: bool = True
 

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping
 
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import CONFIG
-from hostler.settings.model import HIDDEN, PREFIX, AnySetting, Given, Resolved, Settings, nearest
-from hostler.settings.table import RULES, SETTINGS
+from hostler.settings.model import HIDDEN, PREFIX, AnySetting, Given, Resolved, Rule, Settings, nearest
 
 # What Kubernetes puts into a pod's environment for Services named hostler or hostler-...: not settings.
 _SERVICE_LINK = re.compile(
@@ -18,41 +17,52 @@ _SERVICE_LINK = re.compile(
 _OTHERS = re.compile(r"HOSTLER_(SANDBOX|TEST|BENCH|CACHE)(_[A-Z0-9_]*)?")
 
 
-def resolve(flags: Mapping[str, str], env: Mapping[str, str], *, table: Collection[AnySetting] = SETTINGS) -> Settings:
+def resolve(
+    flags: Mapping[str, str],
+    env: Mapping[str, str],
+    *,
+    table: Collection[AnySetting],
+    rules: Collection[Rule] | None = None,
+) -> Settings:
     """The settings of this run: flag before environment before file before default. A Complaint lists every mistake.
 
-    `flags` maps a setting's key to the text after its flag. With a smaller `table` only those settings are read, and
-    nothing is said about others: a mistake elsewhere must not keep anybody from the stop button.
+    `flags` maps a setting's key to the text after its flag. With `rules`, `table` is the whole table. Without, only
+    these settings are read, and nothing is said about others: a mistake elsewhere must not keep anybody from the stop
+    button.
     """
-    settings, problems = survey(flags, env, table=table)
+    settings, problems = survey(flags, env, table=table, rules=rules)
     if problems:
         raise complaint(problems)
     return settings
 
 
 def survey(
-    flags: Mapping[str, str], env: Mapping[str, str], *, table: Collection[AnySetting] = SETTINGS
+    flags: Mapping[str, str],
+    env: Mapping[str, str],
+    *,
+    table: Collection[AnySetting],
+    rules: Collection[Rule] | None = None,
 ) -> tuple[Settings, list[str]]:
     """As `resolve`, but with the problems as a list; a wrong value is kept as its text, so that it can be shown."""
-    whole = len(table) == len(SETTINGS)
+    whole = rules is not None
     problems: list[str] = []
     path = flags.get(CONFIG.key) or env.get(CONFIG.name) or ""
     in_file: Mapping[str, Given] = {}
     if path:
         from hostler.settings.file import read_file  # YAML is slow to import, and most commands need none
 
-        in_file, in_file_problems = read_file(path)
+        in_file, in_file_problems = read_file(path, table)
         problems += in_file_problems if whole else []
     if whole:
-        problems += _unknown_variables(env)
+        problems += _unknown_variables(env, table)
     values: dict[str, Resolved] = {}
     for setting in table:
         given = _given(setting, flags, env, in_file)
         values[setting.name], wrong = _read(setting, given)
         problems += wrong
     settings = Settings(values)
-    if whole and not problems:
-        problems += [sentence for rule in RULES if (sentence := rule(settings))]
+    if not problems:
+        problems += [sentence for rule in rules or () if (sentence := rule(settings))]
     return settings, problems
 
 
@@ -87,8 +97,8 @@ def _read(setting: AnySetting, given: Given | None) -> tuple[Resolved, list[str]
         return Resolved(setting, given.text, given.source, wrong=True), [sentence]
 
 
-def _unknown_variables(env: Mapping[str, str]) -> list[str]:
-    known = {setting.name for setting in SETTINGS}
+def _unknown_variables(env: Mapping[str, str], table: Collection[AnySetting]) -> list[str]:
+    known = {setting.name for setting in table}
     return [
         f"environment {name} is not a setting.{nearest(name, known)}"
         for name in sorted(env)

@@ -1,4 +1,4 @@
-"""The alerts of the chart: one file per room, `chart/alerts/ROOM.yaml`, as Prometheus itself reads rules."""
+"""The alerts of the chart: one file per capability in `chart/alerts`, as Prometheus itself reads rules."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def at_once(alert: Alert) -> bool:
 
 
 def read(folder: Path) -> dict[str, tuple[Alert, ...]]:
-    """Every alert by room. A file that says anything else than alerts is an error."""
+    """Every alert by capability. A file that says anything else than alerts is an error."""
     found: dict[str, tuple[Alert, ...]] = {}
     for path in sorted(folder.glob("*.yaml")):
         document: Any = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -14,13 +14,14 @@ from typing import Any
 import yaml
 
 from hostler.capabilities import CAPABILITIES
+from hostler.install.config_map import IN_CONFIG_MAP
 from hostler.install.crd import definitions
+from hostler.install.grants import rights_of
 from hostler.install.people import PEOPLE, rights_of_role
-from hostler.install.rights import Right, rights_of
+from hostler.install.rights import Right
 from hostler.settings import foundation
 from hostler.settings.model import AnySetting
-from hostler.settings.table import TOLD
-from hostler.ship import alerts, diagrams, document, templates
+from hostler.ship import alerts, diagrams, document, packages, settings_page, templates
 from hostler.ship.dashboard import dashboard
 
 Json = dict[str, Any]
@@ -37,6 +38,9 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
     yield root / "chart/values.schema.json", json.dumps(schema(), indent=2) + "\n"
     yield root / "chart/files/dashboard.json", json.dumps(dashboard(), indent=1) + "\n"
     yield root / "docs/rights.md", document.rights()
+    yield root / "docs/settings.md", settings_page.markdown()
+    architecture = root / "docs/architecture.md"
+    yield architecture, packages.placed(architecture.read_text(encoding="utf-8"))
     rules = alerts.read(root / "chart/alerts")
     yield root / "docs/alerts.md", document.runbook(rules)
     for path, text in diagrams.files(root):
@@ -44,10 +48,8 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def rights_file() -> str:
-    head = "# Made from src/hostler/install/rights.py by `make chart`: edit that.\n"
-    parts = [
-        {"name": one.name, "rights": [_entry(right) for right in rights_of(one)]} for one in CAPABILITIES if one.built
-    ]
+    head = "# Made from src/hostler/install/rights.py and src/hostler/*/rbac.py by `make chart`: edit those.\n"
+    parts = [{"name": one.name, "rights": [_entry(right) for right in rights_of(one)]} for one in CAPABILITIES]
     return head + yaml.safe_dump({"capabilities": parts}, sort_keys=False, width=1000)
 
 
@@ -89,16 +91,14 @@ def crd_file(made: Json) -> str:
 
 def schema() -> Json:
     """What `helm install` refuses before anything reaches the cluster: wrong names, types and numbers."""
-    named = {
-        one.name: {"type": "boolean", "description": one.help} for one in CAPABILITIES if one.built and not one.always
-    }
+    named = {one.name: {"type": "boolean", "description": one.help} for one in CAPABILITIES if not one.always}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the chart hostler",
         **_object(
             capabilities=_object(**named),
             dryRun=_BOOL,
-            settings=_object(**{one.name: _setting(one) for one in TOLD}),
+            settings=_object(**{one.name: _setting(one) for one in IN_CONFIG_MAP}),
             vcenter={
                 **_object(
                     host=_TEXT, user=_TEXT, password=_TEXT, existingSecret=_NAME, vcentersSecret=_NAME,

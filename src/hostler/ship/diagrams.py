@@ -1,4 +1,4 @@
-"""State machines as text and picture, each between two marks on the page of its room."""
+"""State machines as text and picture, each between two marks on the page of its capability."""
 
 from __future__ import annotations
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from hostler.capabilities import CAPABILITIES
+from hostler.capabilities import CAPABILITIES, SETTINGS
 from hostler.explain.callers import METRICS_PATH
 from hostler.install.admission import POLICIES
+from hostler.install.grants import rights_of
 from hostler.install.people import METRICS_READER, METRICS_WHY, PEOPLE, SERVICE_NAME
-from hostler.install.rights import LEASE_NAME, OWN, Right, rights_of
-from hostler.settings.document import row
-from hostler.settings.table import SETTINGS
+from hostler.install.rights import LEASE_NAME, OWN, Right
 from hostler.ship.alerts import Alert
+from hostler.ship.settings_page import row
 from hostler.ship.untried import LISTS, UNTRIED
 
 RIGHTS = """\
 # Rights in Kubernetes
 
-Made from `src/hostler/install/rights.py` by `make chart`; a test compares the two. The chart grants what is listed for
-the capabilities that are on, and nothing else: no wildcard, no `update`, no `deletecollection`, no `impersonate`,
-no `escalate`, no `bind`. `hostler rights` prints the same, and the roles as YAML for those without Helm.
-`hostler doctor` asks the API server whether the operator's ServiceAccount has every one of them.
+Made from `src/hostler/install/rights.py` and each capability's `rbac.py` by `make chart`; a test compares the two. The
+chart grants what is listed for the capabilities that are on, and nothing else: no wildcard, no `update`, no
+`deletecollection`, no `impersonate`, no `escalate`, no `bind`. `hostler rights` prints the same, and the roles as YAML
+for those without Helm. `hostler doctor` asks the API server whether the operator's ServiceAccount has every one.
 
 Lines with (OpenShift) are granted only with `openshift: true`.
 
@@ -91,7 +91,7 @@ def ended(page: str, capability: str, alerts: Sequence[Alert]) -> str:
     """The page of a capability, with its settings and its alerts at the end as they are now."""
     parts = [f"{page.partition(END)[0].rstrip()}\n\n{END}\n\n## Every setting\n\n"]
     parts.append("| variable | flag | default | what it is |\n|---|---|---|---|\n")
-    parts += [row(setting) for setting in SETTINGS if setting.room == capability]
+    parts += [row(setting) for setting in SETTINGS if setting.section == capability]
     parts.append("\n## Alerts\n\n| alert | what is the case | what to do |\n|---|---|---|\n")
     for one in alerts:
         link = f"[{one.alert}](alerts.md#{one.alert.lower()})"
@@ -103,10 +103,9 @@ def ended(page: str, capability: str, alerts: Sequence[Alert]) -> str:
 def rights() -> str:
     parts = [RIGHTS]
     for one in CAPABILITIES:
-        if one.built:
-            always = " (always on)" if one.always else ""
-            parts.append(f"\n## {one.name.capitalize()}{always}\n\n| on | verbs | where | why |\n|---|---|---|---|\n")
-            parts += [_row(right) for right in rights_of(one)]
+        always = " (always on)" if one.always else ""
+        parts.append(f"\n## {one.name.capitalize()}{always}\n\n| on | verbs | where | why |\n|---|---|---|---|\n")
+        parts += [_row(right) for right in rights_of(one)]
     parts.append(ADMISSION)
     parts += [f"| `{one.name}` | {one.refuses} | {one.without} |\n" for one in POLICIES]
     parts += _people()
@@ -137,8 +136,8 @@ def _row(right: Right) -> str:
 
 def runbook(alerts: Mapping[str, tuple[Alert, ...]]) -> str:
     parts = [ALERTS]
-    for room, found in alerts.items():
-        parts.append(f"\n## {room.capitalize()}\n")
+    for capability, found in alerts.items():
+        parts.append(f"\n## {capability.capitalize()}\n")
         for one in found:
             said = one.annotations
             parts.append(

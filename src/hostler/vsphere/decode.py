@@ -22,6 +22,7 @@ from hostler.vsphere.records import (
     Place,
     Record,
     Task,
+    Unread,
     Vm,
     VmDevice,
 )
@@ -234,7 +235,7 @@ def change(obj: Any, values: Iterable[tuple[str, Any]], missing: Iterable[Any] =
             fields[name] = convert(value)
         else:
             fields |= convert(value)
-    unread = tuple(sorted(f"{one.path}: {faults.read(one.fault).sentence}" for one in missing))
+    unread = tuple(sorted(Unread(one.path, faults.read(one.fault).sentence) for one in missing))
     return Change(kind, moref(obj), fields, unread, tuple(told))
 
 

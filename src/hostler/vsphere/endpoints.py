@@ -18,7 +18,10 @@ from typing import Any
 from hostler.documents import NotReadable, read_yaml
 from hostler.errors import Complaint, Exit
 from hostler.fingerprints import read_fingerprint
-from hostler.settings.maintenance import (
+from hostler.settings.model import Settings
+from hostler.vsphere.pinned_tls import pinned_context
+from hostler.vsphere.pins import Pin
+from hostler.vsphere.settings import (
     VCENTER_CA_BUNDLE,
     VCENTER_CERTIFICATE_SHA256,
     VCENTER_HOST,
@@ -30,9 +33,6 @@ from hostler.settings.maintenance import (
     VCENTER_USER_FILE,
     VCENTERS_FILE,
 )
-from hostler.settings.model import Settings
-from hostler.vsphere.pinned_tls import pinned_context
-from hostler.vsphere.pins import Pin
 
 _HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?")
 _KEYS = ("host", "user", "userFile", "password", "passwordFile", "caBundle", "tlsVerify", "certificateSha256",

@@ -207,7 +207,7 @@ class Inventory:
         base: Record = before if type(before) is change.kind else change.kind(change.moref)
         fields: dict[str, Any] = dict(change.fields)
         if change.unread or base.unread:
-            still = {one for one in base.unread if one.partition(":")[0] not in change.told}
+            still = {one for one in base.unread if one.path not in change.told}
             fields["unread"] = tuple(sorted({*still, *change.unread}))
         record: Record = replace(base, **fields)
         if record == before:

@@ -58,6 +58,17 @@ class VmDevice:
     profile: str = ""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Unread:
+    """A property that vCenter would not tell, and why."""
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     moref: str
@@ -81,7 +92,7 @@ class Host:
     datastores: Names = ()
     networks: Names = ()
     vms: Names = ()
-    unread: Names = ()  # what vCenter would not tell, with why
+    unread: tuple[Unread, ...] = ()
 
     @property
     def offers_devices(self) -> bool:
@@ -118,7 +129,7 @@ class Vm:
     networks: Names = ()
     attributes: tuple[tuple[int, str], ...] = ()  # custom attributes by key; `Inventory.attribute` knows the names
     devices: tuple[VmDevice, ...] | Unknown = NOT_READ
-    unread: Names = ()
+    unread: tuple[Unread, ...] = ()
 
     @property
     def tools_run(self) -> bool:
@@ -140,7 +151,7 @@ class Task:
     queued: Instant | None = None
     started: Instant | None = None
     error: Fault | None = None
-    unread: Names = ()
+    unread: tuple[Unread, ...] = ()
 
     @property
     def under_way(self) -> bool:
@@ -159,7 +170,7 @@ class Cluster:
     drs_vms: tuple[tuple[str, bool, str], ...] = ()  # vm, enabled, behaviour ("" = the cluster's)
     pool: str = ""  # its root resource pool: a VM that comes from another cluster or host needs it
     standalone: bool = False  # no cluster: the compute resource of one host
-    unread: Names = ()
+    unread: tuple[Unread, ...] = ()
 
     def drs(self, vm: str) -> str | Unknown:
         """What DRS does with this VM: "off", "manual", "partiallyAutomated" or "fullyAutomated"."""
@@ -183,7 +194,7 @@ class Place:
     name: str = ""
     accessible: bool | Unknown = NOT_SAID  # by any host
     cut_off: Names | Unknown = NOT_SAID  # ids of hosts that mount it and cannot reach it
-    unread: Names = ()
+    unread: tuple[Unread, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +203,7 @@ class Fields:
 
     moref: str
     names: tuple[tuple[int, str], ...] = ()
-    unread: Names = ()
+    unread: tuple[Unread, ...] = ()
 
 
 Record: TypeAlias = Host | Vm | Task | Cluster | Place | Fields
@@ -205,7 +216,7 @@ class Change:
     kind: type[Record]
     moref: str
     fields: Mapping[str, Any] | None
-    unread: Names = ()  # "path: why" of what was refused
+    unread: tuple[Unread, ...] = ()
     told: Names = ()  # the paths that were told: what was refused before is known now
 
 

@@ -141,28 +141,27 @@ class Trust:
             raise TrustUnavailable(f"Nothing says which certificate to expect: {decision.why}")
         if decision.do is Do.USE and entry is not None:
             return self._use(endpoint, entry, decision.why)
-        if decision.do is Do.CONTACT or entry is None:
+        first = decision.do is Do.CONTACT or entry is None
+        if entry is None or first:
             entry = self._contact(endpoint)
         else:
             log.warning("what is trusted of a vCenter was deleted; it is written again", vcenter=endpoint.name)
         kept = remembered if remembered.says is Says.NO_PLACE else self._store.keep(endpoint, entry)
         if kept.says is Says.PINNED and kept.entry is not None:
-            return self._use(endpoint, kept.entry, "")  # perhaps another replica's, which was faster
-        if kept.says is Says.NO_PLACE:
-            return self._use(endpoint, entry, kept.why)
-        raise TrustUnavailable(f"What certificate it has could not be remembered: {kept.why}")
+            used, memory_only = kept.entry, ""  # perhaps another replica's, which was faster
+        elif kept.says is Says.NO_PLACE:
+            used, memory_only = entry, kept.why
+        else:
+            raise TrustUnavailable(f"What certificate it has could not be remembered: {kept.why}")
+        if first:
+            _log_first_contact(used)
+        return self._use(endpoint, used, memory_only)
 
     def _contact(self, endpoint: Endpoint) -> Entry:
         """Nothing but the certificate and the public list of CAs is asked for; no credential is sent."""
         seen = look_at_server(endpoint.host, endpoint.port)
         pin = choose_pin(endpoint.host, endpoint.port, seen)
-        entry = make_entry(endpoint.name, seen.leaf, pin, by=FIRST_CONTACT, since=iso(self._clock()))
-        log.warning(
-            "first contact: from now on this vCenter is recognised by its certificate", vcenter=endpoint.name,
-            sha256=entry.sha256, by="its CA" if entry.ca else "its fingerprint", issuer=entry.issuer,
-            check=f"compare it with vCenter's own; another one is accepted by `hostler vcenter trust {endpoint.name}`",
-        )  # fmt: skip
-        return entry
+        return make_entry(endpoint.name, seen.leaf, pin, by=FIRST_CONTACT, since=iso(self._clock()))
 
     def _use(self, endpoint: Endpoint, entry: Entry, memory_only: str) -> Pin:
         name = endpoint.name
@@ -171,6 +170,15 @@ class Trust:
             log.warning("what is trusted of a vCenter is forgotten at a restart", vcenter=name, why=memory_only)
         self._used[name] = entry
         return entry.pin
+
+
+def _log_first_contact(entry: Entry) -> None:
+    """What is compared from now on, which a person is to check: with two replicas not always what this one has seen."""
+    log.warning(
+        "first contact: from now on this vCenter is recognised by its certificate", vcenter=entry.vcenter,
+        sha256=entry.sha256, by="its CA" if entry.ca else "its fingerprint", issuer=entry.issuer,
+        check=f"compare it with vCenter's own; another one is accepted by `hostler vcenter trust {entry.vcenter}`",
+    )  # fmt: skip
 
 
 def make_entry(name: str, leaf: bytes, pin: Pin, *, by: str = "", since: str = "") -> Entry:

@@ -14,7 +14,7 @@ import yaml
 
 from hostler.kube.client import Client
 from hostler.kube.config import ApiConnection, check, in_cluster, load
-from hostler.kube.contact import ServerVersion
+from hostler.kube.connection_check import ServerVersion
 from hostler.kube.errors import Unauthorized
 from hostler.kube.kinds import CONFIG_MAP
 from hostler.kube.records import Object

@@ -40,7 +40,7 @@ class Hand:
     writer: Writer
 
     async def hold(self, node: str, holder: str, why: str = "test") -> str:
-        return (await hold(self.client, self.writer, node, holder, why, time.time)).why
+        return (await hold(self.client, self.writer, node, holder, why, time.time, capabilities=())).why
 
     async def release(self, node: str, who: str, **how: Any) -> str:
         return (await let_go(self.client, self.writer, node, who, **how)).why
@@ -165,7 +165,7 @@ async def kept(sandbox: Sandbox) -> AsyncIterator[Hand]:
         metrics = Metrics()
         watch = Watch(hand.client, NODE, Node, metrics=metrics)
         recorder = Recorder(hand.writer, "test", metrics)
-        keeper = Keeper(watch.store, hand.writer, recorder, time.time)
+        keeper = Keeper(watch, hand.writer, recorder, time.time)
         controller = Controller("holds", keeper.reconcile, metrics=metrics)
         watch.store.listen(lambda key, _, node: controller.queue.add(key) if node and keeper.concerns(node) else None)
         tasks = [asyncio.create_task(work()) for work in (watch.run, controller.run, recorder.run)]

@@ -18,6 +18,8 @@ import msgspec
 
 from hostler.sandbox import http
 from hostler.sandbox.follow import follow, patch, say
+from hostler.sandbox.hosts.boot import Boots
+from hostler.sandbox.hosts.control_planes import ControlPlanes
 from hostler.sandbox.hosts.model import Json, Memory, Pace, Put, Secret
 from hostler.sandbox.hosts.pools import Pools
 from hostler.sandbox.hosts.walk import Look
@@ -44,6 +46,8 @@ class Driver:
         self._session, self._pace = session, pace
         self._hosts: dict[str, Json] = {}
         self._secrets: dict[str, Json] = {}
+        self.boots = Boots(session, self._secrets)
+        self.control_planes = ControlPlanes(session, self.boots.clusters)
         self._memories: dict[str, Memory] = {}
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._waiting: set[str] = set()
@@ -60,8 +64,9 @@ class Driver:
             self._forget(key)
         self._hosts = found
         self.hosts_known.set()
-        for key in found:
+        for key, host in found.items():
             self._touch(key)
+            self.boots.host_changed(key, host)
 
     def host_changed(self, what: str, host: Json) -> None:
         key = key_of(host)
@@ -74,12 +79,16 @@ class Driver:
         if known is None or int(host["metadata"]["resourceVersion"]) > int(known["metadata"]["resourceVersion"]):
             self._hosts[key] = host
             self._touch(key)
+            self.boots.host_changed(key, host)
 
     def secrets_listed(self, secrets: list[Json]) -> None:
-        self._secrets = {key_of(one): one for one in secrets}
+        self._secrets.clear()
+        self._secrets.update({key_of(one): one for one in secrets})
         self.secrets_known.set()
         for key in self._hosts:
             self._touch(key)
+        for one in secrets:
+            self._look_for_cluster("ADDED", one)
 
     def secret_changed(self, what: str, secret: Json) -> None:
         key = key_of(secret)
@@ -90,9 +99,17 @@ class Driver:
         for name, host in self._hosts.items():
             if f"{host['metadata']['namespace']}/{_credentials(host)}" == key:
                 self._touch(name)
+        self._look_for_cluster(what, secret)
+
+    def _look_for_cluster(self, what: str, secret: Json) -> None:
+        if self.boots.secret_changed(what, secret):
+            self.control_planes.wake()
+            for key, host in self._hosts.items():
+                self.boots.host_changed(key, host)
 
     def _forget(self, key: str) -> None:
         self._memories.pop(key, None)
+        self.boots.host_gone(key)
         if timer := self._timers.pop(key, None):
             timer.cancel()
 
@@ -167,6 +184,7 @@ class Driver:
         if put.status and _state(after) != _state(self._hosts.get(key, {})):
             say(f"host {key} is {_state(after)}")
         self._hosts[key] = after
+        self.boots.host_changed(key, after)
         return True
 
     async def _secret(self, host: Json) -> Secret | None:
@@ -198,8 +216,10 @@ def _state(host: Json) -> str:
     return f"{status.get('provisioning', {}).get('state', 'new')} {status.get('errorType', '')}".strip()
 
 
-async def drive(server: str, tls: aiohttp.TCPConnector, pace: Pace, ready: Path | None = None) -> None:
-    """Until SIGTERM."""
+async def drive(
+    server: str, tls: aiohttp.TCPConnector, pace: Pace, ready: Path | None = None, *, capi: bool = False
+) -> None:
+    """Until SIGTERM. `capi`: Cluster API runs beside, and its clusters may have been given a control plane."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -214,6 +234,7 @@ async def drive(server: str, tls: aiohttp.TCPConnector, pace: Pace, ready: Path 
             follow(session, "/api/v1/secrets", dict, driver.secrets_listed, driver.secret_changed),
             *pools.tasks(),
             driver.work(),
+            *(driver.control_planes.tasks() if capi else ()),
         ]
         running = [asyncio.create_task(task) for task in tasks]
         announce = asyncio.create_task(_announce(driver, ready))
@@ -221,6 +242,7 @@ async def drive(server: str, tls: aiohttp.TCPConnector, pace: Pace, ready: Path 
         for task in (*running, announce):
             task.cancel()
         outcomes = await asyncio.gather(*running, announce, return_exceptions=True)
+        await driver.boots.close()
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
@@ -245,7 +267,8 @@ def main() -> None:
     pace = Pace(provisioning=given.provisioning, deprovisioning=given.deprovisioning, error_minute=2.0)
 
     async def run() -> None:
-        await drive(box.server, aiohttp.TCPConnector(ssl=http.trust(box.layout, "keeper")), pace, given.ready)
+        tls = aiohttp.TCPConnector(ssl=http.trust(box.layout, "keeper"))
+        await drive(box.server, tls, pace, given.ready, capi="capi" in box.state.options.extras)
 
     asyncio.run(run())
 

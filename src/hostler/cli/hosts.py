@@ -1,0 +1,196 @@
+"""`hostler hosts` and `hostler host`: one picture of every host."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from hostler.cli import explain, flags, say
+from hostler.errors import Complaint, Exit
+from hostler.inventory.states import HostKind, HostState, SortBy
+from hostler.settings.foundation import CLUSTER_NAME
+from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from hostler.inventory.wire import HostAnswer, HostRow, HostsAnswer
+    from hostler.kube.client import Client
+    from hostler.selectors import Requirement
+
+app = typer.Typer()
+WATCH_SECONDS = 2.0
+# At most this many names in one cell; the rest is counted.
+HOLDERS_SHOWN = 2
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+State = Annotated[list[HostState], typer.Option("--state", help="Only hosts in this state; repeatable.")]
+Kind = Annotated[list[HostKind], typer.Option("--kind", help="Only hosts of this kind; repeatable.")]
+Cluster = Annotated[str, typer.Option("--cluster", metavar="NAME", help="Only hosts of this Kubernetes cluster.")]
+Late = Annotated[bool, typer.Option("--overdue", help="Only hosts that stay longer in their state than they should.")]
+Out = Annotated[bool, typer.Option("--out", help="Only hosts that are not in service.")]
+Selector = Annotated[str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Labels, as kubectl takes them.")]
+Sort = Annotated[SortBy, typer.Option("--sort-by", help="What the list is sorted by.")]
+Watching = Annotated[bool, typer.Option("--watch", "-w", help="Again at every change, until Ctrl-C.")]
+OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="How to print.", case_sensitive=False)]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A host, or its node, VM, BareMetalHost or Agent.", show_default=False)
+]
+
+
+@app.command("hosts")
+@flags.takes(*explain.ASKING, CLUSTER_NAME)
+def list_hosts(
+    settings: Settings,
+    state: State = [],  # noqa: B006
+    kind: Kind = [],  # noqa: B006
+    cluster: Cluster = "",
+    overdue: Late = False,
+    out: Out = False,
+    selector: Selector = "",
+    sort_by: Sort = SortBy.NAME,
+    watch: Watching = False,
+    output: OutputFlag = Output.TABLE,
+) -> None:
+    """Show every host: what it is, its state and since when, who has it, and whether it is safe to stop.
+
+    Examples: `hostler hosts --out --sort-by since` is what is out of service now, the oldest first; `hostler hosts
+    --state stopped --overdue -o name` is for scripts; `hostler hosts -l rack=r7 --watch` follows one rack.
+    """
+    from hostler.cli.cluster import ask_cluster, ask_operator
+    from hostler.inventory.listing import Filter, select_rows
+    from hostler.inventory.look import hosts_of_objects
+    from hostler.inventory.wire import HostsAnswer
+
+    wanted = Filter(frozenset(state), frozenset(kind), cluster, overdue, out, _selector_of(selector))
+
+    def look(client: Client) -> Coroutine[None, None, HostsAnswer]:
+        return hosts_of_objects(client, settings[CLUSTER_NAME], (), time.time())
+
+    shown: object = None
+    while True:
+        try:
+            answer = ask_operator(settings, "/v1/hosts", HostsAnswer)
+        except Complaint as complaint:
+            if complaint.code is not Exit.UNREACHABLE:
+                raise
+            answer = ask_cluster(settings, look)
+            say.note(f"{complaint.sentence} {complaint.hint}".strip())
+        rows = select_rows(answer.hosts, wanted, sort_by)
+        if [row.host for row in rows] != shown:
+            shown = [row.host for row in rows]
+            if watch and sys.stdout.isatty() and output in (Output.TABLE, Output.WIDE):
+                sys.stdout.write("\x1b[2J\x1b[H")
+            _print_rows(rows, answer, output)
+        if not watch:
+            return
+        time.sleep(WATCH_SECONDS)
+
+
+@app.command("host")
+@flags.takes(*explain.ASKING)
+def show_host(settings: Settings, name: Name, output: OutputFlag = Output.TABLE) -> None:
+    """Show everything about one host: its layers, state, holders, and whether it is safe to stop.
+
+    Examples: `hostler host gpu-7`; `hostler host bmh:metal/rack-3-12 -o json`.
+    """
+    from hostler.cli.cluster import ask_operator
+    from hostler.inventory.wire import HostAnswer
+
+    answer = ask_operator(settings, f"/v1/hosts/{quote(name, safe='')}", HostAnswer)
+    if output is Output.NAME:
+        say.text(answer.row.host.id)
+    elif output in (Output.JSON, Output.YAML):
+        print_data(answer, output)
+    else:
+        _print_host(answer)
+
+
+def _selector_of(text: str) -> tuple[Requirement, ...]:
+    from hostler.selectors import parse_selector
+
+    try:
+        return parse_selector(text) if text else ()
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}") from None
+
+
+def _print_rows(rows: list[HostRow], answer: HostsAnswer, output: Output) -> None:
+    if output is Output.NAME:
+        for row in rows:
+            say.text(row.host.id)
+        return
+    if output in (Output.JSON, Output.YAML):
+        import msgspec
+
+        print_data(msgspec.structs.replace(answer, hosts=tuple(rows)), output)
+        return
+    from hostler.inventory.listing import summarise
+
+    for note in answer.notes:
+        say.note(note)
+    say.note(summarise(rows))
+    if not rows:
+        return
+    wide = output is Output.WIDE
+    columns = ["name", "kind", "state", "since", "where", "held by", "stop?", "why"]
+    say.table([*columns, *(("cluster", "next", "id") if wide else ())], [_cells(row, answer.at, wide) for row in rows])
+
+
+def _cells(row: HostRow, now: float, wide: bool) -> list[str]:
+    from hostler.inventory.listing import age_text, where_of
+
+    host, safe = row.host, row.safe_to_stop
+    late = f" (overdue {age_text(now - row.overdue.by, now)})" if row.overdue is not None else ""
+    holders = [holder.name for holder in host.holders]
+    more = f" +{len(holders) - HOLDERS_SHOWN}" if len(holders) > HOLDERS_SHOWN else ""
+    cells = [
+        host.name, host.kind, host.state, age_text(host.since, now) + late, where_of(row),
+        ", ".join(holders[:HOLDERS_SHOWN]) + more, safe.answer if safe is not None else "", host.why,
+    ]  # fmt: skip
+    return [*cells, host.cluster, host.next, host.id] if wide else cells
+
+
+def _print_host(answer: HostAnswer) -> None:
+    from hostler.inventory.listing import age_text, where_of
+
+    row, now = answer.row, answer.at
+    host, safe = row.host, row.safe_to_stop
+    for note in answer.notes:
+        say.note(note)
+    say.text(f"{host.name}: {host.state}{f' for {age}' if (age := age_text(host.since, now)) else ''}. {host.why}")
+    if row.overdue is not None:
+        say.text(f"Overdue by {age_text(now - row.overdue.by, now)}: longer than {row.overdue.why}.")
+    facts = [
+        ("id", host.id), ("kind", host.kind), ("where", where_of(row)), ("cluster", host.cluster), ("node", host.node),
+        ("decided by", host.capability), ("next", host.next), ("waiting for", host.waiting),
+        ("safe to stop", f"{safe.answer}: {safe.why}" if safe is not None else ""),
+        *(("held by", f"{one.name}: {one.why} ({age_text(one.since, now)})") for one in host.holders),
+        *(("problem", problem) for problem in host.problems),
+        *(("note", note) for note in host.notes),
+        *(("layer", layer.key) for layer in answer.layers),
+    ]  # fmt: skip
+    say.table(("", ""), [fact for fact in facts if fact[1]])
+
+
+def print_data(data: object, output: Output) -> None:
+    if output is Output.JSON:
+        say.json(data)
+        return
+    import msgspec
+    import yaml
+
+    say.text(yaml.safe_dump(msgspec.to_builtins(data), sort_keys=False, allow_unicode=True))

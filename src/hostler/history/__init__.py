@@ -1,0 +1,1 @@
+"""What happened to each host: a log of what was decided, never a source of decisions."""

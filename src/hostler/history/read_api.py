@@ -1,0 +1,56 @@
+"""The history over HTTP: /v1/history. Read-only, admitted like every other read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from hostler.explain.read_api import answer
+from hostler.explain.wire import UNKNOWN_NAME, Refused
+from hostler.history.recorder import Store
+from hostler.history.wire import HistoryAnswer
+from hostler.host.conditions import names
+from hostler.inventory.service import InventoryService, Several
+from hostler.kube.http import Server
+
+MOST = 10_000  # entries in one answer
+USUAL = 500
+
+
+class HistoryReads:
+    def __init__(self, store: Store, inventory: InventoryService, notes: Callable[[], tuple[str, ...]]) -> None:
+        self._store, self._inventory, self._notes = store, inventory, notes
+
+    def mount(self, server: Server) -> None:
+        server.add_get("/v1/history", self._history)
+
+    async def _history(self, request: web.Request) -> web.Response:
+        asked = request.query
+        keys: tuple[str, ...] = ()
+        if name := asked.get("host", ""):
+            match self._inventory.host(name):
+                case None:
+                    keys = (name,)  # a layer that is gone still has its history
+                case Several(ids):
+                    sentence = f'Several hosts are named "{name}"; ask for one of {names(ids)}.'
+                    return answer(Refused(UNKNOWN_NAME, sentence), status=404)
+                case found:
+                    keys = found.row.host.layers
+        since, most = _number(asked.get("since", ""), 0.0), int(_number(asked.get("most", ""), USUAL))
+        most = max(1, min(MOST, most))
+        entries = self._store.find(keys, since, most + 1)
+        if capability := asked.get("capability", ""):
+            entries = [entry for entry in entries if entry.capability == capability]
+        if name and not entries and keys == (name,):
+            return answer(Refused(UNKNOWN_NAME, f'No host named "{name}" is known here.'), status=404)
+        shown = tuple(entries[:most])
+        hosts = {key: host.name for key in {entry.key for entry in shown} if (host := self._inventory.host_of(key))}
+        return answer(HistoryAnswer(shown, hosts, len(entries) <= most, self._notes()))
+
+
+def _number(text: str, default: float) -> float:
+    try:
+        return float(text) if text else default
+    except ValueError:
+        return default

@@ -1,0 +1,124 @@
+"""What is to be recorded next: ids, durations, repeated refusals, gaps. Pure.
+
+A decision never waits for the store and never reads it: entries queue here, bounded, until the store takes them. If it
+refuses for long, the oldest are dropped and one `gap` entry says how many.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+from hostler.history.model import Entry, What, id_order
+from hostler.host.conditions import count
+from hostler.instant import Instant
+
+PENDING_LIMIT = 10_000
+
+
+class About(TypedDict, total=False):
+    """What an entry may say besides what happened to which layer."""
+
+    capability: str
+    reason: str
+    sentence: str
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """The state a layer is in, as last recorded."""
+
+    state: str
+    since: Instant
+
+
+class Trail:
+    """The recorder of one leader. `transitions` is the lease's count of leaders: it makes the ids unique."""
+
+    def __init__(self, transitions: int, *, limit: int = PENDING_LIMIT) -> None:
+        self._transitions = transitions
+        self._counter = 0
+        self._limit = limit
+        self._pending = deque[Entry]()
+        self._dropped = 0
+        self._stays: dict[str, Stay] = {}
+        self._refused: dict[tuple[str, str], str] = {}
+
+    @property
+    def stays(self) -> Mapping[str, Stay]:
+        return self._stays
+
+    def resume(self, stored: Iterable[Entry]) -> None:
+        """Continue from what is stored: the last state of each layer, and ids that were not used yet."""
+        for entry in sorted(stored, key=lambda entry: id_order(entry.id)):
+            transitions, counter = id_order(entry.id)
+            if transitions == self._transitions:
+                self._counter = max(self._counter, counter)
+            if entry.new:
+                self._stays[entry.key] = Stay(entry.new, entry.at)
+
+    def infer(self, states: Mapping[str, Stay]) -> None:
+        """After a start: a state that differs from the last entry was entered while nobody recorded."""
+        for key, stay in sorted(states.items()):
+            known = self._stays.get(key)
+            if known is None or known.state != stay.state:
+                sentence = "It was not known before." if known is None else "The change was not observed."
+                self._enter(What.INFERRED, key, stay.state, at=stay.since, sentence=sentence)
+
+    def transition(self, key: str, state: str, at: Instant, **about: Unpack[About]) -> None:
+        """A layer is in a state now. Nothing is recorded where the last entry says so already."""
+        known = self._stays.get(key)
+        if known is None or known.state != state:
+            self._enter(What.TRANSITION, key, state, at=at, **about)
+
+    def action(self, key: str, at: Instant, **about: Unpack[About]) -> None:
+        self._add(Entry(self._next_id(), at, key, What.ACTION, **about))
+
+    def refusal(self, key: str, at: Instant, **about: Unpack[About]) -> None:
+        """Recorded once, until the reason is another one for the same layer and operation."""
+        operation, reason = about.get("operation", ""), about.get("reason", "")
+        if self._refused.get((key, operation)) != reason:
+            self._refused[key, operation] = reason
+            self._add(Entry(self._next_id(), at, key, What.REFUSAL, **about))
+
+    def forget(self, key: str) -> None:
+        """The layer is gone; another one of this name begins anew."""
+        self._stays.pop(key, None)
+        for known in [known for known in self._refused if known[0] == key]:
+            del self._refused[known]
+
+    def take(self, most: int, now: Instant) -> list[Entry]:
+        """The next entries for the store; `done` says that it has them."""
+        if self._dropped:
+            sentence = f"{count(self._dropped, 'entry', 'entries')} dropped because the history could not be stored."
+            gap = Entry(self._next_id(), now, "", What.GAP, reason="Dropped", sentence=sentence)
+            self._pending.append(gap)
+            self._dropped = 0
+        return [self._pending[place] for place in range(min(most, len(self._pending)))]
+
+    def done(self, entries: Iterable[Entry]) -> None:
+        stored = {entry.id for entry in entries}
+        while self._pending and self._pending[0].id in stored:
+            self._pending.popleft()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def _enter(self, what: What, key: str, state: str, *, at: Instant, **about: Unpack[About]) -> None:
+        known = self._stays.get(key)
+        old, duration = (known.state, max(0.0, at - known.since)) if known is not None else ("", None)
+        self._stays[key] = Stay(state, at)
+        self._add(Entry(self._next_id(), at, key, what, old=old, new=state, duration=duration, **about))
+
+    def _add(self, entry: Entry) -> None:
+        self._pending.append(entry)
+        if len(self._pending) > self._limit:
+            self._pending.popleft()
+            self._dropped += 1
+
+    def _next_id(self) -> str:
+        self._counter += 1
+        return f"{self._transitions}.{self._counter}"

@@ -1,0 +1,90 @@
+"""The picture as the operator keeps it: sources in, answers out. Read-only; nothing here decides or writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from hostler.instant import Instant
+from hostler.inventory.model import Host, Layer
+from hostler.inventory.overdue import Stays, judge_overdue
+from hostler.inventory.picture import Changes, Picture
+from hostler.inventory.sources import Source
+from hostler.inventory.stopping import StopSources
+from hostler.inventory.wire import HostAnswer, HostRow, HostsAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """More than one host has this name; their ids tell them apart."""
+
+    ids: tuple[str, ...]
+
+
+class InventoryService:
+    def __init__(
+        self, boot_id: str, sources: Iterable[Source], stopping: StopSources, clock: Callable[[], Instant]
+    ) -> None:
+        self._picture = Picture(boot_id)
+        self._sources = tuple(sources)
+        self._stopping = stopping
+        self._clock = clock
+        self._stays: Stays = {}
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        for source in self._sources:
+            source.listen(changed)
+
+    def learn(self, stays: Stays) -> None:
+        """How long completed stays took, from the history."""
+        self._stays = stays
+
+    def refresh(self) -> frozenset[str]:
+        """Bring the picture up to date; returns the ids of hosts that changed, came or went."""
+        changed = set[str]()
+        for source in self._sources:
+            changed |= self._picture.update(source.take())
+        return frozenset(changed)
+
+    def news(self, version: str) -> Changes:
+        """What changed since a version of this process; everything for any other version."""
+        self.refresh()
+        return self._picture.since(version)
+
+    def layers(self, hosts: Collection[str] | None = None) -> list[Layer]:
+        """The layers of these hosts, or of all."""
+        found = self._picture.hosts.values() if hosts is None else map(self._picture.hosts.get, hosts)
+        keys = (key for host in found if host is not None for key in host.layers)
+        return [layer for key in keys if (layer := self._picture.layer(key)) is not None]
+
+    def hosts(self, since: str = "") -> HostsAnswer:
+        now, news = self._clock(), self.news(since)
+        rows = tuple(self._row(host, now) for host in news.hosts)
+        return HostsAnswer(news.version, now, rows, news.gone, news.complete)
+
+    def host(self, name: str, asker: str = "") -> HostAnswer | Several | None:
+        """By id, or by the name of the host or of one of its layers."""
+        self.refresh()
+        found = self._picture.host_of(name)
+        if found is None:
+            named = sorted({host.id for host in self._named(name)})
+            if len(named) > 1:
+                return Several(tuple(named))
+            found = self._picture.hosts[named[0]] if named else None
+        if found is None:
+            return None
+        layers = tuple(layer for key in found.layers if (layer := self._picture.layer(key)) is not None)
+        now = self._clock()
+        return HostAnswer(self._picture.version, now, self._row(found, now, asker), layers)
+
+    def host_of(self, key: str) -> Host | None:
+        """The host that a layer belongs to, as of the last refresh."""
+        return self._picture.host_of(key)
+
+    def _named(self, name: str) -> Iterator[Host]:
+        for host in self._picture.hosts.values():
+            if host.name == name or any(key.endswith(f"/{name}") for key in host.layers):
+                yield host
+
+    def _row(self, host: Host, now: Instant, asker: str = "") -> HostRow:
+        return HostRow(host, judge_overdue(host, now, self._stays), self._stopping.judge(host, asker, now))

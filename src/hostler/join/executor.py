@@ -1,0 +1,65 @@
+"""Lets nodes in as it was decided: remembers them, then approves their requests. It never denies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from hostler.instant import Instant
+from hostler.join.approvals import Batch, Verb, Write, approval_body
+from hostler.join.observe import Caches, line_of
+from hostler.join.report import Report
+from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable, WriteRefused
+from hostler.kube.writer import Writer
+
+_FORESEEN = (ApiError, Unreachable, WriteRefused)
+AT_ONCE = 16
+
+
+class JoinExecutor:
+    """The only writer of join. What it wrote is in the caches at once."""
+
+    def __init__(self, caches: Caches, writer: Writer, report: Report, clock: Callable[[], Instant]) -> None:
+        self._caches, self._writer, self._report, self._clock = caches, writer, report, clock
+        self._where = f"{caches.spoke}: " if caches.spoke is not None else ""  # in the log, before what was written
+
+    async def carry_out(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            if batch.memory is not None and not await self._remember(batch.memory):
+                return
+            limit = asyncio.Semaphore(AT_ONCE)
+
+            async def one_of(write: Write, limit: asyncio.Semaphore = limit) -> None:
+                async with limit:
+                    await self._approve(write)
+
+            done = await asyncio.gather(*(one_of(one) for one in batch.approvals), return_exceptions=True)
+            failed = [one for one in done if isinstance(one, BaseException)]
+            if failed:  # a bug before what is only tried again, which would hide it
+                raise next((one for one in failed if not isinstance(one, _FORESEEN)), failed[0])
+
+    async def _remember(self, write: Write) -> bool:
+        """False: it was not written, so nobody may be let in. In a dry run nobody is anyway."""
+        namespace, why = self._caches.namespace, f"{self._where}{write.why}"
+        lines = {name: line_of(use) if use is not None else None for name, use in write.lines.items()}
+        if write.verb is Verb.CREATE:
+            body = {"metadata": {"name": write.name}, "data": lines}
+            written = await self._caches.memory.create(self._writer, body, namespace, why=why)
+        else:
+            there = self._caches.memory.store.get(f"{namespace}/{write.name}")
+            # The version: another leader's line must not be lost under ours.
+            about = {"resourceVersion": there.metadata.resource_version} if there is not None else {}
+            body = {"metadata": about, "data": lines}
+            written = await self._caches.memory.patch(self._writer, write.name, body, namespace, why=why)
+        return written is not None or self._writer.dry_run
+
+    async def _approve(self, write: Write) -> None:
+        assert write.request is not None
+        assert write.verdict is not None
+        body, why = approval_body(write.request, write.verdict.why, self._clock()), f"{self._where}{write.why}"
+        try:
+            written = await self._caches.requests.patch(self._writer, write.name, body, why=why, subresource="approval")
+        except (Conflict, NotFound):
+            return  # it was decided meanwhile, or is gone; the watch brings it
+        if written is not None:
+            self._report.approved(write.request, write.verdict)

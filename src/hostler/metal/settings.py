@@ -1,0 +1,51 @@
+"""The settings of metal."""
+
+from __future__ import annotations
+
+from hostler.settings.model import AnySetting, Rule, Setting
+from hostler.settings.readers import SWITCH, choice, rate, whole
+
+SECTION = "metal"
+
+METAL_SELECTION = Setting(
+    "HOSTLER_METAL_SELECTION",
+    choice("random", "ordered", "spread", "least-recently-used"),
+    "random",
+    "Which of several hosts that suit a machine it gets.",
+    SECTION,
+)
+METAL_STRICT_FAILURE_DOMAINS = Setting(
+    "HOSTLER_METAL_STRICT_FAILURE_DOMAINS",
+    SWITCH,
+    False,
+    "A machine waits for a host of its failure domain instead of taking one of another.",
+    SECTION,
+)
+METAL_FAST_TRACK = Setting(
+    "CAPM3_FAST_TRACK",
+    SWITCH,
+    False,
+    "Leave a host on while its machine is deleted and its disks are cleaned.",
+    SECTION,
+)
+METAL_WORKERS = Setting("HOSTLER_METAL_WORKERS", whole(1, 200), 20, "Machines looked at side by side.", SECTION)
+METAL_WRITES_PER_SECOND = Setting(
+    "HOSTLER_METAL_WRITES_PER_SECOND",
+    rate(0.1, 5000),
+    400.0,
+    "Writes of metal per second, at most; it has a budget of its own, and a busy API server lowers it.",
+    SECTION,
+)
+PREALLOCATION = Setting(
+    "ENABLE_BMH_NAME_BASED_PREALLOCATION",
+    SWITCH,
+    False,
+    "Name IP claims after the host instead of the machine's data, so that a host keeps its addresses.",
+    SECTION,
+)
+
+SETTINGS: tuple[AnySetting, ...] = (
+    METAL_SELECTION, METAL_STRICT_FAILURE_DOMAINS, METAL_FAST_TRACK, METAL_WORKERS, METAL_WRITES_PER_SECOND,
+    PREALLOCATION,
+)  # fmt: skip
+RULES: tuple[Rule, ...] = ()

@@ -1,0 +1,166 @@
+"""The picture of hosts and its history, from the real operator: live, over kills, and while nothing can be stored."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostler.sandbox import Sandbox
+from tests.real.conftest import Eventually
+from tests.real.operating import Running, hostler, operator
+
+MakeNode = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def crd(sandbox: Sandbox) -> Iterator[None]:
+    assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
+    yield
+    sandbox.kubectl("delete", "fleets,pauses", "--all")
+
+
+def read(running: Running, path: str) -> Any:
+    """Over loopback, which needs no token; much quicker than a command."""
+    with urllib.request.urlopen(f"{running.url}{path}", timeout=30) as answer:
+        return json.load(answer)
+
+
+def hosts_by_name(running: Running) -> dict[str, Any]:
+    rows = read(running, "/v1/hosts")["hosts"]
+    assert len({row["host"]["id"] for row in rows}) == len(rows)
+    return {row["host"]["name"]: row for row in rows}
+
+
+def entries_about(running: Running, name: str) -> list[dict[str, Any]]:
+    """The oldest first."""
+    try:
+        found: list[dict[str, Any]] = read(running, f"/v1/history?host={name}")["entries"]
+    except urllib.error.HTTPError as error:
+        if error.code == 404:  # nothing is known of it yet
+            return []
+        raise
+    return found[::-1]
+
+
+def is_last(running: Running, name: str, state: str) -> bool:
+    return states_of(running, name)[-1] == state
+
+
+def states_of(running: Running, name: str) -> list[str]:
+    return [entry["to"] for entry in entries_about(running, name)]
+
+
+@contextmanager
+def paused(sandbox: Sandbox) -> Iterator[None]:
+    hostler(sandbox.kubeconfig, "pause", "--why", "a test")
+    try:
+        yield
+    finally:
+        hostler(sandbox.kubeconfig, "resume", "--all")
+
+
+def test_every_node_is_shown_once_and_changes_are_recorded(
+    sandbox: Sandbox, crd: None, home: str, tmp_path: Path, make_node: MakeNode, eventually: Eventually
+) -> None:
+    name = make_node()
+    with operator(sandbox, tmp_path, home) as running:
+        running.said("leading")
+        eventually(lambda: name in hosts_by_name(running), 60, "the node is shown")
+        shown = hosts_by_name(running)
+        nodes = sandbox.get("nodes")["items"]
+        assert set(shown) == {node["metadata"]["name"] for node in nodes}
+        assert shown[name]["host"]["state"] == "in service"
+        assert shown[name]["safeToStop"]["answer"] == "Yes"
+        eventually(lambda: entries_about(running, name), 30, "its first entry is stored")
+
+        hostler(sandbox.kubeconfig, "hold", name, "--why", "a fan is loud", "--holder", "ann")
+        eventually(lambda: hosts_by_name(running)[name]["host"]["state"] == "held", 30, "it is held")
+        row = hosts_by_name(running)[name]
+        assert row["host"]["holders"][0]["name"] == "ann"
+        assert row["safeToStop"] == row["safeToStop"] | {"answer": "No", "why": "It is held by ann."}
+        hostler(sandbox.kubeconfig, "release", name, "--all")
+        eventually(
+            lambda: states_of(running, name) == ["in service", "held", "in service"],
+            30,
+            "both changes are stored",
+        )
+        told = hostler(sandbox.kubeconfig, "host", name, "--operator", running.url).stdout
+        assert told.startswith(f"{name}: in service for ")
+        answer = hostler(sandbox.kubeconfig, "host", "nobody", "--operator", running.url)
+        assert answer.stderr.startswith('hostler: No host named "nobody" is known here.')
+
+
+def test_without_an_operator_the_objects_are_joined(sandbox: Sandbox, home: str) -> None:
+    answer = hostler(sandbox.kubeconfig, "hosts", "--namespace", home, "-o", "json")
+    assert answer.returncode == 0, answer.stderr
+    rows = json.loads(answer.stdout)["hosts"]
+    assert {row["host"]["name"] for row in rows} == {node["metadata"]["name"] for node in sandbox.get("nodes")["items"]}
+    assert all("safeToStop" not in row for row in rows)
+
+
+def test_while_nothing_may_be_written_entries_wait(
+    sandbox: Sandbox, crd: None, home: str, tmp_path: Path, make_node: MakeNode, eventually: Eventually
+) -> None:
+    name = make_node()
+    with operator(sandbox, tmp_path, home) as running:
+        running.said("leading")
+        eventually(lambda: entries_about(running, name), 60, "its first entry is stored")
+        with paused(sandbox):
+            before = versions(sandbox, home)
+            sandbox.kubectl("cordon", name)
+            eventually(lambda: hosts_by_name(running)[name]["host"]["state"] == "held", 30, "it is seen")
+            sandbox.kubectl("uncordon", name)
+            eventually(lambda: hosts_by_name(running)[name]["host"]["state"] == "in service", 30, "it is seen")
+            assert versions(sandbox, home) == before
+        eventually(
+            lambda: states_of(running, name) == ["in service", "held", "in service"],
+            30,
+            "what waited is stored",
+        )
+
+
+def versions(sandbox: Sandbox, namespace: str) -> dict[str, str]:
+    found = sandbox.get("configmaps", "-n", namespace, "-l", "hostler.dev/history")["items"]
+    return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in found}
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.full)])
+def test_over_kills_nothing_is_twice_and_the_last_entry_is_the_state(
+    sandbox: Sandbox, crd: None, home: str, tmp_path: Path, make_node: MakeNode, eventually: Eventually, kills: int
+) -> None:
+    chance = random.Random(kills)
+    names = [make_node() for _ in range(3)]
+    cordoned = dict.fromkeys(names, False)
+    for number in range(kills + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with operator(sandbox, folder, home) as running:
+            running.said("leading")
+            eventually(lambda: entries_about(running, names[0]), 60, "it records")
+            for _ in range(chance.randrange(1, 6)):
+                name = chance.choice(names)
+                sandbox.kubectl("uncordon" if cordoned[name] else "cordon", name)
+                cordoned[name] = not cordoned[name]
+            if number < kills:
+                running.process.send_signal(signal.SIGKILL)
+                running.process.wait()
+                continue
+            for name in names:
+                state = "held" if cordoned[name] else "in service"
+                eventually(partial(is_last, running, name, state), 30, f"the last entry of {name} is its state")
+            ids = [entry["id"] for name in names for entry in entries_about(running, name)]
+            assert len(set(ids)) == len(ids)
+            for name in names:
+                found = entries_about(running, name)
+                assert all(later["from"] == earlier["to"] for earlier, later in pairwise(found))
