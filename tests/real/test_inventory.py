@@ -164,3 +164,24 @@ def test_over_kills_nothing_is_twice_and_the_last_entry_is_the_state(
             for name in names:
                 found = entries_about(running, name)
                 assert all(later["from"] == earlier["to"] for earlier, later in pairwise(found))
+
+
+def test_vms_and_esxi_hosts_are_joined_by_proven_identity(
+    sandbox: Sandbox, vcenter: dict[str, Any], crd: None, home: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    """A dry run only looks: every VM that is a node is one host with it, and each ESXi host is a host."""
+    password = tmp_path / "password"
+    password.write_text(vcenter["password"])
+    flags = (
+        "--vcenter-host", f"{vcenter['host']}:{vcenter['port']}", "--vcenter-user", vcenter["user"],
+        "--vcenter-password-file", str(password), "--vcenter-ca-bundle", vcenter["ca_bundle"], "--dry-run",
+    )  # fmt: skip
+    with operator(sandbox, tmp_path, home, *flags) as running:
+        eventually(lambda: hosts_by_name(running).get("gpu-0", {}).get("host", {}).get("kind") == "vm", 60, "gpu-0")
+        shown = hosts_by_name(running)
+        gpu, esxi = shown["gpu-0"], shown["esx1"]
+        assert [key.partition(":")[0] for key in gpu["host"]["layers"]] == ["vm", "node"]
+        assert gpu["host"]["where"]["esxi"] in ("esx1", "esx2", "esx3")
+        assert shown["metal-0"]["host"]["kind"] == "node-only"
+        assert esxi["host"]["kind"] == "esxi"
+        assert (esxi["safeToStop"]["answer"], esxi["safeToStop"]["reasons"][0]["against"]) == ("No", "RunningVMs")
