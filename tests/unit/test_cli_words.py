@@ -78,7 +78,8 @@ def test_the_exit_codes_are_documented() -> None:
 def test_every_command_is_documented() -> None:
     text = (DOCS / "cli.md").read_text()
     groups = [group.typer_instance for group in app.registered_groups if group.typer_instance and not group.name]
-    names = {command.callback.__name__ for group in groups for command in group.registered_commands if command.callback}
+    commands = [command for group in groups for command in group.registered_commands if command.callback]
+    names = {command.name or getattr(command.callback, "__name__", "") for command in commands}
     assert {"run", "pause", "drain"} <= names
     for name in names:
         assert re.search(rf"`{name}[ `]", text), name
