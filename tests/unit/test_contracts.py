@@ -119,7 +119,7 @@ def test_every_answer_of_the_read_api_has_its_schema() -> None:
     if UNKNOWN in asked:  # /v1/VERB/KIND/NAME of `explain` and `plan`
         asked += ["explain", "plan"]
     assert sorted(set(served) - set(asked)) == [], "the CLI asks for these nowhere, so their schema is not known"
-    assert {"StatusAnswer", "Config", "Explanation"} <= set(code_now()["answers"]["records"])
+    assert {"StatusAnswer", "Config", "Answer"} <= set(code_now()["answers"]["records"])
 
 
 def test_every_metric_is_made_where_it_can_be_seen() -> None:

@@ -9,7 +9,15 @@ import pytest
 
 from hostler.host.facts import Known, Unknown
 from hostler.inventory.model import Holder
-from hostler.inventory.safe_to_stop import CANNOT_KNOW, MAX_AGE, Against, Answer, ControlPlane, StopFacts, judge_stop
+from hostler.inventory.safe_to_stop import (
+    CANNOT_KNOW,
+    MAX_AGE,
+    Against,
+    ControlPlane,
+    StopAnswer,
+    StopFacts,
+    judge_stop,
+)
 
 NOW = 1000.0
 SAFE = StopFacts(
@@ -26,7 +34,7 @@ FACTS = [field.name for field in fields(StopFacts) if field.name != "mid_steps"]
 
 def test_yes_says_what_hostler_cannot_know() -> None:
     answer = judge_stop(SAFE, "ann", NOW)
-    assert (answer.answer, answer.at, answer.reasons) == (Answer.YES, NOW, ())
+    assert (answer.answer, answer.at, answer.reasons) == (StopAnswer.YES, NOW, ())
     assert CANNOT_KNOW in answer.why
 
 
@@ -50,7 +58,7 @@ def test_yes_says_what_hostler_cannot_know() -> None:
 )  # fmt: skip
 def test_no_names_what_is_against_it(against: Against, change: dict[str, Any], sentence: str) -> None:
     answer = judge_stop(replace(SAFE, **change), "ann", NOW)
-    assert (answer.answer, answer.why) == (Answer.NO, sentence)
+    assert (answer.answer, answer.why) == (StopAnswer.NO, sentence)
     assert [reason.against for reason in answer.reasons] == [against]
 
 
@@ -58,17 +66,17 @@ def test_no_names_what_is_against_it(against: Against, change: dict[str, Any], s
 def test_a_missing_or_old_fact_is_never_a_yes(fact: str) -> None:
     nothing: Any = {fact: Unknown("the watch is down")}
     missing = judge_stop(replace(SAFE, **nothing), "ann", NOW)
-    assert missing.answer is Answer.UNKNOWN
+    assert missing.answer is StopAnswer.UNKNOWN
     assert missing.why.endswith(": the watch is down.")
-    assert judge_stop(SAFE, "ann", NOW + MAX_AGE).answer is Answer.YES
+    assert judge_stop(SAFE, "ann", NOW + MAX_AGE).answer is StopAnswer.YES
     old = replace(getattr(SAFE, fact), at=NOW - 1)
-    assert judge_stop(replace(SAFE, **{fact: old}), "ann", NOW + MAX_AGE).answer is Answer.UNKNOWN
+    assert judge_stop(replace(SAFE, **{fact: old}), "ann", NOW + MAX_AGE).answer is StopAnswer.UNKNOWN
 
 
 def test_an_objection_counts_more_than_a_missing_fact() -> None:
     facts = replace(SAFE, pods=Known(("a/b",), NOW), holders=Unknown("no rights"))
     answer = judge_stop(facts, "ann", NOW)
-    assert answer.answer is Answer.NO
+    assert answer.answer is StopAnswer.NO
     assert [reason.against for reason in answer.reasons] == [Against.PODS, Against.MISSING_FACT]
 
 
@@ -77,4 +85,4 @@ def test_an_objection_counts_more_than_a_missing_fact() -> None:
 )
 def test_more_than_half_of_the_control_plane_must_stay(members: int, others_ready: int, safe: bool) -> None:
     plane = Known(ControlPlane(members, others_ready, is_member=True), NOW)
-    assert (judge_stop(replace(SAFE, control_plane=plane), "ann", NOW).answer is Answer.YES) is safe
+    assert (judge_stop(replace(SAFE, control_plane=plane), "ann", NOW).answer is StopAnswer.YES) is safe

@@ -63,7 +63,9 @@ class Recorder:
         stored = asyncio.get_running_loop().time()
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), FLUSH_SECONDS)
+                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with a change.
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    await changed.wait()
             changed.clear()
             token = self._token()
             if token is None:

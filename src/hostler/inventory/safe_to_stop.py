@@ -20,7 +20,7 @@ MAX_AGE = 60.0  # seconds
 CANNOT_KNOW = "Hostler cannot see replicated storage on local disks, nor anything outside Kubernetes and vCenter."
 
 
-class Answer(StrEnum):
+class StopAnswer(StrEnum):
     YES = "Yes"
     NO = "No"
     UNKNOWN = "Unknown"
@@ -48,7 +48,7 @@ class Reason(Shape, frozen=True):
 class SafeToStop(Shape, frozen=True):
     """The answer as of a time, with a sentence and every reason against it."""
 
-    answer: Answer
+    answer: StopAnswer
     at: Instant
     why: str
     reasons: tuple[Reason, ...] = ()
@@ -101,8 +101,8 @@ def judge_stop(facts: StopFacts, asker: str, now: Instant) -> SafeToStop:
                 missing.append(Reason(Against.MISSING_FACT, f"Cannot tell {rule.what}: {why}"))
     reasons = (*objections, *missing)
     if not reasons:
-        return SafeToStop(Answer.YES, now, f"Nothing that Hostler sees needs it. {CANNOT_KNOW}")
-    return SafeToStop(Answer.NO if objections else Answer.UNKNOWN, now, f"{reasons[0].why}.", reasons)
+        return SafeToStop(StopAnswer.YES, now, f"Nothing that Hostler sees needs it. {CANNOT_KNOW}")
+    return SafeToStop(StopAnswer.NO if objections else StopAnswer.UNKNOWN, now, f"{reasons[0].why}.", reasons)
 
 
 def _held_by_others(holders: tuple[Holder, ...], asker: str) -> str:
