@@ -34,6 +34,7 @@ from hostler.history.read_api import HistoryReads
 from hostler.history.recorder import Recorder as HistoryRecorder
 from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
+from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.keeper import Keeper
 from hostler.install.roles import Account
 from hostler.inventory.model import node_key
@@ -212,7 +213,8 @@ class Operator:
         writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics)
         self._recorder = Recorder(writers.of("fleet", WriteBudget(5, 50)), self._identity, self._metrics)
         given = settings.given(say.MAX_UNAVAILABLE)
-        self._history = ConfigMapHistory(self._client, writers.of("history"), settings[say.NAMESPACE], Limits())
+        history = writers.of("history", WriteBudget(2, 20))  # a budget of its own: no other write waits for a log
+        self._history = ConfigMapHistory(self._client, history, settings[say.NAMESPACE], Limits())
         self._status = FleetController(
             self._fleet, self._nodes, self._guard, writers.of("fleet"), metrics=self._metrics,
             limit=str(settings[say.MAX_UNAVAILABLE]) if given else "",
@@ -286,8 +288,16 @@ class Operator:
             reads.off(self._server, "/v1/maintenance", "maintenance")
         inventory = self._inventory()
         HostReads(inventory, reads.notes).mount(self._server)
-        HistoryReads(self._history, inventory, reads.notes).mount(self._server)
-        self._history_recorder = HistoryRecorder(self._history, inventory, lambda: self._leader.token, time.time)
+        recorder = HistoryRecorder(
+            self._history, inventory, lambda: self._leader.token, lambda: not self._unready(), time.time
+        )
+        self._history_recorder = recorder
+
+        def history_notes() -> tuple[str, ...]:
+            unread = [f"{name} cannot be read: {why}." for name, why in self._history.unreadable.items()]
+            return (*reads.notes(), *filter(None, (recorder.trouble,)), *unread)
+
+        HistoryReads(self._history, inventory, history_notes).mount(self._server)
         for number, watch in enumerate(self._watches(), 1):  # a kind may be watched twice, for other fields
             self._server.ready_if(f"{watch.kind.resource} ({number})", watch.not_in_step)
 
@@ -297,7 +307,11 @@ class Operator:
             self._nodes.store, lambda name: node_key(cluster, name), lambda node: node_layer(node, cluster)
         )
         others = [source for one in self._capabilities.values() if (source := one.host_source(cluster)) is not None]
-        stopping = StopSources(self._nodes, self._sources, others, own_node)
+
+        def leader_node() -> Fact[str]:
+            return Known(own_node, time.time()) if self._leader.held() else Unknown("this replica does not lead")
+
+        stopping = StopSources(self._nodes, self._sources, others, leader_node)
         return InventoryService(uuid4().hex, (nodes, *others), stopping, time.time)
 
     # -- what wakes what
@@ -406,6 +420,7 @@ class Operator:
                 await capability.finish()
             # Before the next one leads: a call that is still on its way to a vCenter is cut.
             await asyncio.gather(*(vcenter.stop() for vcenter in self._vcenters))
+            await self._history_recorder.finish()
             await self._recorder.stop()
             await self._leader.stop(within=2.0)
         for task in self._tasks:

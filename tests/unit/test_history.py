@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hostler.history.encoding import LARGEST, NAME, NotHistory, decode_entries, encode_entries
 from hostler.history.model import Entry, Limits, What, id_order, oldest_droppable, retain
-from hostler.history.trail import Stay, Trail
+from hostler.history.trail import TEXT_LIMIT, Stay, Trail
 
 DAY = 86400.0
 TEXT = st.text(st.characters(exclude_characters=NAME, codec="utf-8"), max_size=30)
@@ -144,3 +144,34 @@ def test_entries_are_taken_once_and_in_order(steps: list[tuple[str, str]], most:
     assert orders == sorted(set(orders))
     last = {entry.key: entry.new for entry in stored}
     assert last == {key: stay.state for key, stay in trail.stays.items()}
+
+
+def test_a_lease_that_counts_from_the_beginning_continues_the_ids() -> None:
+    trail = Trail(0)
+    trail.resume([Entry("7.41", 5.0, "node:p/a", What.TRANSITION, new="draining")])
+    trail.transition("node:p/a", "stopped", 9.0)
+    assert [entry.id for entry in trail.take(10, 9.0)] == ["7.42"]
+
+
+def test_what_waits_is_not_lost_with_the_lease() -> None:
+    before, after = Trail(1), Trail(2)
+    before.transition("node:p/a", "held", 1.0)
+    after.requeue(before.waiting)
+    after.transition("node:p/a", "held", 2.0)
+    after.transition("node:p/a", "in service", 3.0)
+    assert [(entry.id, entry.old, entry.new) for entry in after.take(10, 3.0)] == [
+        ("1.1", "", "held"),
+        ("2.1", "held", "in service"),
+    ]
+
+
+def test_a_long_text_of_a_kubelet_is_cut() -> None:
+    trail = Trail(1)
+    trail.transition("node:p/a", "failed", 1.0, sentence="x" * 1_000_000)
+    (entry,) = trail.take(1, 1.0)
+    assert len(entry.sentence) == TEXT_LIMIT
+
+
+def test_an_id_that_nobody_counts_to_is_refused() -> None:
+    with pytest.raises(NotHistory, match="beyond"):
+        decode_entries(encode_entries([Entry(f"1.{2**60}", 1.0, "", What.GAP)]))

@@ -90,8 +90,9 @@ def list_hosts(
             answer = ask_cluster(settings, look)
             say.note(f"{complaint.sentence} {complaint.hint}".strip())
         rows = select_rows(answer.hosts, wanted, sort_by)
-        if [row.host for row in rows] != shown:
-            shown = [row.host for row in rows]
+        seen = [_what_counts(row) for row in rows]
+        if seen != shown:
+            shown = seen
             if watch and sys.stdout.isatty() and output in (Output.TABLE, Output.WIDE):
                 sys.stdout.write("\x1b[2J\x1b[H")
             _print_rows(rows, answer, output)
@@ -148,6 +149,12 @@ def _print_rows(rows: list[HostRow], answer: HostsAnswer, output: Output) -> Non
     wide = output is Output.WIDE
     columns = ["name", "kind", "state", "since", "where", "held by", "stop?", "why"]
     say.table([*columns, *(("cluster", "next", "id") if wide else ())], [_cells(row, answer.at, wide) for row in rows])
+
+
+def _what_counts(row: HostRow) -> tuple[object, ...]:
+    """What a change of is worth printing again: not the times of judgements."""
+    safe = row.safe_to_stop
+    return row.host, row.overdue is not None, None if safe is None else (safe.answer, safe.why)
 
 
 def _cells(row: HostRow, now: float, wide: bool) -> list[str]:

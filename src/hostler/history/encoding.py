@@ -15,6 +15,7 @@ from hostler.history.model import Entry, What, id_order
 
 VERSION = 1
 LEVEL = 6
+LARGEST_ID = 2**53
 NAME = "\x00"  # stands for the name in the entry's key, in its sentence; no sentence contains it
 MILLISECONDS = 1000
 LARGEST = 32 * 1024 * 1024  # bytes of one chunk when unpacked: whoever may write ConfigMaps must not fill our memory
@@ -92,7 +93,10 @@ def _unpacked(content: bytes) -> bytes:
 
 def _read(columns: _Columns) -> list[Entry]:
     words, ats = columns.words, _sums(columns.at)
-    ids = zip(_sums(columns.transitions), _sums(columns.counters), strict=True)
+    transitions, counters = _sums(columns.transitions), _sums(columns.counters)
+    if any(not 0 <= number <= LARGEST_ID for number in (*transitions, *counters)):
+        raise NotHistory("an id is beyond what any leader counts to")
+    ids = zip(transitions, counters, strict=True)
     rows = zip(
         ids, ats, columns.keys, columns.whats, columns.capabilities, columns.olds, columns.news, columns.reasons,
         columns.sentences, columns.operations, columns.durations, strict=True,

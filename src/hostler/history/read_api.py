@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from aiohttp import web
 
 from hostler.explain.read_api import answer
-from hostler.explain.wire import UNKNOWN_NAME, Refused
+from hostler.explain.wire import NOT_LEADING, UNKNOWN_NAME, Refused
 from hostler.history.recorder import Store
 from hostler.history.wire import HistoryAnswer
 from hostler.host.conditions import names
@@ -20,12 +21,15 @@ USUAL = 500
 
 class HistoryReads:
     def __init__(self, store: Store, inventory: InventoryService, notes: Callable[[], tuple[str, ...]]) -> None:
+        """`notes`: what limits every answer, and why the history may not be complete."""
         self._store, self._inventory, self._notes = store, inventory, notes
 
     def mount(self, server: Server) -> None:
         server.add_get("/v1/history", self._history)
 
     async def _history(self, request: web.Request) -> web.Response:
+        if not self._store.loaded:
+            return answer(Refused(NOT_LEADING, "This replica has not read the history: it does not lead."), status=421)
         asked = request.query
         keys: tuple[str, ...] = ()
         if name := asked.get("host", ""):
@@ -39,9 +43,7 @@ class HistoryReads:
                     keys = found.row.host.layers
         since, most = _number(asked.get("since", ""), 0.0), int(_number(asked.get("most", ""), USUAL))
         most = max(1, min(MOST, most))
-        entries = self._store.find(keys, since, most + 1)
-        if capability := asked.get("capability", ""):
-            entries = [entry for entry in entries if entry.capability == capability]
+        entries = await self._store.find(keys, since, most + 1, asked.get("capability", ""))
         if name and not entries and keys == (name,):
             return answer(Refused(UNKNOWN_NAME, f'No host named "{name}" is known here.'), status=404)
         shown = tuple(entries[:most])
@@ -51,6 +53,7 @@ class HistoryReads:
 
 def _number(text: str, default: float) -> float:
     try:
-        return float(text) if text else default
+        number = float(text) if text else default
     except ValueError:
         return default
+    return number if math.isfinite(number) else default

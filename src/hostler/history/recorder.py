@@ -22,18 +22,22 @@ from hostler.kube.errors import ApiError, Unreachable, WriteRefused
 
 FLUSH_SECONDS = 1.0
 NOTE_SECONDS = 0.05  # changes closer together than this are seen as one
-MOST_AT_ONCE = 1000  # entries in one write
-PRUNE_SECONDS = 86400.0
+MOST_AT_ONCE = 500  # entries in one write
+FIRST_PRUNE_SECONDS, PRUNE_SECONDS = 600.0, 86400.0
+FINISH_SECONDS = 2.0
+GONE = "gone"
 log = structlog.get_logger("hostler.history")
 
 
 class Store(Protocol):
     """Where entries are kept. `append` may be given the same entries again and stores none twice."""
 
+    @property
+    def loaded(self) -> bool: ...
     async def load(self) -> list[Entry]: ...
     async def append(self, entries: Sequence[Entry]) -> None: ...
     async def prune(self, now: Instant) -> int: ...
-    def find(self, keys: Collection[str], since: Instant, most: int) -> list[Entry]: ...
+    async def find(self, keys: Collection[str], since: Instant, most: int, capability: str = "") -> list[Entry]: ...
 
 
 class Recorder:
@@ -42,25 +46,23 @@ class Recorder:
         store: Store,
         inventory: InventoryService,
         token: Callable[[], int | None],
+        ready: Callable[[], bool],
         clock: Callable[[], Instant],
     ) -> None:
-        """`token`: the lease's count of leaders while this replica leads, else None."""
-        self._store, self._inventory, self._token, self._clock = store, inventory, token, clock
+        """`token`: the lease's count of leaders while this replica leads, else None. `ready`: every cache is read."""
+        self._store, self._inventory, self._token, self._ready, self._clock = store, inventory, token, ready, clock
         self._trail: Trail | None = None
         self._led = -1
         self._version = ""
-        self._pruned = 0.0
-        self._trouble = ""
-
-    @property
-    def trouble(self) -> str:
-        """Why nothing could be stored lately; "" where it could."""
-        return self._trouble
+        self._prune_at = 0.0
+        self._storing = asyncio.Lock()
+        self.trouble = ""  # why nothing could be stored lately; "" where it could
 
     async def run(self) -> None:
         changed = asyncio.Event()
         self._inventory.listen(changed.set)
-        stored = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        stored = loop.time()
         while True:
             with suppress(TimeoutError):
                 # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with a change.
@@ -68,57 +70,77 @@ class Recorder:
                     await changed.wait()
             changed.clear()
             token = self._token()
-            if token is None:
-                self._trail = None
-            elif self._trail is not None and self._led == token:
-                self._note()
-            if token is not None and asyncio.get_running_loop().time() - stored >= FLUSH_SECONDS:
-                await self._keep(token)
-                stored = asyncio.get_running_loop().time()
+            if token is not None:
+                due = loop.time() - stored >= FLUSH_SECONDS
+                await self._step(token, store=due)
+                stored = loop.time() if due else stored
             await asyncio.sleep(NOTE_SECONDS)
 
-    async def _keep(self, token: int) -> None:
+    async def finish(self) -> None:
+        """Before another one leads: store what waits, if that is quick."""
+        with suppress(ApiError, Unreachable, WriteRefused, TimeoutError):
+            async with asyncio.timeout(FINISH_SECONDS):
+                await self._flush()
+
+    async def _step(self, token: int, *, store: bool) -> None:
         try:
-            if self._trail is None or self._led != token:
-                await self._begin(token)
-            await self.flush()
-            if self._clock() - self._pruned > PRUNE_SECONDS:
-                await self._store.prune(self._clock())
-                self._pruned = self._clock()
-            self._trouble = ""
+            if self._trail is not None and self._led == token:
+                self._note(self._trail)
+            if store:
+                await self._keep(token)
+                self.trouble = ""
         except WriteRefused:
             pass  # paused, or the lease is lost: what is recorded waits
-        except (ApiError, Unreachable) as error:
-            if not self._trouble:
-                log.warning("the history cannot be stored; entries wait in memory", error=str(error))
-            self._trouble = str(error)
+        except Exception as error:  # noqa: BLE001 - a log must never end the operator whose work it records
+            if not self.trouble:
+                log.warning("the history cannot be stored; entries wait in memory", error=repr(error))
+            self.trouble = f"The history cannot be stored: {error}."
+
+    async def _keep(self, token: int) -> None:
+        if self._trail is None or self._led != token:
+            if not self._ready():
+                return
+            await self._begin(token)
+        await self._flush()
+        now = self._clock()
+        if now >= self._prune_at:
+            is_due = self._prune_at > 0  # not right at the start, when everything else begins too
+            self._prune_at = now + (PRUNE_SECONDS if is_due else FIRST_PRUNE_SECONDS)
+            if is_due:
+                await self._store.prune(now)
 
     async def _begin(self, token: int) -> None:
         """Continue from what is stored; a state that differs was entered while nobody recorded."""
         trail = Trail(token)
         trail.resume(await self._store.load())
+        if self._trail is not None:
+            trail.requeue(self._trail.waiting)
         self._version = self._inventory.news("").version
         trail.infer(layer_stays(self._inventory.layers(), self._clock()))
         self._trail, self._led = trail, token
 
-    def _note(self) -> None:
-        assert self._trail is not None
+    def _note(self, trail: Trail) -> None:
         now, news = self._clock(), self._inventory.news(self._version)
         self._version = news.version
         for layer in self._inventory.layers([host.id for host in news.hosts]):
             line = top_line(layer)
             if line is not None:
-                self._trail.transition(
+                trail.transition(
                     layer.key, line.state, now, capability=line.capability, sentence=line.why, operation=line.operation
                 )
+        if news.gone:
+            for key in [key for key in trail.stays if self._inventory.host_of(key) is None]:
+                trail.transition(key, GONE, now, sentence="It is no longer reported.")
+                trail.forget(key)
 
-    async def flush(self) -> None:
+    async def _flush(self) -> None:
         """Store what waits. Raises what the store answered."""
-        while self._trail is not None and (entries := self._trail.take(MOST_AT_ONCE, self._clock())):
-            await self._store.append(entries)
-            for entry in entries:
-                log.info("history", **_fields(entry))
-            self._trail.done(entries)
+        async with self._storing:
+            while self._trail is not None and (entries := self._trail.take(MOST_AT_ONCE, self._clock())):
+                await self._store.append(entries)
+                for entry in entries:
+                    log.info("history", **_fields(entry))
+                self._trail.done(entries)
 
 
 def top_line(layer: Layer) -> Line | None:

@@ -46,17 +46,18 @@ class Segment:
 
 def read_segment(
     number: int, chunks: Mapping[str, bytes], *, closed: bool, version: str = "", uid: str = ""
-) -> Segment:
-    """Raises NotHistory where a chunk cannot be read."""
+) -> tuple[Segment, list[Entry]]:
+    """A segment and its entries. Raises NotHistory where a chunk cannot be read."""
     found = [decode_entries(chunks[name]) for name in sorted(chunks)]
     entries = [entry for chunk in found for entry in chunk]
     tail = tuple(found[-1]) if found and not closed else ()
-    return Segment(
+    made = Segment(
         number, dict(chunks), closed, frozenset(entry.key for entry in entries),
         frozenset() if closed else frozenset(entry.id for entry in entries),
         min((entry.at for entry in entries), default=0.0), max((entry.at for entry in entries), default=0.0),
         len(entries), version, uid, tail,
     )  # fmt: skip
+    return made, entries
 
 
 def extend_segment(segment: Segment, entries: Sequence[Entry]) -> tuple[Segment, dict[str, bytes]]:
@@ -94,4 +95,10 @@ def small_groups(segments: Iterable[Segment]) -> list[list[Segment]]:
 
 
 def close_segment(number: int, entries: Sequence[Entry]) -> Segment:
-    return read_segment(number, {"0000": encode_entries(entries)} if entries else {}, closed=True)
+    """A segment that never changes again."""
+    times = [entry.at for entry in entries]
+    return Segment(
+        number, {"0000": encode_entries(entries)} if entries else {}, closed=True,
+        keys=frozenset(entry.key for entry in entries), first=min(times, default=0.0), last=max(times, default=0.0),
+        count=len(entries),
+    )  # fmt: skip

@@ -11,11 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
+from msgspec.structs import replace
+
 from hostler.history.model import Entry, What, id_order
-from hostler.host.conditions import count
+from hostler.host.conditions import count, cut
 from hostler.instant import Instant
 
 PENDING_LIMIT = 10_000
+TEXT_LIMIT = 300  # characters
 
 
 class About(TypedDict, total=False):
@@ -54,9 +57,8 @@ class Trail:
     def resume(self, stored: Iterable[Entry]) -> None:
         """Continue from what is stored: the last state of each layer, and ids that were not used yet."""
         for entry in sorted(stored, key=lambda entry: id_order(entry.id)):
-            transitions, counter = id_order(entry.id)
-            if transitions == self._transitions:
-                self._counter = max(self._counter, counter)
+            # Never below what is stored: a lease that was made again counts from the beginning.
+            self._transitions, self._counter = max((self._transitions, self._counter), id_order(entry.id))
             if entry.new:
                 self._stays[entry.key] = Stay(entry.new, entry.at)
 
@@ -104,6 +106,17 @@ class Trail:
         while self._pending and self._pending[0].id in stored:
             self._pending.popleft()
 
+    @property
+    def waiting(self) -> tuple[Entry, ...]:
+        return tuple(self._pending)
+
+    def requeue(self, waiting: Iterable[Entry]) -> None:
+        """What an earlier trail of this process could not store any more."""
+        for entry in waiting:
+            if entry.new:
+                self._stays[entry.key] = Stay(entry.new, entry.at)
+            self._add(entry)
+
     def __len__(self) -> int:
         return len(self._pending)
 
@@ -114,7 +127,9 @@ class Trail:
         self._add(Entry(self._next_id(), at, key, what, old=old, new=state, duration=duration, **about))
 
     def _add(self, entry: Entry) -> None:
-        self._pending.append(entry)
+        """Texts are bounded: whoever may write a Node's status must not fill the store."""
+        short = cut(entry.sentence, TEXT_LIMIT), cut(entry.reason, TEXT_LIMIT), cut(entry.operation, TEXT_LIMIT)
+        self._pending.append(replace(entry, sentence=short[0], reason=short[1], operation=short[2]))
         if len(self._pending) > self._limit:
             self._pending.popleft()
             self._dropped += 1

@@ -5,7 +5,7 @@ Capabilities add their own lines; this is what anybody can read who may list nod
 
 from __future__ import annotations
 
-from hostler.host.conditions import names
+from hostler.host.conditions import cut, names
 from hostler.host.facts import Unknown
 from hostler.host.holds import MAINTENANCE, Hold, holds_of
 from hostler.host.maintenance import HOST, MIGRATED_TO, SINCE, STATE, State
@@ -17,6 +17,7 @@ from hostler.kube.records import CONTROL_PLANE, Condition, Node
 ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
 # A node whose first report of Ready came this many seconds after it was created was never Ready before.
 FIRST_REPORT_SECONDS = 60.0
+MESSAGE_LIMIT = 300
 MAINTENANCE_STATES: dict[str, HostState] = {
     State.DRAINING: HostState.DRAINING,
     State.POWERED_OFF: HostState.STOPPED,
@@ -34,7 +35,7 @@ def node_layer(node: Node, cluster: str) -> Layer:
     lines = [_service_line(node, ready, known)]
     if (line := _maintenance_line(node, known)) is not None:
         lines.insert(0, line)
-    problems = [] if ready.status != "False" else [f"Ready is False: {ready.message or ready.reason}"]
+    problems = [] if ready.status != "False" else [f"Ready is False: {_told(ready)}"]
     if isinstance(holds, Unknown):
         problems.append(holds.why)
     return Layer(
@@ -64,7 +65,7 @@ def _service_line(node: Node, ready: Condition, holds: tuple[Hold, ...]) -> Line
     if ready.status == "False":
         if _never_ready(node, since):
             return Line("node", HostState.JOINING, "Its kubelet has not been Ready yet.", since)
-        return Line("node", HostState.FAILED, f"Its kubelet is not Ready: {ready.message or ready.reason}.", since)
+        return Line("node", HostState.FAILED, f"Its kubelet is not Ready: {_told(ready)}.", since)
     if ready.status != "True":
         return Line("node", HostState.UNKNOWN, "Its kubelet does not report.", since)
     if not node.spec.unschedulable:
@@ -72,6 +73,11 @@ def _service_line(node: Node, ready: Condition, holds: tuple[Hold, ...]) -> Line
     starts = [start for hold in holds if (start := parse(hold.since)) is not None]
     why = f"It is cordoned and held by {names(hold.holder for hold in holds)}." if holds else "It is cordoned by hand."
     return Line("node", HostState.HELD, why, min(starts, default=None))
+
+
+def _told(ready: Condition) -> str:
+    """In one line and bounded: a kubelet writes it."""
+    return cut(" ".join((ready.message or ready.reason).split()), MESSAGE_LIMIT)
 
 
 def _never_ready(node: Node, since: float | None) -> bool:

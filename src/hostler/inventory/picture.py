@@ -74,9 +74,10 @@ class Picture:
 
     def since(self, version: str) -> Changes:
         boot_id, _, number = version.rpartition(".")
-        if boot_id != self._boot_id or not number.isdecimal() or not self._forgotten <= int(number) <= self._number:
+        at = int(number) if number.isdecimal() and len(number) <= 18 else -1
+        if boot_id != self._boot_id or not self._forgotten <= at <= self._number:
             return Changes(self.version, tuple(self._hosts.values()), complete=True)
-        changed = self._changed_since(int(number))
+        changed = self._changed_since(at)
         hosts = tuple(self._hosts[id] for id in changed if id in self._hosts)
         return Changes(self.version, hosts, tuple(id for id in changed if id not in self._hosts))
 

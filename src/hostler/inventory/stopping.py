@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from hostler.drain.filters import controller_of, finished
 from hostler.drain.observe import BY_NODE, Sources, fact_of
@@ -17,6 +17,7 @@ from hostler.inventory.states import HostKind, HostState
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
 
+LeaderNode = Callable[[], Fact[str]]
 VCENTER_NOT_READ = Unknown("vCenter is not read")
 # Bare metal in these states runs nothing of a cluster.
 IDLE = frozenset({HostState.AVAILABLE, HostState.DISCOVERED})
@@ -25,9 +26,9 @@ IDLE = frozenset({HostState.AVAILABLE, HostState.DISCOVERED})
 class StopSources:
     """Judges hosts from the caches. The control-plane nodes are kept up to date: one judgement is no pass over all."""
 
-    def __init__(self, nodes: Watch[Node], drain: Sources, others: Iterable[Source], own_node: str) -> None:
-        """`others`: what capabilities contribute. `own_node`: where this process runs; "" outside of a cluster."""
-        self._nodes, self._drain, self._others, self._own_node = nodes, drain, tuple(others), own_node
+    def __init__(self, nodes: Watch[Node], drain: Sources, others: Iterable[Source], leader_node: LeaderNode) -> None:
+        """`others`: what capabilities contribute. `leader_node`: where the leader runs; "" outside of a cluster."""
+        self._nodes, self._drain, self._others, self._leader_node = nodes, drain, tuple(others), leader_node
         self._members = {node.metadata.name for node in nodes.store.values() if is_control_plane(node)}
         nodes.store.listen(self._node_changed)
 
@@ -48,7 +49,7 @@ class StopSources:
             attachments=fact_of(self._drain.attachments, self._attached_to(node), now),
             control_plane=fact_of(self._nodes, self._control_plane_without(node), now),
             last_ingress_pods=_first(source.last_ingress_pods(node) for source in self._others),
-            own_leader=Known(self._own_node == node, now),
+            own_leader=then(self._leader_node(), lambda leader: leader == node),
         )
 
     def _holders_of(self, host: Host, now: Instant) -> Fact[tuple[Holder, ...]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hostler.host.facts import Fact, Unknown, then
+from hostler.host.conditions import names
+from hostler.host.facts import Fact, Known, Unknown
 from hostler.inventory.model import Layer, LayerKind, Line, Where, esxi_key, node_key, vm_key
 from hostler.inventory.sources import Source
 from hostler.inventory.states import HostState
@@ -46,7 +47,7 @@ class VSphereSource(Source):
         for one in changed:
             layer = self._layer_of(one)
             before = self._keys.pop(one, "")
-            if before and (layer is None or layer.key != before):
+            if before and (layer is None or layer.key != before) and self._objects.get(before) == one:
                 self._objects.pop(before, None)
                 layers.setdefault(before, None)
             if layer is not None:
@@ -58,10 +59,18 @@ class VSphereSource(Source):
         if (found := self._objects.get(key)) is None:
             return None
         vcenter, host = found
-        return then(
-            self._vcenters[vcenter].facts(),
-            lambda inventory: tuple(vm.name for vm in inventory.vms_on(host) if vm.power == ON),
-        )
+        facts = self._vcenters[vcenter].facts()
+        if isinstance(facts, Unknown):
+            return facts
+        inventory, vms = facts.value, facts.value.vms_on(host)
+        known = inventory.host(host)
+        if known is None or known.connection != "connected":
+            return Unknown("vCenter does not hear from the ESXi host")
+        if inventory.missing:
+            return Unknown("vCenter does not show every object to Hostler")
+        if unsure := [vm.name for vm in vms if not vm.power]:
+            return Unknown(f"vCenter has not reported the power state of {names(unsure)}")
+        return Known(tuple(vm.name for vm in vms if vm.power == ON), facts.at)
 
     # -- what changed
 
@@ -69,7 +78,9 @@ class VSphereSource(Source):
         inventory = self._vcenters[vcenter].inventory
         for moref in changed:
             task = inventory.task(moref)
-            self._changed.add((vcenter, task.entity if task is not None else moref))
+            one = (vcenter, task.entity if task is not None else moref)
+            if one in self._keys or inventory.host(one[1]) is not None or inventory.vm(one[1]) is not None:
+                self._changed.add(one)
         if not changed:  # the connection came or went: every layer of it says so
             self._changed |= {one for one in self._keys if one[0] == vcenter}
         self._wake()
