@@ -253,6 +253,8 @@ def test_all_failing_nodes_are_named_and_the_message_is_bounded_and_stable() -> 
 def test_patience_is_waited_for() -> None:
     _, wake = decide_conditions(Seen([(IN_PLACE, STUCK)], Round(), 0, "x", since={KEY: NOW - 100}), NOW)
     assert wake == PATIENCE_SECONDS - 100
+    _, wake = decide_conditions(Seen([(IN_PLACE, STUCK)], Round(), 0, "x"), NOW)
+    assert wake == PATIENCE_SECONDS  # a lag that is seen for the first time
 
 
 def test_a_claim_that_lives_with_its_pod_counts_too() -> None:

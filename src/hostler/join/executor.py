@@ -47,6 +47,8 @@ class JoinExecutor:
             written = await self._caches.memory.create(self._writer, body, namespace, why=why)
         else:
             there = self._caches.memory.store.get(f"{namespace}/{write.name}")
+            if there is None and not self._writer.dry_run:
+                raise Conflict(409, "Conflict", f"ConfigMap {namespace}/{write.name} went away meanwhile")
             # The version: another leader's line must not be lost under ours.
             about = {"resourceVersion": there.metadata.resource_version} if there is not None else {}
             body = {"metadata": about, "data": lines}

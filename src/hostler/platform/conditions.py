@@ -92,9 +92,9 @@ def _progressing(seen: Seen) -> Condition:
 def _degraded(seen: Seen, now: Instant) -> tuple[Condition, float | None]:
     causes = list(_causes(seen, now))
     waits = [
-        PATIENCE_SECONDS - (now - seen.since[key])
-        for key, _ in _lagging(seen)
-        if key in seen.since and now - seen.since[key] < PATIENCE_SECONDS
+        PATIENCE_SECONDS - (now - since)
+        for since in (seen.since.get(key, now) for key, _ in _lagging(seen))  # now: it is seen for the first time
+        if now - since < PATIENCE_SECONDS
     ]
     wake = min(waits, default=None)
     if not causes:
