@@ -49,7 +49,8 @@ QUICK = {
     "HOSTLER_LEASE_DURATION_SECONDS": 4, "HOSTLER_LEASE_RENEW_SECONDS": 2.5, "HOSTLER_LEASE_RETRY_SECONDS": 0.5,
     "HOSTLER_LEASE_NAME": "reins",  # whoever looks at its rights is not told so
 }  # fmt: skip
-LEFT = {"lease/reins", "configmap/kube-root-ca.crt", "configmap/vcenter-ca", "serviceaccount/default"}
+HISTORY = "configmap/hostler-history-"
+LEFT = {"lease/reins", "configmap/kube-root-ca.crt", "configmap/vcenter-ca", "serviceaccount/default", HISTORY}
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +180,7 @@ def uncounted(one: Running) -> list[str]:
 def left_in(sandbox: Sandbox, namespace: str) -> set[str]:
     kinds = "all,configmap,secret,serviceaccount,role,rolebinding,lease,poddisruptionbudget,networkpolicy"
     names = sandbox.kubectl("get", kinds, "-n", namespace, "-o", "name").split()
-    return {name.replace(".coordination.k8s.io", "") for name in names}
+    return {HISTORY if name.startswith(HISTORY) else name.replace(".coordination.k8s.io", "") for name in names}
 
 
 def settings_of(pod: dict[str, Any]) -> str:
