@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import signal
@@ -16,6 +17,11 @@ from typing import Any
 
 import pytest
 
+from hostler.history.configmaps import ConfigMapHistory
+from hostler.history.model import Entry, Limits, What
+from hostler.kube.client import Client
+from hostler.kube.config import load
+from hostler.kube.writer import Writer
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
 from tests.real.operating import Running, hostler, operator
@@ -185,3 +191,65 @@ def test_vms_and_esxi_hosts_are_joined_by_proven_identity(
         assert shown["metal-0"]["host"]["kind"] == "node-only"
         assert esxi["host"]["kind"] == "esxi"
         assert (esxi["safeToStop"]["answer"], esxi["safeToStop"]["reasons"][0]["against"]) == ("No", "RunningVMs")
+
+
+class Unlimited:
+    """A budget that never waits."""
+
+    async def take(self) -> None: ...
+    def throttled(self, retry_after: float | None) -> None: ...
+    def succeeded(self) -> None: ...
+
+
+def test_what_is_beyond_the_limits_is_dropped_and_the_rest_merged(sandbox: Sandbox, namespace: str) -> None:
+    def entries(start: int, number: int, at: float) -> list[Entry]:
+        places = range(start, start + number)
+        return [Entry(f"1.{place}", at, f"node:p/{place % 5}", What.ACTION) for place in places]
+
+    async def run() -> None:
+        async with Client(load(str(sandbox.kubeconfig))) as client:
+            writer = Writer(client, "history", gate=lambda: None, budget=Unlimited())
+            store = ConfigMapHistory(client, writer, namespace, Limits(days=1, per_key=20, kept_per_key=10))
+            await store.append(entries(1, 400, 0.0))
+            await store.append(entries(1, 400, 0.0))  # not known whether they arrived: none is stored twice
+            assert len(await store.find((), -1.0, 1000)) == 400
+            for segment in list(store._segments.values()):  # as if they were full
+                await store._close(segment)
+            await store.append(entries(401, 25, 86400.0 * 9))
+            for segment in [one for one in store._segments.values() if not one.closed]:
+                await store._close(segment)
+            assert len(versions(sandbox, namespace)) == 2
+            assert await store.prune(86400.0 * 9) == 375
+            assert len(versions(sandbox, namespace)) == 1
+            again = ConfigMapHistory(client, writer, namespace, Limits())
+            await again.load()
+            kept = await again.find((), -1.0, 1000)
+            assert len(kept) == 50
+            assert {entry.id for entry in entries(401, 25, 0.0)} <= {entry.id for entry in kept}
+
+    asyncio.run(run())
+
+
+def test_a_segment_that_cannot_be_read_is_left_alone(sandbox: Sandbox, namespace: str) -> None:
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "hostler-history-00000007",
+            "namespace": namespace,
+            "labels": {"hostler.dev/history": "open"},
+        },
+        "binaryData": {"0000": "bm90IG91cnM="},
+    }
+    sandbox.apply(foreign)
+
+    async def run() -> None:
+        async with Client(load(str(sandbox.kubeconfig))) as client:
+            writer = Writer(client, "history", gate=lambda: None, budget=Unlimited())
+            store = ConfigMapHistory(client, writer, namespace, Limits())
+            await store.append([Entry("1.1", 1.0, "node:p/a", What.ACTION)])
+            assert list(store.unreadable) == ["hostler-history-00000007"]
+            assert [entry.id for entry in await store.find((), 0.0, 10)] == ["1.1"]
+
+    asyncio.run(run())
+    assert set(versions(sandbox, namespace)) == {"hostler-history-00000007", "hostler-history-00000008"}

@@ -21,6 +21,7 @@ UNTRIED: dict[str, str] = {
     "create mutatingadmissionpolicybindings.admissionregistration.k8s.io": _APPLY,
     "create poddisruptionbudgets.policy in openshift-ingress": _APPLY,
     "delete baremetalhosts.metal3.io": "Never used: OpenShift's admission wants it of whoever changes a host's owners.",
+    "delete configmaps in its own namespace": "Once a day, for a history beyond its limits; tried without an operator.",
     "get baremetalhosts.metal3.io": "One that another process chose, or that is to be paused, is read afresh.",
     "get metal3machines.infrastructure.cluster.x-k8s.io": "So is the machine that a host was chosen for.",
     "list endpointslices.discovery.k8s.io": "Once a webhook points at the old provider; tried without an operator.",
