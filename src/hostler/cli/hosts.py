@@ -47,7 +47,10 @@ Sort = Annotated[SortBy, typer.Option("--sort-by", help="What the list is sorted
 Watching = Annotated[bool, typer.Option("--watch", "-w", help="Again at every change, until Ctrl-C.")]
 OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="How to print.", case_sensitive=False)]
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="A host, or its node, VM, BareMetalHost or Agent.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="NAME", help="A host, by its id or by the name of its node, VM or ESXi host.", show_default=False
+    ),
 ]
 
 
@@ -106,7 +109,7 @@ def list_hosts(
 def show_host(settings: Settings, name: Name, output: OutputFlag = Output.TABLE) -> None:
     """Show everything about one host: its layers, state, holders, and whether it is safe to stop.
 
-    Examples: `hostler host gpu-7`; `hostler host bmh:metal/rack-3-12 -o json`.
+    Examples: `hostler host gpu-7`; `hostler host esx1 -o json`.
     """
     from hostler.cli.cluster import ask_operator
     from hostler.inventory.wire import HostAnswer

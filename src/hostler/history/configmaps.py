@@ -99,6 +99,8 @@ class ConfigMapHistory:
         """Store these. Raises what the API server answered; the same entries may be given again."""
         if self._doubtful or not self.loaded:
             await self.load()
+        if self._writer.dry_run:
+            return  # nothing is stored, and to name a new segment every second would help nobody
         with self._in_doubt():
             segment = next((one for one in self._segments.values() if not one.closed), None)
             if segment is not None:
