@@ -6,10 +6,13 @@ own, so that nobody disturbs a neighbour in it. Whoever is free then takes what 
 A run in the background of a shell ignores SIGINT, and what it starts inherits that: no child could be interrupted.
 """
 
+import logging
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from _pytest.nodeid import coerce_node_id
 
 import tests.sizes  # noqa: F401
@@ -22,6 +25,16 @@ SECOND_HALF = ("runtime/*.py", "test_ingress*.py", "test_join*.py", "test_trust_
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A command that runs in a test sets the logging of its process: the next test would not see its own lines."""
+    yield
+    structlog.reset_defaults()
+    for handler in list(logging.root.handlers):
+        if isinstance(handler.formatter, structlog.stdlib.ProcessorFormatter):
+            logging.root.removeHandler(handler)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -41,8 +41,10 @@ def fleet(sandbox: Sandbox) -> Iterator[None]:
     sandbox.kubectl("delete", "fleet", "--all", "--ignore-not-found")
 
 
-def entry(name: str, by: str) -> dict[str, Any]:
-    said = {"name": name, "since": iso(time.time() + 1), "until": iso(NOW + 3600)}
+def entry(name: str, by: str, since: float | None = None) -> dict[str, Any]:
+    """An expected host; its time begins in a moment unless `since` says otherwise."""
+    began = time.time() + 1 if since is None else since
+    said = {"name": name, "since": iso(began), "until": iso(NOW + 3600)}
     return {**said, "by": by} if by else said
 
 
@@ -66,7 +68,7 @@ def test_nobody_expects_a_host_in_anothers_name(
     with charted(sandbox, new_account(namespace, kind="fleet-writer"), FLEET_WRITER) as me:
         login = kubeconfig_of(sandbox, tmp_path, me)
         # Without the policy the name is what its writer claims, and shown as that.
-        many = [entry(f"old-{number:04d}", ALICE) for number in range(999)]
+        many = [entry(f"old-{number:04d}", ALICE, since=NOW - 60) for number in range(999)]
         typed = json.dumps({"spec": {"join": {"expected": many}}})
         words = ("--kubeconfig", str(login), "patch", "fleet", "cluster", "--type=merge", "-p", typed)
         assert "patched" in sandbox.kubectl(*words)

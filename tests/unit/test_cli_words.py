@@ -8,7 +8,6 @@ import logging
 import re
 from pathlib import Path
 
-import pytest
 import structlog
 
 from hostler import log
@@ -94,13 +93,6 @@ def test_conditions_and_incumbents_are_documented() -> None:
 
 
 # -- logs
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> object:
-    yield
-    structlog.reset_defaults()
-    logging.basicConfig(force=True)
 
 
 def test_logs_are_data() -> None:

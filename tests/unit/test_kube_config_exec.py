@@ -6,6 +6,7 @@ import asyncio
 import json
 import stat
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -216,11 +217,15 @@ def test_one_that_hangs_is_ended(plugin: Plugin) -> None:
         "(here / 'pids').write_text(f'{os.getpid()} {child.pid}')\n"
         "time.sleep(600)\n"
     )
-    login = plugin.login(lambda: 0.0, patience=3.0)
-    with pytest.raises(Complaint, match="no answer within 3 s"):
+    login = plugin.login(lambda: 0.0, patience=5.0)
+    with pytest.raises(Complaint, match="no answer within 5 s"):
         asyncio.run(login.current())
-    for pid in (plugin.folder / "pids").read_text().split():
-        assert not _runs(pid)
+    pids = (plugin.folder / "pids").read_text().split()
+    for _ in range(100):  # the kernel ends what was killed in its own time
+        if not any(map(_runs, pids)):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"still running: {pids}")
 
 
 def _runs(pid: str) -> bool:
