@@ -4,14 +4,8 @@ Two sources. `capi` and `openshift` are published Go modules: downloaded once, k
 and from then on neither Go nor a network is needed. `metal3` and `agents` are on no registry: the sandbox has its own
 definitions of them, in crds/*.yaml. They describe the fields that Hostler uses and accept every other field. What the
 published definitions demand of these fields (required, enums, patterns, bounds, defaults) is part of them, so that the
-API server refuses here what it refuses elsewhere; tests/unit/test_sandbox_crds.py compares the two. Their notation:
-
-    string boolean integer number                      a scalar
-    string(a|b)  string 1..512  integer 0..  = x  ~ x  its enum, length or range, default, pattern; in this order
-    time  timeOrNull  object  map                      a time, one that may be null, any object, an object of strings
-    [x]  [x, 1..512]                                   a list, a list of so many
-    {field: x, field!: x}  {"*": x}                    an object with these fields (`!`: required) or more; any fields
-    word                                               a shape from `shapes:` of the same file
+API server refuses here what it refuses elsewhere; tests/unit/test_sandbox_crds.py compares the two. Their notation is
+explained in hostler/compact_schema.py; a word is a shape from `shapes:` of the same file.
 """
 
 from __future__ import annotations
@@ -27,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
+from hostler.compact_schema import expand_shape
 from hostler.errors import Complaint, Exit
 from hostler.sandbox.build import Progress
 from hostler.sandbox.certs import write_secret
@@ -37,7 +32,6 @@ if TYPE_CHECKING:
     from hostler.sandbox.life import Sandbox
 
 Schema = dict[str, Any]
-_SCALAR = re.compile(r"(string|boolean|integer|number)(?:\(([^)]*)\))?(?: (\d*\.\.\d*))?(?: = (\S+))?(?: ~ (.+))?")
 OWN = ("agents", "metal3")
 
 
@@ -209,7 +203,7 @@ def _definition(kind: Schema, shapes: Schema) -> Schema:
 def _version(kind: Schema, shapes: Schema, name: str, *, newest: bool) -> Schema:
     # Fields moved between versions, so only the newest is described; the older ones let everything through.
     parts = {part: kind[part] for part in ("spec", "spec!", "status") if part in kind}
-    schema = _schema(parts if newest else {}, shapes)
+    schema = expand_shape(parts if newest else {}, shapes, keep_unknown=True)
     columns = [{"name": title, "type": "string", "jsonPath": path} for title, path in kind.get("columns", {}).items()]
     return {
         "name": name,
@@ -219,50 +213,3 @@ def _version(kind: Schema, shapes: Schema, name: str, *, newest: bool) -> Schema
         "additionalPrinterColumns": columns,
         **({"subresources": {"status": {}}} if "status" in kind else {}),
     }
-
-
-def _schema(shape: Any, shapes: Schema) -> Schema:
-    match shape:
-        case {"*": one}:
-            return {"type": "object", "additionalProperties": _schema(one, shapes)}
-        case dict():
-            required = sorted(name[:-1] for name in shape if name.endswith("!"))
-            return {
-                "type": "object",
-                "properties": {name.rstrip("!"): _schema(one, shapes) for name, one in shape.items()},
-                **({"required": required} if required else {}),
-                "x-kubernetes-preserve-unknown-fields": True,
-            }
-        case [one]:
-            return {"type": "array", "items": _schema(one, shapes)}
-        case [one, bounds]:
-            return {"type": "array", "items": _schema(one, shapes), **_bounds(bounds, "minItems", "maxItems")}
-        case "time":
-            return {"type": "string", "format": "date-time"}
-        case "timeOrNull":
-            return {"type": "string", "format": "date-time", "nullable": True}
-        case "map":
-            return {"type": "object", "additionalProperties": {"type": "string"}}
-        case "object":
-            return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        case str() if scalar := _SCALAR.fullmatch(shape):
-            return _scalar(scalar)
-        case _:
-            return _schema(shapes[shape], shapes)
-
-
-def _scalar(found: re.Match[str]) -> Schema:
-    kind, enum, bounds, default, pattern = found.groups()
-    names = ("minLength", "maxLength") if kind == "string" else ("minimum", "maximum")
-    return {
-        "type": kind,
-        **({"enum": enum.split("|")} if enum is not None else {}),
-        **(_bounds(bounds, *names) if bounds is not None else {}),
-        **({"default": yaml.safe_load(default)} if default is not None else {}),
-        **({"pattern": pattern} if pattern is not None else {}),
-    }
-
-
-def _bounds(text: str, least: str, most: str) -> Schema:
-    low, _, high = text.partition("..")
-    return {name: int(value) for name, value in ((least, low), (most, high)) if value}
