@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock run test test-full check lint types unit judges judges-lock contracts bench chart image release-check wheels-check dockerfile-check clean
+.PHONY: help env lock run test test-full check lint types unit judges judges-lock contracts bench chart image provider release-check wheels-check dockerfile-check clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -79,8 +79,11 @@ image: env ## dist/image: an OCI layout of this environment, without a container
 	rm -rf dist/image
 	$(BIN)/python -m hostler.ship.image dist/image
 
-release-check: env ## what of a release needs no network: TAG=vX.Y.Z
-	$(BIN)/python -m hostler.ship.release "$(TAG)" dist
+provider: env ## dist/infrastructure-hostler-metal3: a local repository for clusterctl; IMAGE=REGISTRY/hostler
+	$(BIN)/python -m hostler.ship.components dist $(IMAGE)
+
+release-check: env ## what of a release needs no network: TAG=vX.Y.Z, IMAGE=REGISTRY/hostler
+	$(BIN)/python -m hostler.ship.release "$(TAG)" dist $(IMAGE)
 	@$(MAKE) --no-print-directory image
 	helm=$$($(BIN)/python -c 'from hostler.sandbox.helmtool import find_helm; print(find_helm())') && \
 	$$helm lint --strict chart && $$helm package chart --destination dist

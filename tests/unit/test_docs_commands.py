@@ -67,6 +67,8 @@ def wrong(words: list[str]) -> str:
             return f"{' '.join(path)} has no {name}"
         command = command.commands[name]
         path.append(name)
+    if command.context_settings.get("ignore_unknown_options"):
+        return ""  # the rest is another program's
     flags = {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)}
     for one in rest:
         flag = re.match(r"--?[a-z][a-z0-9-]*", one)

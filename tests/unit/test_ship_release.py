@@ -55,7 +55,8 @@ def test_every_reason_is_said_at_once(tree: Path) -> None:
     chart.write_text(chart.read_text().replace(f"version: {__version__}", "version: 9.9.9", 1))
     (tree / "chart/files/rights.yaml").write_text("capabilities: []\n")
     found = release.problems(tree, "v7.0.0")
-    assert len(found) == 6
+    assert len(found) == 7
+    assert [one for one in found if "does not say which contract 7.0.0 follows" in one]
     assert [one for one in found if one == f"docs/install.md shows how to install {__version__}, not 7.0.0."]
     assert [one for one in found if "The tag is v7.0.0" in one]
     assert [one for one in found if "no section `## 7.0.0`" in one]

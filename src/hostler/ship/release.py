@@ -1,9 +1,10 @@
 """`make release-check`: whatever of a release needs no network. Says what is wrong before a tag is pushed.
 
-    python -m hostler.ship.release v0.1.0 dist
+    python -m hostler.ship.release v0.1.0 dist registry.example.com/hostler
 
 The tag, the package and the chart have one version, CHANGELOG.md has a section for it, which becomes the notes of the
-release, and everything that is made from tables is as it would be made now.
+release, and everything that is made from tables is as it would be made now. Then it writes the notes, and what
+clusterctl reads, for the image named last.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from hostler import __version__
-from hostler.ship import chart
+from hostler.ship import chart, components
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = re.compile(r"(?:/hostler:|\btag: )([0-9]\S*?)[\s}`]")  # an image or a chart in the documentation
@@ -33,6 +34,9 @@ def problems(root: Path, tag: str) -> list[str]:
             found.append(f"chart/Chart.yaml has {key} {described[key]}, not {version}.")
     if not notes(root, version):
         found.append(f"CHANGELOG.md has no section `## {version}`.")
+    series = tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2])
+    if series not in components.SERIES:
+        found.append(f"SERIES in src/hostler/ship/components.py does not say which contract {version} follows.")
     shown = set(EXAMPLE.findall((root / "docs/install.md").read_text(encoding="utf-8")))
     found += [f"docs/install.md shows how to install {one}, not {version}." for one in sorted(shown - {version})]
     for path, text in chart.files(root):
@@ -49,8 +53,8 @@ def notes(root: Path, version: str) -> str:
 
 
 def main() -> None:
-    if len(sys.argv) != 3:
-        sys.exit("usage: python -m hostler.ship.release TAG DIRECTORY")
+    if len(sys.argv) not in (3, 4):
+        sys.exit("usage: python -m hostler.ship.release TAG DIRECTORY [IMAGE]")
     tag, target = sys.argv[1], Path(sys.argv[2])
     if not re.fullmatch(r"v[0-9]+\.[0-9]+\.[0-9]+([-+].+)?", tag):
         sys.exit(f'release: "{tag}" is no tag of a release; as in: make release-check TAG=v{__version__}')
@@ -59,6 +63,7 @@ def main() -> None:
         sys.exit("\n".join(["release: not yet:", *(f"  - {one}" for one in found)]))
     target.mkdir(parents=True, exist_ok=True)
     (target / "notes.md").write_text(notes(ROOT, tag.removeprefix("v")) + "\n", encoding="utf-8")
+    components.write_repository(target, *sys.argv[3:])
     print(f"release: {tag} is in order; its notes are {target / 'notes.md'}")
 
 
