@@ -1,0 +1,268 @@
+"""Hostler as a provider of Cluster API: clusterctl installs it, makes a cluster of it, and takes it away again.
+
+The sandbox has Cluster API and what Baremetal Operator brings, but none of the provider's kinds: those come with the
+components. Everything else is as docs/metal-clusterctl.md has it, but that the operator runs as a process: kwok plays
+the pods of its Deployment and runs no container.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hostler import __version__
+from hostler.apis.metal3 import GROUP
+from hostler.errors import Complaint
+from hostler.sandbox import Options, Sandbox
+from hostler.sandbox.load import create
+from hostler.sandbox.workload import connect_workload
+from hostler.ship import components
+from tests.real import go_provider
+from tests.real.conftest import Eventually
+from tests.real.deployed import manager_of, run_in_place_of, variables_of
+from tests.real.operating import denied, refused
+from tests.real.whole_objects import whole_object
+
+pytestmark = pytest.mark.xdist_group("sandbox")
+Json = dict[str, Any]
+NAMESPACE, PROVIDER = components.NAMESPACE, components.PROVIDER
+INVENTORY = "/apis/clusterctl.cluster.x-k8s.io/v1alpha3/providers"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+VARIABLES = {
+    "HOSTLER_METAL_WORKERS": "7",
+    "CLUSTER_APIENDPOINT_HOST": "127.0.0.1",
+    "IMAGE_URL": "http://images.invalid/node.qcow2",
+    "IMAGE_CHECKSUM": "http://images.invalid/node.qcow2.sha256",
+}
+
+
+@contextmanager
+def started(folders: pytest.TempPathFactory, name: str, options: Options) -> Iterator[Sandbox]:
+    kept = os.environ.get("HOSTLER_TEST_SANDBOX")
+    folder = Path(f"{kept}-{name}") if kept else folders.mktemp(name)
+    with (folders.getbasetemp().parent / "ports").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # nobody else chooses ports meanwhile
+        box = Sandbox.up(folder, options)
+    yield box
+    if not kept:
+        box.down()
+
+
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with started(tmp_path_factory, "install-workload", Options()) as box:
+        yield box
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory, workload: Sandbox) -> Iterator[Sandbox]:
+    """A management cluster without a provider for metal; clusterctl knows ours and the stand-in for the Go one."""
+    with started(tmp_path_factory, "bare", Options(extras=("capi",), crds=("bmo",), audit=True)) as box:
+        folder = tmp_path_factory.mktemp("repository")
+        ours = components.write_repository(folder) / "infrastructure-components.yaml"
+        settings = box.layout.clusterctl / "cluster-api" / "clusterctl.yaml"
+        told = yaml.safe_load(settings.read_text())
+        named = {PROVIDER: ours, "metal3": go_provider.write_repository(folder)}
+        told["providers"] = [one for one in told["providers"] if one["name"] not in named]
+        for name, file in named.items():
+            told["providers"].append({"name": name, "type": "InfrastructureProvider", "url": file.as_uri()})
+        etcd = f"https://127.0.0.1:{workload.state.ports['etcd']}"
+        settings.write_text(yaml.safe_dump({**told, **VARIABLES, "ETCD_ENDPOINTS": etcd}))
+        yield box
+
+
+def providers(box: Sandbox) -> dict[str, str]:
+    """What clusterctl has installed for infrastructure, and its version."""
+    listed = box.read(INVENTORY)["items"]
+    return {one["providerName"]: one["version"] for one in listed if one["type"] == "InfrastructureProvider"}
+
+
+@pytest.fixture
+def installed(bare: Sandbox) -> Sandbox:
+    if PROVIDER not in providers(bare):
+        bare.clusterctl("init", "--infrastructure", PROVIDER)
+    return bare
+
+
+@pytest.fixture
+def place(bare: Sandbox) -> Iterator[str]:
+    """A namespace for a cluster."""
+    name = f"metal-{os.urandom(3).hex()}"
+    bare.kubectl("create", "namespace", name)
+    yield name
+    bare.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def definitions(box: Sandbox) -> dict[str, Json]:
+    """The kinds of the provider, by name."""
+    found = box.read(DEFINITIONS)["items"]
+    return {one["metadata"]["name"]: one for one in found if one["spec"]["group"] == GROUP}
+
+
+def generated(box: Sandbox, name: str, namespace: str, *flavour: str) -> list[Json]:
+    """What `clusterctl generate cluster` makes."""
+    text = box.clusterctl(
+        "generate", "cluster", name, "--infrastructure", PROVIDER, "--target-namespace", namespace, *flavour,
+        "--kubernetes-version", "v1.37.1", "--control-plane-machine-count", "1", "--worker-machine-count", "1",
+    )  # fmt: skip
+    return list(yaml.safe_load_all(text))
+
+
+def test_init_installs_the_provider_and_its_kinds(installed: Sandbox, eventually: Eventually) -> None:
+    assert providers(installed) == {PROVIDER: f"v{__version__}"}
+    assert len(definitions(installed)) == 9
+    for one in definitions(installed).values():
+        labels = one["metadata"]["labels"]
+        assert labels["cluster.x-k8s.io/v1beta2"] == "v1beta2"
+        assert labels["cluster.x-k8s.io/provider"] == f"infrastructure-{PROVIDER}"
+        assert "clusterctl.cluster.x-k8s.io" in labels
+        assert one["status"]["storedVersions"] == ["v1beta2"]
+    deployment = installed.get("deployment.apps", "hostler", "-n", NAMESPACE)
+    assert manager_of(deployment)["image"] == f"hostler:{__version__}"
+    assert variables_of(installed, deployment)["HOSTLER_METAL_WORKERS"] == "7", "as clusterctl was told"
+    assert variables_of(installed, deployment)["HOSTLER_METAL_SELECTION"] == "random", "which is the default"
+    with pytest.raises(Complaint, match="already an instance"):
+        installed.clusterctl("init", "--infrastructure", PROVIDER)
+    planned = installed.clusterctl("upgrade", "plan")
+    (line,) = [line for line in planned.splitlines() if line.startswith(f"infrastructure-{PROVIDER}")]
+    assert "Already up to date" in line
+
+
+@pytest.mark.parametrize("flavour", ["", "topology"])
+def test_cluster_api_takes_what_generate_cluster_makes(installed: Sandbox, place: str, flavour: str) -> None:
+    objects = generated(installed, "c1", place, *(("--flavor", flavour) if flavour else ()))
+    if flavour:  # its class has to be there before the Cluster
+        class_of = [one for one in objects if one["kind"] not in ("Cluster", "Metal3DataTemplate")]
+        installed.apply(*class_of)
+        objects = [one for one in objects if one not in class_of]
+    text = "\n---\n".join(json.dumps(one) for one in objects)
+    taken = installed.kubectl("apply", "--dry-run=server", "-f", "-", input=text)
+    assert len(taken.splitlines()) == len(objects)
+    assert "cluster.cluster.x-k8s.io/c1 created (server dry run)" in taken
+
+
+def test_a_cluster_from_nothing_runs(
+    installed: Sandbox, workload: Sandbox, place: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    connect_workload(installed, workload, place, "c1")
+    create(installed, hosts(place, 2))
+    installed.apply(*generated(installed, "c1", place, "--flavor", "external-etcd"))
+    # Nobody can read the certificate of an API server whose pod is played.
+    known = {"machine.cluster.x-k8s.io/certificates-expiry": "2099-01-01T00:00:00Z"}
+    patch = json.dumps({"spec": {"machineTemplate": {"metadata": {"annotations": known}}}})
+    installed.kubectl("patch", "kubeadmcontrolplane", "c1-control-plane", "-n", place, "--type=merge", "-p", patch)
+    machines = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{place}/machines"
+
+    def running() -> list[str]:
+        listed = installed.read(machines)["items"]
+        return [one["metadata"]["name"] for one in listed if one.get("status", {}).get("phase") == "Running"]
+
+    with run_in_place_of(installed, NAMESPACE, "hostler", tmp_path) as operator:
+        eventually(lambda: len(running()) == 2, 180, "a machine of the control plane and a worker run")
+        described = installed.clusterctl("describe", "cluster", "c1", "-n", place)
+        assert "KubeadmControlPlane/c1-control-plane" in described
+        assert "MachineDeployment/c1-workers" in described
+        nodes = {one["metadata"]["name"] for one in workload.read("/api/v1/nodes")["items"]}
+        assert {*running()} <= nodes, "a node has the name of its Machine"
+        installed.kubectl("delete", "cluster", "c1", "-n", place, "--timeout=120s")
+        assert refused(operator) == []
+    assert denied(installed, operator.user) == []
+
+
+def hosts(namespace: str, count: int) -> list[Json]:
+    made: list[Json] = []
+    for number in range(count):
+        name = f"rack-{number}"
+        metadata = {"name": name, "namespace": namespace}
+        login = {"metadata": {**metadata, "name": f"{name}-bmc"}, "stringData": {"username": "u", "password": "p"}}
+        made.append({"apiVersion": "v1", "kind": "Secret", **login})
+        bmc = {"address": f"redfish://bmc.invalid/{name}", "credentialsName": f"{name}-bmc"}
+        spec = {"online": True, "bootMACAddress": f"02:00:00:00:01:{number:02x}", "bmc": bmc}
+        made.append({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": metadata, "spec": spec})
+    return made
+
+
+def whole_objects(box: Sandbox, namespace: str) -> None:
+    """One of each kind, with every field of spec and status; nobody does anything for it."""
+    for definition in go_provider.published_definitions():
+        made = whole_object(definition, "v1beta2", "whole", namespace)
+        made["metadata"]["annotations"] = {"cluster.x-k8s.io/paused": ""}
+        status = made.pop("status", None)
+        create(box, [made])
+        if status:
+            kind = definition["metadata"]["name"]
+            patch = json.dumps({"status": status})
+            box.kubectl("patch", kind, "whole", "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def read_all(box: Sandbox, namespace: str) -> dict[str, Json]:
+    found = {}
+    for definition in go_provider.published_definitions():
+        plural = definition["spec"]["names"]["plural"]
+        found[plural] = box.read(f"/apis/{GROUP}/v1beta2/namespaces/{namespace}/{plural}/whole")
+    return found
+
+
+def test_it_takes_the_place_of_the_go_provider(bare: Sandbox, place: str) -> None:
+    for name in providers(bare):
+        bare.clusterctl("delete", "--infrastructure", name, "--include-crd", "--include-namespace")
+    assert definitions(bare) == {}
+    bare.clusterctl("init", "--infrastructure", "metal3")
+    whole_objects(bare, place)
+    before = read_all(bare, place)
+    assert all(one["spec"] for one in before.values())
+    bare.clusterctl("delete", "--infrastructure", "metal3")
+    assert providers(bare) == {}
+    assert read_all(bare, place) == before, "clusterctl keeps kinds and objects"
+    bare.clusterctl("init", "--infrastructure", PROVIDER)
+    assert read_all(bare, place) == before
+    for one in definitions(bare).values():
+        assert one["metadata"]["labels"]["cluster.x-k8s.io/provider"] == f"infrastructure-{PROVIDER}"
+        for version in one["spec"]["versions"]:
+            assert version["schema"]["openAPIV3Schema"]["properties"]["spec"]["description"] == "What is wanted."
+    for plural in before:  # still good for the API server, and none of it is dropped
+        bare.kubectl("annotate", f"{plural}.{GROUP}", "whole", "-n", place, "example.org/touched=")
+    after = read_all(bare, place)
+    assert {plural: (one["spec"], one.get("status")) for plural, one in after.items()} == {
+        plural: (one["spec"], one.get("status")) for plural, one in before.items()
+    }
+    bare.kubectl("delete", ",".join(f"{plural}.{GROUP}" for plural in before), "whole", "-n", place)
+
+
+def test_delete_takes_the_operator_away_and_keeps_the_kinds(installed: Sandbox, place: str) -> None:
+    whole_objects(installed, place)
+    before = read_all(installed, place)
+    installed.clusterctl("delete", "--infrastructure", PROVIDER)
+    assert providers(installed) == {}
+    assert installed.get("deployment.apps", "-n", NAMESPACE)["items"] == []
+    left = installed.get("clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/part-of=hostler")["items"]
+    assert left == []
+    assert read_all(installed, place) == before
+    installed.kubectl("delete", ",".join(f"{plural}.{GROUP}" for plural in before), "whole", "-n", place)
+
+
+@pytest.mark.full
+def test_upgrade_goes_to_the_next_version(installed: Sandbox) -> None:
+    settings = yaml.safe_load((installed.layout.clusterctl / "cluster-api" / "clusterctl.yaml").read_text())
+    (url,) = [one["url"] for one in settings["providers"] if one["name"] == PROVIDER]
+    release = Path(url.removeprefix("file://")).parent
+    shutil.copytree(release, release.parent / "v0.1.99", dirs_exist_ok=True)
+    try:
+        planned = installed.clusterctl("upgrade", "plan")
+        (line,) = [line for line in planned.splitlines() if line.startswith(f"infrastructure-{PROVIDER}")]
+        assert line.split()[-1] == "v0.1.99"
+        installed.clusterctl("upgrade", "apply", "--infrastructure", f"{PROVIDER}:v0.1.99")
+        assert providers(installed) == {PROVIDER: "v0.1.99"}
+        assert installed.get("deployment.apps", "hostler", "-n", NAMESPACE)["spec"]["replicas"] == 2
+    finally:
+        installed.clusterctl("delete", "--infrastructure", PROVIDER)
+        shutil.rmtree(release.parent / "v0.1.99")
