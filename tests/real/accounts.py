@@ -41,9 +41,15 @@ _numbers = itertools.count(1)
 _one_at_a_time = threading.Lock()
 
 
-def new_account(namespace: str, name: str = "operator", lease: str = "hostler", kind: str = CHARTED) -> Account:
-    """One of its own for each operator, so that the audit log can tell its writes."""
-    return Account(namespace, f"{kind}-{namespace}-{name}-{next(_numbers)}", lease)
+def new_account(
+    namespace: str,
+    name: str = "operator",
+    lease: str = "hostler",
+    kind: str = CHARTED,
+    limits: Mapping[str, tuple[str, ...]] | None = None,
+) -> Account:
+    """One of its own for each operator, so that the audit log can tell its writes. `limits`: as settings name them."""
+    return Account(namespace, f"{kind}-{namespace}-{name}-{next(_numbers)}", lease, limits or {})
 
 
 @contextmanager
@@ -57,7 +63,7 @@ def charted(sandbox: Sandbox, who: Account, rights: Collection[Right], at: Path 
     create(sandbox, [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}, *made])
     try:
         # One right of each role is asked for: a new role is known with all its rules or not at all.
-        wait_for_rights(at or sandbox.kubeconfig, who, {who.place(right): right for right in rights}.values())
+        wait_for_rights(at or sandbox.kubeconfig, who, {who.places(right): right for right in rights}.values())
         yield who.user
     finally:
         tls, port = http.trust(sandbox.layout, "admin"), sandbox.state.ports["kube-apiserver"]

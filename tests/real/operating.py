@@ -20,6 +20,8 @@ from typing import Any
 
 import yaml
 
+from hostler.install.grants import limits_of
+from hostler.metal.settings import METAL_NAMESPACES
 from hostler.sandbox import Sandbox
 from tests.real.accounts import CHARTED, NOBODY, charted, kubeconfig_of, new_account, rights_here, switched_on
 from tests.real.auditing import forbidden, who
@@ -128,8 +130,9 @@ def operator(
     account that is there already. `at`: see `charted`. `told`: further environment variables.
     """
     told = told or {}
-    lease = dict(pairwise(flags)).get("--lease-name", "hostler")
-    it = new_account(namespace, name, lease, CHARTED if rights else NOBODY)
+    given = dict(pairwise(flags))
+    limits = limits_of({METAL_NAMESPACES.name: given.get(METAL_NAMESPACES.flag, "")})
+    it = new_account(namespace, name, given.get("--lease-name", "hostler"), CHARTED if rights else NOBODY, limits)
     granted = rights_here(sandbox, switched_on(flags, told)) if rights else ()
     with nullcontext(user) if user else charted(sandbox, it, granted, at) as user:
         path, log = kubeconfig_of(sandbox, folder, user, at), folder / f"{name}.log"

@@ -19,7 +19,7 @@ from hostler.errors import Complaint
 from hostler.explain.callers import READER
 from hostler.explain.client import PORT_NAME
 from hostler.install.admission import BINDING, POLICY
-from hostler.install.grants import rights_for
+from hostler.install.grants import limits_of, rights_for
 from hostler.install.people import people_roles
 from hostler.install.roles import Account, roles
 from hostler.reclaim.hub import BASE
@@ -64,8 +64,9 @@ def test_it_passes_the_strict_lint(helm: Helm) -> None:
 def test_the_rights_are_those_of_the_table_and_of_what_is_on(charts: dict[str, str], name: str) -> None:
     values = yaml.safe_load(SETS[name].read_text())
     made = list(granted(rendered(charts[name])))
-    lease = values.get("settings", {}).get("HOSTLER_LEASE_NAME", "hostler")
-    table = roles(rights_for(ON[name]), Account("there", lease=lease), openshift=values.get("openshift", False))
+    settings = values.get("settings", {})
+    account = Account("there", lease=settings.get("HOSTLER_LEASE_NAME", "hostler"), limits=limits_of(settings))
+    table = roles(rights_for(ON[name]), account, openshift=values.get("openshift", False))
     wanted = list(granted(table)) if values.get("rbac", {}).get("create", True) else []
     assert sorted(set(made)) == sorted(set(wanted))
 

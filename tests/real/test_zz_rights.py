@@ -47,11 +47,11 @@ class Asked:
     def needs(self, right: Right) -> bool:
         """Whether the right is about this. Some tests give the lease another name, which the chart then grants."""
         account = Account(self.namespace, lease=self.name if self.plural == "leases" else "")
-        place, names = account.place(right), account.names(right)
+        places, names = account.places(right), account.names(right)
         return (
             self.verb in right.verbs
             and (right.group, right.plural) == (self.group, self.plural)
-            and place in ("", self.place)
+            and not {"", self.place}.isdisjoint(places)
             and (not names or self.name in names)
         )
 

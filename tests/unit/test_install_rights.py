@@ -64,8 +64,9 @@ def test_a_role_per_namespace_holds_every_right() -> None:
         for name in rule.get("resourceNames", [""])
     }
     wanted = {
-        (account.place(right), right.group, right.plural, verb, name)
+        (place, right.group, right.plural, verb, name)
         for right in EVERY
+        for place in account.places(right)
         for verb in right.verbs
         for name in account.names(right) or ("",)
     }

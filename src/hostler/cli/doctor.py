@@ -140,7 +140,7 @@ async def _known(look: Callable[[], Awaitable[T]]) -> Fact[T]:
 
 async def _rights(client: Client, settings: Settings, answer: StatusAnswer, told: Mapping[str, str]) -> tuple[str, ...]:
     """What the ServiceAccount of the leader's pod lacks for what is on."""
-    from hostler.install.grants import rights_for
+    from hostler.install.grants import limits_of, rights_for
     from hostler.install.reviews import missing_rights
     from hostler.install.roles import Account
     from hostler.kube.errors import NotFound
@@ -152,7 +152,8 @@ async def _rights(client: Client, settings: Settings, answer: StatusAnswer, told
         pod = await client.get(POD, name, namespace, type=dict[str, Any])
     except NotFound:
         raise Complaint(f"The operator is no pod in {namespace}, so its rights were not looked at.") from None
-    account = Account(namespace, pod["spec"].get("serviceAccountName", "default"), _own(LEASE_NAME, told, settings))
+    user, lease = pod["spec"].get("serviceAccountName", "default"), _own(LEASE_NAME, told, settings)
+    account = Account(namespace, user, lease, limits_of(told))
     on = [one.name for one in answer.status.capabilities if one.enabled]
     return await missing_rights(client, account, rights_for(on))
 

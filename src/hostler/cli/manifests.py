@@ -38,6 +38,7 @@ def manifests(
     import yaml
 
     from hostler.install.blueprint import Wanted
+    from hostler.install.grants import limits_of
     from hostler.install.manifests import PLAIN
     from hostler.install.manifests import manifests as made
     from hostler.install.roles import Account
@@ -64,7 +65,8 @@ def manifests(
     ours = (one for one in settings if one.setting in shown and settings.given(one.setting))
     told = {one.setting.name: one.shown for one in ours if one.value != ""}
     wanted = Wanted(
-        Account(settings[NAMESPACE], lease=settings[LEASE_NAME]), image, on, label=str(settings[GPU_NODE_LABEL]),
-        settings=told, vcenter=vcenter, ca=ca, openshift=openshift, policies=policies,
+        Account(settings[NAMESPACE], lease=settings[LEASE_NAME], limits=limits_of(told)), image, on,
+        label=str(settings[GPU_NODE_LABEL]), settings=told, vcenter=vcenter, ca=ca, openshift=openshift,
+        policies=policies,
     )  # fmt: skip
     say.text(yaml.safe_dump_all(made(wanted), sort_keys=False, width=120))

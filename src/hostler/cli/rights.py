@@ -8,6 +8,7 @@ import typer
 
 from hostler.capabilities import ONLY
 from hostler.cli import flags, say
+from hostler.metal.settings import METAL_NAMESPACES
 from hostler.settings.foundation import LEASE_NAME, NAMESPACE
 from hostler.settings.model import Settings
 
@@ -18,7 +19,7 @@ app = typer.Typer()
 
 
 @app.command()
-@flags.takes(ONLY, NAMESPACE, LEASE_NAME)
+@flags.takes(ONLY, NAMESPACE, LEASE_NAME, METAL_NAMESPACES)
 def rights(
     settings: Settings,
     account: Annotated[str, typer.Option("--account", help="The operator's ServiceAccount.")] = "hostler",
@@ -32,12 +33,17 @@ def rights(
     ClusterRoles viewer, operator and admin, which nobody has until you bind them.
     """
     from hostler.host.conditions import names
-    from hostler.install.grants import rights_for
+    from hostler.install.grants import limits_of, rights_for
     from hostler.install.roles import Account, roles
 
     only: tuple[str, ...] = settings[ONLY]
     found = rights_for(only)
-    who = Account(settings[NAMESPACE], account, settings[LEASE_NAME])
+    who = Account(
+        settings[NAMESPACE],
+        account,
+        settings[LEASE_NAME],
+        limits_of({METAL_NAMESPACES.name: METAL_NAMESPACES.show(settings[METAL_NAMESPACES])}),
+    )
     if people:
         _print_people(who, output)
         return
@@ -50,7 +56,13 @@ def rights(
             say.json(found)
         case "table":
             rows = [
-                (one.resource, ", ".join(one.verbs), who.place(one) or "cluster", names(who.names(one)), one.why)
+                (
+                    one.resource,
+                    ", ".join(one.verbs),
+                    names(who.places(one)) or "cluster",
+                    names(who.names(one)),
+                    one.why,
+                )
                 for one in found
                 if openshift or not one.openshift
             ]

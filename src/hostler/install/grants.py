@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from hostler.capabilities import CAPABILITIES
 from hostler.install.rights import Right
@@ -38,6 +38,15 @@ def _webhook_rights(incumbent: Incumbent) -> Iterator[Right]:
 def rights_of(capability: CapabilityInfo) -> tuple[Right, ...]:
     """Everything one capability needs, also to see whether the controller it replaces is at work."""
     return tuple(dict.fromkeys((*load_part(capability.rights), *_incumbent_rights(capability))))
+
+
+def limits_of(shown: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The namespaces beyond which a capability needs no rights, by the setting that names them.
+
+    `shown`: settings by name, as the operator shows them.
+    """
+    limiting = {right.limited_by for one in CAPABILITIES for right in rights_of(one)} & shown.keys()
+    return {name: tuple(filter(None, shown[name].split(","))) for name in limiting}
 
 
 def rights_for(names: Collection[str]) -> tuple[Right, ...]:

@@ -29,17 +29,17 @@ async def missing_rights(client: Client, account: Account, rights: Iterable[Righ
     places = {right.namespace or OPENSHIFT for right in rights if right.openshift}
     absent = {place for place in places if await _gone(client, place)}
 
-    async def lacks(right: Right, verb: str, name: str) -> str:
+    async def lacks(right: Right, place: str, verb: str, name: str) -> str:
         async with turns:
-            review = await client.create(ACCESS_REVIEW, _question(right, verb, name, account), type=_Review)
-        place = account.place(right)
+            review = await client.create(ACCESS_REVIEW, _question(right, place, verb, name, account), type=_Review)
         where = (f" {name}" if name else "") + (f" in {place}" if place else "")
         return "" if review.status.allowed else f"{verb} {right.resource}{where}"
 
     asked = [
-        lacks(right, verb, name)
+        lacks(right, place, verb, name)
         for right in rights
         if not right.openshift or (right.namespace or OPENSHIFT) not in absent
+        for place in account.places(right)
         for verb in right.verbs
         for name in account.names(right) or ("",)
     ]
@@ -54,14 +54,14 @@ async def _gone(client: Client, namespace: str) -> bool:
     return False
 
 
-def _question(right: Right, verb: str, name: str, account: Account) -> dict[str, object]:
+def _question(right: Right, place: str, verb: str, name: str, account: Account) -> dict[str, object]:
     plural, _, part = right.plural.partition("/")
     return {
         "spec": {
             "user": account.user,
             "groups": list(account.groups),
             "resourceAttributes": {
-                "namespace": account.place(right), "verb": verb, "group": right.group, "resource": plural,
+                "namespace": place, "verb": verb, "group": right.group, "resource": plural,
                 "subresource": part, "name": name,
             },
         }

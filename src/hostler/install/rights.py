@@ -28,6 +28,7 @@ class Right:
     namespace: str = ANYWHERE  # OWN, or the name of another
     names: tuple[str, ...] = ()  # only objects of these names
     openshift: bool = False  # of use only there
+    limited_by: str = ""  # a setting: where it names namespaces, the right is granted in these and nowhere else
 
     @property
     def group(self) -> str:

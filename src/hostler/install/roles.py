@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from hostler.install.rights import LEASE_NAME, OWN, Right
@@ -19,6 +19,7 @@ class Account:
     namespace: str
     name: str = "hostler"
     lease: str = "hostler"
+    limits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the namespaces that settings name
 
     @property
     def user(self) -> str:
@@ -28,9 +29,11 @@ class Account:
     def groups(self) -> tuple[str, ...]:
         return "system:serviceaccounts", f"system:serviceaccounts:{self.namespace}", "system:authenticated"
 
-    def place(self, right: Right) -> str:
-        """The namespace of a right; empty: all of them."""
-        return self.namespace if right.namespace == OWN else right.namespace
+    def places(self, right: Right) -> tuple[str, ...]:
+        """The namespaces of a right; an empty name: all of them."""
+        if right.namespace:
+            return (self.namespace if right.namespace == OWN else right.namespace,)
+        return self.limits.get(right.limited_by) or ("",)
 
     def names(self, right: Right) -> tuple[str, ...]:
         return tuple(self.lease if name == LEASE_NAME else name for name in right.names)
@@ -48,7 +51,8 @@ def roles(rights: Iterable[Right], account: Account, *, openshift: bool) -> list
     places: dict[str, list[Json]] = {}
     for right in rights:
         if openshift or not right.openshift:
-            places.setdefault(account.place(right), []).append(rule(right, account))
+            for place in account.places(right):
+                places.setdefault(place, []).append(rule(right, account))
     return [made for place, rules in sorted(places.items()) for made in _role(place, rules, account)]
 
 

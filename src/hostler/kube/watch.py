@@ -90,15 +90,19 @@ class Watch(Cache[R]):
         optional: bool = False,
         clock: Clock = boottime,
         store: Store[R] | None = None,
+        counts: Store[R] | None = None,
     ) -> None:
         """`versions`: others of the kind, with the same fields of ours, to follow where its own is not served.
 
-        `store`: an empty one of another class than `Store`.
+        `store`: an empty one of another class than `Store`. `counts`: the store whose objects the metrics count, where
+        ours is only a part of it.
         """
         super().__init__(kind, type, Store(indexes) if store is None else store, optional=optional, clock=clock)
         self.synced = asyncio.Event()  # the store is complete, or the kind is known not to exist
         self._client, self._metrics = client, metrics
-        metrics.follows(kind.resource, self.store)
+        self._counts = self.store if counts is None else counts
+        if counts is None:
+            metrics.follows(kind.resource, self.store)
         self._served = Versions(kind, versions, namespace)
         self._select = {key: text for key, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
         self._decoder = watch_lines.Decoder(type)
@@ -253,7 +257,7 @@ class Watch(Cache[R]):
             self._version = meta.resource_version
             self._backoff.failures = 0
             self.store.version = max(self.store.version, int(meta.resource_version))
-            self._metrics.cached(self.kind.resource, len(self.store))
+            self._metrics.cached(self.kind.resource, len(self._counts))
 
     def _complete(self, version: str) -> None:
         """Everything that exists has been seen, as of `version`."""
@@ -266,7 +270,7 @@ class Watch(Cache[R]):
         self._served.found()
         self.absent = self.forbidden = False
         self.problem = ""
-        self._metrics.cached(self.kind.resource, len(self.store))
+        self._metrics.cached(self.kind.resource, len(self._counts))
         self.synced.set()
 
     def _unread(self, line: bytes, deleted: bool, error: Exception) -> str:

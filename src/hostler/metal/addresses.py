@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hostler.apis import capi, metal3
@@ -24,8 +24,11 @@ UNUSED = "no host is installed with its address"
 class Addresses:
     """Claims addresses for a Metal3Data and gives them back."""
 
-    def __init__(self, data: DataCaches, writer: Writer, *, by_host_name: bool = False) -> None:
-        self._data, self._writer, self._by_host_name = data, writer, by_host_name
+    def __init__(
+        self, data: DataCaches, writer: Writer, *, by_host_name: bool = False, labels: Mapping[str, str] | None = None
+    ) -> None:
+        """`labels`: of every claim that is made, beside those that say what it is for."""
+        self._data, self._writer, self._by_host_name, self._labels = data, writer, by_host_name, labels or {}
 
     def _name_of(self, data: Data, pool: PoolRef, host: BareMetalHost) -> str:
         return f"{host.metadata.name if self._by_host_name and pool.metal3 else data.metadata.name}-{pool.name}"
@@ -82,7 +85,7 @@ class Addresses:
 
     async def _claim_address(self, data: Data, pool: PoolRef, name: str) -> None:
         meta = data.metadata
-        labels = {capi.CLUSTER_NAME: meta.labels.get(capi.CLUSTER_NAME, "")}
+        labels = {capi.CLUSTER_NAME: meta.labels.get(capi.CLUSTER_NAME, ""), **self._labels}
         if self._by_host_name:
             labels |= {names.DATA_NAME: meta.name, names.POOL_NAME: pool.name}
         body: dict[str, Any] = {

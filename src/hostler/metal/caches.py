@@ -13,14 +13,23 @@ from hostler.kube.cache import Cache, Unread, first_unread
 from hostler.kube.client import Client
 from hostler.kube.kinds import SECRET, Kind
 from hostler.kube.metrics import Metrics
+from hostler.kube.namespaced_watch import NamespacedWatch
 from hostler.kube.records import Metadata, Object, key_of
 from hostler.kube.watch import Watch
 from hostler.metal import names
 from hostler.metal.model import Facts, cluster_of, host_of
 from hostler.metal.remediation_model import Remediation
+from hostler.metal.scope import EVERYTHING, Scope
 
 # The capability wakes everything once all is read; this is only for a cache that was complete and no longer is.
 UNREAD_SECONDS = 15.0
+
+
+def watch_in(scope: Scope, client: Client, kind: Kind, record: Any, **more: Any) -> Watch[Any]:
+    """Follows a kind in the namespaces of the scope: each by itself, or all of them at once."""
+    if scope.namespaces:
+        return NamespacedWatch(client, kind, record, scope.namespaces, **more)
+    return Watch(client, kind, record, **more)
 
 
 def consumer_key(host: BareMetalHost) -> str:
@@ -89,11 +98,12 @@ class Caches:
     deployments: Watch[Object]
     remediations: Watch[Remediation]
     secrets: Watch[BmcSecret]  # by the label that Baremetal Operator gives them
+    scope: Scope = EVERYTHING
 
     @classmethod
-    def make(cls, client: Client, metrics: Metrics) -> Caches:
+    def make(cls, client: Client, metrics: Metrics, scope: Scope = EVERYTHING) -> Caches:
         def watch(kind: Any, record: Any, **indexes: Any) -> Watch[Any]:
-            return Watch(client, kind, record, metrics=metrics, indexes=indexes)
+            return watch_in(scope, client, kind, record, metrics=metrics, indexes=indexes)
 
         return cls(
             hosts=watch(
@@ -117,7 +127,8 @@ class Caches:
             remediations=watch(
                 metal3.METAL3_REMEDIATION, Remediation, owner=_owner_machine, power=lambda one: (one.power_off,)
             ),
-            secrets=Watch(client, SECRET, BmcSecret, metrics=metrics, labels=names.BMC_SECRETS),
+            secrets=watch_in(scope, client, SECRET, BmcSecret, metrics=metrics, labels=names.BMC_SECRETS),
+            scope=scope,
         )
 
     def all(self) -> Iterator[Watch[Any]]:

@@ -15,6 +15,7 @@ from hostler.explain.registry import Registry
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client, Gate
 from hostler.kube.clusters import Clusters
+from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.records import key_of
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
@@ -31,6 +32,8 @@ from hostler.metal.labels import LabelKeeper
 from hostler.metal.nodes import Nodes
 from hostler.metal.remediation_model import Remediation
 from hostler.metal.remediator import Remediator
+from hostler.metal.scope import Scope
+from hostler.metal.scoped import Scoped, WhyOutside
 from hostler.metal.upkeep import ClusterKeeper, ReservedHostKeeper, TemplateKeeper, is_upkept
 from hostler.shared import Shared
 
@@ -50,12 +53,13 @@ class MetalCapability(Capability):
         def writer_for(other: Client) -> Writer:
             return shared.writers.of("metal", budget, other)
 
-        self.caches = caches = Caches.make(client, metrics)
+        scope = Scope(settings[say.METAL_NAMESPACES], settings[say.METAL_WATCH_FILTER])
+        self.caches = caches = Caches.make(client, metrics, scope)
         self._clusters = Clusters(client)
         writer = writer_for(client)
         policy = Policy(Selection(settings[say.METAL_SELECTION]), settings[say.METAL_STRICT_FAILURE_DOMAINS])
         self.claims = Claims(caches, client, writer, policy, self._wake_waiting, later=_later)
-        self._data = DataCaches.make(client, metrics)
+        self._data = DataCaches.make(client, metrics, scope)
         self._desk = DataDesk(caches, self._data, client, writer, by_host_name=settings[say.PREALLOCATION])
         self.keeper = MachineKeeper(
             caches, self.claims, Nodes(self._clusters, writer_for), client, writer, recorder, metrics=metrics,
@@ -67,14 +71,23 @@ class MetalCapability(Capability):
             stepped=shared.stepped,
         )  # fmt: skip
 
-        add, workers = self.add_controller, settings[say.METAL_WORKERS]
-        self._machines = add("metal machines", self.keeper.reconcile, workers)
-        self._metal_clusters = add("metal clusters", ClusterKeeper(caches, writer).reconcile, 2)
-        self._templates = add("metal templates", TemplateKeeper(caches, writer).reconcile)
-        self._hosts = add("metal reserved hosts", self._reserved.reconcile)
-        self._datas = add("metal data", self._desk.reconcile, workers)
-        self._remediations = add("metal remediations", self.remediator.reconcile, REMEDIATORS)
-        self._labels = add("metal labels", LabelKeeper(caches, self._clusters, writer_for).reconcile, 2)
+        scoped, workers = Scoped(caches, self._data), settings[say.METAL_WORKERS]
+
+        def add(name: str, reconcile: Reconcile, why_outside: WhyOutside, workers: int = 1) -> Controller:
+            return self.add_controller(f"metal {name}", scoped.only(reconcile, why_outside), workers)
+
+        by_label = scoped.by_label
+        self._machines = add("machines", self.keeper.reconcile, by_label(caches.machines.store), workers)
+        self._metal_clusters = add(
+            "clusters", ClusterKeeper(caches, writer).reconcile, by_label(caches.clusters.store), 2
+        )
+        self._templates = add("templates", TemplateKeeper(caches, writer).reconcile, by_label(caches.templates.store))
+        self._hosts = add("reserved hosts", self._reserved.reconcile, scoped.host)
+        self._datas = add("data", self._desk.reconcile, scoped.data, workers)
+        self._remediations = add(
+            "remediations", self.remediator.reconcile, by_label(caches.remediations.store), REMEDIATORS
+        )
+        self._labels = add("labels", LabelKeeper(caches, self._clusters, writer_for).reconcile, scoped.host, 2)
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield from self.caches.all()

@@ -47,7 +47,7 @@ class DataDesk:
         self, caches: Caches, data: DataCaches, client: Client, writer: Writer, *, by_host_name: bool = False
     ) -> None:
         self._caches, self._data, self._writer = caches, data, writer
-        self._addresses = Addresses(data, writer, by_host_name=by_host_name)
+        self._addresses = Addresses(data, writer, by_host_name=by_host_name, labels=caches.scope.labels)
         self._renderer = DataRenderer(caches, data, client, writer, self._addresses)
         self._indexes = Indexes()
         self._in_the_way: dict[str, float] = {}  # data -> how long its last pause was
@@ -109,7 +109,7 @@ class DataDesk:
         body = {
             "metadata": {
                 "name": meta.name, "namespace": meta.namespace,
-                "labels": {capi.CLUSTER_NAME: facts.cluster_name},
+                "labels": {capi.CLUSTER_NAME: facts.cluster_name, **self._caches.scope.labels},
                 "finalizers": [names.DATA_CLAIM_FINALIZER],
                 "ownerReferences": [owner_reference(metal3.METAL3_MACHINE, meta)],
             },
@@ -202,7 +202,8 @@ class DataDesk:
             body = {
                 "metadata": {
                     "name": name, "namespace": namespace,
-                    "labels": {capi.CLUSTER_NAME: cluster}, "finalizers": [names.DATA_FINALIZER],
+                    "labels": {capi.CLUSTER_NAME: cluster, **self._caches.scope.labels},
+                    "finalizers": [names.DATA_FINALIZER],
                     "ownerReferences": [owner_reference(metal3.METAL3_DATA_CLAIM, claim.metadata)],
                 },
                 "spec": {

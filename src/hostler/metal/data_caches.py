@@ -15,6 +15,8 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Object
 from hostler.kube.watch import Watch
 from hostler.metal import names
+from hostler.metal.caches import watch_in
+from hostler.metal.scope import EVERYTHING, Scope
 
 
 def owner_datas(claim: IpClaim) -> list[str]:
@@ -35,9 +37,9 @@ class DataCaches:
     capi_addresses: Watch[IpAddress]
 
     @classmethod
-    def make(cls, client: Client, metrics: Metrics) -> DataCaches:
+    def make(cls, client: Client, metrics: Metrics, scope: Scope = EVERYTHING) -> DataCaches:
         def watch(kind: Kind, record: Any, **indexes: Any) -> Watch[Any]:
-            return Watch(client, kind, record, metrics=metrics, indexes=indexes)
+            return watch_in(scope, client, kind, record, metrics=metrics, indexes=indexes)
 
         return cls(
             templates=watch(metal3.METAL3_DATA_TEMPLATE, DataTemplate),

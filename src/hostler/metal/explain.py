@@ -22,6 +22,7 @@ from hostler.metal.model import Facts, Write
 from hostler.metal.plan import explain_forecast
 from hostler.metal.remediation import decide_remediation
 from hostler.metal.remediator import Remediator
+from hostler.metal.scope import Scope
 from hostler.metal.simulate import simulate_machine
 
 R = TypeVar("R", bound=HasMetadata)
@@ -42,10 +43,22 @@ class MetalExplainers:
         registry.add(Explainer("baremetalhost", "metal", self.host))
         registry.add(Explainer("metal3remediation", "metal", self.remediation, self.remediation))
 
+    @property
+    def scope(self) -> Scope:
+        return self.keeper.caches.scope
+
+    def _unread(self, name: str) -> Explanation | None:
+        """That its namespace is out of scope; None: it is not, so there is no object of that name."""
+        namespace, slash, _ = name.partition("/")
+        why = self.scope.why_not_read(namespace) if slash else ""
+        return Explanation("metal", why) if why else None
+
     def machine(self, name: str) -> Explanation | None:
         found = _named(self.keeper.caches.machines.store, name)
         if found is None:
-            return None
+            return self._unread(name)
+        if outside := self.scope.why_filtered(found.metadata):
+            return Explanation("metal", outside)
         if why := self.keeper.caches.unread():
             return Explanation("metal", f"Nothing is decided yet: {why}.")
         facts = self.keeper.explained_facts(found)
@@ -61,7 +74,9 @@ class MetalExplainers:
         """What would become of it from now on, if nothing else changes."""
         found = _named(self.keeper.caches.machines.store, name)
         if found is None:
-            return None
+            return self._unread(name)
+        if outside := self.scope.why_filtered(found.metadata):
+            return Explanation("metal", outside)
         if why := self.keeper.caches.unread():
             return Explanation("metal", f"Nothing is decided yet: {why}.")
         facts = self.keeper.explained_facts(found)
@@ -95,7 +110,9 @@ class MetalExplainers:
     def remediation(self, name: str) -> Explanation | None:
         found = _named(self.remediator.caches.remediations.store, name)
         if found is None:
-            return None
+            return self._unread(name)
+        if outside := self.scope.why_filtered(found.metadata):
+            return Explanation("metal", outside)
         if why := self.remediator.caches.unread():
             return Explanation("metal", f"Nothing is decided yet: {why}.")
         facts = self.remediator.facts(found)
@@ -114,7 +131,7 @@ class MetalExplainers:
     def host(self, name: str) -> Explanation | None:
         found = _named(self.keeper.caches.hosts.store, name)
         if found is None:
-            return None
+            return self._unread(name)
         line = line_of(found)
         facts = (
             FactSeen("state", line.state),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hostler.install.rights import FOLLOW, Right
+from hostler.metal.settings import METAL_NAMESPACES
 
 _CAPI = "cluster.x-k8s.io"
 _METAL3 = "infrastructure.cluster.x-k8s.io"
 _IPAM3 = "ipam.metal3.io"
 _IPAM = "ipam.cluster.x-k8s.io"
 
-RIGHTS: tuple[Right, ...] = (
+_EVERYWHERE: tuple[Right, ...] = (
     Right("baremetalhosts.metal3.io", ("get", *FOLLOW, "patch"), "Hosts are claimed, paused and released."),
     Right(
         "baremetalhosts.metal3.io", ("delete",),
@@ -55,3 +58,5 @@ RIGHTS: tuple[Right, ...] = (
     Right("secrets", ("get",), "Kubeconfigs of workload clusters, CLUSTER-kubeconfig in any namespace."),
     Right("secrets", ("create", "patch"), "Rendered metadata and network data, which Baremetal Operator reads."),
 )  # fmt: skip
+
+RIGHTS = tuple(replace(right, limited_by=METAL_NAMESPACES.name) for right in _EVERYWHERE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostler.settings.model import AnySetting, Rule, Setting
-from hostler.settings.readers import SWITCH, choice, rate, whole
+from hostler.settings.readers import LABEL_VALUE, OBJECT_NAMES, SWITCH, choice, rate, whole
 
 SECTION = "metal"
 
@@ -43,9 +43,23 @@ PREALLOCATION = Setting(
     "Name IP claims after the host instead of the machine's data, so that a host keeps its addresses.",
     SECTION,
 )
+METAL_NAMESPACES = Setting(
+    "HOSTLER_METAL_NAMESPACES",
+    OBJECT_NAMES,
+    (),
+    "The only namespaces that metal reads and needs rights in. Empty: all of them.",
+    SECTION,
+)
+METAL_WATCH_FILTER = Setting(
+    "HOSTLER_METAL_WATCH_FILTER",
+    LABEL_VALUE,
+    "",
+    "Only objects whose label cluster.x-k8s.io/watch-filter has this value are looked after. Empty: all of them.",
+    SECTION,
+)
 
 SETTINGS: tuple[AnySetting, ...] = (
     METAL_SELECTION, METAL_STRICT_FAILURE_DOMAINS, METAL_FAST_TRACK, METAL_WORKERS, METAL_WRITES_PER_SECOND,
-    PREALLOCATION,
+    PREALLOCATION, METAL_NAMESPACES, METAL_WATCH_FILTER,
 )  # fmt: skip
 RULES: tuple[Rule, ...] = ()

@@ -162,6 +162,8 @@ class TemplateKeeper:
             return None
         for machine in self._caches.machines.store.by("template", key):
             change = cleaning_change(template, machine)
+            if self._caches.scope.why_filtered(machine.metadata):
+                continue
             if change and not self._caches.paused(machine.metadata.namespace, cluster_of(machine, None)):
                 meta, why = machine.metadata, f"Metal3MachineTemplate {template.metadata.name} says so"
                 await self._caches.machines.patch(self._writer, meta.name, change, meta.namespace, why=why)

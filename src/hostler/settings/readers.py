@@ -236,6 +236,34 @@ OBJECT_NAME: Reader[str] = Reader(
     pattern=_DNS_LABEL,
 )
 
+
+def _read_object_names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_read_object_name(one.strip()) for one in text.split(",") if one.strip()))
+
+
+OBJECT_NAMES: Reader[tuple[str, ...]] = Reader(
+    "Kubernetes names of lower-case letters, digits and dashes, at most 63, separated by commas",
+    _read_object_names,
+    ",".join,
+    metavar="A,B",
+    pattern=f" *({_DNS_LABEL})? *(, *({_DNS_LABEL})? *)*",
+)
+
+
+def _read_label_value(text: str) -> str:
+    text = text.strip()
+    if text and not re.fullmatch(_LABEL, text):
+        raise ValueError
+    return text
+
+
+LABEL_VALUE: Reader[str] = Reader(
+    "the value of a label: letters, digits, dashes, dots and underscores, at most 63",
+    _read_label_value,
+    metavar="VALUE",
+    pattern=_LABEL,
+)
+
 _SHA256 = " *([0-9A-Fa-f]{2}:?){32} *"
 FINGERPRINTS: Reader[tuple[str, ...]] = Reader(
     "SHA-256 fingerprints of certificates (AB:CD:... of 32 bytes), separated by commas",

@@ -75,6 +75,8 @@ def _entry(right: Right) -> Json:
         entry["names"] = list(right.names)
     if right.openshift:
         entry["openshift"] = True
+    if right.limited_by:
+        entry["limitedBy"] = right.limited_by
     return entry
 
 

@@ -126,7 +126,8 @@ def _people() -> Iterator[str]:
 
 
 def _row(right: Right) -> str:
-    where = "its own namespace" if right.namespace == OWN else right.namespace or "the cluster"
+    everywhere = f"the cluster, or `{right.limited_by}`" if right.limited_by else "the cluster"
+    where = "its own namespace" if right.namespace == OWN else right.namespace or everywhere
     if right.names:
         where += ", only " + ", ".join(_NAMED.get(name, f"`{name}`") for name in right.names)
     if right.openshift:
