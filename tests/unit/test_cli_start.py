@@ -81,10 +81,28 @@ def test_plain_flags_are_read_as_the_library_reads_them(
             ["run", "--dry-run", "--no-dry-run"],
             ["run", "--no-only", "x"],
         ),
+        *(
+            ["provider", "--help"],
+            ["provider", "--namespace", "a"],
+            ["provider", "--watch-filter=a", "--watch-filter=b"],
+        ),
     ],
 )
 def test_anything_else_is_left_to_the_library(words: list[str]) -> None:
     assert plain_flags(words) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "scope"),
+    [
+        ([], {}),
+        (["--namespace=", "--watch-filter="], {}),
+        (["--namespace=a,b"], {"metal_namespaces": "a,b"}),
+        (["--watch-filter=mine", "--namespace=a"], {"metal_namespaces": "a", "metal_watch_filter": "mine"}),
+    ],
+)
+def test_a_provider_is_metal_alone_in_its_scope(words: list[str], scope: dict[str, str]) -> None:
+    assert plain_flags(["provider", *words]) == {"only": "metal", **scope}
 
 
 def test_an_operator_carries_no_library_of_the_command_line(tmp_path: Any) -> None:

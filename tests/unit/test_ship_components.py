@@ -12,11 +12,13 @@ import yaml
 
 from hostler import __version__
 from hostler.capabilities import ONLY, read_settings
+from hostler.cli.start import plain_flags
 from hostler.install.grants import rights_for
 from hostler.install.roles import Account, roles
 from hostler.metal.definitions import infrastructure_definitions
-from hostler.metal.settings import METAL_WORKERS
+from hostler.metal.settings import METAL_NAMESPACES, METAL_WORKERS
 from hostler.settings.foundation import DRY_RUN
+from hostler.settings.model import Settings
 from hostler.ship import components
 
 Json = dict[str, Any]
@@ -43,11 +45,13 @@ def one(objects: list[Json], kind: str) -> Json:
     return found
 
 
-def environment(objects: list[Json]) -> dict[str, str]:
-    """What the container has, but for what it reads of its pod."""
+def settings_of(objects: list[Json]) -> Settings:
+    """What the operator in the container reads from its arguments and its environment."""
     (container,) = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     given = {each["name"]: each["value"] for each in container["env"] if "value" in each}
-    return {**one(objects, "ConfigMap")["data"], **given}
+    flags = plain_flags(container["args"])
+    assert flags is not None
+    return read_settings(flags, {**one(objects, "ConfigMap")["data"], **given})
 
 
 def test_it_is_one_deployment_in_one_namespace() -> None:
@@ -76,13 +80,14 @@ def test_the_nine_kinds_come_with_it() -> None:
 
 
 def test_settings_are_variables_with_the_usual_defaults() -> None:
-    default = read_settings({}, environment(installed()))
+    default = settings_of(installed())
     assert default[ONLY] == ("metal",)
-    assert default[METAL_WORKERS] == METAL_WORKERS.default
-    assert default[DRY_RUN] is False
-    told = read_settings({}, environment(installed(HOSTLER_METAL_WORKERS="7", DRY_RUN="true")))
+    for setting in components.VARIABLES:
+        assert default[setting] == setting.default, setting.name
+    told = settings_of(installed(HOSTLER_METAL_WORKERS="7", DRY_RUN="true", HOSTLER_METAL_NAMESPACES="a,b"))
     assert told[METAL_WORKERS] == 7
     assert told[DRY_RUN] is True
+    assert told[METAL_NAMESPACES] == ("a", "b")
 
 
 def test_every_variable_is_in_the_documentation() -> None:

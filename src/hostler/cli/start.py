@@ -1,16 +1,17 @@
-"""The entry point. `hostler run` with plain flags is read here: an operator would carry the libraries of the command
-line, a fifth of its memory, for as long as it runs."""
+"""The entry point. `hostler run` and `hostler provider` with plain flags are read here: an operator would carry the
+libraries of the command line, a fifth of its memory, for as long as it runs."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hostler import light
-from hostler.capabilities import SETTINGS, read_settings
+from hostler.capabilities import ONLY, SETTINGS, read_settings
 from hostler.cli.edge import guarded
 from hostler.errors import Exit
+from hostler.metal.settings import PROVIDER_FLAGS
 from hostler.settings.foundation import LOG_FORMAT, LOG_LEVEL
 from hostler.settings.model import Settings
 
@@ -31,6 +32,8 @@ def plain_flags(words: Sequence[str]) -> dict[str, str] | None:
 
     Whoever asks for help or makes a mistake gets the words of the command line's library.
     """
+    if words[:1] == ["provider"]:
+        return _plain_provider_flags(words[1:])
     if words[:1] != ["run"]:
         return None
     known = {one.flag: one for one in SETTINGS if one.has_flag}
@@ -50,6 +53,18 @@ def plain_flags(words: Sequence[str]) -> dict[str, str] | None:
                 return None
         found[setting.key] = text
     return found
+
+
+def _plain_provider_flags(words: Sequence[str]) -> dict[str, str] | None:
+    """The same of `hostler provider`, whose flags are written `--flag=value`, as clusterctl writes them."""
+    given = {flag: text for flag, equals, text in (word.partition("=") for word in words) if equals}
+    return provider_settings(given) if len(given) == len(words) and given.keys() <= PROVIDER_FLAGS.keys() else None
+
+
+def provider_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """What the flags of a provider set, by the setting's key. An empty one counts as not given."""
+    named = {PROVIDER_FLAGS[flag].key: text for flag, text in given.items() if text}
+    return {ONLY.key: "metal", **named}
 
 
 def operate(settings: Settings) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hostler.settings.model import AnySetting, Rule, Setting
 from hostler.settings.readers import LABEL_VALUE, OBJECT_NAMES, SWITCH, choice, rate, whole
 
@@ -63,3 +65,5 @@ SETTINGS: tuple[AnySetting, ...] = (
     PREALLOCATION, METAL_NAMESPACES, METAL_WATCH_FILTER,
 )  # fmt: skip
 RULES: tuple[Rule, ...] = ()
+# The flags that Cluster API wants of each provider's manager, for `hostler provider`.
+PROVIDER_FLAGS: Mapping[str, AnySetting] = {"--namespace": METAL_NAMESPACES, "--watch-filter": METAL_WATCH_FILTER}

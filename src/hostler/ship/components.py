@@ -21,6 +21,7 @@ from hostler.install.blueprint import Wanted
 from hostler.install.manifests import manifests
 from hostler.install.roles import Account
 from hostler.metal.definitions import infrastructure_definitions
+from hostler.metal.settings import PROVIDER_FLAGS
 from hostler.metal.settings import SETTINGS as METAL_SETTINGS
 from hostler.settings.foundation import DRY_RUN, LOG_LEVEL
 from hostler.settings.model import AnySetting
@@ -35,7 +36,8 @@ LABELS = {"cluster.x-k8s.io/provider": LABEL}
 IMAGE = "hostler"
 # Which contract of Cluster API each series of releases follows. A new minor version is a new line.
 SERIES = {(0, 1): "v1beta2"}
-# What clusterctl fills in, from its environment or its configuration. Each is a setting of this name.
+# What clusterctl fills in, from its environment or its configuration. Each is a setting of this name, and those of the
+# scope are given by the flags that every provider has.
 VARIABLES: tuple[AnySetting, ...] = (DRY_RUN, LOG_LEVEL, *METAL_SETTINGS)
 CONTAINER = "manager"  # the name by which clusterctl finds the provider's own container
 _BARE = re.compile(r"[\"']?<bare (.*?)>[\"']?")
@@ -66,15 +68,25 @@ def components(image: str = IMAGE) -> Iterator[Json]:
     for made in (*infrastructure_definitions(), *manifests(wanted)):
         match made:
             case {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [container]}}}}:
-                container |= {"name": CONTAINER, "env": [*container["env"], *_environment()]}
+                environment = [*container["env"], *_environment()]
+                container |= {"name": CONTAINER, "args": _arguments(), "env": environment}
         metadata = made["metadata"]
         metadata["labels"] = {**metadata.get("labels", {}), **LABELS}
         yield made
 
 
+def _arguments() -> list[str]:
+    return ["provider", *(f"{flag}={_variable(setting)}" for flag, setting in PROVIDER_FLAGS.items())]
+
+
 def _environment() -> Iterator[Json]:
     for setting in VARIABLES:
-        yield {"name": setting.name, "value": f"${{{setting.name}:={setting.show(setting.default)}}}"}
+        if setting not in PROVIDER_FLAGS.values():
+            yield {"name": setting.name, "value": _variable(setting)}
+
+
+def _variable(setting: AnySetting) -> str:
+    return f"${{{setting.name}:={setting.show(setting.default)}}}"
 
 
 class _Dumper(yaml.SafeDumper):
