@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.metal.conversion import KEPT, NEWER, OLDER, convert
-from hostler.metal.conversion_fields import CHANGES, Unconvertible, read_duration, write_duration
+from hostler.metal.conversion_fields import CHANGES, read_duration, write_duration
+from hostler.webhooks.reviews import CannotConvert
 from tests.unit.schema_objects import published_schemas, schema_values
 
 Json = dict[str, Any]
@@ -222,7 +223,7 @@ BAD: list[tuple[str, Json, str]] = [
 
 @pytest.mark.parametrize(("thing", "why"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
 def test_what_cannot_be_converted_says_what_is_wrong(thing: Json, why: str) -> None:
-    with pytest.raises(Unconvertible, match=why):
+    with pytest.raises(CannotConvert, match=why):
         convert(thing, NEWER)
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from hostler.apis.metal3 import GROUP
-from hostler.metal.conversion_fields import CHANGES, Unconvertible, changed
+from hostler.metal.conversion_fields import CHANGES, changed
 from hostler.metal.webhook_objects import VERSIONS
+from hostler.webhooks.reviews import CannotConvert
 
 Json = dict[str, Any]
 KEPT = "cluster.x-k8s.io/conversion-data"
@@ -25,13 +26,13 @@ _KEYS = ("name", "key", "id", "type")  # by which entries of a list are known, w
 
 
 def convert(thing: Json, version: str) -> Json:
-    """The object in `version` (with its group). Raises Unconvertible with what is wrong with it."""
+    """The object in `version` (with its group). Raises CannotConvert with what is wrong with it."""
     current, kind = str(thing.get("apiVersion")), str(thing.get("kind"))
     if kind not in CHANGES:
-        raise Unconvertible(f"Hostler knows no kind {kind!r} of group {GROUP}")
+        raise CannotConvert(f"Hostler knows no kind {kind!r} of group {GROUP}")
     for one in (current, version):
         if one not in (NEWER, OLDER):
-            raise Unconvertible(f"Hostler knows no version {one!r} of {kind}")
+            raise CannotConvert(f"Hostler knows no version {one!r} of {kind}")
     if current == version:
         return thing
     newer = version == NEWER
@@ -59,11 +60,11 @@ def read_kept(thing: Json) -> Json | None:
     try:
         kept = msgspec.json.decode(text, type=Json)
     except (msgspec.MsgspecError, RecursionError, TypeError, UnicodeError) as error:
-        raise Unconvertible(f"its annotation {KEPT} cannot be read ({error}); remove it") from error
+        raise CannotConvert(f"its annotation {KEPT} cannot be read ({error}); remove it") from error
     current = thing.get("apiVersion")
     default = NEWER if current == OLDER else None
     if kept.pop("kind", thing.get("kind")) != thing.get("kind"):
-        raise Unconvertible(f"its annotation {KEPT} is of another kind; remove it")
+        raise CannotConvert(f"its annotation {KEPT} is of another kind; remove it")
     saved = kept.pop("apiVersion", default)
     kept.pop("metadata", None)
     return kept if saved in (NEWER, OLDER) and saved != current else None

@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hostler.webhooks.reviews import CannotConvert
+
 Json = dict[str, Any]
 Edit = Callable[[Json], None]
-
-
-class Unconvertible(Exception):
-    """A value that the other version has no form for. `str()` is a sentence that names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +255,10 @@ def read_duration(text: Any, field: str) -> float:
         return 0.0
     found = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise Unconvertible(f"{field} is {text!r}, which is no duration such as 10m0s")
+        raise CannotConvert(f"{field} is {text!r}, which is no duration such as 10m0s")
     seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(found[2]))
     if seconds >= 2**31:
-        raise Unconvertible(f"{field} is {text!r}, which is more than v1beta2 can say in whole seconds")
+        raise CannotConvert(f"{field} is {text!r}, which is more than v1beta2 can say in whole seconds")
     return -seconds if found[1] == "-" else seconds
 
 

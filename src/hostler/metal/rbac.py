@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hostler.install.rights import FOLLOW, Right
+from hostler.install.rights import FOLLOW, OWN, Right
+from hostler.metal.webhook_objects import DEFINITIONS, MUTATING, SECRET_NAME, VALIDATING
 
 _CAPI = "cluster.x-k8s.io"
 _METAL3 = "infrastructure.cluster.x-k8s.io"
@@ -54,4 +55,16 @@ RIGHTS: tuple[Right, ...] = (
     ),
     Right("secrets", ("get",), "Kubeconfigs of workload clusters, CLUSTER-kubeconfig in any namespace."),
     Right("secrets", ("create", "patch"), "Rendered metadata and network data, which Baremetal Operator reads."),
+    Right("secrets", ("create",), "The certificate of the webhooks is made once.", OWN),
+    Right(
+        "secrets", ("list", "watch", "patch"), "Every replica serves it, the leader renews it.", OWN, (SECRET_NAME,)
+    ),
+    *(
+        Right(f"{plural}.{group}", ("get", "patch"), "The CA of the webhooks is filled in, and nothing else.", names=of)
+        for plural, group, of in (
+            ("mutatingwebhookconfigurations", "admissionregistration.k8s.io", (MUTATING,)),
+            ("validatingwebhookconfigurations", "admissionregistration.k8s.io", (VALIDATING,)),
+            ("customresourcedefinitions", "apiextensions.k8s.io", DEFINITIONS),
+        )
+    ),
 )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hostler.metal.webhook_objects import PORT
 from hostler.settings.model import AnySetting, Rule, Setting
-from hostler.settings.readers import SWITCH, choice, rate, whole
+from hostler.settings.readers import ADDRESS, SWITCH, Address, choice, rate, seconds, whole
 
 SECTION = "metal"
 
@@ -43,9 +44,26 @@ PREALLOCATION = Setting(
     "Name IP claims after the host instead of the machine's data, so that a host keeps its addresses.",
     SECTION,
 )
+METAL_WEBHOOKS = Setting(
+    "HOSTLER_METAL_WEBHOOKS",
+    SWITCH,
+    False,
+    "Serve the webhooks of the Metal3 kinds: defaults, validation and conversion between v1beta1 and v1beta2.",
+    SECTION,
+)
+METAL_WEBHOOKS_ADDRESS = Setting(
+    "HOSTLER_METAL_WEBHOOKS_ADDRESS", ADDRESS, Address("127.0.0.1", PORT), "Where the webhooks are served.", SECTION
+)
+METAL_WEBHOOKS_SETTLE_SECONDS = Setting(
+    "HOSTLER_METAL_WEBHOOKS_SETTLE_SECONDS",
+    seconds(1),
+    60.0,
+    "How long every configuration trusts a new certificate before it is used; API servers read it meanwhile.",
+    SECTION,
+)
 
 SETTINGS: tuple[AnySetting, ...] = (
     METAL_SELECTION, METAL_STRICT_FAILURE_DOMAINS, METAL_FAST_TRACK, METAL_WORKERS, METAL_WRITES_PER_SECOND,
-    PREALLOCATION,
+    PREALLOCATION, METAL_WEBHOOKS, METAL_WEBHOOKS_ADDRESS, METAL_WEBHOOKS_SETTLE_SECONDS,
 )  # fmt: skip
 RULES: tuple[Rule, ...] = ()

@@ -13,9 +13,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hostler.metal.conversion import read_kept
-from hostler.metal.conversion_fields import Unconvertible, read_duration
+from hostler.metal.conversion_fields import read_duration
 from hostler.metal.defaulting import BOTH, NEW, OLD, REBOOT, RETRIES
 from hostler.metal.webhook_objects import KINDS
+from hostler.webhooks.reviews import CannotConvert
 
 Json = dict[str, Any]
 LIVE_ISO = "live-iso"
@@ -232,7 +233,7 @@ def _timeout(at: str) -> Callable[[Json], Iterator[Wrong]]:
             return
         try:
             seconds = read_duration(text, f"{at}.timeout")
-        except Unconvertible as error:
+        except CannotConvert as error:
             yield Wrong(f"{at}.timeout", str(error))
             return
         if seconds < LEAST_SECONDS:
@@ -254,7 +255,7 @@ def _kept_data(thing: Json) -> Iterator[Wrong]:
     """One unreadable object would fail every list in the other version."""
     try:
         read_kept(thing)
-    except Unconvertible as error:
+    except CannotConvert as error:
         yield Wrong("metadata.annotations", str(error))
 
 

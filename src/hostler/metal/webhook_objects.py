@@ -40,7 +40,10 @@ ENVIRONMENT: Mapping[str, str] = {
 TIMEOUT_SECONDS = 10
 
 
-def webhook_configurations(namespace: str, labels: Mapping[str, str] | None = None) -> tuple[Json, Json]:
+# `namespace` is a text, `labels` and `selector` are mappings, or what stands for them in a blueprint of the chart.
+
+
+def webhook_configurations(namespace: Any, labels: Any = None) -> tuple[Json, Json]:
     """The mutating and the validating configuration. The operator itself fills in `caBundle`."""
     return (
         _configuration("Mutating", MUTATING, "default", MUTATE, DEFAULTED, namespace, labels or {}),
@@ -48,32 +51,32 @@ def webhook_configurations(namespace: str, labels: Mapping[str, str] | None = No
     )
 
 
-def conversion_of(namespace: str) -> Json:
+def conversion_of(namespace: Any) -> Json:
     """`spec.conversion` of each of the nine CRDs. The operator itself fills in `caBundle`."""
     client = {"service": _service(namespace, CONVERT)}
     return {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}}
 
 
-def webhook_service(namespace: str, selector: Mapping[str, str], labels: Mapping[str, str] | None = None) -> Json:
+def webhook_service(namespace: Any, selector: Any, labels: Any = None) -> Json:
     """The Service before every replica; `selector`: the labels of their pods."""
     port = {"name": PORT_NAME, "port": SERVICE_PORT, "targetPort": PORT_NAME, "appProtocol": "https"}
     return {
         "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": SERVICE, "namespace": namespace, "labels": dict(labels or {})},
-        "spec": {"selector": dict(selector), "ports": [port]},
+        "metadata": {"name": SERVICE, "namespace": namespace, "labels": labels or {}},
+        "spec": {"selector": selector, "ports": [port]},
     }  # fmt: skip
 
 
-def _service(namespace: str, path: str) -> Json:
+def _service(namespace: Any, path: str) -> Json:
     return {"namespace": namespace, "name": SERVICE, "port": SERVICE_PORT, "path": path}
 
 
 def _configuration(
-    how: str, name: str, prefix: str, path: str, plurals: tuple[str, ...], namespace: str, labels: Mapping[str, str]
+    how: str, name: str, prefix: str, path: str, plurals: tuple[str, ...], namespace: Any, labels: Any
 ) -> Json:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": f"{how}WebhookConfiguration",
-        "metadata": {"name": name, "labels": dict(labels)},
+        "metadata": {"name": name, "labels": labels},
         "webhooks": [
             {
                 "name": f"{prefix}.{KINDS[plural].lower()}.{GROUP}",
