@@ -57,6 +57,10 @@ class Writers:
             metrics=self.metrics,
         )  # fmt: skip
 
+    def of_own_objects(self, capability: str) -> Writer:
+        """For what belongs to us alone, and no incumbent ever writes: its presence does not hold these writes back."""
+        return self.giving_back(capability)
+
     def of_any_replica(self, capability: str) -> Writer:
         """For facts that any replica writes down, not only the leader. A pause holds them back all the same."""
         return Writer(

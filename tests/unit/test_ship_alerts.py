@@ -60,6 +60,10 @@ STORIES: dict[str, Story] = {
     "HostlerPowerOnOverdue": one("hostler_maintenance_power_on_timeouts_total", 1),
     "HostlerMachinesWithoutHost": one("hostler_metal_waiting", 4, value="4"),
     "HostlerRemediationGivenUp": one('hostler_metal_remediation_steps_total{step="HostUnhealthy"}', 1),
+    # Time begins at 0 here: an end after 1000 s is near, one after a thousand days is not.
+    "HostlerWebhookCertificateExpiring": one(
+        "hostler_webhook_certificate_expiry_timestamp_seconds", 1_000_000, 86_400_000
+    ),
     "HostlerHostsLeftToPeople": one(
         'hostler_reclaim_hosts{state="unbinding-pending-user-action"}', 2, value="2"
     ),

@@ -21,6 +21,7 @@ from hostler.install.crd import definitions
 from hostler.install.grants import rights_for
 from hostler.install.people import people_roles
 from hostler.install.roles import roles
+from hostler.safety.switches import load_part
 
 Json = dict[str, Any]
 Blueprint = dict[Any, Any]
@@ -87,6 +88,11 @@ NAMES = Value(f'join "," {_ON} | quote', lambda wanted: ",".join(sorted(wanted.o
 SOMETHING = When(_ON, lambda wanted: wanted.on)
 MAINTENANCE = When(f'has "maintenance" {_ON}', lambda wanted: "maintenance" in wanted.on)
 RECLAIM = When(f'has "reclaim" {_ON}', lambda wanted: "reclaim" in wanted.on)
+_HOOKS = load_part("hostler.metal.webhook_objects")  # its code is named, not imported: it is a capability's
+WEBHOOKS = When(
+    f'and (has "metal" {_ON}) (eq (get (.Values.settings | default dict) "HOSTLER_METAL_WEBHOOKS" | toString) "true")',
+    lambda wanted: "metal" in wanted.on and wanted.settings.get("HOSTLER_METAL_WEBHOOKS") == "true",
+)
 NOT_OPENSHIFT = When("not .Values.openshift", lambda wanted: not wanted.openshift)
 
 
@@ -164,6 +170,7 @@ CONFIG_MAP = {
                 "HOSTLER_HUB_KEY": "/etc/hostler/hub/tls.key",
             },
         },
+        WEBHOOKS: {"HOSTLER_METAL_WEBHOOKS_ADDRESS": _HOOKS.ENVIRONMENT["HOSTLER_METAL_WEBHOOKS_ADDRESS"]},
         SETTINGS: ...,
     },
 }
@@ -199,6 +206,14 @@ HUB_SERVICE = {
         },
     }
 }  # fmt: skip
+
+# Their names are the same in every cluster: the operator may only fill in the CA of these.
+WEBHOOK_OBJECTS = tuple(
+    {WEBHOOKS: made}
+    for made in (
+        _HOOKS.webhook_service(NAMESPACE, SELECTOR, LABELS), *_HOOKS.webhook_configurations(NAMESPACE, LABELS)
+    )
+)  # fmt: skip
 
 BUDGET = {
     When(".Values.podDisruptionBudget.enabled", lambda _: True): {
@@ -299,7 +314,10 @@ CONTAINER = {
     "args": ["run"],
     "envFrom": [{"configMapRef": {"name": _named("-settings")}}],
     "env": ENVIRONMENT,
-    "ports": [{"name": "http", "containerPort": 8080}, (RECLAIM, {"name": "hub", "containerPort": 8090})],
+    "ports": [
+        {"name": "http", "containerPort": 8080}, (RECLAIM, {"name": "hub", "containerPort": 8090}),
+        (WEBHOOKS, {"name": _HOOKS.PORT_NAME, "containerPort": _HOOKS.PORT}),
+    ],
     # Only a loop that stands still is a reason for a restart; an unreachable API server is not.
     "livenessProbe": {
         "httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 20, "timeoutSeconds": 5,
@@ -405,4 +423,5 @@ TEMPLATES: dict[str, tuple[Blueprint, ...]] = {
     "settings.yaml": (CONFIG_MAP,),
     "services.yaml": (SERVICE, HUB_SERVICE, BUDGET),
     "deployment.yaml": (DEPLOYMENT,),
+    "webhooks.yaml": WEBHOOK_OBJECTS,
 }

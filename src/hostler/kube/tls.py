@@ -89,13 +89,18 @@ def load_authority(context: ssl.SSLContext, authority: Material) -> None:
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, *, about: str) -> None:
     """Each mistake has its own sentence; OpenSSL has one word for most of them, so what it refuses is looked into."""
-    with _as_file(certificate + b"\n" + key) as path:
-        try:
-            context.load_cert_chain(path, password=lambda: "")  # else OpenSSL asks on the terminal for one
-        except (ssl.SSLError, OSError, ValueError) as error:
-            look_into(certificate, key, about)
-            raise wrong(f"{about}: OpenSSL does not accept the certificate and key ({error})") from error
+    try:
+        load_chain(context, certificate, key)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        look_into(certificate, key, about)
+        raise wrong(f"{about}: OpenSSL does not accept the certificate and key ({error})") from error
     check_validity(certificate, about, datetime.now(UTC))
+
+
+def load_chain(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Raises what OpenSSL has to say of it."""
+    with _as_file(certificate + b"\n" + key) as path:
+        context.load_cert_chain(path, password=lambda: "")  # else OpenSSL asks on the terminal for one
 
 
 def look_into(certificate: bytes, key: bytes, about: str) -> None:

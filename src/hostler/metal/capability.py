@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from hostler.apis.capi import Cluster, Machine
@@ -12,10 +12,12 @@ from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Cluster, Metal3M
 from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.capability import Capability
 from hostler.explain.registry import Registry
+from hostler.host.conditions import Condition
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client, Gate
 from hostler.kube.clusters import Clusters
 from hostler.kube.controller import Controller, Reconcile
+from hostler.kube.http import Server
 from hostler.kube.records import key_of
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
@@ -35,6 +37,8 @@ from hostler.metal.remediator import Remediator
 from hostler.metal.scope import Scope
 from hostler.metal.scoped import Scoped, WhyOutside
 from hostler.metal.upkeep import ClusterKeeper, ReservedHostKeeper, TemplateKeeper, is_upkept
+from hostler.metal.webhooks import KEY as WEBHOOKS
+from hostler.metal.webhooks import MetalWebhooks
 from hostler.shared import Shared
 
 SWEEP_SECONDS = 60.0
@@ -88,12 +92,31 @@ class MetalCapability(Capability):
             "remediations", self.remediator.reconcile, by_label(caches.remediations.store), REMEDIATORS
         )
         self._labels = add("labels", LabelKeeper(caches, self._clusters, writer_for).reconcile, scoped.host, 2)
+        self._webhooks: MetalWebhooks | None = None
+        if settings[say.METAL_WEBHOOKS] and not shared.writers.dry_run:
+            self._webhooks = MetalWebhooks(shared)
+            self._certificates = self.add_controller("metal webhooks", self._webhooks.keep)
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield from self.caches.all()
         yield from self._data.all()
+        if self._webhooks is not None:
+            yield self._webhooks.keeper.watch
 
     async def run(self) -> None:
+        """Beside the controllers; a part that ends by itself is an error, and ends the others."""
+        parts = [self._look_at_all(), *([self._webhooks.run()] if self._webhooks is not None else [])]
+        tasks = [asyncio.create_task(one) for one in parts]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look_at_all(self) -> None:
         """Look at everything the moment it is all read; then close clients of workload clusters nobody uses."""
         for watch in self.watches():
             await watch.synced.wait()
@@ -108,11 +131,24 @@ class MetalCapability(Capability):
     def register(self, registry: Registry, gate: Gate) -> None:
         MetalExplainers(self.keeper, self.remediator, gate, time.time).register(registry)
 
+    def serve(self, server: Server, notes: Callable[[], tuple[str, ...]]) -> None:
+        if self._webhooks is not None:
+            server.ready_if("metal webhooks", self._webhooks.not_serving)
+
+    def conditions(self) -> Iterable[Condition]:
+        if self._webhooks is None:
+            return ()
+        return self._webhooks.conditions()
+
     def led(self, held: bool) -> None:
         self.keeper.led(held)
+        if self._webhooks is not None:
+            self._webhooks.led(held)
 
     def wake_all(self) -> None:
         """Everything again; machines that only wait for a host last."""
+        if self._webhooks is not None:
+            self._certificates.queue.add(WEBHOOKS)
         for machine in self.caches.machines.store:
             self._machines.queue.add(key_of(machine.metadata), priority=2)
         for cluster in self.caches.clusters.store:
@@ -142,6 +178,8 @@ class MetalCapability(Capability):
         caches.deployments.store.listen(self._deployment_changed)
         caches.remediations.store.listen(self._remediation_changed)
         caches.secrets.store.listen(self._secret_changed)
+        if self._webhooks is not None:
+            self._webhooks.keeper.watch.store.listen(self._certificate_changed)
         data = self._data
         data.claims.store.listen(self._claim_changed)
         data.datas.store.listen(self._data_changed)
@@ -155,6 +193,11 @@ class MetalCapability(Capability):
         )
 
     # -- what wakes what
+
+    def _certificate_changed(self, *_: object) -> None:
+        assert self._webhooks is not None
+        self._webhooks.secret_changed()
+        self._certificates.queue.add(WEBHOOKS)
 
     def _wake_waiting(self, key: str) -> None:
         self._machines.queue.add(key, priority=0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hostler.install.rights import FOLLOW, Right
+from hostler.install.rights import FOLLOW, OWN, Right
 from hostler.metal.settings import METAL_NAMESPACES
+from hostler.metal.webhook_objects import DEFINITIONS, MUTATING, SECRET_NAME, VALIDATING
 
 _CAPI = "cluster.x-k8s.io"
 _METAL3 = "infrastructure.cluster.x-k8s.io"
@@ -58,5 +59,19 @@ _EVERYWHERE: tuple[Right, ...] = (
     Right("secrets", ("get",), "Kubeconfigs of workload clusters, CLUSTER-kubeconfig in any namespace."),
     Right("secrets", ("create", "patch"), "Rendered metadata and network data, which Baremetal Operator reads."),
 )  # fmt: skip
+_WEBHOOKS: tuple[Right, ...] = (
+    Right("secrets", ("create",), "The certificate of the webhooks is made once.", OWN),
+    Right(
+        "secrets", ("list", "watch", "patch"), "Every replica serves it, the leader renews it.", OWN, (SECRET_NAME,)
+    ),
+    *(
+        Right(f"{plural}.{group}", ("get", "patch"), "The CA of the webhooks is filled in, and nothing else.", names=of)
+        for plural, group, of in (
+            ("mutatingwebhookconfigurations", "admissionregistration.k8s.io", (MUTATING,)),
+            ("validatingwebhookconfigurations", "admissionregistration.k8s.io", (VALIDATING,)),
+            ("customresourcedefinitions", "apiextensions.k8s.io", DEFINITIONS),
+        )
+    ),
+)  # fmt: skip
 
-RIGHTS = tuple(replace(right, limited_by=METAL_NAMESPACES.name) for right in _EVERYWHERE)
+RIGHTS = (*(replace(right, limited_by=METAL_NAMESPACES.name) for right in _EVERYWHERE), *_WEBHOOKS)

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hostler.metal.webhook_objects import PORT
 from hostler.settings.model import AnySetting, Rule, Setting
-from hostler.settings.readers import LABEL_VALUE, OBJECT_NAMES, SWITCH, choice, rate, whole
+from hostler.settings.readers import (
+    ADDRESS,
+    LABEL_VALUE,
+    OBJECT_NAMES,
+    SWITCH,
+    Address,
+    choice,
+    rate,
+    seconds,
+    whole,
+)
 
 SECTION = "metal"
 
@@ -59,10 +70,28 @@ METAL_WATCH_FILTER = Setting(
     "Only objects whose label cluster.x-k8s.io/watch-filter has this value are looked after. Empty: all of them.",
     SECTION,
 )
+METAL_WEBHOOKS = Setting(
+    "HOSTLER_METAL_WEBHOOKS",
+    SWITCH,
+    False,
+    "Serve the webhooks of the Metal3 kinds: defaults, validation and conversion between v1beta1 and v1beta2.",
+    SECTION,
+)
+METAL_WEBHOOKS_ADDRESS = Setting(
+    "HOSTLER_METAL_WEBHOOKS_ADDRESS", ADDRESS, Address("127.0.0.1", PORT), "Where the webhooks are served.", SECTION
+)
+METAL_WEBHOOKS_SETTLE_SECONDS = Setting(
+    "HOSTLER_METAL_WEBHOOKS_SETTLE_SECONDS",
+    seconds(1),
+    60.0,
+    "How long every configuration trusts a new certificate before it is used; API servers read it meanwhile.",
+    SECTION,
+)
 
 SETTINGS: tuple[AnySetting, ...] = (
     METAL_SELECTION, METAL_STRICT_FAILURE_DOMAINS, METAL_FAST_TRACK, METAL_WORKERS, METAL_WRITES_PER_SECOND,
-    PREALLOCATION, METAL_NAMESPACES, METAL_WATCH_FILTER,
+    PREALLOCATION, METAL_NAMESPACES, METAL_WATCH_FILTER, METAL_WEBHOOKS, METAL_WEBHOOKS_ADDRESS,
+    METAL_WEBHOOKS_SETTLE_SECONDS,
 )  # fmt: skip
 RULES: tuple[Rule, ...] = ()
 # The flags that Cluster API wants of each provider's manager, for `hostler provider`.
