@@ -16,7 +16,8 @@ from hostler.cli.start import plain_flags
 from hostler.install.grants import rights_for
 from hostler.install.roles import Account, roles
 from hostler.metal.definitions import infrastructure_definitions
-from hostler.metal.settings import METAL_NAMESPACES, METAL_WORKERS
+from hostler.metal.settings import METAL_NAMESPACES, METAL_WEBHOOKS, METAL_WORKERS
+from hostler.metal.webhook_objects import DEFAULTED, KINDS, SERVICE
 from hostler.settings.foundation import DRY_RUN
 from hostler.settings.model import Settings
 from hostler.ship import components
@@ -71,6 +72,18 @@ def test_its_rights_are_those_of_metal() -> None:
     wanted = roles(rights_for(("metal",)), Account(components.NAMESPACE), openshift=False)
     found = [each for each in installed() if each["metadata"]["name"] == "hostler" and "rules" in each]
     assert [each["rules"] for each in found] == [each["rules"] for each in wanted if "rules" in each]
+
+
+def test_requests_for_its_kinds_go_to_its_own_service() -> None:
+    objects = installed()
+    assert settings_of(objects)[METAL_WEBHOOKS] is True
+    (service,) = [each for each in objects if each["metadata"]["name"] == SERVICE]
+    (container,) = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {port["targetPort"] for port in service["spec"]["ports"]} <= {port["name"] for port in container["ports"]}
+    clients = [each["clientConfig"] for each in walk(objects) if "clientConfig" in each]
+    assert len(clients) == len(DEFAULTED) + 2 * len(KINDS)
+    for client in clients:
+        assert (client["service"]["namespace"], client["service"]["name"]) == (components.NAMESPACE, SERVICE)
 
 
 def test_the_nine_kinds_come_with_it() -> None:

@@ -18,11 +18,13 @@ import yaml
 
 from hostler import __version__
 from hostler.install.blueprint import Wanted
+from hostler.install.config_map import IN_CONFIG_MAP
 from hostler.install.manifests import manifests
 from hostler.install.roles import Account
 from hostler.metal.definitions import infrastructure_definitions
-from hostler.metal.settings import PROVIDER_FLAGS
+from hostler.metal.settings import METAL_WEBHOOKS, PROVIDER_FLAGS
 from hostler.metal.settings import SETTINGS as METAL_SETTINGS
+from hostler.metal.webhook_objects import conversion_of
 from hostler.settings.foundation import DRY_RUN, LOG_LEVEL
 from hostler.settings.model import AnySetting
 from hostler.ship.cluster_templates import CLASS, Bare, cluster_class, cluster_template, topology_template
@@ -38,7 +40,9 @@ IMAGE = "hostler"
 SERIES = {(0, 1): "v1beta2"}
 # What clusterctl fills in, from its environment or its configuration. Each is a setting of this name, and those of the
 # scope are given by the flags that every provider has.
-VARIABLES: tuple[AnySetting, ...] = (DRY_RUN, LOG_LEVEL, *METAL_SETTINGS)
+VARIABLES: tuple[AnySetting, ...] = (
+    DRY_RUN, LOG_LEVEL, *(one for one in METAL_SETTINGS if one in IN_CONFIG_MAP and one is not METAL_WEBHOOKS),
+)  # fmt: skip
 CONTAINER = "manager"  # the name by which clusterctl finds the provider's own container
 _BARE = re.compile(r"[\"']?<bare (.*?)>[\"']?")
 
@@ -64,8 +68,11 @@ def metadata() -> Json:
 def components(image: str = IMAGE) -> Iterator[Json]:
     """Everything the provider is made of, as clusterctl wants it: one Namespace, one Deployment, all with its label."""
     # clusterctl takes every kind that it does not know for a namespaced one, admission policies too.
-    wanted = Wanted(Account(NAMESPACE), f"{image}:{__version__}", on=("metal",), policies=False)
-    for made in (*infrastructure_definitions(), *manifests(wanted)):
+    wanted = Wanted(
+        Account(NAMESPACE), f"{image}:{__version__}", on=("metal",), settings={METAL_WEBHOOKS.name: "true"},
+        policies=False,
+    )  # fmt: skip
+    for made in (*_kinds(), *manifests(wanted)):
         match made:
             case {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [container]}}}}:
                 environment = [*container["env"], *_environment()]
@@ -73,6 +80,12 @@ def components(image: str = IMAGE) -> Iterator[Json]:
         metadata = made["metadata"]
         metadata["labels"] = {**metadata.get("labels", {}), **LABELS}
         yield made
+
+
+def _kinds() -> Iterator[Json]:
+    for definition in infrastructure_definitions():
+        definition["spec"]["conversion"] = conversion_of(NAMESPACE)
+        yield definition
 
 
 def _arguments() -> list[str]:
