@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from hostler.apis.metal3 import GROUP
-from hostler.metal.definitions import CONTRACTS, infrastructure_definitions
+from hostler.metal.definitions import CONTRACTS, UNUSUAL_NAME, infrastructure_definitions
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "crds" / "metal3"
 NAMESPACE, NAME = "capm3-system", "capm3-controller-manager"
@@ -29,6 +29,7 @@ def components() -> Iterator[Json]:
     for definition in published_definitions():
         metadata = definition["metadata"]
         metadata["labels"] = {**metadata.get("labels", {}), **CONTRACTS, **LABELS}
+        metadata["annotations"] = {UNUSUAL_NAME: ""}
         definition["spec"]["conversion"] = {
             "strategy": "Webhook",
             "webhook": {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]},

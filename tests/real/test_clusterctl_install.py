@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,6 @@ import yaml
 
 from hostler import __version__
 from hostler.apis.metal3 import GROUP
-from hostler.errors import Complaint
 from hostler.sandbox import Options, Sandbox
 from hostler.sandbox.load import create
 from hostler.sandbox.workload import connect_workload
@@ -29,7 +29,7 @@ from hostler.ship import components
 from tests.real import go_provider
 from tests.real.conftest import Eventually
 from tests.real.deployed import manager_of, run_in_place_of, variables_of
-from tests.real.operating import denied, refused
+from tests.real.operating import Running, denied, refused
 from tests.real.whole_objects import whole_object
 
 pytestmark = pytest.mark.xdist_group("sandbox")
@@ -86,10 +86,19 @@ def providers(box: Sandbox) -> dict[str, str]:
     return {one["providerName"]: one["version"] for one in listed if one["type"] == "InfrastructureProvider"}
 
 
+def init(box: Sandbox, name: str) -> None:
+    """To see that cert-manager is there, clusterctl makes a namespace; without it being gone it would fetch another."""
+    end = time.monotonic() + 60
+    while any(one["metadata"]["name"] == "cert-manager-test" for one in box.read("/api/v1/namespaces")["items"]):
+        assert time.monotonic() < end, "cert-manager-test is not gone"
+        time.sleep(0.2)
+    box.clusterctl("init", "--infrastructure", name)
+
+
 @pytest.fixture
 def installed(bare: Sandbox) -> Sandbox:
     if PROVIDER not in providers(bare):
-        bare.clusterctl("init", "--infrastructure", PROVIDER)
+        init(bare, PROVIDER)
     return bare
 
 
@@ -117,7 +126,7 @@ def generated(box: Sandbox, name: str, namespace: str, *flavour: str) -> list[Js
     return list(yaml.safe_load_all(text))
 
 
-def test_init_installs_the_provider_and_its_kinds(installed: Sandbox, eventually: Eventually) -> None:
+def test_init_installs_the_provider_and_its_kinds(installed: Sandbox) -> None:
     assert providers(installed) == {PROVIDER: f"v{__version__}"}
     assert len(definitions(installed)) == 9
     for one in definitions(installed).values():
@@ -127,31 +136,23 @@ def test_init_installs_the_provider_and_its_kinds(installed: Sandbox, eventually
         assert "clusterctl.cluster.x-k8s.io" in labels
         assert one["status"]["storedVersions"] == ["v1beta2"]
     deployment = installed.get("deployment.apps", "hostler", "-n", NAMESPACE)
-    assert manager_of(deployment)["image"] == f"hostler:{__version__}"
+    assert manager_of(deployment)["image"] == f"{components.IMAGE}:{__version__}"
     assert variables_of(installed, deployment)["HOSTLER_METAL_WORKERS"] == "7", "as clusterctl was told"
     assert variables_of(installed, deployment)["HOSTLER_METAL_SELECTION"] == "random", "which is the default"
-    with pytest.raises(Complaint, match="already an instance"):
-        installed.clusterctl("init", "--infrastructure", PROVIDER)
     planned = installed.clusterctl("upgrade", "plan")
     (line,) = [line for line in planned.splitlines() if line.startswith(f"infrastructure-{PROVIDER}")]
     assert "Already up to date" in line
 
 
-@pytest.mark.parametrize("flavour", ["", "topology"])
-def test_cluster_api_takes_what_generate_cluster_makes(installed: Sandbox, place: str, flavour: str) -> None:
-    objects = generated(installed, "c1", place, *(("--flavor", flavour) if flavour else ()))
-    if flavour:  # its class has to be there before the Cluster
-        class_of = [one for one in objects if one["kind"] not in ("Cluster", "Metal3DataTemplate")]
-        installed.apply(*class_of)
-        objects = [one for one in objects if one not in class_of]
-    text = "\n---\n".join(json.dumps(one) for one in objects)
-    taken = installed.kubectl("apply", "--dry-run=server", "-f", "-", input=text)
-    assert len(taken.splitlines()) == len(objects)
-    assert "cluster.cluster.x-k8s.io/c1 created (server dry run)" in taken
+@pytest.fixture
+def operator(installed: Sandbox, tmp_path: Path) -> Iterator[Running]:
+    """In place of the pods of the Deployment."""
+    with run_in_place_of(installed, components.LABEL, NAMESPACE, "hostler", tmp_path) as running:
+        yield running
 
 
 def test_a_cluster_from_nothing_runs(
-    installed: Sandbox, workload: Sandbox, place: str, tmp_path: Path, eventually: Eventually
+    installed: Sandbox, operator: Running, workload: Sandbox, place: str, eventually: Eventually
 ) -> None:
     connect_workload(installed, workload, place, "c1")
     create(installed, hosts(place, 2))
@@ -166,16 +167,40 @@ def test_a_cluster_from_nothing_runs(
         listed = installed.read(machines)["items"]
         return [one["metadata"]["name"] for one in listed if one.get("status", {}).get("phase") == "Running"]
 
-    with run_in_place_of(installed, NAMESPACE, "hostler", tmp_path) as operator:
-        eventually(lambda: len(running()) == 2, 180, "a machine of the control plane and a worker run")
-        described = installed.clusterctl("describe", "cluster", "c1", "-n", place)
-        assert "KubeadmControlPlane/c1-control-plane" in described
-        assert "MachineDeployment/c1-workers" in described
-        nodes = {one["metadata"]["name"] for one in workload.read("/api/v1/nodes")["items"]}
-        assert {*running()} <= nodes, "a node has the name of its Machine"
-        installed.kubectl("delete", "cluster", "c1", "-n", place, "--timeout=120s")
-        assert refused(operator) == []
+    eventually(lambda: len(running()) == 2, 180, "a machine of the control plane and a worker run")
+    described = installed.clusterctl("describe", "cluster", "c1", "-n", place)
+    assert "KubeadmControlPlane/c1-control-plane" in described
+    assert "MachineDeployment/c1-workers" in described
+    nodes = {one["metadata"]["name"] for one in workload.read("/api/v1/nodes")["items"]}
+    assert {*running()} <= nodes, "a node has the name of its Machine"
+    installed.kubectl("delete", "cluster", "c1", "-n", place, "--timeout=120s")
+    assert refused(operator) == []
     assert denied(installed, operator.user) == []
+
+
+def test_every_flavour_is_taken_by_cluster_api(
+    installed: Sandbox, operator: Running, place: str, eventually: Eventually
+) -> None:
+    plain, topology = (generated(installed, "c1", place, *flavour) for flavour in ((), ("--flavor", "topology")))
+    text = "\n---\n".join(json.dumps(one) for one in plain)
+    taken = installed.kubectl("apply", "--dry-run=server", "-f", "-", input=text)
+    assert len(taken.splitlines()) == len(plain)
+    assert any(one["kind"] == "ClusterClass" for one in topology), "clusterctl adds the class"
+    installed.apply(*topology)
+    infrastructure, core = f"/apis/{GROUP}/v1beta2", "/apis/cluster.x-k8s.io/v1beta2"
+
+    def of(path: str) -> list[Json]:
+        base, _, plural = path.rpartition("/")
+        return list(installed.read(f"{base}/namespaces/{place}/{plural}")["items"])
+
+    (made,) = eventually(lambda: of(f"{infrastructure}/metal3clusters"), 60, "the class makes a Metal3Cluster")
+    assert made["spec"]["controlPlaneEndpoint"] == {"host": "127.0.0.1", "port": 6443}
+    eventually(lambda: of(f"{core}/machinedeployments"), 60, "and a MachineDeployment")
+    images = [one["spec"]["template"]["spec"] for one in of(f"{infrastructure}/metal3machinetemplates")]
+    cloned = [one for one in images if one["image"]["url"] == VARIABLES["IMAGE_URL"]]
+    assert {one["dataTemplate"]["name"] for one in cloned} == {"c1"}
+    installed.kubectl("delete", "cluster", "c1", "-n", place, "--timeout=120s")
+    assert refused(operator) == []
 
 
 def hosts(namespace: str, count: int) -> list[Json]:
@@ -212,25 +237,27 @@ def read_all(box: Sandbox, namespace: str) -> dict[str, Json]:
     return found
 
 
-def test_it_takes_the_place_of_the_go_provider(bare: Sandbox, place: str) -> None:
+def test_it_takes_the_place_of_the_go_provider(bare: Sandbox, place: str, tmp_path: Path) -> None:
     for name in providers(bare):
         bare.clusterctl("delete", "--infrastructure", name, "--include-crd", "--include-namespace")
     assert definitions(bare) == {}
-    bare.clusterctl("init", "--infrastructure", "metal3")
+    init(bare, "metal3")
     whole_objects(bare, place)
     before = read_all(bare, place)
     assert all(one["spec"] for one in before.values())
     bare.clusterctl("delete", "--infrastructure", "metal3")
     assert providers(bare) == {}
     assert read_all(bare, place) == before, "clusterctl keeps kinds and objects"
-    bare.clusterctl("init", "--infrastructure", PROVIDER)
+    init(bare, PROVIDER)
     assert read_all(bare, place) == before
     for one in definitions(bare).values():
         assert one["metadata"]["labels"]["cluster.x-k8s.io/provider"] == f"infrastructure-{PROVIDER}"
         for version in one["spec"]["versions"]:
             assert version["schema"]["openAPIV3Schema"]["properties"]["spec"]["description"] == "What is wanted."
-    for plural in before:  # still good for the API server, and none of it is dropped
-        bare.kubectl("annotate", f"{plural}.{GROUP}", "whole", "-n", place, "example.org/touched=")
+    with run_in_place_of(bare, components.LABEL, NAMESPACE, "hostler", tmp_path) as operator:
+        for plural in before:  # still good for the API server and our webhooks, and none of it is dropped
+            bare.kubectl("annotate", f"{plural}.{GROUP}", "whole", "-n", place, "example.org/touched=")
+        assert refused(operator) == []
     after = read_all(bare, place)
     assert {plural: (one["spec"], one.get("status")) for plural, one in after.items()} == {
         plural: (one["spec"], one.get("status")) for plural, one in before.items()
@@ -238,16 +265,24 @@ def test_it_takes_the_place_of_the_go_provider(bare: Sandbox, place: str) -> Non
     bare.kubectl("delete", ",".join(f"{plural}.{GROUP}" for plural in before), "whole", "-n", place)
 
 
-def test_delete_takes_the_operator_away_and_keeps_the_kinds(installed: Sandbox, place: str) -> None:
-    whole_objects(installed, place)
-    before = read_all(installed, place)
+def test_delete_takes_the_operator_away_and_keeps_the_kinds(installed: Sandbox, place: str, tmp_path: Path) -> None:
+    spec = {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": 6443}}
+    metadata = {"name": "kept", "namespace": place}
+    with run_in_place_of(installed, components.LABEL, NAMESPACE, "hostler", tmp_path):
+        created = {"apiVersion": f"{GROUP}/v1beta2", "kind": "Metal3Cluster", "metadata": metadata, "spec": spec}
+        installed.apply(created)
+    path = f"/apis/{GROUP}/v1beta2/namespaces/{place}/metal3clusters/kept"
+    before = installed.read(path)
     installed.clusterctl("delete", "--infrastructure", PROVIDER)
     assert providers(installed) == {}
     assert installed.get("deployment.apps", "-n", NAMESPACE)["items"] == []
-    left = installed.get("clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/part-of=hostler")["items"]
-    assert left == []
-    assert read_all(installed, place) == before
-    installed.kubectl("delete", ",".join(f"{plural}.{GROUP}" for plural in before), "whole", "-n", place)
+    left = installed.get(
+        "clusterroles,clusterrolebindings,validatingwebhookconfigurations,mutatingwebhookconfigurations",
+        "-l", f"cluster.x-k8s.io/provider={components.LABEL}",
+    )  # fmt: skip
+    assert left["items"] == []
+    assert installed.read(path) == before
+    assert len(definitions(installed)) == 9
 
 
 @pytest.mark.full

@@ -96,7 +96,7 @@ def test_anything_else_is_left_to_the_library(words: list[str]) -> None:
     ("words", "scope"),
     [
         ([], {}),
-        (["--namespace=", "--watch-filter="], {}),
+        (["--namespace=", "--watch-filter= "], {}),
         (["--namespace=a,b"], {"metal_namespaces": "a,b"}),
         (["--watch-filter=mine", "--namespace=a"], {"metal_namespaces": "a", "metal_watch_filter": "mine"}),
     ],

@@ -63,7 +63,7 @@ def _plain_provider_flags(words: Sequence[str]) -> dict[str, str] | None:
 
 def provider_settings(given: Mapping[str, str]) -> dict[str, str]:
     """What the flags of a provider set, by the setting's key. An empty one counts as not given."""
-    named = {PROVIDER_FLAGS[flag].key: text for flag, text in given.items() if text}
+    named = {PROVIDER_FLAGS[flag].key: text for flag, text in given.items() if text.strip()}
     return {ONLY.key: "metal", **named}
 
 

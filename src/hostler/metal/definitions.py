@@ -18,6 +18,9 @@ from hostler.compact_schema import Schema, expand_shape
 STORED, OLD = "v1beta2", "v1beta1"
 # By these labels Cluster API and clusterctl find the version of a kind that follows each of their contracts.
 CONTRACTS = {f"cluster.x-k8s.io/{contract}": contract for contract in (OLD, STORED)}
+# clusterctl takes data for a plural, and refuses `metal3datas` without this. Cluster API's own objects never name a
+# Metal3Data, which is where the name would matter.
+UNUSUAL_NAME = "clusterctl.cluster.x-k8s.io/skip-crd-name-preflight-check"
 _ROOT = {
     "apiVersion": {"type": "string", "description": "The version of this API."},
     "kind": {"type": "string", "description": "The kind of this object."},
@@ -43,7 +46,10 @@ def _definition(kind: Schema, shapes: Schema, help_: Mapping[str, str]) -> Schem
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}", "labels": {**CONTRACTS, **kind.get("labels", {})}},
+        "metadata": {
+            "name": f"{plural}.{GROUP}", "labels": {**CONTRACTS, **kind.get("labels", {})},
+            **({"annotations": {UNUSUAL_NAME: ""}} if name.endswith("Data") else {}),
+        },
         "spec": {
             "group": GROUP,
             "names": {

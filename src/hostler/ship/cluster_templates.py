@@ -89,7 +89,7 @@ def topology_template() -> list[Json]:
             "diskFormat": "${IMAGE_FORMAT:=qcow2}",
         },
         "dataTemplate": NAME,
-        "etcdEndpoints": Bare("[${ETCD_ENDPOINTS:=}]"),
+        "etcdEndpoints": Bare("[${ETCD_ENDPOINTS:= }]"),
     }  # fmt: skip
     workers = {"class": "workers", "name": "workers", "replicas": Bare("${WORKER_MACHINE_COUNT}")}
     return [

@@ -34,8 +34,8 @@ PROVIDER = "hostler-metal3"
 NAMESPACE = f"{PROVIDER}-system"
 LABEL = f"infrastructure-{PROVIDER}"
 LABELS = {"cluster.x-k8s.io/provider": LABEL}
-# Whoever installs it says in clusterctl's configuration where it is (`images:`); nobody can publish under this name.
-IMAGE = "hostler"
+# Where none was named: clusterctl wants a registry, and its own configuration (`images:`) then says which.
+IMAGE = "registry.example.com/hostler"
 # Which contract of Cluster API each series of releases follows. A new minor version is a new line.
 SERIES = {(0, 1): "v1beta2"}
 # What clusterctl fills in, from its environment or its configuration. Each is a setting of this name, and those of the
@@ -99,7 +99,8 @@ def _environment() -> Iterator[Json]:
 
 
 def _variable(setting: AnySetting) -> str:
-    return f"${{{setting.name}:={setting.show(setting.default)}}}"
+    # clusterctl takes an empty default for none, and asks for the variable. A blank is nothing to the operator either.
+    return f"${{{setting.name}:={setting.show(setting.default) or ' '}}}"
 
 
 class _Dumper(yaml.SafeDumper):
