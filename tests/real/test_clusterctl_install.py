@@ -108,7 +108,7 @@ def place(bare: Sandbox) -> Iterator[str]:
     name = f"metal-{os.urandom(3).hex()}"
     bare.kubectl("create", "namespace", name)
     yield name
-    bare.kubectl("delete", "namespace", name, "--wait=false")
+    bare.kubectl("delete", "namespace", name, "--timeout=120s")  # while the operator lets go of what is in it
 
 
 def definitions(box: Sandbox) -> dict[str, Json]:
@@ -169,8 +169,8 @@ def test_a_cluster_from_nothing_runs(
 
     eventually(lambda: len(running()) == 2, 180, "a machine of the control plane and a worker run")
     described = installed.clusterctl("describe", "cluster", "c1", "-n", place)
-    assert "KubeadmControlPlane/c1-control-plane" in described
-    assert "MachineDeployment/c1-workers" in described
+    assert f"KubeadmControlPlane {place}/c1-control-plane" in described
+    assert f"MachineDeployment {place}/c1-workers" in described
     nodes = {one["metadata"]["name"] for one in workload.read("/api/v1/nodes")["items"]}
     assert {*running()} <= nodes, "a node has the name of its Machine"
     installed.kubectl("delete", "cluster", "c1", "-n", place, "--timeout=120s")

@@ -70,8 +70,15 @@ def test_it_is_one_deployment_in_one_namespace() -> None:
 
 def test_its_rights_are_those_of_metal() -> None:
     wanted = roles(rights_for(("metal",)), Account(components.NAMESPACE), openshift=False)
-    found = [each for each in installed() if each["metadata"]["name"] == "hostler" and "rules" in each]
+    of_cluster = f"{components.NAMESPACE}-hostler"
+    names = {"Role": "hostler", "ClusterRole": of_cluster}
+    objects = installed()
+    found = [each for each in objects if "rules" in each and each["metadata"]["name"] == names[each["kind"]]]
     assert [each["rules"] for each in found] == [each["rules"] for each in wanted if "rules" in each]
+    assert one(objects, "ClusterRoleBinding")["roleRef"]["name"] == of_cluster
+    for each in objects:  # else `clusterctl delete` leaves it behind
+        if each["kind"].startswith("ClusterRole"):
+            assert each["metadata"]["name"].startswith(f"{components.NAMESPACE}-")
 
 
 def test_requests_for_its_kinds_go_to_its_own_service() -> None:

@@ -111,7 +111,7 @@ def cluster_class() -> list[Json]:
     plane, workers = f"{CLASS}-control-plane", f"{CLASS}-workers"
     # Each of these is replaced by a patch.
     nowhere = {"host": "endpoint.invalid", "port": 6443}
-    image = {"url": "http://image.invalid", "checksum": "", "checksumType": "sha256", "diskFormat": "qcow2"}
+    image = {"url": "http://image.invalid", "checksum": "0", "checksumType": "sha256", "diskFormat": "qcow2"}
     spec: Json = {
         "infrastructure": _class_template(GROUP, "Metal3ClusterTemplate", CLASS),
         "controlPlane": {

@@ -77,9 +77,19 @@ def components(image: str = IMAGE) -> Iterator[Json]:
             case {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [container]}}}}:
                 environment = [*container["env"], *_environment()]
                 container |= {"name": CONTAINER, "args": _arguments(), "env": environment}
+            case {"kind": "ClusterRole"}:
+                _begin_with_namespace(made["metadata"])
+            case {"kind": "ClusterRoleBinding"}:
+                _begin_with_namespace(made["metadata"])
+                _begin_with_namespace(made["roleRef"])
         metadata = made["metadata"]
         metadata["labels"] = {**metadata.get("labels", {}), **LABELS}
         yield made
+
+
+def _begin_with_namespace(named: Json) -> None:
+    """`clusterctl delete` leaves a role of the cluster behind whose name begins otherwise."""
+    named["name"] = f"{NAMESPACE}-{named['name']}"
 
 
 def _kinds() -> Iterator[Json]:
