@@ -53,6 +53,12 @@ def test_objects_in_an_older_version_come_first(made: Definition, words: tuple[s
     assert all(word in f"{found[0].why} {found[0].fix}" for word in words)
 
 
+def test_nothing_is_replaced_where_there_is_no_object() -> None:
+    (line,) = definition_lines([definition("v1beta2", "v1beta1", "v1beta2")], [NAME])
+    assert "replace" not in line.fix
+    assert "storedVersions" in line.fix
+
+
 def test_a_write_is_told_by_its_fields() -> None:
     meta = {"annotations": {"a": None, "b": ""}, "labels": {"c": "x"}, "ownerReferences": None, "resourceVersion": "1"}
     body = {"metadata": meta, "spec": {"image": None}}

@@ -22,7 +22,10 @@ _CAPI, _METAL3, _ADMISSION = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.i
 _DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 _AGENTS, _CONFIG = "agent-install.openshift.io", "config.openshift.io"
 # What else of Metal3's provider is looked at before it is taken over.
-_METAL3_KINDS = ("metal3clusters", "metal3datas", "metal3dataclaims", "metal3remediations")
+_METAL3_KINDS = (
+    "metal3clusters", "metal3clustertemplates", "metal3datas", "metal3dataclaims", "metal3datatemplates",
+    "metal3remediations", "metal3remediationtemplates",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

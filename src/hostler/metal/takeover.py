@@ -5,7 +5,7 @@ It asks the operator's own decisions about the objects as the other provider lef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -66,28 +66,37 @@ class Definition(Record, frozen=True):
     spec: DefinitionSpec = DefinitionSpec()
     status: DefinitionStatus = DefinitionStatus()
 
+    @property
+    def storage(self) -> str:
+        return next((one.name for one in self.spec.versions if one.storage), "")
 
-def definition_lines(definitions: Iterable[Definition]) -> Iterator[Line]:
-    """Objects in an older version can be read only while the provider's conversion webhook answers."""
+    @property
+    def older(self) -> list[str]:
+        return [one for one in self.status.stored_versions if one != VERSION]
+
+
+def definition_lines(definitions: Iterable[Definition], empty: Collection[str] = ()) -> Iterator[Line]:
+    """Objects in an older version can be read only while the provider's conversion webhook answers.
+
+    `empty`: the definitions of which there is no object.
+    """
     for definition in definitions:
-        name, stored = definition.metadata.name, definition.status.stored_versions
+        name, storage = definition.metadata.name, definition.storage
         what = f"customresourcedefinition/{name}"
-        storage = next((one.name for one in definition.spec.versions if one.storage), "")
         if storage != VERSION:
             why = f"It stores {storage or 'no version'}, and Hostler reads and writes {VERSION} only."
             yield Line(Effect.FIRST, what, why, f"Bring the provider to a release that stores {VERSION}.")
-        elif older := [one for one in stored if one != VERSION]:
-            why = f"Objects may still be stored as {listed(older)}, which only the provider's webhook converts."
-            yield Line(Effect.FIRST, what, why, rewrite_command(name))
+        elif definition.older:
+            them = listed(definition.older)
+            why = f"Objects may still be stored as {them}, which only the provider's webhook converts."
+            yield Line(Effect.FIRST, what, why, rewrite_command(name, objects=name not in empty))
 
 
-def rewrite_command(name: str) -> str:
+def rewrite_command(name: str, *, objects: bool = True) -> str:
     """Writes every object once, in the version that is stored now, and then says that there is no other."""
     status = f'{{"status":{{"storedVersions":["{VERSION}"]}}}}'
-    return (
-        f"kubectl get {name} --all-namespaces -o json | kubectl replace -f - && "
-        f"kubectl patch crd {name} --subresource=status --type=merge -p '{status}'"
-    )
+    rewrite = f"kubectl get {name} --all-namespaces -o json | kubectl replace -f - && " if objects else ""
+    return f"{rewrite}kubectl patch crd {name} --subresource=status --type=merge -p '{status}'"
 
 
 # -- machines and hosts

@@ -11,8 +11,9 @@ from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
 from hostler.kube.events import Recorder
-from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
+from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Kind
 from hostler.kube.metrics import Metrics
+from hostler.kube.records import Object
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal.caches import Caches
@@ -22,6 +23,7 @@ from hostler.metal.decide import decide_machine
 from hostler.metal.leftovers import find_unlabelled
 from hostler.metal.scope import Scope
 from hostler.metal.takeover import (
+    VERSION,
     Definition,
     Line,
     data_lines,
@@ -47,7 +49,8 @@ async def takeover_lines(client: Client, scope: Scope, *, fast_track: bool = Fal
     for watch in (*caches.all(), data.claims, data.datas):
         if watch is not caches.secrets:  # nobody needs the right to read them for this
             await _list_into(client, watch)
-    found = [*definition_lines(await _definitions(client))]
+    definitions = await _definitions(client)
+    found = [*definition_lines(definitions, await _empty(client, definitions))]
     found += outside_lines(scope, caches.machines.store)
     found += _decided(client, scope, caches, data, metrics, fast_track=fast_track)
     in_scope = [one for one in caches.remediations.store if not scope.why_outside(one.metadata)]
@@ -102,3 +105,14 @@ async def _definitions(client: Client) -> list[Definition]:
         except NotFound:
             continue
     return found
+
+
+async def _empty(client: Client, definitions: list[Definition]) -> list[str]:
+    """Those that may hold older objects and hold none at all: kubectl calls it an error to replace nothing."""
+    empty = []
+    for definition in definitions:
+        name = definition.metadata.name
+        kind = Kind(metal3.GROUP, VERSION, name.partition(".")[0], "", True)
+        if definition.older and not await client.list(kind, type=Object):
+            empty.append(name)
+    return empty
