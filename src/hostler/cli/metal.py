@@ -119,7 +119,7 @@ def takeover(
 
 
 @app.command()
-@flags.takes(*ASKING)
+@flags.takes(*ASKING, METAL_NAMESPACES, METAL_WATCH_FILTER)
 def withdraw(
     settings: Settings,
     yes: Annotated[bool, typer.Option("--yes", help="Without asking.")] = False,
@@ -129,7 +129,8 @@ def withdraw(
 
     The annotation block-move, for which `clusterctl move` would wait for ever, and owner references to Metal3Machines,
     with which Kubernetes would delete a host after its machine. Nothing else of a host changes. From then until a
-    provider runs again do not run `clusterctl move`: the hosts would be installed again. You need `list`, `get` and
+    provider runs again do not run `clusterctl move`: the hosts would be installed again. With the namespaces and the
+    watch filter of an operator only what it looked after. You need `list`, `get` and
     `patch` on baremetalhosts.metal3.io, and `list` and `get` on clusters.cluster.x-k8s.io.
 
     Examples: `hostler metal withdraw` shows what it would do and asks; `hostler metal withdraw --yes --output json
@@ -137,8 +138,10 @@ def withdraw(
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.metal import leftovers
+    from hostler.metal.scope import Scope
 
-    left = ask_cluster(settings, leftovers.find)
+    scope = Scope(settings[METAL_NAMESPACES], settings[METAL_WATCH_FILTER])
+    left = ask_cluster(settings, lambda client: leftovers.find(client, scope))
     done = left.steps()
     if done:
         refuse_while_on(settings, "metal", yes=yes)
