@@ -26,7 +26,7 @@ from hostler.sandbox import Options, Sandbox
 from hostler.sandbox.load import create
 from hostler.sandbox.workload import connect_workload
 from hostler.ship import components
-from tests.real import go_provider
+from tests.real import clusterctl_go_provider as go_provider
 from tests.real.conftest import Eventually
 from tests.real.deployed import manager_of, run_in_place_of, variables_of
 from tests.real.operating import Running, denied, refused

@@ -6,11 +6,17 @@ from typing import Annotated
 
 import typer
 
+from hostler.capabilities import BY_NAME
 from hostler.cli import flags, say
 from hostler.cli.explain import ASKING
 from hostler.cli.withdrawing import refuse_while_on
 from hostler.errors import Complaint, Exit
-from hostler.metal.settings import METAL_STRICT_FAILURE_DOMAINS
+from hostler.metal.settings import (
+    METAL_FAST_TRACK,
+    METAL_NAMESPACES,
+    METAL_STRICT_FAILURE_DOMAINS,
+    METAL_WATCH_FILTER,
+)
 from hostler.settings.model import Settings
 
 app = typer.Typer(no_args_is_help=True, help="See bare metal hosts and how many machines fit.")
@@ -66,7 +72,54 @@ def capacity(settings: Settings, template: Template, output: say.OutputFlag = sa
 
 
 @app.command()
-@flags.takes(*ASKING)
+@flags.takes(*flags.CLUSTER, METAL_NAMESPACES, METAL_WATCH_FILTER, METAL_FAST_TRACK)
+def takeover(
+    settings: Settings,
+    check: Annotated[bool, typer.Option("--check", help="Say what taking over would change.")] = False,
+    output: say.OutputFlag = say.Output.TABLE,
+) -> None:
+    """Say what would change if metal took over from another Metal3 provider now. Writes nothing.
+
+    What has to be done first: the provider is at work, its webhooks answer nobody, objects are stored in an older
+    version. What Hostler would write on each host and machine, which machines would be ready no more, and what is out
+    of the scope of --metal-namespaces and --metal-watch-filter. Exit code 1 while something has to be done first, else
+    0. Taking over itself is switching metal on (docs/metal-migration.md).
+
+    You need `list` on the kinds of Metal3 and Cluster API, `get` on customresourcedefinitions, and what shows whether
+    the provider is there: deployments, leases, webhook configurations, endpointslices.
+    """
+    from hostler.cli.cluster import ask_cluster
+    from hostler.cli.incumbent import judge_incumbent
+    from hostler.kube.client import Client
+    from hostler.metal.scope import Scope
+    from hostler.metal.takeover import Effect, Line
+    from hostler.metal.takeover_look import takeover_lines
+    from hostler.safety.incumbents import State
+
+    if not check:
+        raise typer.BadParameter("is needed: taking over is switching metal on", param_hint="--check")
+    scope = Scope(settings[METAL_NAMESPACES], settings[METAL_WATCH_FILTER])
+
+    async def look(client: Client) -> list[Line]:
+        lines = await takeover_lines(client, scope, fast_track=settings[METAL_FAST_TRACK])
+        verdicts = [await judge_incumbent(client, one) for one in BY_NAME["metal"].incumbents]
+        there = [Line(Effect.FIRST, "provider", one.why) for one in verdicts if one.state is not State.ABSENT]
+        gone = [Line(Effect.NOTE, "provider", one.why) for one in verdicts if one.state is State.ABSENT]
+        order = list(Effect)
+        return sorted([*there, *lines, *gone], key=lambda line: order.index(line.effect))
+
+    found = ask_cluster(settings, look)
+    if output is say.Output.JSON:
+        say.json(found)
+    else:
+        say.table(("", "what", "why", "to mend it"), [(one.effect, one.what, one.why, one.fix) for one in found])
+    first = [one for one in found if one.effect is Effect.FIRST]
+    if first:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+@flags.takes(*ASKING, METAL_NAMESPACES, METAL_WATCH_FILTER)
 def withdraw(
     settings: Settings,
     yes: Annotated[bool, typer.Option("--yes", help="Without asking.")] = False,
@@ -76,7 +129,8 @@ def withdraw(
 
     The annotation block-move, for which `clusterctl move` would wait for ever, and owner references to Metal3Machines,
     with which Kubernetes would delete a host after its machine. Nothing else of a host changes. From then until a
-    provider runs again do not run `clusterctl move`: the hosts would be installed again. You need `list`, `get` and
+    provider runs again do not run `clusterctl move`: the hosts would be installed again. With the namespaces and the
+    watch filter of an operator only what it looked after. You need `list`, `get` and
     `patch` on baremetalhosts.metal3.io, and `list` and `get` on clusters.cluster.x-k8s.io.
 
     Examples: `hostler metal withdraw` shows what it would do and asks; `hostler metal withdraw --yes --output json
@@ -84,8 +138,10 @@ def withdraw(
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.metal import leftovers
+    from hostler.metal.scope import Scope
 
-    left = ask_cluster(settings, leftovers.find)
+    scope = Scope(settings[METAL_NAMESPACES], settings[METAL_WATCH_FILTER])
+    left = ask_cluster(settings, lambda client: leftovers.find(client, scope))
     done = left.steps()
     if done:
         refuse_while_on(settings, "metal", yes=yes)

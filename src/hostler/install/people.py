@@ -21,6 +21,11 @@ _READ = ("get", "list", "watch")
 _CAPI, _METAL3, _ADMISSION = "cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io", "admissionregistration.k8s.io"
 _DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 _AGENTS, _CONFIG = "agent-install.openshift.io", "config.openshift.io"
+# What else of Metal3's provider is looked at before it is taken over.
+_METAL3_KINDS = (
+    "metal3clusters", "metal3clustertemplates", "metal3datas", "metal3dataclaims", "metal3datatemplates",
+    "metal3remediations", "metal3remediationtemplates",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +103,16 @@ ADMIN = PeopleRole(
         Right("machineconfigs.machineconfiguration.openshift.io", ("get",), "`join ignition`."),
         Right(f"clusterversions.{_CONFIG}", ("get",), "`join guide`."),
         Right("baremetalhosts.metal3.io", (*_READ, "patch"), "`metal hosts`, `metal withdraw`, `join csrs`."),
-        Right(f"metal3machines.{_METAL3}", _READ, "`join csrs`."),
+        Right(f"metal3machines.{_METAL3}", _READ, "`join csrs`, `metal takeover`."),
         Right(f"metal3machinetemplates.{_METAL3}", _READ, "`metal capacity`."),
+        *(Right(f"{plural}.{_METAL3}", _READ, "`metal takeover --check`.") for plural in _METAL3_KINDS),
+        *(Right(f"{plural}.{_CAPI}", _READ, "The same.") for plural in ("machinesets", "machinedeployments")),
+        Right(f"kubeadmcontrolplanes.controlplane.{_CAPI}", _READ, "The same."),
+        Right("leases.coordination.k8s.io", ("get",), "Whether the provider that metal replaces is at work.",
+              names=("controller-leader-election-capm3",)),
+        Right(f"mutatingwebhookconfigurations.{_ADMISSION}", ("list",), "Whether its webhooks are still there."),
+        Right(f"validatingwebhookconfigurations.{_ADMISSION}", ("list",), "The same."),
+        Right("endpointslices.discovery.k8s.io", ("list",), "And whether they answer."),
         Right(f"clusters.{_CAPI}", _READ, "`metal withdraw`."),
         Right(f"machines.{_CAPI}", _READ, "`join csrs`."),
         Right("machines.machine.openshift.io", _READ, "`join csrs`."),

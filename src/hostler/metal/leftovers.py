@@ -13,7 +13,7 @@ import msgspec
 
 from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster
-from hostler.apis.metal3 import BareMetalHost, OwnedMetadata, Owner
+from hostler.apis.metal3 import BareMetalHost, Metal3Machine, OwnedMetadata, Owner
 from hostler.errors import Complaint, Exit
 from hostler.explain.doctor import Finding, Level
 from hostler.host.conditions import count
@@ -24,6 +24,8 @@ from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable
 from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from hostler.kube.records import Object, key_of
 from hostler.metal import names
+from hostler.metal.caches import consumer_key
+from hostler.metal.scope import EVERYTHING, Scope
 
 WITHDRAW = "hostler metal withdraw"
 TRIES = 5  # for a host that another party changes between our read and our write
@@ -74,15 +76,20 @@ def _is_machine(owner: Owner) -> bool:
     return owner.kind == metal3.METAL3_MACHINE.kind and capi.group_of(owner.api_version) == metal3.GROUP
 
 
-async def find(client: Client) -> Leftovers:
+async def find(client: Client, scope: Scope = EVERYTHING) -> Leftovers:
     """Every host that carries something of ours, read once. Where the kind is not installed there are none."""
     try:
-        hosts = await client.list(metal3.BARE_METAL_HOST, type=BareMetalHost)
+        hosts = [host for place in scope.namespaces or (None,) for host in await _hosts(client, place)]
+        if scope.watch_filter:
+            hosts = await _in_filter(client, scope, hosts)
     except NotFound:
         return Leftovers()
     blocked = tuple(host for host in hosts if names.BLOCK_MOVE in host.metadata.annotations)
     try:
-        clusters = await client.list(capi.CLUSTER, type=Cluster) if blocked else []
+        places = scope.namespaces or (None,)
+        clusters = [
+            one for place in places for one in (await client.list(capi.CLUSTER, place, type=Cluster) if blocked else ())
+        ]
     except NotFound:
         clusters = []
     paused = {key_of(one.metadata) for one in clusters if one.spec.paused}
@@ -92,6 +99,21 @@ async def find(client: Client) -> Leftovers:
         if (cluster := names.key(host.metadata.namespace, host.metadata.labels.get(capi.CLUSTER_NAME, ""))) in paused
     ]
     return Leftovers(blocked, tuple(host for host in hosts if _machine_owners(host)), tuple(moving))
+
+
+async def _hosts(client: Client, namespace: str | None) -> list[BareMetalHost]:
+    return await client.list(metal3.BARE_METAL_HOST, namespace, type=BareMetalHost)
+
+
+async def _in_filter(client: Client, scope: Scope, hosts: list[BareMetalHost]) -> list[BareMetalHost]:
+    """Hosts of machines with the label. Another operator may look after the others; without a machine none does."""
+    found = [
+        machine
+        for place in scope.namespaces or (None,)
+        for machine in await client.list(metal3.METAL3_MACHINE, place, type=Metal3Machine)
+    ]
+    others = {key_of(one.metadata) for one in found if scope.why_filtered(one.metadata)}
+    return [host for host in hosts if consumer_key(host) not in others]
 
 
 def refuse_mid_move(left: Leftovers) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
-from tests.real.metal_world import IPAM, Json, World
+from tests.real.metal_moving import BLOCK_MOVE
+from tests.real.metal_world import INFRA, IPAM, Json, World
 from tests.real.operating import denied, hostler, operator, refused
 
 FILTER = {"cluster.x-k8s.io/watch-filter": "ours"}
@@ -88,4 +89,18 @@ def test_what_is_out_of_scope_is_not_touched_and_says_why(
         asked = [one["requestURI"] for one in sandbox.audit(running.user) if "metal3" in one["requestURI"]]
         assert asked
         assert [one for one in asked if "/namespaces/" not in one and "/customresourcedefinitions/" not in one] == []
+        blocked_by_others(here, elsewhere, spare="h1" if host == "h2" else "h2")
+    words = ("metal", "withdraw", "--yes", "--operator", "http://127.0.0.1:9", "--output", "json", *scope)
+    withdrawn = hostler(sandbox.kubeconfig, *words)
+    assert withdrawn.returncode == 0, withdrawn.stderr
+    (line,) = json.loads(withdrawn.stdout)["done"]
+    assert line.startswith(f"baremetalhost/{here.namespace}/{host} loses")
     sandbox.kubectl("delete", "namespace", home, "--wait=false")
+
+
+def blocked_by_others(here: World, elsewhere: World, spare: str) -> None:
+    """Hosts that other operators keep from being moved: in another namespace, and by a machine without the label."""
+    mark = {"metadata": {"annotations": {BLOCK_MOVE: ""}}}
+    consumer = {"apiVersion": INFRA, "kind": "Metal3Machine", "name": "theirs", "namespace": here.namespace}
+    elsewhere.api.patch(elsewhere.hosts_path("h1"), mark)
+    here.api.patch(here.hosts_path(spare), {**mark, "spec": {"consumerRef": consumer}})

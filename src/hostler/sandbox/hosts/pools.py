@@ -13,7 +13,7 @@ import msgspec
 from hostler.sandbox.follow import follow, patch, say
 from hostler.sandbox.hosts.model import Json
 
-IPAM = "/apis/ipam.metal3.io/v1alpha1"
+IPAM, CLUSTERS = "/apis/ipam.metal3.io/v1alpha1", "/apis/cluster.x-k8s.io/v1beta2"
 
 
 def key_of(one: Json) -> str:
@@ -76,6 +76,8 @@ class Pools:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            for pool in list(self._pools.values()):
+                await self._own(pool)
             for claim in list(self._claims.values()):
                 try:
                     await self._answer(claim)
@@ -83,6 +85,26 @@ class Pools:
                     say(f"IPClaim {key_of(claim)} could not be answered: {error!r}; trying again")
                     await asyncio.sleep(0.5)
                     self._wake.set()
+
+    async def _own(self, pool: Json) -> None:
+        """A pool that names its Cluster belongs to it: by that `clusterctl move` takes it along."""
+        meta, cluster = pool["metadata"], pool["spec"].get("clusterName")
+        owners = meta.get("ownerReferences") or []
+        if not cluster or meta.get("deletionTimestamp") or any(one["kind"] == "Cluster" for one in owners):
+            return
+        namespace = f"/namespaces/{meta['namespace']}"
+        try:
+            async with self._session.get(f"{CLUSTERS}{namespace}/clusters/{cluster}") as answer:
+                if answer.status != 200:
+                    return  # it is looked for again with the next change of a pool or a claim
+                found: Json = msgspec.json.decode(await answer.read())
+            owner = {
+                "apiVersion": found["apiVersion"], "kind": "Cluster", "name": cluster, "uid": found["metadata"]["uid"],
+            }  # fmt: skip
+            change = {"metadata": {"ownerReferences": [*owners, owner], "resourceVersion": meta["resourceVersion"]}}
+            await patch(self._session, f"{IPAM}{namespace}/ippools/{meta['name']}", change)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            say(f"IPPool {key_of(pool)} could not be given to its Cluster: {error!r}")
 
     async def _answer(self, claim: Json) -> None:
         meta, status = claim["metadata"], claim.get("status") or {}
