@@ -387,13 +387,13 @@ def create_wrong(hooks: Hooks, world: World, wrong: Json) -> str:
     return str(answer["message"])
 
 
-def test_without_an_operator_writes_are_refused_and_stored_objects_are_read(hooks: Hooks, world: World) -> None:
+def test_without_an_operator_writes_are_refused_and_stored_objects_are_read(hooks: Hooks, namespace: str) -> None:
     """The last test here: the operator ends in it."""
-    assert hooks.api.call("POST", path(namespace, "Metal3Machine"), thing("Metal3Machine", {"image": IMAGE}))[0] == 201
+    stored = thing("Metal3Machine", {"image": IMAGE})
+    assert hooks.api.call("POST", path(namespace, "Metal3Machine"), stored)[0] == 201
     assert hooks.running.stop() == 0
-    hooks.api.close()
-    machine = thing("Metal3Machine", {"image": IMAGE}, "late", "v1beta2")
-    code, answer = hooks.api.call("POST", path(namespace, "Metal3Machine", "", "v1beta2"), machine)
+    late = thing("Metal3Machine", {"image": IMAGE}, "late", "v1beta2")
+    code, answer = hooks.api.call("POST", path(namespace, "Metal3Machine", "", "v1beta2"), late)
     assert code == 500, answer
     assert f'failed calling webhook "validation.metal3machine.{GROUP}"' in answer["message"]
     assert "connection refused" in answer["message"]
