@@ -22,7 +22,7 @@ from hostler.shared import Shared
 from hostler.webhooks.certificates import expiry
 from hostler.webhooks.client_configs import MUTATING, VALIDATING, Place, Target
 from hostler.webhooks.keeper import CertificateKeeper, Setup, Standing
-from hostler.webhooks.reviews import AdmissionRequest, Admit, Verdict
+from hostler.webhooks.reviews import AdmissionRequest, Verdict
 from hostler.webhooks.server import WebhookServer
 
 SERVING = "MetalWebhooksServing"  # the condition of the Fleet
@@ -54,7 +54,7 @@ class MetalWebhooks:
             3,
         )  # fmt: skip
         self.server = WebhookServer(
-            address, self._unless_displaced(mutate), self._unless_displaced(validate), convert,
+            address, self.mutate, self.validate, convert,
             kinds=frozenset(webhook_objects.KINDS.values()), setting=say.METAL_WEBHOOKS_ADDRESS.name,
             answered=lambda kind, operation, result: answers.of(kind, operation, result).inc(),
         )  # fmt: skip
@@ -68,9 +68,13 @@ class MetalWebhooks:
         self._leads = False
         self._said = ""
 
-    def _unless_displaced(self, admit: Admit) -> Admit:
-        """While the provider that we replace is at work, its own webhooks are the ones that count: all passes here."""
-        return lambda asked: Verdict(True) if self._guard.displaced("metal") else admit(asked)
+    # While the provider that we replace is at work, its own webhooks are the ones that count: all passes here.
+
+    def mutate(self, asked: AdmissionRequest) -> Verdict:
+        return Verdict(True) if self._guard.displaced("metal") else mutate(asked)
+
+    def validate(self, asked: AdmissionRequest) -> Verdict:
+        return Verdict(True) if self._guard.displaced("metal") else validate(asked)
 
     def led(self, held: bool) -> None:
         self._leads = held
