@@ -19,7 +19,7 @@ from hostler.metal.defaulting import fill_defaults
 from hostler.metal.validation import judge
 from hostler.settings.foundation import NAMESPACE
 from hostler.shared import Shared
-from hostler.webhooks.certificates import expiry
+from hostler.webhooks.certificates import expiry, is_usable
 from hostler.webhooks.client_configs import MUTATING, VALIDATING, Place, Target
 from hostler.webhooks.keeper import CertificateKeeper, Setup, Standing
 from hostler.webhooks.reviews import AdmissionRequest, Verdict
@@ -78,6 +78,8 @@ class MetalWebhooks:
 
     def led(self, held: bool) -> None:
         self._leads = held
+        if held:
+            self.keeper.led()
 
     def secret_changed(self) -> None:
         self._changed.set()
@@ -104,12 +106,11 @@ class MetalWebhooks:
             await self.server.stop()
 
     def not_serving(self) -> str | None:
-        """Why this replica is not ready: there is a certificate, and it does not serve it yet. Requests would fail.
+        """Why this replica is not ready: there is a certificate, and nothing is served yet. Requests would fail.
 
         Without one nobody serves, and a replica that is not ready would only hold up the next one.
         """
-        pair = self.keeper.current()
-        if pair is None or pair == self.server.shown:
+        if self.server.shown is not None or not is_usable(self.keeper.current(), time.time()):
             return None
         return f"the certificate in Secret {webhook_objects.SECRET_NAME} is not served yet"
 
