@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostler.metal.conversion import KEPT, NEWER, OLDER, convert
 from hostler.metal.conversion_fields import CHANGES, read_duration, write_duration
 from hostler.webhooks.reviews import CannotConvert
+from tests.sizes import examples
 from tests.unit.schema_objects import published_schemas, schema_values
 
 Json = dict[str, Any]
@@ -46,6 +47,7 @@ def test_every_object_of_the_published_schema_comes_back_whole(kind: str, versio
     bodies = {name: schema_values(schema["properties"][name]) for name in ("spec", "status")
               if name in schema["properties"]}  # fmt: skip
 
+    @settings(max_examples=examples(40))
     @given(st.fixed_dictionaries({}, optional=bodies))
     def comes_back(body: Json) -> None:
         thing = made(kind, VERSIONS[version], **body)
