@@ -47,6 +47,7 @@ KINDS = frozenset((
     *("clusters", "machines", "machinesets", "machinedeployments", "ipaddresses", "ipaddressclaims", "ipclaims"),
     *("ippools", "baremetalhosts", "metal3clusters", "metal3machines", "metal3machinetemplates", "metal3datas"),
     *("metal3dataclaims", "metal3datatemplates", "metal3remediations", "metal3remediationtemplates"),
+    "metal3clustertemplates",
 ))  # fmt: skip
 
 

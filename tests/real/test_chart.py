@@ -487,9 +487,9 @@ ALIKE = {
         ("vcenter.existingSecret=login", "vcenter.caBundle.configMapName=ca", "settings.GPU_NODE_LABEL=gpu"),
     ),
     "much, on OpenShift": (
-        ("--only", "join,metal,reclaim", "--openshift", "--dry-run", "--lease-name", "mine"),
+        ("--only", "join,metal,reclaim", "--openshift", "--dry-run", "--lease-name", "mine", "--metal-webhooks"),
         ("capabilities.join=true", "capabilities.metal=true", "capabilities.reclaim=true", "openshift=true",
-         "dryRun=true", "settings.HOSTLER_LEASE_NAME=mine"),
+         "dryRun=true", "settings.HOSTLER_LEASE_NAME=mine", "settings.HOSTLER_METAL_WEBHOOKS=true"),
     ),
 }  # fmt: skip
 

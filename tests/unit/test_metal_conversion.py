@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostler.metal.conversion import KEPT, NEWER, OLDER, convert
 from hostler.metal.conversion_fields import CHANGES, read_duration, write_duration
 from hostler.webhooks.reviews import CannotConvert
+from tests.sizes import examples
 from tests.unit.schema_objects import published_schemas, schema_values
 
 Json = dict[str, Any]
@@ -46,6 +47,7 @@ def test_every_object_of_the_published_schema_comes_back_whole(kind: str, versio
     bodies = {name: schema_values(schema["properties"][name]) for name in ("spec", "status")
               if name in schema["properties"]}  # fmt: skip
 
+    @settings(max_examples=examples(40))
     @given(st.fixed_dictionaries({}, optional=bodies))
     def comes_back(body: Json) -> None:
         thing = made(kind, VERSIONS[version], **body)
@@ -232,6 +234,28 @@ def test_values_of_an_unexpected_form_are_left_alone() -> None:
     stored = convert(made("Metal3Cluster", OLDER, **odd), NEWER)
     assert stored["spec"]["failureDomains"] == "x"
     assert without_kept(convert(stored, OLDER)) == made("Metal3Cluster", OLDER, **odd)
+
+
+FIELDS = (
+    "name", "key", "index", "spec", "status", "template", "metadata", "image", "format", "diskFormat", "conditions",
+    "failureDomains", "indexes", "networkData", "links", "bonds", "parameters", "strategy", "timeout", "claim", "ready",
+    "noCloudProvider", "controlPlaneEndpoint", "deprecated", "v1beta1", "v1beta2", "initialization",
+)  # fmt: skip
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "x", "1s"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from(sorted(CHANGES)), st.sampled_from([OLDER, NEWER]), ODD, ODD)
+def test_odd_objects_and_odd_kept_data_are_no_bug(kind: str, version: str, spec: Any, kept: Any) -> None:
+    annotations = {KEPT: msgspec.json.encode({"apiVersion": other(version), "spec": kept}).decode()}
+    try:
+        there = convert(made(kind, version, annotations, spec=spec), other(version))
+    except CannotConvert:
+        return
+    assert without_kept(convert(there, version))["spec"] == spec
 
 
 @given(st.integers(-(2**31) + 1, 2**31 - 1))

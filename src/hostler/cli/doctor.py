@@ -58,6 +58,8 @@ async def _look(client: Client, settings: Settings) -> Facts:
     from hostler.kube.kinds import FLEET, NODE, PAUSE
     from hostler.kube.records import Node
     from hostler.metal import leftovers as metal
+    from hostler.metal.look import read_definitions
+    from hostler.metal.stored_versions import stored_version_findings
     from hostler.platform import leftovers
     from hostler.reclaim import findings as reclaim
     from hostler.reclaim.leftovers import find as reclaimed
@@ -107,6 +109,9 @@ async def _look(client: Client, settings: Settings) -> Facts:
             *left_behind("reclaim", agents, on=reclaim_on),
             *reclaim.findings(await _known(lambda: reclaim.look(client)), told, on=reclaim_on),
             *metal.findings(hosts, unlabelled, on=metal_on),
+            *stored_version_findings(
+                await _known(lambda: read_definitions(client)), on=isinstance(metal_on, Known) and metal_on.value
+            ),
             *policy_findings(await _known(lambda: read_policies(client))),
         ),
     )

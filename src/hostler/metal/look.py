@@ -9,12 +9,15 @@ from hostler.apis.metal3 import BareMetalHost, Metal3Machine, Metal3MachineTempl
 from hostler.errors import Complaint, Exit
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
+from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from hostler.kube.records import key_of
 from hostler.metal import names
 from hostler.metal.choose import Policy, Wish, domain_of, refusal
 from hostler.metal.provisioning import wrong_spec
 from hostler.metal.refusal import Refusal, Refused, count_refusals, why_not_free
 from hostler.metal.selector import WrongSelector
+from hostler.metal.stored_versions import Definition
+from hostler.metal.webhook_objects import DEFINITIONS
 
 
 class HostLine(msgspec.Struct, rename="camel", frozen=True):
@@ -35,6 +38,17 @@ class Capacity(msgspec.Struct, rename="camel", frozen=True):
     fit: int
     hosts: int
     limits: dict[str, int]
+
+
+async def read_definitions(client: Client) -> tuple[Definition, ...]:
+    """The CRDs of the provider that are there."""
+    found = []
+    for name in DEFINITIONS:
+        try:
+            found.append(await client.get(CUSTOM_RESOURCE_DEFINITION, name, type=Definition))
+        except NotFound:
+            continue
+    return tuple(found)
 
 
 async def hosts_of(client: Client, namespace: str | None = None) -> list[HostLine]:

@@ -19,10 +19,10 @@ from hostler.metal.defaulting import fill_defaults
 from hostler.metal.validation import judge
 from hostler.settings.foundation import NAMESPACE
 from hostler.shared import Shared
-from hostler.webhooks.certificates import expiry
+from hostler.webhooks.certificates import expiry, is_usable
 from hostler.webhooks.client_configs import MUTATING, VALIDATING, Place, Target
 from hostler.webhooks.keeper import CertificateKeeper, Setup, Standing
-from hostler.webhooks.reviews import AdmissionRequest, Admit, Verdict
+from hostler.webhooks.reviews import AdmissionRequest, Verdict
 from hostler.webhooks.server import WebhookServer
 
 SERVING = "MetalWebhooksServing"  # the condition of the Fleet
@@ -54,7 +54,7 @@ class MetalWebhooks:
             3,
         )  # fmt: skip
         self.server = WebhookServer(
-            address, self._unless_displaced(mutate), self._unless_displaced(validate), convert,
+            address, self.mutate, self.validate, convert,
             kinds=frozenset(webhook_objects.KINDS.values()), setting=say.METAL_WEBHOOKS_ADDRESS.name,
             answered=lambda kind, operation, result: answers.of(kind, operation, result).inc(),
         )  # fmt: skip
@@ -68,12 +68,18 @@ class MetalWebhooks:
         self._leads = False
         self._said = ""
 
-    def _unless_displaced(self, admit: Admit) -> Admit:
-        """While the provider that we replace is at work, its own webhooks are the ones that count: all passes here."""
-        return lambda asked: Verdict(True) if self._guard.displaced("metal") else admit(asked)
+    # While the provider that we replace is at work, its own webhooks are the ones that count: all passes here.
+
+    def mutate(self, asked: AdmissionRequest) -> Verdict:
+        return Verdict(True) if self._guard.displaced("metal") else mutate(asked)
+
+    def validate(self, asked: AdmissionRequest) -> Verdict:
+        return Verdict(True) if self._guard.displaced("metal") else validate(asked)
 
     def led(self, held: bool) -> None:
         self._leads = held
+        if held:
+            self.keeper.led()
 
     def secret_changed(self) -> None:
         self._changed.set()
@@ -100,12 +106,11 @@ class MetalWebhooks:
             await self.server.stop()
 
     def not_serving(self) -> str | None:
-        """Why this replica is not ready: there is a certificate, and it does not serve it yet. Requests would fail.
+        """Why this replica is not ready: there is a certificate, and nothing is served yet. Requests would fail.
 
         Without one nobody serves, and a replica that is not ready would only hold up the next one.
         """
-        pair = self.keeper.current()
-        if pair is None or pair == self.server.shown:
+        if self.server.shown is not None or not is_usable(self.keeper.current(), time.time()):
             return None
         return f"the certificate in Secret {webhook_objects.SECRET_NAME} is not served yet"
 

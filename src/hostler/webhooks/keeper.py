@@ -88,6 +88,7 @@ class CertificateKeeper:
             self.client, SECRET, Secret, metrics=self.metrics, namespace=self.setup.place.namespace,
             fields=f"metadata.name={self.setup.secret}",
         )  # fmt: skip
+        self.watch.store.listen(lambda _, __, after: self._seen(after))
 
     # -- what any replica reads
 
@@ -105,7 +106,17 @@ class CertificateKeeper:
         secret = self.secret()
         return secret is not None and CERT_MANAGER in secret.metadata.annotations
 
+    def _seen(self, secret: Secret | None) -> None:
+        """Every replica remembers it: should it be deleted, whoever leads writes it again as it was."""
+        kept = read_kept(secret.data) if secret is not None else Kept()
+        if kept.current is not None:
+            self._last = kept
+
     # -- the leader's
+
+    def led(self) -> None:
+        """What another leader wrote meanwhile is not known: the bundles are looked at anew."""
+        self._trusted = _Trusted()
 
     async def keep(self) -> float:
         """One look; in how many seconds the next is due."""
@@ -118,8 +129,6 @@ class CertificateKeeper:
             if step is not Step.KEEP:
                 await self._store(self._after(step, kept), secret, step)
                 return 0.1
-        if kept.current is not None:
-            self._last = kept
         if not await self._spread(base64.b64encode(bundle(kept, self.now())).decode()):
             return SOON_SECONDS  # was it taken?
         return min(LOOK_SECONDS, max(SOON_SECONDS, self.setup.settle / 2)) if kept.next is not None else LOOK_SECONDS
