@@ -11,14 +11,15 @@ import pytest
 import yaml
 
 from hostler import __version__
+from hostler.apis.metal3 import GROUP
 from hostler.capabilities import ONLY, read_settings
 from hostler.cli.start import plain_flags
 from hostler.install.grants import rights_for
 from hostler.install.roles import Account, roles
 from hostler.metal.definitions import infrastructure_definitions
 from hostler.metal.settings import METAL_NAMESPACES, METAL_WEBHOOKS, METAL_WORKERS
+from hostler.metal.validation import judge
 from hostler.metal.webhook_objects import DEFAULTED, KINDS, SERVICE
-from hostler.settings.foundation import DRY_RUN
 from hostler.settings.model import Settings
 from hostler.ship import components
 
@@ -104,9 +105,8 @@ def test_settings_are_variables_with_the_usual_defaults() -> None:
     assert default[ONLY] == ("metal",)
     for setting in components.VARIABLES:
         assert default[setting] == setting.default, setting.name
-    told = settings_of(installed(HOSTLER_METAL_WORKERS="7", DRY_RUN="true", HOSTLER_METAL_NAMESPACES="a,b"))
+    told = settings_of(installed(HOSTLER_METAL_WORKERS="7", HOSTLER_METAL_NAMESPACES="a,b"))
     assert told[METAL_WORKERS] == 7
-    assert told[DRY_RUN] is True
     assert told[METAL_NAMESPACES] == ("a", "b")
 
 
@@ -136,6 +136,14 @@ def test_a_template_needs_nothing_outside_of_itself(flavour: str) -> None:
     }
     assert named
     assert named <= there
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("cluster")])
+def test_our_own_webhooks_take_what_the_templates_make(name: str) -> None:
+    told = {"CLUSTER_NAME": "c1", "NAMESPACE": "metal", "IMAGE_URL": "http://images.invalid/a", "IMAGE_CHECKSUM": "1"}
+    for each in filled(FILES[name], told | {"CLUSTER_APIENDPOINT_HOST": "192.0.2.10"}):
+        if each["apiVersion"] == f"{GROUP}/v1beta2":
+            assert judge(each, None, "v1beta2").wrong == (), each["kind"]
 
 
 def walk(value: Any) -> list[Json]:

@@ -25,7 +25,7 @@ from hostler.metal.definitions import infrastructure_definitions
 from hostler.metal.settings import METAL_WEBHOOKS, PROVIDER_FLAGS
 from hostler.metal.settings import SETTINGS as METAL_SETTINGS
 from hostler.metal.webhook_objects import conversion_of
-from hostler.settings.foundation import DRY_RUN, LOG_LEVEL
+from hostler.settings.foundation import LOG_LEVEL
 from hostler.settings.model import AnySetting
 from hostler.ship.cluster_templates import CLASS, Bare, cluster_class, cluster_template, topology_template
 
@@ -39,9 +39,10 @@ IMAGE = "registry.example.com/hostler"
 # Which contract of Cluster API each series of releases follows. A new minor version is a new line.
 SERIES = {(0, 1): "v1beta2"}
 # What clusterctl fills in, from its environment or its configuration. Each is a setting of this name, and those of the
-# scope are given by the flags that every provider has.
+# scope are given by the flags that every provider has. A dry run is none of them: it serves no webhooks, and with these
+# configurations in place the API server would refuse every Metal3 object.
 VARIABLES: tuple[AnySetting, ...] = (
-    DRY_RUN, LOG_LEVEL, *(one for one in METAL_SETTINGS if one in IN_CONFIG_MAP and one is not METAL_WEBHOOKS),
+    LOG_LEVEL, *(one for one in METAL_SETTINGS if one in IN_CONFIG_MAP and one is not METAL_WEBHOOKS),
 )  # fmt: skip
 CONTAINER = "manager"  # the name by which clusterctl finds the provider's own container
 _BARE = re.compile(r"[\"']?<bare (.*?)>[\"']?")

@@ -7,13 +7,11 @@ the pods of its Deployment and runs no container.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from hostler.sandbox.load import create
 from hostler.sandbox.workload import connect_workload
 from hostler.ship import components
 from tests.real import clusterctl_go_provider as go_provider
+from tests.real.capi.conftest import started
 from tests.real.conftest import Eventually
 from tests.real.deployed import manager_of, run_in_place_of, variables_of
 from tests.real.operating import Running, denied, refused
@@ -45,39 +44,26 @@ VARIABLES = {
 }
 
 
-@contextmanager
-def started(folders: pytest.TempPathFactory, name: str, options: Options) -> Iterator[Sandbox]:
-    kept = os.environ.get("HOSTLER_TEST_SANDBOX")
-    folder = Path(f"{kept}-{name}") if kept else folders.mktemp(name)
-    with (folders.getbasetemp().parent / "ports").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # nobody else chooses ports meanwhile
-        box = Sandbox.up(folder, options)
-    yield box
-    if not kept:
-        box.down()
+@pytest.fixture(scope="module")
+def without_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """A management cluster without a provider for metal."""
+    yield from started(tmp_path_factory, "bare", Options(extras=("capi",), crds=("bmo",), audit=True))
 
 
 @pytest.fixture(scope="module")
-def workload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    with started(tmp_path_factory, "install-workload", Options()) as box:
-        yield box
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory, workload: Sandbox) -> Iterator[Sandbox]:
-    """A management cluster without a provider for metal; clusterctl knows ours and the stand-in for the Go one."""
-    with started(tmp_path_factory, "bare", Options(extras=("capi",), crds=("bmo",), audit=True)) as box:
-        folder = tmp_path_factory.mktemp("repository")
-        ours = components.write_repository(folder) / "infrastructure-components.yaml"
-        settings = box.layout.clusterctl / "cluster-api" / "clusterctl.yaml"
-        told = yaml.safe_load(settings.read_text())
-        named = {PROVIDER: ours, "metal3": go_provider.write_repository(folder)}
-        told["providers"] = [one for one in told["providers"] if one["name"] not in named]
-        for name, file in named.items():
-            told["providers"].append({"name": name, "type": "InfrastructureProvider", "url": file.as_uri()})
-        etcd = f"https://127.0.0.1:{workload.state.ports['etcd']}"
-        settings.write_text(yaml.safe_dump({**told, **VARIABLES, "ETCD_ENDPOINTS": etcd}))
-        yield box
+def bare(without_provider: Sandbox, tmp_path_factory: pytest.TempPathFactory, workload: Sandbox) -> Sandbox:
+    """The same, and its clusterctl knows ours and the stand-in for the Go one."""
+    folder = tmp_path_factory.mktemp("repository")
+    ours = components.write_repository(folder) / "infrastructure-components.yaml"
+    settings = without_provider.layout.clusterctl / "cluster-api" / "clusterctl.yaml"
+    told = yaml.safe_load(settings.read_text())
+    named = {PROVIDER: ours, "metal3": go_provider.write_repository(folder)}
+    told["providers"] = [one for one in told["providers"] if one["name"] not in named]
+    for name, file in named.items():
+        told["providers"].append({"name": name, "type": "InfrastructureProvider", "url": file.as_uri()})
+    etcd = f"https://127.0.0.1:{workload.state.ports['etcd']}"
+    settings.write_text(yaml.safe_dump({**told, **VARIABLES, "ETCD_ENDPOINTS": etcd}))
+    return without_provider
 
 
 def providers(box: Sandbox) -> dict[str, str]:
@@ -237,10 +223,12 @@ def read_all(box: Sandbox, namespace: str) -> dict[str, Json]:
     return found
 
 
-def test_it_takes_the_place_of_the_go_provider(bare: Sandbox, place: str, tmp_path: Path) -> None:
+def test_it_takes_the_place_of_the_go_provider(
+    bare: Sandbox, place: str, tmp_path: Path, eventually: Eventually
+) -> None:
     for name in providers(bare):
         bare.clusterctl("delete", "--infrastructure", name, "--include-crd", "--include-namespace")
-    assert definitions(bare) == {}
+    eventually(lambda: not definitions(bare), what="no kind of a provider is left")
     init(bare, "metal3")
     whole_objects(bare, place)
     before = read_all(bare, place)
