@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import yaml
 
 from hostler import __version__
 from hostler.apis.metal3 import GROUP
+from hostler.errors import Complaint
 from hostler.sandbox import Options, Sandbox
 from hostler.sandbox.load import create
 from hostler.sandbox.workload import connect_workload
@@ -73,12 +74,26 @@ def providers(box: Sandbox) -> dict[str, str]:
 
 
 def init(box: Sandbox, name: str) -> None:
-    """To see that cert-manager is there, clusterctl makes a namespace; without it being gone it would fetch another."""
-    end = time.monotonic() + 60
-    while any(one["metadata"]["name"] == "cert-manager-test" for one in box.read("/api/v1/namespaces")["items"]):
-        assert time.monotonic() < end, "cert-manager-test is not gone"
-        time.sleep(0.2)
+    """Nothing can be made in a namespace that goes; one of them clusterctl makes to see that cert-manager is there."""
+    namespaces = "/api/v1/namespaces"
+    wait_until(lambda: all(one["status"]["phase"] == "Active" for one in box.read(namespaces)["items"]))
     box.clusterctl("init", "--infrastructure", name)
+    wait_until(lambda: len(definitions(box)) == 9 and all(is_served(box, one) for one in definitions(box).values()))
+
+
+def is_served(box: Sandbox, definition: Json) -> bool:
+    try:
+        box.read(f"/apis/{GROUP}/v1beta2/{definition['spec']['names']['plural']}")
+    except Complaint:
+        return False
+    return True
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 90
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.2)
 
 
 @pytest.fixture
@@ -250,12 +265,12 @@ def test_it_takes_the_place_of_the_go_provider(
     assert {plural: (one["spec"], one.get("status")) for plural, one in after.items()} == {
         plural: (one["spec"], one.get("status")) for plural, one in before.items()
     }
-    bare.kubectl("delete", ",".join(f"{plural}.{GROUP}" for plural in before), "whole", "-n", place)
+    bare.kubectl("delete", ",".join(f"{plural}.{GROUP}" for plural in before), "whole", "-n", place, "--timeout=60s")
 
 
 def test_delete_takes_the_operator_away_and_keeps_the_kinds(installed: Sandbox, place: str, tmp_path: Path) -> None:
     spec = {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": 6443}}
-    metadata = {"name": "kept", "namespace": place}
+    metadata = {"name": "kept", "namespace": place, "annotations": {"cluster.x-k8s.io/paused": ""}}
     with run_in_place_of(installed, components.LABEL, NAMESPACE, "hostler", tmp_path):
         created = {"apiVersion": f"{GROUP}/v1beta2", "kind": "Metal3Cluster", "metadata": metadata, "spec": spec}
         installed.apply(created)
