@@ -17,9 +17,9 @@ from hostler.cli.start import plain_flags
 from hostler.install.grants import rights_for
 from hostler.install.roles import Account, roles
 from hostler.metal.definitions import infrastructure_definitions
-from hostler.metal.settings import METAL_NAMESPACES, METAL_WEBHOOKS, METAL_WORKERS
+from hostler.metal.settings import METAL_NAMESPACES, METAL_WEBHOOKS, METAL_WEBHOOKS_ADDRESS, METAL_WORKERS
 from hostler.metal.validation import judge
-from hostler.metal.webhook_objects import DEFAULTED, KINDS, SERVICE
+from hostler.metal.webhook_objects import DEFAULTED, KINDS, PORT, SERVICE
 from hostler.settings.model import Settings
 from hostler.ship import components
 
@@ -85,6 +85,7 @@ def test_its_rights_are_those_of_metal() -> None:
 def test_requests_for_its_kinds_go_to_its_own_service() -> None:
     objects = installed()
     assert settings_of(objects)[METAL_WEBHOOKS] is True
+    assert settings_of(objects)[METAL_WEBHOOKS_ADDRESS].port == METAL_WEBHOOKS_ADDRESS.default.port == PORT
     (service,) = [each for each in objects if each["metadata"]["name"] == SERVICE]
     (container,) = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     assert {port["targetPort"] for port in service["spec"]["ports"]} <= {port["name"] for port in container["ports"]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hostler.metal.webhook_objects import PORT
 from hostler.settings.model import AnySetting, Rule, Setting
 from hostler.settings.readers import (
     ADDRESS,
@@ -77,8 +76,9 @@ METAL_WEBHOOKS = Setting(
     "Serve the webhooks of the Metal3 kinds: defaults, validation and conversion between v1beta1 and v1beta2.",
     SECTION,
 )
+# The port is `webhook_objects.PORT`, which would bring msgspec along: every command reads this table.
 METAL_WEBHOOKS_ADDRESS = Setting(
-    "HOSTLER_METAL_WEBHOOKS_ADDRESS", ADDRESS, Address("127.0.0.1", PORT), "Where the webhooks are served.", SECTION
+    "HOSTLER_METAL_WEBHOOKS_ADDRESS", ADDRESS, Address("127.0.0.1", 9443), "Where the webhooks are served.", SECTION
 )
 METAL_WEBHOOKS_SETTLE_SECONDS = Setting(
     "HOSTLER_METAL_WEBHOOKS_SETTLE_SECONDS",
