@@ -288,13 +288,5 @@ def test_a_cluster_saved_to_a_directory_is_restored_untouched(
             target.kubectl("annotate", "metal3machines", "--all", "-n", name, "cluster.x-k8s.io/paused-")
             assert_arrived(world, arrived, before, eventually, moved=False)
             arrived.delete()
-            forget(world)
+            world.forget()
         arrived.end()
-
-
-def forget(world: CapiWorld) -> None:
-    """Every object goes, without anybody who could empty a host."""
-    while left := world.everything():
-        for found in left:
-            world.api.delete(found["path"])
-            world.api.call("PATCH", found["path"], {"metadata": {"finalizers": None}})
