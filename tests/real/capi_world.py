@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -169,26 +170,33 @@ class CapiWorld:
         return {name: node["status"]["nodeInfo"]["bootID"] for name, node in self.nodes().items()}
 
     def everything(self) -> list[Json]:
-        """Every object of the namespace that belongs to the Cluster or to a host."""
-        return [
-            {"kind": plural, **found}
-            for group, plural in KINDS
-            for found in self.api.items(f"{group}/namespaces/{self.name}/{plural}")
-        ]
+        """Every object of the namespace that belongs to the Cluster or to a host, each with its `path`."""
+        paths = [f"{group}/namespaces/{self.name}/{plural}" for group, plural in KINDS]
+        found = [(path, each) for path in paths for each in self.api.items(path)]
+        return [{**each, "path": f"{path}/{each['metadata']['name']}"} for path, each in found]
 
     def left(self) -> list[str]:
-        return [f"{found['kind']}/{found['metadata']['name']}" for found in self.everything()]
+        return [each["path"] for each in self.everything()]
 
     def terminating(self) -> list[str]:
-        found = [each for each in self.everything() if "deletionTimestamp" in each["metadata"]]
-        return [f"{each['kind']}/{each['metadata']['name']}" for each in found]
+        return [each["path"] for each in self.everything() if "deletionTimestamp" in each["metadata"]]
 
     # -- doing
 
     def delete(self) -> None:
         self.box.kubectl("delete", "cluster", self.name, "-n", self.name, "--timeout=120s")
 
+    def forget(self) -> None:
+        """Every object goes, without anybody who could empty a host."""
+        end = time.monotonic() + 60
+        while (left := self.everything()) and time.monotonic() < end:
+            for each in left:
+                self.api.delete(each["path"])
+                self.api.call("PATCH", each["path"], {"metadata": {"finalizers": None}})
+
     def end(self) -> None:
+        """Nothing stays: machines of a story that failed would go on deleting nodes of the next one's names."""
+        self.forget()
         self.api.close()
         self.box.kubectl("delete", "namespace", self.name, "--wait=false")
 
