@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from hostler.instant import Instant
 from hostler.inventory.model import Host, Layer
+from hostler.inventory.operations import ExplainEsxi, OperationsAnswer, maintenance_line, maintenances
 from hostler.inventory.overdue import Stays, judge_overdue
 from hostler.inventory.picture import Changes, Picture
 from hostler.inventory.sources import Source
@@ -80,6 +83,22 @@ class InventoryService:
     def host_of(self, key: str) -> Host | None:
         """The host that a layer belongs to, as of the last refresh."""
         return self._picture.host_of(key)
+
+    def operations(self, explain_esxi: ExplainEsxi = lambda _: None) -> OperationsAnswer:
+        """What is under way, the oldest first."""
+        self.refresh()
+        now, hosts = self._clock(), self._picture.hosts
+
+        def is_late(host: Host) -> bool:
+            return judge_overdue(host, now, self._stays) is not None
+
+        lines = {host.id: line for host in hosts.values() if (line := maintenance_line(self.layers((host.id,))))}
+        found = list(maintenances(hosts.values(), lines, explain_esxi, is_late))
+        for operation in (one for source in self._sources for one in source.operations()):
+            mine = {host.id: host for key in operation.hosts if (host := self._picture.host_of(key)) is not None}
+            found.append(replace(operation, hosts=tuple(mine), overdue=any(map(is_late, mine.values()))))
+        found.sort(key=lambda one: (one.since if one.since is not None else float("inf"), one.id))
+        return OperationsAnswer(self._picture.version, now, tuple(found))
 
     def _named(self, name: str) -> Iterator[Host]:
         for host in self._picture.hosts.values():
