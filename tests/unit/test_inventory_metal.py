@@ -58,7 +58,7 @@ def course(machine: dict[str, Any], *hosts: dict[str, Any]) -> Course:
 
 
 def hosts_of(
-    world: Course, *nodes: dict[str, Any], owner: Machine | None = None, then: Callable[[MetalSource], None] = id
+    world: Course, *nodes: dict[str, Any], owner: Machine | None = None, then: Callable[[MetalSource], object] = id
 ) -> dict[str, Host]:
     """The hosts that are shown, by id."""
 
