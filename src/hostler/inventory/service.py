@@ -77,8 +77,10 @@ class InventoryService:
         if found is None:
             return None
         layers = tuple(layer for key in found.layers if (layer := self._picture.layer(key)) is not None)
-        now = self._clock()
-        return HostAnswer(self._picture.version, now, self._row(found, now, asker), layers)
+        more = tuple(note for source in self._sources for note in source.notes(found))
+        now, row = self._clock(), self._row(found, self._clock(), asker)
+        shown = replace(row, host=replace(found, notes=(*found.notes, *more))) if more else row
+        return HostAnswer(self._picture.version, now, shown, layers)
 
     def host_of(self, key: str) -> Host | None:
         """The host that a layer belongs to, as of the last refresh."""
