@@ -33,6 +33,7 @@ from hostler.join.model import SIGNING_REQUEST, USED, Act, SigningRequest, Verdi
 from hostler.join.observe import SOURCE_INDEXES, Memory
 from hostler.join.observe import Caches as JoinCaches
 from hostler.join.report import HubReport
+from hostler.kube.clock import boottime
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, DEPLOYMENT, FLEET, NODE, POD, POD_DISRUPTION_BUDGET
 from hostler.kube.records import Metadata, Node, Pod, PodDisruptionBudget
 from tests.unit.dry_runs import DryRun, put
@@ -70,7 +71,7 @@ def ingress_of(*pods: Pod) -> tuple[IngressSource, IngressCaches]:
     keeper = IngressKeeper(
         caches, run.writer, run.recorder, Options(), metrics=run.metrics, changed=lambda: None, clock=lambda: NOW
     )
-    caches.pods._heard()  # as after its first listing
+    caches.pods.heard = boottime()
     return IngressSource(keeper, lambda: NOW), caches
 
 
