@@ -77,11 +77,13 @@ def list_hosts(
     from hostler.inventory.listing import Filter, select_rows
     from hostler.inventory.look import hosts_of_objects
     from hostler.inventory.wire import HostsAnswer
+    from hostler.metal.host_look import look_at_metal
+    from hostler.reclaim.host_look import look_at_agents
 
     wanted = Filter(frozenset(state), frozenset(kind), cluster, overdue, out, _selector_of(selector))
 
     def look(client: Client) -> Coroutine[None, None, HostsAnswer]:
-        return hosts_of_objects(client, settings[CLUSTER_NAME], (), time.time())
+        return hosts_of_objects(client, settings[CLUSTER_NAME], (look_at_metal, look_at_agents), time.time())
 
     shown: object = None
     while True:

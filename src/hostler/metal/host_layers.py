@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from msgspec.structs import replace
-
 from hostler.apis.capi import Cluster, Machine, cluster_of_node
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.instant import Instant, parse
-from hostler.inventory.model import Layer, bare_metal_key, node_key
+from hostler.inventory.model import Layer, bare_metal_key
 from hostler.inventory.next_step import next_sentence
 from hostler.inventory.operations import Operation, OperationKind
 from hostler.inventory.sources import Source
@@ -31,14 +29,14 @@ from hostler.metal.host_lines import (
     Standing,
     bare_metal_layer,
     host_line,
+    ids_of,
     is_blocked,
-    judge_node,
+    join_node,
     operation_of,
     waiting_of,
 )
 from hostler.metal.model import Decision, Facts, Step
 from hostler.metal.plan import explain_forecast
-from hostler.metal.provisioning import provider_ids
 from hostler.metal.remediation import decide_remediation
 from hostler.metal.remediation_model import Remediation
 from hostler.metal.remediator import Remediator
@@ -61,7 +59,7 @@ class ThisCluster:
         nodes.listen(self._node_changed)
 
     @property
-    def names(self) -> frozenset[str]:
+    def clusters(self) -> frozenset[str]:
         return frozenset(self._named.values())
 
     def node(self, name: str) -> NodeHere | None:
@@ -74,9 +72,9 @@ class ThisCluster:
     def _node_changed(self, name: str, before: Node | None, after: Node | None) -> None:
         if before is not None and after is not None and _identity(before) == _identity(after):
             return
-        known = self.names
+        known = self.clusters
         self._follow(name, before, after)
-        if self.names != known:
+        if self.clusters != known:
             self._changed(())
         else:
             self._changed({name, *(one.spec.provider_id for one in (before, after) if one is not None)})
@@ -189,15 +187,8 @@ class MetalSource(Source):
             self._recognise(key, ())
             return layer
         owner = facts.owner
-        provider = {*provider_ids(facts.machine, host), facts.machine.spec.provider_id} - {""}
-        self._recognise(key, (*sorted(provider), *((owner.node,) if owner is not None and owner.node else ())))
-        here = owner is not None and owner.cluster in self._here.names
-        named = self._here.node(owner.node) if owner is not None and here else None
-        doubt = judge_node(facts, named, self._here.carriers(provider))
-        same = (node_key(self._cluster, named.name),) if named is not None and not doubt else ()
-        return replace(
-            layer, cluster=self._cluster if here else layer.cluster, same_as=same, doubts=(doubt,) if doubt else ()
-        )
+        self._recognise(key, (*sorted(ids_of(facts)), *((owner.node,) if owner is not None and owner.node else ())))
+        return join_node(layer, facts, self._here, self._cluster)
 
     def _recognise(self, key: str, identities: tuple[str, ...]) -> None:
         """Remember by what changes of nodes this host is concerned."""

@@ -6,14 +6,17 @@ same functions that decide.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol
+
+from msgspec.structs import replace
 
 from hostler.apis import capi
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine, Reference
 from hostler.host.conditions import names as listed
 from hostler.instant import Instant, parse
-from hostler.inventory.model import Layer, LayerKind, Line, Where, bare_metal_key, mac_mark
+from hostler.inventory.model import Layer, LayerKind, Line, Where, bare_metal_key, mac_mark, node_key
 from hostler.inventory.nodes import RACK
 from hostler.inventory.states import HostState
 from hostler.kube.records import key_of
@@ -21,6 +24,7 @@ from hostler.metal import names
 from hostler.metal.choose import domain_of
 from hostler.metal.health import error_of
 from hostler.metal.model import Decision, Facts, Step
+from hostler.metal.provisioning import provider_ids
 from hostler.metal.refusal import why_not_free
 from hostler.metal.remediation_model import RUNNING, WAITING, Remediation
 from hostler.metal.status import PROVISIONED, readiness_of, settled
@@ -195,6 +199,35 @@ class NodeHere:
 
     name: str
     provider_id: str
+
+
+class Here(Protocol):
+    """What is known of the nodes of this cluster."""
+
+    @property
+    def clusters(self) -> frozenset[str]:
+        """NAMESPACE/NAME of the Cluster objects that stand for this very cluster."""
+
+    def node(self, name: str) -> NodeHere | None: ...
+    def carriers(self, provider: Iterable[str]) -> frozenset[str]: ...
+
+
+def join_node(layer: Layer, facts: Facts, here: Here, cluster: str) -> Layer:
+    """The layer with the Node of this cluster that it is, or with the doubt. `cluster`: what this one is called."""
+    owner = facts.owner
+    if owner is None or owner.cluster not in here.clusters:
+        doubt = judge_node(facts, None, here.carriers(ids_of(facts)))
+        return replace(layer, doubts=(doubt,) if doubt else ())
+    named = here.node(owner.node)
+    doubt = judge_node(facts, named, here.carriers(ids_of(facts)))
+    same = (node_key(cluster, named.name),) if named is not None and not doubt else ()
+    return replace(layer, cluster=cluster, same_as=same, doubts=(doubt,) if doubt else ())
+
+
+def ids_of(facts: Facts) -> frozenset[str]:
+    """Provider IDs that the node of this host has, or may have."""
+    known = provider_ids(facts.machine, facts.host) if facts.host is not None else ()
+    return frozenset({*known, facts.machine.spec.provider_id} - {""})
 
 
 def judge_node(facts: Facts, named: NodeHere | None, carriers: Collection[str]) -> str:
