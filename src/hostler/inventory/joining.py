@@ -111,9 +111,7 @@ def host_of(layers: Iterable[Layer], notes: tuple[str, ...] = ()) -> Host:
     top = ordered[-1]
     lines = [line for layer in ordered for line in layer.lines]
     told = min(lines, key=_precedence) if lines else Line("", HostState.UNKNOWN, "Nothing reports its state.")
-    labels: dict[str, str] = {}
-    for layer in ordered:
-        labels |= layer.labels
+    labelled = [layer.labels for layer in ordered if layer.labels]
     return Host(
         id=lowest.key,
         name=top.name,
@@ -133,7 +131,7 @@ def host_of(layers: Iterable[Layer], notes: tuple[str, ...] = ()) -> Host:
         notes=(*notes, *(doubt for layer in ordered for doubt in layer.doubts)),
         layers=tuple(layer.key for layer in ordered),
         under=next((layer.under for layer in ordered if layer.under), ""),
-        labels=labels,
+        labels=labelled[0] if len(labelled) == 1 else {key: text for one in labelled for key, text in one.items()},
         operation=told.operation,
     )
 

@@ -39,8 +39,11 @@ HOST_KIND = {
 }
 
 
-class Shape(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Settings shared by all records of the picture: frozen, camelCase in JSON, without what is not there."""
+class Shape(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """Settings shared by all records of the picture: frozen, camelCase in JSON, without what is not there.
+
+    None is ever part of a cycle, so the garbage collector need not look at a hundred thousand of them.
+    """
 
 
 class Holder(Shape, frozen=True):

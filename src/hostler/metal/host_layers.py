@@ -226,7 +226,7 @@ class MetalSource(Source):
         settles = decision.step is Step.KEEP and settled(facts.machine)
         if settles or decision.step in (Step.MOVED, Step.PAUSED) or facts.host is None:
             return ""
-        forecast = simulate_machine(facts, (facts.host,), self._keeper.rules, self._clock())
+        forecast = simulate_machine(facts, (facts.host,), self._keeper.rules, self._clock(), passes=1)
         return next_sentence(explain_forecast(forecast, "").actions)
 
     # -- claims
