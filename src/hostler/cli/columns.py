@@ -13,12 +13,13 @@ CUT = "…"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`least`: it is cut down to this where room lacks, the lowest `order` first, and left out if that is not enough;
-    the highest one stays. Without `least` it is always whole. `keep_end`: its beginning is what is cut."""
+    """`least`: it is cut down to this where room lacks, the lowest `order` first; and left out if that is not enough,
+    unless it is `needed`. Without `least` it is always whole. `keep_end`: its beginning is what is cut."""
 
     title: str
     order: int = 0
     least: int | None = None
+    needed: bool = False
     keep_end: bool = False
 
 
@@ -43,11 +44,11 @@ def _narrow(columns: Sequence[Column], widths: dict[int, int], width: int) -> No
     for place in cuttable:
         least = max(columns[place].least or 0, len(columns[place].title))
         widths[place] = min(widths[place], max(least, widths[place] - _excess(widths, width)))
-    for place in cuttable[:-1]:
-        if _excess(widths, width):
+    for place in cuttable:
+        if _excess(widths, width) and not columns[place].needed:
             del widths[place]
-    for place in cuttable[-1:]:
-        widths[place] = max(1, widths[place] - _excess(widths, width))
+    for place in reversed([at for at in cuttable if at in widths]):
+        widths[place] = max(len(columns[place].title), widths[place] - _excess(widths, width))
 
 
 def _excess(widths: dict[int, int], width: int) -> int:

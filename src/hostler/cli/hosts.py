@@ -176,8 +176,9 @@ def _columns(wide: bool) -> list[Column]:
     from hostler.cli.columns import Column
 
     shown = [
-        Column("name", 4, 12), Column("kind", 1, 4), Column("state"), Column("since"),
-        Column("where", 2, 14, keep_end=True), Column("held by", 3, 8), Column("stop?"), Column("why", 5, 40),
+        Column("name", 4, 16, needed=True), Column("kind", 2, 10), Column("state"), Column("since"),
+        Column("where", 1, 12, keep_end=True), Column("held by", 3, 8), Column("stop?"),
+        Column("why", 5, 36, needed=True),
     ]  # fmt: skip
     return [*shown, Column("cluster"), Column("next"), Column("id")] if wide else shown
 
@@ -192,11 +193,11 @@ def _cells(row: HostRow, now: float, wide: bool) -> list[str]:
     from hostler.inventory.listing import age_text, where_of
 
     host, safe = row.host, row.safe_to_stop
-    late = f" (overdue {age_text(now - row.overdue.by, now)})" if row.overdue is not None else ""
+    late = "" if row.overdue is None else f" overdue by {age_text(now - row.overdue.by, now)}" if wide else " overdue"
     holders = [holder.name for holder in host.holders]
     more = f" +{len(holders) - HOLDERS_SHOWN}" if len(holders) > HOLDERS_SHOWN else ""
     cells = [
-        host.name, host.kind, host.state, age_text(host.since, now) + late, where_of(row),
+        host.name, host.kind, host.state, age_text(host.since, now) + late, where_of(row, brief=not wide),
         ", ".join(holders[:HOLDERS_SHOWN]) + more, safe.answer if safe is not None else "", host.why,
         *((host.cluster, host.next, host.id) if wide else ()),
     ]  # fmt: skip
@@ -250,7 +251,7 @@ def _print_timeline(settings: Settings, host: str) -> None:
         ]
         for entry in answer.entries
     ]
-    columns = [Column("time (utc)"), Column("what"), Column("after", 1, 5), Column("why", 2, 20)]
+    columns = [Column("time (utc)"), Column("what"), Column("after", 1, 5), Column("why", 2, 20, needed=True)]
     say.text("\n".join(["", *fit(columns, rows, terminal_width())]))
     if not answer.complete:
         say.note(f"These are the newest {TIMELINE}; `hostler history {host} --since 30d` shows more.")

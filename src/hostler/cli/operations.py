@@ -48,7 +48,7 @@ def operations(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     ]  # fmt: skip
     wide = output is Output.WIDE
     columns = [
-        Column("what"), Column("name", 1, 12), Column("state"), Column("since"), Column("done"),
-        Column("blocked by", 3, 30), Column("why", 2, 20),
+        Column("what"), Column("name", 2, 16, needed=True), Column("state"), Column("since"), Column("done"),
+        Column("blocked by", 3, 30, needed=True), Column("why", 1, 20),
     ]  # fmt: skip
     say.text("\n".join(fit(columns, rows, None if wide else terminal_width())))
