@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hostler.instant import Instant
 from hostler.inventory.model import Host, Layer
 from hostler.inventory.operations import ExplainEsxi, OperationsAnswer, maintenance_line, maintenances
-from hostler.inventory.overdue import Stays, judge_overdue
+from hostler.inventory.overdue import Stays, judge_overdue, waits_for
 from hostler.inventory.picture import Changes, Picture
 from hostler.inventory.sources import Source
 from hostler.inventory.stopping import StopSources
@@ -80,7 +80,7 @@ class InventoryService:
         layers = tuple(layer for key in found.layers if (layer := self._picture.layer(key)) is not None)
         more = tuple(note for source in self._sources for note in source.notes(found))
         now, row = self._clock(), self._row(found, self._clock(), asker)
-        shown = replace(row, host=replace(found, notes=(*found.notes, *more))) if more else row
+        shown = replace(row, host=replace(row.host, notes=(*found.notes, *more))) if more else row
         return HostAnswer(self._picture.version, now, shown, layers)
 
     def host_of(self, key: str) -> Host | None:
@@ -93,7 +93,7 @@ class InventoryService:
         now, hosts = self._clock(), self._picture.hosts
 
         def is_late(host: Host) -> bool:
-            return judge_overdue(host, now, self._stays) is not None
+            return judge_overdue(self._with_waiting(host), now, self._stays) is not None
 
         lines = {host.id: line for host in hosts.values() if (line := maintenance_line(self.layers((host.id,))))}
         found = list(maintenances(hosts.values(), lines, explain_esxi, is_late))
@@ -109,4 +109,9 @@ class InventoryService:
                 yield host
 
     def _row(self, host: Host, now: Instant, asker: str = "") -> HostRow:
+        host = self._with_waiting(host)
         return HostRow(host, judge_overdue(host, now, self._stays), self._stopping.judge(host, asker, now))
+
+    def _with_waiting(self, host: Host) -> Host:
+        waits = "" if host.waiting else waits_for(host, self._picture.host_of(host.under))
+        return replace(host, waiting=waits) if waits else host
