@@ -87,7 +87,7 @@ def list_hosts(
     wanted = Filter(frozenset(state), frozenset(kind), cluster, overdue, out, _selector_of(selector))
 
     # Of most answers the labels are the most, and a table does not show them.
-    path = "/v1/hosts" if selector or output in (Output.JSON, Output.YAML) else "/v1/hosts?labels=none"
+    path = "/v1/hosts?labels=all" if selector or output in (Output.JSON, Output.YAML) else "/v1/hosts"
     shown: object = None
     while True:
         try:
@@ -265,7 +265,7 @@ def complete_host(context: typer.Context, incomplete: str) -> list[str]:
 
     given = {one.key: str(text) for one in explain.ASKING if (text := context.params.get(one.key)) is not None}
     try:
-        answer = ask_operator(resolve(given, os.environ, table=explain.ASKING), "/v1/hosts?labels=none", HostsAnswer)
+        answer = ask_operator(resolve(given, os.environ, table=explain.ASKING), "/v1/hosts", HostsAnswer)
     except Exception:  # noqa: BLE001 # a shell that completes must not show an error
         return []
     return sorted({row.host.name for row in answer.hosts if row.host.name.startswith(incomplete)})

@@ -94,8 +94,7 @@ def judge_stop(facts: StopFacts, asker: str, now: Instant) -> SafeToStop:
     for rule in RULES:
         if (fact := rule.fact(facts)) is None:
             continue
-        known = fresh(fact, now, MAX_AGE)
-        if isinstance(known, Unknown):
+        if isinstance(known := fresh(fact, now, MAX_AGE), Unknown):
             missing.append(Reason(Against.MISSING_FACT, f"Cannot tell {rule.what}: {known.why}"))
         elif why := rule.object_to(known.value, asker):
             objections.append(Reason(rule.against, why))
@@ -106,6 +105,8 @@ def judge_stop(facts: StopFacts, asker: str, now: Instant) -> SafeToStop:
 
 
 def _held_by_others(holders: tuple[Holder, ...], asker: str) -> str:
+    if not holders:
+        return ""
     others = [holder.name for holder in holders if holder.name != asker]
     return f"It is held by {names(others)}" if others else ""
 

@@ -60,8 +60,8 @@ class InventoryService:
         keys = (key for host in found if host is not None for key in host.layers)
         return [layer for key in keys if (layer := self._picture.layer(key)) is not None]
 
-    def hosts(self, since: str = "", *, labels: bool = True) -> HostsAnswer:
-        """`labels`: with those of each host, which are most of an answer."""
+    def hosts(self, since: str = "", *, labels: bool = False) -> HostsAnswer:
+        """`labels`: with those of each host, which would be most of the answer."""
         now, news = self._clock(), self.news(since)
         rows = tuple(self._row(host if labels else replace(host, labels={}), now) for host in news.hosts)
         return HostsAnswer(news.version, now, rows, news.gone, news.complete)

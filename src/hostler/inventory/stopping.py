@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from hostler.drain.filters import controller_of, finished
+from hostler.drain.filters import finished
 from hostler.drain.observe import BY_NODE, Sources, fact_of
 from hostler.host.facts import Fact, Known, Unknown, then
 from hostler.host.holds import holds_of
@@ -15,12 +15,13 @@ from hostler.inventory.nodes import is_control_plane, ready_of
 from hostler.inventory.safe_to_stop import ControlPlane, SafeToStop, StopFacts, judge_stop
 from hostler.inventory.sources import Source
 from hostler.inventory.states import HostKind, HostState
-from hostler.kube.records import Node, Pod
+from hostler.kube.records import Node, OwnerReference, Pod
 from hostler.kube.watch import Watch
 
 V = TypeVar("V")
 LeaderNode = Callable[[], Fact[str]]
 VCENTER_NOT_READ = Unknown("vCenter is not read")
+NO_MEMBER = ControlPlane(0, 0, is_member=False)  # without it nothing of the control plane is lost
 NODE_LAYER = f"{LayerKind.NODE}:"
 # Bare metal in these states runs nothing of a cluster.
 IDLE = frozenset({HostState.AVAILABLE, HostState.DISCOVERED})
@@ -36,7 +37,7 @@ class StopSources:
         for node in nodes.store.values():
             self._node_changed(node.metadata.name, None, node)
         nodes.store.listen(self._node_changed)
-        self._ages: tuple[Instant, Mapping[str, Known[None] | Unknown]] = (-1.0, {})
+        self._ages: tuple[Instant, Mapping[str, Fact[Any]]] = (-1.0, {})
         self._leader: tuple[Instant, Fact[str]] = (-1.0, Unknown(""))
 
     def judge(self, host: Host, asker: str, now: Instant) -> SafeToStop:
@@ -60,12 +61,12 @@ class StopSources:
         )
 
     def _fact(self, watch: Watch[Any], value: V, now: Instant) -> Fact[V]:
-        """How old a cache is, is asked once for all hosts of one answer."""
+        """How old a cache is, is asked once for all hosts of one answer; nothing (most often) is one record."""
         if self._ages[0] != now:
             watches: tuple[Watch[Any], ...] = (self._nodes, self._drain.pods, self._drain.attachments)
-            self._ages = now, {one.kind.plural: fact_of(one, None, now) for one in watches}
+            self._ages = now, {one.kind.plural: fact_of(one, (), now) for one in watches}
         known = self._ages[1][watch.kind.plural]
-        return known if isinstance(known, Unknown) else Known(value, known.at)
+        return known if value == () or isinstance(known, Unknown) else Known(value, known.at)
 
     def _leads_from(self, node: str, now: Instant) -> Fact[bool]:
         if self._leader[0] != now:
@@ -85,8 +86,10 @@ class StopSources:
         return None
 
     def _control_plane_without(self, name: str) -> ControlPlane:
-        ready = sum(self._members.values()) - self._members.get(name, False)
-        return ControlPlane(len(self._members), ready, name in self._members)
+        if name not in self._members:
+            return NO_MEMBER
+        ready = sum(self._members.values()) - self._members[name]
+        return ControlPlane(len(self._members), ready, is_member=True)
 
     def _node_changed(self, name: str, _before: Node | None, after: Node | None) -> None:
         if after is not None and is_control_plane(after):
@@ -110,13 +113,16 @@ def _without_node(host: Host, now: Instant) -> StopFacts:
 
 def pods_that_stop(pods: Iterable[Pod]) -> tuple[str, ...]:
     """Those that are neither of a DaemonSet nor static nor finished."""
-    return tuple(
-        f"{pod.metadata.namespace}/{pod.metadata.name}"
-        for pod in pods
-        if not finished(pod) and pod.metadata.annotations.mirror is None and not _of_daemon_set(pod)
-    )
+    found = []
+    for pod in pods:  # a plain loop: it sees every pod of the cluster for one full answer
+        meta = pod.metadata
+        if meta.annotations.mirror is None and not _of_daemon_set(meta.owner_references) and not finished(pod):
+            found.append(f"{meta.namespace}/{meta.name}")
+    return tuple(found)
 
 
-def _of_daemon_set(pod: Pod) -> bool:
-    owner = controller_of(pod)
-    return owner is not None and owner.kind == "DaemonSet"
+def _of_daemon_set(owners: Iterable[OwnerReference]) -> bool:
+    for owner in owners:
+        if owner.controller:
+            return owner.kind == "DaemonSet"
+    return False
