@@ -11,6 +11,7 @@ import pytest
 
 from hostler.apis import capi
 from hostler.apis.capi import Machine
+from hostler.apis.metal3 import BareMetalHost
 from hostler.inventory.joining import join_layers
 from hostler.inventory.model import Host
 from hostler.inventory.nodes import node_layer
@@ -208,5 +209,18 @@ def test_a_host_changes_with_its_machine_and_with_the_node() -> None:
             (layer,) = source.take().values()
             assert layer is not None
             assert layer.same_as == ()
+
+    asyncio.run(look())
+
+
+def test_a_second_host_of_one_machine_changes_what_is_shown_of_the_first() -> None:
+    world = course(machine_body(), host_body("h", mine=True))
+
+    async def look() -> None:
+        async with dry_source(world, Store[Node]()) as source:
+            source.take()
+            second = msgspec.convert(host_body("h2", mine=True), BareMetalHost)
+            source._caches.hosts.store.put(second)
+            assert set(source.take()) == {"bmh:n/h", "bmh:n/h2"}
 
     asyncio.run(look())

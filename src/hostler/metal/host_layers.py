@@ -113,7 +113,7 @@ class MetalSource(Source):
         self._identities: dict[str, tuple[str, ...]] = {}
         self._here = ThisCluster(nodes, self._nodes_changed)
         caches = self._caches
-        caches.hosts.store.listen(lambda key, _before, _after: self._mark((key,)))
+        caches.hosts.store.listen(self._host_changed)
         caches.machines.store.listen(lambda _, before, after: self._mark(self._hosts_of(before, after)))
         caches.capi_machines.store.listen(lambda key, _before, _after: self._mark(self._hosts_owned(key)))
         caches.capi_clusters.store.listen(self._cluster_changed)
@@ -146,6 +146,12 @@ class MetalSource(Source):
         self._changed.update(keys)
         for listener in self._listeners:
             listener()
+
+    def _host_changed(self, key: str, before: BareMetalHost | None, after: BareMetalHost | None) -> None:
+        """What is decided for a machine depends on every host that names it: as its consumer, or as its owner."""
+        machines = {machine for host in (before, after) if host is not None for machine in _machines_named(host)}
+        hosts = self._caches.hosts.store
+        self._mark({key, *(one for machine in machines for one in hosts.keys_by("consumer", machine))})
 
     def _hosts_of(self, *machines: Metal3Machine | None) -> Iterator[str]:
         hosts = self._caches.hosts.store
@@ -250,6 +256,13 @@ class MetalSource(Source):
             done=0 if going else done + 1 if host is not None else 0, total=1 if going else total + 1,
             waiting=waiting_of(facts),
         )  # fmt: skip
+
+
+def _machines_named(host: BareMetalHost) -> Iterator[str]:
+    meta, consumer = host.metadata, host.spec.consumer_ref
+    if consumer is not None:
+        yield names.key(consumer.namespace, consumer.name)
+    yield from (names.key(meta.namespace, owner.name) for owner in meta.owner_references)
 
 
 def _told(machine: Metal3Machine) -> str:
