@@ -39,6 +39,7 @@ from hostler.host.keeper import Keeper
 from hostler.install.roles import Account
 from hostler.inventory.model import node_key
 from hostler.inventory.nodes import node_layer
+from hostler.inventory.operations_api import OperationReads
 from hostler.inventory.read_api import HostReads
 from hostler.inventory.service import InventoryService
 from hostler.inventory.sources import StoreSource
@@ -288,6 +289,7 @@ class Operator:
             reads.off(self._server, "/v1/maintenance", "maintenance")
         inventory = self._inventory()
         HostReads(inventory, reads.notes).mount(self._server)
+        OperationReads(inventory, registry, reads.notes).mount(self._server)
         recorder = HistoryRecorder(
             self._history, inventory, lambda: self._leader.token, lambda: not self._unready(), time.time
         )
