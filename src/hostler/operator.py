@@ -28,7 +28,9 @@ from hostler.explain.nodes import NodeExplainers
 from hostler.explain.read_api import Reads, admission
 from hostler.explain.registry import Registry
 from hostler.fleet.controller import FleetController
+from hostler.history.actions import ActionFeed
 from hostler.history.configmaps import ConfigMapHistory
+from hostler.history.metrics import HistoryMetrics
 from hostler.history.model import Limits
 from hostler.history.read_api import HistoryReads
 from hostler.history.recorder import Recorder as HistoryRecorder
@@ -210,8 +212,10 @@ class Operator:
             dry_run=self._dry_run,
             ignore_incumbent=ignored,
         )
-        writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics)
-        self._recorder = Recorder(writers.of("fleet", WriteBudget(5, 50)), self._identity, self._metrics)
+        feed = self._feed = ActionFeed(settings[say.CLUSTER_NAME], self._sources.node_of, time.time)
+        writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics, feed.wrote)
+        events = writers.of("fleet", WriteBudget(5, 50))
+        self._recorder = Recorder(events, self._identity, self._metrics, listener=feed.refused)
         given = settings.given(say.MAX_UNAVAILABLE)
         history = writers.of("history", WriteBudget(2, 20))  # a budget of its own: no other write waits for a log
         self._history = ConfigMapHistory(self._client, history, settings[say.NAMESPACE], Limits())
@@ -229,6 +233,8 @@ class Operator:
         on = [choice.capability for choice in self._guard.choices if choice.on]
         if any(capability.asks_vcenters for capability in on):
             self._vcenters, self._trust = make_vcenters(settings, self._metrics, writers)
+        for vcenter in self._vcenters:
+            vcenter.listen_actions(feed.asked)
         shared = Shared(
             self._client, settings, writers, self._recorder, self._metrics, fleet=self._fleet, nodes=self._nodes,
             sources=self._sources, drain=drain_policy(settings), ceiling=self._status.room, vcenters=self._vcenters,
@@ -289,8 +295,9 @@ class Operator:
         inventory = self._inventory()
         HostReads(inventory, reads.notes).mount(self._server)
         recorder = HistoryRecorder(
-            self._history, inventory, lambda: self._leader.token, lambda: not self._unready(), time.time
-        )
+            self._history, inventory, self._feed, HistoryMetrics(self._metrics.registry),
+            lambda: self._leader.token, lambda: not self._unready(),
+        )  # fmt: skip
         self._history_recorder = recorder
 
         def history_notes() -> tuple[str, ...]:

@@ -101,7 +101,8 @@ class Keeper:
             )
             node = shown or node
             if wanted.type == UNREADABLE and wanted.status is Status.TRUE:
-                self._recorder.event(NODE, node.metadata, "Warning", UNREADABLE, "Hold", wanted.message)
+                about = node.metadata
+                self._recorder.event(NODE, about, "Warning", UNREADABLE, "Hold", wanted.message, refusing="holds")
 
 
 def conditions_of(node: Node) -> tuple[Condition, ...]:

@@ -81,6 +81,11 @@ class InventoryService:
         """The host that a layer belongs to, as of the last refresh."""
         return self._picture.host_of(key)
 
+    def operation_of(self, key: str) -> str:
+        """The operation that a layer is part of, as of the last refresh."""
+        layer = self._picture.layer(key)
+        return next((line.operation for line in layer.lines if line.operation), "") if layer is not None else ""
+
     def _named(self, name: str) -> Iterator[Host]:
         for host in self._picture.hosts.values():
             if host.name == name or any(key.endswith(f"/{name}") for key in host.layers):
