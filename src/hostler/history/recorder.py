@@ -160,7 +160,12 @@ class Recorder:
             line = top_line(layer)
             if line is not None:
                 trail.transition(
-                    layer.key, line.state, now, capability=line.capability, sentence=line.why, operation=line.operation
+                    layer.key,
+                    str(line.state),
+                    now,
+                    capability=line.capability,
+                    sentence=line.why,
+                    operation=line.operation,
                 )
         if news.gone:
             for key in [key for key in trail.stays if self._inventory.host_of(key) is None]:
@@ -242,7 +247,7 @@ def top_line(layer: Layer) -> Line | None:
 def layer_stays(layers: Collection[Layer], now: Instant) -> Mapping[str, Stay]:
     lines = ((layer.key, top_line(layer)) for layer in layers)
     return {
-        key: Stay(line.state, now if line.since is None else line.since, line.operation)
+        key: Stay(str(line.state), now if line.since is None else line.since, line.operation)
         for key, line in lines
         if line is not None
     }
