@@ -29,11 +29,10 @@ from hostler.explain.read_api import Reads, admission
 from hostler.explain.registry import Registry
 from hostler.fleet.controller import FleetController
 from hostler.history.actions import ActionFeed
-from hostler.history.configmaps import ConfigMapHistory
 from hostler.history.metrics import HistoryMetrics
-from hostler.history.model import Limits
 from hostler.history.read_api import HistoryReads
 from hostler.history.recorder import Recorder as HistoryRecorder
+from hostler.history.stores import make_store
 from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
 from hostler.host.facts import Fact, Known, Unknown
@@ -218,7 +217,7 @@ class Operator:
         self._recorder = Recorder(events, self._identity, self._metrics, listener=feed.refused)
         given = settings.given(say.MAX_UNAVAILABLE)
         history = writers.of("history", WriteBudget(2, 20))  # a budget of its own: no other write waits for a log
-        self._history = ConfigMapHistory(self._client, history, settings[say.NAMESPACE], Limits())
+        self._history = make_store(settings, self._client, history, self._guard.gate_for("history"))
         self._status = FleetController(
             self._fleet, self._nodes, self._guard, writers.of("fleet"), metrics=self._metrics,
             limit=str(settings[say.MAX_UNAVAILABLE]) if given else "",
@@ -304,7 +303,7 @@ class Operator:
             unread = [f"{name} cannot be read: {why}." for name, why in self._history.unreadable.items()]
             return (*reads.notes(), *filter(None, (recorder.trouble,)), *unread)
 
-        HistoryReads(self._history, inventory, history_notes).mount(self._server)
+        HistoryReads(self._history, inventory, history_notes, lambda: recorder.trouble).mount(self._server)
         for number, watch in enumerate(self._watches(), 1):  # a kind may be watched twice, for other fields
             self._server.ready_if(f"{watch.kind.resource} ({number})", watch.not_in_step)
 
@@ -440,4 +439,5 @@ class Operator:
             await capability.close()
         await self._client.close()
         if self._tasks:
+            await self._history.close()
             log.info("stopped")
