@@ -193,9 +193,7 @@ class PostgresHistory:
 
 
 async def _version(connection: Connection) -> int:
-    row = await connection.fetchrow(schema.READ_VERSION)
-    assert row is not None  # a SELECT without a table
-    found = schema.version_of(*row)
+    found = schema.version_of(await connection.fetchval(schema.READ_COMMENT))
     if found is None:
         raise StoreFailed(f"table {schema.TABLE} of that database was not made by Hostler")
     if found > schema.VERSION:

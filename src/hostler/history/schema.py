@@ -36,7 +36,11 @@ MIGRATIONS: tuple[str, ...] = (
 )
 VERSION = len(MIGRATIONS)
 
-READ_VERSION = f"SELECT to_regclass('{TABLE}') IS NOT NULL, coalesce(obj_description(to_regclass('{TABLE}')), '')"
+# Not by to_regclass: inside a transaction it remembers that there was no table before another leader made it.
+READ_COMMENT = f"""
+    SELECT coalesce(obj_description(oid, 'pg_class'), '') FROM pg_class
+    WHERE relname = '{TABLE}' AND relkind IN ('r', 'p') AND pg_table_is_visible(oid)
+"""
 COLUMNS = (
     "term, counter, at, key, what, capability, old_state, new_state, reason, sentence, duration, operation, result"
 )
@@ -81,9 +85,9 @@ PRUNE = f"""
 """
 
 
-def version_of(exists: bool, comment: str) -> int | None:
-    """The schema that is there: 0 without a table, None for a table that is not ours."""
-    if not exists:
+def version_of(comment: str | None) -> int | None:
+    """The schema that is there, by the table's comment: 0 without a table, None for a table that is not ours."""
+    if comment is None:
         return 0
     found = re.fullmatch(COMMENT.format(r"(\d{1,9})"), comment)
     return int(found[1]) if found else None
