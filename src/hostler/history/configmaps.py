@@ -112,6 +112,8 @@ class ConfigMapHistory:
             for entry in segment.entries():
                 if _order(entry) > begin and entry.at >= since:
                     found[entry.id] = entry
+            if len(found) >= most:  # ids grow from segment to segment
+                break
             await asyncio.sleep(0)
         return sorted(found.values(), key=_order)[:most]
 
