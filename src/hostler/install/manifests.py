@@ -100,6 +100,8 @@ MANY_VCENTERS = When(f"and {_ASKS} .Values.vcenter.vcentersSecret")
 OWN_CA = When(f"and {_ASKS} .Values.vcenter.caBundle.configMapName", lambda wanted: _asks(wanted) and wanted.ca)
 PUBLIC_CA = When(f"and {_ASKS} .Values.vcenter.tlsVerify (not .Values.vcenter.caBundle.configMapName)")
 FINGERPRINTS = When(f"and {_ASKS} .Values.vcenter.certificateSha256")
+HISTORY = When(".Values.history.existingSecret")
+HISTORY_SECRET = _only_chart(".Values.history.existingSecret | quote")
 HUB_TLS = When(f"and ({RECLAIM.helm}) .Values.hub.tlsSecret")
 HUB_CA = When(f"and ({RECLAIM.helm}) .Values.hub.caBundle.configMapName")
 
@@ -243,6 +245,10 @@ ENVIRONMENT = [
             "value": _only_chart('join "," .Values.vcenter.certificateSha256 | quote'),
         },
     ),
+    (
+        HISTORY,
+        {"name": "HOSTLER_HISTORY_URL", "valueFrom": {"secretKeyRef": {"name": HISTORY_SECRET, "key": "url"}}},
+    ),
     FromValues("extraEnv"),
 ]
 
@@ -265,6 +271,7 @@ VOLUMES = (
         _secret(_only_chart(".Values.vcenter.vcentersSecret | quote")),
     ),
     (OWN_CA, "vcenter-ca", CA_FOLDER, _config_map(CA)),
+    (HISTORY, "history", "/etc/hostler/history", _secret(HISTORY_SECRET)),  # for the files of its TLS options
     (HUB_TLS, "hub", "/etc/hostler/hub", _secret(_only_chart(".Values.hub.tlsSecret | quote"))),
     (HUB_CA, "hub-ca", "/etc/ssl/hub-ca", _config_map(_only_chart(".Values.hub.caBundle.configMapName | quote"))),
 )
@@ -272,7 +279,7 @@ VOLUMES = (
 
 def _any_or(name: str) -> When:
     """Whether there is a volume, of ours or of the values file."""
-    return When(f"or {_ASKS} ({HUB_TLS.helm}) ({HUB_CA.helm}) .Values.{name}", _asks)
+    return When(f"or {_ASKS} {HISTORY.helm} ({HUB_TLS.helm}) ({HUB_CA.helm}) .Values.{name}", _asks)
 
 
 CONTAINER_SECURITY = {
