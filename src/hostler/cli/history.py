@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 class ShowByDefault(TyperGroup):
     """`hostler history gpu-7` is `hostler history show gpu-7`."""
 
+    default_command = "show"
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["show", *args]
+            args = [self.default_command, *args]
         return super().parse_args(ctx, args)
 
 

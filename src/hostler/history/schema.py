@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-TABLE = "hostler_history"
+TABLE = "host_history"
 COMMENT = "Hostler history, schema {}"
 LOCK = 0x686F73746C6572  # of whoever migrates, in this database: "hostler"
 MIGRATIONS: tuple[str, ...] = (
