@@ -35,6 +35,7 @@ class MemoryStore:
         self.entries: dict[str, Entry] = {}
         self.trouble = ""
         self.loaded = False
+        self.unreadable: dict[str, str] = {}
 
     async def load(self, stays_since: float) -> Stored:
         self._may()

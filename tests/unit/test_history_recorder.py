@@ -219,3 +219,18 @@ def test_every_field_of_an_entry_is_in_the_log() -> None:
     assert list(log_fields(entry).values()) == [
         "1.2", 3.0, A, "action", "maintenance", "a", "b", "R", "S.", 4.0, "o", "ok",
     ]  # fmt: skip
+
+
+def test_a_host_that_went_while_nobody_recorded_is_gone() -> None:
+    world = HistoryWorld()
+    world.put("a", HostState.IN_SERVICE)
+    world.put("b", HostState.IN_SERVICE)
+    world.step()
+    world.take_out("a")
+    world.lead()
+    world.step()
+    assert [(str(entry.what), entry.new) for entry in world.stored(A)][1:] == [("inferred", "gone")]
+    world.lead()
+    world.put("a", HostState.JOINING)
+    world.step()
+    assert [(entry.old, entry.new) for entry in world.stored(A)][2:] == [("", "joining")]

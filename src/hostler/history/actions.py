@@ -47,7 +47,7 @@ class Happened:
 class ActionFeed:
     def __init__(self, cluster: str, node_of_pod: Callable[[str], str], clock: Callable[[], Instant]) -> None:
         """`node_of_pod`: the node of a pod by NAMESPACE/NAME, "" where it is not known."""
-        self._cluster, self._node_of_pod, self.clock = cluster, node_of_pod, clock
+        self.cluster, self._node_of_pod, self.clock = cluster, node_of_pod, clock
         self._waiting = deque[Happened](maxlen=WAITING_LIMIT)
 
     def wrote(self, write: Write, result: str, answer: str) -> None:
@@ -91,10 +91,10 @@ class ActionFeed:
         """The key of the layer that an object is, or is on; "" where it is none."""
         match kind.kind, kind.group:
             case NODE.kind, NODE.group:
-                return node_key(self._cluster, name)
+                return node_key(self.cluster, name)
             case POD.kind, POD.group:
                 node = self._node_of_pod(f"{namespace}/{name}")
-                return node_key(self._cluster, node) if node else ""
+                return node_key(self.cluster, node) if node else ""
             case BARE_METAL_HOST.kind, BARE_METAL_HOST.group:
                 return bare_metal_key(namespace or "", name)
             case AGENT.kind, AGENT.group:

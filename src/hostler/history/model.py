@@ -16,6 +16,7 @@ import msgspec
 
 from hostler.instant import Instant
 
+GONE = "gone"  # the state of a layer that is no longer reported
 STAYS_LIMIT = 20_000  # completed stays that are read back, the newest
 
 

@@ -15,11 +15,12 @@ import structlog
 from hostler.history.actions import DONE, ActionFeed, Happened
 from hostler.history.durations import DAYS, Durations
 from hostler.history.metrics import HistoryMetrics
-from hostler.history.model import Entry, Stored, id_order, stay_of
+from hostler.history.model import GONE, Entry, Stored, id_order, stay_of
 from hostler.history.trail import About, Stay, Trail
 from hostler.instant import Instant, iso
-from hostler.inventory.model import Layer, Line
+from hostler.inventory.model import Layer, Line, node_key
 from hostler.inventory.overdue import judge_overdue
+from hostler.inventory.picture import Changes
 from hostler.inventory.service import InventoryService
 from hostler.inventory.states import PASSING, STATE_ORDER, HostKind
 from hostler.kube.errors import ApiError, Unreachable, WriteRefused
@@ -30,7 +31,6 @@ MEASURE_SECONDS = 15.0
 MOST_AT_ONCE = 500  # entries in one write
 FIRST_PRUNE_SECONDS, PRUNE_SECONDS = 600.0, 86400.0
 FINISH_SECONDS = 2.0
-GONE = "gone"
 STOPPED, INTERRUPTED, NOT_RECORDED = "Stopped", "Interrupted", "NotRecorded"  # reasons of gaps, beside Dropped
 log = structlog.get_logger("hostler.history")
 
@@ -71,6 +71,7 @@ class Recorder:
         self._trail: Trail | None = None
         self._led = -1
         self._version = ""
+        self._layers_of: dict[str, tuple[str, ...]] = {}  # by id of a host, as it was noted last
         self._prune_at = 0.0
         self._measure_at = 0.0
         self._dropped = 0
@@ -144,11 +145,15 @@ class Recorder:
         trail.resume(stored.last, PASSING)
         if self._trail is not None:
             trail.requeue(self._trail.waiting)
-        self._version = self._inventory.news("").version
+        news = self._inventory.news("")
+        self._version, self._layers_of = news.version, {host.id: host.layers for host in news.hosts}
         if stored.last:
             reason, sentence = gap_before(max(stored.last, key=lambda entry: id_order(entry.id)), self._led)
             trail.gap(now, reason=reason, sentence=sentence)
-        trail.infer(layer_stays(self._inventory.layers(), now))
+        states, ours = layer_stays(self._inventory.layers(), now), node_key(self._feed.cluster, "")
+        # Only of nodes it is certain by now that they are gone: vCenters and other clusters are read later.
+        gone = [key for key in trail.stays if key.startswith(ours) and key not in states]
+        trail.infer(states, gone, now)
         self._durations = Durations(self._kind_of)
         self._durations.add(stored.stays)
         self._trail, self._led, self._dropped, self._measure_at = trail, token, 0, 0.0
@@ -169,10 +174,20 @@ class Recorder:
                     sentence=line.why,
                     operation=line.operation,
                 )
-        if news.gone:
-            for key in [key for key in trail.stays if self._inventory.host_of(key) is None]:
+        for key in self._left(news):
+            if self._inventory.host_of(key) is None and key in trail.stays:
                 trail.transition(key, GONE, now, sentence="It is no longer reported.")
                 trail.forget(key)
+
+    def _left(self, news: Changes) -> set[str]:
+        """The layers that are not where they were noted last: of hosts that changed or went."""
+        left = set[str]()
+        for host in news.hosts:
+            left.update(set(self._layers_of.get(host.id, ())).difference(host.layers))
+            self._layers_of[host.id] = host.layers
+        for id in news.gone:
+            left.update(self._layers_of.pop(id, ()))
+        return left
 
     def _operation_of(self, key: str, trail: Trail) -> str:
         """The operation that a layer is in, or was until this moment."""

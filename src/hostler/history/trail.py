@@ -13,7 +13,7 @@ from typing import TypedDict, Unpack
 
 from msgspec.structs import replace
 
-from hostler.history.model import Entry, What, id_order
+from hostler.history.model import GONE, Entry, What, id_order
 from hostler.host.conditions import count, cut
 from hostler.instant import Instant
 
@@ -73,12 +73,17 @@ class Trail:
         for entry in sorted(stored, key=lambda entry: id_order(entry.id)):
             # Never below what is stored: a lease that was made again counts from the beginning.
             self._transitions, self._counter = max((self._transitions, self._counter), id_order(entry.id))
-            if entry.new:
+            if entry.new == GONE:
+                self._stays.pop(entry.key, None)
+            elif entry.new:
                 operation = entry.operation if entry.new in passing else ""
                 self._stays[entry.key] = Stay(entry.new, entry.at, operation)
 
-    def infer(self, states: Mapping[str, Stay]) -> None:
+    def infer(self, states: Mapping[str, Stay], gone: Iterable[str] = (), now: Instant = 0.0) -> None:
         """After a start: a state that differs from the last entry was entered while nobody recorded."""
+        for key in sorted(gone):
+            self._enter(What.INFERRED, key, GONE, at=now, sentence="It is no longer reported.")
+            self.forget(key)
         for key, stay in sorted(states.items()):
             known = self._stays.get(key)
             if known is None or known.state != stay.state:
@@ -147,7 +152,9 @@ class Trail:
     def requeue(self, waiting: Iterable[Entry]) -> None:
         """What an earlier trail of this process could not store any more."""
         for entry in waiting:
-            if entry.new:
+            if entry.new == GONE:
+                self._stays.pop(entry.key, None)
+            elif entry.new:
                 self._stays[entry.key] = Stay(entry.new, entry.at, entry.operation)
             self._add(entry)
 
