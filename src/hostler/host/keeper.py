@@ -49,7 +49,15 @@ class Recorder(Protocol):
     """Kubernetes Events; `kube.events` has the real one."""
 
     def event(
-        self, kind: Kind, metadata: Identity, type: Literal["Normal", "Warning"], reason: str, action: str, note: str
+        self,
+        kind: Kind,
+        metadata: Identity,
+        type: Literal["Normal", "Warning"],
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        refusing: str = "",
     ) -> None: ...
 
 
