@@ -122,22 +122,24 @@ def test_a_maintenance_is_told_with_actions_refusals_and_one_operation(
     with ExitStack() as stack:
         made, story = ready_story(stack, sandbox, tmp_path, namespace, plan)
         running = stack.enter_context(operator(sandbox, tmp_path, home, told=made.environment()))
-        maintain(story, pairs, 120)
         node = f"node:local/{story.full('w0')}"
 
         def told() -> list[Entry]:
             return [entry for entry in exported(sandbox, running) if entry.key == node]
 
-        until(lambda: "in service" in [entry.new for entry in told()[-1:]], "its return is stored", 60, told)
+        def states() -> list[str]:
+            return [entry.new for entry in told() if entry.new]
+
+        until(told, "its first entry is stored", 60)
+        maintain(story, pairs, 120)
+        until(lambda: "stopped" in states() and states()[-1] == "in service", "its return is stored", 60, told)
+        time.sleep(2)  # the answer to the last write is an entry too
         entries = told()
-        states = [entry.new for entry in entries if entry.new]
-        assert states[0] == "in service"
-        assert states[-3:] == ["stopped", "returning", "in service"] or states[-2:] == ["stopped", "in service"]
-        assert {"draining", "stopped"} <= set(states)
+        assert states()[:3] == ["in service", "draining", "stopped"]
         done = {(entry.reason, entry.result) for entry in entries if entry.what is What.ACTION}
         assert {("PatchNode", "ok"), ("EvictPod", "ok")} <= done
-        ended = next(place for place, entry in enumerate(entries) if entry.new == "stopped")
-        operations = {entry.operation for entry in entries[2 : ended + 1]}
+        assert entries[0].what is What.INFERRED
+        operations = {entry.operation for entry in entries[1:]}
         assert len(operations) == 1
         assert operations.pop().startswith("maintenance/")
         vm = {(entry.reason, entry.result) for entry in exported(sandbox, running) if entry.key.startswith("vm:")}

@@ -21,7 +21,7 @@ def node_write(verb: str = "patch", *, reports: bool = False) -> Write:
 
 
 def eviction(pod: str) -> Write:
-    return Write("maintenance", "evict", POD, pod, "shop", "The node is emptied.")
+    return Write("maintenance", "evict", POD, pod, "shop", "the node is emptied")
 
 
 def shown(entries: list[Entry]) -> list[tuple[str, str, str]]:
@@ -38,15 +38,18 @@ def test_an_action_is_recorded_with_result_and_operation() -> None:
     world.feed.wrote(node_write(), "ok", "")
     world.put("a", HostState.IN_SERVICE)
     world.step()
+    world.feed.wrote(node_write(), "ok", "")  # its answer came after its effect
+    world.step()
     assert shown(world.stored(A)) == [
         ("inferred", "in service", ""),
         ("action", "PatchNode", "ok"),
         ("transition", "draining", ""),
         ("action", "PatchNode", "ok"),
         ("transition", "in service", ""),
+        ("action", "PatchNode", "ok"),
     ]
     operations = [entry.operation for entry in world.stored(A)]
-    assert operations == ["", *["maintenance/1"] * 4]  # the steps that begin and end it are part of it
+    assert operations == ["", *["maintenance/1"] * 5]  # the steps that begin and end it are part of it
     assert {entry.capability for entry in world.stored(A)[1:]} == {"maintenance"}
 
 
@@ -59,9 +62,9 @@ def test_evictions_of_one_moment_are_one_action() -> None:
     world.feed.wrote(eviction("db-1"), "429", "Budget db allows none.")
     world.step()
     done, refused = world.stored(A)[1:]
-    assert done.sentence == "3 pods: shop/db-0, shop/web-1 and shop/web-2. The node is emptied."
+    assert done.sentence == "3 pods: shop/db-0, shop/web-1 and shop/web-2; the node is emptied"
     assert (refused.result, refused.sentence) == (
-        "429", "1 pod: shop/db-1. The node is emptied: Budget db allows none.",
+        "429", "1 pod: shop/db-1; the node is emptied: Budget db allows none.",
     )  # fmt: skip
 
 

@@ -116,4 +116,4 @@ def _together(group: list[Happened]) -> Happened:
     if not first.pod:
         return first
     pods = {one.pod for one in group}
-    return replace(first, sentence=f"{count(len(pods), 'pod')}: {names(pods)}. {first.sentence}", pod="")
+    return replace(first, sentence=f"{count(len(pods), 'pod')}: {names(pods)}; {first.sentence}", pod="")

@@ -162,7 +162,7 @@ class Recorder:
         now, news = self._clock(), self._inventory.news(self._version)
         self._version = news.version
         for happened in self._feed.take():
-            note_action(trail, happened, self._operation_of(happened.key, trail))
+            note_action(trail, happened, self._operation_of(happened, trail))
         for layer in self._inventory.layers([host.id for host in news.hosts]):
             line = top_line(layer)
             if line is not None:
@@ -189,10 +189,11 @@ class Recorder:
             left.update(self._layers_of.pop(id, ()))
         return left
 
-    def _operation_of(self, key: str, trail: Trail) -> str:
+    def _operation_of(self, happened: Happened, trail: Trail) -> str:
         """The operation that a layer is in, or was until this moment."""
-        stay = trail.stays.get(key)
-        return self._inventory.operation_of(key) or (stay.operation if stay is not None else "")
+        stay = trail.stays.get(happened.key)
+        ending = stay.operation_at(happened.at) if stay is not None else ""
+        return self._inventory.operation_of(happened.key) or ending
 
     async def _flush(self) -> None:
         """Store what waits. Raises what the store answered."""

@@ -19,6 +19,7 @@ from hostler.instant import Instant
 
 PENDING_LIMIT = 10_000
 TEXT_LIMIT = 300  # characters
+ENDING_SECONDS = 2.0
 
 
 class About(TypedDict, total=False):
@@ -33,11 +34,16 @@ class About(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """The state a layer is in, as last recorded, and the operation that it is part of."""
+    """The state a layer is in, as last recorded, the operation that it is part of, and the one that ended with it."""
 
     state: str
     since: Instant
     operation: str = ""
+    ended: str = ""
+
+    def operation_at(self, at: Instant) -> str:
+        """Of an action at that moment: the write that ends an operation may be answered after its effect was seen."""
+        return self.operation or (self.ended if at - self.since <= ENDING_SECONDS else "")
 
 
 @dataclass(slots=True)
@@ -165,9 +171,10 @@ class Trail:
         known = self._stays.get(key)
         old, duration = (known.state, max(0.0, at - known.since)) if known is not None else ("", None)
         operation = about.get("operation", "")
-        self._stays[key] = Stay(state, at, operation)
-        if not operation and known is not None:
-            about["operation"] = known.operation  # the step that ends an operation is part of it
+        ended = known.operation if known is not None and not operation else ""
+        self._stays[key] = Stay(state, at, operation, ended)
+        if ended:
+            about["operation"] = ended  # the step that ends an operation is part of it
         self._add(Entry(self._next_id(), at, key, what, old=old, new=state, duration=duration, **about))
 
     def _add(self, entry: Entry) -> None:
