@@ -212,6 +212,7 @@ class Operator:
             ignore_incumbent=ignored,
         )
         feed = self._feed = ActionFeed(settings[say.CLUSTER_NAME], self._sources.node_of, time.time)
+        self._sources.pods.store.listen(feed.pod_changed)
         writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics, feed.wrote)
         events = writers.of("fleet", WriteBudget(5, 50))
         self._recorder = Recorder(events, self._identity, self._metrics, listener=feed.refused)

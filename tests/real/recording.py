@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +39,7 @@ class Killed(threading.Thread):
         super().__init__(daemon=True, name="killed")
         self._start, self._kills, self._chance = start, kills, random.Random(seed)
         self.kills: list[float] = []
+        self.users: set[str] = set()
         self.last: Running | None = None
         self.lasting, self.over = threading.Event(), threading.Event()
         self.error: BaseException | None = None
@@ -47,12 +48,14 @@ class Killed(threading.Thread):
         try:
             for number in range(self._kills):
                 with self._start(number) as running:
+                    self.users.add(running.user)
                     running.said("leading", 120)
                     self.over.wait(self._chance.uniform(1.0, 5.0))
                     running.process.send_signal(signal.SIGKILL)
                     self.kills.append(time.time())
                     running.process.wait()
             with self._start(self._kills) as running:
+                self.users.add(running.user)
                 running.said("leading", 120)
                 self.last = running
                 self.lasting.set()
@@ -114,14 +117,14 @@ def last_states(entries: list[Entry]) -> dict[str, str]:
     return {key: state for key, state in last.items() if state != GONE}
 
 
-def audited_actions(tail: Tail, user: str, cluster: str) -> list[tuple[float, str, str]]:
+def audited_actions(tail: Tail, users: Collection[str], cluster: str) -> list[tuple[float, str, str]]:
     """(when, layer, name of the action) of every write to a layer that the API server took from the operator."""
     found = []
     for entry in tail.new():
         about = entry.get("objectRef", {})
         kind = ACTIONS.get(about.get("resource", ""))
         if (
-            entry["stage"] != "ResponseComplete" or who(entry) != user or kind is None or about.get("subresource")
+            entry["stage"] != "ResponseComplete" or who(entry) not in users or kind is None or about.get("subresource")
             or entry["verb"] != "patch" or entry["responseStatus"]["code"] >= 300
         ):  # fmt: skip
             continue

@@ -90,6 +90,7 @@ def test_kills_of_the_leader_lose_little_and_nothing_is_there_twice(
         told, folder = made.environment(), folders(tmp_path)
         flags = ("--only", "maintenance,metal", "--metal-writes-per-second", "10") if claims else ()
         tail = Tail(sandbox)
+        stack.callback(tail.close)
         killed = Killed(lambda life: operator(sandbox, folder(life), home, *flags, told=told), kills, seed=7)
         killed.start()
         stack.callback(killed.end)
@@ -105,7 +106,7 @@ def test_kills_of_the_leader_lose_little_and_nothing_is_there_twice(
         eventually(lambda: is_complete(sandbox, running), 120, "each layer's last entry is its state")
         time.sleep(3)
         entries = exported(sandbox, running)
-        verdict = judge(entries, audited_actions(tail, running.user, "local"), killed.kills)
+        verdict = judge(entries, audited_actions(tail, killed.users, "local"), killed.kills)
         print(f"{len(killed.kills)} kills, {hosts * rounds} maintenances, {claims} claims: {verdict}")
         assert (verdict.twice, verdict.broken, verdict.missing) == ([], [], [])
         assert verdict.gaps >= kills - 1  # one that was killed before it stored anything left no trace

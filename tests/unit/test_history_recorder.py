@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from hostler.history.actions import ActionFeed
 from hostler.history.model import Entry, What
 from hostler.history.recorder import INTERRUPTED, NOT_RECORDED, log_fields
 from hostler.inventory.states import HostKind, HostState
 from hostler.kube.kinds import EVENT, NODE, POD
-from hostler.kube.records import Metadata
+from hostler.kube.records import Metadata, Pod, PodMetadata, PodSpec
 from hostler.kube.writer import Write
 from hostler.vsphere.outcomes import AlreadySo, Asked, Kind, Outcome, Refused, Started
 from tests.unit.history_world import HistoryWorld
@@ -66,6 +67,15 @@ def test_evictions_of_one_moment_are_one_action() -> None:
     assert (refused.result, refused.sentence) == (
         "429", "1 pod: shop/db-1; the node is emptied: Budget db allows none.",
     )  # fmt: skip
+
+
+def test_a_pod_that_is_gone_before_the_answer_still_has_its_node() -> None:
+    feed = ActionFeed("prod", lambda pod: "", lambda: 1.0)
+    pod = Pod(metadata=PodMetadata(name="web-1", namespace="shop"), spec=PodSpec(node_name="a"))
+    feed.pod_changed("shop/web-1", pod, None)
+    feed.wrote(eviction("web-1"), "ok", "")
+    feed.wrote(eviction("web-2"), "ok", "")  # nobody knows where that was
+    assert [one.key for one in feed.take()] == [A]
 
 
 def test_an_action_that_fails_again_is_recorded_once() -> None:

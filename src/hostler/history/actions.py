@@ -7,7 +7,7 @@ that is decided or written ever waits for the history.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -17,11 +17,12 @@ from hostler.host.conditions import count, names
 from hostler.instant import Instant
 from hostler.inventory.model import agent_key, bare_metal_key, node_key, vm_key
 from hostler.kube.kinds import NODE, POD, Kind
-from hostler.kube.records import Identity
+from hostler.kube.records import Identity, Pod
 from hostler.kube.writer import Write
 from hostler.vsphere.outcomes import AlreadySo, Asked, Refused, Started
 
 WAITING_LIMIT = 10_000
+GONE_PODS_LIMIT = 2_000
 OK, STARTED, ALREADY, CONFLICT = "ok", "started", "already", "409"
 DONE = frozenset({OK, STARTED, ALREADY})
 VSPHERE_ASKER = "maintenance"  # the one capability that acts on VMs
@@ -49,6 +50,14 @@ class ActionFeed:
         """`node_of_pod`: the node of a pod by NAMESPACE/NAME, "" where it is not known."""
         self.cluster, self._node_of_pod, self.clock = cluster, node_of_pod, clock
         self._waiting = deque[Happened](maxlen=WAITING_LIMIT)
+        self._last_nodes = OrderedDict[str, str]()
+
+    def pod_changed(self, pod: str, before: Pod | None, after: Pod | None) -> None:
+        """A pod may be gone before the answer to its eviction has come: its node is remembered for a while."""
+        if after is None and before is not None:
+            self._last_nodes[pod] = before.spec.node_name
+            if len(self._last_nodes) > GONE_PODS_LIMIT:
+                self._last_nodes.popitem(last=False)
 
     def wrote(self, write: Write, result: str, answer: str) -> None:
         """A write to the API server. A report does nothing to a host, and a conflict is decided again at once."""
@@ -93,7 +102,8 @@ class ActionFeed:
             case NODE.kind, NODE.group:
                 return node_key(self.cluster, name)
             case POD.kind, POD.group:
-                node = self._node_of_pod(f"{namespace}/{name}")
+                pod = f"{namespace}/{name}"
+                node = self._node_of_pod(pod) or self._last_nodes.get(pod, "")
                 return node_key(self.cluster, node) if node else ""
             case BARE_METAL_HOST.kind, BARE_METAL_HOST.group:
                 return bare_metal_key(namespace or "", name)
