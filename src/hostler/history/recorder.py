@@ -19,7 +19,6 @@ from hostler.history.model import GONE, Entry, Stored, id_order, stay_of
 from hostler.history.trail import About, Stay, Trail
 from hostler.instant import Instant, iso
 from hostler.inventory.model import Layer, Line, node_key
-from hostler.inventory.overdue import judge_overdue
 from hostler.inventory.picture import Changes
 from hostler.inventory.service import InventoryService
 from hostler.inventory.states import PASSING, STATE_ORDER, HostKind
@@ -222,11 +221,9 @@ class Recorder:
         self._dropped = trail.dropped_in_all
         if now >= self._measure_at:
             self._measure_at = now + MEASURE_SECONDS
-            stays = self._durations.overdue_limits(now)
-            self._inventory.learn(stays)
+            self._inventory.learn(self._durations.overdue_limits(now))
             self._metrics.show_spreads(self._durations.spreads(now))
-            hosts = self._inventory.news("").hosts
-            self._metrics.show_overdue((host.state, host.kind) for host in hosts if judge_overdue(host, now, stays))
+            self._metrics.show_overdue((host.state, host.kind) for host in self._inventory.overdue())
 
     def _rest(self) -> None:
         """We do not lead: the next leader measures."""

@@ -87,6 +87,8 @@ NAMES = Value(f'join "," {_ON} | quote', lambda wanted: ",".join(sorted(wanted.o
 SOMETHING = When(_ON, lambda wanted: wanted.on)
 MAINTENANCE = When(f'has "maintenance" {_ON}', lambda wanted: "maintenance" in wanted.on)
 RECLAIM = When(f'has "reclaim" {_ON}', lambda wanted: "reclaim" in wanted.on)
+HISTORY = When(".Values.history.existingSecret")
+HISTORY_SECRET = _only_chart(".Values.history.existingSecret | quote")
 NOT_OPENSHIFT = When("not .Values.openshift", lambda wanted: not wanted.openshift)
 
 
@@ -100,8 +102,6 @@ MANY_VCENTERS = When(f"and {_ASKS} .Values.vcenter.vcentersSecret")
 OWN_CA = When(f"and {_ASKS} .Values.vcenter.caBundle.configMapName", lambda wanted: _asks(wanted) and wanted.ca)
 PUBLIC_CA = When(f"and {_ASKS} .Values.vcenter.tlsVerify (not .Values.vcenter.caBundle.configMapName)")
 FINGERPRINTS = When(f"and {_ASKS} .Values.vcenter.certificateSha256")
-HISTORY = When(".Values.history.existingSecret")
-HISTORY_SECRET = _only_chart(".Values.history.existingSecret | quote")
 HUB_TLS = When(f"and ({RECLAIM.helm}) .Values.hub.tlsSecret")
 HUB_CA = When(f"and ({RECLAIM.helm}) .Values.hub.caBundle.configMapName")
 
@@ -270,8 +270,8 @@ VOLUMES = (
         "/etc/hostler/vcenters",
         _secret(_only_chart(".Values.vcenter.vcentersSecret | quote")),
     ),
-    (OWN_CA, "vcenter-ca", CA_FOLDER, _config_map(CA)),
     (HISTORY, "history", "/etc/hostler/history", _secret(HISTORY_SECRET)),  # for the files of its TLS options
+    (OWN_CA, "vcenter-ca", CA_FOLDER, _config_map(CA)),
     (HUB_TLS, "hub", "/etc/hostler/hub", _secret(_only_chart(".Values.hub.tlsSecret | quote"))),
     (HUB_CA, "hub-ca", "/etc/ssl/hub-ca", _config_map(_only_chart(".Values.hub.caBundle.configMapName | quote"))),
 )

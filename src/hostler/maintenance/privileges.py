@@ -165,10 +165,7 @@ class Privileges:
                 )
                 note = f"Cannot tell whether our vCenter user may start VM {vm.name} again: {fact.why}; {then}."
                 log.warning(note, vcenter=vcenter.name, node=one.name)
-                about = one.node.metadata
-                self._recorder.event(
-                    NODE, about, "Warning", "RightsUnknown", "Maintenance", note, refusing="maintenance"
-                )
+                self._recorder.event(NODE, one.node.metadata, "Warning", "RightsUnknown", "Maintenance", note)
 
     def _warn(self, vcenter: VCenter, found: dict[str, list[Privilege]], vms: frozenset[str]) -> None:
         """Each privilege once, with how many VMs; on a resource pool only the one that is needed there."""
