@@ -166,7 +166,7 @@ def test_a_postgresql_that_is_away_and_back_misses_nothing(
     key = f"node:local/{name}"
     database = f"away{away}"
     server.run_sql(f"CREATE DATABASE {database}")
-    told = {"HOSTLER_HISTORY_URL": server.url(database)}
+    told = {"HOSTLER_HISTORY_URL": server.url(database), "HOSTLER_CLUSTER_NAME": "local"}
     with (
         operator(sandbox, tmp_path, home, told=told) as running,
         operator(sandbox, tmp_path, home, told=told, name="standby", user=running.user) as standby,

@@ -23,18 +23,23 @@ URL = "postgresql://hostler:p%40ss-word@db.example.com/hostler?sslmode=verify-fu
 
 @pytest.mark.parametrize("url", [URL, "postgres://db/hostler", "postgresql:///hostler?host=/run/postgresql"])
 def test_a_url_of_postgresql_is_taken(url: str) -> None:
-    assert read_settings({}, {"HOSTLER_HISTORY_URL": url})[HISTORY_URL] == url
+    assert read_settings({}, {"HOSTLER_HISTORY_URL": url, "HOSTLER_CLUSTER_NAME": "prod"})[HISTORY_URL] == url
 
 
 @pytest.mark.parametrize("url", ["mysql://u:secret@db/x", "postgresql://u:sec@ret@db/x", "db", "postgresql:///x"])
 def test_another_url_is_refused_without_being_shown(url: str) -> None:
     with pytest.raises(Complaint, match="HOSTLER_HISTORY_URL") as refused:
-        read_settings({}, {"HOSTLER_HISTORY_URL": url})
+        read_settings({}, {"HOSTLER_HISTORY_URL": url, "HOSTLER_CLUSTER_NAME": "prod"})
     assert "sec" not in str(refused.value).replace("special", "")
 
 
+def test_a_database_needs_the_name_of_the_cluster() -> None:
+    with pytest.raises(Complaint, match="HOSTLER_CLUSTER_NAME must be"):
+        read_settings({}, {"HOSTLER_HISTORY_URL": URL})
+
+
 def test_the_password_is_hidden_in_config_and_bundle() -> None:
-    settings = read_settings({}, {"HOSTLER_HISTORY_URL": URL})
+    settings = read_settings({}, {"HOSTLER_HISTORY_URL": URL, "HOSTLER_CLUSTER_NAME": "prod"})
     assert "word" not in str(config_of(settings).settings)
     assert {"p@ss-word", "p%40ss-word", URL} <= _secrets(settings)
 

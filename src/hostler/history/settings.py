@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from hostler.settings.model import AnySetting, Rule, Setting
+from hostler.settings.foundation import CLUSTER_NAME
+from hostler.settings.model import AnySetting, Rule, Setting, Settings
 from hostler.settings.readers import Reader, whole
 
 SECTION = "history"
@@ -39,4 +40,13 @@ HISTORY_DAYS = Setting(
 )
 
 SETTINGS: tuple[AnySetting, ...] = (HISTORY_URL, HISTORY_DAYS)
-RULES: tuple[Rule, ...] = ()
+
+
+def _has_a_name(settings: Settings) -> str | None:
+    """Two clusters that are called alike would continue each other's entries."""
+    if settings[HISTORY_URL] and not settings.given(CLUSTER_NAME):
+        return f"{HISTORY_URL.name} is set, so {CLUSTER_NAME.name} must be: clusters that share a table differ by it."
+    return None
+
+
+RULES: tuple[Rule, ...] = (_has_a_name,)
