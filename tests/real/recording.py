@@ -77,7 +77,7 @@ class Killed(threading.Thread):
 
 @dataclass
 class Verdict:
-    """What was counted. Every list should be empty but `lost`, which tells how long before a kill each was written."""
+    """What was counted. Every list should be empty but `lost`: how long before a kill each of these was written."""
 
     twice: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)  # an entry that does not continue the one before
@@ -87,6 +87,7 @@ class Verdict:
     actions: int = 0
     inferred: int = 0
     gaps: int = 0
+    unmarked: list[str] = field(default_factory=list)  # the first entry of a later leader, if it is no gap
 
 
 def exported(sandbox: Sandbox, running: Running, since: str = "") -> list[Entry]:
@@ -143,6 +144,9 @@ def judge(entries: list[Entry], audited: list[tuple[float, str, str]], kills: li
     assert ids == sorted(ids, key=id_order)
     verdict.inferred = sum(entry.what is What.INFERRED for entry in entries)
     verdict.gaps = sum(entry.what is What.GAP and entry.reason == INTERRUPTED for entry in entries)
+    firsts = {id_order(entry.id)[0]: entry for entry in reversed(entries)}
+    later = [firsts[term] for term in sorted(firsts)[1:]]
+    verdict.unmarked = [entry.id for entry in later if entry.what is not What.GAP]
     verdict.broken = list(_broken(entries))
     recorded = defaultdict[tuple[str, str], list[float]](list)
     for entry in entries:

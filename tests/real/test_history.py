@@ -108,8 +108,8 @@ def test_kills_of_the_leader_lose_little_and_nothing_is_there_twice(
         entries = exported(sandbox, running)
         verdict = judge(entries, audited_actions(tail, killed.users, "local"), killed.kills)
         print(f"{len(killed.kills)} kills, {hosts * rounds} maintenances, {claims} claims: {verdict}")
-        assert (verdict.twice, verdict.broken, verdict.missing) == ([], [], [])
-        assert verdict.gaps >= kills - 1  # one that was killed before it stored anything left no trace
+        assert (verdict.twice, verdict.broken, verdict.missing, verdict.unmarked) == ([], [], [], [])
+        assert verdict.gaps > 0  # not one per kill: a leader that was killed before it stored anything left no trace
         resumed = exported(sandbox, running, entries[len(entries) // 2].id)
         assert resumed[: len(entries) - len(entries) // 2 - 1] == entries[len(entries) // 2 + 1 :]
         if world is not None:
