@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -118,8 +118,16 @@ def last_states(entries: list[Entry]) -> dict[str, str]:
     return {key: state for key, state in last.items() if state != GONE}
 
 
-def audited_actions(tail: Tail, users: Collection[str], cluster: str) -> list[tuple[float, str, str]]:
-    """(when, layer, name of the action) of every write to a layer that the API server took from the operator."""
+class Audited(NamedTuple):
+    """One write to a layer that the API server took from the operator."""
+
+    received: float
+    answered: float
+    key: str
+    kind: str
+
+
+def audited_actions(tail: Tail, users: Collection[str], cluster: str) -> list[Audited]:
     found = []
     for entry in tail.new():
         about = entry.get("objectRef", {})
@@ -129,15 +137,17 @@ def audited_actions(tail: Tail, users: Collection[str], cluster: str) -> list[tu
             or entry["verb"] != "patch" or entry["responseStatus"]["code"] >= 300
         ):  # fmt: skip
             continue
-        at = parse(entry["stageTimestamp"])
-        assert at is not None
+        received, answered = parse(entry["requestReceivedTimestamp"]), parse(entry["stageTimestamp"])
+        assert received is not None
+        assert answered is not None
         name, space = about["name"], about.get("namespace", "")
         key = f"node:{cluster}/{name}" if kind == "Node" else f"bmh:{space}/{name}"
-        found.append((at, key, kind))
+        found.append(Audited(received, answered, key, kind))
     return found
 
 
-def judge(entries: list[Entry], audited: list[tuple[float, str, str]], kills: list[float]) -> Verdict:
+def judge(entries: list[Entry], audited: list[Audited], kills: list[float]) -> Verdict:
+    """A write that was under way when its leader was killed counts as lost: nobody heard the answer."""
     verdict = Verdict(entries=len(entries), actions=len(audited))
     ids = [entry.id for entry in entries]
     verdict.twice = sorted({id for id in ids if ids.count(id) > 1}) if len(set(ids)) < len(ids) else []
@@ -154,12 +164,12 @@ def judge(entries: list[Entry], audited: list[tuple[float, str, str]], kills: li
             for verb in ("Patch", "Apply"):
                 if entry.reason.startswith(verb):
                     recorded[entry.key, entry.reason.removeprefix(verb)].append(entry.at)
-    for at, key, kind in audited:
+    for received, at, key, kind in audited:
         times = recorded[key, kind]
         match = next((time for time in times if abs(time - at) <= SAME_SECONDS), None)
         if match is not None:
             times.remove(match)
-        elif kill := next((kill for kill in kills if at - 0.5 <= kill <= at + LOST_SECONDS), None):
+        elif kill := next((kill for kill in kills if received <= kill <= at + LOST_SECONDS), None):
             verdict.lost.append(round(kill - at, 2))
         else:
             verdict.missing.append(f"{kind} {key} at {at:.2f}; kills {[round(kill - at, 1) for kill in kills]}")

@@ -96,6 +96,7 @@ def test_kills_of_the_leader_lose_little_and_nothing_is_there_twice(
         stack.callback(killed.end)
         world = metal_world.World(sandbox, namespace) if claims else None
         if world is not None:
+            stack.callback(world.scrub)
             world.make_hosts(*(f"h{number}" for number in range(claims)), ready=True)
             world.make_machines(*(f"m{number}" for number in range(claims)))
         for _ in range(rounds):
@@ -112,8 +113,6 @@ def test_kills_of_the_leader_lose_little_and_nothing_is_there_twice(
         assert verdict.gaps > 0  # not one per kill: a leader that was killed before it stored anything left no trace
         resumed = exported(sandbox, running, entries[len(entries) // 2].id)
         assert resumed[: len(entries) - len(entries) // 2 - 1] == entries[len(entries) // 2 + 1 :]
-        if world is not None:
-            world.scrub()
 
 
 def test_a_maintenance_is_told_with_actions_refusals_and_one_operation(
