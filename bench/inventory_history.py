@@ -219,7 +219,8 @@ def main() -> None:
         f"| segments; KiB of the last one while it is open | {segments}; {open_size // 1024} | - |",
         f"| ms CPU to make an entry (ids, durations, repeats) | {recording:.4f} | <= {WANTED_MS:.0f} |",
         *(
-            f"| ms CPU to store an entry, {portion} a second, API server's answer included | {spent:.3f} | <= {WANTED_MS:.0f} |"
+            f"| ms CPU to store an entry, {portion} a second, API server's answer included | {spent:.3f} "
+            f"| <= {WANTED_MS:.0f} |"
             for portion, spent in storing
         ),
         f"| ms CPU to read an entry back | {reading:.4f} | - |",
