@@ -69,6 +69,7 @@ bench: env ## benchmarks; writes bench/RESULTS.md
 	$(BIN)/python -m bench.reclaim
 	$(BIN)/python -m bench.join
 	$(BIN)/python -m bench.inventory
+	$(BIN)/python -m bench.inventory_history
 
 chart: env ## what of chart/ and docs/ is made from tables in the code
 	$(BIN)/python -m hostler.ship.chart

@@ -33,7 +33,11 @@ CAPABILITIES: tuple[CapabilityInfo, ...] = (
         rights="hostler.install.rights:HOLDS_RIGHTS",
     ),
     CapabilityInfo(
-        "history", "Records what happened to hosts.", always=True, rights="hostler.install.rights:HISTORY_RIGHTS"
+        "history",
+        "Records what happened to hosts.",
+        always=True,
+        settings="hostler.history.settings",
+        rights="hostler.install.rights:HISTORY_RIGHTS",
     ),
     CapabilityInfo(
         "maintenance",

@@ -28,10 +28,11 @@ from hostler.explain.nodes import NodeExplainers
 from hostler.explain.read_api import Reads, admission
 from hostler.explain.registry import Registry
 from hostler.fleet.controller import FleetController
-from hostler.history.configmaps import ConfigMapHistory
-from hostler.history.model import Limits
+from hostler.history.actions import ActionFeed
+from hostler.history.metrics import HistoryMetrics
 from hostler.history.read_api import HistoryReads
 from hostler.history.recorder import Recorder as HistoryRecorder
+from hostler.history.stores import make_store
 from hostler.host.ceiling import is_out
 from hostler.host.conditions import Condition
 from hostler.host.facts import Fact, Known, Unknown
@@ -211,11 +212,14 @@ class Operator:
             dry_run=self._dry_run,
             ignore_incumbent=ignored,
         )
-        writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics)
-        self._recorder = Recorder(writers.of("fleet", WriteBudget(5, 50)), self._identity, self._metrics)
+        feed = self._feed = ActionFeed(settings[say.CLUSTER_NAME], self._sources.node_of, time.time)
+        self._sources.pods.store.listen(feed.pod_changed)
+        writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics, feed.wrote)
+        events = writers.of("fleet", WriteBudget(5, 50))
+        self._recorder = Recorder(events, self._identity, self._metrics, listener=feed.refused)
         given = settings.given(say.MAX_UNAVAILABLE)
         history = writers.of("history", WriteBudget(2, 20))  # a budget of its own: no other write waits for a log
-        self._history = ConfigMapHistory(self._client, history, settings[say.NAMESPACE], Limits())
+        self._history = make_store(settings, self._client, history, self._guard.gate_for("history"))
         self._status = FleetController(
             self._fleet, self._nodes, self._guard, writers.of("fleet"), metrics=self._metrics,
             limit=str(settings[say.MAX_UNAVAILABLE]) if given else "",
@@ -230,6 +234,8 @@ class Operator:
         on = [choice.capability for choice in self._guard.choices if choice.on]
         if any(capability.asks_vcenters for capability in on):
             self._vcenters, self._trust = make_vcenters(settings, self._metrics, writers)
+        for vcenter in self._vcenters:
+            vcenter.listen_actions(feed.asked)
         shared = Shared(
             self._client, settings, writers, self._recorder, self._metrics, fleet=self._fleet, nodes=self._nodes,
             sources=self._sources, drain=drain_policy(settings), ceiling=self._status.room, vcenters=self._vcenters,
@@ -291,15 +297,16 @@ class Operator:
         HostReads(inventory, reads.notes).mount(self._server)
         OperationReads(inventory, registry, reads.notes).mount(self._server)
         recorder = HistoryRecorder(
-            self._history, inventory, lambda: self._leader.token, lambda: not self._unready(), time.time
-        )
+            self._history, inventory, self._feed, HistoryMetrics(self._metrics.registry),
+            lambda: self._leader.token, lambda: not self._unready(),
+        )  # fmt: skip
         self._history_recorder = recorder
 
         def history_notes() -> tuple[str, ...]:
             unread = [f"{name} cannot be read: {why}." for name, why in self._history.unreadable.items()]
             return (*reads.notes(), *filter(None, (recorder.trouble,)), *unread)
 
-        HistoryReads(self._history, inventory, history_notes).mount(self._server)
+        HistoryReads(self._history, inventory, history_notes, lambda: recorder.trouble).mount(self._server)
         for number, watch in enumerate(self._watches(), 1):  # a kind may be watched twice, for other fields
             self._server.ready_if(f"{watch.kind.resource} ({number})", watch.not_in_step)
 
@@ -435,4 +442,5 @@ class Operator:
             await capability.close()
         await self._client.close()
         if self._tasks:
+            await self._history.close()
             log.info("stopped")

@@ -18,7 +18,7 @@ from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
-from hostler.kube.writer import Writer
+from hostler.kube.writer import WriteListener, Writer
 from hostler.safety.guard import FleetWatch, Guard
 from hostler.settings.foundation import (
     DRAIN_REFUSE_EMPTY_DIR,
@@ -43,18 +43,20 @@ class Writers:
     budget: WriteBudget
     dry_run: bool
     metrics: Metrics
+    listener: WriteListener | None = None  # of the writes in our own cluster
 
     def of(self, capability: str, budget: WriteBudget | None = None, client: Client | None = None) -> Writer:
+        listener = self.listener if client in (None, self.client) else None
         return Writer(
             client or self.client, capability, gate=self.guard.gate_for(capability), budget=budget or self.budget,
-            dry_run=self.dry_run, metrics=self.metrics,
+            dry_run=self.dry_run, metrics=self.metrics, listener=listener,
         )  # fmt: skip
 
     def giving_back(self, capability: str) -> Writer:
         """Only for giving back to an incumbent what is its own; see `Guard.giving_back`."""
         return Writer(
             self.client, capability, gate=self.guard.giving_back(capability), budget=self.budget, dry_run=self.dry_run,
-            metrics=self.metrics,
+            metrics=self.metrics, listener=self.listener,
         )  # fmt: skip
 
     def of_own_objects(self, capability: str) -> Writer:

@@ -63,12 +63,15 @@ def wrong(words: list[str]) -> str:
     rest = list(words)
     while rest and hasattr(command, "commands") and not rest[0].startswith("-"):
         name = rest.pop(0).rstrip(".")
+        if name not in command.commands and hasattr(command, "default_command"):
+            break
         if name not in command.commands:
             return f"{' '.join(path)} has no {name}"
         command = command.commands[name]
         path.append(name)
     if command.context_settings.get("ignore_unknown_options"):
         return ""  # the rest is another program's
+    command = command.commands[command.default_command] if hasattr(command, "default_command") else command
     flags = {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)}
     for one in rest:
         flag = re.match(r"--?[a-z][a-z0-9-]*", one)

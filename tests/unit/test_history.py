@@ -175,3 +175,19 @@ def test_a_long_text_of_a_kubelet_is_cut() -> None:
 def test_an_id_that_nobody_counts_to_is_refused() -> None:
     with pytest.raises(NotHistory, match="beyond"):
         decode_entries(encode_entries([Entry(f"1.{2**60}", 1.0, "", What.GAP)]))
+
+
+def test_the_last_state_of_a_layer_outlives_its_later_entries() -> None:
+    state = Entry("1.1", 0.0, "node:p/a", What.TRANSITION, new="draining")
+    later = [Entry(f"1.{place}", 1.0, "node:p/a", What.ACTION) for place in range(2, 60)]
+    limits = Limits(days=1, per_key=30, kept_per_key=20)
+    assert retain([state, *later], limits, 50 * DAY)[0] == state
+    assert state not in oldest_droppable([state, *later], limits)
+
+
+def test_the_step_that_ends_an_operation_is_part_of_it() -> None:
+    trail = Trail(2)
+    trail.resume([Entry("1.1", 5.0, "node:p/a", What.TRANSITION, new="stopped", operation="m1")], {"stopped"})
+    for state in ("in service", "held"):
+        trail.transition("node:p/a", state, 9.0)
+    assert [entry.operation for entry in trail.take(10, 9.0)] == ["m1", ""]

@@ -59,7 +59,7 @@ class Asked:
 def hands_of(vcenter: Asked) -> ActionExecutor:
     """ActionExecutor that write nowhere: what Kubernetes is told goes to nobody."""
     nobody, measured = cast(Any, None), MaintenanceMetrics(CollectorRegistry())
-    recorder = cast(Recorder, SimpleNamespace(event=lambda *words: None))
+    recorder = cast(Recorder, SimpleNamespace(event=lambda *words, **more: None))
     return ActionExecutor(
         nobody, nobody, nobody, {vcenter.name: cast(VCenter, vcenter)}, nobody, recorder, Memory(), measured,
         lambda: None, lambda: NOW, nobody, set(),

@@ -41,7 +41,9 @@ class Notes:
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
 
-    def event(self, kind: Any, regarding: Any, type: str, reason: str, action: str, note: str) -> None:
+    def event(
+        self, kind: Any, regarding: Any, type: str, reason: str, action: str, note: str, refusing: str = ""
+    ) -> None:
         self.events.append((reason, note))
 
 

@@ -60,7 +60,9 @@ class Followed(Play):
         self.patch(name, {"metadata": {"resourceVersion": self.nodes[name].metadata.resource_version,
                                        "annotations": {POLICY: policy}}})  # fmt: skip
 
-    def event(self, kind: Any, regarding: Any, type: str, reason: str, action: str, note: str) -> None:
+    def event(
+        self, kind: Any, regarding: Any, type: str, reason: str, action: str, note: str, refusing: str = ""
+    ) -> None:
         self.kept.append((type, reason))
 
     def tick(self, seconds: float = 1.0, interrupt: bool = False) -> Pass:

@@ -73,7 +73,9 @@ def test_where_that_is_not_sure_it_is_named_with_the_command(what: str) -> None:
     events: list[tuple[str, str]] = []
 
     class Notes:
-        def event(self, kind: Any, regarding: Any, type: str, reason: str, action: str, note: str) -> None:
+        def event(
+            self, kind: Any, regarding: Any, type: str, reason: str, action: str, note: str, refusing: str = ""
+        ) -> None:
             events.append((reason, note))
 
     teller = EventReporter(cast(Recorder, Notes()), MaintenanceMetrics(CollectorRegistry()))

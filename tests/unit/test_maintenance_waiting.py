@@ -26,7 +26,9 @@ class Watched(Play):
         self.events: list[tuple[str, str]] = []
         self.teller = EventReporter(cast(Recorder, self), self.metrics)
 
-    def event(self, kind: Any, regarding: Any, type: str, reason: str, action: str, note: str) -> None:
+    def event(
+        self, kind: Any, regarding: Any, type: str, reason: str, action: str, note: str, refusing: str = ""
+    ) -> None:
         self.events.append((type, reason))
 
     def tick(self, seconds: float = 1.0, interrupt: bool = False) -> Any:

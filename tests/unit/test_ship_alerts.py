@@ -67,6 +67,10 @@ STORIES: dict[str, Story] = {
     "HostlerHostsLeftToPeople": one(
         'hostler_reclaim_hosts{state="unbinding-pending-user-action"}', 2, value="2"
     ),
+    "HostlerHistoryNotWritten": one("hostler_history_failing", 1),
+    "HostlerHostsOverdue": one(
+        'hostler_hosts_overdue{state="stopped",kind="vm"}', 2, value="2", state="stopped", kind="vm"
+    ),
     "HostlerJoinFlood": one("hostler_join_flood", 1),
     "HostlerJoinSpokeNotFollowed": one('hostler_join_spoke_up{cluster="t/c"}', 0, 1, cluster="t/c"),
     "HostlerJoinSpokeFlood": one('hostler_join_spoke_flood{cluster="t/c"}', 1, cluster="t/c"),

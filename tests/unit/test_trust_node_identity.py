@@ -506,7 +506,9 @@ def test_one_event_names_it() -> None:
     told: list[tuple[str, str]] = []
 
     class Recorder:
-        def event(self, kind: object, about: Metadata, level: str, reason: str, action: str, note: str) -> None:
+        def event(
+            self, kind: object, about: Metadata, level: str, reason: str, action: str, note: str, refusing: str = ""
+        ) -> None:
             told.append((about.name, f"{level} {reason}: {note}"))
 
     teller = EventReporter(Recorder(), MaintenanceMetrics(CollectorRegistry()))  # type: ignore[arg-type]

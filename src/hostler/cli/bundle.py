@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 import typer
 
@@ -17,6 +17,7 @@ from hostler import __version__
 from hostler.cli import flags, say
 from hostler.cli.explain import ASKING
 from hostler.errors import Complaint, Exit
+from hostler.history.settings import HISTORY_URL
 from hostler.maintenance import settings as maintenance
 from hostler.settings.foundation import LEASE_NAME, NAMESPACE
 from hostler.settings.model import Settings
@@ -30,7 +31,7 @@ READ_API = ("status", "config", "maintenance")
 
 
 @app.command()
-@flags.takes(*ASKING, *maintenance.SETTINGS)
+@flags.takes(*ASKING, HISTORY_URL, *maintenance.SETTINGS)
 def bundle(
     settings: Settings,
     file: Annotated[Path, typer.Option("--file", "-f", help="Where to write it.")] = Path("hostler-bundle.tar.gz"),
@@ -62,6 +63,8 @@ def _secrets(settings: Settings) -> set[str]:
     from hostler.vsphere.endpoints import endpoints
 
     known = {str(one.value) for one in settings if one.setting.secret and one.value}
+    if password := urlsplit(settings[HISTORY_URL]).password:
+        known |= {password, unquote(password)}
     try:
         return known | {one.login().password for one in endpoints(settings)}
     except Complaint:

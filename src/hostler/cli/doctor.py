@@ -12,8 +12,9 @@ from hostler import __version__
 from hostler.cli import flags, say
 from hostler.cli.explain import ASKING
 from hostler.errors import Complaint, Exit
+from hostler.history.settings import HISTORY_URL
 from hostler.maintenance import settings as maintenance
-from hostler.settings.foundation import LEASE_NAME, NAMESPACE, OPERATOR
+from hostler.settings.foundation import CLUSTER_NAME, LEASE_NAME, NAMESPACE, OPERATOR
 from hostler.settings.model import Setting, Settings
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ T = TypeVar("T")
 
 
 @app.command()
-@flags.takes(*ASKING, *maintenance.SETTINGS)
+@flags.takes(*ASKING, CLUSTER_NAME, HISTORY_URL, *maintenance.SETTINGS)
 def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Look at everything Hostler depends on and say what to mend. Changes nothing; exit code 1 with a problem.
 
@@ -51,6 +52,8 @@ async def _look(client: Client, settings: Settings) -> Facts:
     from hostler.cli.cluster import ask_operator_by
     from hostler.explain.doctor import Facts, begun, left_behind
     from hostler.explain.wire import StatusAnswer
+    from hostler.history import findings as history
+    from hostler.history.wire import HistoryAnswer
     from hostler.host.facts import Known
     from hostler.install.admission import policy_findings
     from hostler.install.apply import read_policies
@@ -79,6 +82,9 @@ async def _look(client: Client, settings: Settings) -> Facts:
         except Complaint as complaint:
             way = complaint.hint
             raise Complaint(complaint.sentence) from None
+
+    async def recorded() -> HistoryAnswer:
+        return await ask_operator_by(client, settings, "/v1/history?most=1", HistoryAnswer)
 
     vcenters = await _vcenters(client, settings)
     asked = await _known(status)
@@ -113,6 +119,9 @@ async def _look(client: Client, settings: Settings) -> Facts:
                 await _known(lambda: read_definitions(client)), on=isinstance(metal_on, Known) and metal_on.value
             ),
             *policy_findings(await _known(lambda: read_policies(client))),
+            *history.findings(
+                await _known(recorded) if isinstance(asked, Known) else None, await history.look_from_here(settings)
+            ),
         ),
     )
 

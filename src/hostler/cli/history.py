@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import time
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 import typer
+from typer.core import TyperGroup
 
 from hostler.cli import explain, flags, say
 from hostler.cli.hosts import Output, OutputFlag, print_data
+from hostler.instant import parse
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
     from hostler.history.wire import HistoryAnswer
 
+
+class ShowByDefault(TyperGroup):
+    """`hostler history gpu-7` is `hostler history show gpu-7`."""
+
+    default_command = "show"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = [self.default_command, *args]
+        return super().parse_args(ctx, args)
+
+
+HELP = "Show what happened to hosts; `hostler history [HOST]` is `hostler history show [HOST]`."
+history_app = typer.Typer(cls=ShowByDefault, help=HELP)
 app = typer.Typer()
+app.add_typer(history_app, name="history")
+
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+ID = re.compile(r"\d{1,15}\.\d{1,15}")
+PAGE = 5_000  # entries in one answer of an export
 Host = Annotated[str, typer.Argument(metavar="[HOST]", help="Only this host, by any of its names.", show_default=False)]
-Since = Annotated[str, typer.Option("--since", metavar="AGE", help="For example 90m, 24h or 7d.")]
+Since = Annotated[
+    str, typer.Option("--since", metavar="AGE|TIME", help="For example 90m, 24h, 7d or 2026-11-18T03:00.")
+]
+After = Annotated[
+    str,
+    typer.Option(
+        "--since", metavar="AGE|TIME|ID", help="Only what came after; an id is that of the last line you have."
+    ),
+]
 Capability = Annotated[str, typer.Option("--capability", metavar="NAME", help="Only what this capability did.")]
 Most = Annotated[int, typer.Option("--most", min=1, max=10000, help="How many entries at most, the newest.")]
 
 
-@app.command()
+@history_app.command()
 @flags.takes(*explain.ASKING)
-def history(
+def show(
     settings: Settings,
     host: Host = "",
     since: Since = "24h",
@@ -34,7 +64,7 @@ def history(
     most: Most = 500,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Show what happened to hosts, the oldest first: states, since when, for how long, and why.
+    """Show what happened to hosts, the oldest first: states and how long they lasted, actions, refusals, and why.
 
     Examples: `hostler history` is the last day; `hostler history gpu-7 --since 30d`; `hostler history --capability
     maintenance --since 12h -o json` is for scripts.
@@ -42,9 +72,8 @@ def history(
     from hostler.cli.cluster import ask_operator
     from hostler.history.wire import HistoryAnswer
 
-    asked = {"host": host, "since": time.time() - _seconds(since), "capability": capability, "most": most}
-    path = f"/v1/history?{urlencode({key: value for key, value in asked.items() if value})}"
-    answer = ask_operator(settings, path, HistoryAnswer)
+    asked = {"host": host, "since": _instant(since), "capability": capability, "most": most}
+    answer = ask_operator(settings, _path(asked), HistoryAnswer)
     if output in (Output.JSON, Output.YAML):
         print_data(answer, output)
     elif output is Output.NAME:
@@ -54,16 +83,48 @@ def history(
         _print_entries(answer, wide=output is Output.WIDE)
 
 
-def _seconds(text: str) -> float:
+@history_app.command()
+@flags.takes(*explain.ASKING)
+def export(settings: Settings, since: After = "") -> None:
+    """Print every entry as one line of JSON, the oldest first, for other stores. It can be resumed.
+
+    Examples: `hostler history export > history.jsonl` is all that is kept; `hostler history export --since 7.1204 >>
+    history.jsonl` goes on after the entry with that id.
+    """
+    import msgspec
+
+    from hostler.cli.cluster import ask_operator
+    from hostler.history.wire import HistoryAnswer
+
+    is_id = ID.fullmatch(since) is not None
+    after, instant = (since, 0.0) if is_id or not since else ("", _instant(since))
+    complete = False
+    while not complete:
+        answer = ask_operator(settings, _path({"after": after, "since": instant, "most": PAGE}), HistoryAnswer)
+        if answer.entries:
+            say.text("\n".join(msgspec.json.encode(entry).decode() for entry in answer.entries))
+            after = answer.entries[-1].id
+        complete = answer.complete or not answer.entries
+
+
+def _path(asked: Mapping[str, object]) -> str:
+    return f"/v1/history?{urlencode({key: value for key, value in asked.items() if value or key == 'after'})}"
+
+
+def _instant(text: str) -> float:
+    """An age, or a time as in the answers; without a zone it is UTC."""
+    if (at := parse(text)) is not None and "-" in text:
+        return at
     number, unit = text[:-1], text[-1:]
     try:
-        return float(number) * UNITS[unit] if unit in UNITS else float(text)
+        return time.time() - (float(number) * UNITS[unit] if unit in UNITS else float(text))
     except ValueError:
-        raise typer.BadParameter(f"--since {text} is no age; for example 90m, 24h or 7d") from None
+        message = f"--since {text} is no age and no time; for example 90m, 24h, 7d or 2026-11-18T03:00"
+        raise typer.BadParameter(message) from None
 
 
 def _print_entries(answer: HistoryAnswer, *, wide: bool) -> None:
-    from hostler.inventory.listing import age_text
+    from hostler.history.listing import COLUMNS, MORE_COLUMNS, WIDE_COLUMNS, entry_rows, narrow_lines
 
     for note in answer.notes:
         say.note(note)
@@ -72,12 +133,7 @@ def _print_entries(answer: HistoryAnswer, *, wide: bool) -> None:
         return
     if not answer.complete:
         say.note(f"Only the newest {len(answer.entries)} entries are shown; --most shows more.")
-    rows = []
-    for entry in reversed(answer.entries):
-        change = f"{entry.old or '-'} -> {entry.new}" if entry.new else str(entry.what)
-        lasted = "" if entry.duration is None else age_text(0.0, entry.duration)
-        at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        row = [at, answer.names.get(entry.key, entry.key), entry.capability, change, lasted, entry.sentence]
-        rows.append([*row, entry.what, entry.reason, entry.operation, entry.id] if wide else row)
-    columns = ("time (utc)", "host", "by", "what", "after", "why")
-    say.table([*columns, *(("kind", "reason", "operation", "id") if wide else ())], rows)
+    if wide or say.console_of(sys.stdout.isatty()).width >= WIDE_COLUMNS:
+        say.table([*COLUMNS, *(MORE_COLUMNS if wide else ())], entry_rows(answer, more=wide))
+    else:
+        say.text("\n".join(narrow_lines(answer)))

@@ -62,6 +62,11 @@ class Sources:
     attachments: Watch[VolumeAttachment]
     daemon_sets: Watch[Workload]
 
+    def node_of(self, pod: str) -> str:
+        """The node of a pod by NAMESPACE/NAME; "" where it is not known."""
+        found = self.pods.store.get(pod)
+        return "" if found is None else found.spec.node_name
+
 
 def observe(
     sources: Sources,

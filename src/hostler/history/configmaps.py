@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -17,7 +18,17 @@ import msgspec
 import structlog
 
 from hostler.history.encoding import NotHistory
-from hostler.history.model import Entry, Limits, id_order, oldest_droppable, retain
+from hostler.history.model import (
+    STAYS_LIMIT,
+    Entry,
+    Limits,
+    Stayed,
+    Stored,
+    id_order,
+    oldest_droppable,
+    retain,
+    stay_of,
+)
 from hostler.history.segments import Segment, close_segment, extend_segment, read_segment, small_groups
 from hostler.instant import Instant
 from hostler.kube.client import Client
@@ -50,10 +61,10 @@ class ConfigMapHistory:
 
     # -- reading
 
-    async def load(self) -> list[Entry]:
-        """The last entry of each layer, and the one with the highest id. What cannot be read is left alone."""
+    async def load(self, stays_since: Instant = 0.0) -> Stored:
+        """What to continue from. What cannot be read is left alone."""
         segments, unreadable = dict[int, Segment](), dict[str, str]()
-        last, highest = dict[str, Entry](), list[Entry]()
+        last, highest, stays = dict[str, Entry](), list[Entry](), deque[Stayed](maxlen=STAYS_LIMIT)
         for found in await self._client.list(CONFIG_MAP, self._namespace, type=ConfigMap, labels=LABEL):
             if (number := _NAME.fullmatch(found.metadata.name)) is not None:
                 self._taken.add(int(number[1]))
@@ -65,14 +76,17 @@ class ConfigMapHistory:
             segments[segment.number] = segment
             highest = [max((*highest, *entries), key=_order)] if entries else highest
             for entry in entries:
-                if entry.key not in last or _order(last[entry.key]) < _order(entry):
+                if entry.new and (entry.key not in last or _order(last[entry.key]) < _order(entry)):
                     last[entry.key] = entry
+                if (stay := stay_of(entry)) is not None and stay.at >= stays_since:
+                    stays.append(stay)
             await asyncio.sleep(0)  # a large history is read in turns with everything else
         if unreadable.keys() - self.unreadable.keys():
             log.warning("segments of the history cannot be read; they are left alone", segments=unreadable)
         self._segments, self.unreadable = segments, unreadable
         self._doubtful, self.loaded = False, True
-        return sorted({entry.id: entry for entry in (*last.values(), *highest)}.values(), key=_order)
+        ordered = sorted({entry.id: entry for entry in (*last.values(), *highest)}.values(), key=_order)
+        return Stored(tuple(ordered), tuple(stays))
 
     async def find(self, keys: Collection[str], since: Instant, most: int, capability: str = "") -> list[Entry]:
         """The newest entries about these layers (none given: about all), the newest first."""
@@ -88,6 +102,23 @@ class ConfigMapHistory:
                 break
             await asyncio.sleep(0)
         return sorted(found.values(), key=_order, reverse=True)[:most]
+
+    async def after(self, id: str, since: Instant, most: int) -> list[Entry]:
+        """The entries that were recorded after that one, the oldest first; "": from the first one on."""
+        begin, found = id_order(id) if id else (-1, -1), dict[str, Entry]()
+        for _, segment in sorted(self._segments.items()):
+            if segment.last < since or segment.highest <= begin:
+                continue
+            for entry in segment.entries():
+                if _order(entry) > begin and entry.at >= since:
+                    found[entry.id] = entry
+            if len(found) >= most:  # ids grow from segment to segment
+                break
+            await asyncio.sleep(0)
+        return sorted(found.values(), key=_order)[:most]
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
     @property
     def size(self) -> int:

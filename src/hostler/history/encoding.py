@@ -40,6 +40,7 @@ class _Columns(msgspec.Struct, array_like=True, frozen=True):
     sentences: tuple[int, ...]
     operations: tuple[int, ...]
     durations: tuple[int, ...]  # milliseconds; -1: none
+    results: tuple[int, ...]
 
 
 class _Words:
@@ -69,6 +70,7 @@ def encode_entries(entries: Sequence[Entry]) -> bytes:
         tuple(words.place(_shortened(entry.sentence, entry.key)) for entry in entries),
         tuple(words.place(_shortened(entry.operation, entry.key)) for entry in entries),
         tuple(-1 if entry.duration is None else round(entry.duration * MILLISECONDS) for entry in entries),
+        tuple(words.place(entry.result) for entry in entries),
     )
     return zlib.compress(msgspec.msgpack.encode(msgspec.structs.replace(columns, words=tuple(words.places))), LEVEL)
 
@@ -99,7 +101,7 @@ def _read(columns: _Columns) -> list[Entry]:
     ids = zip(transitions, counters, strict=True)
     rows = zip(
         ids, ats, columns.keys, columns.whats, columns.capabilities, columns.olds, columns.news, columns.reasons,
-        columns.sentences, columns.operations, columns.durations, strict=True,
+        columns.sentences, columns.operations, columns.durations, columns.results, strict=True,
     )  # fmt: skip
     return [
         Entry(
@@ -114,8 +116,12 @@ def _read(columns: _Columns) -> list[Entry]:
             sentence=_restored(words[sentence], words[key]),
             operation=_restored(words[operation], words[key]),
             duration=None if duration < 0 else duration / MILLISECONDS,
+            result=words[result],
         )
-        for (transitions, counter), at, key, what, capability, old, new, reason, sentence, operation, duration in rows
+        for (
+            transitions,
+            counter,
+        ), at, key, what, capability, old, new, reason, sentence, operation, duration, result in rows
     ]
 
 

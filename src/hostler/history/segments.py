@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hostler.history.encoding import decode_entries, encode_entries
-from hostler.history.model import Entry
+from hostler.history.model import Entry, id_order
 
 CHUNK_ENTRIES = 100
 SEGMENT_BYTES = 200 * 1024  # of chunks; with names and metadata below the 256 KiB that one object may have
@@ -28,6 +28,7 @@ class Segment:
     first: float = 0.0
     last: float = 0.0
     count: int = 0
+    highest: tuple[int, int] = (-1, -1)  # id
     version: str = ""  # the resourceVersion that was read or written last
     uid: str = ""
     tail: tuple[Entry, ...] = field(default=(), repr=False)  # of an open one: the entries of its last chunk
@@ -55,7 +56,7 @@ def read_segment(
         number, dict(chunks), closed, frozenset(entry.key for entry in entries),
         frozenset() if closed else frozenset(entry.id for entry in entries),
         min((entry.at for entry in entries), default=0.0), max((entry.at for entry in entries), default=0.0),
-        len(entries), version, uid, tail,
+        len(entries), _highest(entries), version, uid, tail,
     )  # fmt: skip
     return made, entries
 
@@ -79,6 +80,7 @@ def extend_segment(segment: Segment, entries: Sequence[Entry]) -> tuple[Segment,
         first=min(times) if not segment.count else min(segment.first, *times),
         last=max(segment.last, *times),
         count=segment.count + len(new),
+        highest=max(segment.highest, _highest(new)),
         tail=tuple(parts[-1]),
     ), chunks
 
@@ -100,5 +102,9 @@ def close_segment(number: int, entries: Sequence[Entry]) -> Segment:
     return Segment(
         number, {"0000": encode_entries(entries)} if entries else {}, closed=True,
         keys=frozenset(entry.key for entry in entries), first=min(times, default=0.0), last=max(times, default=0.0),
-        count=len(entries),
+        count=len(entries), highest=_highest(entries),
     )  # fmt: skip
+
+
+def _highest(entries: Iterable[Entry]) -> tuple[int, int]:
+    return max((id_order(entry.id) for entry in entries), default=(-1, -1))

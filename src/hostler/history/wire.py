@@ -14,3 +14,4 @@ class HistoryAnswer(msgspec.Struct, rename="camel", frozen=True):
     names: dict[str, str]
     complete: bool  # False: there are more than were asked for
     notes: tuple[str, ...] = ()
+    trouble: str = ""  # why new entries are not stored at the moment

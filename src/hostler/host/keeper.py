@@ -49,7 +49,15 @@ class Recorder(Protocol):
     """Kubernetes Events; `kube.events` has the real one."""
 
     def event(
-        self, kind: Kind, metadata: Identity, type: Literal["Normal", "Warning"], reason: str, action: str, note: str
+        self,
+        kind: Kind,
+        metadata: Identity,
+        type: Literal["Normal", "Warning"],
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        refusing: str = "",
     ) -> None: ...
 
 
@@ -101,7 +109,8 @@ class Keeper:
             )
             node = shown or node
             if wanted.type == UNREADABLE and wanted.status is Status.TRUE:
-                self._recorder.event(NODE, node.metadata, "Warning", UNREADABLE, "Hold", wanted.message)
+                about = node.metadata
+                self._recorder.event(NODE, about, "Warning", UNREADABLE, "Hold", wanted.message, refusing="holds")
 
 
 def conditions_of(node: Node) -> tuple[Condition, ...]:

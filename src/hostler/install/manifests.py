@@ -93,6 +93,8 @@ WEBHOOKS = When(
     f'and (has "metal" {_ON}) (eq (get (.Values.settings | default dict) "HOSTLER_METAL_WEBHOOKS" | toString) "true")',
     lambda wanted: "metal" in wanted.on and wanted.settings.get("HOSTLER_METAL_WEBHOOKS") == "true",
 )
+HISTORY = When(".Values.history.existingSecret")
+HISTORY_SECRET = _only_chart(".Values.history.existingSecret | quote")
 NOT_OPENSHIFT = When("not .Values.openshift", lambda wanted: not wanted.openshift)
 
 
@@ -258,6 +260,10 @@ ENVIRONMENT = [
             "value": _only_chart('join "," .Values.vcenter.certificateSha256 | quote'),
         },
     ),
+    (
+        HISTORY,
+        {"name": "HOSTLER_HISTORY_URL", "valueFrom": {"secretKeyRef": {"name": HISTORY_SECRET, "key": "url"}}},
+    ),
     FromValues("extraEnv"),
 ]
 
@@ -279,6 +285,7 @@ VOLUMES = (
         "/etc/hostler/vcenters",
         _secret(_only_chart(".Values.vcenter.vcentersSecret | quote")),
     ),
+    (HISTORY, "history", "/etc/hostler/history", _secret(HISTORY_SECRET)),  # for the files of its TLS options
     (OWN_CA, "vcenter-ca", CA_FOLDER, _config_map(CA)),
     (HUB_TLS, "hub", "/etc/hostler/hub", _secret(_only_chart(".Values.hub.tlsSecret | quote"))),
     (HUB_CA, "hub-ca", "/etc/ssl/hub-ca", _config_map(_only_chart(".Values.hub.caBundle.configMapName | quote"))),
@@ -287,7 +294,7 @@ VOLUMES = (
 
 def _any_or(name: str) -> When:
     """Whether there is a volume, of ours or of the values file."""
-    return When(f"or {_ASKS} ({HUB_TLS.helm}) ({HUB_CA.helm}) .Values.{name}", _asks)
+    return When(f"or {_ASKS} {HISTORY.helm} ({HUB_TLS.helm}) ({HUB_CA.helm}) .Values.{name}", _asks)
 
 
 CONTAINER_SECURITY = {

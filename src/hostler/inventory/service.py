@@ -42,6 +42,16 @@ class InventoryService:
         """How long completed stays took, from the history."""
         self._stays = stays
 
+    def overdue(self) -> list[Host]:
+        """The hosts that stay longer in their state than they should, as of the last refresh."""
+        now = self._clock()
+        return [host for host in self._picture.hosts.values() if judge_overdue(host, now, self._stays) is not None]
+
+    def operation_of(self, key: str) -> str:
+        """The operation that a layer is part of, as of the last refresh."""
+        layer = self._picture.layer(key)
+        return next((line.operation for line in layer.lines if line.operation), "") if layer is not None else ""
+
     def refresh(self) -> frozenset[str]:
         """Bring the picture up to date; returns the ids of hosts that changed, came or went."""
         changed = set[str]()

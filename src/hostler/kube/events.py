@@ -8,6 +8,7 @@ import re
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -35,6 +36,8 @@ log = structlog.get_logger("hostler.events")
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
 Key: TypeAlias = tuple[str, ...]
+# Called with the capability that refuses, the object, a typed reason and a sentence. It must be quick and not raise.
+RefusalListener: TypeAlias = "Callable[[str, Kind, Identity, str, str], None]"
 
 CONTROLLER = "hostler.dev/operator"  # by this name our Events are found again
 LONGEST_NOTE = 1024  # bytes; the API's own bound
@@ -85,6 +88,7 @@ class Recorder:
         *,
         controller: str = CONTROLLER,
         bounds: Bounds | None = None,
+        listener: RefusalListener | None = None,
         clock: Clock = time.monotonic,
         wall: Clock = time.time,
     ) -> None:
@@ -92,6 +96,7 @@ class Recorder:
         self._writer, self._metrics = writer, metrics
         self._controller, self._instance = controller, instance[:LONGEST_WORD]
         self._bounds = bounds or Bounds()
+        self._listener = listener
         self._clock, self._wall = clock, wall
         self._known: OrderedDict[Key, Series] = OrderedDict()
         self._waiting: dict[Key, Series] = {}  # in order of arrival
@@ -104,8 +109,23 @@ class Recorder:
 
     # -- taking
 
-    def event(self, kind: Kind, metadata: Identity, type: EventType, reason: str, action: str, note: str) -> None:
-        """Something happened to this object. The same again is counted, not written again."""
+    def event(
+        self,
+        kind: Kind,
+        metadata: Identity,
+        type: EventType,
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        refusing: str = "",
+    ) -> None:
+        """Something happened to this object. The same again is counted, not written again.
+
+        `refusing`: the capability that says here why it does not go on.
+        """
+        if refusing and self._listener is not None and not self._writer.dry_run:
+            self._listener(refusing, kind, metadata, reason, note)
         note = cut(note, LONGEST_NOTE)
         subject = (kind.resource, metadata.namespace, metadata.name, metadata.uid)
         key = (*subject, type, reason, action, note)

@@ -7,7 +7,8 @@ the bytes leave (see `gate.GatedBody`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import structlog
 
@@ -31,6 +32,24 @@ class Budget(Protocol):
     def succeeded(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write. `reports`: it writes a status, which does nothing to the object."""
+
+    owner: str
+    verb: str
+    kind: Kind
+    name: str
+    namespace: str | None
+    why: str
+    reports: bool = False
+
+
+# Called with each write that was tried, its result (ok, refused, unreachable or an HTTP code) and what was answered. It
+# must be quick and must not raise: the write's caller waits for it.
+WriteListener: TypeAlias = Callable[[Write, str, str], None]
+
+
 class Writer:
     """Writes in the name of one capability. In a dry run every method logs what it would do and returns None."""
 
@@ -43,6 +62,7 @@ class Writer:
         budget: Budget,
         dry_run: bool = False,
         metrics: Metrics | None = None,
+        listener: WriteListener | None = None,
     ) -> None:
         self.owner = owner
         self.dry_run = dry_run
@@ -50,6 +70,7 @@ class Writer:
         self._client = client.gated(gate)
         self._budget = budget
         self._metrics = metrics
+        self._listener = listener
         self._said: dict[str, None] = {}
         if metrics is not None:
             metrics.expect_writer(owner)
@@ -60,9 +81,8 @@ class Writer:
         name = str(body.get("metadata", {}).get("name", ""))
         if self._only_said("create", kind, name, namespace, why):
             return None
-        answer = await self._spend("create", kind, lambda: self._client.create(kind, body, namespace, type=type))
-        self._wrote("create", kind, name, namespace, why)
-        return answer
+        write = Write(self.owner, "create", kind, name, namespace, why)
+        return await self._spend(write, lambda: self._client.create(kind, body, namespace, type=type))
 
     async def patch(
         self,
@@ -81,15 +101,12 @@ class Writer:
         verb = "apply" if how is How.APPLY else "patch"
         if self._only_said(verb, kind, name, namespace, why):
             return None
-        answer = await self._spend(
-            verb,
-            kind,
+        return await self._spend(
+            Write(self.owner, verb, kind, name, namespace, why, reports=subresource == "status"),
             lambda: self._client.patch(
                 kind, name, body, namespace, type=type, how=how, subresource=subresource, manager=manager, force=force
             ),
         )
-        self._wrote(verb, kind, name, namespace, why)
-        return answer
 
     async def delete(
         self,
@@ -104,43 +121,43 @@ class Writer:
         if self._only_said("delete", kind, name, namespace, why):
             return
         await self._spend(
-            "delete", kind, lambda: self._client.delete(kind, name, namespace, uid=uid, grace_seconds=grace_seconds)
+            Write(self.owner, "delete", kind, name, namespace, why),
+            lambda: self._client.delete(kind, name, namespace, uid=uid, grace_seconds=grace_seconds),
         )
-        self._wrote("delete", kind, name, namespace, why)
 
     async def evict(self, name: str, namespace: str, *, uid: str, why: str, grace_seconds: int | None = None) -> None:
         """A 429 here is mostly a PodDisruptionBudget's answer, not the server's load: see `_throttled`."""
         if self._only_said("evict", POD, name, namespace, why):
             return
         await self._spend(
-            "evict", POD, lambda: self._client.evict(name, namespace, uid=uid, grace_seconds=grace_seconds)
+            Write(self.owner, "evict", POD, name, namespace, why),
+            lambda: self._client.evict(name, namespace, uid=uid, grace_seconds=grace_seconds),
         )
-        self._wrote("evict", POD, name, namespace, why)
 
-    async def _spend(self, verb: str, kind: Kind, send: Callable[[], Awaitable[T]]) -> T:
-        """Send one write within the budget, and count how it went."""
+    async def _spend(self, write: Write, send: Callable[[], Awaitable[T]]) -> T:
+        """Send one write within the budget, and report how it went."""
         refusal = self._gate()
         if refusal is not None:  # before the budget: a refused write must not use it up
-            self._count(verb, kind, "refused")
+            self._ended(write, "refused", refusal)
             raise WriteRefused(refusal)
         await self._budget.take()
         try:
             answer = await send()
-        except WriteRefused:
-            self._count(verb, kind, "refused")
+        except WriteRefused as error:
+            self._ended(write, "refused", str(error))
             raise
         except ApiError as error:
             if isinstance(error, TooManyRequests):
                 self._throttled(error)
             elif isinstance(error, Forbidden) and self._metrics is not None:
                 self._metrics.forbidden(self.owner)
-            self._count(verb, kind, str(error.code))
+            self._ended(write, str(error.code), str(error))
             raise
-        except Unreachable:
-            self._count(verb, kind, "unreachable")
+        except Unreachable as error:
+            self._ended(write, "unreachable", str(error))
             raise
         self._budget.succeeded()
-        self._count(verb, kind, "ok")
+        self._ended(write, "ok", "")
         return answer
 
     def _throttled(self, error: TooManyRequests) -> None:
@@ -148,14 +165,15 @@ class Writer:
         if not any(cause.get("reason") == "DisruptionBudget" for cause in error.causes):
             self._budget.throttled(error.retry_after)
 
-    def _count(self, verb: str, kind: Kind, result: str) -> None:
+    def _ended(self, write: Write, result: str, answer: str) -> None:
         if self._metrics is not None:
-            self._metrics.wrote(verb, kind.resource, result)
-
-    def _wrote(self, verb: str, kind: Kind, name: str, namespace: str | None, why: str) -> None:
-        """The trail of what was done; an Event is itself such a trail."""
-        say = log.debug if kind is EVENT else log.info
-        say("wrote", capability=self.owner, verb=verb, kind=kind.kind, name=_target(name, namespace), why=why)
+            self._metrics.wrote(write.verb, write.kind.resource, result)
+        if result == "ok":
+            say = log.debug if write.kind is EVENT else log.info  # an Event is itself a trail of what was done
+            target = _target(write.name, write.namespace)
+            say("wrote", capability=self.owner, verb=write.verb, kind=write.kind.kind, name=target, why=write.why)
+        if self._listener is not None:
+            self._listener(write, result, answer)
 
     def _only_said(self, verb: str, kind: Kind, name: str, namespace: str | None, why: str) -> bool:
         if not self.dry_run:

@@ -88,7 +88,8 @@ class EventReporter:
                 self._metrics.overdue()
             node = subjects[one.subject].node
             if node is not None:
-                self._recorder.event(NODE, node.metadata, kind, one.reason, "Maintenance", f"{one.note}.")
+                about, note = node.metadata, f"{one.note}."
+                self._recorder.event(NODE, about, kind, one.reason, "Maintenance", note, refusing="maintenance")
         busy = _busy(world)
         for reason, subject in [key for key in self._told if key not in said and key[1] not in busy]:
             log.info(f"No longer so: {self._told.pop((reason, subject))}.", node=subject, reason=reason)

@@ -277,18 +277,20 @@ class ActionExecutor:
             subject.name, book, why, self.clock(), kind=kind, host=host, returns=what in (POWER_ON, RELOCATE)
         )
         log.warning(f"{_verb(what)} of the VM of {subject.name} failed: {why}", vcenter=subject.vcenter)
-        self._event(subject, "Warning", f"{_verb(what)}Failed", why)
+        self._event(subject, "Warning", f"{_verb(what)}Failed", why, "maintenance")
 
     def succeeded(self, subject: Subject, what: str) -> None:
         self.metrics.task(_verb(what), "success")
         fresh = type(subject.remembered.power)()
         self.memory.note(subject.name, **({"relocate": fresh} if what == RELOCATE else {"power": fresh}))
 
-    def _event(self, subject: Subject, kind: Literal["Normal", "Warning"], reason: str, note: str) -> None:
+    def _event(
+        self, subject: Subject, kind: Literal["Normal", "Warning"], reason: str, note: str, refusing: str = ""
+    ) -> None:
         if subject.node is not None:
             first = note[:1] if note.startswith(subject.name) else note[:1].upper()  # a node's name stays as it is
             said = f"{first}{note[1:].rstrip('.')}."
-            self.recorder.event(NODE, subject.node.metadata, kind, reason, "Maintenance", said)
+            self.recorder.event(NODE, subject.node.metadata, kind, reason, "Maintenance", said, refusing=refusing)
 
     def _may(self, subject: Subject, vm: str, why: str) -> bool:
         """False in a dry run, which says it once. Raises while nothing may be done at all."""

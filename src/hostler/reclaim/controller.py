@@ -153,7 +153,8 @@ class ReclaimKeeper:
                 decision = replace(decision, actions=said, why=str(occupied))
             except FAILURES as error:
                 note = f"The old cluster did not take a change: {describe_failure(error)}."
-                self._recorder.event(AGENT, agent.metadata, "Warning", "SpokeRefused", "Reclaim", note)
+                about = agent.metadata
+                self._recorder.event(AGENT, about, "Warning", "SpokeRefused", "Reclaim", note, refusing="reclaim")
                 if isinstance(error, ApiError | Unreachable):
                     raise
                 raise Unreachable(note) from error  # what answers there is its owner's mistake, not a bug of ours
@@ -248,14 +249,21 @@ class ReclaimKeeper:
             match action:
                 case Enter(transition, reason, message):
                     kind: EventType = "Warning" if transition.target == State.PENDING else "Normal"
-                    self._recorder.event(AGENT, agent.metadata, kind, reason, transition.name, message)
+                    refusing = "reclaim" if transition.target == State.PENDING else ""
+                    self._recorder.event(
+                        AGENT, agent.metadata, kind, reason, transition.name, message, refusing=refusing
+                    )
                     self._entered.of(transition.name, reason).inc()
                     log.info("host", agent=agent.metadata.name, transition=transition.name, reason=reason, why=message)
                 case WarnNotOneShot(message):
-                    self._recorder.event(AGENT, agent.metadata, "Warning", Reason.NOT_ONE_SHOT, "Reclaim", message)
+                    self._recorder.event(
+                        AGENT, agent.metadata, "Warning", Reason.NOT_ONE_SHOT, "Reclaim", message, refusing="reclaim"
+                    )
                     log.warning("host", agent=agent.metadata.name, reason=str(Reason.NOT_ONE_SHOT), why=message)
                 case SetCondition(reason, message):
-                    self._recorder.event(AGENT, agent.metadata, "Normal", reason, "Reclaim", message)
+                    self._recorder.event(
+                        AGENT, agent.metadata, "Normal", reason, "Reclaim", message, refusing="reclaim"
+                    )
 
     # -- what is known here
 

@@ -43,6 +43,8 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
     yield architecture, packages.placed(architecture.read_text(encoding="utf-8"))
     rules = alerts.read(root / "chart/alerts")
     yield root / "docs/alerts.md", document.runbook(rules)
+    history = root / "docs/history.md"
+    yield history, document.ended(history.read_text(encoding="utf-8"), "history", rules["history"])
     for path, text in diagrams.files(root):
         yield path, document.ended(text, path.stem, rules[path.stem]) if path.stem in rules else text
 
@@ -112,6 +114,7 @@ def schema() -> Json:
                 ),
                 **_WHOLE_LOGIN,
             },
+            history=_object(existingSecret=_NAME),
             hub=_hub(),
             openshift=_BOOL,
             image=_object(

@@ -61,6 +61,17 @@ class Refused:
 Outcome: TypeAlias = Started | AlreadySo | Refused
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What vCenter was asked to do to a VM. `uuid`: the VM's instance UUID, or its id where that is not known."""
+
+    vcenter: str
+    uuid: str
+    what: str  # the call: power_on, ...
+    sentence: str  # the same for people, with names
+    outcome: Outcome
+
+
 def said(outcome: Outcome) -> str:
     """For a log that people read."""
     match outcome:

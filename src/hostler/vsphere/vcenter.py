@@ -23,7 +23,7 @@ from hostler.vsphere.endpoints import Endpoint
 from hostler.vsphere.faults import AlreadySo, Kind, Outcome, Refused, Started
 from hostler.vsphere.inventory import Batch, Inventory
 from hostler.vsphere.metrics import Metrics
-from hostler.vsphere.outcomes import said
+from hostler.vsphere.outcomes import Asked, said
 from hostler.vsphere.pool import Pool, post
 from hostler.vsphere.records import Host, Task, Vm
 from hostler.vsphere.session import Link, NotConnected, Session, Standing
@@ -60,6 +60,7 @@ class VCenter:
         self.metrics = metrics
         self._clock = clock
         self._listeners: list[Listener] = []
+        self._action_listeners: list[Callable[[Asked], None]] = []
         self._pool = Pool(f"vcenter-{self.name}")
         self._session = Session(endpoint, metrics, poll, trust)
         self._ended = asyncio.Event()
@@ -141,6 +142,10 @@ class VCenter:
     def listen(self, listener: Listener) -> None:
         """Call `listener` on the loop at every change from now on. It must be quick and must not raise."""
         self._listeners.append(listener)
+
+    def listen_actions(self, listener: Callable[[Asked], None]) -> None:
+        """Call `listener` with everything that is asked for from now on. It must be quick and must not raise."""
+        self._action_listeners.append(listener)
 
     # -- what is known
 
@@ -246,6 +251,7 @@ class VCenter:
         outcome = self._with_names(outcome)
         done = "marked a VM" if text else "took the mark off a VM"
         log.info(done, vcenter=self.name, vm=self.inventory.name(vm), id=vm, text=text, answer=said(outcome))
+        self._report_action("mark", vm, f"mark {self.inventory.name(vm)}", outcome)
         self._doubt(outcome)
         if isinstance(outcome, Started) and key is not None:
             self._overlay(vm, key, text)
@@ -255,8 +261,16 @@ class VCenter:
         outcome = self._with_names(await self._pool.run(lambda: action(self._session, *args)))
         what = " ".join((action.__name__.replace("_", " "), *(self.inventory.name(one) for one in args))).strip()
         log.info("asked vCenter", vcenter=self.name, to=what, ids=args, answer=said(outcome))
+        self._report_action(action.__name__, args[0], what, outcome)
         self._doubt(outcome)
         return outcome
+
+    def _report_action(self, what: str, moref: str, sentence: str, outcome: Outcome) -> None:
+        task = self.inventory.task(moref)
+        vm = self.inventory.vm(task.entity if task is not None else moref)
+        if vm is not None:
+            for listener in self._action_listeners:
+                listener(Asked(self.name, vm.instance_uuid or vm.moref, what, sentence, outcome))
 
     def _with_names(self, outcome: Outcome) -> Outcome:
         """What is said of objects names them as people do: it ends in Events and logs."""
