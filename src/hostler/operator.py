@@ -64,6 +64,8 @@ from hostler.safety.switches import choose, load_part
 from hostler.settings import foundation as say
 from hostler.settings.model import Settings
 from hostler.shared import Shared, Writers, drain_policy, make_vcenters
+from hostler.web.files import Page
+from hostler.web.stream import HostStream
 
 if TYPE_CHECKING:
     from hostler.capability import Capability
@@ -187,6 +189,7 @@ class Operator:
         self._begin(self._lookout.run(), "lookout")
         self._begin(self._recorder.run(), "events")
         self._begin(self._history_recorder.run(), "history")
+        self._begin(self._host_stream.run(), "page")
         self._begin(self._resync(), "resync")
         self._begin(self._metrics.measure_loop(), "loop lag")
         self._begin(self._steps.run(), "clock")
@@ -288,6 +291,9 @@ class Operator:
             reads.off(self._server, "/v1/maintenance", "maintenance")
         inventory = self._inventory()
         HostReads(inventory, reads.notes).mount(self._server)
+        self._host_stream = HostStream(inventory, reads.notes, lambda: self._leader.gate(), self._server.admit)
+        self._host_stream.mount(self._server)
+        Page().mount(self._server)
         recorder = HistoryRecorder(
             self._history, inventory, lambda: self._leader.token, lambda: not self._unready(), time.time
         )

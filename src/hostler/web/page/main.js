@@ -1,0 +1,142 @@
+// Which view is shown, and what all views share: the connection, notes, the theme, keys.
+
+import { age, empty, fill, h, put, tick } from "./dom.js";
+import { Fleet } from "./fleet.js";
+import { History } from "./history.js";
+import { Host } from "./host.js";
+import { Operations } from "./operations.js";
+import { Picture } from "./picture.js";
+
+const VIEWS = { fleet: Fleet, host: Host, operations: Operations, history: History };
+const THEMES = ["auto", "light", "dark"];
+const picture = new Picture();
+const main = document.getElementById("main");
+const link = document.getElementById("link");
+let view = null, shown = "";
+
+function go(name, params) {
+  const text = params.toString();
+  history.replaceState(null, "", `#/${name}${text ? `?${text}` : ""}`);
+  route();
+}
+
+function route() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const slash = path.indexOf("/");
+  let name = slash < 0 ? path : path.slice(0, slash);
+  if (!Object.hasOwn(VIEWS, name)) name = "fleet";
+  let id = "";
+  try {
+    id = name === "host" ? decodeURIComponent(path.slice(slash + 1)) : "";
+  } catch {
+    name = "fleet"; // half an escape, as of a link that was cut
+  }
+  const wanted = `${name}/${id}`;
+  if (wanted !== shown) {
+    view?.close();
+    const again = shown !== "";
+    shown = wanted;
+    view = new VIEWS[name]({ picture, go }, id);
+    fill(main, view.element);
+    view.show(new URLSearchParams(query));
+    if (again) {
+      scrollTo(0, 0);
+      (main.querySelector("h1") ?? main).focus({ preventScroll: true });
+    }
+  } else {
+    view.show(new URLSearchParams(query));
+  }
+  for (const one of document.querySelectorAll("nav a")) {
+    if (one.dataset.view === name || (name === "host" && one.dataset.view === "fleet")) one.setAttribute("aria-current", "page");
+    else one.removeAttribute("aria-current");
+  }
+  entitle();
+}
+
+function entitle() {
+  const title = `${view.title} · Hostler`;
+  if (document.title !== title) document.title = title;
+}
+
+function showLink() {
+  const { live, problem, at, heard } = picture;
+  document.body.classList.toggle("stale", !live && Boolean(at));
+  if (live) fill(link, h("span", { class: "dot on", "aria-hidden": "true" }), "Live");
+  else if (at) {
+    fill(link, h("span", { class: "dot", "aria-hidden": "true" }), "Not connected. This is the picture of ", age(at, "", " ago"), ".");
+    link.title = `${problem?.message ?? ""} Connecting again. Last heard of at ${new Date(heard).toLocaleTimeString()}.`;
+  } else put(link, problem ? "Not connected" : "Connecting");
+  if (live) link.title = "";
+  const refused = problem && [401, 403].includes(problem.status);
+  if (problem && !at) fill(main, clearPage(problem, refused));
+  else if (!main.contains(view.element)) fill(main, view.element);
+  showNotes(refused ? [problem.message, ...picture.notes] : picture.notes);
+}
+
+/** Nothing was ever seen: say why, and what to do. */
+function clearPage(problem, refused) {
+  if (refused) {
+    return empty("You may not see this fleet.", h("p", {}, problem.message),
+      h("p", {}, "Ask for ClusterRole ", h("code", {}, "hostler-viewer"), ", which ", h("code", {}, "view"), " contains, then load this page again."));
+  }
+  if (problem.status === 421) return empty("No replica of the operator leads yet.", h("p", {}, problem.message), h("p", {}, "This page goes on as soon as one does."));
+  return empty("Nothing is known yet.", h("p", {}, problem.message), h("p", {}, "This page tries again by itself. Check that the operator runs: ", h("code", {}, "hostler status")));
+}
+
+function showNotes(notes) {
+  const region = document.getElementById("notes"), text = notes.join("\n");
+  if (region.dataset.text === text) return;
+  region.dataset.text = text;
+  region.hidden = !notes.length;
+  fill(region, notes.map((note) => h("p", {}, note)));
+}
+
+function applyTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  const button = document.getElementById("theme");
+  put(button, { auto: "Auto", light: "Light", dark: "Dark" }[theme]);
+  button.setAttribute("aria-label", `Colours: ${theme}. Change`);
+}
+
+function storedTheme() {
+  try {
+    const found = localStorage.getItem("hostler-theme");
+    return THEMES.includes(found) ? found : "auto";
+  } catch {
+    return "auto"; // no storage here
+  }
+}
+
+document.getElementById("theme").addEventListener("click", () => {
+  const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length];
+  try {
+    localStorage.setItem("hostler-theme", next);
+  } catch {
+    // kept until the page is closed
+  }
+  applyTheme(next);
+});
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+addEventListener("keydown", (event) => {
+  if (event.key === "/" && !event.target.matches?.("input, select, textarea") && !event.ctrlKey && !event.metaKey) {
+    const search = document.getElementById("search");
+    if (search) {
+      event.preventDefault();
+      search.focus();
+    }
+  } else if (event.key === "Escape" && event.target.id === "search") event.target.blur();
+});
+addEventListener("hashchange", route);
+picture.addEventListener("change", (event) => {
+  view.update(event.detail.all ? null : event.detail.ids);
+  entitle();
+});
+picture.addEventListener("link", showLink);
+setInterval(tick, 1000);
+applyTheme(storedTheme());
+route();
+showLink();
+picture.run();
