@@ -29,6 +29,7 @@ from hostler.cli import (
     say,
     stop,
     vcenter,
+    web,
 )
 from hostler.cli.edge import guarded
 from hostler.errors import Exit
@@ -60,7 +61,7 @@ def root(
     """Looks after the hosts under Kubernetes clusters for their whole life."""
 
 
-for group in (run, about, hosts, history, stop, nodes, explain, doctor, bundle, crds, rights, manifests, agent):
+for group in (run, about, hosts, history, web, stop, nodes, explain, doctor, bundle, crds, rights, manifests, agent):
     app.add_typer(group.app)
 app.add_typer(vcenter.app, name="vcenter")
 app.add_typer(install.app, name="install")

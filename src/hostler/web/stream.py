@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
@@ -19,9 +20,8 @@ from msgspec.structs import replace
 
 from hostler.explain.read_api import answer
 from hostler.explain.wire import NOT_LEADING, TOO_MANY_VIEWERS, Refused
-from hostler.inventory.service import InventoryService
-from hostler.inventory.states import PASSING
-from hostler.inventory.wire import HostsAnswer
+from hostler.inventory.states import PASSING, HostState
+from hostler.inventory.wire import HostRow, HostsAnswer
 from hostler.kube.clock import Clock, boottime
 from hostler.kube.http import Admit, Server
 
@@ -43,10 +43,19 @@ HEADERS = {
 SINCE_HEADER = "Last-Event-ID"
 
 
+class Hosts(Protocol):
+    """The picture, as far as the stream needs it (`inventory.service.InventoryService`)."""
+
+    def listen(self, changed: Callable[[], None]) -> None: ...
+    def hosts(self, since: str = "") -> HostsAnswer: ...
+    def rows_in(self, states: Collection[HostState]) -> tuple[HostRow, ...]: ...
+
+
 class Viewer:
     """What waits for one reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
         self.frames = deque[bytes]()
         self.behind = 0
         self.dropped = False
@@ -56,14 +65,26 @@ class Viewer:
         self.behind += len(frame)
         self.frames.append(frame)
         if self.behind > MOST_BEHIND:
-            self.drop()
+            self.cut()
         self.wake.set()
+
+    @property
+    def left(self) -> bool:
+        """Whether the reader has hung up; a write would notice it too, but later."""
+        transport = self._request.transport
+        return transport is None or transport.is_closing()
 
     def take(self) -> list[bytes]:
         found, self.behind = list(self.frames), 0
         self.frames.clear()
         self.wake.clear()
         return found
+
+    def cut(self) -> None:
+        """Hang up at once: what it has not read yet is not waited for."""
+        self.drop()
+        if (transport := self._request.transport) is not None:
+            transport.abort()
 
     def drop(self) -> None:
         self.frames.clear()
@@ -77,7 +98,7 @@ class HostStream:
 
     def __init__(
         self,
-        inventory: InventoryService,
+        inventory: Hosts,
         notes: Callable[[], tuple[str, ...]],
         leadership: Callable[[], str | None],
         admit: Admit,
@@ -116,6 +137,10 @@ class HostStream:
                 await asyncio.sleep(GATHER_SECONDS)
         finally:
             self._drop_all()
+
+    @property
+    def viewers(self) -> int:
+        return len(self._viewers)
 
     def _drop_all(self) -> None:
         for viewer in self._viewers:
@@ -163,6 +188,10 @@ class HostStream:
         if (why := self._leadership()) is not None:
             return answer(Refused(NOT_LEADING, f"This replica does not answer for the fleet: {why}."), status=421)
         if len(self._viewers) >= MOST_VIEWERS:
+            for gone in [viewer for viewer in self._viewers if viewer.left]:
+                gone.drop()
+                self._viewers.discard(gone)
+        if len(self._viewers) >= MOST_VIEWERS:
             refused = answer(
                 Refused(TOO_MANY_VIEWERS, f"{MOST_VIEWERS} viewers watch already; close a page that is not needed."),
                 status=503,
@@ -170,7 +199,7 @@ class HostStream:
             refused.headers["Retry-After"] = "10"
             return refused
         since = request.headers.get(SINCE_HEADER, "") or request.query.get("since", "")
-        viewer = Viewer()
+        viewer = Viewer(request)
         self._publish()  # so that what comes next for the others is next for this one, too
         version, body = self._first(since)
         self._viewers.add(viewer)
@@ -209,9 +238,7 @@ class HostStream:
                     patience.reschedule(None)
                     await viewer.wake.wait()
         except (TimeoutError, ConnectionError):
-            viewer.dropped = True
-        if viewer.dropped and request.transport is not None:
-            request.transport.abort()  # what it has not read yet is not waited for
+            viewer.cut()
         return response
 
 

@@ -60,7 +60,7 @@ export class Fleet {
       label: "Hosts", key: (row) => row.host.id, make: makeRow, show: showRow,
       columns: [
         this.#heading("state", "State"), this.#heading("name", "Host"), this.#heading("since", "Since"),
-        h("span", { role: "columnheader", class: "why" }, "Why, and what comes next"),
+        h("span", { role: "columnheader" }, "Why, and what comes next"),
       ],
     });
     this.counts = h("ul", { class: "counts", "aria-label": "Hosts by state" });
@@ -94,7 +94,7 @@ export class Fleet {
 
   #heading(sort, text) {
     const button = h("button", { type: "button", onclick: () => this.#change({ sort }) }, text);
-    const made = h("span", { role: "columnheader", class: sort }, button);
+    const made = h("span", { role: "columnheader", class: `by-${sort}` }, button);
     (this.headings ??= new Map()).set(sort, made);
     return made;
   }
@@ -137,6 +137,7 @@ export class Fleet {
       else heading.removeAttribute("aria-sort");
     }
     const shown = (filter.out ? out : found).sort(SORTS[sort]);
+    this.element.classList.toggle("everything", !filter.out);
     this.list.element.hidden = !shown.length;
     fill(this.nothing, shown.length ? null : this.#why(all, filter));
     this.list.set(shown);

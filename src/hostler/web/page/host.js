@@ -27,7 +27,7 @@ export class Host {
     this.open = new Map(); // which parts of the trees a reader has opened or closed
     this.parts = Object.fromEntries(["head", "stop", "facts", "holders", "why", "plan", "past", "commands"].map((name) => [name, h("div", {})]));
     const { head, stop, facts, holders, why, plan, past, commands } = this.parts;
-    this.element = h("article", { class: "host" }, head,
+    this.element = h("article", { class: "page one" }, head,
       h("div", { class: "columns" },
         h("div", {}, stop, section("Facts", facts), section("Who holds it", holders), section("Commands", commands)),
         h("div", {}, section("Last day", past), section("Why", why), section("What would happen", plan))));
@@ -122,8 +122,8 @@ export class Host {
     const labels = Object.entries(host.labels ?? {}).sort();
     fill(this.parts.facts,
       h("dl", {}, rows.filter(([, value]) => value).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
-        h("dt", {}, "Known as"), h("dd", {}, h("ul", { class: "plain" }, lines))),
-      labels.length ? this.#fold("labels", h("span", {}, `${labels.length} labels`), h("ul", { class: "plain" }, labels.map(([key, value]) => h("li", { class: "name" }, `${key}=${value}`)))) : null,
+        h("dt", {}, "Known as"), h("dd", {}, h("ul", { class: "list" }, lines))),
+      labels.length ? this.#fold("labels", h("span", {}, `${labels.length} labels`), h("ul", { class: "list" }, labels.map(([key, value]) => h("li", { class: "name" }, `${key}=${value}`)))) : null,
       h("p", { class: "muted" }, "Read ", age(at, "", " ago"), "."));
   }
 
@@ -135,7 +135,7 @@ export class Host {
   #holders(host) {
     const holders = host.holders ?? [];
     fill(this.parts.holders, holders.length
-      ? h("ul", { class: "plain holders" }, holders.map((holder) => h("li", {}, h("b", {}, holder.name), " ", age(holder.since, "for "), h("span", { class: "second" }, holder.why || "It gave no reason."))))
+      ? h("ul", { class: "list holders" }, holders.map((holder) => h("li", {}, h("b", {}, holder.name), " ", age(holder.since, "for "), h("span", { class: "second" }, holder.why || "It gave no reason."))))
       : h("p", { class: "muted" }, "Nobody."));
   }
 

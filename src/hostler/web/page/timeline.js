@@ -43,8 +43,9 @@ export function lane(entries, since, moment) {
   });
   const line = moment ? h("span", { class: "moment" }) : null;
   if (line) line.style.left = place(moment);
+  const layer = entries[0].key.slice(0, entries[0].key.indexOf(":"));
   const words = stretches(entries, since).map(({ state, start }) => `${state} from ${clockText(start)}`).join(", ");
-  return h("div", { class: "lane", role: "img", "aria-label": words || "no change" }, bars, line);
+  return h("div", { class: "lane", role: "img", "aria-label": `${layer}: ${words || "no change"}`, title: layer }, bars, line);
 }
 
 /** The hours under the lanes. */
@@ -68,7 +69,7 @@ const WORDS = { action: "did", refusal: "refused", gap: "gap" };
 /** One entry in words. `hosts`: names by key, or null where the host is known. `link`: makes the link to its moment. */
 export function entryRow(entry, { hosts = null, idOf = () => null, link = null, chosen = false } = {}) {
   const change = entry.to
-    ? [entry.from ? [badge(stateOf(entry.from)), " ", entry.from, " → "] : null, badge(stateOf(entry.to)), " ", h("b", {}, entry.to)]
+    ? [entry.from ? [badge(stateOf(entry.from)), h("span", {}, entry.from), h("span", {}, "→")] : null, badge(stateOf(entry.to)), h("b", {}, entry.to)]
     : h("b", {}, WORDS[entry.what] ?? entry.what);
   const id = idOf(entry.key), name = hosts ? hosts[entry.key] ?? entry.key : "";
   return h("li", { class: `entry${chosen ? " chosen" : ""}`, "data-at": entry.at },
@@ -76,7 +77,7 @@ export function entryRow(entry, { hosts = null, idOf = () => null, link = null, 
       h("span", { class: "second" }, age(entry.at, "", " ago"))),
     hosts ? h("span", { class: "who" }, id ? hostLink(id, name) : h("span", { class: "name" }, name || "history")) : null,
     h("span", { class: "what" }, h("span", { class: "change" }, change,
-      entry.duration !== undefined && entry.duration !== null ? h("span", { class: "second" }, ` after ${ageText(entry.duration)}`) : null,
+      entry.duration !== undefined && entry.duration !== null ? h("span", { class: "second" }, `after ${ageText(entry.duration)}`) : null,
       entry.what === "inferred" ? h("span", { class: "tag", title: "Nobody saw it: the state differed after a start of the operator." }, "inferred") : null),
       entry.sentence ? h("span", { class: "sentence" }, entry.sentence) : null));
 }
