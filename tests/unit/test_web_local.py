@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ from aiohttp import web
 from yarl import URL
 
 from hostler.errors import Complaint
+from hostler.inventory.states import NOT_OUT, HostState
 from hostler.web.files import POLICY, read_files
 from hostler.web.local import LocalServer
 from hostler.web.upstream import AtUrl, Declined, Upstream
@@ -183,3 +185,12 @@ def test_text_of_objects_never_becomes_html() -> None:
             "DOMParser",
         ):
             assert way not in file.body.decode(), (name, way)
+
+
+def test_the_page_knows_every_state_in_the_operators_order() -> None:
+    table = re.findall(
+        r'^  \["([a-z ]+)", "(.)", "[a-z]+", (true|false)\],$', read_files()["states.js"].body.decode(), re.M
+    )
+    assert [name for name, _, _ in table] == [str(state) for state in HostState]
+    assert len({letter for _, letter, _ in table}) == len(table)
+    assert {name for name, _, out in table if out == "false"} == {str(state) for state in NOT_OUT}

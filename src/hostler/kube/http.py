@@ -117,6 +117,13 @@ class Server:
         """A read-only route, with aiohttp's patterns (`/v1/explain/{name}`). Only before `start()`."""
         self._app.router.add_get(path, handler)
 
+    def add_post(self, path: str, handler: Handler) -> None:
+        """A route that changes something of the caller's own. `admit` has to tell whether they may."""
+        self._app.router.add_post(path, handler)
+
+    def add_delete(self, path: str, handler: Handler) -> None:
+        self._app.router.add_delete(path, handler)
+
     def add_stream(self, path: str, handler: Handler) -> None:
         """A route without patterns whose answers may last for hours. It bounds their number and its readers itself."""
         self._streams.add(path)

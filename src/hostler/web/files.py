@@ -5,6 +5,7 @@ URLs are relative: the page may stand behind a proxy that puts a path before it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -34,6 +35,8 @@ HEADERS = {
     "Cache-Control": "no-cache",  # asked again each time: an operator that was upgraded has other files
 }
 START = "index.html"
+# What the page reads: a session or a local server opens nothing else.
+READABLE = re.compile(r"/v1/(hosts|operations|history|explain|plan)(/.+)?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ found.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from secrets import compare_digest, token_urlsafe
 from urllib.parse import unquote
@@ -18,12 +17,10 @@ from aiohttp import web
 from hostler.errors import Complaint, Exit
 from hostler.explain.wire import VERSION_HEADER, Refused
 from hostler.kube.http import refuse_without_target, without_strangers
-from hostler.web.files import START, File, answer_file, read_files
+from hostler.web.files import READABLE, START, File, answer_file, read_files
 from hostler.web.upstream import Declined, Upstream
 
 HOST = "127.0.0.1"
-# What the page reads, and nothing else that the user's rights would reach.
-READABLE = re.compile(r"/v1/(hosts|operations|history|explain|plan)(/.+)?")
 PASSED_ON = ("Content-Type", VERSION_HEADER)
 
 

@@ -113,11 +113,10 @@ export class Fleet {
     if (document.activeElement !== this.search) this.search.value = params.get("q") ?? "";
     this.kind.field.value = params.get("kind") ?? "";
     this.group.field.value = params.get("group") ?? GROUPS[0][0];
-    this.update(null);
+    this.update();
   }
 
-  /** `changed`: ids of hosts, or null for any. */
-  update(changed) {
+  update() {
     const rows = this.picture.rows, filter = filterOf(this.params);
     if (!this.picture.version) return;
     const all = [...rows.values()], found = all.filter(filter.admits);
@@ -141,7 +140,7 @@ export class Fleet {
     this.list.element.hidden = !shown.length;
     fill(this.nothing, shown.length ? null : this.#why(all, filter));
     this.list.set(shown);
-    this.map.set(rows, changed, this.params.get("group") ?? "cluster", filter.admits);
+    this.map.set(rows, this.params.get("group") ?? "cluster", filter.admits);
   }
 
   #showCounts(all, filter) {

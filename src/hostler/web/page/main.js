@@ -12,7 +12,7 @@ const THEMES = ["auto", "light", "dark"];
 const picture = new Picture();
 const main = document.getElementById("main");
 const link = document.getElementById("link");
-let view = null, shown = "";
+let view = null, shown = "", cleared = "";
 
 function go(name, params) {
   const text = params.toString();
@@ -68,19 +68,67 @@ function showLink() {
   } else put(link, problem ? "Not connected" : "Connecting");
   if (live) link.title = "";
   const refused = problem && [401, 403].includes(problem.status);
-  if (problem && !at) fill(main, clearPage(problem, refused));
+  if (problem?.reason === "NoSession" && at) location.reload(); // the session is over: what it showed goes
+  document.getElementById("logout").hidden = !(live && loggedIn());
+  if (problem && !at) {
+    const text = JSON.stringify(problem);
+    if (text !== cleared) fill(main, clearPage(problem, refused)); // what is typed there stays
+    cleared = text;
+  }
   else if (!main.contains(view.element)) fill(main, view.element);
   showNotes(refused ? [problem.message, ...picture.notes] : picture.notes);
 }
 
 /** Nothing was ever seen: say why, and what to do. */
 function clearPage(problem, refused) {
+  if (problem.reason === "NoSession") return loginForm(problem.message);
   if (refused) {
     return empty("You may not see this fleet.", h("p", {}, problem.message),
       h("p", {}, "Ask for ClusterRole ", h("code", {}, "hostler-viewer"), ", which ", h("code", {}, "view"), " contains, then load this page again."));
   }
   if (problem.status === 421) return empty("No replica of the operator leads yet.", h("p", {}, problem.message), h("p", {}, "This page goes on as soon as one does."));
   return empty("Nothing is known yet.", h("p", {}, problem.message), h("p", {}, "This page tries again by itself. Check that the operator runs: ", h("code", {}, "hostler status")));
+}
+
+/** The page behind an Ingress. The token goes to the operator once; after that a cookie counts, which no script reads. */
+function loginForm(message) {
+  const field = h("input", { type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true });
+  const said = h("p", { class: "problem", role: "alert" });
+  const login = async (event) => {
+    event.preventDefault();
+    try {
+      const response = await fetch("v1/session", {
+        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token: field.value }),
+      });
+      if (response.ok) {
+        sessionStorage.setItem("hostler-login", "1");
+        return location.reload();
+      }
+      const { reason, message } = await response.json();
+      put(said, reason === "BadCredential" ? "The API server does not accept this token." : message);
+    } catch {
+      put(said, "The operator cannot be reached.");
+    }
+    field.value = "";
+    field.focus();
+  };
+  return h("form", { class: "login", onsubmit: login }, h("h1", {}, "Hostler"), h("p", {}, message),
+    h("label", { for: "token" }, "Bearer token"), field, said, h("button", { type: "submit" }, "Log in"),
+    h("p", { class: "muted" }, "For example ", h("code", {}, "oc whoami -t"), ", or of a ServiceAccount with ClusterRole hostler-viewer: ", h("code", {}, "kubectl create token NAME"), ". The session lasts an hour."));
+}
+
+function loggedIn() {
+  try {
+    return sessionStorage.getItem("hostler-login") === "1";
+  } catch {
+    return false; // no storage here
+  }
+}
+
+async function logOut() {
+  sessionStorage.removeItem("hostler-login");
+  await fetch("v1/session", { method: "DELETE" });
+  location.reload();
 }
 
 function showNotes(notes) {
@@ -116,6 +164,7 @@ document.getElementById("theme").addEventListener("click", () => {
   }
   applyTheme(next);
 });
+document.getElementById("logout").addEventListener("click", logOut);
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();

@@ -26,8 +26,8 @@ export class TileMap {
     this.element.addEventListener("focusin", (event) => this.#activate(event.target.closest(".tile")));
   }
 
-  /** All rows, the ids that changed (null: any), how to group, and which rows the filter admits. */
-  set(rows, changed, by, admits) {
+  /** All rows, how to group them, and which of them the filter admits. */
+  set(rows, by, admits) {
     const groupOf = GROUPS.find(([key]) => key === by)?.[2] ?? GROUPS[0][2];
     const groups = new Map();
     for (const row of rows.values()) {
@@ -38,12 +38,12 @@ export class TileMap {
     const names = [...groups.keys()];
     if (by === "state") names.sort((a, b) => stateOf(a).order - stateOf(b).order);
     else names.sort(NAMES.compare);
-    const kept = changed === null ? "" : this.#groups;
+    const kept = this.#groups;
     this.#groups = JSON.stringify([by, names.map((name) => [name, groups.get(name).map((row) => row.host.id)])]);
     if (kept !== this.#groups) this.#build(names, groups);
     for (const row of rows.values()) {
       const tile = this.#tiles.get(row.host.id);
-      if (changed === null || changed.has(row.host.id) || kept !== this.#groups) this.#show(tile, row);
+      this.#show(tile, row);
       tile.classList.toggle("dim", !admits(row));
     }
     if (kept === this.#groups) for (const [name, found] of groups) put(this.#counts.get(name), countText(found));
@@ -73,7 +73,10 @@ export class TileMap {
     this.#activate(this.#tiles.get(focused) ?? this.#tiles.values().next().value);
   }
 
-  #show(tile, { host, overdue }) {
+  #show(tile, row) {
+    if (tile.row === row) return;
+    tile.row = row;
+    const { host, overdue } = row;
     const state = stateOf(host.state);
     const word = `${state.name}${overdue ? ", overdue" : ""}`;
     tile.className = `tile c-${state.colour}${overdue ? " late" : ""}`;
