@@ -19,11 +19,15 @@ function byName(a, b) {
 }
 
 export function whereOf(host) {
-  const where = host.where ?? {};
+  return placeOf(host).reverse().join(" / ");
+}
+
+/** The nearest first. */
+function placeOf({ where = {} }) {
   const parts = where.vcenter
-    ? [where.vcenter, where.computeCluster, where.esxi]
-    : [where.namespace, where.infraEnv, where.rack || where.failureDomain];
-  return parts.filter(Boolean).join(" / ");
+    ? [where.esxi, where.computeCluster, where.vcenter]
+    : [where.rack || where.failureDomain, where.infraEnv, where.namespace];
+  return parts.filter(Boolean);
 }
 
 /** Everything that is given must fit; of several states, one. Words are looked for in all that a row shows. */
@@ -68,7 +72,7 @@ export class Fleet {
       type: "button", class: "scope", onclick: () => this.#change({ show: scope === "out" ? "" : scope, state: "" }),
     }));
     this.search = h("input", {
-      type: "search", id: "search", placeholder: "Filter: name, place, reason, label", "aria-label": "Filter hosts",
+      type: "search", id: "search", placeholder: "Filter by any word", "aria-label": "Filter hosts",
       "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false",
       oninput: () => this.#change({ q: this.search.value }),
     });
@@ -235,8 +239,8 @@ function showRow(row, item) {
     put(parts.word, state.name);
     put(parts.name, host.name);
     parts.name.href = `#/host/${encodeURIComponent(host.id)}`;
-    put(parts.place, [host.kind, whereOf(host)].filter(Boolean).join(" · "));
-    const holders = (host.holders ?? []).map((holder) => holder.name);
+    put(parts.place, [host.kind, ...placeOf(host).filter((place) => place !== host.name)].join(" · "));
+    const holders = (host.holders ?? []).map((holder) => holder.name).filter((holder) => !host.why?.includes(holder));
     const next = host.next ? `Next: ${host.next}` : host.waiting ? `Waiting: ${host.waiting}` : "";
     put(parts.why, host.why || "");
     put(parts.next, [next, holders.length ? `Held by ${holders.join(", ")}` : ""].filter(Boolean).join(" · "));
