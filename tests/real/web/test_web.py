@@ -4,73 +4,19 @@ from __future__ import annotations
 
 import signal
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from hostler.sandbox import Sandbox
-from tests.real.conftest import Eventually
-from tests.real.operating import hostler
-from tests.real.people import NOBODY, VIEWER, World, people_world, request_token
-from tests.real.web.browsing import WAIT, chromium, front, hostler_web, page_at, until_live, violations
+from tests.real.people import NOBODY, VIEWER, World, request_token
+from tests.real.web.browsing import front, hostler_web, page_at, until_live, violations
+from tests.real.web.steps import ESXI, GPU, hold, release, tile
 
 MakeNode = Callable[..., str]
-GPU, ESXI = "gpu-0", "esx1"
-POLICY = "hostler.dev/maintenance-policy"
 VIEWS = ("#/fleet", "#/fleet?show=all&group=esxi", "#/operations", "#/history")
-expect.set_options(timeout=WAIT)
-
-
-@pytest.fixture(scope="module")
-def world(
-    sandbox: Sandbox, home: str, tmp_path_factory: pytest.TempPathFactory, eventually: Eventually
-) -> Iterator[World]:
-    """One GPU worker is looked after, which waits for its own host: the shared sandbox is left as it was."""
-    folder = tmp_path_factory.mktemp("web")
-    key = folder / "key"
-    key.write_text("0123456789abcdef" * 4)
-    also = {
-        "HOSTLER_WEB_AUTH": "kubernetes", "HOSTLER_WEB_KEY_FILE": str(key),
-        "GPU_NODE_LABEL": f"kubernetes.io/hostname={GPU}", "DRAIN_TIMEOUT_SECONDS": "15",
-    }  # fmt: skip
-    sandbox.kubectl("annotate", "node", GPU, f"{POLICY}=wait", "--overwrite")
-    sandbox.control("POST", "/settings", {"vm": GPU, "guestShutdownSeconds": 0.3})
-    assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
-    with people_world(sandbox, home, folder, eventually, also) as made:
-        made.leader()
-        yield made
-    sandbox.kubectl("annotate", "node", GPU, f"{POLICY}-")
-    sandbox.control("POST", "/settings", {"vm": GPU})
-
-
-@pytest.fixture(scope="module")
-def url(world: World) -> Iterator[str]:
-    with hostler_web(world.folder / f"{VIEWER}.kubeconfig", "--namespace", world.namespace) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser(world: World) -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-def tile(page: Page, name: str, state: str) -> None:
-    """Waits until the map shows it."""
-    expect(page.get_by_label(f"{name}: {state}", exact=True)).to_be_visible()
-
-
-def hold(sandbox: Sandbox, node: str, why: str = "a fan is loud") -> None:
-    assert (
-        hostler(sandbox.kubeconfig, "hold", node, "--why", why, "--holder", "ann", "--beyond-ceiling").returncode == 0
-    )
-
-
-def release(sandbox: Sandbox, node: str) -> None:
-    assert hostler(sandbox.kubeconfig, "release", node, "--all").returncode == 0
 
 
 def test_two_viewers_see_a_node_held_and_released(
@@ -275,7 +221,7 @@ def test_a_page_misses_nothing_while_the_leader_is_replaced(
         expect(page.locator(".entry")).to_have_count(3)
 
 
-def test_the_last_picture_stays_with_its_age(world: World, browser: Browser, tmp_path: Path) -> None:
+def test_the_last_picture_stays_with_its_age(world: World, browser: Browser) -> None:
     with page_at(browser, "about:blank", live=False) as page:
         with hostler_web(world.folder / f"{VIEWER}.kubeconfig", "--namespace", world.namespace) as url:
             page.goto(url)

@@ -6,7 +6,6 @@ import { GROUPS, TileMap } from "./map.js";
 import { STATES, stateOf } from "./states.js";
 
 const NAMES = new Intl.Collator("en", { numeric: true });
-const KINDS = ["esxi", "bare-metal", "vm", "agent", "node-only"];
 const SORTS = {
   since: (a, b) => (a.host.since ?? Infinity) - (b.host.since ?? Infinity) || byName(a, b),
   name: (a, b) => byName(a, b),
@@ -46,7 +45,6 @@ function filterOf(params) {
     const text = [
       host.name, host.id, host.kind, host.state, host.why, host.next, host.cluster, host.node, whereOf(host),
       ...(host.holders ?? []).map((holder) => holder.name),
-      ...Object.entries(host.labels ?? {}).map(([key, value]) => `${key}=${value}`),
     ].join(" ").toLowerCase();
     return words.every((word) => text.includes(word));
   };
@@ -76,7 +74,7 @@ export class Fleet {
       "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false",
       oninput: () => this.#change({ q: this.search.value }),
     });
-    this.kind = select("Kind", [["", "Any kind"], ...KINDS.map((kind) => [kind, kind])], (value) => this.#change({ kind: value }));
+    this.kind = select("Kind", [["", "Any kind"]], (value) => this.#change({ kind: value }));
     this.cluster = select("Cluster", [["", "Any cluster"]], (value) => this.#change({ cluster: value }));
     this.late = h("button", {
       type: "button", class: "toggle", onclick: () => this.#change({ overdue: this.late.getAttribute("aria-pressed") === "true" ? "" : "yes" }),
@@ -115,7 +113,6 @@ export class Fleet {
   show(params) {
     this.params = params;
     if (document.activeElement !== this.search) this.search.value = params.get("q") ?? "";
-    this.kind.field.value = params.get("kind") ?? "";
     this.group.field.value = params.get("group") ?? GROUPS[0][0];
     this.update();
   }
@@ -130,7 +127,8 @@ export class Fleet {
       fill(this.scopes[place], text, " ", h("b", {}, number));
       this.scopes[place].setAttribute("aria-pressed", on);
     });
-    this.#showClusters(all);
+    this.#offer(this.kind, "kind", "Any kind", all.map((row) => row.host.kind));
+    this.cluster.hidden = this.#offer(this.cluster, "cluster", "Any cluster", all.map((row) => row.host.cluster)) < 2;
     const late = all.filter((row) => row.overdue).length;
     fill(this.late, "Overdue ", h("b", {}, late));
     this.late.setAttribute("aria-pressed", this.params.get("overdue") === "yes");
@@ -173,17 +171,17 @@ export class Fleet {
     if (focused) this.counts.querySelector(`[data-state="${CSS.escape(focused)}"]`)?.focus();
   }
 
-  #showClusters(all) {
-    const names = [...new Set(all.map((row) => row.host.cluster).filter(Boolean))].sort(NAMES.compare);
-    const wanted = this.params.get("cluster") ?? "";
+  /** The values there are, and the one that is asked for; returns how many. */
+  #offer(select, param, any, values) {
+    const names = [...new Set(values.filter(Boolean))].sort(NAMES.compare), wanted = this.params.get(param) ?? "";
     if (wanted && !names.includes(wanted)) names.push(wanted);
-    this.cluster.hidden = names.length < 2;
     const text = names.join("\n");
-    if (text !== this.clusters) {
-      this.clusters = text;
-      fill(this.cluster.field, [["", "Any cluster"], ...names.map((name) => [name, name])].map(([value, label]) => h("option", { value }, label)));
+    if (text !== select.offered) {
+      select.offered = text;
+      fill(select.field, [["", any], ...names.map((name) => [name, name])].map(([value, label]) => h("option", { value }, label)));
     }
-    this.cluster.field.value = wanted;
+    select.field.value = wanted;
+    return names.length;
   }
 
   #why(all, filter) {

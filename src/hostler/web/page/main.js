@@ -179,9 +179,18 @@ addEventListener("keydown", (event) => {
   } else if (event.key === "Escape" && event.target.id === "search") event.target.blur();
 });
 addEventListener("hashchange", route);
-picture.addEventListener("change", (event) => {
-  view.update(event.detail.all ? null : event.detail.ids);
-  entitle();
+let waiting = null; // ids that changed; null: none
+picture.addEventListener("change", ({ detail }) => {
+  if (waiting === null) {
+    setTimeout(() => {
+      const ids = waiting;
+      waiting = null;
+      view.update(ids);
+      entitle();
+    }, picture.rows.size > 1000 ? 200 : 20); // in a storm of changes the page stays usable
+    waiting = new Set();
+  }
+  for (const id of detail.ids) waiting.add(id);
 });
 picture.addEventListener("link", showLink);
 setInterval(tick, 1000);

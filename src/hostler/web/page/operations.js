@@ -1,8 +1,8 @@
 // What is under way: maintenances, claims, reclaims, each with its progress and what blocks it.
 
-import { age, badge, command, empty, fill, h, hostLink } from "./dom.js";
+import { age, badge, command, empty, fill, h, hostLink, show } from "./dom.js";
 import { ask } from "./picture.js";
-import { stateOf } from "./states.js";
+import { isState, stateOf } from "./states.js";
 
 const AGAIN = 5_000;
 
@@ -50,12 +50,13 @@ export class Operations {
   }
 
   #operation(one) {
-    const state = stateOf(one.state), total = one.total ?? 0, done = one.done ?? 0;
+    const total = one.total ?? 0, done = one.done ?? 0;
     const bar = total > 0 ? h("progress", { max: total, value: done, "aria-label": `Progress of ${one.name}` }) : null;
-    const blocked = [one.blockedBy ?? []].flat();
+    const blocked = one.blockedBy ?? [];
     return h("article", { class: "operation" },
-      h("header", {}, h("span", { class: "tag" }, one.kind), h("h2", { class: "name" }, one.name), badge(state), h("b", {}, one.state), age(one.since, "for "),
-        one.overdue ? h("span", { class: "overdue" }, typeof one.overdue === "object" && one.overdue.limit ? age(one.since + one.overdue.limit, "overdue by ") : "overdue") : null,
+      h("header", {}, h("span", { class: "tag" }, one.kind), h("h2", { class: "name" }, one.name), one.state && isState(one.state) ? badge(stateOf(one.state)) : null, one.state ? h("b", {}, one.state) : null, age(one.since, "for "),
+        one.overdue ? h("span", { class: "overdue" }, "overdue") : null,
+        one.waiting ? h("span", { class: "tag", title: show(one.waiting) }, "waiting on purpose") : null,
         bar ? h("span", { class: "progress" }, bar, h("span", { class: "second" }, `${done} of ${total}`)) : null),
       h("p", { class: "sentence" }, one.why),
       one.next ? h("p", { class: "next" }, h("span", { class: "muted" }, "Next: "), one.next) : null,

@@ -150,7 +150,7 @@ export class Picture extends EventTarget {
     this.live = true;
     this.#followers = 0;
     setClock(news.at);
-    this.dispatchEvent(new CustomEvent("change", { detail: { ids: changed, all: Boolean(news.complete) } }));
+    this.dispatchEvent(new CustomEvent("change", { detail: { ids: changed } }));
     this.dispatchEvent(new Event("link"));
   }
 

@@ -23,6 +23,10 @@ const TABLE = [
 export const STATES = TABLE.map(([name, letter, colour, out], order) => ({ name, letter, colour, out, order }));
 const BY_NAME = new Map(STATES.map((state) => [state.name, state]));
 
+export function isState(name) {
+  return BY_NAME.has(name);
+}
+
 /** A state that a newer operator may have is shown by its name. */
 export function stateOf(name) {
   return BY_NAME.get(name) ?? { name, letter: "?", colour: "unknown", out: true, order: STATES.length };
