@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +32,8 @@ def show_page(settings: Settings, port: Port = 0, no_browser: NoBrowser = False,
 
     Examples: `hostler web`; `hostler web --no-browser --port 8090`; `hostler web --operator http://127.0.0.1:8080`.
     """
+    import asyncio
+
     from hostler.cli.cluster import ask_cluster, refuse_two_targets
 
     look = not (no_browser or print_url) and _has_screen()
@@ -70,6 +71,8 @@ async def _serve_url(settings: Settings, port: int, *, look: bool, quiet: bool) 
 
 
 async def _serve(upstream: Upstream, port: int, *, look: bool, quiet: bool) -> None:
+    import asyncio
+
     from hostler.web.local import LocalServer
     from hostler.web.upstream import Declined
 

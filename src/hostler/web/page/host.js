@@ -43,7 +43,7 @@ export class Host {
   }
 
   update(changed) {
-    if (changed !== null && !changed.has(this.id)) return;
+    if (changed !== null && this.begun && !changed.has(this.id)) return;
     const row = this.picture.rows.get(this.id);
     if (row) this.#head(row);
     if (this.picture.version) this.#load();
@@ -59,7 +59,7 @@ export class Host {
       this.again = true;
       return;
     }
-    this.loading = true;
+    this.loading = this.begun = true;
     clearTimeout(this.timer);
     try {
       const answer = await ask(`v1/hosts/${encodeURIComponent(this.id)}`, this.stopped);
