@@ -68,7 +68,7 @@ export class Fleet {
     this.counts = h("ul", { class: "counts", "aria-label": "Hosts by state" });
     this.scopes = ["out", "all"].map((scope) => h("button", {
       type: "button", class: "scope", onclick: () => this.#change({ show: scope === "out" ? "" : scope, state: "" }),
-    }));
+    }, scope === "out" ? "Out of service" : "All"));
     this.search = h("input", {
       type: "search", id: "search", placeholder: "Filter by any word", "aria-label": "Filter hosts",
       "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false",
@@ -78,7 +78,7 @@ export class Fleet {
     this.cluster = select("Cluster", [["", "Any cluster"]], (value) => this.#change({ cluster: value }));
     this.late = h("button", {
       type: "button", class: "toggle", onclick: () => this.#change({ overdue: this.late.getAttribute("aria-pressed") === "true" ? "" : "yes" }),
-    });
+    }, "Overdue");
     this.group = select("Group the map by", GROUPS.map(([key, name]) => [key, name]), (value) =>
       this.#change({ group: value === GROUPS[0][0] ? "" : value }));
     this.nothing = h("div", {});

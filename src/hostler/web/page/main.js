@@ -1,6 +1,6 @@
 // Which view is shown, and what all views share: the connection, notes, the theme, keys.
 
-import { age, empty, fill, h, put, tick } from "./dom.js";
+import { age, fill, h, put, tick } from "./dom.js";
 import { Fleet } from "./fleet.js";
 import { History } from "./history.js";
 import { Host } from "./host.js";
@@ -76,18 +76,23 @@ function showLink() {
     cleared = text;
   }
   else if (!main.contains(view.element)) fill(main, view.element);
-  showNotes(refused ? [problem.message, ...picture.notes] : picture.notes);
+  showNotes(refused && at ? [problem.message, ...picture.notes] : picture.notes);
 }
 
 /** Nothing was ever seen: say why, and what to do. */
 function clearPage(problem, refused) {
   if (problem.reason === "NoSession") return loginForm(problem.message);
   if (refused) {
-    return empty("You may not see this fleet.", h("p", {}, problem.message),
+    return alone("You may not see this fleet.", h("p", {}, problem.message),
       h("p", {}, "Ask for ClusterRole ", h("code", {}, "hostler-viewer"), ", which ", h("code", {}, "view"), " contains, then load this page again."));
   }
-  if (problem.status === 421) return empty("No replica of the operator leads yet.", h("p", {}, problem.message), h("p", {}, "This page goes on as soon as one does."));
-  return empty("Nothing is known yet.", h("p", {}, problem.message), h("p", {}, "This page tries again by itself. Check that the operator runs: ", h("code", {}, "hostler status")));
+  if (problem.status === 421) return alone("No replica of the operator leads yet.", h("p", {}, problem.message), h("p", {}, "This page goes on as soon as one does."));
+  return alone("Nothing is known yet.", h("p", {}, problem.message), h("p", {}, "This page tries again by itself. Check that the operator runs: ", h("code", {}, "hostler status")));
+}
+
+/** Instead of a view. */
+function alone(title, ...rest) {
+  return h("div", { class: "empty" }, h("h1", { class: "empty-title" }, title), ...rest);
 }
 
 /** The page behind an Ingress. The token goes to the operator once; after that a cookie counts, which no script reads. */
