@@ -68,6 +68,7 @@ bench: env ## benchmarks; writes bench/RESULTS.md
 	$(BIN)/python -m bench.metal
 	$(BIN)/python -m bench.reclaim
 	$(BIN)/python -m bench.join
+	$(BIN)/python -m bench.inventory
 
 chart: env ## what of chart/ and docs/ is made from tables in the code
 	$(BIN)/python -m hostler.ship.chart

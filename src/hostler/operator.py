@@ -39,6 +39,7 @@ from hostler.host.keeper import Keeper
 from hostler.install.roles import Account
 from hostler.inventory.model import node_key
 from hostler.inventory.nodes import node_layer
+from hostler.inventory.operations_api import OperationReads
 from hostler.inventory.read_api import HostReads
 from hostler.inventory.service import InventoryService
 from hostler.inventory.sources import StoreSource
@@ -297,6 +298,7 @@ class Operator:
             reads.off(self._server, "/v1/maintenance", "maintenance")
         inventory = self._inventory()
         HostReads(inventory, reads.notes).mount(self._server)
+        OperationReads(inventory, registry, reads.notes).mount(self._server)
         self._host_stream = HostStream(inventory, reads.notes, lambda: self._leader.gate(), self._server.admit)
         self._host_stream.mount(self._server)
         Page().mount(self._server)

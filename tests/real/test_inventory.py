@@ -24,6 +24,7 @@ from hostler.kube.config import load
 from hostler.kube.writer import Writer
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
+from tests.real.mixing import mixed
 from tests.real.operating import Running, hostler, operator
 
 MakeNode = Callable[..., str]
@@ -172,25 +173,81 @@ def test_over_kills_nothing_is_twice_and_the_last_entry_is_the_state(
                 assert all(later["from"] == earlier["to"] for earlier, later in pairwise(found))
 
 
-def test_vms_and_esxi_hosts_are_joined_by_proven_identity(
+def test_every_host_of_a_mixed_fleet_is_shown_once_by_proven_identity(
     sandbox: Sandbox, vcenter: dict[str, Any], crd: None, home: str, tmp_path: Path, eventually: Eventually
 ) -> None:
-    """A dry run only looks: every VM that is a node is one host with it, and each ESXi host is a host."""
+    """A dry run only looks. Afterwards the same is shown without it, but for what only vCenter tells."""
     password = tmp_path / "password"
     password.write_text(vcenter["password"])
     flags = (
         "--vcenter-host", f"{vcenter['host']}:{vcenter['port']}", "--vcenter-user", vcenter["user"],
         "--vcenter-password-file", str(password), "--vcenter-ca-bundle", vcenter["ca_bundle"], "--dry-run",
+        "--only", "maintenance,metal,reclaim",
     )  # fmt: skip
-    with operator(sandbox, tmp_path, home, *flags) as running:
+    told = {"HUB_URL": "https://hub.invalid", "AGENT_IMAGE": "agent:1"}
+    with mixed(sandbox) as world, operator(sandbox, tmp_path, home, *flags, told=told) as running:
         eventually(lambda: hosts_by_name(running).get("gpu-0", {}).get("host", {}).get("kind") == "vm", 60, "gpu-0")
+        eventually(lambda: "free" in str(hosts_by_name(running)), 60, "bare metal is shown")
+        eventually(lambda: hosts_by_name(running)["metal-0"]["host"]["kind"] == "bare-metal", 60, "metal-0 is joined")
         shown = hosts_by_name(running)
         gpu, esxi = shown["gpu-0"], shown["esx1"]
-        assert [key.partition(":")[0] for key in gpu["host"]["layers"]] == ["vm", "node"]
+        assert kinds_of(gpu) == ["vm", "node"]
         assert gpu["host"]["where"]["esxi"] in ("esx1", "esx2", "esx3")
-        assert shown["metal-0"]["host"]["kind"] == "node-only"
         assert esxi["host"]["kind"] == "esxi"
         assert (esxi["safeToStop"]["answer"], esxi["safeToStop"]["reasons"][0]["against"]) == ("No", "RunningVMs")
+
+        check_bare_metal(shown, world.namespace)
+        layers = [key for row in shown.values() for key in row["host"]["layers"]]
+        assert len(set(layers)) == len(layers)
+        nodes = {node["metadata"]["name"] for node in sandbox.get("nodes")["items"]}
+        assert {key.rpartition("/")[2] for key in layers if key.startswith("node:")} == nodes
+
+        (claim,) = under_way(running, "claim")
+        assert (claim["name"], claim["state"]) == ("waiting", "waiting for a host")
+        assert claim["blockedBy"] == [claim["why"]]
+        sandbox.maintenance("esx3", "enter")  # which hangs, for its VM with a GPU cannot be moved
+        try:
+            eventually(lambda: under_way(running, "maintenance"), 60, "the maintenance is under way")
+            (entered,) = under_way(running, "maintenance")
+            assert (entered["name"], entered["key"], entered["state"]) == (
+                "esx3",
+                shown["esx3"]["host"]["id"],
+                "draining",
+            )
+            assert shown["gpu-2"]["host"]["id"] in entered["hosts"]
+            assert (entered["done"], entered["total"]) == (0, len(entered["hosts"]))
+            assert any(why.startswith("gpu-2: ") for why in entered["blockedBy"])
+        finally:
+            sandbox.maintenance("esx3", "cancel")
+
+        told_hosts = hostler(sandbox.kubeconfig, "hosts", "--kind", "bare-metal", "--operator", running.url).stdout
+        assert [line.split()[0] for line in told_hosts.splitlines()] == ["NAME", "doubtful", "edge-1", "metal-0"]
+
+        answer = hostler(sandbox.kubeconfig, "hosts", "--namespace", world.namespace, "-o", "json")
+        assert answer.returncode == 0, answer.stderr
+        check_bare_metal({row["host"]["name"]: row for row in json.loads(answer.stdout)["hosts"]}, world.namespace)
+
+
+def under_way(running: Running, kind: str) -> list[dict[str, Any]]:
+    return [one for one in read(running, "/v1/operations")["operations"] if one["kind"] == kind]
+
+
+def kinds_of(row: dict[str, Any]) -> list[str]:
+    return [key.partition(":")[0] for key in row["host"]["layers"]]
+
+
+def check_bare_metal(shown: dict[str, Any], namespace: str) -> None:
+    """What is proven is joined; what is not stays apart, with a note."""
+    joined, doubtful, free = shown["metal-0"]["host"], shown["doubtful"]["host"], shown["edge-1"]["host"]
+    assert (joined["id"], kinds_of(shown["metal-0"])) == (f"bmh:{namespace}/joined", ["bmh", "node"])
+    assert (joined["state"], joined["cluster"]) == ("in service", "local")
+    assert kinds_of(shown["doubtful"]) == ["bmh"]
+    assert "Node metal-1 may be it, without proof" in doubtful["notes"][0]
+    assert shown["metal-1"]["host"]["kind"] == "node-only"
+    assert (free["id"], kinds_of(shown["edge-1"])) == (f"bmh:{namespace}/free", ["bmh", "agent"])
+    assert free["state"] == "available"
+    assert kinds_of(shown["edge-2"]) == ["agent"]
+    assert "BareMetalHost joined may be it, without proof" in shown["edge-2"]["host"]["notes"][0]
 
 
 class Unlimited:

@@ -20,7 +20,8 @@ from hostler.kube.clusters import Clusters
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import SECRET
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import key_of
+from hostler.kube.records import Node, key_of
+from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches
@@ -30,8 +31,10 @@ from hostler.metal.controller import MachineKeeper
 from hostler.metal.data import DataDesk
 from hostler.metal.data_caches import DataCaches
 from hostler.metal.decide import decide_claim, decide_machine
+from hostler.metal.host_layers import MetalSource
 from hostler.metal.model import Facts, NodeSeen, Step, Write
 from hostler.metal.nodes import Nodes
+from hostler.metal.remediator import Remediator
 from hostler.metal.status import settled, status_write
 from hostler.sandbox.hosts.model import Memory, Pace, Put, Secret
 from hostler.sandbox.hosts.walk import Look
@@ -192,6 +195,21 @@ def merge(whole: Json, change: Json) -> None:
 @asynccontextmanager
 async def dry_keeper(course: Course) -> AsyncIterator[MachineKeeper]:
     """The operator's own keeper over these objects, in a dry run: it logs what it would write."""
+    async with dry_keepers(course) as (keeper, _):
+        yield keeper
+
+
+@asynccontextmanager
+async def dry_source(course: Course, nodes: Store[Node], owner: Machine | None = None) -> AsyncIterator[MetalSource]:
+    """What metal contributes to the picture of hosts. `owner`: the Machine, where another one is wanted."""
+    async with dry_keepers(course) as (keeper, remediator):
+        if owner is not None:
+            keeper.caches.capi_machines.store.put(owner)
+        yield MetalSource(keeper, remediator, nodes, "prod", lambda: NOW)
+
+
+@asynccontextmanager
+async def dry_keepers(course: Course) -> AsyncIterator[tuple[MachineKeeper, Remediator]]:
     async with Client(Nowhere()) as client:
         metrics = Metrics()
         caches = Caches.make(client, metrics)
@@ -212,5 +230,19 @@ async def dry_keeper(course: Course) -> AsyncIterator[MachineKeeper]:
                 caches.secrets.store.put(msgspec.convert({"metadata": about}, BmcSecret))
         data = DataDesk(caches, DataCaches.make(client, metrics), client, writer)
         recorder = Recorder(writer, "me", metrics)
-        nodes = Nodes(Clusters(client), lambda _: writer)
-        yield MachineKeeper(caches, claims, nodes, client, writer, recorder, metrics=metrics, data=data)
+        clusters = Clusters(client)
+        nodes = Nodes(clusters, lambda _: writer)
+        keeper = MachineKeeper(caches, claims, nodes, client, writer, recorder, metrics=metrics, data=data)
+        yield (
+            keeper,
+            Remediator(
+                caches,
+                clusters,
+                lambda _: writer,
+                writer,
+                recorder,
+                metrics=metrics,
+                shaky=claims.shaky,
+                clock=lambda: NOW,
+            ),
+        )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hostler.inventory.model import Host
-from hostler.inventory.overdue import ENOUGH_SAMPLES, FLOORS, Percentile, judge_overdue, percentile_of
+from hostler.inventory.model import Holder, Host
+from hostler.inventory.overdue import ENOUGH_SAMPLES, FLOORS, Percentile, judge_overdue, percentile_of, waits_for
 from hostler.inventory.states import NOT_OUT, PASSING, HostKind, HostState
 
 HOST = Host("vm:1", "a", HostKind.VM, HostState.DRAINING, since=0.0)
@@ -40,6 +40,25 @@ def test_a_state_that_may_last_is_never_overdue(state: HostState) -> None:
 def test_waiting_on_purpose_is_not_overdue() -> None:
     assert judge_overdue(replace(HOST, waiting="ESXi host esx-1 is in maintenance"), 1e9, {}) is None
     assert judge_overdue(replace(HOST, since=None), 1e9, {}) is None
+
+
+STOPPED = replace(HOST, state=HostState.STOPPED, capability="maintenance", holders=(Holder("maintenance"),))
+ESXI = Host("esxi:1", "esx-1", HostKind.ESXI, HostState.HELD)
+
+
+@pytest.mark.parametrize(
+    ("host", "esxi", "waits"),
+    [
+        (STOPPED, ESXI, "ESXi host esx-1, which is in maintenance"),
+        (STOPPED, replace(ESXI, state=HostState.IN_SERVICE), ""),
+        (STOPPED, None, ""),
+        (replace(STOPPED, holders=(Holder("maintenance"), Holder("ann"))), None, "a hold of ann"),
+        (replace(STOPPED, capability="vsphere"), ESXI, ""),
+        (replace(STOPPED, state=HostState.DRAINING), ESXI, ""),
+    ],
+)
+def test_a_vm_waits_for_its_esxi_host_and_for_a_persons_hold(host: Host, esxi: Host | None, waits: str) -> None:
+    assert waits_for(host, esxi) == waits
 
 
 def test_every_state_is_placed() -> None:

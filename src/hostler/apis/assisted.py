@@ -42,6 +42,7 @@ class SystemVendor(Record, frozen=True):
 
 
 class Interface(Record, frozen=True):
+    mac_address: str = ""
     ip_v4_addresses: tuple[str, ...] = ()
     ip_v6_addresses: tuple[str, ...] = ()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import typer
 
@@ -19,6 +20,7 @@ from hostler.settings.model import Settings
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from hostler.cli.columns import Column
     from hostler.inventory.wire import HostAnswer, HostRow, HostsAnswer
     from hostler.kube.client import Client
     from hostler.selectors import Requirement
@@ -27,6 +29,7 @@ app = typer.Typer()
 WATCH_SECONDS = 2.0
 # At most this many names in one cell; the rest is counted.
 HOLDERS_SHOWN = 2
+TIMELINE = 20  # entries below a host
 
 
 class Output(StrEnum):
@@ -49,11 +52,15 @@ OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="How to print
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="A host, by its id or by the name of its node, VM or ESXi host.", show_default=False
+        metavar="NAME",
+        help="A host, by its id or by the name of its node, VM or ESXi host.",
+        show_default=False,
+        autocompletion=lambda ctx, incomplete: complete_host(ctx, incomplete),
     ),
 ]
 
 
+@app.command("fleet", hidden=True)
 @app.command("hosts")
 @flags.takes(*explain.ASKING, CLUSTER_NAME)
 def list_hosts(
@@ -75,22 +82,20 @@ def list_hosts(
     """
     from hostler.cli.cluster import ask_cluster, ask_operator
     from hostler.inventory.listing import Filter, select_rows
-    from hostler.inventory.look import hosts_of_objects
     from hostler.inventory.wire import HostsAnswer
 
     wanted = Filter(frozenset(state), frozenset(kind), cluster, overdue, out, _selector_of(selector))
 
-    def look(client: Client) -> Coroutine[None, None, HostsAnswer]:
-        return hosts_of_objects(client, settings[CLUSTER_NAME], (), time.time())
-
+    # Of most answers the labels are the most, and a table does not show them.
+    path = "/v1/hosts?labels=all" if selector or output in (Output.JSON, Output.YAML) else "/v1/hosts"
     shown: object = None
     while True:
         try:
-            answer = ask_operator(settings, "/v1/hosts", HostsAnswer)
+            answer = ask_operator(settings, path, HostsAnswer)
         except Complaint as complaint:
             if complaint.code is not Exit.UNREACHABLE:
                 raise
-            answer = ask_cluster(settings, look)
+            answer = ask_cluster(settings, lambda client: _look(client, settings[CLUSTER_NAME]))
             say.note(f"{complaint.sentence} {complaint.hint}".strip())
         rows = select_rows(answer.hosts, wanted, sort_by)
         seen = [_what_counts(row) for row in rows]
@@ -104,10 +109,19 @@ def list_hosts(
         time.sleep(WATCH_SECONDS)
 
 
+def _look(client: Client, cluster: str) -> Coroutine[None, None, HostsAnswer]:
+    """What the objects tell; its libraries are loaded only where there is no operator."""
+    from hostler.inventory.look import hosts_of_objects
+    from hostler.metal.host_look import look_at_metal
+    from hostler.reclaim.host_look import look_at_agents
+
+    return hosts_of_objects(client, cluster, (look_at_metal, look_at_agents), time.time())
+
+
 @app.command("host")
 @flags.takes(*explain.ASKING)
 def show_host(settings: Settings, name: Name, output: OutputFlag = Output.TABLE) -> None:
-    """Show everything about one host: its layers, state, holders, and whether it is safe to stop.
+    """Show everything about one host: its layers, state, holders, whether it is safe to stop, and what happened to it.
 
     Examples: `hostler host gpu-7`; `hostler host esx1 -o json`.
     """
@@ -121,6 +135,7 @@ def show_host(settings: Settings, name: Name, output: OutputFlag = Output.TABLE)
         print_data(answer, output)
     else:
         _print_host(answer)
+        _print_timeline(settings, answer.row.host.id)
 
 
 def _selector_of(text: str) -> tuple[Requirement, ...]:
@@ -149,9 +164,23 @@ def _print_rows(rows: list[HostRow], answer: HostsAnswer, output: Output) -> Non
     say.note(summarise(rows))
     if not rows:
         return
+    from hostler.cli.columns import fit, terminal_width
+
     wide = output is Output.WIDE
-    columns = ["name", "kind", "state", "since", "where", "held by", "stop?", "why"]
-    say.table([*columns, *(("cluster", "next", "id") if wide else ())], [_cells(row, answer.at, wide) for row in rows])
+    cells = [_cells(row, answer.at, wide) for row in rows]
+    say.text("\n".join(fit(_columns(wide), cells, None if wide else terminal_width())))
+
+
+def _columns(wide: bool) -> list[Column]:
+    """What is cut first tells least; why a host is where it is, is cut last."""
+    from hostler.cli.columns import Column
+
+    shown = [
+        Column("name", 4, 16, needed=True), Column("kind", 2, 10), Column("state"), Column("since"),
+        Column("where", 1, 12, keep_end=True), Column("held by", 3, 8), Column("stop?"),
+        Column("why", 5, 36, needed=True),
+    ]  # fmt: skip
+    return [*shown, Column("cluster"), Column("next"), Column("id")] if wide else shown
 
 
 def _what_counts(row: HostRow) -> tuple[object, ...]:
@@ -164,14 +193,15 @@ def _cells(row: HostRow, now: float, wide: bool) -> list[str]:
     from hostler.inventory.listing import age_text, where_of
 
     host, safe = row.host, row.safe_to_stop
-    late = f" (overdue {age_text(now - row.overdue.by, now)})" if row.overdue is not None else ""
+    late = "" if row.overdue is None else f" overdue by {age_text(now - row.overdue.by, now)}" if wide else " overdue"
     holders = [holder.name for holder in host.holders]
     more = f" +{len(holders) - HOLDERS_SHOWN}" if len(holders) > HOLDERS_SHOWN else ""
     cells = [
-        host.name, host.kind, host.state, age_text(host.since, now) + late, where_of(row),
+        host.name, host.kind, host.state, age_text(host.since, now) + late, where_of(row, brief=not wide),
         ", ".join(holders[:HOLDERS_SHOWN]) + more, safe.answer if safe is not None else "", host.why,
+        *((host.cluster, host.next, host.id) if wide else ()),
     ]  # fmt: skip
-    return [*cells, host.cluster, host.next, host.id] if wide else cells
+    return [one_line(cell) for cell in cells]
 
 
 def _print_host(answer: HostAnswer) -> None:
@@ -194,6 +224,56 @@ def _print_host(answer: HostAnswer) -> None:
         *(("layer", layer.key) for layer in answer.layers),
     ]  # fmt: skip
     say.table(("", ""), [fact for fact in facts if fact[1]])
+
+
+def _print_timeline(settings: Settings, host: str) -> None:
+    """The last changes of a host, the newest first."""
+    from datetime import UTC, datetime
+
+    from hostler.cli.cluster import ask_operator
+    from hostler.cli.columns import Column, fit, terminal_width
+    from hostler.history.wire import HistoryAnswer
+    from hostler.inventory.listing import age_text
+
+    try:
+        answer = ask_operator(settings, f"/v1/history?{urlencode({'host': host, 'most': TIMELINE})}", HistoryAnswer)
+    except Complaint as complaint:  # the host is shown all the same
+        say.note(f"What happened to it cannot be shown: {complaint.sentence}")
+        return
+    if not answer.entries:
+        return
+    rows = [
+        [
+            datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            f"{entry.old or '-'} -> {entry.new}" if entry.new else str(entry.what),
+            "" if entry.duration is None else age_text(0.0, entry.duration),
+            one_line(entry.sentence),
+        ]
+        for entry in answer.entries
+    ]
+    columns = [Column("time (utc)"), Column("what"), Column("after", 1, 5), Column("why", 2, 20, needed=True)]
+    say.text("\n".join(["", *fit(columns, rows, terminal_width())]))
+    if not answer.complete:
+        say.note(f"These are the newest {TIMELINE}; `hostler history {host} --since 30d` shows more.")
+
+
+def complete_host(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of hosts for the shell; none where nobody can be asked."""
+    from hostler.cli.cluster import ask_operator
+    from hostler.inventory.wire import HostsAnswer
+    from hostler.settings.resolve import resolve
+
+    given = {one.key: str(text) for one in explain.ASKING if (text := context.params.get(one.key)) is not None}
+    try:
+        answer = ask_operator(resolve(given, os.environ, table=explain.ASKING), "/v1/hosts", HostsAnswer)
+    except Exception:  # noqa: BLE001 # a shell that completes must not show an error
+        return []
+    return sorted({row.host.name for row in answer.hosts if row.host.name.startswith(incomplete)})
+
+
+def one_line(text: str) -> str:
+    """In one line: a text of others may have several."""
+    return " ".join(text.split())
 
 
 def print_data(data: object, output: Output) -> None:

@@ -24,6 +24,7 @@ from hostler.cli import (
     install,
     manifests,
     nodes,
+    operations,
     rights,
     run,
     say,
@@ -61,7 +62,9 @@ def root(
     """Looks after the hosts under Kubernetes clusters for their whole life."""
 
 
-for group in (run, about, hosts, history, web, stop, nodes, explain, doctor, bundle, crds, rights, manifests, agent):
+for group in (
+    run, about, hosts, operations, history, web, stop, nodes, explain, doctor, bundle, crds, rights, manifests, agent,
+):  # fmt: skip
     app.add_typer(group.app)
 app.add_typer(vcenter.app, name="vcenter")
 app.add_typer(install.app, name="install")

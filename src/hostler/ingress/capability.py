@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from hostler.ingress import settings as say
 from hostler.ingress.caches import Caches
 from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Options
 from hostler.ingress.explain import IngressExplainers
+from hostler.ingress.host_layers import IngressSource
 from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, ROUTERS_IN, Placed
 from hostler.kube.client import Gate
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT
@@ -71,6 +73,9 @@ class IngressCapability(Capability):
         """A replica that no longer leads no longer looks: what it saw last must not hide what the leader sees."""
         if not held:
             self._keeper.clear_gauges()
+
+    def host_source(self, cluster: str) -> IngressSource:
+        return IngressSource(self._keeper, time.time)
 
     def register(self, registry: Registry, gate: Gate) -> None:
         IngressExplainers(self._keeper, gate).register(registry)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from hostler.host.conditions import names
-from hostler.inventory.model import HOST_KIND, LAYER_ORDER, Host, Layer, LayerKind, Line, merge_where
+from hostler.inventory.model import HOST_KIND, LAYER_ORDER, Host, Layer, LayerKind, Line, Suspect, merge_where
 from hostler.inventory.states import STATE_ORDER, HostState
 
 Links = Mapping[str, frozenset[str]]
@@ -20,6 +22,7 @@ def join_layers(layers: Iterable[Layer]) -> list[Host]:
     """The hosts that these layers are, by id."""
     known = {layer.key: layer for layer in layers}
     links = _mutual(known)
+    known |= {key: _with_doubts(layer, known) for key, layer in known.items() if layer.suspects}
     hosts: list[Host] = []
     for group in connected_groups(known, links):
         hosts.extend(_hosts_of(group, known, links))
@@ -47,11 +50,23 @@ def _mutual(known: Mapping[str, Layer]) -> Links:
     """Links in both directions, between layers that exist and are of different kinds."""
     links = defaultdict[str, set[str]](set)
     for layer in known.values():
-        for key in layer.same_as:
+        for key in (*layer.same_as, *(one.key for one in layer.suspects if _is_proven(one, known))):
             if key in known and key != layer.key:
                 links[layer.key].add(key)
                 links[key].add(layer.key)
     return {key: frozenset(others) for key, others in links.items()}
+
+
+def _is_proven(suspect: Suspect, known: Mapping[str, Layer]) -> bool:
+    """Both sides say so: the one names the other, and the other has a mark that the one knows."""
+    other = known.get(suspect.key)
+    return other is not None and not set(suspect.marks).isdisjoint(other.marks)
+
+
+def _with_doubts(layer: Layer, known: Mapping[str, Layer]) -> Layer:
+    """A layer that it may be, and that exists without a mark of it, is a doubt."""
+    doubts = tuple(one.doubt for one in layer.suspects if one.key in known and not _is_proven(one, known))
+    return replace(layer, doubts=(*layer.doubts, *doubts)) if doubts else layer
 
 
 def _hosts_of(group: Sequence[str], known: Mapping[str, Layer], links: Links) -> list[Host]:
@@ -96,9 +111,7 @@ def host_of(layers: Iterable[Layer], notes: tuple[str, ...] = ()) -> Host:
     top = ordered[-1]
     lines = [line for layer in ordered for line in layer.lines]
     told = min(lines, key=_precedence) if lines else Line("", HostState.UNKNOWN, "Nothing reports its state.")
-    labels: dict[str, str] = {}
-    for layer in ordered:
-        labels |= layer.labels
+    labelled = [layer.labels for layer in ordered if layer.labels]
     return Host(
         id=lowest.key,
         name=top.name,
@@ -118,7 +131,7 @@ def host_of(layers: Iterable[Layer], notes: tuple[str, ...] = ()) -> Host:
         notes=(*notes, *(doubt for layer in ordered for doubt in layer.doubts)),
         layers=tuple(layer.key for layer in ordered),
         under=next((layer.under for layer in ordered if layer.under), ""),
-        labels=labels,
+        labels=labelled[0] if len(labelled) == 1 else {key: text for one in labelled for key, text in one.items()},
         operation=told.operation,
     )
 

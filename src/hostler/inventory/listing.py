@@ -37,11 +37,15 @@ class Filter:
         )
 
 
-def where_of(row: HostRow) -> str:
-    """The place in one word: `vcenter/cluster/esxi`, `namespace/rack` or an InfraEnv."""
+def where_of(row: HostRow, *, brief: bool = False) -> str:
+    """The place in one word: `vcenter/cluster/esxi`, `namespace/rack` or an InfraEnv. `brief`: without domains."""
     where = row.host.where
+    esxi = "" if row.host.kind is HostKind.ESXI else where.esxi  # that is its name
+    label = esxi.partition(".")[0]
+    if brief and not label.isdecimal():  # else it is an address
+        esxi = label
     parts = (
-        (where.vcenter, where.compute_cluster, where.esxi)
+        (where.vcenter, where.compute_cluster, esxi)
         if where.vcenter
         else (where.namespace, where.infra_env, where.rack or where.failure_domain)
     )

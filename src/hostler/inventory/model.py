@@ -23,6 +23,7 @@ class LayerKind(StrEnum):
     VM = "vm"
     AGENT = "agent"
     NODE = "node"
+    EXPECTED = "expected"  # a host that is let in when it comes; nothing stands for it yet
 
 
 LAYER_ORDER = {kind: place for place, kind in enumerate(LayerKind)}
@@ -34,11 +35,15 @@ HOST_KIND = {
     LayerKind.VM: HostKind.VM,
     LayerKind.AGENT: HostKind.AGENT,
     LayerKind.NODE: HostKind.NODE_ONLY,
+    LayerKind.EXPECTED: HostKind.EXPECTED,
 }
 
 
-class Shape(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Settings shared by all records of the picture: frozen, camelCase in JSON, without what is not there."""
+class Shape(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """Settings shared by all records of the picture: frozen, camelCase in JSON, without what is not there.
+
+    None is ever part of a cycle, so the garbage collector need not look at a hundred thousand of them.
+    """
 
 
 class Holder(Shape, frozen=True):
@@ -72,6 +77,15 @@ class Line(Shape, frozen=True):
     mid_step: bool = False  # it has begun something with the host and not ended it
     waiting: str = ""  # on what it waits on purpose: then it is not overdue
     operation: str = ""  # one per maintenance, claim or reclaim
+    about: str = ""  # what the operation is about, by name: the ESXi host, the Metal3Machine, the Agent
+
+
+class Suspect(Shape, frozen=True):
+    """A layer that this one may be. It is, if that one has one of these marks; if not, the doubt is shown."""
+
+    key: str
+    marks: tuple[str, ...]
+    doubt: str  # a sentence
 
 
 class Layer(Shape, frozen=True):
@@ -88,6 +102,8 @@ class Layer(Shape, frozen=True):
     problems: tuple[str, ...] = ()  # errors of a kubelet, a BMC or a vCenter
     same_as: tuple[str, ...] = ()  # keys of layers that are proven to be the same machine
     doubts: tuple[str, ...] = ()  # sentences: which layer it may be, and why that is not proven
+    suspects: tuple[Suspect, ...] = ()
+    marks: tuple[str, ...] = ()  # what it is recognised by, such as `mac:02:00:00:00:00:01`
     under: str = ""  # the key of the ESXi host a VM runs on
     labels: dict[str, str] = {}
 
@@ -135,6 +151,14 @@ def agent_key(namespace: str, name: str) -> str:
 
 def node_key(cluster: str, name: str) -> str:
     return f"node:{cluster}/{name}"
+
+
+def expected_key(cluster: str, name: str) -> str:
+    return f"expected:{cluster}/{name}"
+
+
+def mac_mark(address: str) -> str:
+    return f"mac:{address.strip().lower()}"
 
 
 def merge_where(layers: Iterable[Layer]) -> Where:

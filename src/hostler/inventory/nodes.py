@@ -105,5 +105,5 @@ def _maintenance_line(node: Node, holds: tuple[Hold, ...]) -> Line | None:
     waits = state is HostState.STOPPED and annotations.get(POLICY, "") in WAITS
     return Line(
         "maintenance", state, why, since, mid_step=True, operation=f"maintenance/{began}",
-        waiting=f"policy {annotations[POLICY]}" if waits else "",
+        about=annotations.get(HOST, ""), waiting=f"policy {annotations[POLICY]}" if waits else "",
     )  # fmt: skip

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hostler.host.conditions import names
+from hostler.host.holds import MAINTENANCE
 from hostler.instant import Instant
 from hostler.inventory.model import Host, Shape
 from hostler.inventory.states import PASSING, HostKind, HostState
@@ -44,6 +46,17 @@ class Percentile:
 
 
 Stays = Mapping[tuple[HostState, HostKind], Percentile]
+
+
+def waits_for(host: Host, esxi: Host | None) -> str:
+    """On what a host in maintenance waits on purpose, beside its policy; empty: nothing. `esxi`: where it is."""
+    if host.capability != MAINTENANCE or host.state not in (HostState.STOPPED, HostState.RETURNING):
+        return ""
+    if others := [holder.name for holder in host.holders if holder.name != MAINTENANCE]:
+        return f"a hold of {names(others)}"
+    if host.state is HostState.STOPPED and esxi is not None and esxi.state in (HostState.HELD, HostState.DRAINING):
+        return f"ESXi host {esxi.name}, which is in maintenance"
+    return ""
 
 
 def judge_overdue(host: Host, now: Instant, stays: Stays, floors: Mapping[HostState, float] = FLOORS) -> Overdue | None:

@@ -66,7 +66,7 @@ class Picture:
                 del self._layers[key]
             else:
                 self._layers[key] = layer
-                for other in layer.same_as:
+                for other in _leads_to(layer):
                     self._links[key].add(other)
                     self._links[other].add(key)
             touched |= self._reach(key)
@@ -102,9 +102,9 @@ class Picture:
     def _unlink(self, layer: Layer | None) -> None:
         if layer is None:
             return
-        for other in layer.same_as:
+        for other in _leads_to(layer):
             there = self._layers.get(other)
-            if there is not None and layer.key in there.same_as:
+            if there is not None and layer.key in _leads_to(there):
                 continue  # the other end still says so
             for one, two in ((layer.key, other), (other, layer.key)):
                 self._links[one].discard(two)
@@ -134,3 +134,8 @@ class Picture:
             self._changed.move_to_end(id)
         while len(self._changed) > CHANGES_KEPT:
             _, self._forgotten = self._changed.popitem(last=False)
+
+
+def _leads_to(layer: Layer) -> tuple[str, ...]:
+    """Layers to look at again with this one: those that it is, and those that it may be."""
+    return (*layer.same_as, *(one.key for one in layer.suspects)) if layer.suspects else layer.same_as

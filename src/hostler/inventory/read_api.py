@@ -27,7 +27,8 @@ class HostReads:
         server.add_get("/v1/hosts/{name:.+}", self._host)
 
     async def _hosts(self, request: web.Request) -> web.Response:
-        return answer(replace(self._inventory.hosts(request.query.get("since", "")), notes=self._notes()))
+        since, labels = request.query.get("since", ""), request.query.get("labels", "") == "all"
+        return answer(replace(self._inventory.hosts(since, labels=labels), notes=self._notes()))
 
     async def _host(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]

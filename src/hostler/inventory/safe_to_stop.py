@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from hostler.host.conditions import count, names
-from hostler.host.facts import Fact, Known, Unknown, fresh
+from hostler.host.facts import Fact, Unknown, fresh
 from hostler.instant import Instant
 from hostler.inventory.model import Holder, Shape
 
@@ -92,13 +92,12 @@ def judge_stop(facts: StopFacts, asker: str, now: Instant) -> SafeToStop:
     objections = [Reason(Against.MID_STEP, f"A step is under way ({step})") for step in facts.mid_steps[:1]]
     missing: list[Reason] = []
     for rule in RULES:
-        fact = rule.fact(facts)
-        match fact if fact is None else fresh(fact, now, MAX_AGE):
-            case Known(value):
-                if why := rule.object_to(value, asker):
-                    objections.append(Reason(rule.against, why))
-            case Unknown(why):
-                missing.append(Reason(Against.MISSING_FACT, f"Cannot tell {rule.what}: {why}"))
+        if (fact := rule.fact(facts)) is None:
+            continue
+        if isinstance(known := fresh(fact, now, MAX_AGE), Unknown):
+            missing.append(Reason(Against.MISSING_FACT, f"Cannot tell {rule.what}: {known.why}"))
+        elif why := rule.object_to(known.value, asker):
+            objections.append(Reason(rule.against, why))
     reasons = (*objections, *missing)
     if not reasons:
         return SafeToStop(StopAnswer.YES, now, f"Nothing that Hostler sees needs it. {CANNOT_KNOW}")
@@ -106,6 +105,8 @@ def judge_stop(facts: StopFacts, asker: str, now: Instant) -> SafeToStop:
 
 
 def _held_by_others(holders: tuple[Holder, ...], asker: str) -> str:
+    if not holders:
+        return ""
     others = [holder.name for holder in holders if holder.name != asker]
     return f"It is held by {names(others)}" if others else ""
 

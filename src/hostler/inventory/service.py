@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from hostler.instant import Instant
 from hostler.inventory.model import Host, Layer
-from hostler.inventory.overdue import Stays, judge_overdue
+from hostler.inventory.operations import ExplainEsxi, OperationsAnswer, maintenance_line, maintenances
+from hostler.inventory.overdue import Stays, judge_overdue, waits_for
 from hostler.inventory.picture import Changes, Picture
 from hostler.inventory.sources import Source
 from hostler.inventory.states import HostState
@@ -58,9 +61,10 @@ class InventoryService:
         keys = (key for host in found if host is not None for key in host.layers)
         return [layer for key in keys if (layer := self._picture.layer(key)) is not None]
 
-    def hosts(self, since: str = "") -> HostsAnswer:
+    def hosts(self, since: str = "", *, labels: bool = False) -> HostsAnswer:
+        """`labels`: with those of each host, which would be most of the answer."""
         now, news = self._clock(), self.news(since)
-        rows = tuple(self._row(host, now) for host in news.hosts)
+        rows = tuple(self._row(host if labels else replace(host, labels={}), now) for host in news.hosts)
         return HostsAnswer(news.version, now, rows, news.gone, news.complete)
 
     def rows_in(self, states: Collection[HostState]) -> tuple[HostRow, ...]:
@@ -80,12 +84,30 @@ class InventoryService:
         if found is None:
             return None
         layers = tuple(layer for key in found.layers if (layer := self._picture.layer(key)) is not None)
-        now = self._clock()
-        return HostAnswer(self._picture.version, now, self._row(found, now, asker), layers)
+        more = tuple(note for source in self._sources for note in source.notes(found))
+        now, row = self._clock(), self._row(found, self._clock(), asker)
+        shown = replace(row, host=replace(row.host, notes=(*found.notes, *more))) if more else row
+        return HostAnswer(self._picture.version, now, shown, layers)
 
     def host_of(self, key: str) -> Host | None:
         """The host that a layer belongs to, as of the last refresh."""
         return self._picture.host_of(key)
+
+    def operations(self, explain_esxi: ExplainEsxi = lambda _: None) -> OperationsAnswer:
+        """What is under way, the oldest first."""
+        self.refresh()
+        now, hosts = self._clock(), self._picture.hosts
+
+        def is_late(host: Host) -> bool:
+            return judge_overdue(self._with_waiting(host), now, self._stays) is not None
+
+        lines = {host.id: line for host in hosts.values() if (line := maintenance_line(self.layers((host.id,))))}
+        found = list(maintenances(hosts.values(), lines, explain_esxi, is_late))
+        for operation in (one for source in self._sources for one in source.operations()):
+            mine = {host.id: host for key in operation.hosts if (host := self._picture.host_of(key)) is not None}
+            found.append(replace(operation, hosts=tuple(mine), overdue=any(map(is_late, mine.values()))))
+        found.sort(key=lambda one: (one.since if one.since is not None else float("inf"), one.id))
+        return OperationsAnswer(self._picture.version, now, tuple(found))
 
     def _named(self, name: str) -> Iterator[Host]:
         for host in self._picture.hosts.values():
@@ -93,4 +115,9 @@ class InventoryService:
                 yield host
 
     def _row(self, host: Host, now: Instant, asker: str = "") -> HostRow:
+        host = self._with_waiting(host)
         return HostRow(host, judge_overdue(host, now, self._stays), self._stopping.judge(host, asker, now))
+
+    def _with_waiting(self, host: Host) -> Host:
+        waits = "" if host.waiting else waits_for(host, self._picture.host_of(host.under))
+        return replace(host, waiting=waits) if waits else host

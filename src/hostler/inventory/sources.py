@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from hostler.host.facts import Fact
-from hostler.inventory.model import Layer
+from hostler.inventory.model import Host, Layer
+from hostler.inventory.operations import Operation
 from hostler.kube.records import HasMetadata
 from hostler.kube.store import Store
 
@@ -24,6 +25,14 @@ class Source(ABC):
     @abstractmethod
     def take(self) -> Mapping[str, Layer | None]:
         """Layers that changed since the last call, by key; None: it is gone. The first call returns all."""
+
+    def operations(self) -> Iterable[Operation]:
+        """What it has under way. `hosts` are keys of layers; whose host each is, and what is late, is found here."""
+        return ()
+
+    def notes(self, host: Host) -> tuple[str, ...]:
+        """What else it knows of a host, for whoever asks for that one."""
+        return ()
 
     def running_vms(self, key: str) -> Fact[tuple[str, ...]] | None:
         """The VMs that run on an ESXi host; None: not one of mine."""

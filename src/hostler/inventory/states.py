@@ -11,6 +11,7 @@ class HostKind(StrEnum):
     VM = "vm"
     AGENT = "agent"
     NODE_ONLY = "node-only"
+    EXPECTED = "expected"
 
 
 class HostState(StrEnum):

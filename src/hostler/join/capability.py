@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from hostler.join.addresses import canonical
 from hostler.join.approvals import Decision
 from hostler.join.controller import KEY, JoinKeeper
 from hostler.join.follower import LARGEST_ANSWER, Hub, Standing
+from hostler.join.host_layers import JoinSource
 from hostler.join.inventory import OLDER, SOURCES
 from hostler.join.model import SIGNING_REQUEST, USED, Outcome, Policy, SigningRequest
 from hostler.join.observe import SOURCE_INDEXES, Caches, Memory, clusters_of
@@ -127,6 +129,9 @@ class JoinCapability(Capability):
     def conditions(self) -> Sequence[Condition]:
         """What the Fleet's status says of us."""
         return (*self._keeper.conditions, *(self._spokes.conditions if self._spokes is not None else ()))
+
+    def host_source(self, cluster: str) -> JoinSource:
+        return JoinSource(self._keeper, cluster, time.time)
 
     def wake_all(self) -> None:
         self.controller.queue.add(KEY)

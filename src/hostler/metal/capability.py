@@ -27,6 +27,7 @@ from hostler.metal.controller import MachineKeeper
 from hostler.metal.data import CLAIM, DATA, TEMPLATE, DataDesk
 from hostler.metal.data_caches import DataCaches, owner_datas
 from hostler.metal.explain import MetalExplainers
+from hostler.metal.host_layers import MetalSource
 from hostler.metal.labels import LabelKeeper
 from hostler.metal.nodes import Nodes
 from hostler.metal.remediation_model import Remediation
@@ -94,6 +95,9 @@ class MetalCapability(Capability):
 
     def register(self, registry: Registry, gate: Gate) -> None:
         MetalExplainers(self.keeper, self.remediator, gate, time.time).register(registry)
+
+    def host_source(self, cluster: str) -> MetalSource:
+        return MetalSource(self.keeper, self.remediator, self.shared.nodes.store, cluster, time.time)
 
     def led(self, held: bool) -> None:
         self.keeper.led(held)

@@ -73,9 +73,11 @@ class Forecast:
     hosts: tuple[BareMetalHost, ...]
 
 
-def simulate_machine(facts: Facts, hosts: Iterable[BareMetalHost], rules: Rules, now: Instant) -> Forecast:
-    """The course of one machine from these facts on. `hosts`: all of its namespace."""
-    return _Course(facts, hosts, rules, now).run()
+def simulate_machine(
+    facts: Facts, hosts: Iterable[BareMetalHost], rules: Rules, now: Instant, passes: int = PASSES_MOST
+) -> Forecast:
+    """The course of one machine from these facts on. `hosts`: all of its namespace. `passes`: looks at most."""
+    return _Course(facts, hosts, rules, now).run(passes)
 
 
 class _Course:
@@ -85,11 +87,11 @@ class _Course:
         self._gone = False
         self._version = 0
 
-    def run(self) -> Forecast:
+    def run(self, passes: int) -> Forecast:
         first = last = self._decide()
         events: list[Event] = list(self._act(first))
         begins = len(events)
-        for _ in range(PASSES_MOST):
+        for _ in range(passes):
             if self._gone:
                 break
             last = self._decide()

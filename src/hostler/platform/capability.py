@@ -22,6 +22,7 @@ from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Options, Plat
 from hostler.platform.decide import Policy
 from hostler.platform.executor import PlatformExecutor
 from hostler.platform.explain import PlatformExplainers
+from hostler.platform.host_layers import PlatformSource
 from hostler.platform.model import BINDING, CSI_DRIVER, POLICY, DaemonSet, PolicySpec, WaySetting
 from hostler.platform.operator_status import NAME as OPERATOR_NAME
 from hostler.platform.stranded import Stranded
@@ -72,6 +73,9 @@ class PlatformCapability(Capability):
     def conditions(self) -> Sequence[Condition]:
         """What the Fleet's status says of us, under names of our own."""
         return [msgspec.structs.replace(one, type=f"Platform{one.type}") for one in self._keeper.conditions]
+
+    def host_source(self, cluster: str) -> PlatformSource:
+        return PlatformSource(self._keeper)
 
     def register(self, registry: Registry, gate: Gate) -> None:
         PlatformExplainers(self._keeper, gate).register(registry)

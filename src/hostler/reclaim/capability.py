@@ -29,6 +29,7 @@ from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.connections import connection_limit
 from hostler.reclaim.controller import KEY, ReclaimKeeper, Terms
 from hostler.reclaim.explain import ReclaimExplainers
+from hostler.reclaim.host_layers import ReclaimSource
 from hostler.reclaim.hub import Hub
 from hostler.reclaim.hub_agents import HubAgents
 from hostler.reclaim.keyring import Keyring
@@ -122,6 +123,10 @@ class ReclaimCapability(Capability):
 
     def register(self, registry: Registry, gate: Gate) -> None:
         ReclaimExplainers(self._keeper, gate, time.time).register(registry)
+
+    def host_source(self, cluster: str) -> ReclaimSource:
+        keeper = self._keeper
+        return ReclaimSource(self._agents.store, keeper.seen, keeper.policy, self.shared.nodes.store, cluster)
 
     def wake_all(self) -> None:
         self.controller.queue.add(KEY)

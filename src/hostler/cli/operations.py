@@ -1,0 +1,54 @@
+"""`hostler operations`: maintenances, claims and reclaims that are under way, and what blocks each."""
+
+from __future__ import annotations
+
+import typer
+
+from hostler.cli import explain, flags, say
+from hostler.cli.hosts import Output, OutputFlag, one_line, print_data
+from hostler.settings.model import Settings
+
+app = typer.Typer()
+
+
+@app.command()
+@flags.takes(*explain.ASKING)
+def operations(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
+    """Show what is under way, the oldest first: maintenances, claims and reclaims, how far each is, and what blocks it.
+
+    Examples: `hostler operations`; `hostler operations -o json` is for scripts.
+    """
+    from hostler.cli.cluster import ask_operator
+    from hostler.cli.columns import Column, fit, terminal_width
+    from hostler.host.conditions import count
+    from hostler.inventory.listing import age_text
+    from hostler.inventory.operations import OperationsAnswer
+
+    answer = ask_operator(settings, "/v1/operations", OperationsAnswer)
+    if output in (Output.JSON, Output.YAML):
+        print_data(answer, output)
+        return
+    if output is Output.NAME:
+        for one in answer.operations:
+            say.text(one.id)
+        return
+    for note in answer.notes:
+        say.note(note)
+    if not answer.operations:
+        say.note("Nothing is under way.")
+        return
+    blocked = sum(bool(one.blocked_by) for one in answer.operations)
+    say.note(f"{count(len(answer.operations), 'operation')}, {blocked} blocked")
+    rows = [
+        [
+            one.kind, one.name, one.state, age_text(one.since, answer.at) + (" (overdue)" if one.overdue else ""),
+            f"{one.done}/{one.total}", one_line(one.blocked_by[0] if one.blocked_by else ""), one_line(one.why),
+        ]
+        for one in answer.operations
+    ]  # fmt: skip
+    wide = output is Output.WIDE
+    columns = [
+        Column("what"), Column("name", 2, 16, needed=True), Column("state"), Column("since"), Column("done"),
+        Column("blocked by", 3, 30, needed=True), Column("why", 1, 20),
+    ]  # fmt: skip
+    say.text("\n".join(fit(columns, rows, None if wide else terminal_width())))

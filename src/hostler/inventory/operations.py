@@ -1,0 +1,154 @@
+"""What is under way: maintenances of ESXi hosts, claims and reclaims, with what blocks each. Pure.
+
+Claims and reclaims come from the capability that decides about them (`Source.operations`). A maintenance is one ESXi
+host, with every host whose maintenance names it; what blocks them is what `explain` says of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from hostler.explain.registry import Explanation
+from hostler.host.holds import MAINTENANCE
+from hostler.instant import Instant
+from hostler.inventory.model import Host, Layer, Line
+from hostler.inventory.states import HostKind, HostState
+
+# Out of the way of an ESXi host that enters maintenance.
+AWAY = frozenset({HostState.STOPPED, HostState.RETURNING})
+
+
+class OperationKind(StrEnum):
+    MAINTENANCE = "maintenance"
+    CLAIM = "claim"
+    RECLAIM = "reclaim"
+
+
+class Operation(msgspec.Struct, rename="camel", frozen=True):
+    """One of them. `state`: of a host, or the operation's own; `key`: of the layer it is about, "" where there is none.
+
+    `done` of `total`: hosts of a maintenance, steps of a claim or a reclaim.
+    """
+
+    id: str
+    kind: OperationKind
+    capability: str
+    name: str
+    key: str = ""
+    state: str = ""
+    since: Instant | None = None
+    why: str = ""
+    next: str = ""
+    blocked_by: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    done: int = 0
+    total: int = 0
+    overdue: bool = False
+    waiting: str = ""  # on what it waits on purpose
+
+
+class OperationsAnswer(msgspec.Struct, rename="camel", frozen=True):
+    """`/v1/operations`. `version`: of the picture it was made from."""
+
+    version: str
+    at: Instant
+    operations: tuple[Operation, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+# What `explain esxi/NAME` says; None: nobody explains it.
+ExplainEsxi = Callable[[str], Explanation | None]
+Site = tuple[str, str]  # vCenter and name of an ESXi host
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A host that an ESXi host's maintenance is about; `line`: what its maintenance says, if it is in one."""
+
+    host: Host
+    line: Line | None
+
+
+def maintenances(
+    hosts: Collection[Host], lines: Mapping[str, Line], explain: ExplainEsxi, late: Callable[[Host], bool]
+) -> Iterator[Operation]:
+    """`lines`: what the maintenance of a host says, by the host's id."""
+    members = defaultdict[Site, list[Member]](list)
+    esxi = {(one.where.vcenter, one.name): one for one in hosts if one.kind is HostKind.ESXI}
+    by_key = {one.id: site for site, one in esxi.items()}
+    for host in hosts:
+        line = lines.get(host.id)
+        if line is not None:
+            members[_site_of(host, line, esxi)].append(Member(host, line))
+        elif host.under in by_key and host.node:
+            members[by_key[host.under]].append(Member(host, None))
+    for site in sorted({*members, *esxi}):
+        enters = site in esxi and esxi[site].state is HostState.DRAINING
+        if enters or any(one.line is not None for one in members.get(site, ())):
+            yield _maintenance(site, esxi.get(site), members.get(site, []), explain, late)
+
+
+def maintenance_line(layers: Iterable[Layer]) -> Line | None:
+    """What the maintenance of these layers says, if they are in one."""
+    return next((line for layer in layers for line in layer.lines if line.capability == MAINTENANCE), None)
+
+
+def _site_of(host: Host, line: Line, esxi: Collection[Site]) -> Site:
+    """The ESXi host that a maintenance is about: in the vCenter of the VM, else the only one of that name."""
+    named = [site for site in esxi if site[1] == line.about]
+    if host.where.vcenter or len(named) != 1:
+        return host.where.vcenter, line.about
+    return named[0]
+
+
+def _maintenance(
+    site: Site, esxi: Host | None, members: list[Member], explain: ExplainEsxi, late: Callable[[Host], bool]
+) -> Operation:
+    explained = explain(site[1])
+    state = _state_of(esxi, members)
+    leaves = esxi is not None and esxi.state is HostState.IN_SERVICE
+    settled = [one for one in members if (one.line is None if leaves else one.line and one.line.state in AWAY)]
+    left = {one.host.node: one.host.why for one in members if one not in settled}
+    since = min((began for one in members if (began := _began(one)) is not None), default=esxi.since if esxi else None)
+    key = esxi.id if esxi is not None else ""
+    return Operation(
+        id=f"maintenance/{key or '/'.join(site)}/{since or 0:.0f}", kind=OperationKind.MAINTENANCE,
+        capability=MAINTENANCE, name=site[1], key=key, state=str(state), since=since,
+        why=explained.outcome if explained is not None else esxi.why if esxi is not None else "",
+        next=next((one.host.next for one in members if one not in settled and one.host.next), ""),
+        blocked_by=tuple(_blockers(left, explained)), hosts=tuple(sorted(one.host.id for one in members)),
+        done=len(settled), total=len(members), waiting=_waiting(members),
+        overdue=any(late(one.host) for one in members) or (esxi is not None and late(esxi)),
+    )  # fmt: skip
+
+
+def _state_of(esxi: Host | None, members: Iterable[Member]) -> HostState:
+    """Draining until nobody is in the way, then stopped, then returning: the first that holds for anybody."""
+    found = {one.line.state for one in members if one.line is not None}
+    if esxi is not None and esxi.state is HostState.DRAINING:
+        return HostState.DRAINING
+    order = (HostState.DRAINING, HostState.STOPPED, HostState.RETURNING)
+    return next((state for state in order if state in found), HostState.UNKNOWN)
+
+
+def _waiting(members: Iterable[Member]) -> str:
+    """Only where every host that is still in maintenance waits on purpose."""
+    found = [one.line.waiting for one in members if one.line is not None]
+    return found[0] if found and all(found) else ""
+
+
+def _began(member: Member) -> Instant | None:
+    """The hold begins with the maintenance and ends with it."""
+    return next((holder.since for holder in member.host.holders if holder.name == MAINTENANCE), None)
+
+
+def _blockers(left: Mapping[str, str], explained: Explanation | None) -> Iterator[str]:
+    """Per node that has not got there yet, what is decided about it."""
+    told = {rule.name: rule.why for rule in explained.rules} if explained is not None else {}
+    for node, why in sorted(left.items()):
+        yield f"{node}: {told.get(node) or why}"

@@ -1,0 +1,161 @@
+"""Agents as layers of the picture, and the reclaims that are under way.
+
+State, sentence and next step come from the decision that `explain` shows. Which node an Agent is follows the rules by
+which a reclaim proves it; which BareMetalHost, its label and a MAC address.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from hostler.apis.assisted import Agent
+from hostler.inventory.model import Layer, agent_key, node_key
+from hostler.inventory.next_step import next_sentence
+from hostler.inventory.operations import Operation, OperationKind
+from hostler.inventory.sources import Source
+from hostler.kube.records import Node, key_of
+from hostler.kube.store import Store
+from hostler.reclaim.controller import Seen
+from hostler.reclaim.explain import show_steps
+from hostler.reclaim.host_lines import (
+    RECLAIM,
+    RECLAIM_STEPS,
+    Standing,
+    agent_layer,
+    agent_line,
+    is_blocked,
+    is_under_way,
+    judge_node,
+    node_of_agent,
+    operation_of,
+    steps_done,
+)
+from hostler.reclaim.model import Policy
+from hostler.reclaim.objects import host_of
+from hostler.reclaim.reach import agent_names
+from hostler.reclaim.simulate import simulate
+from hostler.reclaim.spoke_nodes import spoke_node
+
+
+class ReclaimSource(Source):
+    def __init__(
+        self,
+        agents: Store[Agent],
+        seen: Mapping[str, Seen],
+        policy: Callable[[], Policy | None],
+        nodes: Store[Node],
+        cluster: str,
+    ) -> None:
+        """`seen`: what was last thought of each Agent. `cluster`: what this cluster is called in the picture."""
+        self._agents, self._seen, self._policy, self._nodes, self._cluster = agents, seen, policy, nodes, cluster
+        self._listeners: list[Callable[[], None]] = []
+        self._changed = set(self._agents.keys())
+        self._by_name = defaultdict[str, set[str]](set)  # of Agents, whatever their namespace
+        self._by_node = defaultdict[str, set[str]](set)
+        self._node_of: dict[str, str] = {}
+        self._shown: dict[str, Seen | None] = {}  # of those that are under way: what was thought of them when shown
+        for key in self._changed:
+            self._by_name[key.rpartition("/")[2]].add(key)
+        self._agents.listen(self._agent_changed)
+        nodes.listen(self._node_changed)
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        self._listeners.append(changed)
+
+    def take(self) -> Mapping[str, Layer | None]:
+        # A decision may change without its Agent: what the old cluster says is asked and not watched.
+        self._changed |= {key for key, seen in self._shown.items() if self._seen.get(key) is not seen}
+        keys, self._changed = self._changed, set()
+        return {agent_key(*key.split("/", 1)): self._layer(key) for key in keys}
+
+    def operations(self) -> Iterable[Operation]:
+        for agent in self._agents:
+            if is_under_way(host_of(agent)):
+                yield self._reclaim(self._standing(key_of(agent.metadata), agent))
+
+    # -- what changed
+
+    def _agent_changed(self, key: str, before: Agent | None, after: Agent | None) -> None:
+        if before is None or after is None:
+            name = key.rpartition("/")[2]
+            (self._by_name[name].add if after is not None else self._by_name[name].discard)(key)
+            if not self._by_name[name]:
+                del self._by_name[name]
+        self._mark((key,))
+
+    def _node_changed(self, name: str, before: Node | None, after: Node | None) -> None:
+        if name in self._by_node and (before is None or after is None or _identity(before) != _identity(after)):
+            self._mark(self._by_node[name])
+
+    def _mark(self, keys: Iterable[str]) -> None:
+        self._changed.update(keys)
+        for listener in self._listeners:
+            listener()
+
+    # -- layers
+
+    def _layer(self, key: str) -> Layer | None:
+        agent = self._agents.get(key)
+        if agent is None:
+            self._recognise(key, "")
+            self._shown.pop(key, None)
+            return None
+        standing = self._standing(key, agent)
+        if is_under_way(standing.host):
+            self._shown[key] = self._seen.get(key)
+        else:
+            self._shown.pop(key, None)
+        name = node_of_agent(standing.host)
+        self._recognise(key, name)
+        node = self._nodes.get(name) if name else None
+        if node is None:
+            return agent_layer(standing)
+        found = spoke_node(node)
+        doubt = judge_node(standing.host, found, self._namesake(key, found.system_uuid))
+        same = (node_key(self._cluster, name),) if doubt == "" else ()
+        return agent_layer(standing, same, (doubt,) if doubt else ())
+
+    def _namesake(self, own: str, system_uuid: str) -> str:
+        """Another Agent that is named by the system UUID of the node."""
+        found = (key for name in agent_names(system_uuid) for key in self._by_name.get(name, ()) if key != own)
+        return min(found, default="")
+
+    def _recognise(self, key: str, node: str) -> None:
+        """Remember which Node's changes concern this Agent."""
+        before = self._node_of.pop(key, "")
+        if before:
+            self._by_node[before].discard(key)
+            if not self._by_node[before]:
+                del self._by_node[before]
+        if node:
+            self._node_of[key] = node
+            self._by_node[node].add(key)
+
+    def _standing(self, key: str, agent: Agent) -> Standing:
+        """With what was thought of it last, if that was of the state it is in."""
+        seen, policy = self._seen.get(key), self._policy()
+        now = host_of(agent)
+        if seen is None or policy is None or (seen.host.uid, seen.host.state) != (now.uid, now.state):
+            return Standing(agent, now)
+        after = ""
+        if is_under_way(seen.host):
+            forecast = simulate(seen.host, policy, seen.at)
+            after = next_sentence(show_steps(seen.host, forecast, ""))
+        return Standing(agent, seen.host, seen.decision, after)
+
+    # -- reclaims
+
+    def _reclaim(self, standing: Standing) -> Operation:
+        line, host = agent_line(standing), standing.host
+        key = agent_key(host.namespace, host.name)
+        return Operation(
+            id=operation_of(host), kind=OperationKind.RECLAIM, capability=RECLAIM, name=host.name, key=key,
+            state=host.state, since=line.since, why=line.why, next=line.next,
+            blocked_by=(line.why,) if is_blocked(standing) else (), hosts=(key,), done=steps_done(host),
+            total=RECLAIM_STEPS, waiting=line.waiting,
+        )  # fmt: skip
+
+
+def _identity(node: Node) -> tuple[object, ...]:
+    return node.status.node_info.system_uuid, node.status.addresses
