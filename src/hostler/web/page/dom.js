@@ -16,9 +16,9 @@ export function show(value) {
 export function h(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
+    if (value === null || value === undefined || (value === false && !name.startsWith("aria-"))) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else made.setAttribute(name, value === true ? "" : show(value));
+    else made.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : show(value));
   }
   made.append(...nodes(children));
   return made;

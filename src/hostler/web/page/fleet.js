@@ -205,8 +205,8 @@ export class Fleet {
 }
 
 function select(label, options, changed) {
-  const field = h("select", { onchange: () => changed(field.value) }, options.map(([value, text]) => h("option", { value }, text)));
-  const made = h("label", { class: "select" }, h("span", { class: "hidden" }, label), field);
+  const field = h("select", { "aria-label": label, onchange: () => changed(field.value) }, options.map(([value, text]) => h("option", { value }, text)));
+  const made = h("span", { class: "select" }, field);
   made.field = field;
   return made;
 }
