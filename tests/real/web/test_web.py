@@ -219,14 +219,3 @@ def test_a_page_misses_nothing_while_the_leader_is_replaced(
         sandbox.kubectl("uncordon", names[1])
         release(sandbox, names[0])
         expect(page.locator(".entry")).to_have_count(3)
-
-
-def test_the_last_picture_stays_with_its_age(world: World, browser: Browser) -> None:
-    with page_at(browser, "about:blank", live=False) as page:
-        with hostler_web(world.folder / f"{VIEWER}.kubeconfig", "--namespace", world.namespace) as url:
-            page.goto(url)
-            until_live(page)
-            tile(page, GPU, "in service")
-        expect(page.locator("#link")).to_contain_text("Not connected")
-        expect(page.locator("#link time")).to_be_visible()
-        tile(page, GPU, "in service")
