@@ -21,7 +21,7 @@ from hostler.explain.read_api import Refusals, admission
 from hostler.kube.http import Server
 from hostler.kube.metrics import Metrics
 from hostler.web.files import Page
-from hostler.web.login import COOKIE, SECONDS, Sessions, WebLogin, read_key
+from hostler.web.login import COOKIE, PAGE_HEADER, SECONDS, Sessions, WebLogin, read_key
 from tests.unit.answering import answering
 
 KEY = b"k" * 32
@@ -74,7 +74,9 @@ def play(story: Callable[[Cluster, Ask], Awaitable[None]]) -> None:
             try:
                 async with aiohttp.ClientSession(cookie_jar=jar, headers=FORWARDED) as session:
 
-                    async def ask(method: str, path: str, **more: Any) -> tuple[int, str]:
+                    async def ask(method: str, path: str, *, page: bool = True, **more: Any) -> tuple[int, str]:
+                        if page:
+                            more["headers"] = {PAGE_HEADER: "true", **more.get("headers", {})}
                         async with session.request(method, server.url + path, allow_redirects=False, **more) as found:
                             ask.cookie = found.headers.get("Set-Cookie", "")  # type: ignore[attr-defined]
                             body = await found.text()
@@ -220,3 +222,10 @@ def test_a_key_that_is_missing_or_short_is_named(tmp_path: Path, content: bytes 
         path.write_bytes(content)
     with pytest.raises(Complaint, match="HOSTLER_WEB_KEY_FILE"):
         read_key(str(path))
+
+
+def test_a_command_without_a_token_is_asked_for_one_not_to_log_in() -> None:
+    async def story(_: Cluster, ask: Ask) -> None:
+        assert await ask("GET", "/v1/hosts", page=False) == (401, "NoCredential")
+
+    play(story)

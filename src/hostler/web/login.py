@@ -37,6 +37,7 @@ from hostler.web.files import READABLE
 SESSION = "/v1/session"
 COOKIE = "__Host-hostler"  # the prefix: browsers take it only if Secure, for this very host, and for every path
 SECONDS = 3600
+PAGE_HEADER = "X-Hostler-Page"  # sent by the page, which can show the form
 LONGEST_COOKIE = 4096  # what browsers keep
 SMALLEST_KEY = 32
 NONCE = 12
@@ -113,6 +114,8 @@ class WebLogin:
         if own or not READABLE.fullmatch(path):
             return await self._others(request)
         if sealed is None:
+            if PAGE_HEADER not in request.headers:
+                return await self._others(request)
             if await self._authenticator.refuse_request(request) is None:  # over loopback nothing is needed
                 return answer_not_leading(request, self._leadership)
             return self._refusals.answer(Refusal.NO_SESSION)

@@ -18,6 +18,7 @@ import msgspec
 from hostler.errors import Complaint, Exit
 from hostler.explain.callers import TOKEN_HEADER, Refusal
 from hostler.explain.client import (
+    FAILURES,
     PORT_NAME,
     TOKEN_SECONDS,
     TRIES,
@@ -29,7 +30,7 @@ from hostler.explain.client import (
 from hostler.explain.wire import LEADER_HEADER, NOT_LEADING, REASONS, Refused
 from hostler.kube.client import Client
 from hostler.kube.clock import Clock, boottime
-from hostler.kube.errors import ApiError, Unreachable
+from hostler.kube.errors import ApiError, ServerError, Unreachable
 from hostler.kube.kinds import SERVICE
 from hostler.kube.transport import words_of
 
@@ -83,7 +84,7 @@ class ThroughApiServer(Upstream):
     async def open(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
         service, unled = await self._declining(find_service(self._client, self._place))
         way = f"{SERVICE.path(self._place.namespace, service)}:{PORT_NAME}/proxy{path}"
-        renewed = False
+        renewed, failures = False, 0
         for left in reversed(range(TRIES)):
             token = await self._declining(self._token.get())
             answered = self._client.stream(
@@ -98,6 +99,10 @@ class ThroughApiServer(Upstream):
                 if error.reason == Refusal.BAD_CREDENTIAL and not renewed:
                     renewed = True
                     self._token.forget()
+                    continue
+                failures += 1
+                if isinstance(error, ServerError) and error.reason not in REASONS and failures < FAILURES and left:
+                    await asyncio.sleep(AGAIN_SECONDS)  # a pod that is on its way out may be chosen again
                     continue
                 if error.reason in REASONS:
                     raise Declined(error.code or 502, error.reason, error.message) from error

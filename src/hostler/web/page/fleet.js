@@ -44,7 +44,7 @@ function filterOf(params) {
     if (!words.length) return true;
     const text = [
       host.name, host.id, host.kind, host.state, host.why, host.next, host.cluster, host.node, whereOf(host),
-      ...(host.holders ?? []).map((holder) => holder.name),
+      ...(host.holders ?? []).map(holderText),
     ].join(" ").toLowerCase();
     return words.every((word) => text.includes(word));
   };
@@ -211,6 +211,10 @@ function select(label, options, changed) {
   return made;
 }
 
+function holderText({ name, why }) {
+  return why ? `${name}: ${why}` : name;
+}
+
 function makeRow() {
   const parts = {
     mark: h("span", { class: "badge", "aria-hidden": "true" }), word: h("span", { class: "word" }), late: h("span", { class: "second" }),
@@ -238,10 +242,10 @@ function showRow(row, item) {
     put(parts.name, host.name);
     parts.name.href = `#/host/${encodeURIComponent(host.id)}`;
     put(parts.place, [host.kind, ...placeOf(host).filter((place) => place !== host.name)].join(" · "));
-    const holders = (host.holders ?? []).map((holder) => holder.name).filter((holder) => !host.why?.includes(holder));
+    const holders = (host.holders ?? []).map(holderText).filter((holder) => !host.why?.includes(holder));
     const next = host.next ? `Next: ${host.next}` : host.waiting ? `Waiting: ${host.waiting}` : "";
     put(parts.why, host.why || "");
-    put(parts.next, [next, holders.length ? `Held by ${holders.join(", ")}` : ""].filter(Boolean).join(" · "));
+    put(parts.next, [next, holders.length ? `Held by ${holders.join("; ")}` : ""].filter(Boolean).join(" · "));
     row.lastChild.title = show([host.why, next].filter(Boolean).join("\u2002"));
     if (host.since === undefined || host.since === null) {
       delete parts.since.dataset.at;

@@ -9,6 +9,8 @@ const POLLING = 600_000; // until streaming is tried again
 const HIDDEN = 30_000; // a page nobody looks at gives its connection back: a browser has six for one server
 const FOLLOWERS = 16; // replicas that do not lead, one after the other, before it is said
 
+const HEADERS = { "X-Hostler-Leader": "true", "X-Hostler-Page": "true" };
+
 class Refused extends Error {
   constructor(status, reason, message) {
     super(message);
@@ -20,7 +22,7 @@ class Refused extends Error {
 /** Ask once; a refusal is an error with the operator's own sentence. */
 export async function ask(path, { signal } = {}) {
   for (let tries = 0; ; tries++) {
-    const response = await fetch(path, { headers: { "X-Hostler-Leader": "true" }, cache: "no-store", signal });
+    const response = await fetch(path, { headers: HEADERS, cache: "no-store", signal });
     if (response.ok) return response.json();
     const refused = await refusalOf(response);
     if (refused.status !== 421 || tries >= FOLLOWERS) throw refused;
@@ -103,7 +105,7 @@ export class Picture extends EventTarget {
       if (polling) asked.set("wait", "25");
       patience(polling ? STALLED : BUFFERED, "buffered");
       const response = await fetch(`v1/hosts/stream?${asked}`, {
-        headers: { "X-Hostler-Leader": "true" }, cache: "no-store", signal: stop.signal,
+        headers: HEADERS, cache: "no-store", signal: stop.signal,
       });
       if (!response.ok) throw await refusalOf(response);
       if (polling) return this.#take(await response.json());
