@@ -18,6 +18,7 @@ from tests.unit.streaming import PictureOnly
 
 MOST = 300_000  # bytes of all pictures together
 READY = "The node is Ready and takes pods."
+REASONS = {"ann": "fan 3 is being replaced", "maintenance": "ESXi host esx3 enters maintenance"}
 # What is out of service: name, state, since how many seconds, why, next, holder.
 OUT = {
     "gpu-8": (HostState.STOPPED, 17_000, "ESXi host esx3 is in maintenance; the VM is off.",
@@ -26,7 +27,7 @@ OUT = {
               "Evict ml/trainer-0 as soon as its budget allows it.", "maintenance"),
     "gpu-21": (HostState.RETURNING, 140, "The VM runs again; its kubelet is not Ready yet.",
                "Uncordon gpu-21 once it is Ready from a new boot.", "maintenance"),
-    "metal-4": (HostState.HELD, 260_000, "It is held by ann: fan 3 is being replaced.", "", "ann"),
+    "metal-4": (HostState.HELD, 260_000, "It is cordoned and held by ann.", "", "ann"),
     "metal-17": (HostState.FAILED, 410, "The kubelet is not Ready: the container runtime is down.", "", ""),
     "metal-33": (HostState.JOINING, 75, "The kubelet has not been Ready yet.", "Its certificate is approved.", ""),
 }  # fmt: skip
@@ -34,7 +35,7 @@ OUT = {
 
 def line(name: str, now: float) -> tuple[Line, tuple[Holder, ...]]:
     state, since, why, after, holder = OUT.get(name, (HostState.IN_SERVICE, 800_000, READY, "", ""))
-    holders = (Holder(holder, why, now - since),) if holder else ()
+    holders = (Holder(holder, REASONS[holder], now - since),) if holder else ()
     return Line("maintenance" if "gpu" in name else "holds", state, why, now - since, after), holders
 
 

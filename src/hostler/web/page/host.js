@@ -85,7 +85,7 @@ export class Host {
   }
 
   #head({ host, overdue }) {
-    const text = JSON.stringify([host, overdue?.limit]);
+    const text = JSON.stringify([{ ...host, labels: null }, overdue?.limit]); // lists come without labels
     if (text === this.headed) return;
     this.headed = text;
     const state = stateOf(host.state), focused = this.parts.head.contains(document.activeElement);
