@@ -104,7 +104,7 @@ def test_a_maintenance_is_followed_to_its_end(sandbox: Sandbox, url: str, browse
         expect(page.locator(".entry").filter(has_text="stopped")).not_to_have_count(0)
         expect(page.locator(".stretch.c-stopped")).not_to_have_count(0)
         page.locator(".entry").filter(has_text="stopped").first.locator(".when a").click()
-        expect(page.locator(".entry.chosen")).to_have_count(1)
+        expect(page.locator(".entry.chosen")).not_to_have_count(0)
         assert "at=" in page.url
 
 
