@@ -21,7 +21,7 @@ REAL = Path(__file__).parent / "real"
 # What one worker does by itself, because both would have to prepare the same.
 TOGETHER = ("test_contracts.py", "test_mutants.py")
 # The second half. All else that uses the sandbox is the first, which must not be shorter: its last tests wait for both.
-SECOND_HALF = ("runtime/*.py", "test_ingress*.py", "test_join*.py", "test_trust_*.py")
+SECOND_HALF = ("runtime/*.py", "web/*.py", "test_ingress*.py", "test_join*.py", "test_trust_*.py")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -25,7 +25,7 @@ from hostler.explain.authentication import Authenticator
 from hostler.explain.callers import READER
 from hostler.explain.client import lease_annotations
 from hostler.explain.nodes import NodeExplainers
-from hostler.explain.read_api import Reads, admission
+from hostler.explain.read_api import Reads, Refusals, admission
 from hostler.explain.registry import Registry
 from hostler.fleet.controller import FleetController
 from hostler.history.actions import ActionFeed
@@ -66,6 +66,9 @@ from hostler.safety.switches import choose, load_part
 from hostler.settings import foundation as say
 from hostler.settings.model import Settings
 from hostler.shared import Shared, Writers, drain_policy, make_vcenters
+from hostler.web.files import Page
+from hostler.web.login import Sessions, WebLogin, read_key
+from hostler.web.stream import HostStream
 
 if TYPE_CHECKING:
     from hostler.capability import Capability
@@ -130,16 +133,21 @@ class Operator:
         )
         address = settings[say.HTTP_ADDRESS]
         self._leader: Leadership | Alone = Alone()
-        admit = admission(
-            Authenticator(
-                self._client,
-                Account(settings[say.NAMESPACE], READER).user,
-                metrics_open=not settings[say.METRICS_AUTHENTICATION],
-            ),
-            lambda: self._leader.gate(),
-            self._metrics.registry,
+        authenticator = Authenticator(
+            self._client,
+            Account(settings[say.NAMESPACE], READER).user,
+            metrics_open=not settings[say.METRICS_AUTHENTICATION],
         )
+        refusals = Refusals(self._metrics.registry)
+        admit = admission(authenticator, lambda: self._leader.gate(), refusals)
+        login: WebLogin | None = None
+        if settings[say.WEB_AUTH] == "kubernetes":
+            sessions = Sessions(read_key(settings[say.WEB_KEY_FILE]))
+            login = WebLogin(authenticator, sessions, admit, refusals, lambda: self._leader.gate())
+            admit = login.admit
         self._server = Server(address.host, address.port, self._metrics, admit=admit, setting=say.HTTP_ADDRESS.name)
+        if login is not None:
+            login.mount(self._server)
         self._vcenters: tuple[VCenter, ...] = ()
         self._trust: TrustSecret | None = None
         self._capabilities: dict[str, Capability] = {}
@@ -189,6 +197,7 @@ class Operator:
         self._begin(self._lookout.run(), "lookout")
         self._begin(self._recorder.run(), "events")
         self._begin(self._history_recorder.run(), "history")
+        self._begin(self._host_stream.run(), "page")
         self._begin(self._resync(), "resync")
         self._begin(self._metrics.measure_loop(), "loop lag")
         self._begin(self._steps.run(), "clock")
@@ -296,6 +305,9 @@ class Operator:
         inventory = self._inventory()
         HostReads(inventory, reads.notes).mount(self._server)
         OperationReads(inventory, registry, reads.notes).mount(self._server)
+        self._host_stream = HostStream(inventory, reads.notes, lambda: self._leader.gate(), self._server.admit)
+        self._host_stream.mount(self._server)
+        Page().mount(self._server)
         recorder = HistoryRecorder(
             self._history, inventory, self._feed, HistoryMetrics(self._metrics.registry),
             lambda: self._leader.token, lambda: not self._unready(),

@@ -9,7 +9,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -145,7 +145,10 @@ def granted(sandbox: Sandbox, name: str, namespace: str) -> Iterator[None]:
 
 
 @contextmanager
-def people_world(sandbox: Sandbox, home: str, folder: Path, eventually: Eventually) -> Iterator[World]:
+def people_world(
+    sandbox: Sandbox, home: str, folder: Path, eventually: Eventually, also: Mapping[str, str] | None = None
+) -> Iterator[World]:
+    """`also`: further environment variables of both replicas."""
     address = own_address()
     if address is None:
         pytest.skip("this machine has no address but loopback, which the API server's proxy refuses")
@@ -156,6 +159,7 @@ def people_world(sandbox: Sandbox, home: str, folder: Path, eventually: Eventual
         "VCENTER_HOST": f"{vcenter['host']}:{vcenter['port']}",
         "VCENTER_USER": vcenter["user"],
         "VCENTER_PASSWORD": vcenter["password"],
+        **(also or {}),
     }
     sandbox.apply(account(home, READER), account(home, "prometheus"), service(home))
     with ExitStack() as stack:

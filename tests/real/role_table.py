@@ -76,8 +76,9 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("vcenter show", "", (*["get secrets"] * 2, YES)),
     ("vcenter trust", f"127.0.0.1:1 --sha256 {'ab' * 32} --yes", (*["get secrets"] * 2, YES)),
 )
-# They ask no cluster, or start what has an account of its own. `join serve` reads what `join ignition` reads.
-NO_ROLE = ("run", "rights", "manifests", "agent", "demo", "install", "sandbox", "join serve")
+# They ask no cluster, or start what has an account of its own. `join serve` reads what `join ignition` reads,
+# `web` what `hosts` reads.
+NO_ROLE = ("run", "rights", "manifests", "agent", "demo", "install", "sandbox", "join serve", "web")
 REFUSED = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"')
 
 

@@ -50,7 +50,7 @@ async def _ask(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:
 def ask_operator(settings: Settings, path: str, type: type[T]) -> T:
     """Ask the running operator: at --operator URL, or the one that leads, through the API server."""
     if settings[OPERATOR]:  # then no cluster is needed
-        _refuse_two_targets(settings)
+        refuse_two_targets(settings)
         try:
             return asyncio.run(remote.ask_url(settings[OPERATOR], path, type))
         except remote.TokenWanted:
@@ -62,7 +62,7 @@ async def ask_operator_by(client: Client, settings: Settings, path: str, type: t
     """The same, for who talks with the cluster already."""
     if settings[OPERATOR]:
         if settings.source(OPERATOR) != f"flag {OPERATOR.flag}":  # a user who types both means both
-            _refuse_two_targets(settings)
+            refuse_two_targets(settings)
         return await _ask_named_url(client, settings, path, type)
     named = settings[SERVICE] if settings.given(SERVICE) else ""
     return await remote.ask_leader(client, remote.Place(settings[NAMESPACE], settings[LEASE_NAME], named), path, type)
@@ -77,7 +77,7 @@ async def _ask_named_url(client: Client, settings: Settings, path: str, type: ty
         return await remote.ask_url(settings[OPERATOR], path, type, token=token)
 
 
-def _refuse_two_targets(settings: Settings) -> None:
+def refuse_two_targets(settings: Settings) -> None:
     """An operator's URL and a cluster that was chosen for this very command may be of two different clusters."""
     chosen = [one for one in (CONTEXT, KUBECONFIG) if settings.source(one) == f"flag {one.flag}"]
     if chosen:

@@ -36,6 +36,7 @@ CRDS = ("agents", "capi", "metal3")
 FLEET = "apiVersion: hostler.dev/v1alpha1\nkind: Fleet\nmetadata: {name: cluster}\nspec: {}\n"
 
 NEXT = """
+The page, every host live in your browser: {page}
 What to try next, in another terminal:
   export {exports}
   {hostler} status                              what is on, who leads, what the ceiling leaves
@@ -124,7 +125,9 @@ def _play(box: Sandbox, once: bool) -> None:
         if once:
             return
         exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in known.items())
-        say.note(NEXT.format(exports=exports, hostler=".venv/bin/hostler" if _checkout() else "hostler"))
+        say.note(
+            NEXT.format(page=stage.page, exports=exports, hostler=".venv/bin/hostler" if _checkout() else "hostler")
+        )
         stage.wait()
 
 
@@ -152,7 +155,8 @@ def _vcenter(box: Sandbox) -> dict[str, str]:
 
 def _story(stage: Stage) -> None:
     stage.until_leading()
-    stage.tell("The operator leads. This is the fleet it looks after:")
+    stage.tell(f"The operator leads. The page, to watch all this in your browser: {stage.page}")
+    stage.tell("This is the fleet it looks after:")
     stage.kubectl("get", "nodes", "-o", "custom-columns=NODE:.metadata.name,PROVIDER:.spec.providerID")
     stage.hostler("status")
     stage.tell("Somebody holds a node. It is cordoned, and the node says by whom and why.")
@@ -224,6 +228,10 @@ class Stage:
         self._env = env
         self._address = address
         self._operator: subprocess.Popen[bytes] | None = None
+
+    @property
+    def page(self) -> str:
+        return f"http://{self._address}/"
 
     def tell(self, sentence: str) -> None:
         say.note(f"\n# {sentence}")

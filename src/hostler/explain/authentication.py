@@ -27,6 +27,7 @@ from hostler.explain.callers import (
     address_of,
     credential_of,
     is_open,
+    session_credential,
 )
 from hostler.kube.client import Client
 from hostler.kube.clock import Clock, boottime
@@ -36,6 +37,10 @@ from hostler.kube.records import Record
 
 log = structlog.get_logger("hostler.reads")
 V = TypeVar("V")
+# What a user of the page must be allowed: a subresource that exists only for this.
+PICTURE = {
+    "resourceAttributes": {"group": "hostler.dev", "resource": "fleets", "subresource": "picture", "verb": "get"}
+}
 TOKEN_REVIEW = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
 GOOD_SECONDS, BAD_SECONDS = 60.0, 10.0
 GOOD_LATELY_SECONDS = 3600.0  # reviewed again after GOOD_SECONDS, but by no allowance of wrong ones
@@ -184,7 +189,13 @@ class Authenticator:
     async def refuse_caller(self, caller: Caller) -> Refusal | None:
         if is_open(caller, metrics_open=self._metrics_open):
             return None
-        credential = credential_of(caller)
+        return await self._refuse(credential_of(caller), caller)
+
+    async def refuse_session(self, token: str, peer: str) -> Refusal | None:
+        """Of a login on the page: the token counts, and that its user may see the picture. Loopback does not."""
+        return await self._refuse(session_credential(token), Caller("", peer, ""))
+
+    async def _refuse(self, credential: Credential | Refusal, caller: Caller) -> Refusal | None:
         if isinstance(credential, Refusal):
             return credential
         digest = hashlib.sha256(credential.token.encode()).digest()
@@ -237,7 +248,11 @@ class Authenticator:
             return judge_reader(await self._review_token(credential.token, (AUDIENCE,)), self._reader)
         verdict = await self._review_token(credential.token, ())
         refusal = judge_bearer(verdict)
-        if refusal is None and not await self._may_get(verdict.user, path):
+        if refusal is None and credential.proof is Proof.SESSION:
+            return None if await self._may(verdict.user, PICTURE) else Refusal.NO_PICTURE
+        if refusal is None and not await self._may(
+            verdict.user, {"nonResourceAttributes": {"path": path, "verb": "get"}}
+        ):
             return Refusal.NOT_ALLOWED
         return refusal
 
@@ -246,11 +261,8 @@ class Authenticator:
         spec = {"token": token, **({"audiences": audiences} if audiences else {})}
         return (await self._create(TOKEN_REVIEW, spec, _TokenReview)).status
 
-    async def _may_get(self, user: User, path: str) -> bool:
-        spec = {
-            "user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra,
-            "nonResourceAttributes": {"path": path, "verb": "get"},
-        }  # fmt: skip
+    async def _may(self, user: User, what: Mapping[str, object]) -> bool:
+        spec = {"user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra, **what}
         found = (await self._create(ACCESS_REVIEW, spec, _AccessReview)).status
         return found.allowed and not found.denied
 

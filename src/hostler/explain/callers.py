@@ -30,6 +30,8 @@ class Refusal(StrEnum):
     UNVERIFIED = "Unverified"
     REVIEW_FORBIDDEN = "ReviewForbidden"
     TOO_MANY_ATTEMPTS = "TooManyAttempts"
+    NO_SESSION = "NoSession"
+    NO_PICTURE = "NoPicture"
 
 
 STATUS = {
@@ -39,6 +41,8 @@ STATUS = {
     Refusal.UNVERIFIED: 503,
     Refusal.REVIEW_FORBIDDEN: 503,
     Refusal.TOO_MANY_ATTEMPTS: 429,
+    Refusal.NO_SESSION: 401,
+    Refusal.NO_PICTURE: 403,
 }
 SENTENCES = {
     Refusal.NO_CREDENTIAL: "The operator answers only callers that it knows, and this request brings no credential.",
@@ -54,6 +58,11 @@ SENTENCES = {
     Refusal.REVIEW_FORBIDDEN: (
         "The operator cannot check who asks, so it answers nobody: it may not create "
         "tokenreviews.authentication.k8s.io or subjectaccessreviews.authorization.k8s.io (`hostler rights`)."
+    ),
+    Refusal.NO_SESSION: "Log in: this page shows the fleet only to those who may see it.",
+    Refusal.NO_PICTURE: (
+        'The token is valid, but its user lacks the right "get" on "fleets/picture" (hostler.dev); ClusterRole '
+        "hostler-viewer has it, which view contains."
     ),
     Refusal.TOO_MANY_ATTEMPTS: "Too many credentials wait to be checked or were wrong; try again in some seconds.",
 }
@@ -73,10 +82,11 @@ class Caller:
 
 
 class Proof(StrEnum):
-    """What kind of credential it is: the token of our reader, or a bearer token of anyone."""
+    """What kind of credential it is: the token of our reader, a bearer token of anyone, or the same of a session."""
 
     READER = "reader"
     BEARER = "bearer"
+    SESSION = "session"  # a bearer token that came with a login on the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +149,11 @@ def credential_of(caller: Caller) -> Credential | Refusal:
     if len(caller.authorizations) > 1 or scheme.lower() != "bearer":
         return Refusal.BAD_CREDENTIAL
     return _credential(Proof.BEARER, (token.strip(),))
+
+
+def session_credential(token: str) -> Credential | Refusal:
+    """Of a login on the page."""
+    return _credential(Proof.SESSION, (token,))
 
 
 def _credential(proof: Proof, values: Sequence[str]) -> Credential | Refusal:

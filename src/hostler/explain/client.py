@@ -125,7 +125,7 @@ async def ask_url(url: str, path: str, type: type[T], *, token: str = "") -> T:
 
 async def ask_leader(client: Client, place: Place, path: str, type: type[T]) -> T:
     """Ask the operator that leads, or another replica where none can be reached that does, through the API server."""
-    service, unled = await _service(client, place)
+    service, unled = await find_service(client, place)
     way = f"{SERVICE.path(place.namespace, service)}:{PORT_NAME}/proxy{path}"
     headers, failures = {TOKEN_HEADER: await request_token(client, place.namespace)}, 0
     for left in reversed(range(TRIES + 1)):
@@ -148,11 +148,11 @@ async def ask_leader(client: Client, place: Place, path: str, type: type[T]) -> 
             failures += 1
             if isinstance(error, ServerError) and error.reason not in REASONS and left and failures < FAILURES:
                 continue
-            raise _failure(error, place, service, unled) from error
+            raise failure_of(error, place, service, unled) from error
     raise AssertionError("the last try returns or raises")
 
 
-def _failure(error: ApiError, place: Place, service: str, unled: str) -> Complaint:
+def failure_of(error: ApiError, place: Place, service: str, unled: str) -> Complaint:
     """What to tell a user. Refusals of the operator itself come through the proxy as they are."""
     named = f"{place.namespace}/{service}"
     if error.reason in REASONS:
@@ -173,7 +173,7 @@ def _failure(error: ApiError, place: Place, service: str, unled: str) -> Complai
     )
 
 
-async def _service(client: Client, place: Place) -> tuple[str, str]:
+async def find_service(client: Client, place: Place) -> tuple[str, str]:
     """The Service to ask, and, as the beginning of a sentence, why no replica is known to lead; empty if one is."""
     named = f"{place.namespace}/{place.lease}"
     try:

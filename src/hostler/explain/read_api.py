@@ -32,30 +32,42 @@ from hostler.safety.guard import Guard
 from hostler.settings.model import Settings
 
 
-def admission(authenticator: Authenticator, leadership: Callable[[], str | None], registry: CollectorRegistry) -> Admit:
+class Refusals:
+    """Answers of no, counted."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._counter = Counter(
+            "hostler_reads_refused", "Requests of the read API refused.", ["why"], registry=registry
+        )
+        for why in Refusal:
+            self._counter.labels(why)
+
+    def answer(self, refusal: Refusal) -> web.Response:
+        self._counter.labels(refusal).inc()
+        refused = answer(Refused(refusal, SENTENCES[refusal]), status=STATUS[refusal])
+        if refused.status == 401:
+            refused.headers["WWW-Authenticate"] = "Bearer"
+        if refused.status in (429, 503):
+            refused.headers["Retry-After"] = "5"
+        return refused
+
+
+def admission(authenticator: Authenticator, leadership: Callable[[], str | None], refusals: Refusals) -> Admit:
     """Checks every request: the caller is known, and one that wants the leader has reached it."""
-    refused = Counter("hostler_reads_refused", "Requests of the read API refused.", ["why"], registry=registry)
-    for why in Refusal:
-        refused.labels(why)
 
     async def admit(request: web.Request) -> web.Response | None:
         if (refusal := await authenticator.refuse_request(request)) is not None:
-            refused.labels(refusal).inc()
-            return _refuse(refusal)
-        if LEADER_HEADER in request.headers and (why := leadership()) is not None:
-            return answer(Refused(NOT_LEADING, f"This replica does not answer for the fleet: {why}."), status=421)
-        return None
+            return refusals.answer(refusal)
+        return answer_not_leading(request, leadership)
 
     return admit
 
 
-def _refuse(refusal: Refusal) -> web.Response:
-    refused = answer(Refused(refusal, SENTENCES[refusal]), status=STATUS[refusal])
-    if refused.status == 401:
-        refused.headers["WWW-Authenticate"] = "Bearer"
-    if refused.status in (429, 503):
-        refused.headers["Retry-After"] = "5"
-    return refused
+def answer_not_leading(request: web.Request, leadership: Callable[[], str | None]) -> web.Response | None:
+    """The answer to who wants the leader and reached another replica."""
+    if LEADER_HEADER in request.headers and (why := leadership()) is not None:
+        return answer(Refused(NOT_LEADING, f"This replica does not answer for the fleet: {why}."), status=421)
+    return None
 
 
 class Reads:

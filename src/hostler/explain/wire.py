@@ -12,8 +12,8 @@ from hostler.settings.model import Settings
 VERSION_HEADER = "Hostler-Version"
 # Through a Service any replica may be reached. Who sends this wants the one that leads; another says NOT_LEADING.
 LEADER_HEADER = "X-Hostler-Leader"
-UNKNOWN_KIND, UNKNOWN_NAME, NOT_LEADING, NOT_STORED = _REASONS = (
-    "UnknownKind", "UnknownName", "NotLeading", "HistoryUnavailable",
+UNKNOWN_KIND, UNKNOWN_NAME, NOT_LEADING, NOT_STORED, TOO_MANY_VIEWERS = _REASONS = (
+    "UnknownKind", "UnknownName", "NotLeading", "HistoryUnavailable", "TooManyViewers",
 )  # fmt: skip
 REASONS = frozenset({*_REASONS, *Refusal})  # the operator's own, and not those of an API server on the way
 

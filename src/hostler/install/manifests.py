@@ -109,6 +109,7 @@ OWN_CA = When(f"and {_ASKS} .Values.vcenter.caBundle.configMapName", lambda want
 PUBLIC_CA = When(f"and {_ASKS} .Values.vcenter.tlsVerify (not .Values.vcenter.caBundle.configMapName)")
 FINGERPRINTS = When(f"and {_ASKS} .Values.vcenter.certificateSha256")
 HUB_TLS = When(f"and ({RECLAIM.helm}) .Values.hub.tlsSecret")
+WEB_LOGIN = When(".Values.web.sessionSecret")
 HUB_CA = When(f"and ({RECLAIM.helm}) .Values.hub.caBundle.configMapName")
 
 # The nodes that maintenance may empty.
@@ -159,6 +160,7 @@ CONFIG_MAP = {
         "HOSTLER_HTTP_ADDRESS": ":8080",
         "HOSTLER_METRICS_AUTHENTICATION": Value(".Values.metrics.authentication | quote", lambda _: "true"),
         "HOSTLER_SERVICE": _named(),
+        WEB_LOGIN: {"HOSTLER_WEB_AUTH": "kubernetes", "HOSTLER_WEB_KEY_FILE": "/etc/hostler/web/key"},
         SOMETHING: {"HOSTLER_ONLY": NAMES},
         RECLAIM: {
             "HOSTLER_HUB_ADDRESS": ":8090",
@@ -288,13 +290,15 @@ VOLUMES = (
     (HISTORY, "history", "/etc/hostler/history", _secret(HISTORY_SECRET)),  # for the files of its TLS options
     (OWN_CA, "vcenter-ca", CA_FOLDER, _config_map(CA)),
     (HUB_TLS, "hub", "/etc/hostler/hub", _secret(_only_chart(".Values.hub.tlsSecret | quote"))),
+    (WEB_LOGIN, "web", "/etc/hostler/web", _secret(_only_chart(".Values.web.sessionSecret | quote"))),
     (HUB_CA, "hub-ca", "/etc/ssl/hub-ca", _config_map(_only_chart(".Values.hub.caBundle.configMapName | quote"))),
 )
 
 
 def _any_or(name: str) -> When:
     """Whether there is a volume, of ours or of the values file."""
-    return When(f"or {_ASKS} {HISTORY.helm} ({HUB_TLS.helm}) ({HUB_CA.helm}) .Values.{name}", _asks)
+    helm = f"or {_ASKS} {HISTORY.helm} ({HUB_TLS.helm}) ({HUB_CA.helm}) {WEB_LOGIN.helm} .Values.{name}"
+    return When(helm, _asks)
 
 
 CONTAINER_SECURITY = {

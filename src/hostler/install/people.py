@@ -43,6 +43,7 @@ VIEWER = PeopleRole(
     "viewer",
     (
         Right("fleets.hostler.dev", _READ, "The owner's decisions, and the status of the fleet."),
+        Right("fleets.hostler.dev/picture", ("get",), "To log in to the page behind an Ingress; no object has it."),
         Right("pauses.hostler.dev", _READ, "Which pauses stop all writes, by whom, and why."),
         Right("leases.coordination.k8s.io", ("get",), "Who leads, and how it is reached.", names=(LEASE_NAME,)),
         Right(

@@ -62,7 +62,7 @@ FLEET_RIGHTS = (
     Right("tokenreviews.authentication.k8s.io", ("create",), "Who asks the read API is checked; stored nowhere."),
     Right(
         "subjectaccessreviews.authorization.k8s.io", ("create",),
-        "Whether the bearer of a token may read /metrics or another path; stored nowhere.",
+        "Whether the bearer of a token may read /metrics or another path, or see the page; stored nowhere.",
     ),
     Right("events.events.k8s.io", ("create", "patch"), "What was done is told in the namespace of its object."),
 )  # fmt: skip

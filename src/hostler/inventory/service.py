@@ -13,6 +13,7 @@ from hostler.inventory.operations import ExplainEsxi, OperationsAnswer, maintena
 from hostler.inventory.overdue import Stays, judge_overdue, waits_for
 from hostler.inventory.picture import Changes, Picture
 from hostler.inventory.sources import Source
+from hostler.inventory.states import HostState
 from hostler.inventory.stopping import StopSources
 from hostler.inventory.wire import HostAnswer, HostRow, HostsAnswer
 
@@ -75,6 +76,11 @@ class InventoryService:
         now, news = self._clock(), self.news(since)
         rows = tuple(self._row(host if labels else replace(host, labels={}), now) for host in news.hosts)
         return HostsAnswer(news.version, now, rows, news.gone, news.complete)
+
+    def rows_in(self, states: Collection[HostState]) -> tuple[HostRow, ...]:
+        """The hosts in these states, as of the last refresh."""
+        now = self._clock()
+        return tuple(self._row(host, now) for host in self._picture.hosts.values() if host.state in states)
 
     def host(self, name: str, asker: str = "") -> HostAnswer | Several | None:
         """By id, or by the name of the host or of one of its layers."""

@@ -97,11 +97,12 @@ class Server:
         """`admit` is asked before every route; `setting` is what a user would change; `patience` is how long one
         answer may take."""
         self._host, self._port, self._setting, self._patience = host, port, setting, patience
-        self._admit = admit
+        self.admit = admit
         self._metrics = metrics
         self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
         self._at_once = 0
+        self._streams = set[str]()
         self._app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
@@ -115,6 +116,18 @@ class Server:
     def add_get(self, path: str, handler: Handler) -> None:
         """A read-only route, with aiohttp's patterns (`/v1/explain/{name}`). Only before `start()`."""
         self._app.router.add_get(path, handler)
+
+    def add_post(self, path: str, handler: Handler) -> None:
+        """A route that changes something of the caller's own. `admit` has to tell whether they may."""
+        self._app.router.add_post(path, handler)
+
+    def add_delete(self, path: str, handler: Handler) -> None:
+        self._app.router.add_delete(path, handler)
+
+    def add_stream(self, path: str, handler: Handler) -> None:
+        """A route without patterns whose answers may last for hours. It bounds their number and its readers itself."""
+        self._streams.add(path)
+        self.add_get(path, handler)
 
     def alive_if(self, name: str, check: Check) -> None:
         """`/healthz` fails while `check` gives a sentence; Kubernetes then restarts us, so use it sparingly."""
@@ -200,9 +213,18 @@ class Server:
             return web.Response(status=503, text="too many requests at once\n", headers={"Retry-After": "1"})
         self._at_once += 1
         try:
-            async with asyncio.timeout(self._patience):
-                refusal = await self._admit(request)
-                return refusal if refusal is not None else await handler(request)  # an empty response is falsy
+            async with asyncio.timeout(self._patience) as patience:
+                refusal = await self.admit(request)
+                if refusal is not None:  # an empty response is falsy
+                    return refusal
+                if request.path not in self._streams:
+                    return await handler(request)
+                patience.reschedule(None)
+                self._at_once -= 1
+                try:
+                    return await handler(request)
+                finally:
+                    self._at_once += 1
         except web.HTTPException:
             raise
         except TimeoutError:

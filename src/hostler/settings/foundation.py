@@ -70,6 +70,16 @@ METRICS_AUTHENTICATION = Setting(
     "Serve /metrics only to callers that may read it. Off: to everyone who reaches the port.",
     RUN,
 )
+WEB_AUTH = Setting(
+    "HOSTLER_WEB_AUTH",
+    choice("off", "kubernetes"),
+    "off",
+    "kubernetes: the page is served to browsers too, for an Ingress; they log in with a bearer token.",
+    RUN,
+)
+WEB_KEY_FILE = Setting(
+    "HOSTLER_WEB_KEY_FILE", PATH, "", "File with the key of the page's sessions (a mounted Secret).", RUN
+)
 # With our prefix although the downward API is free in its choice: a CI server's own NODE_NAME must not reach us.
 POD_NAME = Setting(
     "HOSTLER_POD_NAME",
@@ -141,8 +151,8 @@ LEASE_RETRY_SECONDS = Setting(
 
 SETTINGS: tuple[AnySetting, ...] = (
     KUBECONFIG, CONTEXT, NAMESPACE, OPERATOR, SERVICE, CLUSTER_NAME,
-    CONFIG, ONLY, DRY_RUN, LOG_FORMAT, LOG_LEVEL, HTTP_ADDRESS, METRICS_AUTHENTICATION, POD_NAME, NODE_NAME,
-    RESYNC_SECONDS, DEBUG,
+    CONFIG, ONLY, DRY_RUN, LOG_FORMAT, LOG_LEVEL, HTTP_ADDRESS, METRICS_AUTHENTICATION, WEB_AUTH, WEB_KEY_FILE,
+    POD_NAME, NODE_NAME, RESYNC_SECONDS, DEBUG,
     MAX_UNAVAILABLE, IGNORE_INCUMBENT, WRITES_PER_SECOND, WRITE_BURST, UNINITIALISED_GRACE_SECONDS,
     DRAIN_TIMEOUT_SECONDS, DRAIN_REFUSE_EMPTY_DIR, DRAIN_REFUSE_UNMANAGED,
     LEADER_ELECTION, LEASE_NAME, LEASE_DURATION_SECONDS, LEASE_RENEW_SECONDS, LEASE_RETRY_SECONDS,
@@ -166,9 +176,16 @@ def _lease_times(settings: Settings) -> str | None:
     return None
 
 
+def _web_key(settings: Settings) -> str | None:
+    """Every replica opens the sessions of every other one, so the key is not made by one of them."""
+    if settings[WEB_AUTH] == "kubernetes" and not settings[WEB_KEY_FILE]:
+        return f"{WEB_AUTH.name}=kubernetes needs {WEB_KEY_FILE.name}: the key of the page's sessions (docs/web.md)."
+    return None
+
+
 def kubeconfig_path(settings: Settings) -> str:
     """The path for `kube.config.load`: empty where the environment says it, which may name several files."""
     return "" if settings.source(KUBECONFIG).startswith("environment") else settings[KUBECONFIG]
 
 
-RULES: tuple[Rule, ...] = (_lease_times,)
+RULES: tuple[Rule, ...] = (_lease_times, _web_key)

@@ -131,6 +131,7 @@ def schema() -> Json:
             admissionPolicies=_object(enabled=_BOOL),
             rbac=_object(create=_BOOL, people=_BOOL),
             metrics=_object(authentication=_BOOL),
+            web=_object(sessionSecret=_NAME),
             serviceAccount=_object(create=_BOOL, name=_NAME, annotations=_MAP),
             podDisruptionBudget=_object(enabled=_BOOL, maxUnavailable=_SHARE),
             networkPolicy=_network_policy(),

@@ -1,0 +1,1 @@
+"""The page: every host on one screen, live, in a browser. Read-only."""
