@@ -49,7 +49,7 @@ def test_hold_and_release(sandbox: Sandbox, make_node: MakeNode) -> None:
     assert f"{name} is held by sandbox-admin: new disks." in done.stderr
     assert cordoned(sandbox, name)
     again = hostler(sandbox.kubeconfig, "hold", name, "--why", "new disks", "-o", "json")
-    assert json.loads(again.stdout)["changed"] is False
+    assert json.loads(again.stdout)["nodes"][0]["changed"] is False
     done = hostler(sandbox.kubeconfig, "release", name)
     assert "it is schedulable again" in done.stderr
     assert not cordoned(sandbox, name)
@@ -209,7 +209,7 @@ def test_drain_names_the_budget_that_blocks_it_and_gives_up_in_time(
     keep_all(sandbox, namespace, eventually)
     done = hostler(sandbox.kubeconfig, "drain", name, "--timeout", "8", "-o", "json")
     assert done.returncode == Exit.FAILED, done.stderr
-    ended = json.loads(done.stdout)
+    ended = json.loads(done.stdout)["nodes"][0]
     assert ended["state"] == "deadline-passed"
     assert len(ended["left"]) == 1
     assert "keep" in done.stderr
