@@ -17,7 +17,6 @@ from hostler import __version__
 from hostler.cli import flags, say
 from hostler.cli.explain import ASKING
 from hostler.errors import Complaint, Exit
-from hostler.host.conditions import names
 from hostler.maintenance import settings as maintenance
 from hostler.settings.foundation import LEASE_NAME, NAMESPACE
 from hostler.settings.model import Settings
@@ -48,6 +47,7 @@ def bundle(
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.redact import redact, redact_text
+    from hostler.host.conditions import names
 
     if file.exists():
         raise Complaint(f"{file} is there already.", hint="Name another with --file.", code=Exit.REFUSED)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from hostler.durations import seconds_of, short
 from hostler.errors import Complaint, Exit
 from hostler.settings import foundation
 from hostler.settings.model import AnySetting
@@ -75,6 +76,22 @@ def _text(setting: AnySetting, given: dict[str, Any]) -> str | None:
     if text and off:
         raise Complaint(f"{setting.flag} and --no-{setting.flag[2:]} exclude each other.", code=Exit.USAGE)
     return "true" if text else "false" if off else None
+
+
+def duration(least: float, most: float | None = None) -> Callable[[str | float], float]:
+    """Reads an option that takes a duration; for `typer.Option(parser=...)`."""
+
+    def read(text: str | float) -> float:
+        try:
+            found = seconds_of(str(text))
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}") from None
+        if found < least or (most is not None and found > most):
+            bounds = f"at least {short(least)}" if most is None else f"from {short(least)} to {short(most)}"
+            raise typer.BadParameter(f"{text} is not {bounds}")
+        return found
+
+    return read
 
 
 def help_of(setting: AnySetting) -> str:

@@ -102,7 +102,10 @@ def expect(
     address: Annotated[
         list[str] | None, typer.Option("--address", metavar="IP", help="An address it will have; may be repeated.")
     ] = None,
-    span: Annotated[str, typer.Option("--for", metavar="SPAN", help="How long it is expected: 90m, 2h.")] = "2h",
+    span: Annotated[
+        float,
+        typer.Option("--for", parser=join_boot.SPAN, metavar="DURATION", help="How long it is expected: 90m, 1h30m."),
+    ] = 7200.0,
     pending: Annotated[
         bool, typer.Option("--pending", help="Let in the request it has made already; a kubelet makes no second one.")
     ] = False,
@@ -128,8 +131,7 @@ def expect(
             say.note(f"{name} is expected no longer." if there else f"{name} was not expected.")
         return
     addresses = tuple(_address(one) for one in address or ())
-    seconds = join_boot.seconds_of(span)
-    made, waiting = ask_cluster(settings, lambda client: look.expect(client, name, addresses, seconds, pending=pending))
+    made, waiting = ask_cluster(settings, lambda client: look.expect(client, name, addresses, span, pending=pending))
     if waiting and not pending:
         say.note(
             f"{', '.join(waiting)} asked for node {name} before, and stays pending: let it in with "

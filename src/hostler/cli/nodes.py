@@ -126,7 +126,12 @@ def drain(
     why: Annotated[str, typer.Option("--why", help="The reason, for the hold.")] = "drained by hand",
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", min=1, metavar="SECONDS", help="For each node, instead of --drain-timeout-seconds."),
+        typer.Option(
+            "--timeout",
+            parser=flags.duration(1),
+            metavar="DURATION",
+            help="For each node, instead of --drain-timeout-seconds.",
+        ),
     ] = None,
     beyond: Beyond = False,
     even_if_paused: Annotated[bool, typer.Option("--even-if-paused", help="Also while Hostler is paused.")] = False,

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 Wait = Annotated[
-    float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for the operator to confirm it.")
+    float,
+    typer.Option(
+        "--wait", parser=flags.duration(0), metavar="DURATION", help="How long to wait for the operator to confirm it."
+    ),
 ]
 
 

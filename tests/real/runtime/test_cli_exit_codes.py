@@ -26,7 +26,7 @@ ROWS: tuple[tuple[str, tuple[str, ...], str, Exit], ...] = (
     ("`bundle --partial` without an operator", (), "bundle --partial --file FILE --namespace NOWHERE", Exit.OK),
     ("`release --holder NAME` where NAME holds nothing", (), "release NODE --holder ada", Exit.FAILED),
     ("`bundle` without an operator", (), "bundle --file FILE --namespace NOWHERE", Exit.FAILED),
-    ("`drain` whose time is over", (), "drain BLOCKED --timeout 3 --beyond-ceiling", Exit.FAILED),
+    ("`drain` whose time is over", (), "drain BLOCKED --timeout 3s --beyond-ceiling", Exit.FAILED),
     ("`hold` with an empty reason", (), "hold NODE --why=", Exit.USAGE),
     ("`hold` with a kubeconfig that does not exist", (), "hold NODE --why x --kubeconfig FILE", Exit.SETTING),
     ("`pause` that no operator confirmed", (), "pause --why x --wait 0.5", Exit.UNREACHABLE),

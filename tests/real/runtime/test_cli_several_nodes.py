@@ -93,7 +93,7 @@ def test_the_worst_of_several_drains_is_the_exit_code(
     seen = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets/keep"
     eventually(lambda: sandbox.read(seen.format(namespace)).get("status", {}).get("expectedPods"), 60, "the budget")
     done = hostler(
-        sandbox.kubeconfig, "drain", blocked, free, "--timeout", "8", "--beyond-ceiling", "-o", "json"
+        sandbox.kubeconfig, "drain", blocked, free, "--timeout", "8s", "--beyond-ceiling", "-o", "json"
     )  # fmt: skip
     assert done.returncode == Exit.FAILED, done.stderr
     assert results(done.stdout) == {blocked: ("not drained", Exit.FAILED), free: ("drained", Exit.OK)}
