@@ -32,7 +32,7 @@ MAY_NOT_EXIST = frozenset(f"kubernetes/{name}.json" for name in ("fleet", "pause
 
 
 @app.command()
-@flags.takes(*ASKING, *maintenance.SETTINGS)
+@flags.takes(*ASKING, also=maintenance.SETTINGS)
 def bundle(
     settings: Settings,
     file: Annotated[Path, typer.Option("--file", "-f", help="Where to write it.")] = Path("hostler-bundle.tar.gz"),

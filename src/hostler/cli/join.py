@@ -59,7 +59,7 @@ Cluster = Annotated[
 
 
 @app.command()
-@flags.takes(*flags.CLUSTER, *RULES, JOIN_SPOKES)
+@flags.takes(*flags.CLUSTER, JOIN_SPOKES, also=RULES)
 def csrs(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Show every pending certificate request of a node, and why it is pending. Nothing is changed."""
     from hostler.cli.cluster import ask_cluster
@@ -170,7 +170,7 @@ def _writer(by: str, compared: bool) -> str:
 
 
 @app.command()
-@flags.takes(*flags.CLUSTER, *RULES)
+@flags.takes(*flags.CLUSTER, also=RULES)
 def approve(
     settings: Settings,
     request: Annotated[str, typer.Argument(metavar="CSR", help="The request's name.", show_default=False)],

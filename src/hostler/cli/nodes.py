@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hostler.kube.client import Client
 
 app = typer.Typer()
-Nodes = Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", help="Names of nodes.", show_default=False)]
+Nodes = Annotated[list[str] | None, typer.Argument(metavar="NODE", help="Names of nodes.", show_default=False)]
 Selector = Annotated[
     str,
     typer.Option("--selector", "-l", metavar="SELECTOR", help="Every node with these labels, as kubectl takes them."),

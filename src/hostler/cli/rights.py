@@ -8,7 +8,7 @@ import typer
 
 from hostler.capabilities import ONLY
 from hostler.cli import flags, say
-from hostler.settings.foundation import LEASE_NAME, NAMESPACE
+from hostler.settings.foundation import CONFIG, LEASE_NAME, NAMESPACE
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ app = typer.Typer()
 
 
 @app.command()
-@flags.takes(ONLY, NAMESPACE, LEASE_NAME)
+@flags.takes(ONLY, NAMESPACE, LEASE_NAME, quiet=(CONFIG,))
 def rights(
     settings: Settings,
     account: Annotated[str, typer.Option("--account", help="The operator's ServiceAccount.")] = "hostler",
