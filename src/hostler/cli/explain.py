@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from hostler.cli import flags, say
+from hostler.cli import flags, kinds, say
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import LEASE_NAME, OPERATOR, SERVICE
 from hostler.settings.model import Settings
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 ASKING = (*flags.CLUSTER, LEASE_NAME, OPERATOR, SERVICE)
-What = Annotated[str, typer.Argument(metavar="KIND/NAME", help="For example node/worker-3.", show_default=False)]
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND/NAME",
+        help="For example node/worker-3; also with kubectl's short names: no/worker-3, bmh/rack-a/host-1.",
+        show_default=False,
+        autocompletion=kinds.complete_thing,
+    ),
+]
 
 
 @app.command()
@@ -58,9 +66,17 @@ def _ask(settings: Settings, verb: str, what: str, output: say.Output) -> None:
             f'"{what}" is not KIND/NAME.', hint=f"For example: hostler {verb} node/worker-3", code=Exit.USAGE
         )
     from hostler.cli.cluster import ask_operator
+    from hostler.cli.unmanaged import node_of_vm, why_unmanaged
+    from hostler.explain.client import NotKnown
     from hostler.explain.registry import Answer
 
-    answer = ask_operator(settings, f"/v1/{verb}/{quote(kind, safe='')}/{quote(name, safe='/')}", Answer)
+    about = kinds.spelled(kind)
+    if about.name == "vm":  # what is decided about a VM is decided about its node
+        about, name = kinds.spelled("node"), node_of_vm(settings, name)
+    try:
+        answer = ask_operator(settings, f"/v1/{verb}/{quote(about.name, safe='')}/{quote(name, safe='/')}", Answer)
+    except NotKnown as unknown:
+        raise why_unmanaged(settings, about, name) or unknown from None
     if output is say.Output.JSON:
         say.json(answer)
     else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostler.cli import explain, flags, say
+from hostler.cli import explain, flags, kinds, say
 from hostler.errors import Exit
 from hostler.settings.foundation import (
     DRAIN_REFUSE_EMPTY_DIR,
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from hostler.kube.client import Client
 
 app = typer.Typer()
-Nodes = Annotated[list[str] | None, typer.Argument(metavar="NODE", help="Names of nodes.", show_default=False)]
+Nodes = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NODE", help="Names of nodes.", show_default=False, autocompletion=kinds.complete_node),
+]
 Selector = Annotated[
     str,
     typer.Option("--selector", "-l", metavar="SELECTOR", help="Every node with these labels, as kubectl takes them."),

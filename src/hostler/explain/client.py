@@ -21,7 +21,15 @@ import msgspec
 from hostler import __version__
 from hostler.errors import Complaint, Exit
 from hostler.explain.callers import AUDIENCE, READER, TOKEN_HEADER, Refusal, names_loopback
-from hostler.explain.wire import LEADER_HEADER, NOT_LEADING, REASONS, VERSION_HEADER, Refused
+from hostler.explain.wire import (
+    LEADER_HEADER,
+    NOT_LEADING,
+    REASONS,
+    UNKNOWN_KIND,
+    UNKNOWN_NAME,
+    VERSION_HEADER,
+    Refused,
+)
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Forbidden, NotFound, ServerError, Unreachable
 from hostler.kube.kinds import LEASE, SERVICE, SERVICE_ACCOUNT
@@ -62,6 +70,10 @@ class Place:
 
 class TokenWanted(Complaint):
     """The operator at a URL answers only those who bring a token, and none was brought."""
+
+
+class NotKnown(Complaint):
+    """The operator explains no such kind, or knows none of that name."""
 
 
 class _TokenStatus(Record, frozen=True):
@@ -223,6 +235,8 @@ def _refusal(text: str) -> Refused | None:
 
 def _refused(refused: Refused) -> Complaint:
     """What the operator itself said no to."""
+    if refused.reason in (UNKNOWN_KIND, UNKNOWN_NAME):
+        return NotKnown(refused.message, code=Exit.REFUSED)
     if refused.reason not in tuple(Refusal):
         return Complaint(refused.message, code=Exit.REFUSED)
     refusal = Refusal(refused.reason)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from hostler.errors import Exit
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
 from tests.real.draining import bare, budget, pods_on
-from tests.real.operating import hostler, operator
+from tests.real.operating import Running, hostler, operator
 
 MakeNode = Callable[..., str]
 
@@ -103,41 +109,81 @@ def test_the_worst_of_several_drains_is_the_exit_code(
     assert pods_on(sandbox, blocked, namespace)
 
 
-def test_the_nodes_of_an_esxi_host_are_held_and_no_other(
-    sandbox: Sandbox, vcenter: dict[str, Any], home: str, tmp_path: Path, eventually: Eventually
-) -> None:
+@pytest.fixture(scope="module")
+def looking(
+    sandbox: Sandbox, vcenter: dict[str, Any], home: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    """An operator in a dry run that sees the vCenter; of the capabilities only maintenance is on."""
     assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
-    password = tmp_path / "password"
+    folder = tmp_path_factory.mktemp("looking")
+    password = folder / "password"
     password.write_text(vcenter["password"])
     flags = (
         "--vcenter-host", f"{vcenter['host']}:{vcenter['port']}", "--vcenter-user", vcenter["user"],
         "--vcenter-password-file", str(password), "--vcenter-ca-bundle", vcenter["ca_bundle"], "--dry-run",
     )  # fmt: skip
+    with operator(sandbox, folder, home, *flags) as running:
+        running.ready()
+        yield running
+
+
+def test_the_nodes_of_an_esxi_host_are_held_and_no_other(
+    sandbox: Sandbox, vcenter: dict[str, Any], looking: Running, eventually: Eventually
+) -> None:
     with urllib.request.urlopen(f"{vcenter['control']}/state", timeout=30) as answer:
         there = {one["name"] for one in json.load(answer)["vms"] if one["host"] == "esx1"}
     before = set(held_by_us(sandbox))
     wanted = there & {one["metadata"]["name"] for one in sandbox.get("nodes")["items"]} - before
     assert wanted
-    with operator(sandbox, tmp_path, home, *flags) as running:
-        running.ready()
-        asked = ("--esxi", "esx1", "--operator", running.url)
+    asked = ("--esxi", "esx1", "--operator", looking.url)
 
-        def known() -> bool:
-            dry = hostler(
-                sandbox.kubeconfig, "hold", *asked, "--why", "x", "--beyond-ceiling", "--dry-run", "-o", "json"
-            )
-            return dry.returncode == 0 and set(results(dry.stdout)) == wanted
+    def known() -> bool:
+        dry = hostler(sandbox.kubeconfig, "hold", *asked, "--why", "x", "--beyond-ceiling", "--dry-run", "-o", "json")
+        return dry.returncode == 0 and set(results(dry.stdout)) == wanted
 
-        eventually(known, 60, "the operator knows who runs there")
-        try:
-            done = hostler(sandbox.kubeconfig, "hold", *asked, "--why", "new disks", "--beyond-ceiling")
-            assert done.returncode == 0, done.stderr
-            assert set(held_by_us(sandbox)) - before == wanted
-        finally:
-            assert hostler(sandbox.kubeconfig, "release", *asked).returncode == 0
-        assert set(held_by_us(sandbox)) == before
-        unknown = hostler(sandbox.kubeconfig, "hold", "--esxi", "esx99", "--why", "x", "--operator", running.url)
-        assert unknown.returncode == Exit.REFUSED
-        assert "No ESXi host esx99 is known to the operator. Nothing was changed." in unknown.stderr
-    gone = hostler(sandbox.kubeconfig, "hold", *asked, "--why", "x")
+    eventually(known, 90, "the operator knows who runs there")
+    try:
+        done = hostler(sandbox.kubeconfig, "hold", *asked, "--why", "new disks", "--beyond-ceiling")
+        assert done.returncode == 0, done.stderr
+        assert set(held_by_us(sandbox)) - before == wanted
+    finally:
+        assert hostler(sandbox.kubeconfig, "release", *asked).returncode == 0
+    assert set(held_by_us(sandbox)) == before
+    unknown = hostler(sandbox.kubeconfig, "hold", "--esxi", "esx99", "--why", "x", "--operator", looking.url)
+    assert unknown.returncode == Exit.REFUSED
+    assert "No ESXi host esx99 is known to the operator. Nothing was changed." in unknown.stderr
+    gone = hostler(sandbox.kubeconfig, "hold", "--esxi", "esx1", "--why", "x", "--operator", "http://127.0.0.1:9")
     assert gone.returncode == Exit.UNREACHABLE, "half an answer is none"
+
+
+def test_short_names_are_explained_and_what_is_unmanaged_says_why(
+    sandbox: Sandbox, looking: Running, eventually: Eventually
+) -> None:
+    def explain(what: str) -> CompletedProcess[str]:
+        return hostler(sandbox.kubeconfig, "explain", what, "--operator", looking.url)
+
+    eventually(lambda: "node/gpu-0" in explain("vm/gpu-0").stdout, 90, "the VM's node is proven")
+    assert "node/gpu-0" in explain("no/gpu-0").stdout
+    csr = f"t-{os.urandom(4).hex()}"
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nobody")])
+    key = ec.generate_private_key(ec.SECP256R1())
+    asked = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    pem = asked.public_bytes(serialization.Encoding.PEM)
+    spec = {
+        "request": base64.b64encode(pem).decode(), "signerName": "example.org/none", "usages": ["client auth"]
+    }  # fmt: skip
+    request = {
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": csr}, "spec": spec,
+    }  # fmt: skip
+    sandbox.apply(request)
+    try:
+        said = explain(f"csr/{csr}")
+        assert said.returncode == Exit.REFUSED
+        assert (
+            f"certificatesigningrequest {csr} exists, but is not managed by Hostler, because join is off."
+            in said.stderr
+        )
+    finally:
+        sandbox.kubectl("delete", "csr", csr)
+    assert "exists" not in explain(f"csr/{csr}").stderr
