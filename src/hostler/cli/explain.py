@@ -52,7 +52,12 @@ def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
     from hostler.cli.cluster import ask_operator
     from hostler.explain.wire import StatusAnswer
 
-    answer = ask_operator(settings, "/v1/status", StatusAnswer)
+    try:
+        answer = ask_operator(settings, "/v1/status", StatusAnswer)
+    except Complaint as complaint:
+        from hostler.cli import objects
+
+        answer = objects.read_instead(settings, complaint, objects.read_status)
     if output is say.Output.JSON:
         say.json(answer)
     else:
@@ -77,6 +82,12 @@ def _ask(settings: Settings, verb: str, what: str, output: say.Output) -> None:
         answer = ask_operator(settings, f"/v1/{verb}/{quote(about.name, safe='')}/{quote(name, safe='/')}", Answer)
     except NotKnown as unknown:
         raise why_unmanaged(settings, about, name) or unknown from None
+    except Complaint as complaint:
+        from hostler.cli import objects
+
+        if verb != "explain" or about.name != "node":  # nothing on the object says what would be decided
+            raise
+        answer = objects.read_instead(settings, complaint, lambda client: objects.read_node(client, name))
     if output is say.Output.JSON:
         say.json(answer)
     else:
@@ -121,10 +132,10 @@ def _show_status(answer: StatusAnswer) -> None:
     say.table(
         ("", ""),
         [
-            ("operator", f"{answer.identity}, version {answer.version}"),
-            ("leader", shown.leader or "nobody"),
-            ("this replica", answer.leadership),
-            ("dry run", "yes: nothing is written" if answer.dry_run else "no"),
+            ("operator", f"{answer.identity or 'none answers'}, version {answer.version or 'unknown'}"),
+            ("leader" if answer.identity else "last leader", shown.leader or "nobody"),
+            ("this replica" if answer.identity else "known", answer.leadership),
+            ("dry run", _dry_run(answer)),
             ("paused", answer.pause),
             ("nodes", f"{counts.nodes}, of these {counts.held} held and {counts.unavailable} out of service by us"),
             ("ceiling", f"{counts.unavailable} of {counts.ceiling} used"),
@@ -134,7 +145,9 @@ def _show_status(answer: StatusAnswer) -> None:
     conditions = [(one.type, str(one.status), one.reason, one.message) for one in shown.conditions]
     say.table(("condition", "status", "reason", "message"), conditions)
     say.text("")
-    here = answer.leads and not answer.dry_run  # "may write" is the fleet's standing; this replica may have to wait
+    here = (
+        answer.leads and not answer.dry_run
+    ) or not answer.identity  # "may write" is the fleet's standing; this replica may have to wait
     say.table(
         ("capability", "on", "writes", "why"),
         [
@@ -142,6 +155,12 @@ def _show_status(answer: StatusAnswer) -> None:
             for one in shown.capabilities
         ],
     )
+
+
+def _dry_run(answer: StatusAnswer) -> str:
+    if not answer.identity:
+        return "not known"
+    return "yes: nothing is written" if answer.dry_run else "no"
 
 
 def _writes(may: bool, here: bool, dry_run: bool) -> str:

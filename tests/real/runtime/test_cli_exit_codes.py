@@ -30,7 +30,7 @@ ROWS: tuple[tuple[str, tuple[str, ...], str, Exit], ...] = (
     ("`hold` with an empty reason", (), "hold NODE --why=", Exit.USAGE),
     ("`hold` with a kubeconfig that does not exist", (), "hold NODE --why x --kubeconfig FILE", Exit.SETTING),
     ("`pause` that no operator confirmed", (), "pause --why x --wait 0.5", Exit.UNREACHABLE),
-    ("`status` without an operator", (), "status --namespace NOWHERE", Exit.UNREACHABLE),
+    ("`plan` without an operator", (), "plan node/NODE --namespace NOWHERE", Exit.UNREACHABLE),
     ("`hold` of a node that does not exist", (), "hold nope --why x", Exit.REFUSED),
     ("`release` of a node that only others hold", ("hold NODE --why x --holder ada --beyond-ceiling",),
      "release NODE", Exit.REFUSED),
@@ -64,7 +64,9 @@ def test_each_row_ends_with_its_code(
         )
     for words in before:
         assert hostler(sandbox.kubeconfig, *(known.get(word, word) for word in words.split())).returncode == 0
-    done = hostler(sandbox.kubeconfig, *(known.get(word, word) for word in asked.split()))
+    done = hostler(
+        sandbox.kubeconfig, *(known.get(word, word).replace("node/NODE", f"node/{node}") for word in asked.split())
+    )
     assert done.returncode == code, f"{row}: {done.stderr}"
 
 

@@ -187,3 +187,22 @@ def test_short_names_are_explained_and_what_is_unmanaged_says_why(
     finally:
         sandbox.kubectl("delete", "csr", csr)
     assert "exists" not in explain(f"csr/{csr}").stderr
+
+
+def test_without_an_operator_the_objects_are_read(sandbox: Sandbox, make_node: MakeNode) -> None:
+    name, nowhere = make_node(), f"nowhere-{os.urandom(3).hex()}"
+    assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
+    hostler(sandbox.kubeconfig, "hold", name, "--why", "a fan", "--holder", "ada", "--beyond-ceiling")
+    written = {"state": "powered-off", "host": "esx1", "transition-time": "2026-01-01T00:00:00Z"}
+    sandbox.kubectl(
+        "annotate", "node", name, *(f"vsphere-maintenance.boeye.net/{key}={to}" for key, to in written.items())
+    )
+    for words, shown in (
+        (("status",), "none answers"),
+        (("explain", f"no/{name}"), "held by ada = a fan"),
+        (("maintenance", "status"), name),
+    ):
+        done = hostler(sandbox.kubeconfig, *words, "--namespace", nowhere)
+        assert done.returncode == 0, done.stderr
+        assert shown in done.stdout
+        assert "all that is known" in done.stdout + done.stderr
