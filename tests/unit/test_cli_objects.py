@@ -11,6 +11,7 @@ from aiohttp import web
 from hostler.capabilities import read_settings
 from hostler.cli.objects import ALL_THAT_IS_KNOWN, read_instead, read_maintenance, read_node, read_status
 from hostler.errors import Complaint, Exit
+from hostler.explain.client import NoOperator
 from hostler.host.maintenance import HOST, SINCE, STATE
 from tests.unit.answering import answering
 
@@ -88,12 +89,17 @@ def test_a_node_says_its_maintenance_and_its_holders() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "flags"), [(Exit.REFUSED, {}), (Exit.FAILED, {}), (Exit.UNREACHABLE, {"operator": "http://127.0.0.1:9"})]
+    ("complaint", "flags"),
+    [
+        (Complaint("why", code=Exit.REFUSED), {}),
+        (Complaint("why", code=Exit.UNREACHABLE), {}),
+        (NoOperator("why", code=Exit.UNREACHABLE), {"operator": "http://127.0.0.1:9"}),
+    ],
 )
-def test_only_a_missing_operator_leads_to_the_objects(code: Exit, flags: dict[str, str]) -> None:
+def test_only_a_missing_operator_leads_to_the_objects(complaint: Complaint, flags: dict[str, str]) -> None:
     async def never(client: object) -> None:
         raise AssertionError("nothing is read")
 
     with pytest.raises(Complaint, match="why") as same:
-        read_instead(read_settings(flags, {}), Complaint("why", code=code), never)
-    assert same.value.code is code
+        read_instead(read_settings(flags, {}), complaint, never)
+    assert same.value is complaint

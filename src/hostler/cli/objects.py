@@ -10,6 +10,7 @@ from hostler.cli import say
 from hostler.cli.cluster import ask_cluster
 from hostler.cli.pause_command import list_pauses
 from hostler.errors import Complaint, Exit
+from hostler.explain.client import NoOperator
 from hostler.explain.registry import Answer, Explanation, FactSeen
 from hostler.explain.wire import StatusAnswer
 from hostler.host.maintenance import HOST, SINCE, STATE
@@ -33,7 +34,7 @@ def read_instead(settings: Settings, complaint: Complaint, look: Callable[[Clien
 
     So it does where a URL was given: its operator may be of another cluster. And where nothing can be read either.
     """
-    if complaint.code is not Exit.UNREACHABLE or settings[OPERATOR]:
+    if not isinstance(complaint, NoOperator) or settings[OPERATOR]:
         raise complaint
     try:
         found = ask_cluster(settings, look)

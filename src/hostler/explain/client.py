@@ -72,6 +72,10 @@ class TokenWanted(Complaint):
     """The operator at a URL answers only those who bring a token, and none was brought."""
 
 
+class NoOperator(Complaint):
+    """No operator is there, or none of its pods answers. What an operator that answers says no to is none of this."""
+
+
 class NotKnown(Complaint):
     """The operator explains no such kind, or knows none of that name."""
 
@@ -106,7 +110,7 @@ async def request_token(client: Client, namespace: str) -> str:
             code=Exit.REFUSED,
         ) from error
     except NotFound as error:
-        raise Complaint(
+        raise NoOperator(
             f"There is no ServiceAccount {namespace}/{READER}, whose token the operator wants of everyone who asks.",
             hint="Check --namespace; the chart (rbac.people) and `hostler manifests` make it.",
             code=Exit.UNREACHABLE,
@@ -149,7 +153,7 @@ async def ask_leader(client: Client, place: Place, path: str, type: type[T]) -> 
             failures += 1
             if left and failures < SILENCES:
                 continue
-            raise Complaint(
+            raise NoOperator(
                 f"No pod of Service {place.namespace}/{service} answers through the API server: {error}.",
                 hint="A replica may be on a node that is down; try again, or use --operator URL.",
                 code=Exit.UNREACHABLE,
@@ -177,7 +181,7 @@ def _failure(error: ApiError, place: Place, service: str, unled: str) -> Complai
             code=Exit.REFUSED,
         )
     first = f"{unled}, and the API server" if unled else "The API server"
-    return Complaint(
+    return NoOperator(
         f"{first} cannot reach a pod of Service {named}: {error}.",
         hint=f"See `kubectl -n {place.namespace} get services,pods`. If one is starting, try again in some seconds; if "
         "none is there, say where the operator is: --namespace, --service, or --operator URL.",
