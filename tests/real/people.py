@@ -177,7 +177,7 @@ def people_world(
             sandbox.kubectl("-n", home, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", ips)
         first, second = replicas
         made = World(sandbox, home, folder, (first, second))
-        eventually(lambda: made.cli(VIEWER, "status")[0] == 0, 90, "roles and Service are in force")
+        eventually(lambda: made.cli(VIEWER, "config", "--running")[0] == 0, 90, "roles and Service are in force")
         for one in replicas:
             one.ready()
         yield made

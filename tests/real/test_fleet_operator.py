@@ -195,7 +195,7 @@ def test_every_way_in_which_the_leader_cannot_be_reached_has_its_sentence(
     sandbox: Sandbox, namespace: str, tmp_path: Path, eventually: Eventually
 ) -> None:
     def status(kubeconfig: Path = sandbox.kubeconfig) -> str:
-        done = hostler(kubeconfig, "status", "--namespace", namespace)
+        done = hostler(kubeconfig, "config", "--running", "--namespace", namespace)
         assert done.returncode in (Exit.UNREACHABLE, Exit.REFUSED), done.stderr
         assert done.stdout == ""
         return done.stderr

@@ -249,7 +249,7 @@ def test_windows_inventory_and_the_stop_button(
     says(running, late, "was expected until", eventually)
     says(running, early, f"s before expected host {name}-early was expected", eventually)
     says(running, idle, "is not being provisioned", eventually)
-    assert hostler(sandbox.kubeconfig, "pause", "--why", "a look").returncode == 0
+    assert hostler(sandbox.kubeconfig, "pause", "--why", "a look", "--wait", "0").returncode == 0
     begin_provisioning(sandbox, name)
     says(running, idle, "Every rule", eventually)
     says(running, idle, "heldBack", eventually)
@@ -368,7 +368,7 @@ def test_an_older_cluster_api_is_read_too(
         provision_host(sandbox, name)
         return ask_client(boot, name)
 
-    assert hostler(sandbox.kubeconfig, "pause", "--why", "a look at it pending").returncode == 0
+    assert hostler(sandbox.kubeconfig, "pause", "--why", "a look at it pending", "--wait", "0").returncode == 0
     with only(sandbox, METAL3_MACHINE, eventually) as serve_only:
         serve_only(older.version)
         csr = ask_as(older, name)

@@ -196,13 +196,13 @@ def test_a_viewer_reads_all_and_changes_nothing(world: World, make_node: MakeNod
     found = {one["what"]: one["level"] for one in json.loads(world.cli(VIEWER, "doctor", "-o", "json")[1])}
     assert (found["operator"], found["nodes"]) == ("ok", "problem"), "nodes are not in `view`"
     file = world.folder / "bundle.tar.gz"
-    assert world.cli(VIEWER, "bundle", "--file", str(file))[0] == 0
+    assert world.cli(VIEWER, "bundle", "--file", str(file))[0] == Exit.FAILED, "it lacks what a viewer may not read"
     with tarfile.open(file) as archive:
         assert "hostler-bundle/operator/status.json" in archive.getnames()
         texts = [part.read().decode() for one in archive if (part := archive.extractfile(one)) is not None]
     assert not [one for one in texts if "eyJ" in one], "no token is in it"
     code, _, said = world.cli(VIEWER, "hold", node, "--why", "x")
-    assert (code, "cannot list resource" in said) == (Exit.REFUSED, True), said
+    assert (code, "cannot get resource" in said) == (Exit.REFUSED, True), said
     for words in (("patch", "fleets.hostler.dev"), ("create", "pauses.hostler.dev"), ("patch", "nodes")):
         assert not may(world, VIEWER, *words)
 

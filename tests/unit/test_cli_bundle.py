@@ -7,7 +7,9 @@ from typing import Any
 
 from aiohttp import web
 
-from hostler.cli.bundle import logs_of
+from hostler.capabilities import read_settings
+from hostler.cli.bundle import gather, logs_of
+from hostler.explain.wire import VERSION_HEADER
 from tests.unit.answering import answering
 
 PODS = "/api/v1/namespaces/h/pods"
@@ -58,3 +60,33 @@ def test_a_pod_without_a_log_costs_the_others_nothing() -> None:
 
 def test_no_pod_at_all_is_said() -> None:
     assert logs() == "There is no pod in namespace h: the operator runs elsewhere."
+
+
+def lacking(status: int, said: str, *, on: bool) -> list[str]:
+    """What a bundle lacks whose operator has maintenance on or off, where every other path answers with `status`."""
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/v1/status":
+            capabilities = [{"name": "maintenance", "enabled": on}]
+            return web.json_response({"status": {"capabilities": capabilities}}, headers={VERSION_HEADER: "1"})
+        if request.path in ("/version", "/v1/config"):
+            return web.json_response({"a": "b"}, headers={VERSION_HEADER: "1"})
+        body = {"kind": "Status", "code": status, "reason": said, "message": "no"}
+        return web.json_response(body, status=status)
+
+    async def go() -> list[str]:
+        async with answering(answer) as client:
+            settings = read_settings({"operator": client.connection.server}, {})
+            return (await gather(client, settings))[1]
+
+    return asyncio.run(go())
+
+
+def test_a_bundle_lacks_only_what_should_be_there() -> None:
+    always = [
+        *(f"kubernetes/{name}.json" for name in ("nodes", "deployments", "pods", "events-here", "events")), "logs.txt",
+    ]  # fmt: skip
+    may_not_exist = {f"kubernetes/{name}.json" for name in ("fleet", "pauses", "lease", "stopped-vms")}
+    assert lacking(404, "NotFound", on=False) == always
+    assert lacking(404, "NotFound", on=True) == [*always, "operator/maintenance.json"]
+    assert set(lacking(403, "Forbidden", on=False)) == {*always, *may_not_exist}, "a right that is missing is no excuse"

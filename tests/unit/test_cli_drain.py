@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from hostler.capabilities import read_settings
-from hostler.cli.drain import Asked, Standing, drain_node
+from hostler.cli.drain import Asked, Standing, drain_nodes
 from hostler.host.holds import Patch, place
 from hostler.kube.client import Client
 from hostler.kube.kinds import NODE
@@ -24,7 +24,6 @@ from tests.unit.nowhere import Nowhere
 )
 def test_a_node_nobody_has_heard_of_for_long_may_not_be_ours_any_more(silent: float | None, may: str) -> None:
     """Somebody may have released it since: then evicting goes on for ever, as the scheduler sends new pods."""
-    asked = Asked("w1", "x", 60.0, beyond_ceiling=False, even_if_paused=True, dry_run=False)
     plain = Node(metadata=Metadata(name="w1", resource_version="1"))
     held = place(plain, "me", "x", 0.0)
     assert isinstance(held, Patch)
@@ -38,7 +37,7 @@ def test_a_node_nobody_has_heard_of_for_long_may_not_be_ours_any_more(silent: fl
             node.store.put(Node(metadata=metadata, spec=NodeSpec(unschedulable=True)))
             if silent is not None:
                 node.heard = 1000.0 - silent
-            return Standing(node, None).refusal(asked, "me")
+            return Standing(node, None).refusal("w1", "me")
 
     said = asyncio.run(run())
     assert (said is None) == (may == "")
@@ -48,7 +47,7 @@ def test_a_node_nobody_has_heard_of_for_long_may_not_be_ours_any_more(silent: fl
 def test_ended_while_the_hold_is_on_its_way_it_says_that_the_node_may_be_held(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked = Asked("w1", "x", 60.0, beyond_ceiling=True, even_if_paused=True, dry_run=False)
+    asked = Asked("x", 60.0, beyond_ceiling=True, even_if_paused=True, dry_run=False)
 
     async def run() -> None:
         written = asyncio.Event()
@@ -60,7 +59,7 @@ def test_ended_while_the_hold_is_on_its_way_it_says_that_the_node_may_be_held(
             return web.json_response({"metadata": {"name": "w1", "resourceVersion": "1"}})
 
         async with answering(answer) as client:
-            draining = asyncio.create_task(drain_node(client, asked, read_settings({}, {}), live=False))
+            draining = asyncio.create_task(drain_nodes(client, ("w1",), asked, read_settings({}, {}), live=False))
             await written.wait()
             draining.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.cli.join_boot import _endpoint, _label, seconds_of
+from hostler.cli.join_boot import _endpoint, _label
 from hostler.cli.main import execute
 from hostler.errors import Complaint, Exit
 from hostler.host.facts import Known, Unknown
@@ -363,15 +363,6 @@ def test_what_is_served_ends_by_itself() -> None:
     assert asyncio.run(serve(b"{}", "127.0.0.1", 0, Terms(0.2), None, paths.append, lambda who: None)) == 0
     with pytest.raises(ConnectionRefusedError):
         create_connection(("127.0.0.1", int(paths[0].split("/")[0][1:])), 5).close()
-
-
-@given(st.text(max_size=8))
-def test_spans(text: str) -> None:
-    try:
-        assert 0 < seconds_of(text) <= 7 * 86400
-    except typer.BadParameter:
-        pass
-    assert (seconds_of("90s"), seconds_of("30m"), seconds_of("2h"), seconds_of("7d")) == (90, 1800, 7200, 604800)
 
 
 def test_bootstrappers_are_accounts_or_token_groups() -> None:

@@ -38,7 +38,7 @@ def version(
 
 
 @app.command()
-@flags.takes(*SETTINGS, read=partial(survey, rules=RULES))
+@flags.takes(*SETTINGS, quiet=(), read=partial(survey, rules=RULES))
 def config(
     surveyed: tuple[Settings, list[str]],
     running: Annotated[bool, typer.Option("--running", help="Show the settings of the running operator.")] = False,

@@ -28,25 +28,32 @@ if TYPE_CHECKING:
 app = typer.Typer()
 LOG_LINES = 5000
 READ_API = ("status", "config", "maintenance")
+# Where nothing was configured or ever stopped, and no operator has led, none of these is there.
+MAY_NOT_EXIST = frozenset(f"kubernetes/{name}.json" for name in ("fleet", "pauses", "lease", "stopped-vms"))
 
 
 @app.command()
-@flags.takes(*ASKING, HISTORY_URL, *maintenance.SETTINGS)
+@flags.takes(*ASKING, also=(HISTORY_URL, *maintenance.SETTINGS))
 def bundle(
     settings: Settings,
     file: Annotated[Path, typer.Option("--file", "-f", help="Where to write it.")] = Path("hostler-bundle.tar.gz"),
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Exit with 0 also where a part could not be read.")
+    ] = False,
 ) -> None:
     """Write a support archive: status, settings, nodes, events, lease and logs, with every secret removed.
 
-    What could not be read is named in it, with the reason. Look through it before you send it.
+    What could not be read is named in it, with the reason. If a part is missing that should be there, the archive is
+    written all the same and the exit code is 1. Look through it before you send it.
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.redact import redact, redact_text
+    from hostler.host.conditions import names
 
     if file.exists():
         raise Complaint(f"{file} is there already.", hint="Name another with --file.", code=Exit.REFUSED)
     known = _secrets(settings)
-    gathered = ask_cluster(settings, lambda client: _gather(client, settings))
+    gathered, lacking = ask_cluster(settings, lambda client: gather(client, settings))
     parts = {
         name: (redact_text(found, known) if isinstance(found, str) else _json(redact(found, known))).encode()
         for name, found in gathered.items()
@@ -56,6 +63,9 @@ def bundle(
     unread = sum(name.endswith(".missing") for name in parts)
     less = f" {unread} could not be read: what ends in .missing says why." if unread else ""
     say.note(f"Wrote {file}: {size}.{less} Secrets are removed; look through it before you send it.")
+    if lacking and not partial:
+        say.note(f"hostler: It lacks {names(lacking, limit=len(lacking))}. With --partial that counts as done.")
+        raise typer.Exit(Exit.FAILED)
 
 
 def _secrets(settings: Settings) -> set[str]:
@@ -77,21 +87,41 @@ def _json(data: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(data)).decode()
 
 
-async def _gather(client: Client, settings: Settings) -> dict[str, Any]:
-    """Each part by its name; one that cannot be had says why in its place. With none at all, what the first said."""
+async def gather(client: Client, settings: Settings) -> tuple[dict[str, Any], list[str]]:
+    """Each part by its name, and which are missing that should be there.
+
+    One that cannot be had says why in its place. With none at all, what the first said.
+    """
     parts: dict[str, Any] = {"about.json": {"version": __version__, "made": time.strftime("%FT%TZ", time.gmtime())}}
-    first: Exception | None = None
+    missing: dict[str, Exception] = {}
     for name, look in _looks(client, settings):
         try:
             parts[name] = await look()
         except Complaint as complaint:
+            missing[name] = complaint
             parts[f"{name}.missing"] = complaint.sentence
         except Exception as error:  # noqa: BLE001  # one part that fails must not cost the others
+            missing[name] = error
             parts[f"{name}.missing"] = f"{type(error).__name__}: {error}"
-            first = first or error
+    first = next((error for error in missing.values() if not isinstance(error, Complaint)), None)
     if first is not None and not any(name.endswith(".json") for name in parts if "/" in name):
         raise first
-    return parts
+    on = _switched_on(parts.get("operator/status.json"))
+    return parts, [name for name, error in missing.items() if not _may_lack(name, error, on)]
+
+
+def _may_lack(name: str, error: Exception, on: frozenset[str]) -> bool:
+    """Whether there is nothing to read: an object that need not exist, or a capability that is off."""
+    from hostler.kube.errors import NotFound
+
+    if name == "operator/maintenance.json":
+        return "maintenance" not in on
+    return name in MAY_NOT_EXIST and isinstance(error, NotFound)
+
+
+def _switched_on(status: Any) -> frozenset[str]:
+    capabilities = status["status"].get("capabilities", ()) if status else ()
+    return frozenset(one["name"] for one in capabilities if one["enabled"])
 
 
 def _looks(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[], Awaitable[Any]]]]:

@@ -25,14 +25,21 @@ def ask_cluster(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T
     log.set_up("console", "warning")  # what the packages log on the way is for operators; people get sentences
     try:
         return asyncio.run(_ask(settings, work))
-    except Unreachable as error:
-        hint = "Check --kubeconfig and --context, and that the API server is up."
-        raise Complaint(_sentence(error), hint=hint, code=Exit.UNREACHABLE) from error
-    except WriteRefused as refused:
-        raise Complaint(refused.why, code=Exit.REFUSED) from refused
-    except ApiError as error:
+    except (Unreachable, WriteRefused, ApiError) as error:
+        raise complaint_of(error) from error
+
+
+def complaint_of(error: Complaint | Unreachable | WriteRefused | ApiError) -> Complaint:
+    """What a person is told of an error of the API server, or of a write that was not sent."""
+    if isinstance(error, Complaint):
+        return error
+    if isinstance(error, WriteRefused):
+        return Complaint(error.why, code=Exit.REFUSED)
+    if isinstance(error, ApiError):
         sentence = f"The API server refused: {str(error).strip().rstrip('.')}."
-        raise Complaint(sentence, hint=_hint(error), code=Exit.REFUSED) from error
+        return Complaint(sentence, hint=_hint(error), code=Exit.REFUSED)
+    hint = "Check --kubeconfig and --context, and that the API server is up."
+    return Complaint(_sentence(error), hint=hint, code=Exit.UNREACHABLE)
 
 
 async def _ask(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T:

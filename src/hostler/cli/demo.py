@@ -166,7 +166,7 @@ def _story(stage: Stage) -> None:
     stage.until("gpu-0 is cordoned again", lambda: _unschedulable(stage, "gpu-0"))
     stage.hostler("explain", "node/gpu-0")
     stage.tell("The stop button: while a Pause exists nothing is written, whatever happens.")
-    stage.hostler("pause", "--why", "showing the stop button")
+    stage.hostler("pause", "--why", "showing the stop button", "--wait", "30")
     stage.hostler("resume")
     stage.tell("The last holder leaves: the node is back in service, as it was before.")
     stage.hostler("release", "gpu-0")

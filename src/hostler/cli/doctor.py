@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @app.command()
-@flags.takes(*ASKING, CLUSTER_NAME, HISTORY_URL, *maintenance.SETTINGS)
+@flags.takes(*ASKING, also=(CLUSTER_NAME, HISTORY_URL, *maintenance.SETTINGS))
 def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Look at everything Hostler depends on and say what to mend. Changes nothing; exit code 1 with a problem.
 

@@ -1,4 +1,7 @@
-"""How a person's `hostler drain` goes: the same hold, the same decisions and the same ceiling as the operator's."""
+"""How a person's `hostler drain` goes: the same hold, the same decisions and the same ceiling as the operator's.
+
+Of several nodes all are held first, so that no pod moves to one that is emptied next; then one after the other.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,14 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import typer
 
 from hostler.apis.fleet import NAME, Fleet, FleetSpec, Pause
 from hostler.capabilities import BY_NAME
 from hostler.cli import say
+from hostler.cli.each_node import Ended, one_by_one, refused
 from hostler.cli.pause_command import list_pauses
 from hostler.drain.executor import Executor
 from hostler.drain.loop import drain
@@ -24,6 +26,7 @@ from hostler.errors import Complaint, Exit
 from hostler.fleet.controller import effective_limit
 from hostler.host import keeper
 from hostler.host.ceiling import overrun, room
+from hostler.host.conditions import names
 from hostler.host.holds import lost
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client, Gate
@@ -44,9 +47,8 @@ SYNC_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the person asked for."""
+    """What the person asked for, of every node."""
 
-    node: str
     why: str
     timeout: float
     beyond_ceiling: bool
@@ -63,46 +65,75 @@ def writer_of(client: Client, dry_run: bool, gate: Gate = lambda: None) -> Write
 class Standing:
     """Whether a drain may go on: the stop button, and whether the node is still held by whoever drains it."""
 
-    node: Watch[Node]
+    nodes: Watch[Node]
     pauses: Watch[Pause] | None  # None: the person drains even while Hostler is paused
+    dry_run: bool = False
 
-    def refusal(self, asked: Asked, who: str) -> str | None:
+    def refusal(self, node: str, who: str) -> str | None:
         """The gate of each eviction. A pause is waited out; a lost hold ends the drain."""
         if self.pauses is not None and (pause := read_pauses(self.pauses)).stopped:
             return pause.why
-        if (age := self.node.age()) is None or age > FRESH_SECONDS:
-            return f"Whether {asked.node} is still held is not known: {self.node.problem or 'nothing was heard of it'}."
-        return self.lost(asked, who)
+        if (age := self.nodes.age()) is None or age > FRESH_SECONDS:
+            return f"Whether {node} is still held is not known: {self.nodes.problem or 'nothing was heard of it'}."
+        return self.lost(node, who)
 
-    def lost(self, asked: Asked, who: str) -> str | None:
+    def lost(self, node: str, who: str) -> str | None:
         """Why the node is no longer ours to empty; a dry run holds nothing that could be lost."""
-        return None if asked.dry_run else lost(self.node.store.get(asked.node), asked.node, who)
+        return None if self.dry_run else lost(self.nodes.store.get(node), node, who)
 
 
-async def below_ceiling(client: Client, node: str, setting: str) -> None:
-    """Refuse to take one node more out of service than MAX_UNAVAILABLE allows: it counts over all causes."""
+async def hold_nodes(
+    client: Client, nodes: Sequence[str], who: str, why: str, limit: str | None, *, dry_run: bool
+) -> list[Ended]:
+    """Hold each node. `limit` is MAX_UNAVAILABLE as this person has set it; None goes beyond any.
+
+    Whether all of them may go is asked before the first is held, and once more afterwards: somebody may have held
+    others meanwhile, and then as many as are too many go back.
+    """
+    writer = writer_of(client, dry_run)
+
+    async def hold(node: str) -> Ended:
+        done = await keeper.hold(client, writer, node, who, why, time.time, capabilities=BY_NAME)
+        said = f"{'Would be: ' if dry_run and not done.already else ''}{done.why}."
+        return Ended(node, "held already" if done.already else "held", said, data={"changed": done.changed})
+
+    if limit is None:
+        return await one_by_one(nodes, hold)
+    await below_ceiling(client, nodes, limit)
+    return await _give_back(client, writer, await one_by_one(nodes, hold), who, limit)
+
+
+async def below_ceiling(client: Client, nodes: Sequence[str], setting: str) -> None:
+    """Refuse to take more nodes out of service than MAX_UNAVAILABLE allows: it counts over all causes."""
     limit, problem = effective_limit(await _spec(client), setting)
-    nodes = await client.list(NODE, type=Node)
-    left = room(nodes, limit)
-    known = any(one.metadata.name == node for one in nodes)  # who holds a node that is not there is told so then
-    if known and not left.admits(node):
-        raise Complaint(
-            problem or left.why_not(node), hint="To do it all the same: --beyond-ceiling", code=Exit.REFUSED
-        )
+    left = room(await client.list(NODE, type=Node), limit)
+    wanted = [node for node in nodes if node not in left.out]
+    if len(wanted) <= left.left:
+        return
+    several = (
+        f"{len(wanted)} nodes are too many: MAX_UNAVAILABLE ({limit}) allows {left.allowed} of {left.total} out of "
+        f"service at a time, and {len(left.out)} {'is' if len(left.out) == 1 else 'are'} out. Nothing was changed."
+    )
+    sentence = problem or (left.why_not(wanted[0]) if len(wanted) == 1 else several)
+    raise Complaint(sentence, hint="To do it all the same: --beyond-ceiling", code=Exit.REFUSED)
 
 
-async def hold_below_ceiling(
-    client: Client, writer: Writer, node: str, who: str, why: str, setting: str
-) -> keeper.Done:
-    """Hold a node if the ceiling allows it, and look once more afterwards: somebody may have held another meanwhile."""
-    await below_ceiling(client, node, setting)
-    done = await keeper.hold(client, writer, node, who, why, time.time, capabilities=BY_NAME)
+async def _give_back(client: Client, writer: Writer, found: list[Ended], who: str, setting: str) -> list[Ended]:
+    """Release what this command has just held beyond the ceiling, the last one first."""
     limit, _ = effective_limit(await _spec(client), setting)
-    too_many = overrun(await client.list(NODE, type=Node), limit, node)
-    if done.changed and too_many is not None:
-        await keeper.let_go(client, writer, node, who)
-        raise Complaint(too_many, hint="Try again; to do it all the same: --beyond-ceiling", code=Exit.REFUSED)
-    return done
+    listed = await client.list(NODE, type=Node)
+    left = room(listed, limit)
+    held = [one for one in found if not one.code and one.data["changed"]]
+    surplus = held[::-1][: max(0, len(left.out) - left.allowed)]
+    for one in surplus:
+        too_many = overrun(listed, limit, one.node) or ""
+        await keeper.let_go(client, writer, one.node, who)
+        again = "Try again; to do it all the same: --beyond-ceiling"
+        back = refused(one.node, Complaint(too_many, hint=again, code=Exit.REFUSED))
+        say.note(f"hostler: {back.why}")
+        say.note(back.hint)
+        found = [back if other is one else other for other in found]
+    return found
 
 
 async def _spec(client: Client) -> FleetSpec:
@@ -112,22 +143,26 @@ async def _spec(client: Client) -> FleetSpec:
         return FleetSpec()
 
 
-async def drain_node(client: Client, asked: Asked, settings: Settings, *, live: bool) -> Decision:
-    """Hold, then drain, saying how it goes. The node stays held whatever the end is."""
+async def drain_nodes(
+    client: Client, nodes: Sequence[str], asked: Asked, settings: Settings, *, live: bool
+) -> list[Ended]:
+    """Hold all, then empty one after the other, saying how it goes. They stay held whatever the end is."""
     if not asked.even_if_paused:
         await _refuse_if_paused(client)
-    writer, who, done = writer_of(client, asked.dry_run), await who_am_i(client), None
+    who, found = await who_am_i(client), None
+    limit = None if asked.beyond_ceiling else settings[MAX_UNAVAILABLE]
     try:
-        if asked.beyond_ceiling:
-            done = await keeper.hold(client, writer, asked.node, who, asked.why, time.time, capabilities=BY_NAME)
-        else:
-            done = await hold_below_ceiling(client, writer, asked.node, who, asked.why, settings[MAX_UNAVAILABLE])
-        say.note(f"{'Would be: ' if asked.dry_run else ''}{done.why}.")
-        return await _empty(client, asked, settings, who, live=live)
+        found = await hold_nodes(client, nodes, who, asked.why, limit, dry_run=asked.dry_run)
+        held = [one.node for one in found if not one.code]
+        if not held:
+            return found
+        emptied = {one.node: one for one in await _empty(client, held, asked, settings, who, live=live)}
+        return [emptied.get(one.node, one) for one in found]
     except asyncio.CancelledError:
         if not asked.dry_run:
-            held = "stays held" if done is not None else "may be held by now"
-            say.note(f"No more pods are asked to go, but {asked.node} {held}: {_back(asked.node)}")
+            here = nodes if found is None else [one.node for one in found if not one.code]
+            held_now = "may be held by now" if found is None else "stays held" if len(here) == 1 else "stay held"
+            say.note(f"No more pods are asked to go, but {names(here, limit=len(here))} {held_now}: {_back(*here)}")
         raise
 
 
@@ -140,37 +175,43 @@ async def _refuse_if_paused(client: Client) -> None:
         raise Complaint(paused_sentence(pauses), hint="To drain all the same: --even-if-paused.", code=Exit.REFUSED)
 
 
-async def _empty(client: Client, asked: Asked, settings: Settings, who: str, *, live: bool) -> Decision:
+async def _empty(
+    client: Client, nodes: Sequence[str], asked: Asked, settings: Settings, who: str, *, live: bool
+) -> list[Ended]:
     policy = Policy(
         timeout=asked.timeout,
         evict_empty_dir=not settings[DRAIN_REFUSE_EMPTY_DIR],
         evict_unmanaged=not settings[DRAIN_REFUSE_UNMANAGED],
     )
-    async with _watching(client, asked) as (sources, standing):
-        gated = writer_of(client, asked.dry_run, lambda: standing.refusal(asked, who))
-        with _progress(live) as show:
-            decision = await drain(
-                client,
-                sources,
-                Executor(gated, time.time),
-                asked.node,
-                policy=policy,
-                started=time.time(),
-                clock=time.time,
-                progress=lambda decision: show(decision.why),
-                lost=lambda: standing.lost(asked, who),
-            )
-        if (gone := standing.lost(asked, who)) is not None:
-            raise Complaint(gone, hint=f"Pods left: {len(decision.left)}.", code=Exit.REFUSED)
-        return decision
+    async with _watching(client, nodes, asked) as (sources, standing):
+
+        async def empty(node: str) -> Ended:
+            gated = writer_of(client, asked.dry_run, lambda: standing.refusal(node, who))
+            with _progress(live) as show:
+                decision = await drain(
+                    client,
+                    sources,
+                    Executor(gated, time.time),
+                    node,
+                    policy=policy,
+                    started=time.time(),
+                    clock=time.time,
+                    progress=lambda decision: show(decision.why),
+                    lost=lambda: standing.lost(node, who),
+                )
+            if (gone := standing.lost(node, who)) is not None:
+                raise Complaint(gone, hint=f"Pods left: {len(decision.left)}.", code=Exit.REFUSED)
+            return ended_of(node, decision, asked, live=live)
+
+        return await one_by_one(nodes, empty)
 
 
-def _back(node: str) -> str:
-    return f"to put it back into service: hostler release {node}"
+def _back(*nodes: str) -> str:
+    return f"to put {'it' if len(nodes) == 1 else 'them'} back into service: hostler release {' '.join(nodes)}"
 
 
 @contextlib.asynccontextmanager
-async def _watching(client: Client, asked: Asked) -> AsyncIterator[tuple[Sources, Standing]]:
+async def _watching(client: Client, nodes: Sequence[str], asked: Asked) -> AsyncIterator[tuple[Sources, Standing]]:
     """The caches a drain reads, complete, for as long as it lasts."""
     metrics = Metrics()
     sources = Sources(
@@ -180,11 +221,12 @@ async def _watching(client: Client, asked: Asked) -> AsyncIterator[tuple[Sources
         Watch(client, DAEMON_SET, Workload, metrics=metrics),
     )
     standing = Standing(
-        Watch(client, NODE, Node, metrics=metrics, fields=f"metadata.name={asked.node}"),
+        Watch(client, NODE, Node, metrics=metrics, fields=f"metadata.name={nodes[0]}" if len(nodes) == 1 else ""),
         None if asked.even_if_paused else Watch(client, PAUSE, Pause, metrics=metrics, absent=1.0),
+        asked.dry_run,
     )
     watches: tuple[Watch[Any], ...] = (
-        sources.pods, sources.budgets, sources.attachments, sources.daemon_sets, standing.node,
+        sources.pods, sources.budgets, sources.attachments, sources.daemon_sets, standing.nodes,
         *(() if standing.pauses is None else (standing.pauses,)),
     )  # fmt: skip
     tasks = [asyncio.create_task(watch.run()) for watch in watches]
@@ -233,28 +275,22 @@ def _progress(live: bool) -> Iterator[_Show]:
         yield _Show(line)
 
 
-def ended(decision: Decision, asked: Asked, output: say.Output) -> None:
-    """Print how it ended; anything but a drained node is an exit code of its own."""
-    if output is say.Output.JSON:
-        say.json(
-            {
-                "node": asked.node,
-                "state": decision.state.value,
-                "why": decision.why,
-                "left": decision.left,
-                "volumes": decision.volumes,
-                "blockers": [{"pod": one.pod, "budget": one.budget, "why": one.why} for one in decision.blockers],
-                "dryRun": asked.dry_run,
-            }
-        )
-    elif asked.dry_run:
+def ended_of(node: str, decision: Decision, asked: Asked, *, live: bool) -> Ended:
+    """How the drain of one node ended; anything but a drained node is an exit code of its own."""
+    data = {
+        "state": decision.state.value,
+        "left": decision.left,
+        "volumes": decision.volumes,
+        "blockers": [{"pod": one.pod, "budget": one.budget, "why": one.why} for one in decision.blockers],
+    }
+    if asked.dry_run and live:
         say.table(
             ("pod", "would", "why"),
             [(one.key, "stay" if one.act is Act.SKIP else one.act.value, one.why) for one in decision.verdicts],
         )
-    if not asked.dry_run:
-        say.note(f"{decision.why} It stays held; {_back(asked.node)}")
+    why = decision.why if asked.dry_run else f"{decision.why} It stays held; {_back(node)}"
     if decision.state is State.REFUSED:
-        raise typer.Exit(Exit.REFUSED)
-    if not asked.dry_run and decision.state is not State.DRAINED:
-        raise typer.Exit(Exit.FAILED)
+        return Ended(node, "refused", why, Exit.REFUSED, data=data)
+    if decision.state is State.DRAINED or asked.dry_run:
+        return Ended(node, "drained", why, data=data)
+    return Ended(node, "not drained", why, Exit.FAILED, data=data)

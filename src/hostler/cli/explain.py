@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from hostler.cli import flags, say
+from hostler.cli import flags, kinds, say
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import LEASE_NAME, OPERATOR, SERVICE
 from hostler.settings.model import Settings
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 ASKING = (*flags.CLUSTER, LEASE_NAME, OPERATOR, SERVICE)
-What = Annotated[str, typer.Argument(metavar="KIND/NAME", help="For example node/worker-3.", show_default=False)]
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND/NAME",
+        help="For example node/worker-3; also with kubectl's short names: no/worker-3, bmh/rack-a/host-1.",
+        show_default=False,
+        autocompletion=kinds.complete_thing,
+    ),
+]
 
 
 @app.command()
@@ -44,7 +52,12 @@ def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
     from hostler.cli.cluster import ask_operator
     from hostler.explain.wire import StatusAnswer
 
-    answer = ask_operator(settings, "/v1/status", StatusAnswer)
+    try:
+        answer = ask_operator(settings, "/v1/status", StatusAnswer)
+    except Complaint as complaint:
+        from hostler.cli import objects
+
+        answer = objects.read_instead(settings, complaint, objects.read_status)
     if output is say.Output.JSON:
         say.json(answer)
     else:
@@ -58,9 +71,23 @@ def _ask(settings: Settings, verb: str, what: str, output: say.Output) -> None:
             f'"{what}" is not KIND/NAME.', hint=f"For example: hostler {verb} node/worker-3", code=Exit.USAGE
         )
     from hostler.cli.cluster import ask_operator
+    from hostler.cli.unmanaged import node_of_vm, why_unmanaged
+    from hostler.explain.client import NotKnown
     from hostler.explain.registry import Answer
 
-    answer = ask_operator(settings, f"/v1/{verb}/{quote(kind, safe='')}/{quote(name, safe='/')}", Answer)
+    about = kinds.spelled(kind)
+    if about.name == "vm":  # what is decided about a VM is decided about its node
+        about, name = kinds.spelled("node"), node_of_vm(settings, name)
+    try:
+        answer = ask_operator(settings, f"/v1/{verb}/{quote(about.name, safe='')}/{quote(name, safe='/')}", Answer)
+    except NotKnown as unknown:
+        raise why_unmanaged(settings, about, name) or unknown from None
+    except Complaint as complaint:
+        from hostler.cli import objects
+
+        if verb != "explain" or about.name != "node":  # nothing on the object says what would be decided
+            raise
+        answer = objects.read_instead(settings, complaint, lambda client: objects.read_node(client, name))
     if output is say.Output.JSON:
         say.json(answer)
     else:
@@ -105,10 +132,10 @@ def _show_status(answer: StatusAnswer) -> None:
     say.table(
         ("", ""),
         [
-            ("operator", f"{answer.identity}, version {answer.version}"),
-            ("leader", shown.leader or "nobody"),
-            ("this replica", answer.leadership),
-            ("dry run", "yes: nothing is written" if answer.dry_run else "no"),
+            ("operator", f"{answer.identity or 'none answers'}, version {answer.version or 'unknown'}"),
+            ("leader" if answer.identity else "last leader", shown.leader or "nobody"),
+            ("this replica" if answer.identity else "known", answer.leadership),
+            ("dry run", _dry_run(answer)),
             ("paused", answer.pause),
             ("nodes", f"{counts.nodes}, of these {counts.held} held and {counts.unavailable} out of service by us"),
             ("ceiling", f"{counts.unavailable} of {counts.ceiling} used"),
@@ -118,7 +145,9 @@ def _show_status(answer: StatusAnswer) -> None:
     conditions = [(one.type, str(one.status), one.reason, one.message) for one in shown.conditions]
     say.table(("condition", "status", "reason", "message"), conditions)
     say.text("")
-    here = answer.leads and not answer.dry_run  # "may write" is the fleet's standing; this replica may have to wait
+    here = (
+        answer.leads and not answer.dry_run
+    ) or not answer.identity  # "may write" is the fleet's standing; this replica may have to wait
     say.table(
         ("capability", "on", "writes", "why"),
         [
@@ -126,6 +155,12 @@ def _show_status(answer: StatusAnswer) -> None:
             for one in shown.capabilities
         ],
     )
+
+
+def _dry_run(answer: StatusAnswer) -> str:
+    if not answer.identity:
+        return "not known"
+    return "yes: nothing is written" if answer.dry_run else "no"
 
 
 def _writes(may: bool, here: bool, dry_run: bool) -> str:

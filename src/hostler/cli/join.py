@@ -59,7 +59,7 @@ Cluster = Annotated[
 
 
 @app.command()
-@flags.takes(*flags.CLUSTER, *RULES, JOIN_SPOKES)
+@flags.takes(*flags.CLUSTER, JOIN_SPOKES, also=RULES)
 def csrs(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Show every pending certificate request of a node, and why it is pending. Nothing is changed."""
     from hostler.cli.cluster import ask_cluster
@@ -102,7 +102,10 @@ def expect(
     address: Annotated[
         list[str] | None, typer.Option("--address", metavar="IP", help="An address it will have; may be repeated.")
     ] = None,
-    span: Annotated[str, typer.Option("--for", metavar="SPAN", help="How long it is expected: 90m, 2h.")] = "2h",
+    span: Annotated[
+        float,
+        typer.Option("--for", parser=join_boot.SPAN, metavar="DURATION", help="How long it is expected: 90m, 1h30m."),
+    ] = 7200.0,
     pending: Annotated[
         bool, typer.Option("--pending", help="Let in the request it has made already; a kubelet makes no second one.")
     ] = False,
@@ -128,8 +131,7 @@ def expect(
             say.note(f"{name} is expected no longer." if there else f"{name} was not expected.")
         return
     addresses = tuple(_address(one) for one in address or ())
-    seconds = join_boot.seconds_of(span)
-    made, waiting = ask_cluster(settings, lambda client: look.expect(client, name, addresses, seconds, pending=pending))
+    made, waiting = ask_cluster(settings, lambda client: look.expect(client, name, addresses, span, pending=pending))
     if waiting and not pending:
         say.note(
             f"{', '.join(waiting)} asked for node {name} before, and stays pending: let it in with "
@@ -168,7 +170,7 @@ def _writer(by: str, compared: bool) -> str:
 
 
 @app.command()
-@flags.takes(*flags.CLUSTER, *RULES)
+@flags.takes(*flags.CLUSTER, also=RULES)
 def approve(
     settings: Settings,
     request: Annotated[str, typer.Argument(metavar="CSR", help="The request's name.", show_default=False)],

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from hostler.join.boot import Pointer, Without
     from hostler.kube.client import Client
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-LONGEST_SPAN = 7 * 86400
+SPAN = flags.duration(1, 7 * 86400)
 RootCa = Annotated[
     Path | None,
     typer.Option("--root-ca", metavar="FILE", help="Root CA of the machine config server. Unset: the cluster's own."),
@@ -39,7 +38,7 @@ CloudProvider = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option("--device", help="The disk to install to.")]
-Span = Annotated[str, typer.Option("--for", metavar="SPAN", help="For how long: 30m, 2h.")]
+Span = Annotated[float, typer.Option("--for", parser=SPAN, metavar="DURATION", help="For how long: 30m, 1h30m.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -47,15 +46,6 @@ def add_to(app: typer.Typer) -> None:
     for command in (ignition, serve, guide):
         app.command()(command)
     app.command("cloud-init")(cloud_init)
-
-
-def seconds_of(span: str) -> float:
-    """90 of `90s`, 7200 of `2h`; at most a week."""
-    read = re.fullmatch(r"([0-9]{1,6})([smhd])", span.strip())
-    seconds = int(read[1]) * UNITS[read[2]] if read else 0
-    if not 0 < seconds <= LONGEST_SPAN:
-        raise typer.BadParameter(f'"{span}" is no time span: a number and s, m, h or d, at most 7d')
-    return float(seconds)
 
 
 @flags.takes(*flags.CLUSTER)
@@ -97,7 +87,7 @@ def serve(
     plain: Annotated[
         bool, typer.Option("--plain-http", help="Serve without TLS: the hash proves the content, anyone can read it.")
     ] = False,
-    span: Span = "1h",
+    span: Span = 3600.0,
     times: Annotated[int, typer.Option("--times", min=0, help="How often it may be fetched; 0: any number.")] = 0,
     cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, for HTTPS.")] = None,
     key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")] = None,
@@ -116,7 +106,7 @@ def serve(
 
     at = _where_to_listen(listen, name)
     shown = _in_url(name or at.host)
-    terms = Terms(seconds_of(span), times)
+    terms = Terms(span, times)
     tls = _tls(cert, key)
     if tls is None and not plain:
         raise Complaint(
@@ -141,7 +131,7 @@ def serve(
 def cloud_init(
     settings: Settings,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of host and node.", show_default=False)],
-    span: Span = "2h",
+    span: Span = 7200.0,
     server: Annotated[
         str, typer.Option("--server", metavar="HOST:PORT", help="The API server. Unset: as the kubeconfig says.")
     ] = "",
@@ -156,7 +146,6 @@ def cloud_init(
 
     node_name(name)
     labels = dict(_label(one) for one in label or ())
-    seconds = seconds_of(span)
     at = _host_port(server) if server else ""
     if out is not None and out.exists():
         raise _there_already(out)  # before a token is made for nobody
@@ -172,8 +161,8 @@ def cloud_init(
             raise Complaint(f"The CA cannot be used: {error}.", hint="Give one CA with --ca.") from error
         address = at or _endpoint(client.connection.server)
         if expected:
-            await look.expect(client, name, (), seconds)
-        return await boot.make_token(client, name, seconds), pin, address
+            await look.expect(client, name, (), span)
+        return await boot.make_token(client, name, span), pin, address
 
     token, pin, address = ask_cluster(settings, work)
     content = kubeadm.cloud_init(name, kubeadm.join_configuration(name, address, token, (pin,), labels))

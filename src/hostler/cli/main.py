@@ -34,6 +34,7 @@ from hostler.cli import (
     vcenter,
 )
 from hostler.cli.edge import guarded
+from hostler.cli.examples import add_examples
 from hostler.errors import Exit
 from hostler.safety.switches import load_part
 
@@ -92,6 +93,7 @@ if find_spec("hostler.sandbox") is not None:  # the image leaves the sandbox out
 
     app.add_typer(sandbox.app, name="sandbox")
     app.add_typer(demo.app)
+add_examples(app)
 
 
 def main() -> None:

@@ -39,11 +39,14 @@ def status(settings: Settings, watch: Watching = False, output: say.OutputFlag =
         try:
             found = ask_operator(settings, "/v1/maintenance", MaintenanceStatus)
         except Complaint as complaint:
-            if before is None or complaint.code is not Exit.UNREACHABLE:
-                raise
-            say.note(f"{complaint.sentence} Asking again.")  # an operator that is being replaced
-            time.sleep(WATCH_SECONDS)
-            continue
+            if before is not None and complaint.code is Exit.UNREACHABLE:
+                say.note(f"{complaint.sentence} Asking again.")  # an operator that is being replaced
+                time.sleep(WATCH_SECONDS)
+                continue
+            from hostler.cli import objects
+
+            _show(objects.read_instead(settings, complaint, objects.read_maintenance), output)
+            return
         if found != before:
             before = found
             if watch and sys.stdout.isatty() and output is say.Output.TABLE:

@@ -19,7 +19,7 @@ _NAME = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?"  # of an object; empty: there
 
 
 @app.command()
-@flags.takes(ONLY, NAMESPACE, DRY_RUN, METRICS_AUTHENTICATION, *IN_CONFIG_MAP)
+@flags.takes(ONLY, NAMESPACE, DRY_RUN, METRICS_AUTHENTICATION, *IN_CONFIG_MAP, quiet=())
 def manifests(
     settings: Settings,
     image: Annotated[str, typer.Option("--image", help="The image, with its registry and tag or digest.")],

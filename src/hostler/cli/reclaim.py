@@ -114,14 +114,15 @@ def token(
     infra_env: Annotated[
         str, typer.Argument(metavar="NAMESPACE/INFRAENV", help="Whose hosts register with it.", show_default=False)
     ],
-    span: Annotated[str, typer.Option("--for", metavar="SPAN", help="How long it is good: 90m, 2h.")] = "24h",
+    span: Annotated[
+        float, typer.Option("--for", parser=join_boot.SPAN, metavar="DURATION", help="How long it is good: 90m, 2h.")
+    ] = 86400.0,
 ) -> None:
     """Print a token with which discovery systems of an InfraEnv register. Whoever has it can do that."""
     from hostler.cli.cluster import ask_cluster
     from hostler.reclaim import commands
 
-    seconds = join_boot.seconds_of(span)
-    say.text(ask_cluster(settings, lambda client: commands.token(client, infra_env, settings[NAMESPACE], seconds)))
+    say.text(ask_cluster(settings, lambda client: commands.token(client, infra_env, settings[NAMESPACE], span)))
 
 
 def _request(

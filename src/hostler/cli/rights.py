@@ -9,7 +9,7 @@ import typer
 from hostler.capabilities import ONLY
 from hostler.cli import flags, say
 from hostler.metal.settings import METAL_NAMESPACES
-from hostler.settings.foundation import LEASE_NAME, NAMESPACE
+from hostler.settings.foundation import CONFIG, LEASE_NAME, NAMESPACE
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ app = typer.Typer()
 
 
 @app.command()
-@flags.takes(ONLY, NAMESPACE, LEASE_NAME, METAL_NAMESPACES)
+@flags.takes(ONLY, NAMESPACE, LEASE_NAME, METAL_NAMESPACES, quiet=(CONFIG,))
 def rights(
     settings: Settings,
     account: Annotated[str, typer.Option("--account", help="The operator's ServiceAccount.")] = "hostler",

@@ -19,7 +19,7 @@ _SECRETS = ", ".join(setting.name for setting in SETTINGS if not setting.has_fla
 @app.command(
     epilog=f"Only in the environment or the file, because a command line can be read by others: {_SECRETS}.",
 )
-@flags.takes(*SETTINGS, read=partial(resolve, rules=RULES))
+@flags.takes(*SETTINGS, quiet=(), read=partial(resolve, rules=RULES))
 def run(settings: Settings) -> None:
     """Run the operator until it is told to stop.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hostler.cli import say
+from hostler.cli import flags, say
 from hostler.errors import Complaint, Exit
 
 if TYPE_CHECKING:
@@ -311,7 +311,9 @@ def fault(
     vm: Annotated[str, typer.Option(metavar="VM", help="Only for this VM.")] = "",
     host: Annotated[str, typer.Option(metavar="HOST", help="Only for this ESXi host and the VMs on it.")] = "",
     times: Annotated[int, typer.Option(help="How often; -1 is until --clear.")] = 1,
-    delay: Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="So long until it comes.")] = 0.0,
+    delay: Annotated[
+        float, typer.Option(parser=flags.duration(0), metavar="DURATION", help="So long until it comes.")
+    ] = 0.0,
     as_task: Annotated[
         bool | None,
         typer.Option("--as-task/--as-call", help="In the task (default where it is possible) or instead of it."),

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 Wait = Annotated[
-    float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for the operator to confirm it.")
+    float,
+    typer.Option(
+        "--wait", parser=flags.duration(0), metavar="DURATION", help="How long to wait for the operator to confirm it."
+    ),
 ]
 
 
@@ -29,14 +32,18 @@ def pause(
 ) -> None:
     """Stop every write of every capability, now. What is under way in the cluster goes on; Hostler adds nothing.
 
-    Creates a Pause named after you. It needs the right to create pauses.hostler.dev, and no other.
+    Creates a Pause named after you. It needs the right to create pauses.hostler.dev, and no other. The exit code is 4
+    if no operator confirmed it in time: the Pause is there all the same. With --wait 0 nothing is waited for.
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.pause_command import create_pause
 
     if not why.strip():
         raise typer.BadParameter("--why is empty; say why, in a few words")
-    _say(ask_cluster(settings, lambda client: create_pause(client, why=why, wait=wait)), output)
+    outcome = ask_cluster(settings, lambda client: create_pause(client, why=why, wait=wait))
+    _say(outcome, output)
+    if wait > 0 and not outcome.confirmed:
+        raise typer.Exit(Exit.UNREACHABLE)
 
 
 @app.command()

@@ -21,7 +21,15 @@ import msgspec
 from hostler import __version__
 from hostler.errors import Complaint, Exit
 from hostler.explain.callers import AUDIENCE, READER, TOKEN_HEADER, Refusal, names_loopback
-from hostler.explain.wire import LEADER_HEADER, NOT_LEADING, REASONS, VERSION_HEADER, Refused
+from hostler.explain.wire import (
+    LEADER_HEADER,
+    NOT_LEADING,
+    REASONS,
+    UNKNOWN_KIND,
+    UNKNOWN_NAME,
+    VERSION_HEADER,
+    Refused,
+)
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Forbidden, NotFound, ServerError, Unreachable
 from hostler.kube.kinds import LEASE, SERVICE, SERVICE_ACCOUNT
@@ -64,6 +72,14 @@ class TokenWanted(Complaint):
     """The operator at a URL answers only those who bring a token, and none was brought."""
 
 
+class NoOperator(Complaint):
+    """No operator is there, or none of its pods answers. What an operator that answers says no to is none of this."""
+
+
+class NotKnown(Complaint):
+    """The operator explains no such kind, or knows none of that name."""
+
+
 class _TokenStatus(Record, frozen=True):
     token: str = ""
 
@@ -94,7 +110,7 @@ async def request_token(client: Client, namespace: str) -> str:
             code=Exit.REFUSED,
         ) from error
     except NotFound as error:
-        raise Complaint(
+        raise NoOperator(
             f"There is no ServiceAccount {namespace}/{READER}, whose token the operator wants of everyone who asks.",
             hint="Check --namespace; the chart (rbac.people) and `hostler manifests` make it.",
             code=Exit.UNREACHABLE,
@@ -137,7 +153,7 @@ async def ask_leader(client: Client, place: Place, path: str, type: type[T]) -> 
             failures += 1
             if left and failures < SILENCES:
                 continue
-            raise Complaint(
+            raise NoOperator(
                 f"No pod of Service {place.namespace}/{service} answers through the API server: {error}.",
                 hint="A replica may be on a node that is down; try again, or use --operator URL.",
                 code=Exit.UNREACHABLE,
@@ -165,7 +181,7 @@ def failure_of(error: ApiError, place: Place, service: str, unled: str) -> Compl
             code=Exit.REFUSED,
         )
     first = f"{unled}, and the API server" if unled else "The API server"
-    return Complaint(
+    return NoOperator(
         f"{first} cannot reach a pod of Service {named}: {error}.",
         hint=f"See `kubectl -n {place.namespace} get services,pods`. If one is starting, try again in some seconds; if "
         "none is there, say where the operator is: --namespace, --service, or --operator URL.",
@@ -223,6 +239,8 @@ def _refusal(text: str) -> Refused | None:
 
 def _refused(refused: Refused) -> Complaint:
     """What the operator itself said no to."""
+    if refused.reason in (UNKNOWN_KIND, UNKNOWN_NAME):
+        return NotKnown(refused.message, code=Exit.REFUSED)
     if refused.reason not in tuple(Refusal):
         return Complaint(refused.message, code=Exit.REFUSED)
     refusal = Refusal(refused.reason)

@@ -129,11 +129,15 @@ def conditions_of(node: Node) -> tuple[Condition, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a request: the sentence, whether anything was written, and the node as it is now."""
+    """What came of a request: the sentence, whether anything was written, and the node as it is now.
+
+    `already`: there was nothing to write, also in a dry run, which writes nothing either.
+    """
 
     why: str
     changed: bool
     node: Node
+    already: bool = False
 
 
 async def hold(
@@ -177,7 +181,7 @@ async def _change(client: Client, writer: Writer, name: str, decide: Callable[[N
                 case Refusal(why):
                     raise Complaint(why, code=Exit.REFUSED)
                 case Nothing(why):
-                    return Done(why, False, node)
+                    return Done(why, False, node, already=True)
                 case Patch(body, why):
                     written = await writer.patch(NODE, name, body, type=Node, why=why)
                     return Done(why, written is not None, written or node)

@@ -17,6 +17,7 @@ from hostler.settings.readers import (
     rate,
     seconds,
     whole,
+    whole_seconds,
 )
 
 CLUSTER, RUN, SAFETY, DRAIN, LEADER = "cluster", "run", "safety", "drain", "leader election"
@@ -140,7 +141,11 @@ LEADER_ELECTION = Setting(
 )
 LEASE_NAME = Setting("HOSTLER_LEASE_NAME", OBJECT_NAME, "hostler", "Name of the lease.", LEADER)
 LEASE_DURATION_SECONDS = Setting(
-    "HOSTLER_LEASE_DURATION_SECONDS", whole(2, 3600), 15, "Others may take an unrenewed lease after this.", LEADER
+    "HOSTLER_LEASE_DURATION_SECONDS",
+    whole_seconds(2, 3600),
+    15,
+    "Others may take an unrenewed lease after this.",
+    LEADER,
 )
 LEASE_RENEW_SECONDS = Setting(
     "HOSTLER_LEASE_RENEW_SECONDS", seconds(1, most=3600), 10.0, "Stop acting when not renewed for this long.", LEADER

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+from hostler.durations import PATTERN as DURATION
+from hostler.durations import seconds_of, short
 from hostler.fingerprints import read_fingerprints
 from hostler.selectors import PATTERN, parse_selector
 
@@ -114,7 +116,43 @@ def whole(least: int, most: int | None = None) -> Reader[int]:
 
 
 def seconds(least: float, *, most: float = 30 * 86400) -> Reader[float]:
-    """A time span. Only plain decimal numbers: `inf`, `nan` and `1e9` are spelling mistakes here, not wishes."""
+    """A duration, in seconds or with units."""
+
+    def read(text: str) -> float:
+        number = _duration(text)
+        if not least <= number <= most:
+            raise ValueError
+        return number
+
+    return Reader(_durations(least, most), read, _plain, metavar="DURATION", bounds=(least, most), pattern=DURATION)
+
+
+def whole_seconds(least: int, most: int) -> Reader[int]:
+    """A duration of whole seconds: what an API object has as an integer."""
+
+    def read(text: str) -> int:
+        number = _duration(text)
+        if not least <= number <= most or number != int(number):
+            raise ValueError
+        return int(number)
+
+    allowed = f"{_durations(least, most)}, in whole seconds"
+    return Reader(allowed, read, metavar="DURATION", bounds=(least, most), whole=True, pattern=DURATION)
+
+
+def _duration(text: str) -> float:
+    try:
+        return seconds_of(text)
+    except ValueError:
+        raise ValueError from None  # what is allowed is said by the reader
+
+
+def _durations(least: float, most: float) -> str:
+    return f"a duration from {short(least)} to {short(most)}: seconds, or as 10m or 1h30m"
+
+
+def rate(least: float, most: float) -> Reader[float]:
+    """So many per second."""
 
     def read(text: str) -> float:
         if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text.strip()):
@@ -124,15 +162,7 @@ def seconds(least: float, *, most: float = 30 * 86400) -> Reader[float]:
             raise ValueError
         return number
 
-    allowed = f"a number of seconds from {_plain(least)} to {_plain(most)}"
-    return Reader(allowed, read, _plain, metavar="SECONDS", bounds=(least, most))
-
-
-def rate(least: float, most: float) -> Reader[float]:
-    """So many per second."""
-
-    allowed = f"a number from {_plain(least)} to {_plain(most)}"
-    return Reader(allowed, seconds(least, most=most).read, _plain, metavar="N", bounds=(least, most))
+    return Reader(f"a number from {_plain(least)} to {_plain(most)}", read, _plain, metavar="N", bounds=(least, most))
 
 
 def _plain(number: float) -> str:

@@ -225,7 +225,8 @@ def _setting(setting: AnySetting) -> Json:
             "minimum": least,
             **({"maximum": most} if most is not None else {}),
         }
-        text = "^[0-9]+$" if reader.whole else "^[0-9]+([.][0-9]+)?$"
+        plain = "[0-9]+" if reader.whole else "[0-9]+([.][0-9]+)?"
+        text = f"^({reader.pattern or plain})$"
         return {**said, "anyOf": [number, {"type": "string", "pattern": text}]}
     if reader.pattern:
         return {

@@ -49,7 +49,7 @@ def test_hold_and_release(sandbox: Sandbox, make_node: MakeNode) -> None:
     assert f"{name} is held by sandbox-admin: new disks." in done.stderr
     assert cordoned(sandbox, name)
     again = hostler(sandbox.kubeconfig, "hold", name, "--why", "new disks", "-o", "json")
-    assert json.loads(again.stdout)["changed"] is False
+    assert json.loads(again.stdout)["nodes"][0]["changed"] is False
     done = hostler(sandbox.kubeconfig, "release", name)
     assert "it is schedulable again" in done.stderr
     assert not cordoned(sandbox, name)
@@ -209,7 +209,7 @@ def test_drain_names_the_budget_that_blocks_it_and_gives_up_in_time(
     keep_all(sandbox, namespace, eventually)
     done = hostler(sandbox.kubeconfig, "drain", name, "--timeout", "8", "-o", "json")
     assert done.returncode == Exit.FAILED, done.stderr
-    ended = json.loads(done.stdout)
+    ended = json.loads(done.stdout)["nodes"][0]
     assert ended["state"] == "deadline-passed"
     assert len(ended["left"]) == 1
     assert "keep" in done.stderr
@@ -256,7 +256,7 @@ def test_drain_respects_the_stop_button(sandbox: Sandbox, make_node: MakeNode) -
 @pytest.mark.usefixtures("fleet")
 def test_pause_creates_one_pause_and_resume_deletes_it(sandbox: Sandbox) -> None:
     done = hostler(sandbox.kubeconfig, "pause", "--why", "storage is on fire", "--wait", "0.5", "-o", "json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == Exit.UNREACHABLE, "nobody confirmed it"
     answer = json.loads(done.stdout)
     assert (answer["paused"], answer["confirmed"]) == (True, False)
     assert "No operator has confirmed it within 0.5 s" in answer["why"]
