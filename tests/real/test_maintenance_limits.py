@@ -21,7 +21,7 @@ import pytest
 from hostler.errors import Exit
 from hostler.install.roles import Account, roles
 from hostler.maintenance.model import State
-from hostler.maintenance.rights import ON_VM, POOL, STOP
+from hostler.maintenance.placement import ON_VM, POOL, STOP
 from hostler.sandbox import Sandbox
 from hostler.sandbox.load import create
 from tests.real.accounts import charted, new_account, rights_here

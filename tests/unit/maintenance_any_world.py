@@ -24,12 +24,14 @@ from hostler.maintenance.model import (
     STATE,
     TARGET,
     Attempts,
+    Mark,
+    Marked,
     Site,
+    Unanswered,
     World,
     stamp,
 )
-from hostler.maintenance.rights import MOVE, STOP, Unanswered
-from hostler.maintenance.vm_marks import Mark, Marked
+from hostler.maintenance.placement import MOVE, STOP
 from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Cluster, Task, Unread
 from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed
 

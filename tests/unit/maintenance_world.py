@@ -32,6 +32,19 @@ from hostler.kube.records import (
     Taint,
 )
 from hostler.maintenance.decide import decide
+from hostler.maintenance.decision import (
+    CancelTask,
+    Decision,
+    Evictions,
+    Pass,
+    PatchNode,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    SetMark,
+    ShutDown,
+    TellMachine,
+)
 from hostler.maintenance.hosts import Is, Restart, judge_restart, stands
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
@@ -40,25 +53,15 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     Attempts,
-    CancelTask,
-    Decision,
-    Evictions,
-    Pass,
-    PatchNode,
+    Lacks,
+    Mark,
+    Marked,
     Policy,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    SetMark,
-    ShutDown,
     Site,
     State,
     Subject,
-    TellMachine,
     World,
 )
-from hostler.maintenance.rights import Lacks
-from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch, Inventory
 from hostler.vsphere.records import (

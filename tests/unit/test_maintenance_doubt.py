@@ -6,16 +6,8 @@ import msgspec
 import pytest
 
 from hostler.host.facts import Unknown
-from hostler.maintenance.model import (
-    DRAIN_HELD,
-    POLICY,
-    POWER_ON_SINCE,
-    RELOCATE_SINCE,
-    SHUTDOWN_SINCE,
-    PowerOff,
-    Relocate,
-    ShutDown,
-)
+from hostler.maintenance.decision import PowerOff, Relocate, ShutDown
+from hostler.maintenance.model import DRAIN_HELD, POLICY, POWER_ON_SINCE, RELOCATE_SINCE, SHUTDOWN_SINCE
 from hostler.vsphere.records import NOT_SAID, POWER_ON, Cluster, Task, Vm
 from tests.unit.maintenance_world import Play, pair
 from tests.unit.test_maintenance_stories import alone, seen

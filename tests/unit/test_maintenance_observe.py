@@ -16,6 +16,7 @@ from hostler.kube.records import Condition, Metadata, Node, NodeStatus
 from hostler.maintenance.conditions import conditions_of, patch_of
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
+from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Phase, PowerOn
 from hostler.maintenance.identities import Found
 from hostler.maintenance.mark_store import ConfigMap, key_of
 from hostler.maintenance.memory import BACKOFF_MOST, Memory
@@ -26,14 +27,12 @@ from hostler.maintenance.model import (
     POLICY,
     SHUTDOWN_SINCE,
     STATE,
-    Decision,
     InDoubt,
+    Mark,
+    Marked,
     Policy,
-    PowerOn,
     State,
 )
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
-from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
 from tests.unit.maintenance_yard import NOW, UUIDS, Yard

@@ -18,6 +18,18 @@ from hostler.kube.records import OwnerReference, Pod, PodMetadata, PodPhase, Pod
 from hostler.kube.watch import Watch
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
+from hostler.maintenance.decision import (
+    CancelTask,
+    Decision,
+    Evictions,
+    PatchNode,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    SetMark,
+    ShutDown,
+    TellMachine,
+)
 from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.memory import Memory
@@ -30,22 +42,12 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     Attempts,
-    CancelTask,
-    Decision,
-    Evictions,
-    PatchNode,
     Policy,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    SetMark,
-    ShutDown,
-    TellMachine,
     Wish,
     World,
     stamp,
 )
-from hostler.maintenance.rights import STOP
+from hostler.maintenance.placement import STOP
 from hostler.maintenance.simulate import simulate
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import ENTER_MAINTENANCE, Backing, Cluster, Pci, Task, VmDevice

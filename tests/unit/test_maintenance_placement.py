@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from hostler.host.facts import Unknown
+from hostler.maintenance.decision import Relocate
 from hostler.maintenance.hosts import Is, cannot_move, stands, vm_doubt
-from hostler.maintenance.model import Relocate, Wish
-from hostler.maintenance.placement import Ask, Placement, place, tied
-from hostler.maintenance.rights import POOL
+from hostler.maintenance.model import Wish
+from hostler.maintenance.placement import POOL, Ask, Placement, place, tied
 from hostler.vsphere.devices import KINDS, can_vmotion
 from hostler.vsphere.records import NOT_SAID, Backing, Cluster, Host, Pci, Unread, Vm, VmDevice
 from tests.unit.maintenance_world import DYNAMIC, Play, fixed

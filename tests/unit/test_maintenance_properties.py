@@ -15,6 +15,17 @@ from hypothesis import strategies as st
 from hostler.drain import model as drain
 from hostler.host.facts import Known, Unknown
 from hostler.maintenance.decide import decide
+from hostler.maintenance.decision import (
+    BlockedBy,
+    CancelTask,
+    Evictions,
+    PatchNode,
+    Phase,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    ShutDown,
+)
 from hostler.maintenance.hosts import Is, Restart, judge_restart, return_doubt, stands, vm_doubt
 from hostler.maintenance.model import (
     BOOT_BEFORE,
@@ -24,22 +35,15 @@ from hostler.maintenance.model import (
     SETTLE_SECONDS,
     SHUTDOWN_SINCE,
     TARGET,
-    CancelTask,
-    Evictions,
-    PatchNode,
-    PowerOff,
-    PowerOn,
-    Relocate,
+    Lacks,
+    Marked,
     Remembered,
-    ShutDown,
     State,
+    Unanswered,
     Wish,
     World,
 )
-from hostler.maintenance.placement import drs_of
-from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.rights import MOVE, STOP, Lacks, Unanswered
-from hostler.maintenance.vm_marks import Marked
+from hostler.maintenance.placement import MOVE, STOP, drs_of
 from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Host, Place, Unread, Vm
 from tests.unit.maintenance_any_world import ANY, BYTES, QUICK, Facts, any_world, some_world
 from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, blocked_text, pair

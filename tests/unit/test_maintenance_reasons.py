@@ -11,13 +11,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hostler.kube.events import Recorder
-from hostler.maintenance import reasons
+from hostler.maintenance import decision
 from hostler.maintenance.conditions import conditions_of
+from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Pass, PatchNode, Phase
 from hostler.maintenance.events import EventReporter
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import POLICY, Decision, Pass, PatchNode
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
-from hostler.maintenance.rights import STOP
+from hostler.maintenance.model import POLICY
+from hostler.maintenance.placement import STOP
 from tests.unit.maintenance_world import Play, pair
 
 BARE = {"slot", "ceiling", "policy", "drs", "holds", "uncordoned", "looking"}  # the decision's sentence says the rest
@@ -141,7 +141,7 @@ def test_other_words_change_nothing_but_words(
     before = followed(story)
     assert {one[0] for one in before if one and one[0] in set(BlockedBy)}, "something blocked it"
     for table in ("_SENTENCES", "_WORDS"):
-        monkeypatch.setattr(reasons, table, {by: f"reworded: {text}" for by, text in getattr(reasons, table).items()})
+        monkeypatch.setattr(decision, table, {by: f"reworded: {text}" for by, text in getattr(decision, table).items()})
     for phase in Phase:
         monkeypatch.setattr(phase, "_value_", f"reworded {phase.name}")
     assert followed(story) == before

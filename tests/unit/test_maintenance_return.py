@@ -13,24 +13,10 @@ from hypothesis import strategies as st
 
 from hostler.host.facts import Unknown
 from hostler.host.holds import HOLDS
-from hostler.maintenance.model import (
-    BOOT_BEFORE,
-    HOST,
-    ORIGIN,
-    POLICY,
-    SINCE,
-    STATE,
-    TARGET,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    ShutDown,
-    stamp,
-)
-from hostler.maintenance.origin import Origin, read_origin
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
-from hostler.maintenance.rights import MOVE, STOP
-from hostler.maintenance.vm_marks import Mark, Marked
+from hostler.maintenance.decision import Blocked, BlockedBy, Phase, PowerOff, PowerOn, Relocate, ShutDown
+from hostler.maintenance.hosts import Origin, read_origin
+from hostler.maintenance.model import BOOT_BEFORE, HOST, ORIGIN, POLICY, SINCE, STATE, TARGET, Mark, Marked, stamp
+from hostler.maintenance.placement import MOVE, STOP
 from hostler.vsphere.records import NOT_SAID, RELOCATE, Backing, Cluster, Host, Task, Unread, Vm, VmDevice
 from tests.unit.maintenance_world import DYNAMIC, NO_DEVICE, NOW, VC, Play, fixed, hardware
 

@@ -10,6 +10,7 @@ import pytest
 from hostler.host.facts import Known, Unknown
 from hostler.maintenance.conditions import conditions_of
 from hostler.maintenance.decide import decide
+from hostler.maintenance.decision import Blocked, BlockedBy, Evictions, PatchNode, Phase, PowerOff, Relocate, ShutDown
 from hostler.maintenance.model import (
     DRAIN_HELD,
     POLICY,
@@ -18,16 +19,13 @@ from hostler.maintenance.model import (
     TARGET,
     Attempts,
     Busy,
-    Evictions,
-    PatchNode,
-    PowerOff,
-    Relocate,
-    ShutDown,
+    Lacks,
+    Need,
     State,
+    Unanswered,
 )
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.placement import MOVE, POOL, STOP, Judged, judge, moves_of, needs_of
 from hostler.maintenance.reservations import Reservations
-from hostler.maintenance.rights import MOVE, POOL, STOP, Judged, Lacks, Need, Unanswered, judge, moves_of, needs_of
 from hostler.vsphere.records import Cluster, Vm
 from tests.unit.maintenance_world import NOW, Play, fixed, pair
 from tests.unit.test_maintenance_stories import alone

@@ -12,6 +12,19 @@ from hostler.host.facts import Unknown
 from hostler.host.holds import HOLDS
 from hostler.kube.records import NodeSpec
 from hostler.maintenance.conditions import conditions_of
+from hostler.maintenance.decision import (
+    Blocked,
+    BlockedBy,
+    CancelTask,
+    Decision,
+    Evictions,
+    PatchNode,
+    Phase,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    ShutDown,
+)
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -24,18 +37,11 @@ from hostler.maintenance.model import (
     STATE,
     TARGET,
     TRANSITIONS,
-    CancelTask,
-    Decision,
-    Evictions,
-    PatchNode,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    ShutDown,
+    Mark,
+    Marked,
     State,
+    read_mark,
 )
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
-from hostler.maintenance.vm_marks import Mark, Marked, read_mark
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch
 from hostler.vsphere.records import RELOCATE, Backing, Host, Task, Unread, Vm, VmDevice

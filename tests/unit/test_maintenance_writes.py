@@ -12,9 +12,9 @@ from hostler.host.ceiling import Limit, room
 from hostler.kube.records import Condition
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
-from hostler.maintenance.model import DRAIN_HELD, Decision, Evictions, PatchNode
-from hostler.maintenance.reasons import Blocked, BlockedBy
-from hostler.maintenance.rights import STOP
+from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Evictions, PatchNode
+from hostler.maintenance.model import DRAIN_HELD
+from hostler.maintenance.placement import STOP
 from tests.unit.maintenance_world import Play
 
 

@@ -20,6 +20,20 @@ from hostler.kube.clock import Clock, boottime
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Condition, Metadata, Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus
 from hostler.maintenance.decide import decide
+from hostler.maintenance.decision import (
+    BlockedBy,
+    CancelTask,
+    Decision,
+    Evictions,
+    Pass,
+    PatchNode,
+    Phase,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    SetMark,
+    ShutDown,
+)
 from hostler.maintenance.events import EventReporter
 from hostler.maintenance.findings import findings
 from hostler.maintenance.identities import Found, Identities
@@ -34,26 +48,16 @@ from hostler.maintenance.model import (
     STATE,
     TARGET,
     TOLD,
-    CancelTask,
-    Decision,
-    Evictions,
     InDoubt,
-    Pass,
-    PatchNode,
+    Mark,
+    Marked,
     Policy,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    SetMark,
-    ShutDown,
     State,
 )
 from hostler.maintenance.node_machines import (
     READ_SECONDS,
     NodeMachines,
 )
-from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus
 from hostler.uuids import canonical, swapped
 from hostler.vsphere.records import Backing, Fields, Host, Vm, VmDevice

@@ -8,8 +8,8 @@ from typing import Any
 from hostler.host.conditions import Condition, Status, node_condition_patch
 from hostler.instant import Instant
 from hostler.kube.records import Node
-from hostler.maintenance.model import DRAIN_ENDED, EMPTY, HOST, LATE, SHUTDOWN_SINCE, STATE, Decision, State
-from hostler.maintenance.reasons import BlockedBy
+from hostler.maintenance.decision import BlockedBy, Decision
+from hostler.maintenance.model import DRAIN_ENDED, EMPTY, HOST, LATE, SHUTDOWN_SINCE, STATE, State
 
 DRAIN, DRAINED, MAINTENANCE = "DrainInProgress", "Drained", "MaintenanceInProgress"
 _SHOWN = (BlockedBy.BUDGET, BlockedBy.REFUSED, BlockedBy.PRIVILEGES)

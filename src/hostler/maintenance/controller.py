@@ -26,15 +26,14 @@ from hostler.kube.queue import Queue
 from hostler.kube.records import Lease, Node, Object
 from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
+from hostler.maintenance.decision import Decision, Pass, machine_of
 from hostler.maintenance.events import EventReporter
 from hostler.maintenance.executor import ActionExecutor, Changed
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import STATE, Busy, Decision, InDoubt, Pass, Policy, Subject, World, ready_stamp
+from hostler.maintenance.model import NO_CLUSTER, STATE, Busy, InDoubt, Policy, Subject, World, ready_stamp
 from hostler.maintenance.observe import Observer
-from hostler.maintenance.patches import machine_of
 from hostler.maintenance.privileges import Privileges
-from hostler.maintenance.vm_marks import NO_CLUSTER
 from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler.maintenance")

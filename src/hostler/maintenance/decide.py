@@ -14,8 +14,35 @@ from hostler.host.facts import Known, Unknown, fresh
 from hostler.host.holds import MAINTENANCE, Refusal, held_by
 from hostler.instant import Instant, iso
 from hostler.maintenance import returning
+from hostler.maintenance.decision import (
+    Blocked,
+    BlockedBy,
+    Decision,
+    Evictions,
+    Pass,
+    Phase,
+    TellMachine,
+    adopted,
+    frozen,
+    machine_of,
+    moved,
+    noted,
+    refused,
+    released,
+    told_machine,
+    wait,
+)
 from hostler.maintenance.drain_clock import clocked, started
-from hostler.maintenance.hosts import Is, hanging, reboots_in_maintenance, return_doubt, vm_doubt
+from hostler.maintenance.hosts import (
+    Is,
+    hanging,
+    has_origin,
+    is_to_return,
+    origin_of,
+    reboots_in_maintenance,
+    return_doubt,
+    vm_doubt,
+)
 from hostler.maintenance.marking import leftover_of, marked
 from hostler.maintenance.model import (
     DRAIN_HELD,
@@ -29,28 +56,21 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     TARGET,
-    Decision,
-    Evictions,
     InDoubt,
-    Pass,
+    Marked,
     Policy,
     State,
     Subject,
-    TellMachine,
     Wish,
     World,
     cleared,
     stamp,
 )
-from hostler.maintenance.origin import has_origin, is_to_return, origin_of
-from hostler.maintenance.patches import adopted, machine_of, moved, noted, released, told_machine
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
+from hostler.maintenance.placement import EVER
 from hostler.maintenance.reservations import Reservations
-from hostler.maintenance.rights import EVER
 from hostler.maintenance.stopping import barred, before_stop, refilled, stopping
 from hostler.maintenance.stray import has_stray_hold, name_stray_hold, release_stray_hold
-from hostler.maintenance.view import View, frozen, refused, wait
-from hostler.maintenance.vm_marks import Marked
+from hostler.maintenance.view import View
 
 # So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
 EVICTIONS_MOST = 10

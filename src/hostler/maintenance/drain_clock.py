@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hostler.instant import Instant
-from hostler.maintenance.model import DRAIN_HELD, SHUTDOWN_SINCE, SINCE, Decision, State, Subject, stamp
-from hostler.maintenance.patches import noted
-from hostler.maintenance.reasons import BlockedBy, Phase
+from hostler.maintenance.decision import BlockedBy, Decision, Phase, noted
+from hostler.maintenance.model import DRAIN_HELD, SHUTDOWN_SINCE, SINCE, State, Subject, stamp
 
 # A process that has just started knows little for a moment: that is no standstill.
 NEW_SECONDS = 10.0

@@ -16,10 +16,10 @@ from hostler.host.conditions import names
 from hostler.instant import Instant
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
+from hostler.maintenance.decision import BlockedBy, Decision, Pass
+from hostler.maintenance.hosts import is_not_back
 from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import Decision, Pass, Subject, World, identity_doubt
-from hostler.maintenance.origin import is_not_back
-from hostler.maintenance.reasons import BlockedBy
+from hostler.maintenance.model import Subject, World, identity_doubt
 from hostler.maintenance.stray import has_stray_hold, mend_command
 
 log = structlog.get_logger("hostler.maintenance")

@@ -18,25 +18,12 @@ from hostler.host.identity import Rank
 from hostler.instant import Instant, iso, parse
 from hostler.kube.client import Gate
 from hostler.maintenance.controller import MaintenanceKeeper
+from hostler.maintenance.decision import Decision, Pass, Phase
 from hostler.maintenance.hosts import stands
 from hostler.maintenance.identities import Found
-from hostler.maintenance.model import (
-    HOST,
-    OURS,
-    POLICY,
-    SINCE,
-    STATE,
-    Decision,
-    InDoubt,
-    Pass,
-    Site,
-    Subject,
-    World,
-    identity_doubt,
-)
+from hostler.maintenance.model import HOST, OURS, POLICY, SINCE, STATE, InDoubt, Site, Subject, World, identity_doubt
 from hostler.maintenance.observe import site_of
 from hostler.maintenance.plan import doubt_of, explain_plan, sentence_of, shown_actions
-from hostler.maintenance.reasons import Phase
 from hostler.maintenance.simulate import simulate
 from hostler.maintenance.stray import has_stray_hold
 from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus, Row, Standing, Waiting

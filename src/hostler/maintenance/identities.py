@@ -29,9 +29,8 @@ from hostler.host.identity import (
 from hostler.kube.records import Node
 from hostler.kube.watch import Watch
 from hostler.maintenance.mark_store import ConfigMap, Marks
-from hostler.maintenance.model import InDoubt
+from hostler.maintenance.model import NO_CLUSTER, InDoubt
 from hostler.maintenance.node_machines import NodeMachines
-from hostler.maintenance.vm_marks import NO_CLUSTER
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.vcenter import VCenter

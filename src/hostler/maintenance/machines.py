@@ -12,7 +12,7 @@ from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Forbidden, NotFound
 from hostler.kube.records import Object
 from hostler.kube.writer import Writer
-from hostler.maintenance.patches import SKIP_REMEDIATION
+from hostler.maintenance.decision import SKIP_REMEDIATION
 
 log = structlog.get_logger("hostler.maintenance")
 

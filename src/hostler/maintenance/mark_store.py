@@ -10,7 +10,7 @@ from hostler.kube.errors import AlreadyExists, NotFound
 from hostler.kube.records import Metadata, Record
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.maintenance.vm_marks import Mark, read_mark
+from hostler.maintenance.model import Mark, read_mark
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Vm
 

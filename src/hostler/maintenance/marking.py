@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from hostler.host.facts import Unknown
 from hostler.instant import Instant, parse
+from hostler.maintenance.decision import Decision, Phase, SetMark, wait
 from hostler.maintenance.hosts import Is
 from hostler.maintenance.model import (
     LATE_STOP_SECONDS,
+    NO_HOST,
     SHUTDOWN_GRACE,
     SHUTDOWN_SINCE,
     SINCE,
-    Decision,
-    SetMark,
+    Mark,
+    Marked,
     State,
     Wish,
 )
 from hostler.maintenance.power_on import start
-from hostler.maintenance.reasons import Phase
-from hostler.maintenance.view import View, wait
-from hostler.maintenance.vm_marks import NO_HOST, Mark, Marked
+from hostler.maintenance.view import View
 
 MARK_TRIES = 3
 

@@ -10,8 +10,19 @@ from hostler.drain.model import Memory as Evicted
 from hostler.host.facts import Fact, Known
 from hostler.instant import Instant
 from hostler.maintenance.hosts import stands
-from hostler.maintenance.model import SHUTDOWN_SINCE, Attempts, Busy, Pending, Remembered, Site, Subject, ready_stamp
-from hostler.maintenance.rights import Lacks, Object, Unanswered
+from hostler.maintenance.model import (
+    SHUTDOWN_SINCE,
+    Attempts,
+    Busy,
+    Lacks,
+    Object,
+    Pending,
+    Remembered,
+    Site,
+    Subject,
+    Unanswered,
+    ready_stamp,
+)
 from hostler.vsphere.outcomes import Kind
 
 RENEWALS = 2  # of a lease: a kubelet that lives for a whole period has also said whether it is Ready

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hostler.host.identity import Refusal
-from hostler.maintenance.model import Pass, State, World, identity_doubt
-from hostler.maintenance.origin import is_not_back
-from hostler.maintenance.reasons import BlockedBy
+from hostler.maintenance.decision import BlockedBy, Pass
+from hostler.maintenance.hosts import is_not_back
+from hostler.maintenance.model import State, World, identity_doubt
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 _DRAIN = (5, 15, 30, 60, 120, 300, 600, 1200, 3600)

@@ -1,15 +1,16 @@
-"""What maintenance knows and may do: states, their transitions, facts, actions. Plain data.
+"""What maintenance knows: names on the Node and the VM, states with their transitions, facts. Plain data. Pure.
 
-The state lives in the Node's annotations, in the seed's own words, so that a restart or a take-over from the seed's
-controller goes on from them. Phases inside a state are derived from facts and are never stored.
+The state lives in the Node's annotations, in the predecessor's own words, so that a restart or a take-over goes on from
+them. Phases inside a state are derived from facts and are never stored.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from hostler.drain import model as drain
 from hostler.host.ceiling import Room
@@ -23,9 +24,6 @@ from hostler.host.maintenance import STATE as STATE
 from hostler.host.maintenance import State as State
 from hostler.instant import Instant, iso_micro, parse
 from hostler.kube.records import Node
-from hostler.maintenance.reasons import Blocked, Phase
-from hostler.maintenance.rights import Lacks, Need, Object
-from hostler.maintenance.vm_marks import NO_CLUSTER, Mark
 from hostler.vsphere.outcomes import Kind
 from hostler.vsphere.records import Cluster, Entering, Host, Place, Task, Vm
 
@@ -106,6 +104,57 @@ TRANSITIONS: Final = (
 )
 
 
+# -- what a VM says in vCenter while we keep it
+
+
+class Marked(StrEnum):
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    ASKED = "asked"  # its guest was asked to shut down, then the maintenance was cancelled: it may still go off
+
+
+_MARK = re.compile(
+    r"\(node=(\S+) host=(.+?) id=(\S+) since=(\S+) policy=(\S+) cluster=(\S+) (draining|stopped|asked)\)$"
+)
+NO_CLUSTER: Final = "-"
+NO_HOST: Final = "-"
+_DOING = {
+    Marked.DRAINING: "is emptying this VM's node",
+    Marked.STOPPED: "stopped this VM and starts it again",
+    Marked.ASKED: "asked this VM to stop, and starts it again if it does",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The attribute `hostler` of a VM, or a ConfigMap's line in its place."""
+
+    node: str
+    host: str
+    since: str
+    what: Marked
+    policy: str = "migrate"
+    # Which Kubernetes cluster's it is: one vCenter serves many, each with an operator of its own.
+    cluster: str = NO_CLUSTER
+    # The managed object id of its own host. An attribute is short, so the rest of its origin is on the node alone.
+    host_id: str = NO_HOST
+
+    def text(self) -> str:
+        """A sentence for the vSphere administrator, which `read_mark` understands again."""
+        host = f"host={self.host} id={self.host_id}"
+        whose = f"node={self.node} {host} since={self.since} policy={self.policy} cluster={self.cluster}"
+        return f"Hostler {_DOING[self.what]}: its ESXi host goes into maintenance ({whose} {self.what})"
+
+
+def read_mark(text: str) -> Mark | None:
+    """None where there is none, or where it is somebody else's text."""
+    found = _MARK.search(text.strip())
+    if found is None:
+        return None
+    node, host, host_id, since, policy, cluster, what = found.groups()
+    return Mark(node, host, since, Marked(what), policy, cluster, host_id)
+
+
 # -- what is known
 
 
@@ -135,6 +184,29 @@ class Site(Protocol):
     def tasks_of(self, entity: str) -> list[Task]: ...
     def entering(self, host: str) -> Entering | None: ...
     def name(self, moref: str) -> str: ...
+
+
+Object: TypeAlias = tuple[str, str]  # vCenter, id
+Lacks: TypeAlias = Fact[tuple[str, ...]]  # what our user lacks on an object
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered(Unknown):
+    """vCenter was asked in every way we know and would not say; `since` is by our clock."""
+
+    since: Instant = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Privileges that our user needs on one object."""
+
+    on: str  # its id
+    said: str  # how people call it: "VM gpu-1"
+    privileges: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{' and '.join(self.privileges)} on {self.said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,146 +356,6 @@ class Policy:
     only_proven: bool = False  # nothing is stopped whose return our model doubts
     skip_remediation: bool = False  # the Cluster API Machine of a node is told of its maintenance
     unknown_rights_hold: bool = False  # rights that vCenter will not tell hold a VM for ever, not for a minute
-
-
-# -- what comes out
-
-
-@dataclass(frozen=True, slots=True)
-class PatchNode:
-    """One merge patch of the Node; `event` names it for the Node's Events ("" = none)."""
-
-    body: Mapping[str, Any]
-    why: str
-    event: str = ""
-    warning: bool = False
-    off: str = ""  # this VM must be off, looked at right before
-    frees: str = ""  # this Machine is told first that it is over
-
-
-@dataclass(frozen=True, slots=True)
-class Evictions:
-    evictions: tuple[drain.Evict, ...]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class SetMark:
-    """Write what the VM says, or with None take it away."""
-
-    vm: str
-    mark: Mark | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class TellMachine:
-    """Tell the Cluster API Machine of a node that it is in maintenance."""
-
-    machine: str  # NAMESPACE/NAME
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShutDown:
-    vm: str
-    host: str  # where it must still be
-    since: str  # the annotation it is asked under
-    why: str
-    needs: tuple[Need, ...] = ()  # looked at once more right before it
-
-
-@dataclass(frozen=True, slots=True)
-class PowerOff:
-    vm: str
-    host: str
-    why: str
-    needs: tuple[Need, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Relocate:
-    vm: str
-    host: str  # where it goes
-    pool: str
-    why: str
-    seen: tuple[object, ...] = ()  # what it depends on, as it is now
-
-
-@dataclass(frozen=True, slots=True)
-class PowerOn:
-    vm: str
-    host: str  # where it must be registered; with DRS only where it is now
-    drs: bool
-    why: str
-    seen: tuple[object, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CancelTask:
-    vm: str
-    task: str
-    why: str
-
-
-Action: TypeAlias = (
-    PatchNode | Evictions | SetMark | TellMachine | ShutDown | PowerOff | Relocate | PowerOn | CancelTask
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A host that cannot take the VM, and why in one line."""
-
-    host: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What is the case with one subject, what is done now, and what would change it."""
-
-    subject: str
-    state: State | None
-    phase: Phase
-    why: str
-    next: str = ""  # what happens next, or what would release it
-    action: Action | None = None
-    wake: Instant | None = None
-    blocked: Blocked | None = None  # why it does not go on
-    rejected: tuple[Rejected, ...] = ()
-    target: tuple[str, str] | None = None  # vCenter and host id it has reserved
-    drain: drain.Decision | None = None
-    pulse: bool = False  # look whether its kubelet is alive
-    overdue: str = ""  # POWER_ON_TIMEOUT_SECONDS has passed: said once
-    doubt: str = ""  # it is stopped though our model doubts its return: said once
-    unknown: bool = False  # it does not go on because a fact is not known
-    bug: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Hanging:
-    """VMs that are not ours and keep the Enter task of a host from its end."""
-
-    vcenter: str
-    host: str
-    vms: tuple[str, ...]
-    nodes: tuple[str, ...] = ()  # ours on that host: they carry the event
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One pass over everything."""
-
-    decisions: tuple[Decision, ...]
-    hanging: tuple[Hanging, ...] = ()
-
-    @property
-    def wake(self) -> Instant | None:
-        return min((one.wake for one in self.decisions if one.wake is not None), default=None)
-
-    def of(self, subject: str) -> Decision | None:
-        return next((one for one in self.decisions if one.subject == subject), None)
 
 
 def ready_stamp(node: Node) -> str:

@@ -20,24 +20,24 @@ from hostler.instant import Instant
 from hostler.kube.records import Node
 from hostler.kube.watch import FRESH_SECONDS, Watch
 from hostler.maintenance.conditions import left_behind
-from hostler.maintenance.hosts import Is, stands
+from hostler.maintenance.hosts import Is, own_host, stands
 from hostler.maintenance.identities import Found, Identities
 from hostler.maintenance.mark_store import Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
+    NO_CLUSTER,
     POLICY,
     SINCE,
     STATE,
     InDoubt,
+    Mark,
     Site,
     State,
     Subject,
     World,
     sorted_by_name,
 )
-from hostler.maintenance.origin import own_host
 from hostler.maintenance.stray import has_stray_hold
-from hostler.maintenance.vm_marks import NO_CLUSTER, Mark
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Vm
 from hostler.vsphere.vcenter import VCenter

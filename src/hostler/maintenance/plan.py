@@ -14,23 +14,21 @@ from hostler.drain.model import Act
 from hostler.explain.registry import Action, Explanation, RuleSeen
 from hostler.host.conditions import names
 from hostler.host.facts import Known
-from hostler.maintenance.model import (
+from hostler.maintenance.decision import (
     CancelTask,
     Decision,
     Evictions,
     Hanging,
     PatchNode,
-    Policy,
     PowerOff,
     PowerOn,
     Rejected,
     Relocate,
     SetMark,
     ShutDown,
-    Site,
-    Subject,
     TellMachine,
 )
+from hostler.maintenance.model import Policy, Site, Subject
 from hostler.maintenance.placement import Placement
 from hostler.maintenance.simulate import Forecast, HostLeaves, LiveMove, Step
 from hostler.vsphere.records import Host

@@ -9,25 +9,11 @@ from dataclasses import replace
 
 from hostler.host.facts import Unknown
 from hostler.instant import Instant, iso
-from hostler.maintenance.model import (
-    POWER_ON_SINCE,
-    RELOCATE_SINCE,
-    SINCE,
-    TARGET,
-    Attempts,
-    CancelTask,
-    Decision,
-    PowerOn,
-    Relocate,
-    State,
-    Wish,
-    stamp,
-)
-from hostler.maintenance.origin import own_host_missing
-from hostler.maintenance.patches import noted
+from hostler.maintenance.decision import BlockedBy, CancelTask, Decision, Phase, PowerOn, Relocate, frozen, noted, wait
+from hostler.maintenance.hosts import own_host_missing
+from hostler.maintenance.model import POWER_ON_SINCE, RELOCATE_SINCE, SINCE, TARGET, Attempts, State, Wish, stamp
 from hostler.maintenance.placement import Forbidden, Placement, place, pool_for, tied, tried
-from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.view import View, frozen, wait
+from hostler.maintenance.view import View
 from hostler.vsphere.records import POWER_ON, RELOCATE, Host
 
 # A refused start is asked for again so long after the refusal, at the earliest, when what it depends on has changed.

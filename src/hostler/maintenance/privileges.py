@@ -18,9 +18,9 @@ from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
 from hostler.maintenance.hosts import stands
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.model import Policy, State, World
+from hostler.maintenance.model import Policy, State, Unanswered, World
 from hostler.maintenance.observe import Observer
-from hostler.maintenance.rights import ON_VM, POOL, UNANSWERED_SECONDS, Unanswered
+from hostler.maintenance.placement import ON_VM, POOL, UNANSWERED_SECONDS
 from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege
 from hostler.vsphere.vcenter import VCenter
 

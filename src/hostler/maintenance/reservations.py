@@ -15,10 +15,9 @@ from hostler.host.facts import Known, Unknown
 from hostler.host.holds import MAINTENANCE, held_by
 from hostler.instant import Instant
 from hostler.maintenance.drain_clock import started
-from hostler.maintenance.hosts import Restart, judge_restart, vm_doubt
+from hostler.maintenance.hosts import Restart, judge_restart, own_host, vm_doubt
 from hostler.maintenance.model import SHUTDOWN_SINCE, TARGET, Policy, Site, State, Subject, World
-from hostler.maintenance.origin import own_host
-from hostler.maintenance.rights import Judged, judge, needs_of
+from hostler.maintenance.placement import Judged, judge, needs_of
 from hostler.vsphere.records import Vm
 
 # A VM that vCenter does not let us stop after so many tries keeps nobody else waiting any more.

@@ -9,7 +9,19 @@ from hostler.drain import model as drain
 from hostler.host.conditions import names
 from hostler.host.holds import Refusal
 from hostler.instant import Instant, iso
-from hostler.maintenance.hosts import Is, vm_doubt
+from hostler.maintenance.decision import (
+    BlockedBy,
+    Decision,
+    PatchNode,
+    Phase,
+    frozen,
+    moved,
+    noted,
+    released,
+    tainted,
+    wait,
+)
+from hostler.maintenance.hosts import Is, has_origin, origin_of, vm_doubt
 from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     BOOT_BEFORE,
@@ -24,17 +36,12 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     TARGET,
-    Decision,
-    PatchNode,
+    Marked,
     State,
     cleared,
 )
-from hostler.maintenance.origin import has_origin, origin_of
-from hostler.maintenance.patches import moved, noted, released, tainted
 from hostler.maintenance.power_on import due_at, say_overdue, start
-from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.view import View, frozen, wait
-from hostler.maintenance.vm_marks import Marked
+from hostler.maintenance.view import View
 from hostler.vsphere.records import POWER_ON
 
 BOOT_SECONDS = 5.0

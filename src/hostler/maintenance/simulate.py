@@ -20,15 +20,9 @@ from hostler.drain import model as drain
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.maintenance.decide import decide
+from hostler.maintenance.decision import Action, Decision, Pass
 from hostler.maintenance.hosts import cannot_move, in_service, stands
-from hostler.maintenance.model import (
-    Action,
-    Decision,
-    Pass,
-    Policy,
-    Subject,
-    World,
-)
+from hostler.maintenance.model import Policy, Subject, World
 from hostler.maintenance.placement import drs_of
 from hostler.maintenance.simulated import SimulatedWorld
 from hostler.vsphere.inventory import Inventory

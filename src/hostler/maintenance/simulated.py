@@ -18,6 +18,18 @@ from hostler.host.facts import Fact, Known, fresh, value_or
 from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.instant import Instant
 from hostler.kube.records import Condition, Taint
+from hostler.maintenance.decision import (
+    CancelTask,
+    Decision,
+    Evictions,
+    PatchNode,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    SetMark,
+    ShutDown,
+    TellMachine,
+)
 from hostler.maintenance.hosts import Is, stands
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
@@ -25,23 +37,13 @@ from hostler.maintenance.model import (
     SHUTDOWN_SINCE,
     SINCE,
     TARGET,
-    CancelTask,
-    Decision,
-    Evictions,
-    PatchNode,
+    Mark,
     Policy,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    SetMark,
-    ShutDown,
     Site,
     State,
     Subject,
-    TellMachine,
     World,
 )
-from hostler.maintenance.vm_marks import Mark
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Vm
 

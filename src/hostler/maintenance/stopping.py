@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from hostler.drain import model as drain
 from hostler.instant import Instant, iso
-from hostler.maintenance.hosts import judge_restart
+from hostler.maintenance.decision import BlockedBy, Decision, Phase, PowerOff, ShutDown, frozen, noted, wait
+from hostler.maintenance.hosts import judge_restart, origin_of
 from hostler.maintenance.marking import marked
 from hostler.maintenance.model import (
     ASK_TRIES,
@@ -18,18 +19,12 @@ from hostler.maintenance.model import (
     SHUTDOWN_SINCE,
     SINCE,
     TARGET,
-    Decision,
-    PowerOff,
-    ShutDown,
+    Marked,
     State,
     stamp,
 )
-from hostler.maintenance.origin import origin_of
-from hostler.maintenance.patches import noted
-from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.rights import RIGHTS_SECONDS, UNANSWERED_SECONDS
-from hostler.maintenance.view import View, frozen, wait
-from hostler.maintenance.vm_marks import Marked
+from hostler.maintenance.placement import RIGHTS_SECONDS, UNANSWERED_SECONDS
+from hostler.maintenance.view import View
 from hostler.vsphere.records import POWER_OFF
 
 # An ask that comes later after its note than this (and than the guest's time) was held back, and is noted anew.

@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from hostler.host.holds import HOLDS, MAINTENANCE, Hold, Refusal, held_by
 from hostler.kube.records import Node
-from hostler.maintenance.model import STATE, Decision, Subject
-from hostler.maintenance.patches import released
-from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.view import View, frozen, wait
+from hostler.maintenance.decision import BlockedBy, Decision, Phase, frozen, released, wait
+from hostler.maintenance.model import STATE, Subject
+from hostler.maintenance.view import View
 
 
 def has_stray_hold(node: Node | None) -> bool:

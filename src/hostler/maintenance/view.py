@@ -8,35 +8,34 @@ from dataclasses import dataclass, replace
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.kube.records import Node
-from hostler.maintenance.hosts import Is, Stands, stands
+from hostler.maintenance.hosts import Is, Stands, is_at_home, own_host, stands
 from hostler.maintenance.model import (
     LIVE_MOVE_SECONDS,
     SETTLE_SECONDS,
     TARGET,
-    Decision,
-    InDoubt,
+    Need,
     Policy,
     Site,
-    State,
     Subject,
     Wish,
     World,
 )
-from hostler.maintenance.origin import is_at_home, own_host
 from hostler.maintenance.placement import (
     Ask,
+    Judged,
     Placement,
     ask_for,
     destination,
     doubt_at_home,
     drs_of,
+    judge,
     may_go,
+    moves_of,
+    needs_of,
     permitted,
     tied,
 )
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
 from hostler.maintenance.reservations import Reservations
-from hostler.maintenance.rights import Judged, Need, judge, moves_of, needs_of
 from hostler.vsphere.devices import can_vmotion
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Host, Task, Vm
 
@@ -201,31 +200,3 @@ class View:
         if pending is None or pending.what not in kinds or self.now - pending.at > UNSEEN_SECONDS:
             return False
         return self.site.task(pending.task) is None  # shown and not under way: it has ended
-
-
-def wait(
-    subject: Subject,
-    state: State | None,
-    phase: Phase,
-    why: str,
-    release: str,
-    *,
-    wake: Instant | None = None,
-    blocked: BlockedBy | None = None,
-    details: str = "",
-) -> Decision:
-    """Nothing to do now; `release` says what would change that."""
-    reason = Blocked(blocked, details) if blocked is not None else None
-    return Decision(subject.name, state, phase, why, release, wake=wake, blocked=reason)
-
-
-def refused(subject: Subject, state: State | None, doubt: InDoubt) -> Decision:
-    """Which VM its node is has no proof, or is in doubt: nothing is done to the VM until the owner says it."""
-    reason = Blocked(BlockedBy.IDENTITY, doubt.why)
-    return Decision(subject.name, state, Phase.REFUSED, doubt.why, doubt.remedy, blocked=reason, unknown=True)
-
-
-def frozen(subject: Subject, state: State | None, why: str) -> Decision:
-    """A fact is not known: nothing is done until it is."""
-    reason, release = Blocked(BlockedBy.UNKNOWN, why), "it goes on when that is known"
-    return Decision(subject.name, state, Phase.NOT_KNOWN, why, release, blocked=reason, unknown=True)
