@@ -24,8 +24,7 @@ from hostler.kube.records import (
 )
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.maintenance.identities import Identities
-from hostler.maintenance.mark_store import ConfigMap, Marks
+from hostler.maintenance.identities import ConfigMap, Identities, Marks
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.observe import Observer
 from hostler.vsphere.decode import Change

@@ -16,10 +16,10 @@ from hostler.kube.events import Recorder
 from hostler.maintenance.decision import ShutDown
 from hostler.maintenance.executor import ActionExecutor, Changed
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import HOST, STATE, Lacks, Policy, Subject, Unanswered
+from hostler.maintenance.observe import Privileges, look_at
 from hostler.maintenance.placement import ON_VM, POOL, STOP, needs_of
-from hostler.maintenance.privileges import Privileges, look_at
+from hostler.maintenance.status import MaintenanceMetrics
 from hostler.vsphere.bulk import NEEDED, lacking_on
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.outcomes import Kind, Refused

@@ -17,13 +17,11 @@ from hostler.kube.events import Recorder
 from hostler.kube.watch import Watch
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Hanging, Pass, Phase, Rejected
-from hostler.maintenance.events import LASTS_SECONDS, EventReporter
 from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import POLICY, Busy, Policy, State, World
 from hostler.maintenance.placement import Placement
-from hostler.maintenance.wire import MaintenanceStatus
+from hostler.maintenance.status import LASTS_SECONDS, EventReporter, MaintenanceMetrics, MaintenanceStatus
 from hostler.vsphere.outcomes import AlreadySo, Kind, Refused, Started, said
 from hostler.vsphere.records import Backing, Cluster, Pci, VmDevice
 from hostler.vsphere.session import Link, Standing

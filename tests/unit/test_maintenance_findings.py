@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hostler.explain.doctor import Level
 from hostler.host.facts import Known, Unknown
-from hostler.maintenance.findings import findings
-from hostler.maintenance.wire import MaintenanceStatus, Standing
+from hostler.maintenance.status import MaintenanceStatus, Standing, findings
 
 
 def test_each_vcenter_is_named_as_the_operator_stands_with_it() -> None:

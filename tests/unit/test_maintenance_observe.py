@@ -13,14 +13,11 @@ from prometheus_client import CollectorRegistry
 
 from hostler.host.facts import Known, Unknown
 from hostler.kube.records import Condition, Metadata, Node, NodeStatus
-from hostler.maintenance.conditions import conditions_of, patch_of
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
 from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Phase, PowerOn
-from hostler.maintenance.identities import Found
-from hostler.maintenance.mark_store import ConfigMap, key_of
+from hostler.maintenance.identities import ConfigMap, Found, key_of
 from hostler.maintenance.memory import BACKOFF_MOST, Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
     DRAIN_ENDED,
     HOST,
@@ -33,6 +30,7 @@ from hostler.maintenance.model import (
     Policy,
     State,
 )
+from hostler.maintenance.status import MaintenanceMetrics, conditions_of, patch_of
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
 from tests.unit.maintenance_yard import NOW, UUIDS, Yard

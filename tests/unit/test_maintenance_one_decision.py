@@ -33,7 +33,6 @@ from hostler.maintenance.decision import (
 from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -49,6 +48,7 @@ from hostler.maintenance.model import (
 )
 from hostler.maintenance.placement import STOP
 from hostler.maintenance.simulate import simulate
+from hostler.maintenance.status import MaintenanceMetrics
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import ENTER_MAINTENANCE, Backing, Cluster, Pci, Task, VmDevice
 from tests.unit.maintenance_any_world import QUICK, any_world

@@ -12,12 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from hostler.kube.events import Recorder
 from hostler.maintenance import decision
-from hostler.maintenance.conditions import conditions_of
 from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Pass, PatchNode, Phase
-from hostler.maintenance.events import EventReporter
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import POLICY
 from hostler.maintenance.placement import STOP
+from hostler.maintenance.status import EventReporter, MaintenanceMetrics, conditions_of
 from tests.unit.maintenance_world import Play, pair
 
 BARE = {"slot", "ceiling", "policy", "drs", "holds", "uncordoned", "looking"}  # the decision's sentence says the rest

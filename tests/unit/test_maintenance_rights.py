@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from hostler.host.facts import Known, Unknown
-from hostler.maintenance.conditions import conditions_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.decision import Blocked, BlockedBy, Evictions, PatchNode, Phase, PowerOff, Relocate, ShutDown
 from hostler.maintenance.model import (
@@ -25,7 +24,8 @@ from hostler.maintenance.model import (
     Unanswered,
 )
 from hostler.maintenance.placement import MOVE, POOL, STOP, Judged, judge, moves_of, needs_of
-from hostler.maintenance.reservations import Reservations
+from hostler.maintenance.status import conditions_of
+from hostler.maintenance.view import Reservations
 from hostler.vsphere.records import Cluster, Vm
 from tests.unit.maintenance_world import NOW, Play, fixed, pair
 from tests.unit.test_maintenance_stories import alone

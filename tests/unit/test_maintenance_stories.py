@@ -11,7 +11,6 @@ from hostler.host.conditions import Status
 from hostler.host.facts import Unknown
 from hostler.host.holds import HOLDS
 from hostler.kube.records import NodeSpec
-from hostler.maintenance.conditions import conditions_of
 from hostler.maintenance.decision import (
     Blocked,
     BlockedBy,
@@ -42,6 +41,7 @@ from hostler.maintenance.model import (
     State,
     read_mark,
 )
+from hostler.maintenance.status import conditions_of
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch
 from hostler.vsphere.records import RELOCATE, Backing, Host, Task, Unread, Vm, VmDevice

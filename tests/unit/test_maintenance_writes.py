@@ -10,11 +10,11 @@ import pytest
 
 from hostler.host.ceiling import Limit, room
 from hostler.kube.records import Condition
-from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Evictions, PatchNode
 from hostler.maintenance.model import DRAIN_HELD
 from hostler.maintenance.placement import STOP
+from hostler.maintenance.status import patch_of
 from tests.unit.maintenance_world import Play
 
 

@@ -34,10 +34,8 @@ from hostler.maintenance.decision import (
     SetMark,
     ShutDown,
 )
-from hostler.maintenance.events import EventReporter
-from hostler.maintenance.findings import findings
 from hostler.maintenance.identities import Found, Identities
-from hostler.maintenance.metrics import MaintenanceMetrics
+from hostler.maintenance.machines import READ_SECONDS, NodeMachines
 from hostler.maintenance.model import (
     HOST,
     ORIGIN,
@@ -54,11 +52,7 @@ from hostler.maintenance.model import (
     Policy,
     State,
 )
-from hostler.maintenance.node_machines import (
-    READ_SECONDS,
-    NodeMachines,
-)
-from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus
+from hostler.maintenance.status import EventReporter, IdentityRefused, MaintenanceMetrics, MaintenanceStatus, findings
 from hostler.uuids import canonical, swapped
 from hostler.vsphere.records import Backing, Fields, Host, Vm, VmDevice
 from tests.unit.maintenance_yard import LABEL, NOW, UUIDS, Yard

@@ -22,14 +22,12 @@ from hostler.maintenance.controller import KEY, MaintenanceKeeper, concerns
 from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.host_layers import VSphereSource
-from hostler.maintenance.identities import Identities
-from hostler.maintenance.machines import Machines
-from hostler.maintenance.mark_store import NAME, ConfigMap, Marks
+from hostler.maintenance.identities import CONFIG_MAP_NAME, ConfigMap, Identities, Marks
+from hostler.maintenance.machines import Machines, NodeMachines
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import Policy
-from hostler.maintenance.node_machines import NodeMachines
 from hostler.maintenance.observe import Observer
+from hostler.maintenance.status import MaintenanceMetrics
 from hostler.safety.pauses import PauseEnd
 from hostler.settings.foundation import NAMESPACE
 from hostler.shared import Shared
@@ -50,7 +48,12 @@ class MaintenanceCapability(Capability):
         gate, last_pause = guard.gate_for("maintenance"), PauseEnd(guard.pause, shared.fleet.store)
         namespace = settings[NAMESPACE]
         self._marks = Watch(
-            client, CONFIG_MAP, ConfigMap, metrics=metrics, namespace=namespace, fields=f"metadata.name={NAME}"
+            client,
+            CONFIG_MAP,
+            ConfigMap,
+            metrics=metrics,
+            namespace=namespace,
+            fields=f"metadata.name={CONFIG_MAP_NAME}",
         )
         memory = Memory()
         measured = MaintenanceMetrics(metrics.registry, lambda: metrics.loop_failed("maintenance"))

@@ -24,16 +24,13 @@ from hostler.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unreach
 from hostler.kube.kinds import LEASE, NAMESPACE
 from hostler.kube.queue import Queue
 from hostler.kube.records import Lease, Node, Object
-from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
 from hostler.maintenance.decision import Decision, Pass, machine_of
-from hostler.maintenance.events import EventReporter
 from hostler.maintenance.executor import ActionExecutor, Changed
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import NO_CLUSTER, STATE, Busy, InDoubt, Policy, Subject, World, ready_stamp
-from hostler.maintenance.observe import Observer
-from hostler.maintenance.privileges import Privileges
+from hostler.maintenance.observe import Observer, Privileges
+from hostler.maintenance.status import EventReporter, MaintenanceMetrics, patch_of
 from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler.maintenance")

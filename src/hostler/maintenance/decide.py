@@ -8,31 +8,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hostler.drain import model as drain
-from hostler.drain.blockers import said_of
 from hostler.host.facts import Known, Unknown, fresh
 from hostler.host.holds import MAINTENANCE, Refusal, held_by
-from hostler.instant import Instant, iso
-from hostler.maintenance import returning
+from hostler.instant import Instant, parse
 from hostler.maintenance.decision import (
-    Blocked,
     BlockedBy,
     Decision,
-    Evictions,
     Pass,
     Phase,
-    TellMachine,
+    SetMark,
     adopted,
     frozen,
     machine_of,
     moved,
-    noted,
     refused,
     released,
-    told_machine,
     wait,
 )
-from hostler.maintenance.drain_clock import clocked, started
 from hostler.maintenance.hosts import (
     Is,
     hanging,
@@ -43,11 +35,10 @@ from hostler.maintenance.hosts import (
     return_doubt,
     vm_doubt,
 )
-from hostler.maintenance.marking import leftover_of, marked
 from hostler.maintenance.model import (
     DRAIN_HELD,
     HOST,
-    MIGRATED_TO,
+    LATE_STOP_SECONDS,
     ORIGIN,
     POWER_ON_SINCE,
     RELOCATE_SINCE,
@@ -57,6 +48,7 @@ from hostler.maintenance.model import (
     STATE,
     TARGET,
     InDoubt,
+    Mark,
     Marked,
     Policy,
     State,
@@ -64,16 +56,15 @@ from hostler.maintenance.model import (
     Wish,
     World,
     cleared,
+    has_stray_hold,
+    mend_command,
     stamp,
 )
 from hostler.maintenance.placement import EVER
-from hostler.maintenance.reservations import Reservations
-from hostler.maintenance.stopping import barred, before_stop, refilled, stopping
-from hostler.maintenance.stray import has_stray_hold, name_stray_hold, release_stray_hold
-from hostler.maintenance.view import View
+from hostler.maintenance.power_on import migrated, powered_off, start
+from hostler.maintenance.shutdown import _draining, barred, clocked
+from hostler.maintenance.view import MARK_TRIES, Reservations, View
 
-# So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
-EVICTIONS_MOST = 10
 _TIMES = (SHUTDOWN_SINCE, POWER_ON_SINCE, RELOCATE_SINCE, DRAIN_HELD)
 
 
@@ -136,9 +127,9 @@ def _one(subject: Subject, world: World, reservations: Reservations, policy: Pol
         case State.DRAINING:
             return _with_doubt(view, _draining(view))
         case State.POWERED_OFF:
-            return returning.powered_off(view)
+            return powered_off(view)
         case State.MIGRATED:
-            return returning.migrated(view)
+            return migrated(view)
 
 
 def _with_doubt(view: View, one: Decision) -> Decision:
@@ -259,147 +250,77 @@ def _begin(view: View) -> Decision:
 _KEPT = (STATE, HOST, SINCE)
 
 
-# -- draining
+# -- marks without a maintenance
 
 
-def _draining(view: View) -> Decision:
-    subject, vm = view.subject, view.vm
-    if vm.power == "poweredOff":
-        return returning.now_off(view, f"VM {vm.name} is off")
-    if vm.power != "poweredOn":
-        return frozen(subject, State.DRAINING, f"VM {vm.name} is {vm.power}, which is neither on nor off")
-    if view.here.what is Is.UNKNOWN:
-        return frozen(subject, State.DRAINING, f"ESXi host {view.host_name}: {view.here.why}")
-    if not view.at_home:
-        return _elsewhere(view)
-    if not view.here.leaving:
-        return _cancelled(view)
-    wish = subject.wish
-    if isinstance(wish, Unknown):
-        return frozen(subject, State.DRAINING, wish.why)
-    since = subject.annotations.get(SHUTDOWN_SINCE)
-    if since and subject.remembered.shutdown_asked == since:
-        return stopping(view)
-    if wish is Wish.IGNORE:
-        return _called_off(view, f"the policy of {subject.name} says now to ignore the maintenance")
-    hold = held_by(view.node, MAINTENANCE)
-    if hold is not None and not isinstance(hold, Unknown) and hold.yielded:
-        why = f"{subject.name} was uncordoned by hand twice, so it is not emptied"
-        release = f"take {subject.origin} out of maintenance, or stop VM {view.vm.name} by hand"
-        return wait(subject, State.DRAINING, Phase.OVERRULED, why, release, blocked=BlockedBy.UNCORDONED)
-    if not view.node.spec.unschedulable:
-        why = f"{subject.name} was uncordoned by hand; nothing is evicted before it is cordoned again"
-        return wait(
-            subject, State.DRAINING, Phase.WAITING, why, "the hold cordons it again, once", blocked=BlockedBy.UNCORDONED
-        )
-    if since:
-        return refilled(view) or stopping(view)
-    return barred(view, State.DRAINING) or _emptying(view)
+# -- marks without a maintenance
 
 
-def _elsewhere(view: View) -> Decision:
-    """It was moved while it ran: by an admin, by HA, by DRS."""
-    subject, host = view.subject, view.host_name
-    if view.here.leaving:
-        why = f"VM {view.vm.name} is on {host} by now, which goes into maintenance too"
-        notes = {HOST: host, TARGET: None, MIGRATED_TO: host, ORIGIN: origin_of(view.site, view.vm.host, host)}
-        patch = noted(view.node, notes, why, "HostChanged")
-        return Decision(subject.name, State.DRAINING, Phase.DRAINING, why, "its pods are evicted", patch)
-    return _given_up(view) or returning.now_elsewhere(view)
-
-
-def _given_up(view: View) -> Decision | None:
-    """Moved live, most likely by DRS, before a pod was evicted: nothing is left to do. None where that is not so.
-
-    HA may have started it there instead: only a kubelet that goes on renewing its lease shows that it never stopped.
-    """
-    subject, known = view.subject, view.subject.remembered
-    evicting = subject.mark is not None or known.marked is not None or known.mark.number > 0
-    if evicting or subject.annotations.get(SHUTDOWN_SINCE) or not subject.ready:
+def leftover_of(view: View, mark: Mark) -> Decision | None:
+    """A VM that still carries our mark: started again if we stopped it, else the mark goes."""
+    vm, subject = view.vm, view.subject
+    if vm.power == "poweredOff" and mark.what is not Marked.DRAINING:
+        return start(view)
+    if view.here.leaving and subject.node is not None and vm.power == "poweredOn":
+        return None  # it is about to be drained (again): the mark is right, or will be; its guest may still go off
+    if mark.what is Marked.ASKED and vm.power == "poweredOn" and (until := _may_still_stop(view, mark)) is not None:
+        why = f"VM {vm.name} was asked to stop for a maintenance that was cancelled, and runs"
+        return wait(subject, None, Phase.IN_SERVICE, why, "if it still goes off it is started again", wake=until)
+    if subject.node is None and vm.power == "poweredOn" and (until := _perhaps_stopping(view, mark)) is not None:
+        why = f"VM {vm.name} runs and has no node, but its guest may still be shutting down"
+        return wait(subject, None, Phase.WAITING, why, "if it goes off it is started again", wake=until)
+    if subject.remembered.mark.number >= MARK_TRIES and view.now < subject.remembered.mark.not_before:
         return None
-    why = f"VM {view.vm.name} was moved to {view.host_name} before a pod of {subject.name} was evicted"
-    settled = view.settled(view.vm.host)
-    if known.alive and settled is None:
-        return _release(view, why)
-    release = "it is released when its kubelet shows that it is alive"
-    return replace(wait(subject, State.DRAINING, Phase.WAITING, why, release, wake=settled), pulse=True)
+    what = SetMark(vm.moref, None, f"VM {vm.name} is no longer kept by Hostler")
+    return Decision(subject.name, None, Phase.UNMARKING, what.why, "its mark is taken away", what)
 
 
-def _cancelled(view: View) -> Decision:
-    """The host stays in service."""
-    subject = view.subject
-    settled = view.settled(view.vm.host)
-    if settled is not None:
-        why = f"{subject.origin} seems to stay in service"
-        return wait(subject, State.DRAINING, Phase.SETTLING, why, "if that lasts, the node is released", wake=settled)
-    return _called_off(view, f"the maintenance of {subject.origin} was cancelled")
+def _may_still_stop(view: View, mark: Mark) -> Instant | None:
+    """Until when our ask may still take effect; a VM that we started since has taken no notice of it."""
+    asked = parse(mark.since)
+    until = (asked if asked is not None else view.now) + view.policy.guest_shutdown + LATE_STOP_SECONDS
+    return until if view.now < until and not view.subject.remembered.started else None
 
 
-def _called_off(view: View, because: str) -> Decision:
-    """Before the guest was asked to stop that ends it; after it, or where that is not sure, the guest is waited for."""
-    subject, began = view.subject, view.subject.at(SHUTDOWN_SINCE)
-    if not subject.annotations.get(SHUTDOWN_SINCE) or began is None:
-        because = f"{because} before VM {view.vm.name} was stopped"
-        if subject.annotations.get(MIGRATED_TO) and not (subject.ready and subject.remembered.alive):
-            # It was started since it was last in service, by HA perhaps: its node's Ready may be from before that.
-            release = "its kubelet shows that it is alive"
-            return replace(wait(subject, State.DRAINING, Phase.WAITING, because, release), pulse=subject.ready)
-        return _release(view, because)
-    sure = max(began, subject.remembered.shutdown_at) + view.policy.guest_shutdown + SHUTDOWN_GRACE
-    if view.now < sure:
-        why = f"{because}, but the guest of VM {view.vm.name} may have been asked to shut down, and may do so"
-        return wait(subject, State.DRAINING, Phase.WAITING, why, "it is given back if it still runs then", wake=sure)
-    if not (subject.ready and subject.remembered.alive):
-        why = f"{because}, and VM {view.vm.name} still runs"
-        return replace(
-            wait(subject, State.DRAINING, Phase.WAITING, why, "its kubelet shows that it is alive"), pulse=subject.ready
-        )
-    late = marked(view, Marked.ASKED)  # it may still go off: then the mark says that we start it again
-    if late is not None:
-        return late
-    return _release(view, f"{because}, and VM {view.vm.name} did not stop")
+def _perhaps_stopping(view: View, mark: Mark) -> Instant | None:
+    """Until when a running VM that we asked to stop may still do so; its node, which would say more, is gone."""
+    known = view.subject.remembered
+    if mark.what is not Marked.STOPPED or known.started:
+        return None
+    if view.here.what is not Is.OUT:
+        return view.now + view.policy.guest_shutdown
+    since = known.running_since if known.running_since is not None else view.now
+    until = since + view.policy.guest_shutdown + SHUTDOWN_GRACE
+    return until if view.now < until else None
 
 
-def _release(view: View, why: str) -> Decision:
-    subject = view.subject
-    patch = released(view.node, why, "MaintenanceCancelled")
+# -- holds without a maintenance
+#
+# A person may have taken the state away, or held the node in the name of `maintenance`. Nothing else would ever end
+# such a hold, and the node would stay cordoned in silence.
+
+
+def name_stray_hold(subject: Subject, because: str) -> Decision:
+    """We cannot tell that the node is well, so a person decides."""
+    why = f"{subject.name} carries a hold of maintenance without a state: {because}"
+    mend = f"if it is to be in service: {mend_command(subject.name)}"
+    return wait(subject, None, Phase.HELD, why, mend, blocked=BlockedBy.STRAY_HOLD, details=mend)
+
+
+def release_stray_hold(view: View) -> Decision:
+    """The VM runs on a host in service: the hold goes once the node is known to be Ready by fresh evidence."""
+    subject, known, host = view.subject, view.subject.remembered, view.host_name
+    runs = f"VM {view.vm.name} runs on {host}"
+    if (until := view.settled(view.vm.host)) is not None:
+        why = f"{subject.name} carries a hold of maintenance without a state, and {host} seems to be in service"
+        return wait(subject, None, Phase.SETTLING, why, "if that lasts, the hold is released", wake=until)
+    if not subject.ready:
+        return name_stray_hold(subject, f"{runs}, but the node is not Ready")
+    if not (known.reported or known.alive):
+        why = f"{subject.name} carries a hold of maintenance without a state, and seems to be well"
+        nxt = "its kubelet shows that it is alive, then the hold is released"
+        return replace(wait(subject, None, Phase.CHECKING, why, nxt), pulse=True)
+    patch = released(view.node, f"{runs}, and no maintenance of {subject.name} is under way", "HoldReleased")
     if isinstance(patch, Refusal):
-        return frozen(subject, State.DRAINING, patch.why)
+        return frozen(subject, None, patch.why)
     return Decision(subject.name, None, Phase.ENDING, patch.why, "it is in service again", patch)
-
-
-def _emptying(view: View) -> Decision:
-    subject = view.subject
-    marking = marked(view, Marked.DRAINING)
-    if marking is not None:
-        return marking
-    machine = told_machine(subject.annotations)
-    if machine and subject.remembered.machine_told != machine:
-        tell = TellMachine(machine, f"Machine {machine} is told of the maintenance, so that nobody replaces it")
-        return Decision(subject.name, State.DRAINING, Phase.DRAINING, tell.why, "its pods are evicted", tell,
-                        target=view.reserved())  # fmt: skip
-    found = view.reservations.drained(subject, view.policy, view.now)
-    one = Decision(subject.name, State.DRAINING, Phase.DRAINING, found.why.rstrip("."), wake=found.wake, drain=found,
-                   target=view.reserved())  # fmt: skip
-    match found.state:
-        case drain.State.UNKNOWN:
-            return replace(frozen(subject, State.DRAINING, found.why.rstrip(".")), drain=found)
-        case drain.State.REFUSED:
-            release = "delete or move those pods, or allow it by setting"
-            return replace(one, phase=Phase.REFUSED, next=release, blocked=Blocked(BlockedBy.REFUSED))
-        case drain.State.DRAINED | drain.State.DEADLINE_PASSED:
-            return before_stop(view, found)
-    if not view.reservations.take_slot(subject.name):
-        others = ", ".join(view.reservations.drains)
-        why = f"{found.why.rstrip('.')}; {others} is emptied first (limit {view.reservations.limit})"
-        slot = Blocked(BlockedBy.SLOT)
-        return replace(one, why=why, phase=Phase.WAITING, next="it is its turn next", blocked=slot, wake=None)
-    began = subject.at(SINCE)
-    counts = started(subject, began, view.now, view.world.resumed) if began is not None else None
-    deadline = view.policy.drain.deadline(counts) if counts is not None else None
-    nxt = "VM is stopped when it is empty" + (f", or at {iso(deadline)}" if deadline is not None else "")
-    blocked = Blocked(BlockedBy.BUDGET, said_of(found.blockers)) if found.blockers else None
-    if found.state is drain.State.WAITING_FOR_VOLUMES:
-        blocked = Blocked(BlockedBy.VOLUMES, found.why.rstrip("."))
-    action = Evictions(found.actions[:EVICTIONS_MOST], found.why) if found.actions else None
-    return replace(one, next=nxt, blocked=blocked, action=action)

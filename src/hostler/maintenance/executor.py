@@ -22,7 +22,6 @@ from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
 from hostler.kube.writer import Writer
-from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decision import (
     CancelTask,
     Decision,
@@ -36,13 +35,13 @@ from hostler.maintenance.decision import (
     TellMachine,
 )
 from hostler.maintenance.hosts import Is, Restart, judge_restart, power_doubt, stands
+from hostler.maintenance.identities import Marks
 from hostler.maintenance.machines import Machines
-from hostler.maintenance.mark_store import Marks
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import RELOCATE_SINCE, SHUTDOWN_SINCE, Mark, Need, Subject
+from hostler.maintenance.observe import look_at
 from hostler.maintenance.placement import judge
-from hostler.maintenance.privileges import look_at
+from hostler.maintenance.status import MaintenanceMetrics, patch_of
 from hostler.vsphere.outcomes import AlreadySo, Kind, Outcome, Refused, Started
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Vm
 from hostler.vsphere.vcenter import VCenter

@@ -1,13 +1,17 @@
 """Which VM each Node is, kept up to date change by change: what one change costs does not grow with the fleet.
 
 Nodes, VMs, marks and Machines come from the caches; `host.identity` decides. All Nodes count, labelled or not: a Node
-that nobody looks after may have the stronger claim to a VM.
+that nobody looks after may have the stronger claim to a VM. The marks of the VMs that we stop are evidence, so they are
+read and written here too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from hostler.apis.capi import cluster_of_node
 from hostler.host.facts import Unknown
@@ -26,11 +30,12 @@ from hostler.host.identity import (
     remedy,
     settle,
 )
-from hostler.kube.records import Node
+from hostler.kube import errors
+from hostler.kube.records import Metadata, Node, Record
 from hostler.kube.watch import Watch
-from hostler.maintenance.mark_store import ConfigMap, Marks
-from hostler.maintenance.model import NO_CLUSTER, InDoubt
-from hostler.maintenance.node_machines import NodeMachines
+from hostler.kube.writer import Writer
+from hostler.maintenance.machines import NodeMachines
+from hostler.maintenance.model import NO_CLUSTER, InDoubt, Mark, read_mark
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.vcenter import VCenter
@@ -313,3 +318,93 @@ def _not_found(node: str, why: str, away: list[str], of: int) -> str:
         return why
     where = "" if len(away) == of else ", and it is in none of the others"
     return f"cannot tell which VM backs node {node}{where}: {'; '.join(sorted(away))}"
+
+
+# -- marks on VMs: in vCenter where we may write them, else in the ConfigMap `hostler-stopped-vms`
+
+CONFIG_MAP_NAME = "hostler-stopped-vms"
+MARK_ATTRIBUTE = "hostler"
+
+
+class ConfigMap(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def key_of(vcenter: str, vm: str) -> str:
+    """A ConfigMap's keys may not hold every letter that a vCenter's name may."""
+    return f"{re.sub('[^-._a-zA-Z0-9]', '_', vcenter)}.{vm}"
+
+
+def _of(vcenter: str, key: str) -> str:
+    """The VM of a line of this vCenter; "" for another's: `vc` and `vc.example.com` are two."""
+    whose, _, vm = key.rpartition(".")
+    return vm if f"{whose}." == key_of(vcenter, "") else ""
+
+
+class Marks:
+    """Both places as one: what vCenter says wins."""
+
+    def __init__(self, watch: Watch[ConfigMap], writer: Writer, namespace: str) -> None:
+        self.watch = watch
+        self._writer = writer
+        self._namespace = namespace
+
+    def kept(self) -> dict[str, str]:
+        found = self.watch.store.get(f"{self._namespace}/{CONFIG_MAP_NAME}")
+        return found.data if found is not None else {}
+
+    def of(self, vcenter: str, inventory: Inventory, cluster: str) -> dict[str, Mark]:
+        """Every VM of one vCenter that this Kubernetes cluster has marked, by id.
+
+        Another cluster's stopped VM is not ours to start. The ConfigMap is in this cluster, so its lines are ours.
+        """
+        found: dict[str, Mark] = {}
+        kept = self.kept()
+        key = inventory.attribute_key(MARK_ATTRIBUTE)
+        if key is None and not kept:
+            return found
+        for name, text in kept.items():
+            if (vm_of := _of(vcenter, name)) and (mark := read_mark(text)) is not None:
+                found[vm_of] = mark
+        for vm in inventory.vms():
+            for own, text in vm.attributes:
+                if own != key or (mark := read_mark(text)) is None:
+                    continue
+                if mark.cluster == cluster:
+                    found[vm.moref] = mark
+        return found
+
+    def mark_of(self, vcenter: str, inventory: Inventory, vm: Vm, cluster: str) -> Mark | None:
+        """Our mark of one VM. `cluster`: "" while it has no name; then only the ConfigMap's lines are surely ours."""
+        said = read_mark(inventory.attribute(vm, MARK_ATTRIBUTE))
+        if said is not None and cluster and said.cluster == cluster:
+            return said
+        return read_mark(self.kept().get(key_of(vcenter, vm.moref), ""))
+
+    def vm_in(self, vcenter: str, line: str) -> str:
+        """The VM of a line of the ConfigMap, by its key; "" for another vCenter's."""
+        return _of(vcenter, line)
+
+    def in_config_map(self, vcenter: str, vm: str) -> bool:
+        return key_of(vcenter, vm) in self.kept()
+
+    def gone(self, vcenter: str, inventory: Inventory) -> tuple[str, ...]:
+        """VMs the ConfigMap still speaks of and vCenter does not. Only asked while vCenter is connected."""
+        kept = [vm for name in self.kept() if (vm := _of(vcenter, name))]
+        hidden = inventory.missing  # there, and not to be seen by us
+        return tuple(vm for vm in kept if inventory.complete and inventory.vm(vm) is None and vm not in hidden)
+
+    async def keep(self, vcenter: str, vm: str, mark: Mark | None, why: str) -> None:
+        """Write or take away the ConfigMap's line. Raises what the API server says."""
+        line = {key_of(vcenter, vm): mark.text() if mark is not None else None}
+        if mark is None and key_of(vcenter, vm) not in self.kept():
+            return
+        try:
+            await self.watch.patch(self._writer, CONFIG_MAP_NAME, {"data": line}, self._namespace, why=why)
+        except errors.NotFound:
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP_NAME}, "data": line}
+            try:
+                await self.watch.create(self._writer, body, self._namespace, why=why)
+            except errors.AlreadyExists:  # another replica, this very moment
+                await self.watch.patch(self._writer, CONFIG_MAP_NAME, {"data": line}, self._namespace, why=why)

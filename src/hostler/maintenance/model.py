@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias
 from hostler.drain import model as drain
 from hostler.host.ceiling import Room
 from hostler.host.facts import Fact, Unknown
+from hostler.host.holds import HOLDS, MAINTENANCE, Hold, held_by
 from hostler.host.identity import Refusal
 from hostler.host.maintenance import HOST as HOST
 from hostler.host.maintenance import MIGRATED_TO as MIGRATED_TO
@@ -376,3 +377,14 @@ def stamp(now: Instant) -> str:
 
 def sorted_by_name(subjects: Iterable[Subject]) -> tuple[Subject, ...]:
     return tuple(sorted(subjects, key=lambda one: one.name))
+
+
+def has_stray_hold(node: Node | None) -> bool:
+    """It is held by maintenance, and has no state. Asked of every node in every pass: most have no hold at all."""
+    if node is None or HOLDS not in node.metadata.annotations or STATE in node.metadata.annotations:
+        return False
+    return isinstance(held_by(node, MAINTENANCE), Hold)
+
+
+def mend_command(node: str) -> str:
+    return f"hostler release {node} --holder {MAINTENANCE}"
