@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         "maintenance/decide.py",
-        "        return frozen(subject, state, site.why if site is known else why)\n",
+        "        return decide_to_freeze(subject, state, site.why if site is known else why)\n",
         "        site = known\n",
         "a node is emptied on what a silent vCenter said long ago",
         "unit/test_maintenance_properties.py::test_one_spoilt_fact_stops_everything_drastic",
@@ -122,8 +122,8 @@ MUTANTS = (
     ),
     Mutant(
         "maintenance/shutdown.py",
-        "    if wish is Wish.IGNORE:\n        return _called_off(",
-        "    if False:\n        return _called_off(",
+        "    if wish is Wish.IGNORE:\n        return _call_off(",
+        "    if False:\n        return _call_off(",
         "an owner who says ignore during the drain is overruled",
         "unit/test_maintenance_doubt.py::test_a_stop_that_is_only_written_down_does_not_overrule_the_owner_who_says_ignore",
     ),
@@ -157,7 +157,7 @@ MUTANTS = (
     ),
     Mutant(
         "maintenance/view.py",
-        "        if len(self._drains) >= self._max:\n",
+        "        if len(self._drains) >= self.policy.max_drains:\n",
         "        if False:\n",
         "all nodes are drained at once, whatever MAX_CONCURRENT_DRAINS says",
         "unit/test_maintenance_stories.py::test_two_on_one_host_are_two_and_never_share_a_device",

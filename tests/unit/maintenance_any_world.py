@@ -29,7 +29,7 @@ from hostler.maintenance.model import (
     Site,
     Unanswered,
     World,
-    stamp,
+    stamp_of,
 )
 from hostler.maintenance.placement import MOVE, STOP
 from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Cluster, Task, Unread
@@ -39,7 +39,7 @@ ANY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, Healt
 QUICK = settings(ANY, derandomize=True)  # the same examples each time; the search for others is the full run's
 OURS = '[{"holder":"maintenance","why":"w","since":"","cordonedBefore":false}]'
 BYTES = 64  # choices of a world, and some to spare
-ASKED = (stamp(NOW - 1), stamp(NOW - 300))
+ASKED = (stamp_of(NOW - 1), stamp_of(NOW - 300))
 
 
 class Facts:
@@ -98,10 +98,10 @@ def some_world(fact: Facts) -> World:
     annotations = {
         STATE: fact(state, "odd"),
         HOST: fact("esx1", "esx2", "", "gone"),
-        SINCE: fact(fact.any(stamp(NOW - 500), stamp(NOW - 5)), "", "soon"),
+        SINCE: fact(fact.any(stamp_of(NOW - 500), stamp_of(NOW - 5)), "", "soon"),
         SHUTDOWN_SINCE: fact(fact.any("", *ASKED) if state == "draining" else fact.any("", "", *ASKED), "soon"),
         POWER_ON_SINCE: fact.any("", ASKED[0]) if state == "powered-off" else "",
-        RELOCATE_SINCE: fact.any("", *ASKED, stamp(NOW - 700)) if state == "powered-off" else "",
+        RELOCATE_SINCE: fact.any("", *ASKED, stamp_of(NOW - 700)) if state == "powered-off" else "",
         BOOT_BEFORE: fact.any("boot-0-a", "boot-0-a", "boot-x", ""),
         POLICY: fact("", "migrate", "wait", "stay-off", "ignore", "odd"),
         TARGET: fact("esx2", "", "gone"),

@@ -15,11 +15,9 @@ from hostler.explain.registry import Explanation
 from hostler.host.facts import Known
 from hostler.kube.events import Recorder
 from hostler.kube.watch import Watch
-from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Hanging, Pass, Phase, Rejected
-from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
-from hostler.maintenance.model import POLICY, Busy, Policy, State, World
+from hostler.maintenance.model import POLICY, Busy, State, World
 from hostler.maintenance.placement import Placement
 from hostler.maintenance.status import LASTS_SECONDS, EventReporter, MaintenanceMetrics, MaintenanceStatus
 from hostler.vsphere.outcomes import AlreadySo, Kind, Refused, Started, said
@@ -44,14 +42,7 @@ class Notes:
 
 
 def explainers(yard: Yard, blocked: str | None = None) -> MaintenanceExplainers:
-    hands = cast(ActionExecutor, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
-    keeper = MaintenanceKeeper(
-        yard.client, yard.observer, hands, yard.memory, Policy(), MaintenanceMetrics(CollectorRegistry()),
-        acting=lambda: pytest.fail("nothing is done"), clock=lambda: NOW,
-    )  # fmt: skip
-    return MaintenanceExplainers(
-        keeper, tuple(yard.vcenters.values()), yard.sources, lambda: blocked, lambda: blocked, lambda: NOW
-    )
+    return MaintenanceExplainers(yard.keeper(), lambda: blocked, lambda: blocked)
 
 
 def yard_of(gpus: dict[str, int], workers: dict[str, str], device: VmDevice = DYNAMIC) -> Yard:

@@ -153,7 +153,7 @@ def test_a_marked_vm_without_a_node_is_a_subject() -> None:
     yard = Yard()
     yard.host()
     mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED, cluster="c1")
-    yard.observer.cluster = "c1"
+    yard.identities.name_cluster("c1")
     yard.put(Fields, "CustomFieldsManager", names=((7, "hostler"),))
     yard.vm("a", UUIDS[0], power="poweredOff", attributes=((7, mark.text()),))
     world = yard.observer.world(NOW)
@@ -165,7 +165,7 @@ def marked(yard: Yard, *vms: str) -> None:
     """These VMs are off and carry our mark for node a; the first of them has its UUID."""
     mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED, cluster="c1")
     yard.host()
-    yard.observer.cluster = "c1"
+    yard.identities.name_cluster("c1")
     yard.put(Fields, "CustomFieldsManager", names=((7, "hostler"),))
     for number, name in enumerate(vms):
         yard.vm(name, UUIDS[number], power="poweredOff", attributes=((7, mark.text()),))
@@ -227,7 +227,7 @@ def test_a_stopped_vm_of_another_cluster_is_not_ours(theirs: str) -> None:
     """One vCenter serves many Kubernetes clusters, each with an operator of its own."""
     yard = Yard()
     yard.host()
-    yard.observer.cluster = "c1" if theirs == "c2" else "-"
+    yard.identities.name_cluster("c1" if theirs == "c2" else "-")
     mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED, cluster=theirs)
     yard.put(Fields, "CustomFieldsManager", names=((7, "hostler"),))
     yard.vm("a", UUIDS[0], power="poweredOff", attributes=((7, mark.text()),))
@@ -245,7 +245,7 @@ def test_a_mark_in_the_config_map_is_as_good_and_goes_with_its_vm() -> None:
         ConfigMap(metadata=Metadata(name="hostler-stopped-vms", namespace="hostler", resource_version="5"), data=data)
     )
     assert yard.seen() == ["vm/a"]
-    marks = yard.observer._marks
+    marks = yard.observer.marks
     assert marks.gone("vc:8443", yard.vcenters["vc:8443"].inventory) == ("vm-9",)
     yard.vcenters["vc:8443"].inventory.missing["vm-9"] = "NoPermission"
     assert marks.gone("vc:8443", yard.vcenters["vc:8443"].inventory) == (), "it is there, and not to be seen by us"

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from hostler.explain.registry import Explanation
 from hostler.host.facts import Known, fresh
 from hostler.host.holds import HOLDS
 from hostler.kube.records import OwnerReference, Pod, PodMetadata, PodPhase, PodSpec, PodStatus
 from hostler.kube.watch import Watch
-from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
 from hostler.maintenance.decision import (
     CancelTask,
@@ -30,7 +27,6 @@ from hostler.maintenance.decision import (
     ShutDown,
     TellMachine,
 )
-from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
@@ -41,14 +37,12 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     Attempts,
-    Policy,
     Wish,
     World,
-    stamp,
+    stamp_of,
 )
 from hostler.maintenance.placement import STOP
 from hostler.maintenance.simulate import simulate
-from hostler.maintenance.status import MaintenanceMetrics
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import ENTER_MAINTENANCE, Backing, Cluster, Pci, Task, VmDevice
 from tests.unit.maintenance_any_world import QUICK, any_world
@@ -106,7 +100,7 @@ def any_yard(draw: st.DrawFn) -> Yard:
                   cluster="c1", in_maintenance=host == "h1" and draw(st.booleans()))  # fmt: skip
     state = draw(st.sampled_from(["", "", "draining", "powered-off", "migrated"]))
     policy = draw(st.sampled_from([*Wish, "odd"]))
-    since = stamp(NOW - draw(st.sampled_from([5, 500])))
+    since = stamp_of(NOW - draw(st.sampled_from([5, 500])))
     about = {
         POLICY: policy, STATE: state, HOST: "h1" if state else "", SINCE: since if state else "",
         BOOT_BEFORE: draw(st.sampled_from(["b", "before"])) if state else "",
@@ -151,14 +145,7 @@ def read_once(watch: Watch[Any]) -> None:
 
 
 def explainers(yard: Yard) -> MaintenanceExplainers:
-    hands = cast(ActionExecutor, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
-    keeper = MaintenanceKeeper(
-        yard.client, yard.observer, hands, yard.memory, Policy(), MaintenanceMetrics(CollectorRegistry()),
-        acting=lambda: pytest.fail("nothing is done"), clock=lambda: NOW,
-    )  # fmt: skip
-    return MaintenanceExplainers(
-        keeper, tuple(yard.vcenters.values()), yard.sources, lambda: None, lambda: None, lambda: NOW
-    )
+    return MaintenanceExplainers(yard.keeper(), lambda: None, lambda: None)
 
 
 def said_of(action: Any) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from hostler.maintenance.decision import (
     Relocate,
     ShutDown,
 )
-from hostler.maintenance.hosts import Is, Restart, judge_restart, return_doubt, stands, vm_doubt
+from hostler.maintenance.hosts import HostMode, Restart, judge_host, judge_restart, return_doubt, vm_doubt
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -324,7 +324,7 @@ def no_harm(world: World) -> None:
     vm = subject.vm.value
     returns = isinstance(action, (Relocate, PowerOn))
     assert (return_doubt if returns else vm_doubt)(site.value, vm) == ""
-    here = stands(site.value, site.value.host(vm.host))
+    here = judge_host(site.value, site.value.host(vm.host))
     if isinstance(action, (ShutDown, PowerOff, Evictions)) or begins_to_stop(action):
         assert here.leaving, "only on a host that goes into maintenance"
         assert judge_restart(site.value, vm) == Restart(), "and only what can be started again"
@@ -366,17 +366,17 @@ def no_harm(world: World) -> None:
         assert not site.value.tasks_of(vm.moref), "nobody else is at it"
         where = action.host if isinstance(action, Relocate) else (one.target or ("", ""))[1]
         if where or not (isinstance(action, PowerOn) and action.drs):
-            assert stands(site.value, site.value.host(where)).what is Is.OUT
+            assert judge_host(site.value, site.value.host(where)).what is HostMode.IN_SERVICE
     if uncordons(action) and subject.state is State.DRAINING:
         assert vm.power == "poweredOn"
-        cancelled = here.what is Is.OUT and world.out_since[VC, vm.host] <= NOW - SETTLE_SECONDS
+        cancelled = here.what is HostMode.IN_SERVICE and world.out_since[VC, vm.host] <= NOW - SETTLE_SECONDS
         assert cancelled or (here.leaving and subject.wish is Wish.IGNORE), "the host has been in service for a while"
         if asked := subject.at(SHUTDOWN_SINCE):
             assert asked + play_policy.guest_shutdown <= NOW, "a guest that was asked has its time"
             assert subject.ready
             assert subject.remembered.alive, "and its kubelet lives"
     if uncordons(action) and subject.state in (State.POWERED_OFF, State.MIGRATED):
-        assert here.what is Is.OUT
+        assert here.what is HostMode.IN_SERVICE
         assert vm.power == "poweredOn"
         assert subject.ready
         boot = subject.node.status.node_info.boot_id if subject.node is not None else ""

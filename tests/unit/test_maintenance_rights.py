@@ -23,7 +23,7 @@ from hostler.maintenance.model import (
     State,
     Unanswered,
 )
-from hostler.maintenance.placement import MOVE, POOL, STOP, Judged, judge, moves_of, needs_of
+from hostler.maintenance.placement import MOVE, POOL, STOP, Judged, judge_rights, moves_of, needs_of
 from hostler.maintenance.status import conditions_of
 from hostler.maintenance.view import Reservations
 from hostler.vsphere.records import Cluster, Vm
@@ -36,7 +36,7 @@ SPARE = Cluster("domain-2", "spare", pool="pool-2")
 
 def judged(needs: tuple[Need, ...], lacks: tuple[str, ...], pool: tuple[str, ...] = ()) -> str:
     rights: dict[tuple[str, str], Lacks] = {("vc", "vm-a"): Known(lacks, NOW), ("vc", "pool-2"): Known(pool, NOW)}
-    return str(judge(needs, rights, "vc", NOW))
+    return str(judge_rights(needs, rights, "vc", NOW))
 
 
 def test_only_what_is_needed_counts_and_on_its_own_object() -> None:
@@ -51,13 +51,13 @@ def test_only_what_is_needed_counts_and_on_its_own_object() -> None:
 
 def test_that_all_is_well_must_have_been_looked_at_lately_what_is_lacking_counts_anyhow() -> None:
     needs = moves_of(VM)
-    assert judge(needs, {}, "vc", NOW) == Judged(unseen="VM a")
+    assert judge_rights(needs, {}, "vc", NOW) == Judged(unseen="VM a")
     old: dict[tuple[str, str], Lacks] = {("vc", "vm-a"): Known((), NOW - 100)}
-    assert not judge(needs, old, "vc", NOW).within(100, NOW).unseen
-    assert judge(needs, old, "vc", NOW).within(60, NOW) == Judged(unseen="VM a")
+    assert not judge_rights(needs, old, "vc", NOW).within(100, NOW).unseen
+    assert judge_rights(needs, old, "vc", NOW).within(60, NOW) == Judged(unseen="VM a")
     old[("vc", "vm-a")] = Known((MOVE,), NOW - 100)
-    assert judge(needs, old, "vc", NOW).within(60, NOW).lacking
-    assert "it would not say" in judge(needs, {("vc", "vm-a"): Unknown("it would not say")}, "vc", NOW).unknown
+    assert judge_rights(needs, old, "vc", NOW).within(60, NOW).lacking
+    assert "it would not say" in judge_rights(needs, {("vc", "vm-a"): Unknown("it would not say")}, "vc", NOW).unknown
 
 
 def other_cluster() -> Play:

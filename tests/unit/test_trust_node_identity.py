@@ -66,7 +66,7 @@ CLUSTER = "c1"
 def yard(by_uuid: bool = False) -> Yard:
     """`liar` on h2, which is in service; on h1, which enters: a control plane, two workers, and a VM that is off."""
     made = Yard(by_uuid=by_uuid)
-    made.observer.cluster = CLUSTER
+    made.identities.name_cluster(CLUSTER)
     made.put(Fields, "CustomFieldsManager", names=((HOSTLER, "hostler"), (NODE_FIELD, "hostler-node")))
     made.host()
     made.host("h2")
@@ -325,8 +325,8 @@ def test_an_attribute_that_is_defined_later_is_seen() -> None:
 def machines_of(made: Yard, clock: Clock = boottime) -> NodeMachines:
     """The Machines of this cluster, empty as yet."""
     machines = NodeMachines(Client(Nowhere()), Metrics(), clock)
-    made.identities = made.observer.identities = Identities(made.nodes, made.vcenters, made.observer._marks, machines)
-    made.observer.cluster = CLUSTER
+    made.identities = made.observer.identities = Identities(made.nodes, made.vcenters, made.observer.marks, machines)
+    made.identities.name_cluster(CLUSTER)
     return machines
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiohttp import web
 
 from hostler.capability import Capability
-from hostler.drain.executor import Executor
 from hostler.explain.read_api import answer
 from hostler.explain.registry import Registry
 from hostler.kube.client import Gate
@@ -55,7 +53,6 @@ class MaintenanceCapability(Capability):
             namespace=namespace,
             fields=f"metadata.name={CONFIG_MAP_NAME}",
         )
-        memory = Memory()
         measured = MaintenanceMetrics(metrics.registry, lambda: metrics.loop_failed("maintenance"))
         marks = Marks(self._marks, writer, namespace)
         policy = Policy(
@@ -71,26 +68,22 @@ class MaintenanceCapability(Capability):
             skip_remediation=settings[say.SKIP_REMEDIATION],
             unknown_rights_hold=settings[say.UNKNOWN_RIGHTS_HOLD],
         )
-        by_name = {one.name: one for one in vcenters}
         self._machines = NodeMachines(client, metrics)
         self._identities = identities = Identities(
-            nodes, by_name, marks, self._machines, by_uuid=settings[say.VM_IDENTITY] == say.BY_UUID
-        )
-        label = settings[say.GPU_NODE_LABEL]
+            nodes, {vcenter.name: vcenter for vcenter in vcenters}, marks, self._machines,
+            by_uuid=settings[say.VM_IDENTITY] == say.BY_UUID,
+        )  # fmt: skip
         observer = Observer(
-            nodes, sources, vcenters, marks, identities, memory, label, shared.ceiling,
+            identities, sources, Memory(), settings[say.GPU_NODE_LABEL], shared.ceiling,
             lambda now: max(last_pause.ended(now), shared.stepped(now)),
         )  # fmt: skip
         executor = ActionExecutor(
-            writer, nodes, Executor(writer, time.time), by_name, marks, shared.recorder, memory, measured,
-            gate, time.time, shared.drain, set(), Machines(client, writer), identities.not_the_vm,
-        )  # fmt: skip
-        self.keeper = MaintenanceKeeper(client, observer, executor, memory, policy, measured, acting=shared.acting)
+            observer, writer, shared.recorder, measured, gate, shared.drain, machines=Machines(client, writer)
+        )
+        self.keeper = MaintenanceKeeper(client, observer, executor, policy, acting=shared.acting)
         self.controller = self.add_controller("maintenance", self.keeper.reconcile)
         self.keeper.queue = self.controller.queue
-        self._explainers = MaintenanceExplainers(
-            self.keeper, vcenters, sources, gate, lambda: guard.blocked("maintenance"), time.time
-        )
+        self._explainers = MaintenanceExplainers(self.keeper, gate, lambda: guard.blocked("maintenance"))
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield self._marks
@@ -105,7 +98,7 @@ class MaintenanceCapability(Capability):
         self._explainers.register(registry)
 
     def host_source(self, cluster: str) -> VSphereSource:
-        return VSphereSource({one.name: one for one in self.shared.vcenters}, self._identities, cluster)
+        return VSphereSource(self._identities, cluster)
 
     def serve(self, server: Server, notes: Callable[[], tuple[str, ...]]) -> None:
         async def status(_: web.Request) -> web.Response:

@@ -27,10 +27,9 @@ from hostler.kube.records import Lease, Node, Object
 from hostler.maintenance.decide import decide
 from hostler.maintenance.decision import Decision, Pass, machine_of
 from hostler.maintenance.executor import ActionExecutor, Changed
-from hostler.maintenance.memory import Memory
-from hostler.maintenance.model import NO_CLUSTER, STATE, Busy, InDoubt, Policy, Subject, World, ready_stamp
+from hostler.maintenance.model import STATE, Busy, InDoubt, Policy, Subject, World, ready_stamp
 from hostler.maintenance.observe import Observer, Privileges
-from hostler.maintenance.status import EventReporter, MaintenanceMetrics, patch_of
+from hostler.maintenance.status import EventReporter, patch_of
 from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler.maintenance")
@@ -52,9 +51,7 @@ class MaintenanceKeeper:
         client: Client,
         observer: Observer,
         executor: ActionExecutor,
-        memory: Memory,
         policy: Policy,
-        metrics: MaintenanceMetrics,
         *,
         acting: Callable[[], AbstractContextManager[None]],
         clock: Callable[[], Instant] = time.time,
@@ -62,11 +59,10 @@ class MaintenanceKeeper:
         self._client = client
         self.observer = observer
         self._executor = executor
-        self._memory = memory
+        self._memory, self._metrics = observer.memory, executor.metrics
         self.policy = policy
-        self._metrics = metrics
         self._acting = acting
-        self._clock = clock
+        self.clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: Counter[str] = Counter()
         self._pulsing: set[str] = set()
@@ -74,8 +70,8 @@ class MaintenanceKeeper:
         self._refreshed: dict[str, Instant] = {}  # by vCenter
         self._follow_looked: dict[str, Instant] = {}  # by vCenter: when all our VMs were last looked through
         self._warned: set[str] = set()
-        self._reporter = EventReporter(executor.recorder, metrics)
-        self._privileges = Privileges(observer, memory, policy, executor.recorder, self._spawn, self.wake)
+        self._reporter = EventReporter(executor.recorder, executor.metrics)
+        self._privileges = Privileges(observer, policy, executor.recorder, self._spawn, self.wake)
         self._forgetting = False
         self._named = False  # the cluster
         self._name_after = 0.0  # when it is asked for again, where we may not read it
@@ -105,15 +101,15 @@ class MaintenanceKeeper:
         return tuple(sorted(one for one in machines if not told or (absent is not None and one in absent.elsewhere)))
 
     def look(self, also: Collection[str] = ()) -> tuple[World, Pass]:
-        now = self._clock()
+        now = self.clock()
         world = self.observer.world(now, also)
         return world, decide(world, self.policy, now)
 
     async def reconcile(self, _: str) -> float | None:
-        if not self._named and self._clock() >= self._name_after and not await self._name_cluster():
+        if not self._named and self.clock() >= self._name_after and not await self._name_cluster():
             return NOT_READY
         began = time.perf_counter()
-        now = self._clock()
+        now = self.clock()
         world = self.observer.world(now)
         if self._settle_tasks(world):
             world = self.observer.world(now)
@@ -133,7 +129,7 @@ class MaintenanceKeeper:
             self._handle(subjects[one.subject], one, now)
         if self._executor.gate() is None or self._executor.writer.dry_run:
             self._reporter.tell(world, shown)
-        connected = (one for one in self._executor.vcenters.values() if one.link.connected)
+        connected = (one for one in self.observer.vcenters.values() if one.link.connected)
         looks = [self._refreshed.get(one.name, now) + one.poll for one in connected]
         wake = min([now + LOOK_AGAIN, *looks, *filter(None, [shown.wake]), *self._rests(now)])
         return max(0.02, wake - now) if not world.unknown else NOT_READY
@@ -145,14 +141,14 @@ class MaintenanceKeeper:
         """
         try:
             found = await self._client.get(NAMESPACE, "kube-system", type=Object)
-            self.observer.cluster = found.metadata.uid[:8] or NO_CLUSTER
+            self.observer.identities.name_cluster(found.metadata.uid[:8])
         except (Forbidden, NotFound) as error:
             if not self._name_after:
                 log.warning(
                     "The namespace kube-system cannot be read, so VMs we stop are marked without the cluster's name; "
                     "one whose Node is deleted meanwhile is then not started again.", error=str(error),
                 )  # fmt: skip
-            self._name_after = self._clock() + LOOK_AGAIN
+            self._name_after = self.clock() + LOOK_AGAIN
             return True
         except (ApiError, Unreachable) as error:
             log.debug("kube-system could not be read yet", error=str(error))
@@ -221,7 +217,7 @@ class MaintenanceKeeper:
     def _rest(self, name: str) -> None:
         self._failures[name] += 1
         delay = min(REST_FIRST * 2.0 ** min(self._failures[name] - 1, 10), REST_MOST)
-        self._memory.rest[name] = self._clock() + delay
+        self._memory.rest[name] = self.clock() + delay
 
     def try_now(self) -> None:
         """Something that held us back has changed: nobody rests for an error from before."""
@@ -310,11 +306,11 @@ class MaintenanceKeeper:
 
     def _housekeep(self, world: World, now: Instant) -> None:
         """Devices of the VMs we look after are followed; what our user may do is asked now and then."""
-        for vcenter in self._executor.vcenters.values():
+        for vcenter in self.observer.vcenters.values():
             self._follow(vcenter, world, now)
             self._refresh(vcenter, now)
             self._privileges.check(vcenter, world, now)
-            gone = self._executor.marks.gone(vcenter.name, vcenter.inventory) if vcenter.link.connected else ()
+            gone = self.observer.marks.gone(vcenter.name, vcenter.inventory) if vcenter.link.connected else ()
             if gone and self._executor.gate() is None and not self._forgetting:
                 self._forgetting = True
                 self._spawn(self._forget(vcenter.name, gone))
@@ -349,7 +345,7 @@ class MaintenanceKeeper:
         """Marks of VMs that are not in vCenter any more."""
         try:
             for vm in gone:
-                await self._executor.marks.keep(vcenter, vm, None, f"VM {vm} is not in vCenter {vcenter} any more")
+                await self.observer.marks.keep(vcenter, vm, None, f"VM {vm} is not in vCenter {vcenter} any more")
         except (ApiError, Unreachable, WriteRefused) as error:
             log.warning("a mark could not be taken away", vcenter=vcenter, error=str(error))
         finally:

@@ -26,8 +26,8 @@ from hostler.maintenance.model import (
     Need,
     State,
     Subject,
-    cleared,
-    stamp,
+    clear_annotations,
+    stamp_of,
 )
 
 
@@ -143,6 +143,13 @@ class PatchNode:
     warning: bool = False
     off: str = ""  # this VM must be off, looked at right before
     frees: str = ""  # this Machine is told first that it is over
+
+    def state_after(self, before: State | None) -> State | None:
+        """The state the Node has with it."""
+        annotations = self.body["metadata"].get("annotations", {})
+        if STATE not in annotations:
+            return before
+        return State(annotations[STATE]) if annotations[STATE] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +280,7 @@ class Pass:
 # -- decisions without an action
 
 
-def wait(
+def decide_to_wait(
     subject: Subject,
     state: State | None,
     phase: Phase,
@@ -289,13 +296,13 @@ def wait(
     return Decision(subject.name, state, phase, why, release, wake=wake, blocked=reason)
 
 
-def refused(subject: Subject, state: State | None, doubt: InDoubt) -> Decision:
+def decide_to_refuse(subject: Subject, state: State | None, doubt: InDoubt) -> Decision:
     """Which VM its node is has no proof, or is in doubt: nothing is done to the VM until the owner says it."""
     reason = Blocked(BlockedBy.IDENTITY, doubt.why)
     return Decision(subject.name, state, Phase.REFUSED, doubt.why, doubt.remedy, blocked=reason, unknown=True)
 
 
-def frozen(subject: Subject, state: State | None, why: str) -> Decision:
+def decide_to_freeze(subject: Subject, state: State | None, why: str) -> Decision:
     """A fact is not known: nothing is done until it is."""
     reason, release = Blocked(BlockedBy.UNKNOWN, why), "it goes on when that is known"
     return Decision(subject.name, state, Phase.NOT_KNOWN, why, release, blocked=reason, unknown=True)
@@ -308,7 +315,7 @@ def hold_why(host: str) -> str:
     return f"ESXi host {host} goes into maintenance"
 
 
-def moved(
+def patch_state(
     node: Node,
     after: State,
     host: str,
@@ -321,7 +328,13 @@ def moved(
     machine: str = "",
 ) -> PatchNode | Refusal:
     """Hold, cordon and state in one patch, so that a crash leaves all of it or nothing."""
-    annotations = {STATE: str(after), HOST: host, SINCE: stamp(now), **(also or {}), **announced(node, machine)}
+    annotations = {
+        STATE: str(after),
+        HOST: host,
+        SINCE: stamp_of(now),
+        **(also or {}),
+        **announce_maintenance(node, machine),
+    }
     match place(node, MAINTENANCE, hold_why(host), now, also=annotations):
         case Patch(body):
             return PatchNode(body, why, event, warning)
@@ -331,9 +344,9 @@ def moved(
             return Refusal(said)
 
 
-def adopted(node: Node, host: str, now: Instant, also: Mapping[str, str | None]) -> PatchNode | Refusal:
+def patch_adoption(node: Node, host: str, now: Instant, also: Mapping[str, str | None]) -> PatchNode | Refusal:
     """A state of the seed's controller gets a hold of its own, and whatever a state must have."""
-    match place(node, MAINTENANCE, hold_why(host), now, also={**also, **announced(node)}):
+    match place(node, MAINTENANCE, hold_why(host), now, also={**also, **announce_maintenance(node)}):
         case Patch(body):
             why = f"{node.metadata.name} is taken over in state {node.metadata.annotations.get(STATE, '')}"
             return PatchNode(body, why, "TakenOver")
@@ -343,9 +356,9 @@ def adopted(node: Node, host: str, now: Instant, also: Mapping[str, str | None])
             return Refusal(said)
 
 
-def released(node: Node, why: str, event: str) -> PatchNode | Refusal:
+def patch_release(node: Node, why: str, event: str) -> PatchNode | Refusal:
     """The maintenance is over: state and hold go together, and with the last hold the cordon, if it is ours."""
-    match release(node, MAINTENANCE, also={**cleared(), **taken_back(node)}):
+    match release(node, MAINTENANCE, also={**clear_annotations(), **take_back_announcements(node)}):
         case Patch(body, said):
             return PatchNode(body, f"{why}; {said}", event, frees=told_machine(node.metadata.annotations))
         case Refusal() as refusal:
@@ -354,13 +367,13 @@ def released(node: Node, why: str, event: str) -> PatchNode | Refusal:
             return Refusal(said)
 
 
-def noted(node: Node, annotations: Mapping[str, str | None], why: str, event: str = "") -> PatchNode:
+def patch_notes(node: Node, annotations: Mapping[str, str | None], why: str, event: str = "") -> PatchNode:
     """Annotations only, the state stays: written before the call they belong to."""
     metadata = {"resourceVersion": node.metadata.resource_version, "annotations": dict(annotations)}
     return PatchNode({"metadata": metadata}, why, event)
 
 
-def tainted(node: Node, on: bool, why: str) -> PatchNode:
+def patch_taint(node: Node, on: bool, why: str) -> PatchNode:
     return PatchNode(out_of_service_patch(node, on), why, "OutOfService" if on else "OutOfServiceEnded")
 
 
@@ -385,7 +398,7 @@ def machine_of(node: Node) -> str:
     return f"{namespace}/{name}" if name and namespace else ""
 
 
-def announced(node: Node, machine: str = "") -> dict[str, str | None]:
+def announce_maintenance(node: Node, machine: str = "") -> dict[str, str | None]:
     """Annotations that tell others of a maintenance, with the record of what is ours; once told, the record stays."""
     annotations = node.metadata.annotations
     if TOLD in annotations:
@@ -401,7 +414,7 @@ def told_machine(annotations: Mapping[str, str]) -> str:
     return next((one.removeprefix(_OF_MACHINE) for one in words if one.startswith(_OF_MACHINE)), "")
 
 
-def taken_back(node: Node) -> dict[str, str | None]:
+def take_back_announcements(node: Node) -> dict[str, str | None]:
     """What of the Node's annotations ends with the maintenance: only ours, and only as we wrote it."""
     annotations = node.metadata.annotations
     ours = _AUTOSCALER in annotations.get(TOLD, "").split() and annotations.get(SCALE_DOWN_DISABLED) == "true"

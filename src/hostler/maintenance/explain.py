@@ -6,19 +6,19 @@ is decided now, `plan` what is decided step by step: each action looks the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
 import msgspec
 
 from hostler.drain.model import Act, Memory
-from hostler.drain.observe import Sources, observe
+from hostler.drain.observe import observe
 from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen, seen
 from hostler.host.conditions import names
 from hostler.host.facts import Fact, Known, Unknown, fresh
 from hostler.host.identity import Rank
-from hostler.instant import Instant, iso, parse
+from hostler.instant import iso, parse
 from hostler.kube.client import Gate
 from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decision import (
@@ -37,7 +37,7 @@ from hostler.maintenance.decision import (
     ShutDown,
     TellMachine,
 )
-from hostler.maintenance.hosts import stands
+from hostler.maintenance.hosts import judge_host
 from hostler.maintenance.identities import Found
 from hostler.maintenance.model import (
     HOST,
@@ -67,11 +67,8 @@ _QUIET = (Phase.IN_SERVICE, Phase.NOT_OURS)
 @dataclass(frozen=True, slots=True)
 class MaintenanceExplainers:
     keeper: MaintenanceKeeper
-    vcenters: tuple[VCenter, ...]
-    sources: Sources
     gate: Gate
     blocked: Gate  # as `gate`, without what is different on each replica: paused, or another controller is at work
-    clock: Callable[[], Instant]
 
     def register(self, registry: Registry) -> None:
         registry.add(Explainer("node", "maintenance", self.node, self.node))
@@ -102,7 +99,7 @@ class MaintenanceExplainers:
         )
 
     def _facts(self, subject: Subject, world: World) -> Iterator[FactSeen]:
-        now = self.clock()
+        now = self.keeper.clock()
         for name in (*OURS, POLICY):
             if name in subject.annotations:
                 yield FactSeen(name, subject.annotations[name])
@@ -116,7 +113,7 @@ class MaintenanceExplainers:
         yield seen("power state", Known(vm.power, subject.vm.at), now)
         site = world.sites[subject.vcenter]
         if isinstance(site, Known):
-            how = stands(site.value, site.value.host(vm.host))
+            how = judge_host(site.value, site.value.host(vm.host))
             yield seen("ESXi host", Known(f"{site.value.name(vm.host)}: {how.why}", site.at), now)
         if isinstance(vm.devices, Unknown):
             yield FactSeen("devices", known=False, why=vm.devices.why)
@@ -135,7 +132,7 @@ class MaintenanceExplainers:
                 rules = tuple(RuleSeen(one.node, one.state or one.phase, f"{one.why}. {one.next}") for one in rows)
                 foreign = [vm for one in found.hanging if one.host == name for vm in one.vms]
                 said = f" VMs that are not ours keep it waiting: {', '.join(foreign)}." if foreign else ""
-                return Explanation("maintenance", f"{name} ({vcenter}): {stands(site, host).why}.{said}", rules)
+                return Explanation("maintenance", f"{name} ({vcenter}): {judge_host(site, host).why}.{said}", rules)
         return self._no_host(name)
 
     def plan(self, name: str) -> Explanation | None:
@@ -152,7 +149,7 @@ class MaintenanceExplainers:
         return Explanation("maintenance", f"Whether there is a host {name} is not known: {'; '.join(unknown)}.")
 
     def _plan(self, vcenter: str, site: Inventory, host: Host) -> Explanation:
-        now = self.clock()
+        now = self.keeper.clock()
         # All of them in one world: each device is promised once, and none is a stranger to the others.
         world, _ = self.keeper.look(also=sorted(self._on(vcenter, host)))
         here = {vm.moref for vm in site.vms_on(host.moref)}
@@ -164,11 +161,11 @@ class MaintenanceExplainers:
         if not members:
             return Explanation("maintenance", f"No managed node is on {host.name}; nothing would be done.", refused)
         pods = {
-            one.name: one.drain or observe(self.sources, one.name, now, Memory(), now)
+            one.name: one.drain or observe(self.keeper.observer.sources, one.name, now, Memory(), now)
             for one in world.subjects if one.node is not None
         }  # fmt: skip
         forecast = simulate(world, self.keeper.policy, now, vcenter, host.moref, pods)
-        stands_now = stands(site, host)
+        stands_now = judge_host(site, host)
         already = stands_now.why if stands_now.leaving else ""
         plan = explain_plan(forecast, members, site, host, self.keeper.policy, already)
         return msgspec.structs.replace(plan, rules=(*plan.rules, *refused))
@@ -213,7 +210,7 @@ class MaintenanceExplainers:
                     self.keeper.unanswered(one.name),
                     one.certificate_warning,
                 )
-                for one in self.vcenters
+                for one in self.keeper.observer.vcenters.values()
             ),
             tuple(dict.fromkeys(filter(None, (*notes, self.blocked(), world.unlabelled)))),
             tuple(filter(None, (world.unknown, *self._unknown()))),
@@ -228,16 +225,16 @@ class MaintenanceExplainers:
                 yield IdentityRefused(one.name, str(doubt.reason), doubt.why, doubt.remedy)
 
     def _facts_of(self, vcenter: VCenter) -> Fact[Site]:
-        return fresh(site_of(vcenter), self.clock(), self.keeper.policy.max_age)
+        return fresh(site_of(vcenter), self.keeper.clock(), self.keeper.policy.max_age)
 
     def _sites(self) -> Iterator[tuple[str, Inventory]]:
-        for vcenter in self.vcenters:
+        for vcenter in self.keeper.observer.vcenters.values():
             if isinstance(self._facts_of(vcenter), Known):
                 yield vcenter.name, vcenter.inventory
 
     def _unknown(self) -> Iterator[str]:
         """Of which vCenters nothing is known now, and why."""
-        for vcenter in self.vcenters:
+        for vcenter in self.keeper.observer.vcenters.values():
             if isinstance(vcenter.facts(), Unknown):
                 yield str(vcenter.link)
             elif isinstance(facts := self._facts_of(vcenter), Unknown):

@@ -17,21 +17,20 @@ from hostler.maintenance.identities import Found, Identities, VmId
 from hostler.maintenance.model import InDoubt
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Host, Vm
-from hostler.vsphere.vcenter import VCenter
 
 ON = "poweredOn"
 
 
 class VSphereSource(Source):
-    def __init__(self, vcenters: Mapping[str, VCenter], identities: Identities, cluster: str) -> None:
-        self._vcenters, self._identities, self._cluster = vcenters, identities, cluster
+    def __init__(self, identities: Identities, cluster: str) -> None:
+        self._vcenters, self._identities, self._cluster = identities.vcenters, identities, cluster
         self._listeners: list[Callable[[], None]] = []
         self._changed: set[VmId] = set()  # ids of hosts and VMs
         self._keys: dict[VmId, str] = {}  # of what was shown last
         self._objects: dict[str, VmId] = {}  # the other way round
         self._vm_of: dict[str, VmId] = {}  # by node
         self._nodes_of: dict[VmId, dict[str, str]] = {}  # by VM: nodes, with the doubt ("" where there is none)
-        for name, vcenter in vcenters.items():
+        for name, vcenter in identities.vcenters.items():
             self._changed |= {(name, one.moref) for one in vcenter.inventory.hosts()}
             vcenter.listen(lambda changed, name=name: self._vcenter_changed(name, changed))  # type: ignore[misc]
         identities.listen(self._wake)

@@ -23,44 +23,44 @@ _SAYS = ("runtime.inMaintenanceMode", "runtime.connectionState", "recentTask")
 _VM_SAYS = ("runtime.powerState", "runtime.host", "runtime.connectionState")
 
 
-class Is(StrEnum):
-    OUT = "in service"
+class HostMode(StrEnum):
+    IN_SERVICE = "in service"
     ENTERING = "entering maintenance"
-    IN = "in maintenance"
+    IN_MAINTENANCE = "in maintenance"
     UNKNOWN = "not known"
 
 
 @dataclass(frozen=True, slots=True)
-class Stands:
-    what: Is
+class HostStanding:
+    what: HostMode
     why: str  # a clause: "it is entering maintenance"
 
     @property
     def leaving(self) -> bool:
         """It takes no VM and lets none stay."""
-        return self.what in (Is.ENTERING, Is.IN)
+        return self.what in (HostMode.ENTERING, HostMode.IN_MAINTENANCE)
 
 
-def stands(site: Site, host: Host | None) -> Stands:
+def judge_host(site: Site, host: Host | None) -> HostStanding:
     """Unknown wins over everything that could lead to an act; maintenance wins over being away."""
     if host is None:
-        return Stands(Is.UNKNOWN, "vCenter does not show it")
+        return HostStanding(HostMode.UNKNOWN, "vCenter does not show it")
     refused = _untold(host.unread, _SAYS)
     if refused:
-        return Stands(Is.UNKNOWN, f"vCenter would not tell {refused}")
+        return HostStanding(HostMode.UNKNOWN, f"vCenter would not tell {refused}")
     if isinstance(host.in_maintenance, Unknown):
-        return Stands(Is.UNKNOWN, host.in_maintenance.why)
+        return HostStanding(HostMode.UNKNOWN, host.in_maintenance.why)
     if host.connection != "connected":
-        return Stands(Is.UNKNOWN, f"vCenter has no connection to it ({host.connection or 'not said'})")
+        return HostStanding(HostMode.UNKNOWN, f"vCenter has no connection to it ({host.connection or 'not said'})")
     if host.in_maintenance:
-        return Stands(Is.IN, "it is in maintenance")
+        return HostStanding(HostMode.IN_MAINTENANCE, "it is in maintenance")
     if site.entering(host.moref) is not None:
-        return Stands(Is.ENTERING, "it is entering maintenance")
-    return Stands(Is.OUT, "it is in service")
+        return HostStanding(HostMode.ENTERING, "it is entering maintenance")
+    return HostStanding(HostMode.IN_SERVICE, "it is in service")
 
 
-def in_service(site: Site, host: Host | None) -> bool:
-    return stands(site, host).what is Is.OUT
+def is_in_service(site: Site, host: Host | None) -> bool:
+    return judge_host(site, host).what is HostMode.IN_SERVICE
 
 
 def vm_doubt(site: Site, vm: Vm) -> str:
@@ -224,10 +224,10 @@ def is_not_back(subject: Subject, world: World) -> bool:
         return False
     if subject.wish in (Wish.STAY_OFF, Wish.IGNORE):
         return False
-    return in_service(site.value, own_host(subject, site.value, subject.vm.value))
+    return is_in_service(site.value, own_host(subject, site.value, subject.vm.value))
 
 
-def cannot_move(site: Site, vm: Vm, vgpu_vmotion: bool = True) -> str:
+def why_not_moved_live(site: Site, vm: Vm, vgpu_vmotion: bool = True) -> str:
     """Why a running VM keeps its host from maintenance; "" where vCenter moves it by itself, or that is not known."""
     if vm.power != "poweredOn" or vm.template:
         return ""
@@ -286,7 +286,7 @@ def _judge_datastore(site: Site, vm: Vm, moref: str) -> Restart:
 # -- VMs that are not ours
 
 
-def hanging(world: World, policy: Policy, now: Instant) -> Iterator[Hanging]:
+def find_foreign_vms(world: World, policy: Policy, now: Instant) -> Iterator[Hanging]:
     """VMs that are not ours, run, cannot move, and sit on a host that goes into maintenance under one of ours."""
     ours: dict[tuple[str, str], list[str]] = {}
     known: set[tuple[str, str]] = set()
@@ -306,10 +306,10 @@ def hanging(world: World, policy: Policy, now: Instant) -> Iterator[Hanging]:
     for (vcenter, moref), nodes in sorted(ours.items()):
         there = sites[vcenter]
         host = there.host(moref)
-        if host is None or stands(there, host).what is not Is.ENTERING:
+        if host is None or judge_host(there, host).what is not HostMode.ENTERING:
             continue
         vms = [vm for vm in there.vms_on(moref) if (vcenter, vm.moref) not in known]
-        reasons = {vm.name: cannot_move(there, vm, policy.vgpu_vmotion) for vm in vms}
+        reasons = {vm.name: why_not_moved_live(there, vm, policy.vgpu_vmotion) for vm in vms}
         stuck = tuple(sorted(f"{name} ({why})" for name, why in reasons.items() if why))
         if stuck:
             yield Hanging(vcenter, host.name, stuck, tuple(sorted(set(nodes))))

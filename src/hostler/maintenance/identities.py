@@ -72,7 +72,7 @@ class Identities:
         *,
         by_uuid: bool = False,
     ) -> None:
-        self._nodes, self._vcenters, self._marks, self._machines = nodes, vcenters, marks, machines
+        self.nodes, self.vcenters, self.marks, self._machines = nodes, vcenters, marks, machines
         self.by_uuid = by_uuid
         self._cluster = ""
         self._own: dict[str, Own] = {}
@@ -131,7 +131,7 @@ class Identities:
                 mend = remedy(reason, name, self._cluster)
                 return InDoubt(f"{why}; nothing is done to it on a guess", reason, mend, vm)
             case NotFound(why):
-                return Unknown(_not_found(name, why, self._away(), of=len(self._vcenters)))
+                return Unknown(_not_found(name, why, self._away(), of=len(self.vcenters)))
 
     def unread(self) -> str:
         """Why nobody can tell yet; "" once everything has been read."""
@@ -167,7 +167,7 @@ class Identities:
 
     def _away(self) -> list[str]:
         """Why some vCenter's VMs are not known."""
-        return [facts.why for one in self._vcenters.values() if isinstance(facts := one.facts(), Unknown)]
+        return [facts.why for one in self.vcenters.values() if isinstance(facts := one.facts(), Unknown)]
 
     # -- what changed
 
@@ -181,11 +181,11 @@ class Identities:
         if known != self._cluster:
             self._cluster = known
             self._fields.clear()  # every attribute is read again
-            self._stale.update(self._nodes.store.keys())
+            self._stale.update(self.nodes.store.keys())
 
     def vms_changed(self, vcenter: str, changed: Iterable[str]) -> None:
         """A VM came, went, was renamed or marked, or its guest says another name."""
-        inventory = self._vcenters[vcenter].inventory
+        inventory = self.vcenters[vcenter].inventory
         if self._fields.get(vcenter) is not inventory.fields:
             return  # all of them are looked through anyway
         for moref in changed:
@@ -193,7 +193,7 @@ class Identities:
                 self._vm_changed(vcenter, moref)
 
     def _vm_changed(self, vcenter: str, moref: str) -> None:
-        inventory, vm_id = self._vcenters[vcenter].inventory, (vcenter, moref)
+        inventory, vm_id = self.vcenters[vcenter].inventory, (vcenter, moref)
         vm, before = inventory.vm(moref), self._evidence.get(vm_id)
         now = self._look(vcenter, inventory, vm) if vm is not None else None
         if now == before:
@@ -220,7 +220,7 @@ class Identities:
         return named_node(machine.attribute, self._cluster) or machine.marked
 
     def _look(self, vcenter: str, inventory: Inventory, vm: Vm) -> Machine:
-        mark = self._marks.mark_of(vcenter, inventory, vm, self._cluster)
+        mark = self.marks.mark_of(vcenter, inventory, vm, self._cluster)
         return Machine(
             f"{vm.name} ({vm.moref} in {vcenter})", vm.name, (vm.uuid, vm.instance_uuid), vm.guest_name,
             inventory.attribute(vm, ATTRIBUTE), mark.node if mark is not None else "",
@@ -241,18 +241,18 @@ class Identities:
         else:
             del self._clusters[name]
         if set(self._clusters.values()) != known:
-            self._stale.update(self._nodes.store.keys())
+            self._stale.update(self.nodes.store.keys())
 
     def _marks_changed(self, _: str, before: ConfigMap | None, after: ConfigMap | None) -> None:
         lines = {line for one in (before, after) if one is not None for line in one.data.items()}
         both = before.data.items() & after.data.items() if before is not None and after is not None else set()
-        for vcenter in self._vcenters:
-            self.vms_changed(vcenter, {vm for key, _ in lines - both if (vm := self._marks.vm_in(vcenter, key))})
+        for vcenter in self.vcenters:
+            self.vms_changed(vcenter, {vm for key, _ in lines - both if (vm := self.marks.vm_in(vcenter, key))})
 
     # -- bringing up to date
 
     def _refresh(self) -> None:
-        for name, vcenter in self._vcenters.items():
+        for name, vcenter in self.vcenters.items():
             if self._fields.get(name) is not vcenter.inventory.fields:
                 self._fields[name] = vcenter.inventory.fields
                 known = [moref for whose, moref in self._evidence if whose == name]
@@ -271,7 +271,7 @@ class Identities:
             for vm_id in before.vms.values():
                 self._claimants[vm_id].discard(name)
                 self._unsettle(vm_id)
-        node = self._nodes.store.get(name)
+        node = self.nodes.store.get(name)
         if node is None:
             return
         clusters = frozenset(self._clusters.values())
@@ -294,7 +294,7 @@ class Identities:
 
     def _candidates(self, claimant: Claimant) -> set[VmId]:
         found: set[VmId] = set(self._by_word.get(claimant.name, ()))
-        for vcenter, one in self._vcenters.items():
+        for vcenter, one in self.vcenters.items():
             inventory = one.inventory
             found |= {(vcenter, vm.moref) for vm in inventory.vms_named(claimant.name)}
             for uuid in claimant.uuids | claimant.machines:

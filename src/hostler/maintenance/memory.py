@@ -9,7 +9,7 @@ from typing import Any
 from hostler.drain.model import Memory as Evicted
 from hostler.host.facts import Fact, Known
 from hostler.instant import Instant
-from hostler.maintenance.hosts import stands
+from hostler.maintenance.hosts import judge_host
 from hostler.maintenance.model import (
     SHUTDOWN_SINCE,
     Attempts,
@@ -62,7 +62,7 @@ class Memory:
             vm = subject.vm.value
             ready = ready_stamp(subject.node) if subject.node is not None else ""
             self.runs(name, f"{vm.host} {subject.state}" if vm.power == "poweredOn" else "", ready, now)
-            entering, since = stands(site.value, site.value.host(vm.host)).leaving, self.of(name).entering_since
+            entering, since = judge_host(site.value, site.value.host(vm.host)).leaving, self.of(name).entering_since
             if entering != (since is not None):
                 self.note(name, entering_since=site.at if entering else None)
         return self.of(name)

@@ -365,12 +365,12 @@ def ready_stamp(node: Node) -> str:
     return next((f"{one.last_heartbeat_time} {one.last_transition_time}" for one in found), "")
 
 
-def cleared(*keep: str) -> dict[str, str | None]:
+def clear_annotations(*keep: str) -> dict[str, str | None]:
     """Every annotation of a maintenance taken away, but for some."""
     return {name: None for name in OURS if name not in keep}
 
 
-def stamp(now: Instant) -> str:
+def stamp_of(now: Instant) -> str:
     """As annotations have it: to the microsecond, or a timeout could pass a second early."""
     return iso_micro(now)
 

@@ -23,9 +23,9 @@ from hostler.instant import Instant
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
-from hostler.kube.watch import FRESH_SECONDS, Watch
-from hostler.maintenance.hosts import Is, own_host, stands
-from hostler.maintenance.identities import Found, Identities, Marks
+from hostler.kube.watch import FRESH_SECONDS
+from hostler.maintenance.hosts import HostMode, judge_host, own_host
+from hostler.maintenance.identities import Found, Identities
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
     NO_CLUSTER,
@@ -54,36 +54,23 @@ from hostler.vsphere.vcenter import VCenter
 class Observer:
     def __init__(
         self,
-        nodes: Watch[Node],
-        sources: Sources,
-        vcenters: Iterable[VCenter],
-        marks: Marks,
         identities: Identities,
+        sources: Sources,
         memory: Memory,
         label: str,
         room: Callable[[Iterable[str], Iterable[Node]], Room],
         resumed: Callable[[Instant], Instant] = lambda now: 0.0,
     ) -> None:
-        self.nodes = nodes
-        self._sources = sources
-        self._vcenters = {one.name: one for one in vcenters}
-        self._marks = marks
-        self.identities = identities
-        self._memory = memory
+        self.identities, self.sources, self.memory = identities, sources, memory
+        self.nodes, self.vcenters, self.marks = identities.nodes, identities.vcenters, identities.marks
         self._label = Label(label)
         self._room = room
         self._resumed = resumed
-        self._cluster = NO_CLUSTER  # until it has been read
 
     @property
     def cluster(self) -> str:
-        """How our marks name this Kubernetes cluster."""
-        return self._cluster
-
-    @cluster.setter
-    def cluster(self, name: str) -> None:
-        self._cluster = name
-        self.identities.name_cluster(name)
+        """How our marks name this Kubernetes cluster; NO_CLUSTER until that has been read."""
+        return self.identities.cluster or NO_CLUSTER
 
     # -- which VM a node is
 
@@ -103,9 +90,9 @@ class Observer:
 
     def world(self, now: Instant, also: Collection[str] = ()) -> World:
         """`also`: these nodes too, whatever their state; for whoever explains."""
-        sites: dict[str, Fact[Site]] = {name: site_of(one) for name, one in self._vcenters.items()}
+        sites: dict[str, Fact[Site]] = {name: site_of(one) for name, one in self.vcenters.items()}
         marks = {
-            name: self._marks.of(name, fact.value, self.cluster)
+            name: self.marks.of(name, fact.value, self.cluster)
             for name, fact in sites.items()
             if isinstance(fact, Known) and isinstance(fact.value, Inventory)
         }
@@ -140,7 +127,7 @@ class Observer:
             assert isinstance(fact, Known)
             marked = Counter(mark.node for moref, mark in by_vm.items() if fact.value.vm(moref) is not None)
             for moref, mark in by_vm.items():
-                nameless = mark.cluster == NO_CLUSTER and not self._marks.in_config_map(vcenter, moref)
+                nameless = mark.cluster == NO_CLUSTER and not self.marks.in_config_map(vcenter, moref)
                 if (vcenter, moref) in claimed or nameless:
                     continue  # without a name it may be another cluster's
                 if (vm := fact.value.vm(moref)) is not None:
@@ -155,8 +142,8 @@ class Observer:
         unread = self._unread()
         return World(
             chosen, sites, self._room(orphans, touched), self.cluster, unread,
-            self._label.nowhere() if found_none and not unread else "", dict(self._memory.out_since),
-            dict(self._memory.rights), self._resumed(now),
+            self._label.nowhere() if found_none and not unread else "", dict(self.memory.out_since),
+            dict(self.memory.rights), self._resumed(now),
         )  # fmt: skip
 
     def _unread(self) -> str:
@@ -165,7 +152,7 @@ class Observer:
             return self.nodes.problem or "nodes are still being read"
         if age > FRESH_SECONDS:
             return f"nodes have not been heard of for {age:.0f} s"
-        if not self._marks.watch.absent and not self._marks.watch.store.synced and not self._marks.watch.problem:
+        if not self.marks.watch.absent and not self.marks.watch.store.synced and not self.marks.watch.problem:
             return "the marks of stopped VMs are still being read"
         return self.identities.unread()
 
@@ -238,7 +225,7 @@ class Observer:
     # -- what this process adds
 
     def _remember(self, subject: Subject, sites: dict[str, Fact[Site]], now: Instant) -> Subject:
-        memory, name = self._memory, subject.name
+        memory, name = self.memory, subject.name
         known = memory.saw(subject, sites.get(subject.vcenter), now)
         return replace(subject, remembered=known, busy=memory.busy.get(name), drain=self._drain(subject, now))
 
@@ -248,14 +235,14 @@ class Observer:
         name = subject.name
         started = subject.at(SINCE)
         facts = observe_drain(
-            self._sources,
+            self.sources,
             name,
             started if started is not None else now,
-            self._memory.evicted[name],
+            self.memory.evicted[name],
             now,
-            self._memory.of(name).kept_volumes,
+            self.memory.of(name).kept_volumes,
         )
-        self._memory.evicted[name] = facts.memory
+        self.memory.evicted[name] = facts.memory
         return facts
 
     def _settle(self, subjects: Iterable[Subject], sites: dict[str, Fact[Site]], now: Instant) -> None:
@@ -267,12 +254,12 @@ class Observer:
             if isinstance(one.vm, Known) and ours:
                 own = own_host(one, site.value, one.vm.value) if isinstance(site, Known) else None
                 wanted |= {(one.vcenter, host) for host in (one.vm.value.host, own.moref if own else "") if host}
-        out = self._memory.out_since
+        out = self.memory.out_since
         for key in [key for key in out if key not in wanted]:
             del out[key]
         for vcenter, host in wanted:
             site = sites[vcenter]
-            if isinstance(site, Known) and stands(site.value, site.value.host(host)).what is Is.OUT:
+            if isinstance(site, Known) and judge_host(site.value, site.value.host(host)).what is HostMode.IN_SERVICE:
                 out.setdefault((vcenter, host), now)
             else:
                 out.pop((vcenter, host), None)
@@ -299,7 +286,7 @@ def _not_the_marked(vm: Vm, mark: Mark, marked: int) -> str:
 
 
 def _not_in_service(site: Site) -> frozenset[str]:
-    return frozenset(host.moref for host in site.hosts() if stands(site, host).what is not Is.OUT)
+    return frozenset(host.moref for host in site.hosts() if judge_host(site, host).what is not HostMode.IN_SERVICE)
 
 
 # -- what our vCenter user may do
@@ -332,13 +319,13 @@ class Privileges:
     def __init__(
         self,
         observer: Observer,
-        memory: Memory,
         policy: Policy,
         recorder: Recorder,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         wake: Callable[[float], None],
     ) -> None:
-        self._observer, self._memory, self._policy, self._recorder = observer, memory, policy, recorder
+        self._observer, self._policy, self._recorder = observer, policy, recorder
+        self._memory = observer.memory
         self._spawn, self._wake = spawn, wake
         self._checked: dict[str, tuple[Instant, frozenset[str]]] = {}  # all of them, by vCenter
         self._asked: dict[tuple[str, str], Instant] = {}  # those at hand
@@ -378,7 +365,7 @@ class Privileges:
         for one in world.subjects:
             if one.vcenter == name and isinstance(one.vm, Known):
                 vm = one.vm.value
-                leaves = stands(vcenter.inventory, vcenter.inventory.host(vm.host)).leaving
+                leaves = judge_host(vcenter.inventory, vcenter.inventory.host(vm.host)).leaving
                 if (leaves and one.state in (None, State.DRAINING)) or self._lacks(name, vm.moref):
                     found.add(vm.moref)
                 off = off or vm.power == "poweredOff"
@@ -433,7 +420,7 @@ class Privileges:
                 continue
             vm = one.vm.value
             fact, key = self._memory.rights.get((vcenter.name, vm.moref)), (vcenter.name, one.name)
-            leaves = stands(vcenter.inventory, vcenter.inventory.host(vm.host)).leaving
+            leaves = judge_host(vcenter.inventory, vcenter.inventory.host(vm.host)).leaving
             if not isinstance(fact, Unanswered):
                 self._unanswered.discard(key)
             elif leaves and now >= fact.since + UNANSWERED_SECONDS and key not in self._unanswered:

@@ -15,8 +15,8 @@ from hostler.host.conditions import names
 from hostler.host.facts import Unknown
 from hostler.instant import Instant
 from hostler.maintenance.decision import Rejected
-from hostler.maintenance.hosts import Is, own_host, stands
-from hostler.maintenance.model import TARGET, Lacks, Need, Object, Policy, Site, Subject, Unanswered, Wish
+from hostler.maintenance.hosts import HostMode, judge_host
+from hostler.maintenance.model import Lacks, Need, Object, Site, Unanswered, Wish
 from hostler.vsphere.devices import is_tied
 from hostler.vsphere.records import Backing, Cluster, Host, Pci, Vm, VmDevice
 
@@ -57,6 +57,16 @@ class Placement:
     def best(self) -> Host | None:
         return self.hosts[0] if self.hosts else None
 
+    def only_where_allowed(self, lacking: Mapping[str, str]) -> Placement:
+        """Only the hosts that our user may take the VM to; the others are named with the right that is missing.
+
+        `lacking`: by a host's id, the rights our user lacks to move the VM there; "" where it has them.
+        """
+        forbidden = tuple(Forbidden(host, lacking[host.moref]) for host in self.hosts if lacking[host.moref])
+        named = (Rejected(found.host.name, f"our vCenter user lacks {found.lacks}") for found in forbidden)
+        allowed = tuple(host for host in self.hosts if not lacking[host.moref])
+        return replace(self, hosts=allowed, rejected=(*self.rejected, *named), forbidden=forbidden)
+
     def why_none(self) -> str:
         if self.unknown:
             return self.unknown
@@ -65,7 +75,7 @@ class Placement:
         return f"{shown}; and {more} more" if more > 0 else shown or "there is no other host"
 
 
-def place(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> Placement:
+def find_places(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> Placement:
     """Every host of the VM's cluster (and of the allowed ones), judged. `promised`: VMs on their way, by host id."""
     vm = ask.vm
     home = site.host(vm.host)
@@ -105,7 +115,7 @@ def pool_for(site: Site, vm: Vm, to: Host) -> Cluster | None:
     return site.cluster(to.cluster) if home is None or home.cluster != to.cluster else None
 
 
-def tied(vm: Vm) -> bool:
+def is_tied_to_host(vm: Vm) -> bool:
     """It has a device that exists on one host only. While its devices are not known it counts as tied."""
     return isinstance(vm.devices, Unknown) or is_tied(vm.devices)
 
@@ -123,10 +133,10 @@ def doubt_at_home(ask: Ask, site: Site, promised: Sequence[Vm]) -> str:
 def _rank(ask: Ask, host: Host, site: Site, promised: Mapping[str, Sequence[Vm]]) -> tuple[int, bool, bool, int, str]:
     busy = sum(vm.power == "poweredOn" for vm in site.vms_on(host.moref)) + len(promised.get(host.moref, ()))
     reserved = bool(ask.reserved) and host.name == ask.reserved
-    return tried(ask.failed, host), host.moref != ask.vm.host, not reserved, busy, host.name
+    return tries_before(ask.failed, host), host.moref != ask.vm.host, not reserved, busy, host.name
 
 
-def tried(failed: Sequence[str], host: Host) -> int:
+def tries_before(failed: Sequence[str], host: Host) -> int:
     """0 where it was not tried; else the later it was tried, the later it comes again."""
     return failed.index(host.moref) + 1 if host.moref in failed else 0
 
@@ -134,14 +144,14 @@ def tried(failed: Sequence[str], host: Host) -> int:
 def _unfit(ask: Ask, host: Host, site: Site, promised: Sequence[Vm]) -> str:
     """Why not, in one line; "" where it fits."""
     vm = ask.vm
-    how = stands(site, host)
-    if how.what is not Is.OUT:
+    how = judge_host(site, host)
+    if how.what is not HostMode.IN_SERVICE:
         return how.why
     if host.power != "poweredOn" or host.standby not in ("none", ""):
         return f"it is not running ({host.standby if host.standby not in ('none', '') else host.power or 'not said'})"
     if ask.wish is Wish.WAIT and host.moref not in (ask.own, vm.host):
         return "the node's policy is to wait for its own host"
-    if host.moref != ask.own and tied(vm):
+    if host.moref != ask.own and is_tied_to_host(vm):
         if isinstance(vm.devices, Unknown):
             return f"the VM's devices are not known: {vm.devices.why}"
         return f"the VM holds a device that only {ask.origin} has"
@@ -248,63 +258,10 @@ def _matched(taken: Iterable[VmDevice], wanted: Iterable[VmDevice], devices: Col
     return all(give(device, set()) for device in wanted)
 
 
-# -- where our vCenter user may move it
-
-
-Promised = Mapping[str, Sequence[Vm]]  # VMs on their way to each host, by its id
-Rights = Mapping[Object, Lacks]
-
-
 def drs_of(site: Site, vm: Vm) -> str | Unknown:
     host = site.host(vm.host)
     cluster = site.cluster(host.cluster) if host is not None else None
     return cluster.drs(vm.moref) if cluster is not None else "off"
-
-
-def ask_for(subject: Subject, vm: Vm, site: Site, policy: Policy) -> Ask:
-    wish, own = subject.wish, own_host(subject, site, vm)
-    return Ask(
-        vm,
-        subject.origin or site.name(vm.host),
-        own.moref if own is not None else "",
-        wish if isinstance(wish, Wish) else Wish.WAIT,
-        subject.annotations.get(TARGET, ""),
-        (*subject.remembered.relocate.hosts, *subject.remembered.power.hosts),
-        policy.clusters,
-    )
-
-
-def permitted(placement: Placement, vm: Vm, site: Site, vcenter: str, rights: Rights, now: Instant) -> Placement:
-    """Only the hosts that our user may take the VM to; the others are named with the right that is missing."""
-    lacks = {host.moref: _lacks_to(vm, host, site, vcenter, rights, now) for host in placement.hosts}
-    forbidden = tuple(Forbidden(host, lacks[host.moref]) for host in placement.hosts if lacks[host.moref])
-    return replace(
-        placement,
-        hosts=tuple(host for host in placement.hosts if not lacks[host.moref]),
-        rejected=(
-            *placement.rejected,
-            *(Rejected(one.host.name, f"our vCenter user lacks {one.lacks}") for one in forbidden),
-        ),
-        forbidden=forbidden,
-    )
-
-
-def _lacks_to(vm: Vm, host: Host, site: Site, vcenter: str, rights: Rights, now: Instant) -> str:
-    """Which rights our user lacks to move the VM to that host; "" where it has them, or nobody has looked."""
-    if host.moref == vm.host:
-        return ""
-    found = judge(moves_of(vm, pool_for(site, vm, host)), rights, vcenter, now)
-    return str(found) if found.lacking else ""
-
-
-def destination(
-    subject: Subject, vm: Vm, site: Site, policy: Policy, promised: Promised, rights: Rights, now: Instant
-) -> Placement | None:
-    """Where the VM is to go; None where it is not for us to choose: it waits, or DRS chooses."""
-    if subject.wish is not Wish.MIGRATE or drs_of(site, vm) == "fullyAutomated" or tied(vm):
-        return None
-    found = place(ask_for(subject, vm, site, policy), site, promised)
-    return permitted(found, vm, site, subject.vcenter, rights, now)
 
 
 # -- what our vCenter user must be allowed to do, and on which object
@@ -356,7 +313,7 @@ def _pool(into: Cluster | None) -> tuple[Need, ...]:
     return () if into is None else (Need(into.pool, f"the resource pool of cluster {into.name}", (POOL,)),)
 
 
-def judge(needs: Iterable[Need], rights: Mapping[Object, Lacks], vcenter: str, now: Instant) -> Judged:
+def judge_rights(needs: Iterable[Need], rights: Mapping[Object, Lacks], vcenter: str, now: Instant) -> Judged:
     """By what was last looked at, however long ago that is."""
     lacking: list[Need] = []
     unknown = unseen = ""

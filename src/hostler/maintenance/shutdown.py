@@ -11,7 +11,7 @@ from dataclasses import replace
 from hostler.drain import model as drain
 from hostler.drain.blockers import said_of
 from hostler.host.facts import Unknown
-from hostler.host.holds import MAINTENANCE, Refusal, held_by
+from hostler.host.holds import MAINTENANCE, held_by
 from hostler.instant import Instant, iso
 from hostler.maintenance.decision import (
     Blocked,
@@ -22,17 +22,11 @@ from hostler.maintenance.decision import (
     PowerOff,
     ShutDown,
     TellMachine,
-    frozen,
-    noted,
-    released,
+    patch_notes,
+    patch_release,
     told_machine,
-    wait,
 )
-from hostler.maintenance.hosts import (
-    Is,
-    judge_restart,
-    origin_of,
-)
+from hostler.maintenance.hosts import HostMode, judge_restart, origin_of
 from hostler.maintenance.model import (
     ASK_TRIES,
     BOOT_BEFORE,
@@ -51,67 +45,65 @@ from hostler.maintenance.model import (
     State,
     Subject,
     Wish,
-    stamp,
+    stamp_of,
 )
-from hostler.maintenance.placement import RIGHTS_SECONDS, UNANSWERED_SECONDS
-from hostler.maintenance.power_on import now_elsewhere, now_off
-from hostler.maintenance.view import View, marked, started
+from hostler.maintenance.placement import RIGHTS_SECONDS, UNANSWERED_SECONDS, needs_of
+from hostler.maintenance.power_on import enter_migrated, enter_powered_off
+from hostler.maintenance.view import View, drain_start, mark_vm
 from hostler.vsphere.records import POWER_OFF
 
 # So many pods are asked to go before the node is looked at again: a cancelled task must not cost the rest of them.
 EVICTIONS_MOST = 10
 
 
-# -- draining
-
-
-def _draining(view: View) -> Decision:
+def decide_draining(view: View) -> Decision:
+    """A node in state draining."""
     subject, vm = view.subject, view.vm
     if vm.power == "poweredOff":
-        return now_off(view, f"VM {vm.name} is off")
+        return enter_powered_off(view, f"VM {vm.name} is off")
     if vm.power != "poweredOn":
-        return frozen(subject, State.DRAINING, f"VM {vm.name} is {vm.power}, which is neither on nor off")
-    if view.here.what is Is.UNKNOWN:
-        return frozen(subject, State.DRAINING, f"ESXi host {view.host_name}: {view.here.why}")
+        return view.freeze(f"VM {vm.name} is {vm.power}, which is neither on nor off")
+    if view.here.what is HostMode.UNKNOWN:
+        return view.freeze(f"ESXi host {view.host_name}: {view.here.why}")
     if not view.at_home:
-        return _elsewhere(view)
+        return _follow_vm(view)
     if not view.here.leaving:
-        return _cancelled(view)
+        return _end_cancelled(view)
     wish = subject.wish
     if isinstance(wish, Unknown):
-        return frozen(subject, State.DRAINING, wish.why)
+        return view.freeze(wish.why)
     since = subject.annotations.get(SHUTDOWN_SINCE)
     if since and subject.remembered.shutdown_asked == since:
-        return stopping(view)
+        return _stop_vm(view)
     if wish is Wish.IGNORE:
-        return _called_off(view, f"the policy of {subject.name} says now to ignore the maintenance")
+        return _call_off(view, f"the policy of {subject.name} says now to ignore the maintenance")
     hold = held_by(view.node, MAINTENANCE)
     if hold is not None and not isinstance(hold, Unknown) and hold.yielded:
         why = f"{subject.name} was uncordoned by hand twice, so it is not emptied"
-        release = f"take {subject.origin} out of maintenance, or stop VM {view.vm.name} by hand"
-        return wait(subject, State.DRAINING, Phase.OVERRULED, why, release, blocked=BlockedBy.UNCORDONED)
+        release = f"take {subject.origin} out of maintenance, or stop VM {vm.name} by hand"
+        return view.wait(Phase.OVERRULED, why, release, blocked=BlockedBy.UNCORDONED)
     if not view.node.spec.unschedulable:
         why = f"{subject.name} was uncordoned by hand; nothing is evicted before it is cordoned again"
-        return wait(
-            subject, State.DRAINING, Phase.WAITING, why, "the hold cordons it again, once", blocked=BlockedBy.UNCORDONED
-        )
+        return view.wait(Phase.WAITING, why, "the hold cordons it again, once", blocked=BlockedBy.UNCORDONED)
     if since:
-        return refilled(view) or stopping(view)
-    return barred(view, State.DRAINING) or _emptying(view)
+        return _empty_again(view) or _stop_vm(view)
+    return find_obstacle(view) or _empty_node(view)
 
 
-def _elsewhere(view: View) -> Decision:
+# -- called off
+
+
+def _follow_vm(view: View) -> Decision:
     """It was moved while it ran: by an admin, by HA, by DRS."""
-    subject, host = view.subject, view.host_name
+    host = view.host_name
     if view.here.leaving:
         why = f"VM {view.vm.name} is on {host} by now, which goes into maintenance too"
         notes = {HOST: host, TARGET: None, MIGRATED_TO: host, ORIGIN: origin_of(view.site, view.vm.host, host)}
-        patch = noted(view.node, notes, why, "HostChanged")
-        return Decision(subject.name, State.DRAINING, Phase.DRAINING, why, "its pods are evicted", patch)
-    return _given_up(view) or now_elsewhere(view)
+        return view.act(Phase.DRAINING, patch_notes(view.node, notes, why, "HostChanged"), "its pods are evicted")
+    return _release_moved(view) or enter_migrated(view)
 
 
-def _given_up(view: View) -> Decision | None:
+def _release_moved(view: View) -> Decision | None:
     """Moved live, most likely by DRS, before a pod was evicted: nothing is left to do. None where that is not so.
 
     HA may have started it there instead: only a kubelet that goes on renewing its lease shows that it never stopped.
@@ -123,89 +115,116 @@ def _given_up(view: View) -> Decision | None:
     why = f"VM {view.vm.name} was moved to {view.host_name} before a pod of {subject.name} was evicted"
     settled = view.settled(view.vm.host)
     if known.alive and settled is None:
-        return _release(view, why)
+        return _release_node(view, why)
     release = "it is released when its kubelet shows that it is alive"
-    return replace(wait(subject, State.DRAINING, Phase.WAITING, why, release, wake=settled), pulse=True)
+    return replace(view.wait(Phase.WAITING, why, release, wake=settled), pulse=True)
 
 
-def _cancelled(view: View) -> Decision:
+def _end_cancelled(view: View) -> Decision:
     """The host stays in service."""
-    subject = view.subject
-    settled = view.settled(view.vm.host)
-    if settled is not None:
-        why = f"{subject.origin} seems to stay in service"
-        return wait(subject, State.DRAINING, Phase.SETTLING, why, "if that lasts, the node is released", wake=settled)
-    return _called_off(view, f"the maintenance of {subject.origin} was cancelled")
+    if (settled := view.settled(view.vm.host)) is not None:
+        why = f"{view.subject.origin} seems to stay in service"
+        return view.wait(Phase.SETTLING, why, "if that lasts, the node is released", wake=settled)
+    return _call_off(view, f"the maintenance of {view.subject.origin} was cancelled")
 
 
-def _called_off(view: View, because: str) -> Decision:
+def _call_off(view: View, because: str) -> Decision:
     """Before the guest was asked to stop that ends it; after it, or where that is not sure, the guest is waited for."""
     subject, began = view.subject, view.subject.at(SHUTDOWN_SINCE)
     if not subject.annotations.get(SHUTDOWN_SINCE) or began is None:
         because = f"{because} before VM {view.vm.name} was stopped"
         if subject.annotations.get(MIGRATED_TO) and not (subject.ready and subject.remembered.alive):
             # It was started since it was last in service, by HA perhaps: its node's Ready may be from before that.
-            release = "its kubelet shows that it is alive"
-            return replace(wait(subject, State.DRAINING, Phase.WAITING, because, release), pulse=subject.ready)
-        return _release(view, because)
+            return replace(view.wait(Phase.WAITING, because, _ALIVE), pulse=subject.ready)
+        return _release_node(view, because)
     sure = max(began, subject.remembered.shutdown_at) + view.policy.guest_shutdown + SHUTDOWN_GRACE
     if view.now < sure:
         why = f"{because}, but the guest of VM {view.vm.name} may have been asked to shut down, and may do so"
-        return wait(subject, State.DRAINING, Phase.WAITING, why, "it is given back if it still runs then", wake=sure)
+        return view.wait(Phase.WAITING, why, "it is given back if it still runs then", wake=sure)
     if not (subject.ready and subject.remembered.alive):
         why = f"{because}, and VM {view.vm.name} still runs"
-        return replace(
-            wait(subject, State.DRAINING, Phase.WAITING, why, "its kubelet shows that it is alive"), pulse=subject.ready
-        )
-    late = marked(view, Marked.ASKED)  # it may still go off: then the mark says that we start it again
-    if late is not None:
-        return late
-    return _release(view, f"{because}, and VM {view.vm.name} did not stop")
+        return replace(view.wait(Phase.WAITING, why, _ALIVE), pulse=subject.ready)
+    if (marking := mark_vm(view, Marked.ASKED)) is not None:  # it may still go off: then it is started again
+        return marking
+    return _release_node(view, f"{because}, and VM {view.vm.name} did not stop")
 
 
-def _release(view: View, why: str) -> Decision:
+_ALIVE = "its kubelet shows that it is alive"
+
+
+def _release_node(view: View, why: str) -> Decision:
+    return view.act(Phase.ENDING, patch_release(view.node, why, "MaintenanceCancelled"), "it is in service again")
+
+
+# -- emptying the node
+
+
+def find_obstacle(view: View, max_age: float = RIGHTS_SECONDS) -> Decision | None:
+    """What vCenter says could not be started again is neither emptied nor stopped; nor while vCenter does not say.
+
+    What only our model doubts holds nothing, unless a setting wants it so.
+    """
+    found = view.reservations.judged(view.subject, view.vm).within(max_age, view.now)
+    goes = f"ESXi host {view.host_name} goes into maintenance"
+    if found.unseen:
+        why = f"{goes}; what our vCenter user may do with {found.unseen} is being looked at"
+        looking = BlockedBy.LOOKING if view.state else None
+        return view.wait(Phase.WAITING, why, "vCenter says it", wake=view.now + 1.0, blocked=looking)
+    if found.unknown and found.holds(view.now, view.policy.unknown_rights_hold):
+        until = None if view.policy.unknown_rights_hold else found.since + UNANSWERED_SECONDS
+        return replace(view.freeze(f"{goes}, but {found.unknown}"), wake=until)
+    if found.lacking:
+        why = f"{goes}, but our vCenter user lacks {found}; it is not stopped"
+        return view.wait(Phase.WAITING, why, f"grant {found}", blocked=BlockedBy.PRIVILEGES, details=str(found))
+    restart = judge_restart(view.site, view.vm)
+    if restart.never:
+        why = f"{goes}, but {restart.never}, so it could not be started again; it is not stopped"
+        release = "mend that in vCenter, or stop the VM by hand"
+        return view.wait(Phase.WAITING, why, release, blocked=BlockedBy.NO_RESTART, details=restart.never)
+    if restart.unknown:
+        return view.freeze(f"{goes}, but {restart.unknown}; it is not stopped")
+    if view.policy.only_proven and (doubt := view.doubt()):
+        why = f"{goes}, but whether VM {view.vm.name} could be started again is in doubt: {doubt}; it is not stopped"
+        release = "mend that, or set HOSTLER_MAINTENANCE_STOP_ONLY_PROVEN=false"
+        return view.wait(Phase.WAITING, why, release, blocked=BlockedBy.NO_RESTART, details=doubt)
+    return None
+
+
+def _empty_node(view: View) -> Decision:
     subject = view.subject
-    patch = released(view.node, why, "MaintenanceCancelled")
-    if isinstance(patch, Refusal):
-        return frozen(subject, State.DRAINING, patch.why)
-    return Decision(subject.name, None, Phase.ENDING, patch.why, "it is in service again", patch)
-
-
-def _emptying(view: View) -> Decision:
-    subject = view.subject
-    marking = marked(view, Marked.DRAINING)
-    if marking is not None:
+    if (marking := mark_vm(view, Marked.DRAINING)) is not None:
         return marking
     machine = told_machine(subject.annotations)
     if machine and subject.remembered.machine_told != machine:
         tell = TellMachine(machine, f"Machine {machine} is told of the maintenance, so that nobody replaces it")
-        return Decision(subject.name, State.DRAINING, Phase.DRAINING, tell.why, "its pods are evicted", tell,
-                        target=view.reserved())  # fmt: skip
-    found = view.reservations.drained(subject, view.policy, view.now)
-    one = Decision(subject.name, State.DRAINING, Phase.DRAINING, found.why.rstrip("."), wake=found.wake, drain=found,
-                   target=view.reserved())  # fmt: skip
+        return view.act(Phase.DRAINING, tell, "its pods are evicted", target=view.reserved())
+    found = view.reservations.drained(subject)
+    why = found.why.rstrip(".")
+    decision = Decision(
+        subject.name, view.state, Phase.DRAINING, why, wake=found.wake, drain=found, target=view.reserved()
+    )
     match found.state:
         case drain.State.UNKNOWN:
-            return replace(frozen(subject, State.DRAINING, found.why.rstrip(".")), drain=found)
+            return replace(view.freeze(why), drain=found)
         case drain.State.REFUSED:
             release = "delete or move those pods, or allow it by setting"
-            return replace(one, phase=Phase.REFUSED, next=release, blocked=Blocked(BlockedBy.REFUSED))
+            return replace(decision, phase=Phase.REFUSED, next=release, blocked=Blocked(BlockedBy.REFUSED))
         case drain.State.DRAINED | drain.State.DEADLINE_PASSED:
-            return before_stop(view, found)
+            return _prepare_stop(view, found)
     if not view.reservations.take_slot(subject.name):
         others = ", ".join(view.reservations.drains)
-        why = f"{found.why.rstrip('.')}; {others} is emptied first (limit {view.reservations.limit})"
+        why = f"{why}; {others} is emptied first (limit {view.policy.max_drains})"
         slot = Blocked(BlockedBy.SLOT)
-        return replace(one, why=why, phase=Phase.WAITING, next="it is its turn next", blocked=slot, wake=None)
+        return replace(decision, why=why, phase=Phase.WAITING, next="it is its turn next", blocked=slot, wake=None)
     began = subject.at(SINCE)
-    counts = started(subject, began, view.now, view.world.resumed) if began is not None else None
+    counts = drain_start(subject, began, view.now, view.world.resumed) if began is not None else None
     deadline = view.policy.drain.deadline(counts) if counts is not None else None
-    nxt = "VM is stopped when it is empty" + (f", or at {iso(deadline)}" if deadline is not None else "")
+    then = "VM is stopped when it is empty" + (f", or at {iso(deadline)}" if deadline is not None else "")
     blocked = Blocked(BlockedBy.BUDGET, said_of(found.blockers)) if found.blockers else None
     if found.state is drain.State.WAITING_FOR_VOLUMES:
-        blocked = Blocked(BlockedBy.VOLUMES, found.why.rstrip("."))
+        blocked = Blocked(BlockedBy.VOLUMES, why)
     action = Evictions(found.actions[:EVICTIONS_MOST], found.why) if found.actions else None
-    return replace(one, next=nxt, blocked=blocked, action=action)
+    return replace(decision, next=then, blocked=blocked, action=action)
 
 
 # -- the clock of a drain
@@ -221,108 +240,75 @@ _NOT_KNOWN = (BlockedBy.UNKNOWN, BlockedBy.LOOKING)
 _GOES_ON = (Phase.DRAINING, Phase.STOPPING)
 
 
-def clocked(subject: Subject, one: Decision, now: Instant, resumed: Instant) -> Decision:
+def keep_drain_clock(subject: Subject, decision: Decision, now: Instant, resumed: Instant) -> Decision:
     """The decision, or what must be written before it: that the clock stands still, or runs again."""
     began = subject.at(SINCE)
     if subject.node is None or subject.busy is not None or began is None or subject.annotations.get(SHUTDOWN_SINCE):
-        return one
-    if subject.state is not State.DRAINING or one.state is not State.DRAINING:
-        return one
+        return decision
+    if subject.state is not State.DRAINING or decision.state is not State.DRAINING:
+        return decision
     held = bool(subject.annotations.get(DRAIN_HELD))
-    if not held and one.action is None and _stands_still(subject, one, now):
+    if not held and decision.action is None and _stands_still(subject, decision, now):
         why = f"nothing may be evicted from {subject.name}: its drain's time stands still"
-        return replace(one, action=noted(subject.node, {DRAIN_HELD: stamp(now)}, why))
-    if held and one.phase in _GOES_ON:
+        return replace(decision, action=patch_notes(subject.node, {DRAIN_HELD: stamp_of(now)}, why))
+    if held and decision.phase in _GOES_ON:
         why = f"pods of {subject.name} may be evicted (again): its drain's time goes on from where it stood still"
-        notes = {SINCE: stamp(started(subject, began, now, resumed)), DRAIN_HELD: None}
-        patch = noted(subject.node, notes, why, "DrainGoesOn")
+        notes = {SINCE: stamp_of(drain_start(subject, began, now, resumed)), DRAIN_HELD: None}
+        patch = patch_notes(subject.node, notes, why, "DrainGoesOn")
         return Decision(
-            subject.name, State.DRAINING, Phase.DRAINING, why, "its pods are evicted", patch, target=one.target
+            subject.name, State.DRAINING, Phase.DRAINING, why, "its pods are evicted", patch, target=decision.target
         )
-    return one
+    return decision
 
 
-def _stands_still(subject: Subject, one: Decision, now: Instant) -> bool:
-    if one.blocked is None:
+def _stands_still(subject: Subject, decision: Decision, now: Instant) -> bool:
+    if decision.blocked is None:
         return False
     seen = subject.remembered.running_since
     lasts = seen is not None and now >= seen + NEW_SECONDS
-    return one.blocked.by in _HELD or (one.blocked.by in _NOT_KNOWN and lasts)
+    return decision.blocked.by in _HELD or (decision.blocked.by in _NOT_KNOWN and lasts)
 
 
-# -- the stop
+# -- stopping the VM
 
-# An ask that comes later after its note than this (and than the guest's time) was held back, and is noted anew.
+# An ask that comes later after its note than this (and than the guest's time) was held back, and is noted again.
 HELD_BACK_SECONDS = 10.0
 
 
-def barred(view: View, state: State | None, max_age: float = RIGHTS_SECONDS) -> Decision | None:
-    """What vCenter says could not be started again is neither emptied nor stopped; nor while vCenter does not say.
-
-    What only our model doubts holds nothing, unless a setting wants it so.
-    """
-    subject, found = view.subject, view.judged(max_age)
-    goes = f"ESXi host {view.host_name} goes into maintenance"
-    if found.unseen:
-        why = f"{goes}; what our vCenter user may do with {found.unseen} is being looked at"
-        looking = BlockedBy.LOOKING if state else None
-        return wait(subject, state, Phase.WAITING, why, "vCenter says it", wake=view.now + 1.0, blocked=looking)
-    if found.unknown and found.holds(view.now, view.policy.unknown_rights_hold):
-        until = None if view.policy.unknown_rights_hold else found.since + UNANSWERED_SECONDS
-        return replace(frozen(subject, state, f"{goes}, but {found.unknown}"), wake=until)
-    if found.lacking:
-        why = f"{goes}, but our vCenter user lacks {found}; it is not stopped"
-        release, lacks = f"grant {found}", str(found)
-        return wait(subject, state, Phase.WAITING, why, release, blocked=BlockedBy.PRIVILEGES, details=lacks)
-    restart = judge_restart(view.site, view.vm)
-    if restart.never:
-        why = f"{goes}, but {restart.never}, so it could not be started again; it is not stopped"
-        release = "mend that in vCenter, or stop the VM by hand"
-        return wait(subject, state, Phase.WAITING, why, release, blocked=BlockedBy.NO_RESTART, details=restart.never)
-    if restart.unknown:
-        return frozen(subject, state, f"{goes}, but {restart.unknown}; it is not stopped")
-    if view.policy.only_proven and (doubt := view.doubt()):
-        why = f"{goes}, but whether VM {view.vm.name} could be started again is in doubt: {doubt}; it is not stopped"
-        release = "mend that, or set HOSTLER_MAINTENANCE_STOP_ONLY_PROVEN=false"
-        return wait(subject, state, Phase.WAITING, why, release, blocked=BlockedBy.NO_RESTART, details=doubt)
-    return None
-
-
-def before_stop(view: View, found: drain.Decision) -> Decision:
+def _prepare_stop(view: View, found: drain.Decision) -> Decision:
     """Empty, or out of time. The reservation is looked at again, then the stop is written down before it is asked."""
     subject = view.subject
     placement = view.placement()
     target = placement.best if placement is not None else None
     wanted = target.name if target is not None else None
-    rejected = placement.rejected if placement is not None else ()
-    held = (subject.vcenter, target.moref) if target is not None else None
     if subject.annotations.get(TARGET) != wanted:
         why = f"{subject.name} is to go to {wanted}" if wanted else f"no host can take {subject.name} now"
-        patch = noted(view.node, {TARGET: wanted}, why)
-        return Decision(subject.name, State.DRAINING, Phase.DRAINING, why, "then its VM is stopped", patch,
-                        rejected=rejected, target=held, drain=found)  # fmt: skip
-    late = found.state is drain.State.DEADLINE_PASSED
-    why = f"{found.why.rstrip('.')}: VM {view.vm.name} is stopped"
-    boot = view.node.status.node_info.boot_id or None
-    notes = {
-        SHUTDOWN_SINCE: stamp(view.now), BOOT_BEFORE: boot, DRAIN_ENDED: LATE if late else EMPTY,
-        ORIGIN: origin_of(view.site, view.vm.host, subject.origin),
-    }  # fmt: skip
-    patch = replace(noted(view.node, notes, why, "DrainTimeout" if late else "Drained"), warning=late)
-    return Decision(subject.name, State.DRAINING, Phase.STOPPING, why, "the guest is asked to shut down", patch,
-                    rejected=rejected, target=held, drain=found)  # fmt: skip
+        phase, patch, then = Phase.DRAINING, patch_notes(view.node, {TARGET: wanted}, why), "then its VM is stopped"
+    else:
+        late = found.state is drain.State.DEADLINE_PASSED
+        notes = {
+            SHUTDOWN_SINCE: stamp_of(view.now), BOOT_BEFORE: view.node.status.node_info.boot_id or None,
+            DRAIN_ENDED: LATE if late else EMPTY, ORIGIN: origin_of(view.site, view.vm.host, subject.origin),
+        }  # fmt: skip
+        why = f"{found.why.rstrip('.')}: VM {view.vm.name} is stopped"
+        noted = patch_notes(view.node, notes, why, "DrainTimeout" if late else "Drained")
+        phase, patch, then = Phase.STOPPING, replace(noted, warning=late), "the guest is asked to shut down"
+    return view.act(
+        phase, patch, then, drain=found, rejected=placement.rejected if placement is not None else (),
+        target=(subject.vcenter, target.moref) if target is not None else None,
+    )  # fmt: skip
 
 
-def refilled(view: View) -> Decision | None:
+def _empty_again(view: View) -> Decision | None:
     """Its stop was written down, and before anybody was asked pods have come again: it is emptied first.
 
-    An outage of vCenter or a right that is missing may last for hours, and somebody may have uncordoned it meanwhile.
+    An outage of vCenter or a right that is missing may last for hours, and a user may have uncordoned it meanwhile.
     It was empty once, so these pods have a drain's time of their own; a drain that ran out of time stays ended.
     """
     subject = view.subject
-    found = view.reservations.drained(subject, view.policy, view.now)
+    found = view.reservations.drained(subject)
     if found.state is drain.State.UNKNOWN:
-        return replace(frozen(subject, State.DRAINING, found.why.rstrip(".")), drain=found)
+        return replace(view.freeze(found.why.rstrip(".")), drain=found)
     again = subject.annotations.get(DRAIN_ENDED) == EMPTY
     late = found.state is drain.State.DEADLINE_PASSED and bool(found.left) and again
     if not late and found.state not in (drain.State.DRAINING, drain.State.BLOCKED, drain.State.REFUSED):
@@ -330,17 +316,17 @@ def refilled(view: View) -> Decision | None:
     since = subject.annotations[SHUTDOWN_SINCE]
     if (sure := _perhaps_asked(view, since, subject.at(SHUTDOWN_SINCE) or view.now)) is not None:
         why = f"{subject.name} has pods again, but before a restart of ours its guest may have been asked to shut down"
-        one = wait(
-            subject, State.DRAINING, Phase.STOPPING, why, "if it still runs then, it is emptied first", wake=sure
-        )
-        return replace(one, drain=found, target=view.reserved())
+        waiting = view.wait(Phase.STOPPING, why, "if it still runs then, it is emptied first", wake=sure)
+        return replace(waiting, drain=found, target=view.reserved())
     why = f"{subject.name} has pods again, and VM {view.vm.name} was not stopped yet: it is emptied first"
     notes: dict[str, str | None] = {SHUTDOWN_SINCE: None, BOOT_BEFORE: None, DRAIN_ENDED: None}
-    patch = noted(view.node, notes | ({SINCE: stamp(view.now)} if again else {}), why, "DrainingAgain")
-    return Decision(subject.name, State.DRAINING, Phase.DRAINING, why, "its pods are evicted", patch, drain=found)
+    if again:
+        notes[SINCE] = stamp_of(view.now)
+    patch = patch_notes(view.node, notes, why, "DrainingAgain")
+    return view.act(Phase.DRAINING, patch, "its pods are evicted", drain=found)
 
 
-def stopping(view: View) -> Decision:
+def _stop_vm(view: View) -> Decision:
     """The guest is asked, and after its time the VM is switched off."""
     subject, vm, known = view.subject, view.vm, view.subject.remembered
     since = subject.annotations[SHUTDOWN_SINCE]
@@ -349,50 +335,47 @@ def stopping(view: View) -> Decision:
     # The time counts from when the guest took it. Written down before it was asked, so after an outage or a restart the
     # annotation alone does not prove that it ever heard of it: then it is asked again, and has its time.
     deadline = max(began, known.shutdown_at if asked else view.now) + view.policy.guest_shutdown
-    refused = _unasked(view, began, asked)
+    refused = _why_not_asked(view, began, asked)
     # A guest that was asked may go off whatever we do; one that was not yet, or did not, is left running.
-    if (refused or not asked or view.now >= deadline) and (why_not := barred(view, State.DRAINING)) is not None:
-        return why_not
-    marking = marked(view, Marked.STOPPED)
-    if marking is not None:
+    if (refused or not asked or view.now >= deadline) and (obstacle := find_obstacle(view)) is not None:
+        return obstacle
+    if (marking := mark_vm(view, Marked.STOPPED)) is not None:
         return marking
     if view.under_way(POWER_OFF):
-        return wait(
-            subject, State.DRAINING, Phase.STOPPING, f"VM {vm.name} is being powered off", "vCenter says it is off"
-        )
+        return view.wait(Phase.STOPPING, f"VM {vm.name} is being powered off", "vCenter says it is off")
     if view.now < known.power.not_before:
         why = f"VM {vm.name} could not be stopped: {known.power.why}"
-        return wait(subject, State.DRAINING, Phase.STOPPING, why, "it is tried again", wake=known.power.not_before,
-                    blocked=BlockedBy.POWER_OFF, details=known.power.why)  # fmt: skip
+        return view.wait(Phase.STOPPING, why, "it is tried again", wake=known.power.not_before,
+                         blocked=BlockedBy.POWER_OFF, details=known.power.why)  # fmt: skip
     if refused and (sure := _perhaps_asked(view, since, began)) is not None:
         why = f"{refused}, but before a restart of ours it may have been asked to shut down, and be doing so"
-        release = f"it is powered off at {iso(sure)} at the latest"
-        one = wait(subject, State.DRAINING, Phase.STOPPING, why, release, wake=sure)
-        return replace(one, target=view.reserved())
+        waiting = view.wait(Phase.STOPPING, why, f"it is powered off at {iso(sure)} at the latest", wake=sure)
+        return replace(waiting, target=view.reserved())
     if not refused and not asked:
-        if not known.power.number and view.now >= noted_at + max(view.policy.guest_shutdown, HELD_BACK_SECONDS):
-            # Whoever waits for a late stop counts from this note; it was held back for long (a right, an outage).
-            why = f"the guest of {vm.name} is asked to shut down only now"
-            patch = noted(view.node, {SHUTDOWN_SINCE: stamp(view.now)}, why)
-            return Decision(subject.name, State.DRAINING, Phase.STOPPING, why, "the guest is asked to shut down", patch,
-                            target=view.reserved())  # fmt: skip
-        ask = ShutDown(vm.moref, vm.host, since, f"the guest of {vm.name} is asked to shut down", view.needs())
-        nxt = f"it is powered off at {iso(deadline)} if it does not"
-        return Decision(
-            subject.name, State.DRAINING, Phase.STOPPING, ask.why, nxt, ask, deadline, target=view.reserved()
-        )
+        return _ask_guest(view, noted_at, deadline)
     if not refused and view.now < deadline:
-        why = f"the guest of {vm.name} is shutting down"
         release = f"it is powered off at {iso(deadline)} at the latest"
-        one = wait(subject, State.DRAINING, Phase.STOPPING, why, release, wake=deadline)
-        return replace(one, target=view.reserved())
+        waiting = view.wait(Phase.STOPPING, f"the guest of {vm.name} is shutting down", release, wake=deadline)
+        return replace(waiting, target=view.reserved())
     why = refused or f"the guest did not shut down within {view.policy.guest_shutdown:g} s"
-    off = PowerOff(vm.moref, vm.host, f"VM {vm.name} is powered off: {why}", view.needs())
-    return Decision(subject.name, State.DRAINING, Phase.STOPPING, off.why, "vCenter says it is off", off,
-                    target=view.reserved())  # fmt: skip
+    off = PowerOff(vm.moref, vm.host, f"VM {vm.name} is powered off: {why}", needs_of(vm))
+    return view.act(Phase.STOPPING, off, "vCenter says it is off", target=view.reserved())
 
 
-def _unasked(view: View, began: Instant, asked: bool) -> str:
+def _ask_guest(view: View, noted_at: Instant, deadline: Instant) -> Decision:
+    vm, since = view.vm, view.subject.annotations[SHUTDOWN_SINCE]
+    held_back = view.now >= noted_at + max(view.policy.guest_shutdown, HELD_BACK_SECONDS)
+    if held_back and not view.subject.remembered.power.number:
+        # Whoever waits for a late stop counts from this note; it was held back for long (a right, an outage).
+        why = f"the guest of {vm.name} is asked to shut down only now"
+        patch = patch_notes(view.node, {SHUTDOWN_SINCE: stamp_of(view.now)}, why)
+        return view.act(Phase.STOPPING, patch, "the guest is asked to shut down", target=view.reserved())
+    ask = ShutDown(vm.moref, vm.host, since, f"the guest of {vm.name} is asked to shut down", needs_of(vm))
+    then = f"it is powered off at {iso(deadline)} if it does not"
+    return view.act(Phase.STOPPING, ask, then, wake=deadline, target=view.reserved())
+
+
+def _why_not_asked(view: View, began: Instant, asked: bool) -> str:
     """Why the guest cannot be asked, so that the VM is switched off without; "" where it can, or was.
 
     Tools that end after the ask are the shutdown itself: then it has its time.
@@ -408,7 +391,7 @@ def _unasked(view: View, began: Instant, asked: bool) -> str:
 
 
 def _perhaps_asked(view: View, since: str, began: Instant) -> Instant | None:
-    """Until when a guest may be in a shutdown that somebody asked for before us; None: nobody did, or it is over."""
+    """Until when a guest may be in a shutdown that was asked for before us; None: nobody did, or it is over."""
     known = view.subject.remembered
     if known.stop_noted == since:
         return None

@@ -41,7 +41,7 @@ from hostler.maintenance.decision import (
     ShutDown,
     TellMachine,
 )
-from hostler.maintenance.hosts import Is, cannot_move, in_service, stands
+from hostler.maintenance.hosts import HostMode, is_in_service, judge_host, why_not_moved_live
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
     RELOCATE_SINCE,
@@ -171,13 +171,13 @@ class _Course:
 
     def _live_moves(self, found: Pass, policy: Policy) -> bool:
         host = self._site.host(self._host)
-        if host is None or not stands(self._site, host).leaving:
+        if host is None or not judge_host(self._site, host).leaving:
             return False
         moved = False
         for vm in self._site.vms_on(self._host):
             if vm.power != "poweredOn" or isinstance(vm.devices, Unknown) or drs_of(self._site, vm) != "fullyAutomated":
                 continue
-            if cannot_move(self._site, vm, policy.vgpu_vmotion):
+            if why_not_moved_live(self._site, vm, policy.vgpu_vmotion):
                 continue
             best = next(self._takes_live(vm, host.cluster), None)
             if best is None:
@@ -200,7 +200,7 @@ class _Course:
         """Hosts of its cluster that are in service and reach what the VM reaches."""
         for host in sorted(self._site.hosts(), key=lambda one: one.name):
             reaches = set(vm.datastores) <= set(host.datastores) and set(vm.networks) <= set(host.networks)
-            if host.cluster == cluster and reaches and in_service(self._site, host):
+            if host.cluster == cluster and reaches and is_in_service(self._site, host):
                 yield host
 
     def _completes(self) -> bool:
@@ -302,7 +302,7 @@ class SimulatedWorld:
         """Since when each host is in service."""
         for vcenter, site in self.sites.items():
             for host in site.hosts():
-                if stands(site, host).what is Is.OUT:
+                if judge_host(site, host).what is HostMode.IN_SERVICE:
                     self._out_since.setdefault((vcenter, host.moref), self.now)
                 else:
                     self._out_since.pop((vcenter, host.moref), None)
@@ -389,7 +389,7 @@ class SimulatedWorld:
         vm, site = self.vm_of(subject), self.sites[subject.vcenter]
         assert vm is not None, "only a VM that is known is started"
         chosen = one.target[1] if action.drs and one.target is not None else vm.host
-        if stands(site, site.host(chosen)).what is not Is.OUT:
+        if judge_host(site, site.host(chosen)).what is not HostMode.IN_SERVICE:
             self.memory.failed(subject.name, "power", "no host takes it", self.now, host=chosen, returns=True)
             return False
         self._put(subject, host=chosen)
