@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -87,19 +88,19 @@ class Yard:
             vcenter.inventory.complete = True
         self._version = 0
 
-    def executor(self) -> ActionExecutor:
+    def executor(self, bug: Callable[[], None] = lambda: None) -> ActionExecutor:
         """One that writes nowhere and leaves out Events."""
         recorder = cast(Recorder, SimpleNamespace(event=lambda *_: None))
-        measured = MaintenanceMetrics(CollectorRegistry())
+        measured = MaintenanceMetrics(CollectorRegistry(), bug)
         writer = cast(Writer, None)
         return ActionExecutor(
             self.observer, writer, recorder, measured, lambda: None, drain.Policy(), clock=lambda: NOW
         )
 
-    def keeper(self) -> MaintenanceKeeper:
-        """One that only looks."""
+    def keeper(self, bug: Callable[[], None] = lambda: None) -> MaintenanceKeeper:
+        """One that only looks. `bug` counts what nobody foresaw."""
         return MaintenanceKeeper(
-            self.client, self.observer, self.executor(), Policy(), acting=_act_never, clock=lambda: NOW
+            self.client, self.observer, self.executor(bug), Policy(), acting=_act_never, clock=lambda: NOW
         )
 
     def node(

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from hostler.host.facts import Known, Unknown
 from hostler.kube.records import Condition, Metadata, Node, NodeStatus
-from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
 from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Phase, PowerOn
 from hostler.maintenance.identities import ConfigMap, Found, key_of
@@ -30,7 +26,7 @@ from hostler.maintenance.model import (
     Policy,
     State,
 )
-from hostler.maintenance.status import MaintenanceMetrics, conditions_of, patch_of
+from hostler.maintenance.status import conditions_of, patch_of
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
 from tests.unit.maintenance_yard import NOW, UUIDS, Yard
@@ -412,16 +408,9 @@ def test_conditions_that_outlived_their_maintenance_are_mended_where_they_are_ou
         assert [entry["status"] for entry in patch["status"]["conditions"]] == ["False"] * len(OURS)
 
 
-def keeper_of(yard: Yard, bug: Callable[[], None] = lambda: None) -> Any:
-    return cast(Any, MaintenanceKeeper)(
-        yard.client, yard.observer, type("Looking", (), {"recorder": None}), yard.memory, Policy(),
-        MaintenanceMetrics(CollectorRegistry(), bug), acting=None, clock=lambda: NOW,
-    )  # fmt: skip
-
-
 def test_a_bug_beside_the_pass_is_counted() -> None:
     bugs: list[str] = []
-    keeper = keeper_of(Yard(), lambda: bugs.append("one"))
+    keeper = Yard().keeper(lambda: bugs.append("one"))
 
     async def go() -> None:
         async def fine() -> None: ...
@@ -440,7 +429,7 @@ def test_a_bug_beside_the_pass_is_counted() -> None:
 def test_who_leads_again_believes_nothing_it_saw_before() -> None:
     """Another replica led meanwhile: it may have stopped the VM and started it again."""
     yard = Yard()
-    keeper, memory = keeper_of(yard), yard.memory
+    keeper, memory = yard.keeper(), yard.memory
     memory.runs("a", "esx1", "beat-1", NOW)
     memory.runs("a", "esx1", "beat-2", NOW + 1)
     for at in ("1", "2", "3"):

@@ -141,7 +141,7 @@ class MaintenanceCapability(Capability):
 
     def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:
         node = after or before
-        if node is not None and self.keeper.observer.looked_after(node) and concerns(before, after):
+        if node is not None and self.keeper.observer.is_managed(node) and concerns(before, after):
             self.controller.queue.add(KEY, priority=0)
 
     def _pod_changed(self, _: str, before: Pod | None, after: Pod | None) -> None:

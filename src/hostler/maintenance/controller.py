@@ -96,7 +96,7 @@ class MaintenanceKeeper:
     def untold_machines(self) -> tuple[str, ...]:
         """Cluster API Machines of our nodes that nobody tells of a maintenance."""
         told, absent = self.policy.skip_remediation, self._executor.machines
-        nodes = (one for one in self.observer.nodes.store.values() if self.observer.looked_after(one))
+        nodes = (one for one in self.observer.nodes.store.values() if self.observer.is_managed(one))
         machines = filter(None, map(machine_of, nodes))
         return tuple(sorted(one for one in machines if not told or (absent is not None and one in absent.elsewhere)))
 

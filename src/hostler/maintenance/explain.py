@@ -80,7 +80,7 @@ class MaintenanceExplainers:
         node = self.keeper.observer.nodes.store.get(name)
         if node is None:
             return None
-        if not self.keeper.observer.looked_after(node):
+        if not self.keeper.observer.is_managed(node):
             return Explanation("maintenance", f"{name} has not the label of the nodes that are looked after.")
         world, found = self.keeper.look(also=(name,))
         subject = next((one for one in world.subjects if one.name == name), None)
@@ -184,7 +184,7 @@ class MaintenanceExplainers:
         observer = self.keeper.observer
         here = {vm.moref for name, site in self._sites() if name == vcenter for vm in site.vms_on(host.moref)}
         for node in observer.nodes.store.values():
-            found = observer.found(node) if observer.looked_after(node) else None
+            found = observer.found(node) if observer.is_managed(node) else None
             if isinstance(found, Found) and found.vcenter == vcenter and found.moref in here:
                 yield node.metadata.name
 

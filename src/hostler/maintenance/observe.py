@@ -6,8 +6,8 @@ A node in service costs a few lookups and makes no subject: a pass over 5,000 no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -24,7 +24,7 @@ from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
 from hostler.kube.watch import FRESH_SECONDS
-from hostler.maintenance.hosts import HostMode, judge_host, own_host
+from hostler.maintenance.hosts import is_in_service, judge_host, own_host
 from hostler.maintenance.identities import Found, Identities
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
@@ -51,6 +51,16 @@ from hostler.vsphere.records import Vm
 from hostler.vsphere.vcenter import VCenter
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one pass reads before it looks at single nodes, by vCenter and by node."""
+
+    sites: dict[str, Fact[Site]]
+    marks: dict[str, dict[str, Mark]]  # by VM
+    moving: dict[str, frozenset[str]]  # hosts that are not plainly in service
+    vms: dict[str, Found | Unknown]  # which VM each node is
+
+
 class Observer:
     def __init__(
         self,
@@ -74,14 +84,17 @@ class Observer:
 
     # -- which VM a node is
 
-    def looked_after(self, node: Node) -> bool:
+    def is_managed(self, node: Node) -> bool:
         """It has the label, or a state or a hold from when it had."""
         return self._label.on(node) or STATE in node.metadata.annotations or has_stray_hold(node)
 
+    def managed_nodes(self) -> list[Node]:
+        return [node for node in self.nodes.store.values() if self.is_managed(node)]
+
     def managed_vms(self, vcenter: str) -> frozenset[str]:
-        """The VMs in this vCenter of every node we look after."""
-        found = (self.found(node) for node in self.nodes.store.values() if self.looked_after(node))
-        return frozenset(one.moref for one in found if isinstance(one, Found) and one.vcenter == vcenter)
+        """The VMs of managed nodes in this vCenter."""
+        found = map(self.found, self.managed_nodes())
+        return frozenset(vm.moref for vm in found if isinstance(vm, Found) and vm.vcenter == vcenter)
 
     def found(self, node: Node) -> Found | Unknown:
         return self.identities.of(node.metadata.name)
@@ -90,61 +103,38 @@ class Observer:
 
     def world(self, now: Instant, also: Collection[str] = ()) -> World:
         """`also`: these nodes too, whatever their state; for whoever explains."""
-        sites: dict[str, Fact[Site]] = {name: site_of(one) for name, one in self.vcenters.items()}
-        marks = {
-            name: self.marks.of(name, fact.value, self.cluster)
-            for name, fact in sites.items()
-            if isinstance(fact, Known) and isinstance(fact.value, Inventory)
+        managed = self.managed_nodes()
+        look = self._look(managed, also)
+        doubts = {name: found for name, found in look.vms.items() if isinstance(found, InDoubt)}
+        stopped = {
+            name: vm for name, doubt in doubts.items() if (vm := self._stopped_vm(name, doubt, look)) is not None
         }
-        moving = {name: _not_in_service(fact.value) for name, fact in sites.items() if isinstance(fact, Known)}
-        who: dict[str, Found | Unknown] = {
-            node.metadata.name: self.found(node) for node in self.nodes.store.values() if self.looked_after(node)
-        }
-        found_none = not any(self._label.on(node) for node in self.nodes.store.values())
-        for name in also:
-            if name not in who and (node := self.nodes.store.get(name)) is not None:
-                who[name] = self.found(node)
-        subjects: list[Subject] = []
-        claimed: set[tuple[str, str]] = set()
-        for name, found in who.items():
-            node = self.nodes.store.get(name)
-            if node is None:
-                continue
-            refused = found if isinstance(found, InDoubt) else None
-            if refused is not None and (off := self._stopped(node, refused, who, sites, marks)) is not None:
-                found = off
-            else:
-                refused = None
-            if isinstance(found, Found):
-                claimed.add((found.vcenter, found.moref))
-            elif name not in also and not self._label.on(node):
-                continue  # a state that may be another controller's: without its VM it is not ours
-            if name not in also and self._at_rest(node, found, sites, marks, moving):
-                continue
-            subjects.append(replace(self._subject(node, found, sites, marks), refused=refused))
-        for vcenter, by_vm in marks.items():
-            fact = sites[vcenter]
-            assert isinstance(fact, Known)
-            marked = Counter(mark.node for moref, mark in by_vm.items() if fact.value.vm(moref) is not None)
-            for moref, mark in by_vm.items():
-                nameless = mark.cluster == NO_CLUSTER and not self.marks.in_config_map(vcenter, moref)
-                if (vcenter, moref) in claimed or nameless:
-                    continue  # without a name it may be another cluster's
-                if (vm := fact.value.vm(moref)) is not None:
-                    doubt = _not_the_marked(vm, mark, marked[mark.node])
-                    known: Fact[Vm] = InDoubt(doubt) if doubt else Known(vm, fact.at)
-                    mark = self._with_policy(mark)
-                    subjects.append(Subject(f"vm/{vm.name or moref}", None, vcenter, known, mark))
-        chosen = sorted_by_name(self._remember(one, sites, now) for one in subjects)
-        self._settle(chosen, sites, now)
-        orphans = [one.name for one in chosen if one.node is None]
-        touched = [node for node in self.nodes.store.values() if self.looked_after(node)]
+        look.vms.update(stopped)
+        subjects = [
+            replace(subject, refused=doubts[subject.name] if subject.name in stopped else None)
+            for subject in self._node_subjects(look, also)
+        ]
+        subjects += self._nodeless_subjects(look)
+        chosen = sorted_by_name(self._remember(subject, look.sites, now) for subject in subjects)
+        self._note_hosts_in_service(chosen, look.sites, now)
+        nodeless = [subject.name for subject in chosen if subject.node is None]
         unread = self._unread()
+        unlabelled = not unread and not any(self._label.on(node) for node in managed)
         return World(
-            chosen, sites, self._room(orphans, touched), self.cluster, unread,
-            self._label.nowhere() if found_none and not unread else "", dict(self.memory.out_since),
-            dict(self.memory.rights), self._resumed(now),
+            chosen, look.sites, self._room(nodeless, managed), self.cluster, unread,
+            self._label.nowhere() if unlabelled else "", dict(self.memory.out_since), dict(self.memory.rights),
+            self._resumed(now),
         )  # fmt: skip
+
+    def _look(self, managed: Iterable[Node], also: Iterable[str]) -> _Look:
+        sites: dict[str, Fact[Site]] = {name: site_of(vcenter) for name, vcenter in self.vcenters.items()}
+        known = {name: fact.value for name, fact in sites.items() if isinstance(fact, Known)}
+        marks = {
+            name: self.marks.of(name, site, self.cluster) for name, site in known.items() if isinstance(site, Inventory)
+        }
+        vms = {node.metadata.name: self.found(node) for node in managed}
+        vms |= {name: self.identities.of(name) for name in also if self.nodes.store.get(name) is not None}
+        return _Look(sites, marks, {name: _hosts_moving(site) for name, site in known.items()}, vms)
 
     def _unread(self) -> str:
         age = self.nodes.age()
@@ -156,66 +146,79 @@ class Observer:
             return "the marks of stopped VMs are still being read"
         return self.identities.unread()
 
-    def _at_rest(
-        self,
-        node: Node,
-        found: Found | Unknown,
-        sites: dict[str, Fact[Site]],
-        marks: dict[str, dict[str, Mark]],
-        moving: dict[str, frozenset[str]],
-    ) -> bool:
-        """In service, on a host that plainly is: nothing to decide. Nearly every node, nearly always."""
-        if (
-            isinstance(found, Unknown)
-            or STATE in node.metadata.annotations
-            or left_behind(node)
-            or has_stray_hold(node)
-        ):
-            return False
-        site = sites[found.vcenter]
-        if isinstance(site, Unknown) or found.moref in marks[found.vcenter]:
-            return False
-        vm = site.value.vm(found.moref)
-        # One that is off is shown in the status, so that nobody has to ask for it by name.
-        return vm is not None and vm.power == "poweredOn" and vm.host not in moving[found.vcenter]
-
-    def _stopped(
-        self,
-        node: Node,
-        doubt: InDoubt,
-        who: Mapping[str, Found | Unknown],
-        sites: dict[str, Fact[Site]],
-        marks: dict[str, dict[str, Mark]],
-    ) -> Found | None:
+    def _stopped_vm(self, name: str, doubt: InDoubt, look: _Look) -> Found | None:
         """The VM of a node that has no proof and is in maintenance by its state: what we stopped is started again.
 
         Not where another node in maintenance claims it too, or where our mark says that it is another node's.
         """
-        if doubt.vm is None or STATE not in node.metadata.annotations:
+        if doubt.vm is None or not self._has_state(name):
             return None
         vcenter, moref = doubt.vm
-        mark = marks.get(vcenter, {}).get(moref)
-        others = [
-            name for name, one in who.items()
-            if isinstance(one, InDoubt) and one.vm == doubt.vm and name != node.metadata.name
-            and (other := self.nodes.store.get(name)) is not None and STATE in other.metadata.annotations
-        ]  # fmt: skip
-        if others or (mark is not None and mark.node != node.metadata.name) or isinstance(sites[vcenter], Unknown):
-            return None
-        return Found(vcenter, moref, doubt.why, Rank.SYSTEM_UUID)
+        mark = look.marks.get(vcenter, {}).get(moref)
+        others = (
+            other for other, found in look.vms.items()
+            if isinstance(found, InDoubt) and found.vm == doubt.vm and other != name and self._has_state(other)
+        )  # fmt: skip
+        claimed = (mark is not None and mark.node != name) or any(others)
+        return None if claimed or isinstance(look.sites[vcenter], Unknown) else Found(
+            vcenter, moref, doubt.why, Rank.SYSTEM_UUID
+        )  # fmt: skip
 
-    def _subject(
-        self, node: Node, found: Found | Unknown, sites: dict[str, Fact[Site]], marks: dict[str, dict[str, Mark]]
-    ) -> Subject:
+    def _has_state(self, name: str) -> bool:
+        node = self.nodes.store.get(name)
+        return node is not None and STATE in node.metadata.annotations
+
+    # -- subjects
+
+    def _node_subjects(self, look: _Look, also: Collection[str]) -> Iterator[Subject]:
+        for name, found in look.vms.items():
+            node = self.nodes.store.get(name)
+            if node is None:
+                continue
+            if name not in also and isinstance(found, Unknown) and not self._label.on(node):
+                continue  # a state that may be another controller's: without its VM it is not ours
+            if name in also or not self._is_at_rest(node, found, look):
+                yield self._node_subject(node, found, look)
+
+    def _is_at_rest(self, node: Node, found: Found | Unknown, look: _Look) -> bool:
+        """In service, on a host that plainly is: nothing to decide. Nearly every node, nearly always."""
+        if isinstance(found, Unknown) or STATE in node.metadata.annotations:
+            return False
+        if left_behind(node) or has_stray_hold(node):
+            return False
+        site = look.sites[found.vcenter]
+        if isinstance(site, Unknown) or found.moref in look.marks[found.vcenter]:
+            return False
+        vm = site.value.vm(found.moref)
+        # One that is off is shown in the status, so that nobody has to ask for it by name.
+        return vm is not None and vm.power == "poweredOn" and vm.host not in look.moving[found.vcenter]
+
+    def _node_subject(self, node: Node, found: Found | Unknown, look: _Look) -> Subject:
         name = node.metadata.name
         if isinstance(found, Unknown):
             return Subject(name, node, "", found)
-        fact = sites[found.vcenter]
+        fact = look.sites[found.vcenter]
         if isinstance(fact, Unknown):
             return Subject(name, node, found.vcenter, fact)
         vm = fact.value.vm(found.moref)
         known: Fact[Vm] = Known(vm, fact.at) if vm is not None else Unknown(f"vCenter no longer shows the VM of {name}")
-        return Subject(name, node, found.vcenter, known, marks.get(found.vcenter, {}).get(found.moref))
+        return Subject(name, node, found.vcenter, known, look.marks.get(found.vcenter, {}).get(found.moref))
+
+    def _nodeless_subjects(self, look: _Look) -> Iterator[Subject]:
+        """VMs that carry our mark and are no managed node's."""
+        claimed = {(found.vcenter, found.moref) for found in look.vms.values() if isinstance(found, Found)}
+        for vcenter, by_vm in look.marks.items():
+            fact = look.sites[vcenter]
+            assert isinstance(fact, Known)
+            marked = Counter(mark.node for moref, mark in by_vm.items() if fact.value.vm(moref) is not None)
+            for moref, mark in by_vm.items():
+                nameless = mark.cluster == NO_CLUSTER and not self.marks.in_config_map(vcenter, moref)
+                if (vcenter, moref) in claimed or nameless:
+                    continue  # without a name it may be another cluster's
+                if (vm := fact.value.vm(moref)) is not None:
+                    doubt = _copy_doubt(vm, mark, marked[mark.node])
+                    known: Fact[Vm] = InDoubt(doubt) if doubt else Known(vm, fact.at)
+                    yield Subject(f"vm/{vm.name or moref}", None, vcenter, known, self._with_policy(mark))
 
     def _with_policy(self, mark: Mark) -> Mark:
         """A policy that its owner wrote on the node since then counts, also where nobody can tell which VM backs it."""
@@ -224,42 +227,38 @@ class Observer:
 
     # -- what this process adds
 
-    def _remember(self, subject: Subject, sites: dict[str, Fact[Site]], now: Instant) -> Subject:
+    def _remember(self, subject: Subject, sites: Mapping[str, Fact[Site]], now: Instant) -> Subject:
         memory, name = self.memory, subject.name
         known = memory.saw(subject, sites.get(subject.vcenter), now)
-        return replace(subject, remembered=known, busy=memory.busy.get(name), drain=self._drain(subject, now))
+        return replace(subject, remembered=known, busy=memory.busy.get(name), drain=self._drain_facts(subject, now))
 
-    def _drain(self, subject: Subject, now: Instant) -> DrainFacts | None:
+    def _drain_facts(self, subject: Subject, now: Instant) -> DrainFacts | None:
         if subject.node is None or subject.state not in (State.DRAINING, State.POWERED_OFF):
             return None
-        name = subject.name
-        started = subject.at(SINCE)
-        facts = observe_drain(
-            self.sources,
-            name,
-            started if started is not None else now,
-            self.memory.evicted[name],
-            now,
-            self.memory.of(name).kept_volumes,
-        )
+        name, began = subject.name, subject.at(SINCE)
+        evicted, kept = self.memory.evicted[name], self.memory.of(name).kept_volumes
+        facts = observe_drain(self.sources, name, began if began is not None else now, evicted, now, kept)
         self.memory.evicted[name] = facts.memory
         return facts
 
-    def _settle(self, subjects: Iterable[Subject], sites: dict[str, Fact[Site]], now: Instant) -> None:
+    def _note_hosts_in_service(
+        self, subjects: Iterable[Subject], sites: Mapping[str, Fact[Site]], now: Instant
+    ) -> None:
         """Since when the hosts of our subjects are in service without a break. A vCenter that is away is a break."""
         wanted: set[tuple[str, str]] = set()
-        for one in subjects:
-            site = sites.get(one.vcenter)
-            ours = one.mark is not None or one.state is not None or has_stray_hold(one.node)
-            if isinstance(one.vm, Known) and ours:
-                own = own_host(one, site.value, one.vm.value) if isinstance(site, Known) else None
-                wanted |= {(one.vcenter, host) for host in (one.vm.value.host, own.moref if own else "") if host}
+        for subject in subjects:
+            site = sites.get(subject.vcenter)
+            ours = subject.mark is not None or subject.state is not None or has_stray_hold(subject.node)
+            if isinstance(subject.vm, Known) and ours:
+                vm = subject.vm.value
+                own = own_host(subject, site.value, vm) if isinstance(site, Known) else None
+                wanted |= {(subject.vcenter, host) for host in (vm.host, own.moref if own else "") if host}
         out = self.memory.out_since
-        for key in [key for key in out if key not in wanted]:
+        for key in out.keys() - wanted:
             del out[key]
         for vcenter, host in wanted:
             site = sites[vcenter]
-            if isinstance(site, Known) and judge_host(site.value, site.value.host(host)).what is HostMode.IN_SERVICE:
+            if isinstance(site, Known) and is_in_service(site.value, site.value.host(host)):
                 out.setdefault((vcenter, host), now)
             else:
                 out.pop((vcenter, host), None)
@@ -273,7 +272,7 @@ def site_of(vcenter: VCenter) -> Fact[Site]:
             return unknown
 
 
-def _not_the_marked(vm: Vm, mark: Mark, marked: int) -> str:
+def _copy_doubt(vm: Vm, mark: Mark, marked: int) -> str:
     """Why a VM that is off and carries our mark may not be the one we stopped; "" where nothing speaks against it.
 
     Whoever copies a VM copies its attributes: two VMs with one mark are a doubt. What nodes claim now is none: a node
@@ -285,8 +284,8 @@ def _not_the_marked(vm: Vm, mark: Mark, marked: int) -> str:
     return f"{said}, as another VM does; none is started on a guess: take the attribute hostler from the copy"
 
 
-def _not_in_service(site: Site) -> frozenset[str]:
-    return frozenset(host.moref for host in site.hosts() if judge_host(site, host).what is not HostMode.IN_SERVICE)
+def _hosts_moving(site: Site) -> frozenset[str]:
+    return frozenset(host.moref for host in site.hosts() if not is_in_service(site, host))
 
 
 # -- what our vCenter user may do
