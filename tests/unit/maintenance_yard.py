@@ -29,7 +29,7 @@ from hostler.kube.records import (
 )
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.maintenance.controller import MaintenanceKeeper
+from hostler.maintenance.controller import MaintenanceController
 from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.identities import ConfigMap, Identities, Marks
 from hostler.maintenance.memory import Memory
@@ -97,9 +97,9 @@ class Yard:
             self.observer, writer, recorder, measured, lambda: None, drain.Policy(), clock=lambda: NOW
         )
 
-    def keeper(self, bug: Callable[[], None] = lambda: None) -> MaintenanceKeeper:
+    def controller(self, bug: Callable[[], None] = lambda: None) -> MaintenanceController:
         """One that only looks. `bug` counts what nobody foresaw."""
-        return MaintenanceKeeper(
+        return MaintenanceController(
             self.client, self.observer, self.executor(bug), Policy(), acting=_act_never, clock=lambda: NOW
         )
 

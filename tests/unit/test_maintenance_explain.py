@@ -42,7 +42,7 @@ class Notes:
 
 
 def explainers(yard: Yard, blocked: str | None = None) -> MaintenanceExplainers:
-    return MaintenanceExplainers(yard.keeper(), lambda: blocked, lambda: blocked)
+    return MaintenanceExplainers(yard.controller(), lambda: blocked, lambda: blocked)
 
 
 def yard_of(gpus: dict[str, int], workers: dict[str, str], device: VmDevice = DYNAMIC) -> Yard:

@@ -26,7 +26,7 @@ from hostler.maintenance.model import (
     Policy,
     State,
 )
-from hostler.maintenance.status import conditions_of, patch_of
+from hostler.maintenance.status import conditions_of, patch_conditions
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
 from tests.unit.maintenance_yard import NOW, UUIDS, Yard
@@ -286,7 +286,7 @@ def test_conditions_end_with_the_maintenance_and_then_rest() -> None:
         metadata=Metadata(name="a"),
         status=NodeStatus(conditions=(Condition(type="MaintenanceInProgress", status="True", reason="Migrated"),)),
     )
-    patch = patch_of(before, None, NOW)
+    patch = patch_conditions(before, None, NOW)
     assert patch is not None
     (entry,) = patch["status"]["conditions"]
     assert (entry["type"], entry["status"]) == ("MaintenanceInProgress", "False")
@@ -297,7 +297,7 @@ def test_conditions_end_with_the_maintenance_and_then_rest() -> None:
             )
         )
     )
-    assert patch_of(after, None, NOW) is None
+    assert patch_conditions(after, None, NOW) is None
 
 
 def test_the_budget_that_blocks_is_named_and_pods_going_change_nothing() -> None:
@@ -403,14 +403,14 @@ def test_conditions_that_outlived_their_maintenance_are_mended_where_they_are_ou
         assert (one.phase, one.action) == (Phase.IN_SERVICE, None)
         node = world.subjects[0].node
         assert node is not None
-        patch = patch_of(node, one, NOW)
+        patch = patch_conditions(node, one, NOW)
         assert patch is not None
         assert [entry["status"] for entry in patch["status"]["conditions"]] == ["False"] * len(OURS)
 
 
 def test_a_bug_beside_the_pass_is_counted() -> None:
     bugs: list[str] = []
-    keeper = Yard().keeper(lambda: bugs.append("one"))
+    controller = Yard().controller(lambda: bugs.append("one"))
 
     async def go() -> None:
         async def fine() -> None: ...
@@ -419,8 +419,8 @@ def test_a_bug_beside_the_pass_is_counted() -> None:
             raise KeyError("nobody foresaw it")
 
         for work in (fine(), broken(), asyncio.sleep(600)):
-            keeper._spawn(work)
-        await keeper.stop(within=0.1)
+            controller._spawn(work)
+        await controller.stop(within=0.1)
 
     asyncio.run(go())
     assert bugs == ["one"], "what is cut at the end is none"
@@ -429,7 +429,7 @@ def test_a_bug_beside_the_pass_is_counted() -> None:
 def test_who_leads_again_believes_nothing_it_saw_before() -> None:
     """Another replica led meanwhile: it may have stopped the VM and started it again."""
     yard = Yard()
-    keeper, memory = yard.keeper(), yard.memory
+    controller, memory = yard.controller(), yard.memory
     memory.runs("a", "esx1", "beat-1", NOW)
     memory.runs("a", "esx1", "beat-2", NOW + 1)
     for at in ("1", "2", "3"):
@@ -437,9 +437,9 @@ def test_who_leads_again_believes_nothing_it_saw_before() -> None:
     memory.note("a", stop_noted="then", shutdown_asked="then", started=True, kept_volumes=frozenset({"pv"}))
     memory.out_since[("vc", "h1")] = NOW
     before = memory.of("a")
-    keeper.led(False)
+    controller.led(False)
     assert memory.of("a") == before
-    keeper.led(True)
+    controller.led(True)
     known = memory.of("a")
     assert (known.stop_noted, known.alive, known.reported, known.running_since) == ("", False, False, None)
     assert not known.started

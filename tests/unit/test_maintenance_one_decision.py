@@ -145,7 +145,7 @@ def read_once(watch: Watch[Any]) -> None:
 
 
 def explainers(yard: Yard) -> MaintenanceExplainers:
-    return MaintenanceExplainers(yard.keeper(), lambda: None, lambda: None)
+    return MaintenanceExplainers(yard.controller(), lambda: None, lambda: None)
 
 
 def said_of(action: Any) -> list[tuple[str, str]]:
@@ -189,14 +189,14 @@ def agrees(found: Explanation | None, one: Decision) -> None:
 @given(any_yard())
 def test_explain_and_plan_say_what_is_decided(yard: Yard) -> None:
     people = explainers(yard)
-    _, found = people.keeper.look(also=("a",))
+    _, found = people.controller.look(also=("a",))
     now = found.of("a")
     assert now is not None
     agrees(people.node("a"), now)
     planned = people.plan("h1")
     assert planned is not None
     yard.enter("h1")
-    _, found = people.keeper.look(also=("a",))
+    _, found = people.controller.look(also=("a",))
     then = found.of("a")
     assert then is not None
     agrees(people.node("a"), then)

@@ -52,7 +52,13 @@ from hostler.maintenance.model import (
     Policy,
     State,
 )
-from hostler.maintenance.status import EventReporter, IdentityRefused, MaintenanceMetrics, MaintenanceStatus, findings
+from hostler.maintenance.status import (
+    EventReporter,
+    IdentityRefused,
+    MaintenanceMetrics,
+    MaintenanceStatus,
+    list_findings,
+)
 from hostler.uuids import canonical, swapped
 from hostler.vsphere.records import Backing, Fields, Host, Vm, VmDevice
 from tests.unit.maintenance_yard import LABEL, NOW, UUIDS, Yard
@@ -519,7 +525,7 @@ def test_one_event_names_it() -> None:
 
 def test_the_doctor_names_it_and_warns_of_the_setting() -> None:
     refused = IdentityRefused("liar", "unproven", "only its kubelet says so", "set the attribute")
-    found = list(findings(Known(MaintenanceStatus(refused=(refused,), by_uuid=True), NOW)))
+    found = list(list_findings(Known(MaintenanceStatus(refused=(refused,), by_uuid=True), NOW)))
     assert [(one.level.name, one.what) for one in found] == [
         ("WARNING", "which VM liar is"),
         ("WARNING", "which VM a node is"),

@@ -199,10 +199,10 @@ def _own(setting: Setting[str], told: Mapping[str, str], settings: Settings) -> 
 async def _followed(client: Client, settings: Settings) -> tuple[Finding, ...]:
     """How the operator itself stands with its vCenters."""
     from hostler.cli.cluster import ask_operator_by
-    from hostler.maintenance.status import MaintenanceStatus, findings
+    from hostler.maintenance.status import MaintenanceStatus, list_findings
 
     return tuple(
-        findings(await _known(lambda: ask_operator_by(client, settings, "/v1/maintenance", MaintenanceStatus)))
+        list_findings(await _known(lambda: ask_operator_by(client, settings, "/v1/maintenance", MaintenanceStatus)))
     )
 
 

@@ -29,7 +29,7 @@ from hostler.maintenance.decision import Decision, Pass, machine_of
 from hostler.maintenance.executor import ActionExecutor, Changed
 from hostler.maintenance.model import STATE, Busy, InDoubt, Policy, Subject, World, ready_stamp
 from hostler.maintenance.observe import Observer, Privileges
-from hostler.maintenance.status import EventReporter, patch_of
+from hostler.maintenance.status import EventReporter, patch_conditions
 from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler.maintenance")
@@ -43,7 +43,7 @@ REST_FIRST, REST_MOST = 0.2, 30.0
 LEASES_IN = "kube-node-lease"
 
 
-class MaintenanceKeeper:
+class MaintenanceController:
     """Reconciles the one key. `look` serves whoever explains, on any replica."""
 
     def __init__(
@@ -96,9 +96,11 @@ class MaintenanceKeeper:
     def untold_machines(self) -> tuple[str, ...]:
         """Cluster API Machines of our nodes that nobody tells of a maintenance."""
         told, absent = self.policy.skip_remediation, self._executor.machines
-        nodes = (one for one in self.observer.nodes.store.values() if self.observer.is_managed(one))
+        nodes = (node for node in self.observer.nodes.store.values() if self.observer.is_managed(node))
         machines = filter(None, map(machine_of, nodes))
-        return tuple(sorted(one for one in machines if not told or (absent is not None and one in absent.elsewhere)))
+        return tuple(
+            sorted(machine for machine in machines if not told or (absent is not None and machine in absent.elsewhere))
+        )
 
     def look(self, also: Collection[str] = ()) -> tuple[World, Pass]:
         now = self.clock()
@@ -114,23 +116,27 @@ class MaintenanceKeeper:
         if self._settle_tasks(world):
             world = self.observer.world(now)
         found = decide(world, self.policy, now)
-        states = Counter(one.annotations.get(STATE, "") for one in world.subjects)
+        states = Counter(subject.annotations.get(STATE, "") for subject in world.subjects)
         self.seconds = time.perf_counter() - began
         self._metrics.passed(world, found, states, self.seconds)
-        subjects = {one.name: one for one in world.subjects}
+        subjects = {subject.name: subject for subject in world.subjects}
         self.subjects = frozenset(subjects)
-        known = {(one.vcenter, one.vm.value.moref) for one in world.subjects if isinstance(one.vm, Known)}
-        doubted = {one.vm.vm for one in world.subjects if isinstance(one.vm, InDoubt) and one.vm.vm is not None}
+        known = {
+            (subject.vcenter, subject.vm.value.moref) for subject in world.subjects if isinstance(subject.vm, Known)
+        }
+        doubted = {
+            subject.vm.vm for subject in world.subjects if isinstance(subject.vm, InDoubt) and subject.vm.vm is not None
+        }
         self._vms = frozenset(known | doubted)
         self._memory.keep_only(set(subjects))
         self._housekeep(world, now)
         shown = self._reporter.lasting(world, found, now)
-        for one in shown.decisions:
-            self._handle(subjects[one.subject], one, now)
+        for decision in shown.decisions:
+            self._handle(subjects[decision.subject], decision, now)
         if self._executor.gate() is None or self._executor.writer.dry_run:
             self._reporter.tell(world, shown)
-        connected = (one for one in self.observer.vcenters.values() if one.link.connected)
-        looks = [self._refreshed.get(one.name, now) + one.poll for one in connected]
+        connected = (vcenter for vcenter in self.observer.vcenters.values() if vcenter.link.connected)
+        looks = [self._refreshed.get(vcenter.name, now) + vcenter.poll for vcenter in connected]
         wake = min([now + LOOK_AGAIN, *looks, *filter(None, [shown.wake]), *self._rests(now)])
         return max(0.02, wake - now) if not world.unknown else NOT_READY
 
@@ -161,34 +167,34 @@ class MaintenanceKeeper:
 
     # -- acting
 
-    def _handle(self, subject: Subject, one: Decision, now: Instant) -> None:
-        if one.bug is not None and f"bug {subject.name} {one.bug!r}" not in self._warned:
-            self._warned.add(f"bug {subject.name} {one.bug!r}")
+    def _handle(self, subject: Subject, decision: Decision, now: Instant) -> None:
+        if decision.bug is not None and f"bug {subject.name} {decision.bug!r}" not in self._warned:
+            self._warned.add(f"bug {subject.name} {decision.bug!r}")
             self._metrics.bug()
-            log.error("bug in a decision", subject=subject.name, exc_info=one.bug)
-        if one.pulse and subject.name not in self._pulsing:
+            log.error("bug in a decision", subject=subject.name, exc_info=decision.bug)
+        if decision.pulse and subject.name not in self._pulsing:
             self._pulsing.add(subject.name)
             self._spawn(self._pulse(subject.name))
         if subject.name in self._memory.busy or now < self._memory.rest.get(subject.name, 0.0):
             return
-        if one.action is None and not self._conditions_due(subject, one, now):
-            self._volumes(subject, one)
+        if decision.action is None and not self._conditions_due(subject, decision, now):
+            self._volumes(subject, decision)
             return
         if self._executor.gate() is not None and not self._executor.writer.dry_run:
             return  # paused, not leading, or an incumbent is at work: a change of that wakes us
-        self._memory.busy[subject.name] = Busy(one.state, one.target)
-        self._spawn(self._perform(subject, one))
+        self._memory.busy[subject.name] = Busy(decision.state, decision.target)
+        self._spawn(self._perform(subject, decision))
 
-    def _conditions_due(self, subject: Subject, one: Decision, now: Instant) -> bool:
+    def _conditions_due(self, subject: Subject, decision: Decision, now: Instant) -> bool:
         node = subject.node
-        return node is not None and patch_of(node, one, now) is not None
+        return node is not None and patch_conditions(node, decision, now) is not None
 
-    async def _perform(self, subject: Subject, one: Decision) -> None:
+    async def _perform(self, subject: Subject, decision: Decision) -> None:
         name, again = subject.name, not self._executor.writer.dry_run
-        what = one.action.why if one.action is not None else "its conditions"
+        what = decision.action.why if decision.action is not None else "its conditions"
         try:
             with self._acting():
-                await self._executor.perform(subject, one)
+                await self._executor.perform(subject, decision)
             self._failures.pop(name, None)
         except WriteRefused as refused:
             log.debug("not done", subject=name, what=what, why=refused.why)
@@ -288,9 +294,9 @@ class MaintenanceKeeper:
             self._pulsing.discard(node)
             self.wake()
 
-    def _volumes(self, subject: Subject, one: Decision) -> None:
+    def _volumes(self, subject: Subject, decision: Decision) -> None:
         """Only volumes are left: those of pods that stay are not waited for."""
-        found = one.drain
+        found = decision.drain
         if found is None or found.state is not DrainState.WAITING_FOR_VOLUMES or subject.name in self._pulsing:
             return
         if f"volumes {subject.name} {found.volumes}" in self._warned:
@@ -324,11 +330,15 @@ class MaintenanceKeeper:
         name, inventory = vcenter.name, vcenter.inventory
         if not vcenter.link.connected or not inventory.complete or not self.observer.nodes.store.synced:
             return
-        vms = {one.vm.value.moref for one in world.subjects if one.vcenter == name and isinstance(one.vm, Known)}
+        vms = {
+            subject.vm.value.moref
+            for subject in world.subjects
+            if subject.vcenter == name and isinstance(subject.vm, Known)
+        }
         if now - self._follow_looked.get(name, -FOLLOW_SECONDS) >= FOLLOW_SECONDS:
             self._follow_looked[name] = now
             vms |= self.observer.managed_vms(name)
-        unread = {one for one in vms if (vm := inventory.vm(one)) is not None and isinstance(vm.devices, Unknown)}
+        unread = {moref for moref in vms if (vm := inventory.vm(moref)) is not None and isinstance(vm.devices, Unknown)}
         if not unread <= (followed := self._followed.get(name, frozenset())):
             self._followed[name] = followed | unread
             self._spawn(vcenter.follow(self._followed[name]))
@@ -352,15 +362,15 @@ class MaintenanceKeeper:
             self._forgetting = False
 
 
-def concerns(before: Node | None, after: Node | None) -> bool:
+def concerns_decisions(before: Node | None, after: Node | None) -> bool:
     """Whether a change of a node can change a decision; heartbeats cannot, but of a node that is to come back."""
     if before is None or after is None:
         return True
-    return _matters(before) != _matters(after)
+    return _relevant_fields(before) != _relevant_fields(after)
 
 
-def _matters(node: Node) -> tuple[object, ...]:
-    ready = next((one for one in node.status.conditions if one.type == "Ready"), None)
+def _relevant_fields(node: Node) -> tuple[object, ...]:
+    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
     said = (ready.status, ready_stamp(node) if STATE in node.metadata.annotations else "") if ready is not None else ()
     return (
         node.metadata.annotations, node.metadata.labels, node.spec, said,

@@ -271,10 +271,10 @@ class Pass:
 
     @property
     def wake(self) -> Instant | None:
-        return min((one.wake for one in self.decisions if one.wake is not None), default=None)
+        return min((decision.wake for decision in self.decisions if decision.wake is not None), default=None)
 
     def of(self, subject: str) -> Decision | None:
-        return next((one for one in self.decisions if one.subject == subject), None)
+        return next((decision for decision in self.decisions if decision.subject == subject), None)
 
 
 # -- decisions without an action
@@ -394,7 +394,7 @@ _AUTOSCALER, _OF_MACHINE = "autoscaler", "machine:"
 
 def machine_of(node: Node) -> str:
     """NAMESPACE/NAME of its Cluster API Machine, in whichever cluster that lives; "" where it has none."""
-    name, namespace = (node.metadata.annotations.get(one, "") for one in (_MACHINE, _NAMESPACE))
+    name, namespace = (node.metadata.annotations.get(key, "") for key in (_MACHINE, _NAMESPACE))
     return f"{namespace}/{name}" if name and namespace else ""
 
 
@@ -411,7 +411,7 @@ def announce_maintenance(node: Node, machine: str = "") -> dict[str, str | None]
 def told_machine(annotations: Mapping[str, str]) -> str:
     """The Machine that was, or is to be, told; "" where none is."""
     words = annotations.get(TOLD, "").split()
-    return next((one.removeprefix(_OF_MACHINE) for one in words if one.startswith(_OF_MACHINE)), "")
+    return next((word.removeprefix(_OF_MACHINE) for word in words if word.startswith(_OF_MACHINE)), "")
 
 
 def take_back_announcements(node: Node) -> dict[str, str | None]:

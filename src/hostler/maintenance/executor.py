@@ -37,7 +37,7 @@ from hostler.maintenance.machines import Machines
 from hostler.maintenance.model import RELOCATE_SINCE, SHUTDOWN_SINCE, Mark, Need, Subject
 from hostler.maintenance.observe import Observer, look_at
 from hostler.maintenance.placement import judge_rights
-from hostler.maintenance.status import MaintenanceMetrics, patch_of
+from hostler.maintenance.status import MaintenanceMetrics, patch_conditions
 from hostler.vsphere.outcomes import AlreadySo, Kind, Outcome, Refused, Started
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Vm
 from hostler.vsphere.vcenter import VCenter
@@ -116,10 +116,10 @@ class ActionExecutor:
     async def _show(self, subject: Subject, decision: Decision) -> None:
         """The node's conditions; derived from what it says, so a crash before this loses nothing."""
         node = self.observer.nodes.store.get(subject.name) if subject.node is not None else None
-        patch = patch_of(node, decision, self._clock()) if node is not None else None
+        patch = patch_conditions(node, decision, self._clock()) if node is not None else None
         if patch is None:
             return
-        why = "; ".join(f"{one['type']} is {one['status']}" for one in patch["status"]["conditions"])
+        why = "; ".join(f"{condition['type']} is {condition['status']}" for condition in patch["status"]["conditions"])
         await self.observer.nodes.patch(
             self.writer, subject.name, patch, why=why, how=How.STRATEGIC, subresource="status"
         )
@@ -184,7 +184,7 @@ class ActionExecutor:
                 self._asked(subject, RELOCATE, outcome, now, action.host)
             case CancelTask():
                 outcome = await vcenter.cancel_task(action.task)
-                self.metrics.task("cancel", _word(outcome))
+                self.metrics.task("cancel", _result_label(outcome))
                 self._event(subject, "Warning", "RelocateCancelled", action.why)
 
     async def _look(
@@ -195,9 +195,9 @@ class ActionExecutor:
         stops = isinstance(action, (ShutDown, PowerOff))
         wrong = await self._not_allowed(vcenter, action.needs) if isinstance(action, (ShutDown, PowerOff)) else ""
         # Each call takes time: the VM is looked at last, and after it only what was pushed meanwhile.
-        vm = await _now(vcenter, action.vm)
-        wrong = wrong or _different(vm, action)
-        wrong = wrong or (_stays(vcenter, action.host) or _no_restart(vcenter, vm) if stops else "")
+        vm = await _look_at_vm(vcenter, action.vm)
+        wrong = wrong or _why_changed(vm, action)
+        wrong = wrong or (_why_host_stays(vcenter, action.host) or _why_no_restart(vcenter, vm) if stops else "")
         if stops and not wrong and subject.node is not None:
             wrong = self.observer.identities.not_the_vm(subject.name, vcenter.name, action.vm)
         if wrong:
@@ -205,25 +205,25 @@ class ActionExecutor:
 
     async def _must_be_off(self, vcenter: VCenter, vm: str) -> None:
         """Kubernetes takes the volumes of what we call out of service from it: nothing may run there."""
-        seen = await _now(vcenter, vm)
+        seen = await _look_at_vm(vcenter, vm)
         if seen is None:
             raise Changed("the VM is gone")
         if doubt := power_doubt(seen):
             raise Changed(doubt)
         if seen.power != "poweredOff":
             raise Changed(f"it is {seen.power}")
-        if any(one.kind == POWER_ON and one.under_way for one in vcenter.inventory.tasks_of(vm)):
+        if any(task.kind == POWER_ON and task.under_way for task in vcenter.inventory.tasks_of(vm)):
             raise Changed("it is being powered on")
 
     async def _not_allowed(self, vcenter: VCenter, needs: Collection[Need]) -> str:
         """What we may do was looked at a while ago: nothing is stopped that could not be started again by now."""
-        now, objects = self._clock(), [one.on for one in needs]
+        now, objects = self._clock(), [need.on for need in needs]
         found = await look_at(vcenter, self._memory, objects, now)
         if isinstance(found, Unknown):
             if not vcenter.link.connected:
                 return found.why
-            for one in objects:
-                self._memory.unanswered((vcenter.name, one), found.why, now)
+            for moref in objects:
+                self._memory.unanswered((vcenter.name, moref), found.why, now)
         judged = judge_rights(needs, self._memory.rights, vcenter.name, now)
         if judged.lacking:
             return f"our vCenter user lacks {judged}"
@@ -232,7 +232,7 @@ class ActionExecutor:
 
     def _shut_down(self, subject: Subject, action: ShutDown, outcome: Outcome, starting: bool) -> None:
         """`starting`: its Tools are, so that a guest which cannot be asked now is asked again, until its time is up."""
-        self.metrics.task("shutdown", _word(outcome))
+        self.metrics.task("shutdown", _result_label(outcome))
         name = subject.name
         later = (*_LATER, Kind.NO_TOOLS) if starting else _LATER
         if isinstance(outcome, Refused) and outcome.kind in later:
@@ -251,23 +251,23 @@ class ActionExecutor:
                 self._memory.pending(subject.name, task, what, now, host)
                 self._memory.note(subject.name, started=what == POWER_ON)
             case AlreadySo():
-                self.metrics.task(_verb(what), "already")
+                self.metrics.task(_task_label(what), "already")
             case Refused() as refused:
                 self.ended(subject, what, refused.kind, refused.sentence, host)
 
     def ended(self, subject: Subject, what: str, kind: Kind | None, why: str, host: str = "") -> None:
         """A task, or the call for one, has failed: later again, on another host first if there is one."""
-        self.metrics.task(_verb(what), str(kind) if kind is not None else "failed")
+        self.metrics.task(_task_label(what), str(kind) if kind is not None else "failed")
         why = self._vcenters[subject.vcenter].inventory.with_names(why)  # of a task: it speaks of objects by their ids
         book = "relocate" if what == RELOCATE else "power"
         self._memory.failed(
             subject.name, book, why, self._clock(), kind=kind, host=host, returns=what in (POWER_ON, RELOCATE)
         )
-        log.warning(f"{_verb(what)} of the VM of {subject.name} failed: {why}", vcenter=subject.vcenter)
-        self._event(subject, "Warning", f"{_verb(what)}Failed", why)
+        log.warning(f"{_task_label(what)} of the VM of {subject.name} failed: {why}", vcenter=subject.vcenter)
+        self._event(subject, "Warning", f"{_task_label(what)}Failed", why)
 
     def succeeded(self, subject: Subject, what: str) -> None:
-        self.metrics.task(_verb(what), "success")
+        self.metrics.task(_task_label(what), "success")
         fresh = type(subject.remembered.power)()
         self._memory.note(subject.name, **({"relocate": fresh} if what == RELOCATE else {"power": fresh}))
 
@@ -291,15 +291,15 @@ class ActionExecutor:
         return True
 
 
-async def _now(vcenter: VCenter, vm: str) -> Vm | None:
+async def _look_at_vm(vcenter: VCenter, vm: str) -> Vm | None:
     """The VM as it is this moment; None where it is gone."""
     seen = await vcenter.look([vm])
     if isinstance(seen, Unknown):
         raise Changed(seen.why)
-    return next((one for one in seen.value if one.moref == vm), None)
+    return next((found for found in seen.value if found.moref == vm), None)
 
 
-def _stays(vcenter: VCenter, host: str) -> str:
+def _why_host_stays(vcenter: VCenter, host: str) -> str:
     """Why a VM on that host is not to be stopped; "" where the host still goes into maintenance."""
     found = judge_host(vcenter.inventory, vcenter.inventory.host(host))
     name = vcenter.inventory.name(host)
@@ -308,13 +308,13 @@ def _stays(vcenter: VCenter, host: str) -> str:
     return "" if found.leaving else f"{name} does not go into maintenance any more"
 
 
-def _no_restart(vcenter: VCenter, vm: Vm | None) -> str:
+def _why_no_restart(vcenter: VCenter, vm: Vm | None) -> str:
     """Why the VM could not be started again, by what vCenter says this moment."""
     found = judge_restart(vcenter.inventory, vm) if vm is not None else Restart()
     return found.never or found.unknown
 
 
-def _different(vm: Vm | None, action: ShutDown | PowerOff | Relocate | PowerOn) -> str:
+def _why_changed(vm: Vm | None, action: ShutDown | PowerOff | Relocate | PowerOn) -> str:
     """Why the VM is not as it was decided on; "" where it is."""
     if vm is None:
         return "the VM is gone"
@@ -335,7 +335,7 @@ def _different(vm: Vm | None, action: ShutDown | PowerOff | Relocate | PowerOn) 
             return "it is there already" if vm.host == action.host else ""
 
 
-def _word(outcome: Outcome) -> str:
+def _result_label(outcome: Outcome) -> str:
     match outcome:
         case Started():
             return "started"
@@ -345,5 +345,5 @@ def _word(outcome: Outcome) -> str:
             return str(kind)
 
 
-def _verb(what: str) -> str:
+def _task_label(what: str) -> str:
     return {POWER_ON: "PowerOn", POWER_OFF: "PowerOff", RELOCATE: "Relocate"}.get(what, what)

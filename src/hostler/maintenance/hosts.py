@@ -45,7 +45,7 @@ def judge_host(site: Site, host: Host | None) -> HostStanding:
     """Unknown wins over everything that could lead to an act; maintenance wins over being away."""
     if host is None:
         return HostStanding(HostMode.UNKNOWN, "vCenter does not show it")
-    refused = _untold(host.unread, _SAYS)
+    refused = _unread_properties(host.unread, _SAYS)
     if refused:
         return HostStanding(HostMode.UNKNOWN, f"vCenter would not tell {refused}")
     if isinstance(host.in_maintenance, Unknown):
@@ -89,7 +89,7 @@ def return_doubt(site: Site, vm: Vm) -> str:
 
 def power_doubt(vm: Vm) -> str:
     """Why nobody knows whether this VM runs, or where it is registered; "" where that is known."""
-    refused = _untold(vm.unread, _VM_SAYS)
+    refused = _unread_properties(vm.unread, _VM_SAYS)
     if refused:
         return f"vCenter would not tell about VM {vm.name or vm.moref}: {refused}"
     if not vm.power or not vm.host:
@@ -104,13 +104,13 @@ def reboots_in_maintenance(site: Site, vm: Vm) -> bool:
     """
     host = site.host(vm.host)
     away = host is not None and host.in_maintenance is True and host.connection in ("disconnected", "notResponding")
-    told = not _untold(vm.unread, _VM_SAYS) and vm.connection in ("connected", "disconnected")
+    told = not _unread_properties(vm.unread, _VM_SAYS) and vm.connection in ("connected", "disconnected")
     return away and told and vm.power == "poweredOff"
 
 
-def _untold(unread: Iterable[Unread], paths: Collection[str]) -> str:
+def _unread_properties(unread: Iterable[Unread], paths: Collection[str]) -> str:
     """Which of these properties vCenter would not tell, and why; "" where it told all of them."""
-    return names([str(one) for one in unread if one.path in paths], 2)
+    return names([str(refusal) for refusal in unread if refusal.path in paths], 2)
 
 
 # -- which host is a VM's own, however it is called by now
@@ -155,7 +155,7 @@ def has_origin(subject: Subject) -> bool:
     return found is not None and found.name == subject.annotations.get(HOST)
 
 
-def _recorded(subject: Subject) -> Origin:
+def _recorded_origin(subject: Subject) -> Origin:
     """From the node; for a VM without a node its mark, which has the host's id alone."""
     found = read_origin(subject.annotations.get(ORIGIN, ""))
     if found is not None:
@@ -176,7 +176,7 @@ def is_to_return(subject: Subject) -> bool:
 
 def own_hosts(subject: Subject, site: Site) -> tuple[Host, ...]:
     """Every host that may be the VM's own: by id, else by hardware UUID, else by name. Two answers are a doubt."""
-    known = _recorded(subject)
+    known = _recorded_origin(subject)
     if known.host and known.vcenter in ("", site.instance) and (by_id := site.host(known.host)) is not None:
         return (by_id,)
     if known.uuid and (by_uuid := site.hosts_with_uuid(known.uuid)):
@@ -266,8 +266,8 @@ def judge_restart(site: Site, vm: Vm) -> Restart:
         return Restart(unknown=f"vCenter does not say whether VM {vm.name} is connected ({vm.connection or 'nothing'})")
     if not vm.disks and not vm.datastores:  # each VM has its own files somewhere
         return Restart(unknown=f"vCenter does not say on which datastores VM {vm.name} is")
-    found = [_judge_datastore(site, vm, one) for one in vm.disks or vm.datastores]
-    worst = next((one for one in found if one.never), None) or next((one for one in found if one.unknown), None)
+    found = [_judge_datastore(site, vm, moref) for moref in vm.disks or vm.datastores]
+    worst = next((each for each in found if each.never), None) or next((each for each in found if each.unknown), None)
     return worst or Restart()
 
 
@@ -301,8 +301,8 @@ def find_foreign_vms(world: World, policy: Policy, now: Instant) -> Iterator[Han
         sites[subject.vcenter] = site.value
         here = site.value.host(subject.vm.value.host)
         origin = next(iter(site.value.hosts_named(subject.origin)), None) if subject.origin else None
-        for one in {one.moref for one in (here, origin) if one is not None}:
-            ours.setdefault((subject.vcenter, one), []).append(subject.name)
+        for host_id in {host.moref for host in (here, origin) if host is not None}:
+            ours.setdefault((subject.vcenter, host_id), []).append(subject.name)
     for (vcenter, moref), nodes in sorted(ours.items()):
         there = sites[vcenter]
         host = there.host(moref)

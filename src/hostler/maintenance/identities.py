@@ -167,7 +167,7 @@ class Identities:
 
     def _away(self) -> list[str]:
         """Why some vCenter's VMs are not known."""
-        return [facts.why for one in self.vcenters.values() if isinstance(facts := one.facts(), Unknown)]
+        return [facts.why for vcenter in self.vcenters.values() if isinstance(facts := vcenter.facts(), Unknown)]
 
     # -- what changed
 
@@ -227,7 +227,7 @@ class Identities:
         )  # fmt: skip
 
     def _node_changed(self, name: str, before: Node | None, after: Node | None) -> None:
-        if before is not None and after is not None and _said(before) == _said(after):
+        if before is not None and after is not None and _claim_fields(before) == _claim_fields(after):
             return  # a heartbeat, most likely
         self._stale.add(name)
         for listener in self._listeners:
@@ -244,7 +244,7 @@ class Identities:
             self._stale.update(self.nodes.store.keys())
 
     def _marks_changed(self, _: str, before: ConfigMap | None, after: ConfigMap | None) -> None:
-        lines = {line for one in (before, after) if one is not None for line in one.data.items()}
+        lines = {line for config in (before, after) if config is not None for line in config.data.items()}
         both = before.data.items() & after.data.items() if before is not None and after is not None else set()
         for vcenter in self.vcenters:
             self.vms_changed(vcenter, {vm for key, _ in lines - both if (vm := self.marks.vm_in(vcenter, key))})
@@ -277,8 +277,8 @@ class Identities:
         clusters = frozenset(self._clusters.values())
         machines = self._machines.provider_ids(name, clusters) if self._machines is not None else ()
         claimant = claimant_of(node, machines)
-        candidates = {self._evidence[one].key: one for one in self._candidates(claimant)}
-        claims = claim(claimant, [self._evidence[one] for one in candidates.values()], self._cluster)
+        candidates = {self._evidence[vm_id].key: vm_id for vm_id in self._candidates(claimant)}
+        claims = claim(claimant, [self._evidence[vm_id] for vm_id in candidates.values()], self._cluster)
         self._own[name] = Own(claimant, claims, candidates)
         for uuid in claimant.uuids | claimant.machines:
             self._by_uuid.setdefault(uuid, set()).add(name)
@@ -294,11 +294,11 @@ class Identities:
 
     def _candidates(self, claimant: Claimant) -> set[VmId]:
         found: set[VmId] = set(self._by_word.get(claimant.name, ()))
-        for vcenter, one in self.vcenters.items():
-            inventory = one.inventory
-            found |= {(vcenter, vm.moref) for vm in inventory.vms_named(claimant.name)}
+        for name, vcenter in self.vcenters.items():
+            inventory = vcenter.inventory
+            found |= {(name, vm.moref) for vm in inventory.vms_named(claimant.name)}
             for uuid in claimant.uuids | claimant.machines:
-                found |= {(vcenter, vm.moref) for vm in inventory.vms_with_uuid(uuid)}
+                found |= {(name, vm.moref) for vm in inventory.vms_with_uuid(uuid)}
         return found & self._evidence.keys()
 
 
@@ -308,7 +308,7 @@ def _by_name_alone(own: Own) -> bool:
     return isinstance(same, Same) and same.rank is Rank.NAME and own.node.uuids.isdisjoint(same.machine.known)
 
 
-def _said(node: Node) -> tuple[object, ...]:
+def _claim_fields(node: Node) -> tuple[object, ...]:
     return node.spec.provider_id, node.status.node_info.system_uuid, cluster_of_node(node)
 
 
@@ -336,7 +336,7 @@ def key_of(vcenter: str, vm: str) -> str:
     return f"{re.sub('[^-._a-zA-Z0-9]', '_', vcenter)}.{vm}"
 
 
-def _of(vcenter: str, key: str) -> str:
+def _vm_of_line(vcenter: str, key: str) -> str:
     """The VM of a line of this vCenter; "" for another's: `vc` and `vc.example.com` are two."""
     whose, _, vm = key.rpartition(".")
     return vm if f"{whose}." == key_of(vcenter, "") else ""
@@ -365,7 +365,7 @@ class Marks:
         if key is None and not kept:
             return found
         for name, text in kept.items():
-            if (vm_of := _of(vcenter, name)) and (mark := read_mark(text)) is not None:
+            if (vm_of := _vm_of_line(vcenter, name)) and (mark := read_mark(text)) is not None:
                 found[vm_of] = mark
         for vm in inventory.vms():
             for own, text in vm.attributes:
@@ -384,14 +384,14 @@ class Marks:
 
     def vm_in(self, vcenter: str, line: str) -> str:
         """The VM of a line of the ConfigMap, by its key; "" for another vCenter's."""
-        return _of(vcenter, line)
+        return _vm_of_line(vcenter, line)
 
     def in_config_map(self, vcenter: str, vm: str) -> bool:
         return key_of(vcenter, vm) in self.kept()
 
     def gone(self, vcenter: str, inventory: Inventory) -> tuple[str, ...]:
         """VMs the ConfigMap still speaks of and vCenter does not. Only asked while vCenter is connected."""
-        kept = [vm for name in self.kept() if (vm := _of(vcenter, name))]
+        kept = [vm for name in self.kept() if (vm := _vm_of_line(vcenter, name))]
         hidden = inventory.missing  # there, and not to be seen by us
         return tuple(vm for vm in kept if inventory.complete and inventory.vm(vm) is None and vm not in hidden)
 

@@ -53,10 +53,10 @@ class NodeMachines:
 
         def look(_: str, before: NodeMachine | None, after: NodeMachine | None) -> None:
             said = [
-                (one.node, _cluster_of(one), one.spec.provider_id) if one is not None else None
-                for one in (before, after)
+                (machine.node, _cluster_of(machine), machine.spec.provider_id) if machine is not None else None
+                for machine in (before, after)
             ]
-            nodes = frozenset(one.node for one in (before, after) if one is not None and one.node)
+            nodes = frozenset(machine.node for machine in (before, after) if machine is not None and machine.node)
             if said[0] != said[1] and nodes:
                 changed(nodes)
 
@@ -68,9 +68,9 @@ class NodeMachines:
 
         OpenShift's Machines are always of their own cluster.
         """
-        own = [one for one in self._cluster_api.store.by(BY_NODE, node) if one.cluster in clusters]
+        own = [machine for machine in self._cluster_api.store.by(BY_NODE, node) if machine.cluster in clusters]
         found: list[NodeMachine] = [*own, *self._openshift.store.by(BY_NODE, node)]
-        return sorted(one.spec.provider_id for one in found if one.spec.provider_id)
+        return sorted(machine.spec.provider_id for machine in found if machine.spec.provider_id)
 
     def unread(self) -> str:
         """Why nothing is decided before the Machines are read; "" where they are, or cannot be.
@@ -80,8 +80,10 @@ class NodeMachines:
         """
         if self._clock() - self._began >= READ_SECONDS:
             return ""
-        waiting = (one for one in self.watches() if not one.absent and not one.store.synced and not one.problem)
-        return next((str(Unread(one.kind)) for one in waiting), "")
+        waiting = (
+            watch for watch in self.watches() if not watch.absent and not watch.store.synced and not watch.problem
+        )
+        return next((str(Unread(watch.kind)) for watch in waiting), "")
 
 
 def _node_of(machine: NodeMachine) -> tuple[str, ...]:
@@ -110,11 +112,11 @@ class Machines:
 
     async def tell(self, machine: str, node: str, why: str) -> None:
         """Before the first eviction. A Machine that is not here is its owner's to pause; one that is told stays so."""
-        await self._write(machine, node, why, _telling)
+        await self._write(machine, node, why, _skip_annotations)
 
     async def release(self, machine: str, node: str, why: str) -> None:
         """Take back what is ours; what its owner has set stays."""
-        await self._write(machine, node, why, _releasing)
+        await self._write(machine, node, why, _release_annotations)
 
     async def _write(
         self, machine: str, node: str, why: str, wanted: Callable[[Machine, str], dict[str, str | None]]
@@ -157,14 +159,14 @@ class Machines:
             log.warning(sentence)
 
 
-def _telling(machine: Machine, node: str) -> dict[str, str | None]:
+def _skip_annotations(machine: Machine, node: str) -> dict[str, str | None]:
     """Nothing where it is another node's, or where its owner has said it."""
     if machine.node != node or SKIP_REMEDIATION in machine.metadata.annotations:
         return {}
     return {SKIP_REMEDIATION: "", MAINTENANCE_OF: node}
 
 
-def _releasing(machine: Machine, node: str) -> dict[str, str | None]:
+def _release_annotations(machine: Machine, node: str) -> dict[str, str | None]:
     if machine.metadata.annotations.get(MAINTENANCE_OF) != node:
         return {}
     return {SKIP_REMEDIATION: None, MAINTENANCE_OF: None}

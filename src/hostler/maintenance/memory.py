@@ -127,7 +127,7 @@ class Memory:
     def keep_only(self, names: set[str]) -> None:
         """Forget whoever is no subject any more."""
         for book in (self._of, self.evicted, self.rest, self.pulses, self.reports, self._runs_at):
-            for name in [one for one in book if one not in names and one not in self.busy]:
+            for name in [known for known in book if known not in names and known not in self.busy]:
                 del book[name]
 
     def failed(
@@ -145,7 +145,7 @@ class Memory:
         before: Attempts = getattr(self._of[name], what)
         doubled = BACKOFF_FIRST * 2.0 ** min(before.number, 10)
         delay = BACKOFF_RETURN if returns and doubled >= 2 * BACKOFF_MOST else min(doubled, BACKOFF_MOST)
-        hosts = (*(one for one in before.hosts if one != host), host) if host else before.hosts
+        hosts = (*(tried for tried in before.hosts if tried != host), host) if host else before.hosts
         after = Attempts(before.number + 1, now + delay, why, kind, hosts, now)
         self.note(name, **{what: after})
         return after

@@ -314,11 +314,11 @@ class Subject:
     @property
     def ready(self) -> bool:
         conditions = self.node.status.conditions if self.node is not None else ()
-        return any(one.type == "Ready" and one.status == "True" for one in conditions)
+        return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
 
     @property
     def tainted(self) -> bool:
-        return self.node is not None and any(one.key == OUT_OF_SERVICE for one in self.node.spec.taints)
+        return self.node is not None and any(taint.key == OUT_OF_SERVICE for taint in self.node.spec.taints)
 
 
 def identity_doubt(subject: Subject) -> InDoubt | None:
@@ -361,8 +361,8 @@ class Policy:
 
 def ready_stamp(node: Node) -> str:
     """When its kubelet last said Ready and since when it does, by its own clock: compared only with itself."""
-    found = (one for one in node.status.conditions if one.type == "Ready")
-    return next((f"{one.last_heartbeat_time} {one.last_transition_time}" for one in found), "")
+    found = (condition for condition in node.status.conditions if condition.type == "Ready")
+    return next((f"{ready.last_heartbeat_time} {ready.last_transition_time}" for ready in found), "")
 
 
 def clear_annotations(*keep: str) -> dict[str, str | None]:
@@ -376,7 +376,7 @@ def stamp_of(now: Instant) -> str:
 
 
 def sorted_by_name(subjects: Iterable[Subject]) -> tuple[Subject, ...]:
-    return tuple(sorted(subjects, key=lambda one: one.name))
+    return tuple(sorted(subjects, key=lambda subject: subject.name))
 
 
 def has_stray_hold(node: Node | None) -> bool:

@@ -44,7 +44,7 @@ from hostler.maintenance.model import (
     sorted_by_name,
 )
 from hostler.maintenance.placement import ON_VM, POOL, UNANSWERED_SECONDS
-from hostler.maintenance.status import left_behind
+from hostler.maintenance.status import has_conditions_left
 from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Vm
@@ -184,7 +184,7 @@ class Observer:
         """In service, on a host that plainly is: nothing to decide. Nearly every node, nearly always."""
         if isinstance(found, Unknown) or STATE in node.metadata.annotations:
             return False
-        if left_behind(node) or has_stray_hold(node):
+        if has_conditions_left(node) or has_stray_hold(node):
             return False
         site = look.sites[found.vcenter]
         if isinstance(site, Unknown) or found.moref in look.marks[found.vcenter]:
@@ -302,13 +302,15 @@ async def look_at(
     answer = await vcenter.lacking_privileges(objects, (*NEEDED, *OPTIONAL))
     if isinstance(answer, Unknown):
         return answer
-    for one in objects:
-        matter = ON_VM if vcenter.inventory.vm(one) is not None else (POOL,)  # each right only on what it is needed on
-        lacks = answer.value.get(one)
+    for moref in objects:
+        matter = (
+            ON_VM if vcenter.inventory.vm(moref) is not None else (POOL,)
+        )  # each right only on what it is needed on
+        lacks = answer.value.get(moref)
         if lacks is None:
-            memory.unanswered((vcenter.name, one), "vCenter said nothing of it", now)
+            memory.unanswered((vcenter.name, moref), "vCenter said nothing of it", now)
         else:
-            memory.rights[(vcenter.name, one)] = Known(
+            memory.rights[(vcenter.name, moref)] = Known(
                 tuple(found.id for found in lacks if found.id in matter), answer.at
             )
     return answer.value
@@ -338,7 +340,7 @@ class Privileges:
         self._tell_unanswered(vcenter, world, now)
         if not vcenter.link.connected or not self._observer.nodes.store.synced or name in self._looking:
             return
-        due = frozenset(one for one in self._at_hand(vcenter, world) if self._due(name, one, now))
+        due = frozenset(moref for moref in self._at_hand(vcenter, world) if self._due(name, moref, now))
         at, before = self._checked.get(name, (-AGAIN_SECONDS, frozenset()))
         if not due and now - at < NEW_VM_SECONDS:
             return
@@ -347,13 +349,13 @@ class Privileges:
             self._checked[name] = (now, vms)
             self._begin(vcenter, self._all(vcenter, vms, now))
         elif due:
-            self._asked.update({(name, one): now for one in due})
+            self._asked.update({(name, moref): now for moref in due})
             self._begin(vcenter, self._some(vcenter, due, now))
 
-    def _due(self, vcenter: str, one: str, now: Instant) -> bool:
-        fact = self._memory.rights.get((vcenter, one))
+    def _due(self, vcenter: str, moref: str, now: Instant) -> bool:
+        fact = self._memory.rights.get((vcenter, moref))
         seen = fact.at if isinstance(fact, Known) else 0.0
-        return now - max(seen, self._asked.get((vcenter, one), 0.0)) >= AT_HAND_SECONDS
+        return now - max(seen, self._asked.get((vcenter, moref), 0.0)) >= AT_HAND_SECONDS
 
     def _at_hand(self, vcenter: VCenter, world: World) -> frozenset[str]:
         """VMs that are about to be emptied or stopped, and those that lack something; with them where they may go.
@@ -361,24 +363,32 @@ class Privileges:
         A VM that is off may wait for a right on a resource pool alone.
         """
         name, off, found = vcenter.name, False, set[str]()
-        for one in world.subjects:
-            if one.vcenter == name and isinstance(one.vm, Known):
-                vm = one.vm.value
+        for subject in world.subjects:
+            if subject.vcenter == name and isinstance(subject.vm, Known):
+                vm = subject.vm.value
                 leaves = judge_host(vcenter.inventory, vcenter.inventory.host(vm.host)).leaving
-                if (leaves and one.state in (None, State.DRAINING)) or self._lacks(name, vm.moref):
+                if (leaves and subject.state in (None, State.DRAINING)) or self._lacks(name, vm.moref):
                     found.add(vm.moref)
                 off = off or vm.power == "poweredOff"
         pools = self._pools(vcenter)
-        return frozenset(found | pools) if found else frozenset(one for one in pools if off and self._lacks(name, one))
+        return (
+            frozenset(found | pools)
+            if found
+            else frozenset(moref for moref in pools if off and self._lacks(name, moref))
+        )
 
-    def _lacks(self, vcenter: str, one: str) -> bool:
-        fact = self._memory.rights.get((vcenter, one))
+    def _lacks(self, vcenter: str, moref: str) -> bool:
+        fact = self._memory.rights.get((vcenter, moref))
         return not isinstance(fact, Known) or bool(fact.value)
 
     def _pools(self, vcenter: VCenter) -> frozenset[str]:
         """Resource pools of the clusters and standalone hosts that VMs may move to."""
-        named = (one for one in vcenter.inventory.clusters() if one.name in self._policy.clusters or one.standalone)
-        return frozenset(one.pool for one in named if one.pool)
+        named = (
+            cluster
+            for cluster in vcenter.inventory.clusters()
+            if cluster.name in self._policy.clusters or cluster.standalone
+        )
+        return frozenset(cluster.pool for cluster in named if cluster.pool)
 
     def _begin(self, vcenter: VCenter, look: Coroutine[Any, Any, None]) -> None:
         self._looking.add(vcenter.name)
@@ -401,24 +411,24 @@ class Privileges:
         """Those at hand. One that is refused must not keep the others from being known: then each is asked for."""
         try:
             found = await look_at(vcenter, self._memory, objects, now)
-            for one in sorted(objects) if isinstance(found, Unknown) and vcenter.link.connected else ():
-                alone = await look_at(vcenter, self._memory, (one,), now) if len(objects) > 1 else found
+            for moref in sorted(objects) if isinstance(found, Unknown) and vcenter.link.connected else ():
+                alone = await look_at(vcenter, self._memory, (moref,), now) if len(objects) > 1 else found
                 if isinstance(alone, Unknown) and vcenter.link.connected:
-                    self._memory.unanswered((vcenter.name, one), alone.why, now)
+                    self._memory.unanswered((vcenter.name, moref), alone.why, now)
             if not vcenter.link.connected:
-                for one in objects:
-                    self._asked.pop((vcenter.name, one), None)
+                for moref in objects:
+                    self._asked.pop((vcenter.name, moref), None)
         finally:
             self._looking.discard(vcenter.name)
             self._wake(0.0 if vcenter.link.connected else 1.0)
 
     def _tell_unanswered(self, vcenter: VCenter, world: World, now: Instant) -> None:
         """One Warning on each node that goes on, or waits, without an answer; another one only after an answer."""
-        for one in world.subjects:
-            if one.vcenter != vcenter.name or one.node is None or not isinstance(one.vm, Known):
+        for subject in world.subjects:
+            if subject.vcenter != vcenter.name or subject.node is None or not isinstance(subject.vm, Known):
                 continue
-            vm = one.vm.value
-            fact, key = self._memory.rights.get((vcenter.name, vm.moref)), (vcenter.name, one.name)
+            vm = subject.vm.value
+            fact, key = self._memory.rights.get((vcenter.name, vm.moref)), (vcenter.name, subject.name)
             leaves = judge_host(vcenter.inventory, vcenter.inventory.host(vm.host)).leaving
             if not isinstance(fact, Unanswered):
                 self._unanswered.discard(key)
@@ -430,12 +440,14 @@ class Privileges:
                     else "its maintenance goes on; HOSTLER_MAINTENANCE_UNKNOWN_RIGHTS_HOLD=true would hold it"
                 )
                 note = f"Cannot tell whether our vCenter user may start VM {vm.name} again: {fact.why}; {then}."
-                log.warning(note, vcenter=vcenter.name, node=one.name)
-                self._recorder.event(NODE, one.node.metadata, "Warning", "RightsUnknown", "Maintenance", note)
+                log.warning(note, vcenter=vcenter.name, node=subject.name)
+                self._recorder.event(NODE, subject.node.metadata, "Warning", "RightsUnknown", "Maintenance", note)
 
     def _warn(self, vcenter: VCenter, found: dict[str, list[Privilege]], vms: frozenset[str]) -> None:
         """Each privilege once, with how many VMs; on a resource pool only the one that is needed there."""
-        lacking = Counter(one for vm, some in found.items() if vm in vms for one in some if one.id != POOL)
+        lacking = Counter(
+            privilege for vm, some in found.items() if vm in vms for privilege in some if privilege.id != POOL
+        )
         for privilege, count in lacking.items():
             self._name(vcenter.name, privilege, f"on {count} of {len(vms)} VMs")
         for cluster in vcenter.inventory.clusters():
@@ -443,9 +455,9 @@ class Privileges:
                 if privilege.id == POOL:
                     self._name(vcenter.name, privilege, f"on the resource pool of cluster {cluster.name}")
 
-    def _name(self, vcenter: str, one: Privilege, where: str) -> None:
-        sentence = f"Our user in vCenter {vcenter} lacks {one.id}, which it needs {one.why}, {where}."
-        self._say(sentence, privilege=one.id, vcenter=vcenter, optional=one in OPTIONAL)
+    def _name(self, vcenter: str, privilege: Privilege, where: str) -> None:
+        sentence = f"Our user in vCenter {vcenter} lacks {privilege.id}, which it needs {privilege.why}, {where}."
+        self._say(sentence, privilege=privilege.id, vcenter=vcenter, optional=privilege in OPTIONAL)
 
     def _say(self, sentence: str, **more: object) -> None:
         if sentence not in self._warned:

@@ -70,7 +70,7 @@ class Placement:
     def why_none(self) -> str:
         if self.unknown:
             return self.unknown
-        shown = "; ".join(f"{one.host}: {one.why}" for one in self.rejected[:REJECTED_SHOWN])
+        shown = "; ".join(f"{rejected.host}: {rejected.why}" for rejected in self.rejected[:REJECTED_SHOWN])
         more = len(self.rejected) - REJECTED_SHOWN
         return f"{shown}; and {more} more" if more > 0 else shown or "there is no other host"
 
@@ -83,19 +83,19 @@ def find_places(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> P
         return Placement((), unknown=f"vCenter does not show the host that VM {vm.name} is registered on")
     fitting: list[Host] = []
     rejected: list[Rejected] = []
-    for host in sorted(site.hosts(), key=lambda one: one.name):
+    for host in sorted(site.hosts(), key=lambda host: host.name):
         if not may_go(site, home, host, ask.clusters):
             continue
         pool = pool_for(site, vm, host)
         if host.cluster != home.cluster and (pool is None or not pool.pool):
             rejected.append(Rejected(host.name or host.moref, "its resource pool is not known"))
             continue
-        why = _unfit(ask, host, site, [one for one in promised.get(host.moref, ()) if one.moref != vm.moref])
+        why = _why_unfit(ask, host, site, [other for other in promised.get(host.moref, ()) if other.moref != vm.moref])
         if why:
             rejected.append(Rejected(host.name or host.moref, why))
         else:
             fitting.append(host)
-    return Placement(tuple(sorted(fitting, key=lambda host: _rank(ask, host, site, promised))), tuple(rejected))
+    return Placement(tuple(sorted(fitting, key=lambda host: _rank_host(ask, host, site, promised))), tuple(rejected))
 
 
 def may_go(site: Site, home: Host, to: Host, clusters: Collection[str]) -> bool:
@@ -106,7 +106,7 @@ def may_go(site: Site, home: Host, to: Host, clusters: Collection[str]) -> bool:
     if to.cluster == home.cluster or site.name(to.cluster) in clusters:
         return True
     found = site.cluster(home.cluster), site.cluster(to.cluster)
-    return all(one is not None and one.standalone for one in found)
+    return all(cluster is not None and cluster.standalone for cluster in found)
 
 
 def pool_for(site: Site, vm: Vm, to: Host) -> Cluster | None:
@@ -127,10 +127,12 @@ def doubt_at_home(ask: Ask, site: Site, promised: Sequence[Vm]) -> str:
         return "its own host is not known"
     if isinstance(ask.vm.devices, Unknown):
         return f"its devices are not known: {ask.vm.devices.why}"
-    return _lacking(ask.vm, host, site, promised)
+    return _what_lacks(ask.vm, host, site, promised)
 
 
-def _rank(ask: Ask, host: Host, site: Site, promised: Mapping[str, Sequence[Vm]]) -> tuple[int, bool, bool, int, str]:
+def _rank_host(
+    ask: Ask, host: Host, site: Site, promised: Mapping[str, Sequence[Vm]]
+) -> tuple[int, bool, bool, int, str]:
     busy = sum(vm.power == "poweredOn" for vm in site.vms_on(host.moref)) + len(promised.get(host.moref, ()))
     reserved = bool(ask.reserved) and host.name == ask.reserved
     return tries_before(ask.failed, host), host.moref != ask.vm.host, not reserved, busy, host.name
@@ -141,7 +143,7 @@ def tries_before(failed: Sequence[str], host: Host) -> int:
     return failed.index(host.moref) + 1 if host.moref in failed else 0
 
 
-def _unfit(ask: Ask, host: Host, site: Site, promised: Sequence[Vm]) -> str:
+def _why_unfit(ask: Ask, host: Host, site: Site, promised: Sequence[Vm]) -> str:
     """Why not, in one line; "" where it fits."""
     vm = ask.vm
     how = judge_host(site, host)
@@ -155,30 +157,30 @@ def _unfit(ask: Ask, host: Host, site: Site, promised: Sequence[Vm]) -> str:
         if isinstance(vm.devices, Unknown):
             return f"the VM's devices are not known: {vm.devices.why}"
         return f"the VM holds a device that only {ask.origin} has"
-    return _lacking(vm, host, site, promised)
+    return _what_lacks(vm, host, site, promised)
 
 
-def _lacking(vm: Vm, host: Host, site: Site, promised: Sequence[Vm]) -> str:
+def _what_lacks(vm: Vm, host: Host, site: Site, promised: Sequence[Vm]) -> str:
     """What the VM needs and the host does not have, by what we know; "" where it has all of it."""
     for what, wanted, there in (
         ("datastore", vm.datastores, host.datastores),
         ("network", vm.networks, host.networks),
     ):
-        lacking = [site.name(one) for one in wanted if one not in there]
+        lacking = [site.name(moref) for moref in wanted if moref not in there]
         if lacking:
             return f"it does not reach {what} {names(lacking)}"
-    running = [one for one in site.vms_on(host.moref) if one.power != "poweredOff" and one.moref != vm.moref]
-    return _capacity(vm, host, running, promised) or _devices(vm, host, running, promised)
+    running = [other for other in site.vms_on(host.moref) if other.power != "poweredOff" and other.moref != vm.moref]
+    return _lacking_capacity(vm, host, running, promised) or _lacking_devices(vm, host, running, promised)
 
 
-def _capacity(vm: Vm, host: Host, running: Sequence[Vm], promised: Sequence[Vm]) -> str:
+def _lacking_capacity(vm: Vm, host: Host, running: Sequence[Vm], promised: Sequence[Vm]) -> str:
     """VMs with devices have all their memory reserved; what others reserve only vCenter knows, and it says so then.
 
     ESXi compares a VM's vCPUs with the host's logical CPUs (fault NotEnoughLogicalCpus), not with its cores.
     """
     if host.cpu_threads and vm.cpus > host.cpu_threads:
         return f"it has {host.cpu_threads} logical CPUs, the VM needs {vm.cpus}"
-    taken = sum(one.memory_mb for one in (*(one for one in running if _has_devices(one)), *promised))
+    taken = sum(other.memory_mb for other in (*filter(_has_devices, running), *promised))
     if host.memory_mb and vm.memory_mb + taken > host.memory_mb:
         return f"it has {max(0, host.memory_mb - taken)} MB of memory left, the VM needs {vm.memory_mb}"
     return ""
@@ -188,35 +190,35 @@ def _has_devices(vm: Vm) -> bool:
     return not isinstance(vm.devices, Unknown) and bool(vm.devices)
 
 
-def _devices(vm: Vm, host: Host, running: Sequence[Vm], promised: Sequence[Vm]) -> str:
+def _lacking_devices(vm: Vm, host: Host, running: Sequence[Vm], promised: Sequence[Vm]) -> str:
     own = () if isinstance(vm.devices, Unknown) else vm.devices
     if not own:
         return ""
     for device in own:
         if device.backing is Backing.VGPU and device.profile not in host.vgpu_profiles:
             return f"it does not offer the vGPU profile {device.profile}"
-    wanted = _anywhere([vm])
+    wanted = _devices_anywhere([vm])
     if not wanted:
         return ""
-    secretive = [one.name for one in running if isinstance(one.devices, Unknown)]
+    secretive = [vm.name for vm in running if isinstance(vm.devices, Unknown)]
     if secretive:
         return f"what {names(secretive)} holds there is not known"
-    held = [device for one in running if not isinstance(one.devices, Unknown) for device in one.devices]
-    if _matched([*held, *_anywhere(promised)], wanted, host.devices):
+    held = [device for vm in running if not isinstance(vm.devices, Unknown) for device in vm.devices]
+    if _match_devices([*held, *_devices_anywhere(promised)], wanted, host.devices):
         return ""
     kinds = names({pair for device in wanted for pair in device.allowed} or {device.id for device in wanted})
-    like = [pci for pci in host.devices if any(_suits(device, pci) for device in wanted)]
+    like = [pci for pci in host.devices if any(_suits_device(device, pci) for device in wanted)]
     labels = names({device.label for device in wanted if device.backing is Backing.DYNAMIC and device.label})
     if not like and kinds:
         return f"it has no device {kinds}" + (f" labelled {labels}" if labels else "")
     if not like:
         return "vCenter does not say which devices the VM may have"
-    holders = [one.name for one in running if _has_devices(one)]
-    waiting = [f"{one.name} (promised)" for one in promised]
+    holders = [vm.name for vm in running if _has_devices(vm)]
+    waiting = [f"{vm.name} (promised)" for vm in promised]
     return f"no device {kinds} is free: {len(like)} there, taken by {names([*holders, *waiting]) or 'others'}"
 
 
-def _suits(device: VmDevice, pci: Pci) -> bool:
+def _suits_device(device: VmDevice, pci: Pci) -> bool:
     """By address where the device has one: that is held already, or fixed."""
     if device.backing is Backing.FIXED or (device.backing is Backing.DYNAMIC and device.id):
         return device.id == pci.id
@@ -225,7 +227,7 @@ def _suits(device: VmDevice, pci: Pci) -> bool:
     return f"{pci.vendor}:{pci.device}" in device.allowed
 
 
-def _anywhere(vms: Iterable[Vm]) -> list[VmDevice]:
+def _devices_anywhere(vms: Iterable[Vm]) -> list[VmDevice]:
     """The devices these VMs need wherever they start: the address one holds now is of no use on another host."""
     needed = (device for vm in vms if not isinstance(vm.devices, Unknown) for device in vm.devices)
     return [
@@ -235,7 +237,7 @@ def _anywhere(vms: Iterable[Vm]) -> list[VmDevice]:
     ]
 
 
-def _matched(taken: Iterable[VmDevice], wanted: Iterable[VmDevice], devices: Collection[Pci]) -> bool:
+def _match_devices(taken: Iterable[VmDevice], wanted: Iterable[VmDevice], devices: Collection[Pci]) -> bool:
     """Whether all of `wanted` can have a device besides what is taken (a matching, by augmenting paths).
 
     A path may give somebody another device but never takes one away. More taken than there are is not our concern.
@@ -244,7 +246,7 @@ def _matched(taken: Iterable[VmDevice], wanted: Iterable[VmDevice], devices: Col
 
     def give(device: VmDevice, tried: set[str]) -> bool:
         for pci in devices:
-            if pci.id in tried or not _suits(device, pci):
+            if pci.id in tried or not _suits_device(device, pci):
                 continue
             tried.add(pci.id)
             if pci.id not in has or give(has[pci.id], tried):
@@ -296,7 +298,7 @@ class Judged:
         return bool(self.lacking) or (bool(self.unknown) and (for_ever or now < self.since + UNANSWERED_SECONDS))
 
     def __str__(self) -> str:
-        return ", and ".join(str(one) for one in self.lacking)
+        return ", and ".join(map(str, self.lacking))
 
 
 def needs_of(vm: Vm) -> tuple[Need, ...]:
@@ -306,10 +308,10 @@ def needs_of(vm: Vm) -> tuple[Need, ...]:
 
 def moves_of(vm: Vm, into: Cluster | None = None) -> tuple[Need, ...]:
     """To move a VM that is off."""
-    return (Need(vm.moref, f"VM {vm.name}", (MOVE,)), *_pool(into))
+    return (Need(vm.moref, f"VM {vm.name}", (MOVE,)), *_pool_need(into))
 
 
-def _pool(into: Cluster | None) -> tuple[Need, ...]:
+def _pool_need(into: Cluster | None) -> tuple[Need, ...]:
     return () if into is None else (Need(into.pool, f"the resource pool of cluster {into.name}", (POOL,)),)
 
 
@@ -323,7 +325,9 @@ def judge_rights(needs: Iterable[Need], rights: Mapping[Object, Lacks], vcenter:
         if isinstance(fact, Unknown):
             unknown = unknown or f"what our vCenter user may do with {need.said} is not known: {fact.why}"
             since = max(since, fact.since if isinstance(fact, Unanswered) else now)
-        elif fact is not None and (found := tuple(one for one in need.privileges if one in fact.value)):
+        elif fact is not None and (
+            found := tuple(privilege for privilege in need.privileges if privilege in fact.value)
+        ):
             lacking.append(Need(need.on, need.said, found))
         elif fact is None:
             unseen = unseen or need.said

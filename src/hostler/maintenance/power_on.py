@@ -233,7 +233,7 @@ def _start_somewhere(view: View, placement: Placement) -> Decision:
     """
     vm, own = view.vm, view.own if view.own_in_service else None
     if view.drs_chooses:
-        return _power_on(view, placement.best or own, placement, drs=True)
+        return _power_on_vm(view, placement.best or own, placement, drs=True)
     order = list(placement.hosts)
     if isinstance(view.drs, Unknown):
         order = [host for host in order if host.moref == vm.host]  # whose choice it is, is not known
@@ -247,8 +247,8 @@ def _start_somewhere(view: View, placement: Placement) -> Decision:
     if own is not None and best.moref == own.moref and (until := view.settled(own.moref)) is not None:
         return _wait_for_settling(view, own, until)
     if best.moref != vm.host:
-        return _relocate(view, best, placement)
-    return _power_on(view, best, placement, drs=False)
+        return _relocate_vm(view, best, placement)
+    return _power_on_vm(view, best, placement, drs=False)
 
 
 def _wait_for_settling(view: View, own: Host, until: Instant) -> Decision:
@@ -296,7 +296,7 @@ def _wait_for_host(view: View, placement: Placement) -> Decision:
     return replace(waiting, rejected=placement.rejected)
 
 
-def _relocate(view: View, to: Host, placement: Placement) -> Decision:
+def _relocate_vm(view: View, to: Host, placement: Placement) -> Decision:
     """Written down first, with when: a relocate is bounded, also over a restart."""
     subject, known = view.subject, view.subject.remembered
     why = f"VM {view.vm.name} is moved to {to.name} (compute only)"
@@ -315,7 +315,7 @@ def _relocate(view: View, to: Host, placement: Placement) -> Decision:
     )  # fmt: skip
 
 
-def _power_on(view: View, best: Host | None, placement: Placement, *, drs: bool) -> Decision:
+def _power_on_vm(view: View, best: Host | None, placement: Placement, *, drs: bool) -> Decision:
     """`best` is where we expect it to run; None: our model finds no host, and only vCenter may know one."""
     subject, vm, own = view.subject, view.vm, view.own
     if own is not None and best == own and own.moref == vm.host and (until := view.settled(own.moref)) is not None:

@@ -103,7 +103,7 @@ class Forecast:
     hangs_for: tuple[str, ...] = ()  # names of the VMs for which the host does not reach maintenance
 
     def of(self, subject: str) -> tuple[Step, ...]:
-        return tuple(one for one in self.steps if one.subject == subject)
+        return tuple(step for step in self.steps if step.subject == subject)
 
 
 def simulate(
@@ -132,7 +132,7 @@ class _Course:
         first = found = decide(self._world.world(), policy, self._world.now)
         idle = 0
         for _ in range(PASSES_MOST):
-            acted = [self._act(one) for one in found.decisions if one.action is not None]
+            acted = [self._act(decision) for decision in found.decisions if decision.action is not None]
             moved = any(acted) or self._goes_on(found, policy)
             idle = 0 if moved else idle + 1
             if not moved and (idle > IDLE_MOST or not self._later(found)):
@@ -142,14 +142,14 @@ class _Course:
                 idle = 0
             self._world.now += 1.0
             found = decide(self._world.world(), policy, self._world.now)
-        power = {one.name: vm.power for one in self._subjects if (vm := self._world.vm_of(one)) is not None}
+        power = {subject.name: vm.power for subject in self._subjects if (vm := self._world.vm_of(subject)) is not None}
         return Forecast(tuple(self._steps), first, found, power, self._hangs_for)
 
-    def _act(self, one: Decision) -> bool:
+    def _act(self, decision: Decision) -> bool:
         """Do it. False: it was refused."""
-        done, refused = self._world.act(one)
-        if one.action is not None:
-            self._steps.append(Step(one.subject, one.action, one, refused, done or bool(refused)))
+        done, refused = self._world.act(decision)
+        if decision.action is not None:
+            self._steps.append(Step(decision.subject, decision.action, decision, refused, done or bool(refused)))
         return done
 
     # -- what happens by itself
@@ -157,15 +157,15 @@ class _Course:
     def _goes_on(self, found: Pass, policy: Policy) -> bool:
         """Pods end, volumes are detached, DRS moves VMs, the host reaches maintenance, kubelets show that they live."""
         changed = False
-        for one in found.decisions:
-            if one.pulse and not self._world.memory.of(one.subject).alive:
-                self._world.memory.note(one.subject, alive=True)
+        for decision in found.decisions:
+            if decision.pulse and not self._world.memory.of(decision.subject).alive:
+                self._world.memory.note(decision.subject, alive=True)
                 changed = True
-            waits = one.drain is not None and one.drain.state is drain.State.WAITING_FOR_VOLUMES
-            changed = (self._world.end_pods(one.subject) or waits) or changed
+            waits = decision.drain is not None and decision.drain.state is drain.State.WAITING_FOR_VOLUMES
+            changed = (self._world.end_pods(decision.subject) or waits) or changed
             if waits:
-                self._world.pods[one.subject] = replace(
-                    self._world.pods[one.subject], attachments=Known((), self._world.now)
+                self._world.pods[decision.subject] = replace(
+                    self._world.pods[decision.subject], attachments=Known((), self._world.now)
                 )
         return self._live_moves(found, policy) or self._completes() or changed
 
@@ -184,21 +184,21 @@ class _Course:
                 continue
             moved = True
             self._site.put(replace(vm, host=best.moref))
-            for one in self._subjects:
-                ours, decision = self._world.vm_of(one), found.of(one.name)
+            for subject in self._subjects:
+                ours, decision = self._world.vm_of(subject), found.of(subject.name)
                 if (
-                    one.vcenter == self._vcenter
+                    subject.vcenter == self._vcenter
                     and ours is not None
                     and ours.moref == vm.moref
                     and decision is not None
                 ):
                     what = LiveMove(best.moref, "DRS moves it live, to a host of its choice")
-                    self._steps.append(Step(one.name, what, decision))
+                    self._steps.append(Step(subject.name, what, decision))
         return moved
 
     def _takes_live(self, vm: Vm, cluster: str) -> Iterator[Host]:
         """Hosts of its cluster that are in service and reach what the VM reaches."""
-        for host in sorted(self._site.hosts(), key=lambda one: one.name):
+        for host in sorted(self._site.hosts(), key=lambda host: host.name):
             reaches = set(vm.datastores) <= set(host.datastores) and set(vm.networks) <= set(host.networks)
             if host.cluster == cluster and reaches and is_in_service(self._site, host):
                 yield host
@@ -206,7 +206,7 @@ class _Course:
     def _completes(self) -> bool:
         """The host reaches maintenance once nothing runs on it."""
         task, host = self._site.task(_TASK), self._site.host(self._host)
-        running = any(one.power == "poweredOn" and not one.template for one in self._site.vms_on(self._host))
+        running = any(vm.power == "poweredOn" and not vm.template for vm in self._site.vms_on(self._host))
         if task is None or host is None or not task.under_way or running:
             return False
         self._site.put(replace(task, state="success"))
@@ -218,13 +218,13 @@ class _Course:
         host, task = self._site.host(self._host), self._site.task(_TASK)
         assert host is not None, "the host of a plan is known"
         if host.in_maintenance is not True:
-            running = (one for one in self._site.vms_on(self._host) if one.power == "poweredOn" and not one.template)
-            self._hangs_for = tuple(sorted(one.name or one.moref for one in running))
+            running = (vm for vm in self._site.vms_on(self._host) if vm.power == "poweredOn" and not vm.template)
+            self._hangs_for = tuple(sorted(vm.name or vm.moref for vm in running))
         if task is not None and task.under_way:
             self._site.put(replace(task, state="error", cancelled=True))
         self._site.put(replace(host, in_maintenance=False))
-        for one in found.decisions:
-            self._steps.append(Step(one.subject, HostLeaves(host.moref, one.why), one))
+        for decision in found.decisions:
+            self._steps.append(Step(decision.subject, HostLeaves(host.moref, decision.why), decision))
 
     def _later(self, found: Pass) -> bool:
         """Go to the next moment at which something is decided anew."""
@@ -247,22 +247,22 @@ class SimulatedWorld:
             if isinstance(fresh(fact, now, policy.max_age), Known) and isinstance(fact, Known)
             and isinstance(fact.value, Inventory)
         }  # fmt: skip
-        self._nodes = {one.name: one.node for one in world.subjects if one.node is not None}
-        self._marks = {one.name: one.mark for one in world.subjects}
+        self._nodes = {subject.name: subject.node for subject in world.subjects if subject.node is not None}
+        self._marks = {subject.name: subject.mark for subject in world.subjects}
         self.pods = dict(pods)
         self._out_since = dict(world.out_since)
         self.memory = Memory()
         self._boots = 0
-        for one in world.subjects:
-            known = {field.name: getattr(one.remembered, field.name) for field in fields(one.remembered)}
-            self.memory.note(one.name, **{**known, "pending": None})
-            self._finish_tasks(one)
+        for subject in world.subjects:
+            known = {field.name: getattr(subject.remembered, field.name) for field in fields(subject.remembered)}
+            self.memory.note(subject.name, **{**known, "pending": None})
+            self._finish_tasks(subject)
 
     def world(self) -> World:
         """As the next pass sees it."""
         sites: dict[str, Fact[Site]] = dict(self._base.sites)
         sites.update({name: Known(site, self.now) for name, site in self.sites.items()})
-        subjects = tuple(self._subject(one, sites) for one in self._base.subjects)
+        subjects = tuple(self._subject(subject, sites) for subject in self._base.subjects)
         self._settle()
         rights = {key: self._renewed(fact) for key, fact in self._base.rights.items()}
         return replace(
@@ -273,13 +273,13 @@ class SimulatedWorld:
     def _subject(self, base: Subject, sites: Mapping[str, Fact[Site]]) -> Subject:
         vm = self.vm_of(base)
         known: Fact[Vm] = Known(vm, self.now) if vm is not None else base.vm
-        one = replace(
+        subject = replace(
             base, node=self._nodes.get(base.name), vm=known, mark=self._marks[base.name], busy=None, drain=None
         )
-        one = replace(one, remembered=self.memory.saw(one, sites.get(one.vcenter), self.now))
-        if one.state not in (State.DRAINING, State.POWERED_OFF) or one.name not in self.pods:
-            return one
-        facts, began = self.pods[one.name], one.at(SINCE)
+        subject = replace(subject, remembered=self.memory.saw(subject, sites.get(subject.vcenter), self.now))
+        if subject.state not in (State.DRAINING, State.POWERED_OFF) or subject.name not in self.pods:
+            return subject
+        facts, began = self.pods[subject.name], subject.at(SINCE)
         facts = replace(
             facts,
             started=began if began is not None else self.now,
@@ -288,7 +288,7 @@ class SimulatedWorld:
             budgets=self._renewed(facts.budgets),
             daemon_sets=self._renewed(facts.daemon_sets),
         )
-        return replace(one, drain=facts)
+        return replace(subject, drain=facts)
 
     def _renewed(self, fact: Fact[T]) -> Fact[T]:
         """What is known stays so; the first pass sees it as old as it is."""
@@ -315,10 +315,10 @@ class SimulatedWorld:
 
     # -- what the operator does
 
-    def act(self, one: Decision) -> tuple[bool, tuple[drain.Blocker, ...]]:
+    def act(self, decision: Decision) -> tuple[bool, tuple[drain.Blocker, ...]]:
         """Do what was decided. False: it was refused; of evictions, for which pods."""
-        subject = next(each for each in self._base.subjects if each.name == one.subject)
-        action, name, done, refused = one.action, one.subject, True, tuple[drain.Blocker, ...]()
+        subject = next(each for each in self._base.subjects if each.name == decision.subject)
+        action, name, done, refused = decision.action, decision.subject, True, tuple[drain.Blocker, ...]()
         match action:
             case PatchNode(body):
                 self._patch(subject, body)
@@ -337,7 +337,7 @@ class SimulatedWorld:
                 self.memory.note(name, relocate_asked=since)
                 self._put(subject, host=to)
             case PowerOn():
-                done = self._start(subject, action, one)
+                done = self._start(subject, action, decision)
             case TellMachine(machine):
                 self.memory.note(name, machine_told=machine)
             case CancelTask() | None:
@@ -359,24 +359,24 @@ class SimulatedWorld:
             spec = msgspec.structs.replace(spec, taints=msgspec.convert(wanted["taints"] or [], tuple[Taint, ...]))
         metadata = msgspec.structs.replace(node.metadata, annotations=kept)
         self._nodes[subject.name] = msgspec.structs.replace(node, metadata=metadata, spec=spec)
-        if any(one.key == OUT_OF_SERVICE for one in spec.taints):
+        if any(taint.key == OUT_OF_SERVICE for taint in spec.taints):
             self._empty(subject.name)
 
     def _evict(self, name: str, evictions: tuple[drain.Evict, ...]) -> tuple[drain.Blocker, ...]:
         """The pods go, but for those whose budget lets none go."""
         facts = self.pods[name]
-        asked = {one.uid: one for one in evictions}
+        asked = {evict.uid: evict for evict in evictions}
         verdicts = [
             drain.Verdict(pod, drain.Act.EVICT, "")
             for pod in value_or(facts.pods, ()) if pod.metadata.uid in asked
         ]  # fmt: skip
         refused = foreseen(verdicts, facts.budgets.value if isinstance(facts.budgets, Known) else ())
-        held, memory = {one.pod for one in refused}, facts.memory
-        for one in verdicts:
-            if one.key in held:
+        held, memory = {blocker.pod for blocker in refused}, facts.memory
+        for verdict in verdicts:
+            if verdict.key in held:
                 said = drain.Answer(drain.Outcome.REFUSED, "its budget lets none go")
-                memory = memory.after(asked[one.pod.metadata.uid], said, self._policy.drain, self.now)
-        gone = {one.pod.metadata.uid for one in verdicts if one.key not in held}
+                memory = memory.after(asked[verdict.pod.metadata.uid], said, self._policy.drain, self.now)
+        gone = {verdict.pod.metadata.uid for verdict in verdicts if verdict.key not in held}
         left = tuple(pod for pod in value_or(facts.pods, ()) if pod.metadata.uid not in gone)
         self.pods[name] = replace(facts, pods=Known(left, self.now), memory=memory)
         return refused
@@ -385,10 +385,10 @@ class SimulatedWorld:
         self._marks[name] = mark
         self.memory.note(name, marked=mark)
 
-    def _start(self, subject: Subject, action: PowerOn, one: Decision) -> bool:
+    def _start(self, subject: Subject, action: PowerOn, decision: Decision) -> bool:
         vm, site = self.vm_of(subject), self.sites[subject.vcenter]
         assert vm is not None, "only a VM that is known is started"
-        chosen = one.target[1] if action.drs and one.target is not None else vm.host
+        chosen = decision.target[1] if action.drs and decision.target is not None else vm.host
         if judge_host(site, site.host(chosen)).what is not HostMode.IN_SERVICE:
             self.memory.failed(subject.name, "power", "no host takes it", self.now, host=chosen, returns=True)
             return False
@@ -404,7 +404,7 @@ class SimulatedWorld:
         if not on or node is None:
             return
         self._boots += 1
-        others = tuple(one for one in node.status.conditions if one.type != "Ready")
+        others = tuple(condition for condition in node.status.conditions if condition.type != "Ready")
         info = msgspec.structs.replace(node.status.node_info, boot_id=f"simulated-{self._boots}")
         ready = Condition(type="Ready", status="True", last_heartbeat_time=f"simulated-{self._boots}")
         status = msgspec.structs.replace(node.status, conditions=(ready, *others), node_info=info)
@@ -422,7 +422,7 @@ class SimulatedWorld:
         facts = self.pods.get(name)
         if facts is None or not isinstance(facts.pods, Known):
             return False
-        left = tuple(one for one in facts.pods.value if not one.metadata.deletion_timestamp)
+        left = tuple(pod for pod in facts.pods.value if not pod.metadata.deletion_timestamp)
         self.pods[name] = replace(facts, pods=Known(left, self.now))
         return len(left) < len(facts.pods.value)
 

@@ -58,7 +58,7 @@ def conditions_of(node: Node, decision: Decision | None) -> Iterator[Condition]:
     state, host = node.metadata.annotations.get(STATE, ""), node.metadata.annotations.get(HOST, "")
     if not state:
         for name in (DRAIN, DRAINED, MAINTENANCE):
-            if any(one.type == name for one in node.status.conditions):
+            if any(condition.type == name for condition in node.status.conditions):
                 yield Condition(type=name, status=Status.FALSE, reason="InService", message="No maintenance.")
         return
     stopping = bool(node.metadata.annotations.get(SHUTDOWN_SINCE))
@@ -88,14 +88,18 @@ def _drained_condition(because: str, ended: str) -> Condition:
     return Condition(type=DRAINED, status=status, reason=reason, message=f"{because}{more}")
 
 
-def left_behind(node: Node) -> bool:
+def has_conditions_left(node: Node) -> bool:
     """It says that a maintenance of ours goes on, and none does: the write that ended it was our last one.
 
     Other controllers may use the same types. We write all three in one patch, each with a reason of ours.
     """
     if STATE in node.metadata.annotations:
         return False
-    found = {one.type: one for one in node.status.conditions if one.reason in _OURS.get(one.type, ())}
+    found = {
+        condition.type: condition
+        for condition in node.status.conditions
+        if condition.reason in _OURS.get(condition.type, ())
+    }
     return len(found) == len(_OURS) and found[MAINTENANCE].status == "True"
 
 
@@ -105,11 +109,11 @@ def _blocked_sentence(decision: Decision | None) -> str:
     return f"{decision.blocked.sentence}."
 
 
-def patch_of(node: Node, decision: Decision | None, now: Instant) -> dict[str, Any] | None:
+def patch_conditions(node: Node, decision: Decision | None, now: Instant) -> dict[str, Any] | None:
     """One strategic patch for all that changed; None where the node already says so."""
     entries: list[Any] = []
-    for one in conditions_of(node, decision):
-        patch = node_condition_patch(node, one, now)
+    for condition in conditions_of(node, decision):
+        patch = node_condition_patch(node, condition, now)
         if patch is not None:
             entries += patch["status"]["conditions"]
     return {"status": {"conditions": entries}} if entries else None
@@ -136,7 +140,7 @@ EVENT_REASONS = {
 }
 
 
-class Said(NamedTuple):
+class News(NamedTuple):
     subject: str
     reason: str  # of the Event
     note: str  # a sentence without its dot
@@ -156,77 +160,81 @@ class EventReporter:
 
         Of whoever is busy nothing new is known: what was said of it stands.
         """
-        unknown = {one.subject for one in found.decisions if one.unknown} | (self._unknown_since.keys() & _busy(world))
+        unknown = {decision.subject for decision in found.decisions if decision.unknown} | (
+            self._unknown_since.keys() & _busy_names(world)
+        )
         self._unknown_since = {name: self._unknown_since.get(name, now) for name in unknown}
-        return replace(found, decisions=tuple(self._patient(one, now) for one in found.decisions))
+        return replace(found, decisions=tuple(self._patient(decision, now) for decision in found.decisions))
 
-    def _patient(self, one: Decision, now: Instant) -> Decision:
-        until = self._unknown_since.get(one.subject, now) + LASTS_SECONDS
-        if not one.unknown or now >= until:
-            return one
-        return replace(one, unknown=False, wake=until if one.wake is None else min(until, one.wake))
+    def _patient(self, decision: Decision, now: Instant) -> Decision:
+        until = self._unknown_since.get(decision.subject, now) + LASTS_SECONDS
+        if not decision.unknown or now >= until:
+            return decision
+        return replace(decision, unknown=False, wake=until if decision.wake is None else min(until, decision.wake))
 
     def tell(self, world: World, found: Pass) -> None:
         """Once each: what is overdue, what blocks, what froze, who else keeps a host waiting; and when that is over."""
         if world.unlabelled and world.unlabelled != self._unlabelled:
             log.warning(world.unlabelled, mend="Label the GPU workers, or set GPU_NODE_LABEL to the label they have.")
         self._unlabelled = world.unlabelled
-        subjects = {one.name: one for one in world.subjects}
-        said = {(one.reason, one.subject): one for one in _news(world, found, subjects)}
-        for key, one in said.items():
-            if self._told.get(key) == one.core:
+        subjects = {subject.name: subject for subject in world.subjects}
+        said = {(news.reason, news.subject): news for news in _collect_news(world, found, subjects)}
+        for key, news in said.items():
+            if self._told.get(key) == news.core:
                 continue
-            self._told[key] = one.core
-            kind: Literal["Normal", "Warning"] = "Normal" if one.normal else "Warning"
-            (log.info if one.normal else log.warning)(f"{one.note}.", node=one.subject, reason=one.reason)
-            if one.reason == "PowerOnTimeout":
+            self._told[key] = news.core
+            kind: Literal["Normal", "Warning"] = "Normal" if news.normal else "Warning"
+            (log.info if news.normal else log.warning)(f"{news.note}.", node=news.subject, reason=news.reason)
+            if news.reason == "PowerOnTimeout":
                 self._metrics.overdue()
-            node = subjects[one.subject].node
+            node = subjects[news.subject].node
             if node is not None:
-                self._recorder.event(NODE, node.metadata, kind, one.reason, "Maintenance", f"{one.note}.")
-        busy = _busy(world)
+                self._recorder.event(NODE, node.metadata, kind, news.reason, "Maintenance", f"{news.note}.")
+        busy = _busy_names(world)
         for reason, subject in [key for key in self._told if key not in said and key[1] not in busy]:
             log.info(f"No longer so: {self._told.pop((reason, subject))}.", node=subject, reason=reason)
 
 
-def _busy(world: World) -> set[str]:
-    return {one.name for one in world.subjects if one.busy is not None}
+def _busy_names(world: World) -> set[str]:
+    return {subject.name for subject in world.subjects if subject.busy is not None}
 
 
-def _news(world: World, found: Pass, subjects: Mapping[str, Subject]) -> list[Said]:
-    said: list[Said] = []
-    for one in found.decisions:
-        if one.overdue:
+def _collect_news(world: World, found: Pass, subjects: Mapping[str, Subject]) -> list[News]:
+    said: list[News] = []
+    for decision in found.decisions:
+        if decision.overdue:
             # Once, however the reason changes from one try to the next.
-            said.append(Said(one.subject, "PowerOnTimeout", one.overdue, f"{one.subject} is not back in time"))
-        if one.doubt:
-            note = f"{one.subject} is stopped, though its VM may not come back by what we know: {one.doubt}"
-            said.append(Said(one.subject, "ReturnInDoubt", note, one.doubt))
-        if one.blocked is not None and one.blocked.by in EVENT_REASONS:
-            also = one.blocked.sentence
-            note = f"{one.why}. {also}" if also and also not in one.why else one.why
-            core = also if one.blocked.by is BlockedBy.BUDGET else note
-            normal = is_normal_wait(subjects[one.subject], one, world)
-            said.append(Said(one.subject, EVENT_REASONS[one.blocked.by], note, core, normal))
-        if one.unknown and one.state is not None:
+            said.append(
+                News(decision.subject, "PowerOnTimeout", decision.overdue, f"{decision.subject} is not back in time")
+            )
+        if decision.doubt:
+            note = f"{decision.subject} is stopped, though its VM may not come back by what we know: {decision.doubt}"
+            said.append(News(decision.subject, "ReturnInDoubt", note, decision.doubt))
+        if decision.blocked is not None and decision.blocked.by in EVENT_REASONS:
+            also = decision.blocked.sentence
+            note = f"{decision.why}. {also}" if also and also not in decision.why else decision.why
+            core = also if decision.blocked.by is BlockedBy.BUDGET else note
+            normal = is_normal_wait(subjects[decision.subject], decision, world)
+            said.append(News(decision.subject, EVENT_REASONS[decision.blocked.by], note, core, normal))
+        if decision.unknown and decision.state is not None:
             # Once per freeze: on its way back a vCenter is away, then being read; the condition follows that.
-            core = f"Nothing is done to {one.subject}"
-            said.append(Said(one.subject, "Frozen", f"{core}: {one.why}", core))
-        if one.unknown and has_stray_hold(subjects[one.subject].node):
-            core = f"{one.subject} carries a hold of maintenance without a state"
-            note = f"{core}: {one.why}. If it is to be in service: {mend_command(one.subject)}"
-            said.append(Said(one.subject, "StrayHold", note, core))
-        if one.unknown and (doubt := identity_doubt(subjects[one.subject])) is not None:
-            note = f"{one.why}: {doubt.remedy}" if doubt.remedy else one.why
-            said.append(Said(one.subject, "IdentityRefused" if doubt.reason else "InDoubt", note, one.why))
+            core = f"Nothing is done to {decision.subject}"
+            said.append(News(decision.subject, "Frozen", f"{core}: {decision.why}", core))
+        if decision.unknown and has_stray_hold(subjects[decision.subject].node):
+            core = f"{decision.subject} carries a hold of maintenance without a state"
+            note = f"{core}: {decision.why}. If it is to be in service: {mend_command(decision.subject)}"
+            said.append(News(decision.subject, "StrayHold", note, core))
+        if decision.unknown and (doubt := identity_doubt(subjects[decision.subject])) is not None:
+            note = f"{decision.why}: {doubt.remedy}" if doubt.remedy else decision.why
+            said.append(News(decision.subject, "IdentityRefused" if doubt.reason else "InDoubt", note, decision.why))
     for hanging in found.hanging:
         note = f"ESXi host {hanging.host} also waits for VMs that are not ours: {names(hanging.vms, 10)}"
-        said += [Said(name, "ForeignVMs", note, note) for name in hanging.nodes]
+        said += [News(name, "ForeignVMs", note, note) for name in hanging.nodes]
     return said
 
 
-def is_normal_wait(subject: Subject, one: Decision, world: World) -> bool:
-    return one.blocked is not None and one.blocked.by in NORMAL and not is_not_back(subject, world)
+def is_normal_wait(subject: Subject, decision: Decision, world: World) -> bool:
+    return decision.blocked is not None and decision.blocked.by in NORMAL and not is_not_back(subject, world)
 
 
 # -- metrics
@@ -286,13 +294,13 @@ class MaintenanceMetrics:
         self._passes.observe(seconds)
         for state in State:
             self._states.labels(str(state)).set(states[str(state)])
-        self._doubted.set(sum(bool(one.doubt) for one in found.decisions))
-        self._not_back.set(sum(is_not_back(one, world) for one in world.subjects))
-        doubts = (identity_doubt(one) for one in world.subjects)
+        self._doubted.set(sum(bool(decision.doubt) for decision in found.decisions))
+        self._not_back.set(sum(is_not_back(subject, world) for subject in world.subjects))
+        doubts = (identity_doubt(subject) for subject in world.subjects)
         refused = Tally(doubt.reason for doubt in doubts if doubt is not None)
         for refusal in Refusal:
             self._refused.labels(str(refusal)).set(refused[refusal])
-        blocked = Tally(one.blocked.by for one in found.decisions if one.blocked is not None)
+        blocked = Tally(decision.blocked.by for decision in found.decisions if decision.blocked is not None)
         for reason in BlockedBy:
             self._blocked.labels(reason.value).set(blocked[reason])
 
@@ -367,23 +375,23 @@ _MEND = "See docs/vsphere.md. With the operator's VCENTER_ settings, `hostler do
 _CERTIFICATE = "docs/vsphere.md, Who vCenter is, says how its certificate is judged and where that is kept."
 
 
-def findings(found: Fact[MaintenanceStatus]) -> Iterator[Finding]:
+def list_findings(found: Fact[MaintenanceStatus]) -> Iterator[Finding]:
     """One of each vCenter that the operator follows."""
     if isinstance(found, Unknown):
         why = f"How the operator stands with its vCenters could not be asked: {found.why}"
         yield Finding(Level.WARNING, "maintenance", why, "hostler maintenance status")
         return
-    for one in found.value.vcenters:
-        what = f"vCenter {one.vcenter}, for the operator"
+    for vcenter in found.value.vcenters:
+        what = f"vCenter {vcenter.vcenter}, for the operator"
         yield (
-            Finding(Level.FINE, what, one.sentence)
-            if one.connected
-            else Finding(Level.PROBLEM, what, one.sentence, _MEND)
+            Finding(Level.FINE, what, vcenter.sentence)
+            if vcenter.connected
+            else Finding(Level.PROBLEM, what, vcenter.sentence, _MEND)
         )
-        if one.certificate_warning:
-            yield Finding(Level.WARNING, what, one.certificate_warning, _CERTIFICATE)
-        if one.rights_unknown:
-            why = f"It does not say what the operator's user may do: {one.rights_unknown}."
+        if vcenter.certificate_warning:
+            yield Finding(Level.WARNING, what, vcenter.certificate_warning, _CERTIFICATE)
+        if vcenter.rights_unknown:
+            why = f"It does not say what the operator's user may do: {vcenter.rights_unknown}."
             yield Finding(Level.WARNING, what, why, RIGHTS_UNREAD)
     for refused in found.value.refused:
         yield Finding(Level.WARNING, f"which VM {refused.node} is", f"{refused.why}.", refused.remedy)

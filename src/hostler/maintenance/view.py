@@ -211,7 +211,7 @@ class View:
         """
         vm, site, clusters = self.vm, self.site, set(self.policy.clusters)
         near = [host for host in (self.own, site.host(vm.host)) if host is not None]
-        hosts = (host for host in site.hosts() if any(may_go(site, one, host, clusters) for one in near))
+        hosts = (host for host in site.hosts() if any(may_go(site, here, host, clusters) for here in near))
         ours = (POWER_ON, POWER_OFF, RELOCATE)
         tasks = ((task.moref, task.state) for task in site.tasks_of(vm.moref) if task.kind not in ours)
         right = self.world.rights.get((self.subject.vcenter, vm.moref))
@@ -220,7 +220,7 @@ class View:
             self.drs,
             right.value if isinstance(right, Known) else None,
             tuple(tasks),
-            tuple(sorted((self._standing(host) for host in hosts), key=lambda one: str(one[0]))),
+            tuple(sorted((self._standing(host) for host in hosts), key=lambda standing: str(standing[0]))),
         )
 
     def _standing(self, host: Host) -> tuple[object, ...]:
@@ -260,7 +260,7 @@ class View:
 
     def task(self, *kinds: str) -> Task | None:
         """A task of one of these kinds that works on the VM now, ours or somebody else's."""
-        return next((one for one in self.site.tasks_of(self.vm.moref) if one.kind in kinds and one.under_way), None)
+        return next((task for task in self.site.tasks_of(self.vm.moref) if task.kind in kinds and task.under_way), None)
 
     def under_way(self, *kinds: str) -> bool:
         """As `task`, and also true while one of ours has not been shown yet."""
