@@ -90,7 +90,7 @@ def test_the_vm_is_looked_at_after_our_rights() -> None:
 def test_a_cancel_during_any_of_the_looks_keeps_it_running(call: str) -> None:
     vcenter = entering()
     vcenter.then = lambda now: vcenter.play.cancel("esx1") if now == call else None
-    assert last_look(vcenter) == "esx1 does not go into maintenance any more"
+    assert last_look(vcenter) == "esx1 no longer goes into maintenance"
 
 
 def test_a_vm_that_went_off_while_our_rights_were_looked_at() -> None:
@@ -102,7 +102,9 @@ def test_a_vm_that_went_off_while_our_rights_were_looked_at() -> None:
 def test_a_host_that_is_away_has_not_left_maintenance() -> None:
     vcenter = entering()
     vcenter.then = lambda _: vcenter.play.put(Host, "host-esx1", connection="notResponding")
-    assert last_look(vcenter) == ("how esx1 stands is not known: vCenter has no connection to it (notResponding)")
+    assert last_look(vcenter) == (
+        "cannot tell whether esx1 is in maintenance: vCenter has no connection to it (notResponding)"
+    )
 
 
 @pytest.mark.parametrize("what", ["", "runs", "starts"])
@@ -143,8 +145,8 @@ def looked(vcenter: Asked, *objects: str) -> Memory:
 def test_what_vcenter_leaves_out_of_its_answer_is_not_known() -> None:
     vcenter = entering()
     vcenter.answers = lambda objects: {}
-    assert looked(vcenter, "vm-a").rights == {("vc", "vm-a"): Unanswered("vCenter said nothing of it", NOW)}
-    assert last_look(vcenter) == ("what our vCenter user may do with VM a is not known: vCenter said nothing of it")
+    assert looked(vcenter, "vm-a").rights == {("vc", "vm-a"): Unanswered("vCenter did not answer for it", NOW)}
+    assert last_look(vcenter) == ("cannot tell what our vCenter user may do with VM a: vCenter did not answer for it")
 
 
 def test_without_an_answer_for_a_minute_the_last_look_lets_it_go_on() -> None:

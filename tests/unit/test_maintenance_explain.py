@@ -162,12 +162,12 @@ def shown(status: MaintenanceStatus, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_the_status_says_that_it_is_not_known_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     yard = yard_of({"h1": 1}, {"a": "h1"})
-    assert "no host under one is entering it" in shown(explainers(yard).status(()), capsys)
+    assert "no ESXi host under one is entering it" in shown(explainers(yard).status(()), capsys)
     yard.vcenters["vc"].link = Link(Standing.UNREACHABLE, "vCenter vc cannot be reached: refused.", NOW)
     said_now = shown(explainers(yard).status(()), capsys)
     assert "vCenter vc cannot be reached" in said_now
-    assert "Whether a host is entering maintenance is not known" in said_now
-    assert "no host under one is entering it" not in said_now
+    assert "Cannot tell whether an ESXi host is entering maintenance" in said_now
+    assert "no ESXi host under one is entering it" not in said_now
 
 
 def test_a_vcenter_that_says_nothing_any_more_is_not_known_either(capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +176,7 @@ def test_a_vcenter_that_says_nothing_any_more_is_not_known_either(capsys: pytest
     assert "vCenter vc was last seen 1000 s ago" in shown(explainers(yard).status(()), capsys)
     plan = explainers(yard).plan("h1")
     assert plan is not None
-    assert "Whether there is a host h1 is not known: vCenter vc was last seen" in plan.outcome
+    assert "Cannot tell whether there is an ESXi host h1: vCenter vc was last seen" in plan.outcome
 
 
 def test_a_node_whose_vcenter_was_never_read_is_not_said_to_have_no_machine() -> None:

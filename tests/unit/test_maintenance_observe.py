@@ -176,7 +176,7 @@ def test_a_copy_of_a_vm_that_we_stopped_is_not_started() -> None:
     yard = Yard()
     marked(yard, "a", "a-copy")
     assert sorted(doubts(yard)) == ["vm/a", "vm/a-copy"]
-    assert "none is started on a guess" in doubts(yard)["vm/a"]
+    assert "neither is started on a guess" in doubts(yard)["vm/a"]
     yard.node("a", UUIDS[0], annotations={STATE: "powered-off", HOST: "h1"})
     assert list(doubts(yard)) == ["vm/a-copy"], "the node says which one it is"
     one = decide(yard.observer.world(NOW), Policy(), NOW).of("vm/a-copy")

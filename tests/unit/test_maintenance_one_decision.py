@@ -165,7 +165,7 @@ def said_of(action: Any) -> list[tuple[str, str]]:
         case Evictions(evictions):
             return [("evict", one.key) for one in evictions]
         case TellMachine(machine):
-            return [("tell", f"Machine {machine}")]
+            return [("annotate", f"Machine {machine}")]
         case SetMark(mark=mark):
             return [("mark" if mark is not None else "unmark", "VM a")]
     verbs = {ShutDown: "shut down", PowerOff: "power off", Relocate: "move", PowerOn: "power on",

@@ -54,7 +54,7 @@ def test_a_free_device_of_the_same_kind_will_do() -> None:
         ({"in_maintenance": NOT_SAID}, "vCenter has not said"),
         (
             {"unread": (Unread("runtime.inMaintenanceMode", "no"),)},
-            "vCenter would not tell runtime.inMaintenanceMode: no",
+            "vCenter does not report runtime.inMaintenanceMode: no",
         ),
         ({"power": "standBy"}, "it is not running (standBy)"),
         ({"standby": "entering"}, "it is not running (entering)"),
@@ -74,7 +74,7 @@ def test_another_cluster_is_not_even_looked_at_unless_it_is_allowed() -> None:
     play.put(Cluster, "domain-2", name="other", drs_enabled=False)
     assert found(play).hosts == ()
     one = found(play, clusters=("other",))
-    assert (one.hosts, why_not(one)) == ((), "its resource pool is not known")
+    assert (one.hosts, why_not(one)) == ((), "its resource pool is unknown")
     play.put(Cluster, "domain-2", pool="pool-2")
     assert [one.name for one in found(play, clusters=("other",)).hosts] == ["esx2"]
 
@@ -103,7 +103,7 @@ def test_the_own_promise_does_not_count_against_itself() -> None:
 def test_what_a_running_vm_holds_must_be_known() -> None:
     play = yard()
     play.worker("b", "esx2", devices=Unknown("not read"))  # type: ignore[arg-type]
-    assert why_not(found(play)) == "what b holds there is not known"
+    assert why_not(found(play)) == "cannot tell which devices b holds"
 
 
 def test_two_devices_need_two_and_the_matching_is_not_greedy() -> None:
@@ -227,7 +227,7 @@ def test_waiting_means_its_own_host_or_where_it_was_put() -> None:
 def test_unknown_devices_count_as_tied_to_the_own_host() -> None:
     play = yard()
     play.put(Vm, "vm-a", devices=Unknown("not read"))
-    assert why_not(found(play)) == "the VM's devices are not known: not read"
+    assert why_not(found(play)) == "the VM's devices are unknown: not read"
     play.leave("esx1")
     assert [one.name for one in found(play).hosts] == ["esx1"]
 
@@ -263,8 +263,8 @@ def test_how_a_host_stands() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"unread": (Unread("runtime.powerState", "NoPermission"),)}, "would not tell about VM a"),
-        ({"power": ""}, "has not said where VM a is"),
+        ({"unread": (Unread("runtime.powerState", "NoPermission"),)}, "does not report these properties of VM a"),
+        ({"power": ""}, "has not reported where VM a is"),
         ({"connection": "orphaned"}, "VM a is orphaned"),
         ({"host": "host-gone"}, "does not show the host of VM a"),
         ({}, ""),

@@ -234,7 +234,7 @@ def test_a_vm_whose_devices_are_not_known_counts_as_tied_to_its_own_host() -> No
             play.put(Vm, "vm-a", devices=Unknown("not read"), host="host-esx1")
             one = play.decide().decisions[0]
             assert (drastic(one.action), one.phase) == (False, Phase.WAITING_FOR_HOST), one
-            assert "the VM's devices are not known: not read" in blocked_text(one)
+            assert "the VM's devices are unknown: not read" in blocked_text(one)
             play.leave("esx1")
             play.run(8)
             assert play.did(PowerOn)

@@ -95,7 +95,7 @@ def test_rights_that_are_not_known_now_keep_pods_and_machine(how: str) -> None:
     play.rights["vm-a"] = {"unseen": None, "stale": Known((), play.now - 61), "unknown": Unknown("no answer")}[how]
     one = play.run(50).decisions[0]
     assert (play.did(Evictions), play.did(ShutDown), play.did(PowerOff)) == ([], [], [])
-    assert "VM a is not known: no answer" in one.why if how == "unknown" else "is being looked at" in one.why
+    assert "with VM a: no answer" in one.why if how == "unknown" else "is being asked" in one.why
     play.rights.clear()
     play.run(40)
     assert play.in_service("a")
@@ -110,7 +110,7 @@ def test_rights_that_vcenter_will_not_tell_hold_for_a_minute_or_as_long_as_set(h
     play.enter("esx1")
     one = play.run(58).decisions[0]
     assert (play.done, one.unknown) == ([], True)
-    assert "what our vCenter user may do with VM a is not known: no answer" in one.why
+    assert "cannot tell what our vCenter user may do with VM a: no answer" in one.why
     play.run(60)
     assert play.in_service("a") is True
     assert bool(play.did(ShutDown)) is not hold

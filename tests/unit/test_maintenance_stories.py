@@ -664,7 +664,7 @@ def test_nothing_begins_before_our_privileges_were_looked_at() -> None:
     play.enter("esx1")
     found = play.run(5)
     assert not play.state("a")
-    assert "is being looked at" in found.decisions[0].why
+    assert "is being asked" in found.decisions[0].why
     play.lacks("a")
     play.run(3)
     assert play.state("a") == "draining"
@@ -777,7 +777,7 @@ def test_unknown_devices_have_a_minute_before_the_node_is_cordoned(drs: str) -> 
     play.enter("esx1")
     one = play.run(59).decisions[0]
     assert (play.done, one.blocked) == ([], Blocked(BlockedBy.LOOKING))
-    assert "which devices VM a holds is not known: not read yet" in one.why
+    assert "cannot tell which devices VM a holds: not read yet" in one.why
     play.run(3)
     assert play.state("a") == "draining"
 

@@ -76,9 +76,9 @@ def _show(found: MaintenanceStatus, output: say.Output) -> None:
         say.note(sentence)
     if found.unknown:
         other = "what is shown may be old" if found.rows else "no maintenance of a node is known"
-        say.note(f"Whether a host is entering maintenance is not known; {other}.")
+        say.note(f"Cannot tell whether an ESXi host is entering maintenance; {other}.")
     elif not found.rows:
-        say.note("No node that is looked after is in maintenance, and no host under one is entering it.")
+        say.note("No managed node is in maintenance, and no ESXi host under one is entering it.")
     if found.rows:
         say.table(
             ("node", "vm", "esxi host", "state", "since", "blocked by", "next"),

@@ -38,7 +38,7 @@ KEY = "maintenance"
 LOOK_AGAIN = 30.0  # a cache grows old without an event to say so
 NOT_READY = 0.5
 PULSE_SECONDS = 2.0
-FOLLOW_SECONDS = 10.0  # so often all VMs we look after are looked through for new ones
+FOLLOW_SECONDS = 10.0  # so often all managed VMs are looked through for new ones
 REST_FIRST, REST_MOST = 0.2, 30.0
 LEASES_IN = "kube-node-lease"
 
@@ -203,7 +203,7 @@ class MaintenanceController:
             log.info("not done: it changed meanwhile", subject=name, what=what, why=str(changed))
             self._rest(name)
         except Conflict:
-            self._rest(name)  # somebody wrote first; the cache has it in a moment
+            self._rest(name)  # another writer was first; the cache has it in a moment
         except NotFound as error:
             log.warning("it is gone", subject=name, error=str(error))
             self._rest(name)
@@ -311,7 +311,7 @@ class MaintenanceController:
             self.wake()
 
     def _housekeep(self, world: World, now: Instant) -> None:
-        """Devices of the VMs we look after are followed; what our user may do is asked now and then."""
+        """Devices of managed VMs are followed; what our user may do is asked now and then."""
         for vcenter in self.observer.vcenters.values():
             self._follow(vcenter, world, now)
             self._refresh(vcenter, now)

@@ -202,14 +202,14 @@ def _begin_maintenance(view: View) -> Decision:
         return view.wait(Phase.WAITING, f"{goes}, but {wish.why}", "mend the annotation", blocked=BlockedBy.POLICY)
     if wish is Wish.IGNORE:
         why = f"{goes}, but the node's policy is to ignore that"
-        return view.wait(Phase.IGNORED, why, "the vCenter task hangs until somebody stops the VM")
+        return view.wait(Phase.IGNORED, why, "the vCenter task waits until a user stops the VM")
     # Cordoned on what was last known, which hurts nobody; looked at again before the first eviction.
     if (obstacle := find_obstacle(view, EVER)) is not None:
         return obstacle
     patience = view.live_move()
     if patience is not None and isinstance(vm.devices, Unknown):
-        why = f"{goes}; which devices VM {vm.name} holds is not known: {vm.devices.why}"
-        release = "it is drained if that is not known in time, and comes back on its own host"
+        why = f"{goes}; cannot tell which devices VM {vm.name} holds: {vm.devices.why}"
+        release = "it is drained if that stays unknown for a minute, and comes back on its own host"
         return view.wait(Phase.WAITING, why, release, wake=patience, blocked=BlockedBy.LOOKING)
     if patience is not None:
         why = f"{goes}, and nothing ties VM {vm.name} to it: DRS is given time to move it live"
@@ -234,7 +234,7 @@ def _begin_maintenance(view: View) -> Decision:
     machine = machine_of(node) if view.policy.skip_remediation else ""
     patch = patch_state(node, State.DRAINING, host, view.now, why, event="Draining", also=also, machine=machine)
     if isinstance(patch, Refusal):
-        return view.wait(Phase.WAITING, f"{goes}, but {patch.why}", "see to its holds", blocked=BlockedBy.HOLDS)
+        return view.wait(Phase.WAITING, f"{goes}, but {patch.why}", "mend its holds", blocked=BlockedBy.HOLDS)
     reservations.room = reservations.room.after(subject.name)
     begun = view.act(
         Phase.BEGINNING, patch, "its pods are evicted",
@@ -294,7 +294,7 @@ def _perhaps_stopping(view: View, mark: Mark) -> Instant | None:
 def _name_stray_hold(view: View, because: str) -> Decision:
     """We cannot tell that the node is well, so a person decides."""
     why = f"{view.subject.name} carries a hold of maintenance without a state: {because}"
-    mend = f"if it is to be in service: {mend_command(view.subject.name)}"
+    mend = f"to return it to service: {mend_command(view.subject.name)}"
     return view.wait(Phase.HELD, why, mend, blocked=BlockedBy.STRAY_HOLD, details=mend)
 
 

@@ -85,29 +85,10 @@ class BlockedBy(StrEnum):
     IDENTITY = "identity"
 
 
-# The text of each reason, with {} where its details stand.
+# The text of a reason, with {} where its details stand; of any other its details alone.
 _SENTENCES: Final = {
-    BlockedBy.BUDGET: "{}",
-    BlockedBy.VOLUMES: "{}",
     BlockedBy.REFUSED: "a setting forbids evicting pods",
     BlockedBy.PRIVILEGES: "our vCenter user lacks {}",
-    BlockedBy.UNKNOWN: "{}",
-    BlockedBy.NO_HOST: "{}",
-    BlockedBy.NO_RESTART: "{}",
-    BlockedBy.POWER_ON: "{}",
-    BlockedBy.POWER_OFF: "{}",
-    BlockedBy.STRAY_HOLD: "{}",
-    BlockedBy.IDENTITY: "{}",
-}
-# Where the decision's `why` says all of it, the table shows a word.
-_WORDS: Final = {
-    BlockedBy.SLOT: "slot",
-    BlockedBy.CEILING: "ceiling",
-    BlockedBy.POLICY: "policy",
-    BlockedBy.DRS: "drs",
-    BlockedBy.HOLDS: "holds",
-    BlockedBy.UNCORDONED: "uncordoned",
-    BlockedBy.LOOKING: "looking",
 }
 
 
@@ -119,12 +100,12 @@ class Blocked:
     @property
     def sentence(self) -> str:
         """What is to be said besides the decision's `why`, without a full stop; "" where that says all of it."""
-        return _SENTENCES.get(self.by, "").format(self.details)
+        return _SENTENCES.get(self.by, "{}").format(self.details)
 
     @property
     def text(self) -> str:
-        """For the status table."""
-        return self.sentence or _WORDS.get(self.by, self.by.value)
+        """For the status table: a word where the decision's `why` says all of it."""
+        return self.sentence or self.by.value
 
 
 # -- actions
@@ -142,7 +123,7 @@ class PatchNode:
     event: str = ""
     warning: bool = False
     off: str = ""  # this VM must be off, looked at right before
-    frees: str = ""  # this Machine is told first that it is over
+    frees: str = ""  # the annotation on this Machine is removed first
 
     def state_after(self, before: State | None) -> State | None:
         """The state the Node has with it."""
@@ -232,7 +213,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is the case with one subject, what is done now, and what would change it."""
+    """Where one subject stands, what is done now, and what would change it."""
 
     subject: str
     state: State | None
@@ -345,7 +326,7 @@ def patch_state(
 
 
 def patch_adoption(node: Node, host: str, now: Instant, also: Mapping[str, str | None]) -> PatchNode | Refusal:
-    """A state of the seed's controller gets a hold of its own, and whatever a state must have."""
+    """A state of the predecessor gets a hold of its own, and whatever a state must have."""
     match place(node, MAINTENANCE, hold_why(host), now, also={**also, **announce_maintenance(node)}):
         case Patch(body):
             why = f"{node.metadata.name} is taken over in state {node.metadata.annotations.get(STATE, '')}"
@@ -377,7 +358,7 @@ def patch_taint(node: Node, on: bool, why: str) -> PatchNode:
     return PatchNode(out_of_service_patch(node, on), why, "OutOfService" if on else "OutOfServiceEnded")
 
 
-# -- what other controllers are told
+# -- annotations for other controllers
 #
 # The cluster autoscaler would remove a node that is empty, a MachineHealthCheck would delete the machine of one that is
 # off. What is ours is recorded on the Node in the write that announces it and taken back in the write that releases it,

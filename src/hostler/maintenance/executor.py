@@ -304,8 +304,8 @@ def _why_host_stays(vcenter: VCenter, host: str) -> str:
     found = judge_host(vcenter.inventory, vcenter.inventory.host(host))
     name = vcenter.inventory.name(host)
     if found.what is HostMode.UNKNOWN:
-        return f"how {name} stands is not known: {found.why}"
-    return "" if found.leaving else f"{name} does not go into maintenance any more"
+        return f"cannot tell whether {name} is in maintenance: {found.why}"
+    return "" if found.leaving else f"{name} no longer goes into maintenance"
 
 
 def _why_no_restart(vcenter: VCenter, vm: Vm | None) -> str:

@@ -81,7 +81,8 @@ class MaintenanceExplainers:
         if node is None:
             return None
         if not self.controller.observer.is_managed(node):
-            return Explanation("maintenance", f"{name} has not the label of the nodes that are looked after.")
+            label = self.controller.observer.label.text
+            return Explanation("maintenance", f"{name} is not managed: it lacks the label {label}.")
         world, found = self.controller.look(also=(name,))
         subject = next((subject for subject in world.subjects if subject.name == name), None)
         decision = found.of(name)
@@ -148,7 +149,7 @@ class MaintenanceExplainers:
         unknown = list(self._unknown())
         if not unknown:
             return None
-        return Explanation("maintenance", f"Whether there is a host {name} is not known: {'; '.join(unknown)}.")
+        return Explanation("maintenance", f"Cannot tell whether there is an ESXi host {name}: {'; '.join(unknown)}.")
 
     def _plan(self, vcenter: str, site: Inventory, host: Host) -> Explanation:
         now = self.controller.clock()
@@ -201,31 +202,24 @@ class MaintenanceExplainers:
         held = self.blocked() or ""
         shown = (decision for decision in found.decisions if decision.state is not None or decision.phase not in _QUIET)
         listed = (decision for decision in shown if _is_listed(subjects[decision.subject], decision))
-        return tuple(
-            _hold_back(_make_row(subjects[decision.subject], decision, world), decision, held) for decision in listed
-        )
+        return tuple(_make_row(subjects[decision.subject], decision, world, held) for decision in listed)
 
     def status(self, notes: Iterable[str]) -> MaintenanceStatus:
         world, found = self.controller.look()
         return MaintenanceStatus(
             self.rows(world, found),
             tuple(Waiting(foreign.host, foreign.vcenter, foreign.vms) for foreign in found.hanging),
-            tuple(
-                Standing(
-                    vcenter.name,
-                    vcenter.link.connected,
-                    vcenter.link.sentence,
-                    self.controller.unanswered(vcenter.name),
-                    vcenter.certificate_warning,
-                )
-                for vcenter in self.controller.observer.vcenters.values()
-            ),
+            tuple(map(self._standing_of, self.controller.observer.vcenters.values())),
             tuple(dict.fromkeys(filter(None, (*notes, self.blocked(), world.unlabelled)))),
             tuple(filter(None, (world.unknown, *self._unknown()))),
             self.controller.untold_machines(),
             tuple(self._identities_refused(world)),
             self.controller.observer.identities.by_uuid,
         )
+
+    def _standing_of(self, vcenter: VCenter) -> Standing:
+        rights_unknown, link = self.controller.unanswered(vcenter.name), vcenter.link
+        return Standing(vcenter.name, link.connected, link.sentence, rights_unknown, vcenter.certificate_warning)
 
     def _identities_refused(self, world: World) -> Iterator[IdentityRefused]:
         for subject in world.subjects:
@@ -249,14 +243,6 @@ class MaintenanceExplainers:
                 yield f"vCenter {vcenter.name} was {facts.why}"
 
 
-def _hold_back(row: Row, decision: Decision, why: str) -> Row:
-    """What is decided is not done while `why`: then the status must not say that it is under way."""
-    if not why or decision.action is None:
-        return row
-    held = Phase.HELD_BACK.value
-    return msgspec.structs.replace(row, phase=held, blocked_by=why, next=f"then: {decision.action.why}")
-
-
 def _is_listed(subject: Subject, decision: Decision) -> bool:
     """A node in service whose VM nobody knows is no maintenance; `explain` says so where it is asked."""
     doubted = isinstance(subject.vm, InDoubt)
@@ -264,12 +250,12 @@ def _is_listed(subject: Subject, decision: Decision) -> bool:
     return kept or doubted or not decision.unknown
 
 
-def _make_row(subject: Subject, decision: Decision, world: World) -> Row:
+def _make_row(subject: Subject, decision: Decision, world: World, held: str) -> Row:
+    """`held`: why what is decided is not done. Then the status must not say that it is under way."""
     site = world.sites.get(subject.vcenter)
     vm = subject.vm.value if isinstance(subject.vm, Known) else None
     host = site.value.name(vm.host) if vm is not None and isinstance(site, Known) else ""
-    target = site.value.name(decision.target[1]) if decision.target is not None and isinstance(site, Known) else ""
-    return Row(
+    row = Row(
         node=subject.name,
         vm=vm.name if vm is not None else "",
         host=host,
@@ -281,9 +267,13 @@ def _make_row(subject: Subject, decision: Decision, world: World) -> Row:
         why=decision.why,
         vcenter=subject.vcenter,
         maintenance_of=subject.annotations.get(HOST, "") or host,
-        target=target,
-        rejected=tuple(f"{r.host}: {r.why}" for r in decision.rejected),
+        target=site.value.name(decision.target[1]) if decision.target is not None and isinstance(site, Known) else "",
+        rejected=tuple(f"{rejected.host}: {rejected.why}" for rejected in decision.rejected),
     )
+    if not held or decision.action is None:
+        return row
+    then = f"then: {decision.action.why}"
+    return msgspec.structs.replace(row, phase=Phase.HELD_BACK.value, blocked_by=held, next=then)
 
 
 def _format_since(text: str) -> str:
@@ -296,7 +286,7 @@ def _rules_of(decision: Decision) -> Iterator[RuleSeen]:
     if decision.blocked is not None:
         yield RuleSeen("blocked", decision.blocked.by.value, decision.blocked.text, decided=True)
     yield from doubt_of(decision)
-    yield from (RuleSeen(f"host {r.host}", "cannot take it", r.why) for r in decision.rejected)
+    yield from (RuleSeen(f"host {host.host}", "cannot take it", host.why) for host in decision.rejected)
 
 
 # -- how decisions and a simulated maintenance look: steps, the end, and why
@@ -365,7 +355,7 @@ def _rejected_hosts(forecast: Forecast, subject: Subject) -> Iterable[Rejected]:
 def _foreign_rules(hanging: Iterable[Hanging], host: Host) -> Iterator[RuleSeen]:
     for foreign in hanging:
         for vm in foreign.vms if foreign.host == host.name else ():
-            yield RuleSeen(vm, "is not ours", "It keeps the task waiting until a person stops or moves it.")
+            yield RuleSeen(vm, "is not ours", "It keeps the task waiting until a user stops or moves it.")
 
 
 # -- steps
@@ -404,7 +394,7 @@ def shown_actions(decision: Decision, subject: Subject, site: Site | None, polic
         case PatchNode(event=event, why=why):
             yield Action(_PATCHES.get(event, _NOTE), subject.name, why)
         case TellMachine(machine=machine, why=why):
-            yield Action("tell", f"Machine {machine}", why)
+            yield Action("annotate", f"Machine {machine}", why)
         case Evictions(evictions):
             verdicts = decision.drain.verdicts if decision.drain is not None else ()
             priority = {each.key: each.pod.spec.priority for each in verdicts if each.act is Act.EVICT}

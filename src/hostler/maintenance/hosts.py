@@ -47,11 +47,11 @@ def judge_host(site: Site, host: Host | None) -> HostStanding:
         return HostStanding(HostMode.UNKNOWN, "vCenter does not show it")
     refused = _unread_properties(host.unread, _SAYS)
     if refused:
-        return HostStanding(HostMode.UNKNOWN, f"vCenter would not tell {refused}")
+        return HostStanding(HostMode.UNKNOWN, f"vCenter does not report {refused}")
     if isinstance(host.in_maintenance, Unknown):
         return HostStanding(HostMode.UNKNOWN, host.in_maintenance.why)
     if host.connection != "connected":
-        return HostStanding(HostMode.UNKNOWN, f"vCenter has no connection to it ({host.connection or 'not said'})")
+        return HostStanding(HostMode.UNKNOWN, f"vCenter has no connection to it ({host.connection or 'unknown'})")
     if host.in_maintenance:
         return HostStanding(HostMode.IN_MAINTENANCE, "it is in maintenance")
     if site.entering(host.moref) is not None:
@@ -83,7 +83,7 @@ def return_doubt(site: Site, vm: Vm) -> str:
         return found
     host = site.host(vm.host)
     if host is not None and host.connection != "connected":
-        return f"vCenter has no connection to {host.name}, the host of VM {vm.name} ({host.connection or 'not said'})"
+        return f"vCenter has no connection to {host.name}, the host of VM {vm.name} ({host.connection or 'unknown'})"
     return f"VM {vm.name} is disconnected in vCenter" if vm.connection == "disconnected" else ""
 
 
@@ -91,9 +91,9 @@ def power_doubt(vm: Vm) -> str:
     """Why nobody knows whether this VM runs, or where it is registered; "" where that is known."""
     refused = _unread_properties(vm.unread, _VM_SAYS)
     if refused:
-        return f"vCenter would not tell about VM {vm.name or vm.moref}: {refused}"
+        return f"vCenter does not report these properties of VM {vm.name or vm.moref}: {refused}"
     if not vm.power or not vm.host:
-        return f"vCenter has not said where VM {vm.name or vm.moref} is or whether it runs"
+        return f"vCenter has not reported where VM {vm.name or vm.moref} is or whether it runs"
     return ""
 
 
@@ -279,7 +279,7 @@ def _judge_datastore(site: Site, vm: Vm, moref: str) -> Restart:
     if not isinstance(place.cut_off, Unknown) and vm.host in place.cut_off:
         return Restart(never=f"datastore {name} of VM {vm.name} is inaccessible on {host}")
     if isinstance(place.accessible, Unknown) or isinstance(place.cut_off, Unknown):
-        return Restart(unknown=f"whether datastore {name} of VM {vm.name} is accessible on {host} is not known")
+        return Restart(unknown=f"cannot tell whether datastore {name} of VM {vm.name} is accessible on {host}")
     return Restart()
 
 

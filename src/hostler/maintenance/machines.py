@@ -1,4 +1,4 @@
-"""Machines of our nodes, by Cluster API or by OpenShift: which VM they prove, and that they are told of a maintenance.
+"""Machines of our nodes, by Cluster API or by OpenShift: which VM they prove, and the annotation that keeps them.
 
 A user who may write Machines may delete the VM behind one. A kubelet may not write them.
 """
@@ -23,7 +23,7 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.maintenance.decision import SKIP_REMEDIATION
 
-OPENSHIFT_NAMESPACE = "openshift-machine-api"  # its controllers look after no Machine elsewhere
+OPENSHIFT_NAMESPACE = "openshift-machine-api"  # its controllers manage no Machine elsewhere
 BY_NODE = "node"
 READ_SECONDS = 60.0  # since the start
 NodeMachine: TypeAlias = capi.Machine | openshift.Machine
@@ -111,7 +111,7 @@ class Machines:
         self.elsewhere: set[str] = set()  # Machines that are not in this cluster
 
     async def tell(self, machine: str, node: str, why: str) -> None:
-        """Before the first eviction. A Machine that is not here is its owner's to pause; one that is told stays so."""
+        """Before the first eviction. A Machine that is not here is its owner's to pause; an annotated one stays so."""
         await self._write(machine, node, why, _skip_annotations)
 
     async def release(self, machine: str, node: str, why: str) -> None:
@@ -134,7 +134,7 @@ class Machines:
             except NotFound:
                 continue
             except Forbidden as error:
-                self._warn(f"Machine {machine} of {node} cannot be told of the maintenance: {error}.")
+                self._warn(f"Cannot annotate Machine {machine} of {node} for its maintenance: {error}.")
                 return
             except ApiError as error:
                 # A webhook of Cluster API that is down must keep no node cordoned, nor a maintenance from going on.

@@ -107,12 +107,12 @@ class Memory:
         )
 
     def stop_noted(self, subject: Subject, since: str) -> None:
-        """We wrote down a stop. Over an earlier note that was not ours, somebody may have asked the guest before us."""
+        """We wrote down a stop. Over an earlier note that was not ours, another may have asked the guest before us."""
         before = subject.annotations.get(SHUTDOWN_SINCE, "")
         self.note(subject.name, stop_noted=since if before in ("", self.of(subject.name).stop_noted) else "")
 
     def led(self) -> None:
-        """We lead (again): somebody else may have led meanwhile, and nobody looked. What was seen counts no more.
+        """We lead (again): another replica may have led meanwhile. What was seen counts no more.
 
         What was asked, refused or found stays: that is as true as before.
         """

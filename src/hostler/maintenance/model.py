@@ -28,7 +28,7 @@ from hostler.kube.records import Node
 from hostler.vsphere.outcomes import Kind
 from hostler.vsphere.records import Cluster, Entering, Host, Place, Task, Vm
 
-# -- names on the Node; those of the seed are in host/maintenance.py
+# -- names on the Node; the predecessor's are in host/maintenance.py
 POLICY: Final = "hostler.dev/maintenance-policy"
 TARGET: Final = "hostler.dev/maintenance-target"
 ORIGIN: Final = "hostler.dev/maintenance-origin"  # which host HOST names, however it is called later
@@ -42,22 +42,11 @@ DRAIN_HELD: Final = "hostler.dev/drain-held"  # since when nothing may be evicte
 TOLD: Final = "hostler.dev/maintenance-told"  # which controllers we told of it, and so have to tell of its end
 # What ends with a maintenance. The policy is the owner's and stays.
 OURS: Final = (
-    STATE,
-    HOST,
-    MIGRATED_TO,
-    SINCE,
-    TARGET,
-    ORIGIN,
-    SHUTDOWN_SINCE,
-    BOOT_BEFORE,
-    POWER_ON_SINCE,
-    RELOCATE_SINCE,
-    DRAIN_ENDED,
-    DRAIN_HELD,
-    TOLD,
-)
+    STATE, HOST, MIGRATED_TO, SINCE, TARGET, ORIGIN, SHUTDOWN_SINCE, BOOT_BEFORE, POWER_ON_SINCE, RELOCATE_SINCE,
+    DRAIN_ENDED, DRAIN_HELD, TOLD,
+)  # fmt: skip
 
-# A host counts as back only after it has been so for this long: a task's success is told a moment before the host
+# A host counts as back only after it has been so for this long: a task's success is reported a moment before the host
 # says that it is in maintenance, and vLCM repeats its tasks.
 SETTLE_SECONDS = 3.0
 # A VM that nothing ties to its host is given this long to be moved live by DRS before its node is drained.
@@ -98,10 +87,10 @@ TRANSITIONS: Final = (
     Transition(State.DRAINING, State.MIGRATED, "Migrated", "the VM runs on another host that is in service"),
     Transition(State.POWERED_OFF, State.MIGRATED, "Migrated", "the VM runs on another host that is in service"),
     Transition(State.POWERED_OFF, State.DRAINING, "DrainingAgain", "the VM runs on a host that goes into maintenance"),
-    Transition(State.POWERED_OFF, None, "BackInService", "the VM runs where it was, and its node is Ready anew"),
+    Transition(State.POWERED_OFF, None, "BackInService", "the VM runs where it was, and its node is Ready again"),
     Transition(State.MIGRATED, State.POWERED_OFF, "PoweredOff", "the VM is off again"),
     Transition(State.MIGRATED, State.DRAINING, "DrainingAgain", "the new host goes into maintenance too"),
-    Transition(State.MIGRATED, None, "BackInService", "the VM runs, and its node is Ready anew"),
+    Transition(State.MIGRATED, None, "BackInService", "the VM runs, and its node is Ready again"),
 )
 
 
@@ -148,7 +137,7 @@ class Mark:
 
 
 def read_mark(text: str) -> Mark | None:
-    """None where there is none, or where it is somebody else's text."""
+    """None where there is none, or where it is not our text."""
     found = _MARK.search(text.strip())
     if found is None:
         return None
@@ -249,7 +238,7 @@ class Remembered:
     relocate_asked: str = ""  # the relocate-since it was asked under
     relocating: Instant | None = None  # for a VM without a node to write it on
     alive: bool = False  # the kubelet renewed its lease under our eyes, twice, since the VM was seen running
-    reported: bool = False  # its kubelet has written Ready anew under our eyes since then
+    reported: bool = False  # its kubelet has written Ready again under our eyes since then
     boot: tuple[str, Instant] = ("", 0.0)  # the node's boot id, and when we first saw it
     started: bool = False  # by us, since it was last seen off
     running_since: Instant | None = None  # since when we see its VM run
@@ -268,7 +257,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A node we look after with the VM under it, or a VM of ours without a node."""
+    """A managed node with the VM under it, or a VM that carries our mark without a node."""
 
     name: str
     node: Node | None
@@ -335,7 +324,7 @@ class World:
     room: Room
     cluster: str = NO_CLUSTER  # how our marks name this Kubernetes cluster
     unknown: str = ""  # why nothing at all can be decided: nodes or pods are not known
-    unlabelled: str = ""  # no node has the label of those that are looked after: a mistake of somebody, most likely
+    unlabelled: str = ""  # no node has the label of managed nodes: a mistake, most likely
     # Since when we have seen a host in service without a break, by our clock: (vCenter, host id).
     out_since: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
     rights: Mapping[Object, Lacks] = field(default_factory=dict)  # nothing about an object: nobody has looked yet
@@ -355,7 +344,7 @@ class Policy:
     clusters: tuple[str, ...] = ()  # further clusters a VM may move to
     vgpu_vmotion: bool = True  # DRS can move a running VM that has a vGPU
     only_proven: bool = False  # nothing is stopped whose return our model doubts
-    skip_remediation: bool = False  # the Cluster API Machine of a node is told of its maintenance
+    skip_remediation: bool = False  # the Cluster API Machine of a node is annotated, so that nothing replaces it
     unknown_rights_hold: bool = False  # rights that vCenter will not tell hold a VM for ever, not for a minute
 
 

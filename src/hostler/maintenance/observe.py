@@ -73,7 +73,7 @@ class Observer:
     ) -> None:
         self.identities, self.sources, self.memory = identities, sources, memory
         self.nodes, self.vcenters, self.marks = identities.nodes, identities.vcenters, identities.marks
-        self._label = Label(label)
+        self.label = Label(label)
         self._room = room
         self._resumed = resumed
 
@@ -86,7 +86,7 @@ class Observer:
 
     def is_managed(self, node: Node) -> bool:
         """It has the label, or a state or a hold from when it had."""
-        return self._label.on(node) or STATE in node.metadata.annotations or has_stray_hold(node)
+        return self.label.on(node) or STATE in node.metadata.annotations or has_stray_hold(node)
 
     def managed_nodes(self) -> list[Node]:
         return [node for node in self.nodes.store.values() if self.is_managed(node)]
@@ -119,10 +119,10 @@ class Observer:
         self._note_hosts_in_service(chosen, look.sites, now)
         nodeless = [subject.name for subject in chosen if subject.node is None]
         unread = self._unread()
-        unlabelled = not unread and not any(self._label.on(node) for node in managed)
+        unlabelled = not unread and not any(self.label.on(node) for node in managed)
         return World(
             chosen, look.sites, self._room(nodeless, managed), self.cluster, unread,
-            self._label.nowhere() if unlabelled else "", dict(self.memory.out_since), dict(self.memory.rights),
+            self.label.nowhere() if unlabelled else "", dict(self.memory.out_since), dict(self.memory.rights),
             self._resumed(now),
         )  # fmt: skip
 
@@ -175,7 +175,7 @@ class Observer:
             node = self.nodes.store.get(name)
             if node is None:
                 continue
-            if name not in also and isinstance(found, Unknown) and not self._label.on(node):
+            if name not in also and isinstance(found, Unknown) and not self.label.on(node):
                 continue  # a state that may be another controller's: without its VM it is not ours
             if name in also or not self._is_at_rest(node, found, look):
                 yield self._node_subject(node, found, look)
@@ -281,7 +281,7 @@ def _copy_doubt(vm: Vm, mark: Mark, marked: int) -> str:
     if vm.power != "poweredOff" or marked < 2:
         return ""
     said = f"VM {vm.name} carries our mark for node {mark.node}"
-    return f"{said}, as another VM does; none is started on a guess: take the attribute hostler from the copy"
+    return f"{said}, as another VM does; neither is started on a guess: remove the attribute hostler from the copy"
 
 
 def _hosts_moving(site: Site) -> frozenset[str]:
@@ -303,12 +303,11 @@ async def look_at(
     if isinstance(answer, Unknown):
         return answer
     for moref in objects:
-        matter = (
-            ON_VM if vcenter.inventory.vm(moref) is not None else (POOL,)
-        )  # each right only on what it is needed on
+        # Each right matters only on what it is needed on.
+        matter = ON_VM if vcenter.inventory.vm(moref) is not None else (POOL,)
         lacks = answer.value.get(moref)
         if lacks is None:
-            memory.unanswered((vcenter.name, moref), "vCenter said nothing of it", now)
+            memory.unanswered((vcenter.name, moref), "vCenter did not answer for it", now)
         else:
             memory.rights[(vcenter.name, moref)] = Known(
                 tuple(found.id for found in lacks if found.id in matter), answer.at
@@ -337,22 +336,22 @@ class Privileges:
     def check(self, vcenter: VCenter, world: World, now: Instant) -> None:
         """Begin a look where one is due; one at a time per vCenter."""
         name = vcenter.name
-        self._tell_unanswered(vcenter, world, now)
+        self._report_unanswered(vcenter, world, now)
         if not vcenter.link.connected or not self._observer.nodes.store.synced or name in self._looking:
             return
-        due = frozenset(moref for moref in self._at_hand(vcenter, world) if self._due(name, moref, now))
+        due = frozenset(moref for moref in self._at_hand(vcenter, world) if self._is_due(name, moref, now))
         at, before = self._checked.get(name, (-AGAIN_SECONDS, frozenset()))
         if not due and now - at < NEW_VM_SECONDS:
             return
         vms = self._observer.managed_vms(name) if now - at >= NEW_VM_SECONDS else frozenset()
         if vms and (now - at >= AGAIN_SECONDS or not vms <= before):
             self._checked[name] = (now, vms)
-            self._begin(vcenter, self._all(vcenter, vms, now))
+            self._begin(vcenter, self._look_at_all(vcenter, vms, now))
         elif due:
             self._asked.update({(name, moref): now for moref in due})
-            self._begin(vcenter, self._some(vcenter, due, now))
+            self._begin(vcenter, self._look_at_some(vcenter, due, now))
 
-    def _due(self, vcenter: str, moref: str, now: Instant) -> bool:
+    def _is_due(self, vcenter: str, moref: str, now: Instant) -> bool:
         fact = self._memory.rights.get((vcenter, moref))
         seen = fact.at if isinstance(fact, Known) else 0.0
         return now - max(seen, self._asked.get((vcenter, moref), 0.0)) >= AT_HAND_SECONDS
@@ -371,11 +370,9 @@ class Privileges:
                     found.add(vm.moref)
                 off = off or vm.power == "poweredOff"
         pools = self._pools(vcenter)
-        return (
-            frozenset(found | pools)
-            if found
-            else frozenset(moref for moref in pools if off and self._lacks(name, moref))
-        )
+        if found:
+            return frozenset(found | pools)
+        return frozenset(moref for moref in pools if off and self._lacks(name, moref))
 
     def _lacks(self, vcenter: str, moref: str) -> bool:
         fact = self._memory.rights.get((vcenter, moref))
@@ -383,46 +380,43 @@ class Privileges:
 
     def _pools(self, vcenter: VCenter) -> frozenset[str]:
         """Resource pools of the clusters and standalone hosts that VMs may move to."""
-        named = (
-            cluster
-            for cluster in vcenter.inventory.clusters()
-            if cluster.name in self._policy.clusters or cluster.standalone
-        )
-        return frozenset(cluster.pool for cluster in named if cluster.pool)
+        return frozenset(
+            cluster.pool for cluster in vcenter.inventory.clusters()
+            if cluster.pool and (cluster.name in self._policy.clusters or cluster.standalone)
+        )  # fmt: skip
 
     def _begin(self, vcenter: VCenter, look: Coroutine[Any, Any, None]) -> None:
+        async def look_and_wake() -> None:
+            try:
+                await look
+            finally:
+                self._looking.discard(vcenter.name)
+                self._wake(0.0 if vcenter.link.connected else 1.0)
+
         self._looking.add(vcenter.name)
-        self._spawn(look)
+        self._spawn(look_and_wake())
 
-    async def _all(self, vcenter: VCenter, vms: frozenset[str], now: Instant) -> None:
-        try:
-            found = await look_at(vcenter, self._memory, vms | self._pools(vcenter), now)
-            if isinstance(found, Unknown) and not vcenter.link.connected:
-                self._checked.pop(vcenter.name, None)
-            elif isinstance(found, Unknown):
-                self._say(f"Our privileges in vCenter {vcenter.name} cannot be looked at: {found.why}.")
-            else:
-                self._warn(vcenter, found, vms)
-        finally:
-            self._looking.discard(vcenter.name)
-            self._wake(0.0 if vcenter.link.connected else 1.0)
+    async def _look_at_all(self, vcenter: VCenter, vms: frozenset[str], now: Instant) -> None:
+        found = await look_at(vcenter, self._memory, vms | self._pools(vcenter), now)
+        if isinstance(found, Unknown) and not vcenter.link.connected:
+            self._checked.pop(vcenter.name, None)
+        elif isinstance(found, Unknown):
+            self._warn_once(f"Our privileges in vCenter {vcenter.name} cannot be looked at: {found.why}.")
+        else:
+            self._warn(vcenter, found, vms)
 
-    async def _some(self, vcenter: VCenter, objects: frozenset[str], now: Instant) -> None:
+    async def _look_at_some(self, vcenter: VCenter, objects: frozenset[str], now: Instant) -> None:
         """Those at hand. One that is refused must not keep the others from being known: then each is asked for."""
-        try:
-            found = await look_at(vcenter, self._memory, objects, now)
-            for moref in sorted(objects) if isinstance(found, Unknown) and vcenter.link.connected else ():
-                alone = await look_at(vcenter, self._memory, (moref,), now) if len(objects) > 1 else found
-                if isinstance(alone, Unknown) and vcenter.link.connected:
-                    self._memory.unanswered((vcenter.name, moref), alone.why, now)
-            if not vcenter.link.connected:
-                for moref in objects:
-                    self._asked.pop((vcenter.name, moref), None)
-        finally:
-            self._looking.discard(vcenter.name)
-            self._wake(0.0 if vcenter.link.connected else 1.0)
+        found = await look_at(vcenter, self._memory, objects, now)
+        for moref in sorted(objects) if isinstance(found, Unknown) and vcenter.link.connected else ():
+            alone = await look_at(vcenter, self._memory, (moref,), now) if len(objects) > 1 else found
+            if isinstance(alone, Unknown) and vcenter.link.connected:
+                self._memory.unanswered((vcenter.name, moref), alone.why, now)
+        if not vcenter.link.connected:
+            for moref in objects:
+                self._asked.pop((vcenter.name, moref), None)
 
-    def _tell_unanswered(self, vcenter: VCenter, world: World, now: Instant) -> None:
+    def _report_unanswered(self, vcenter: VCenter, world: World, now: Instant) -> None:
         """One Warning on each node that goes on, or waits, without an answer; another one only after an answer."""
         for subject in world.subjects:
             if subject.vcenter != vcenter.name or subject.node is None or not isinstance(subject.vm, Known):
@@ -449,17 +443,17 @@ class Privileges:
             privilege for vm, some in found.items() if vm in vms for privilege in some if privilege.id != POOL
         )
         for privilege, count in lacking.items():
-            self._name(vcenter.name, privilege, f"on {count} of {len(vms)} VMs")
+            self._warn_of(vcenter.name, privilege, f"on {count} of {len(vms)} VMs")
         for cluster in vcenter.inventory.clusters():
             for privilege in found.get(cluster.pool, ()) if cluster.pool not in vms else ():
                 if privilege.id == POOL:
-                    self._name(vcenter.name, privilege, f"on the resource pool of cluster {cluster.name}")
+                    self._warn_of(vcenter.name, privilege, f"on the resource pool of cluster {cluster.name}")
 
-    def _name(self, vcenter: str, privilege: Privilege, where: str) -> None:
+    def _warn_of(self, vcenter: str, privilege: Privilege, where: str) -> None:
         sentence = f"Our user in vCenter {vcenter} lacks {privilege.id}, which it needs {privilege.why}, {where}."
-        self._say(sentence, privilege=privilege.id, vcenter=vcenter, optional=privilege in OPTIONAL)
+        self._warn_once(sentence, privilege=privilege.id, vcenter=vcenter, optional=privilege in OPTIONAL)
 
-    def _say(self, sentence: str, **more: object) -> None:
+    def _warn_once(self, sentence: str, **more: object) -> None:
         if sentence not in self._warned:
             self._warned.add(sentence)
             log.warning(sentence, **more)

@@ -88,7 +88,7 @@ def find_places(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> P
             continue
         pool = pool_for(site, vm, host)
         if host.cluster != home.cluster and (pool is None or not pool.pool):
-            rejected.append(Rejected(host.name or host.moref, "its resource pool is not known"))
+            rejected.append(Rejected(host.name or host.moref, "its resource pool is unknown"))
             continue
         why = _why_unfit(ask, host, site, [other for other in promised.get(host.moref, ()) if other.moref != vm.moref])
         if why:
@@ -124,9 +124,9 @@ def doubt_at_home(ask: Ask, site: Site, promised: Sequence[Vm]) -> str:
     """Why the VM's own host might refuse it later, by what we know. It runs there now: a doubt, no more."""
     host = site.host(ask.own)
     if host is None:
-        return "its own host is not known"
+        return "its own host is unknown"
     if isinstance(ask.vm.devices, Unknown):
-        return f"its devices are not known: {ask.vm.devices.why}"
+        return f"its devices are unknown: {ask.vm.devices.why}"
     return _what_lacks(ask.vm, host, site, promised)
 
 
@@ -150,22 +150,19 @@ def _why_unfit(ask: Ask, host: Host, site: Site, promised: Sequence[Vm]) -> str:
     if how.what is not HostMode.IN_SERVICE:
         return how.why
     if host.power != "poweredOn" or host.standby not in ("none", ""):
-        return f"it is not running ({host.standby if host.standby not in ('none', '') else host.power or 'not said'})"
+        return f"it is not running ({host.standby if host.standby not in ('none', '') else host.power or 'unknown'})"
     if ask.wish is Wish.WAIT and host.moref not in (ask.own, vm.host):
         return "the node's policy is to wait for its own host"
     if host.moref != ask.own and is_tied_to_host(vm):
         if isinstance(vm.devices, Unknown):
-            return f"the VM's devices are not known: {vm.devices.why}"
+            return f"the VM's devices are unknown: {vm.devices.why}"
         return f"the VM holds a device that only {ask.origin} has"
     return _what_lacks(vm, host, site, promised)
 
 
 def _what_lacks(vm: Vm, host: Host, site: Site, promised: Sequence[Vm]) -> str:
     """What the VM needs and the host does not have, by what we know; "" where it has all of it."""
-    for what, wanted, there in (
-        ("datastore", vm.datastores, host.datastores),
-        ("network", vm.networks, host.networks),
-    ):
+    for what, wanted, there in (("datastore", vm.datastores, host.datastores), ("network", vm.networks, host.networks)):
         lacking = [site.name(moref) for moref in wanted if moref not in there]
         if lacking:
             return f"it does not reach {what} {names(lacking)}"
@@ -202,7 +199,7 @@ def _lacking_devices(vm: Vm, host: Host, running: Sequence[Vm], promised: Sequen
         return ""
     secretive = [vm.name for vm in running if isinstance(vm.devices, Unknown)]
     if secretive:
-        return f"what {names(secretive)} holds there is not known"
+        return f"cannot tell which devices {names(secretive)} holds"
     held = [device for vm in running if not isinstance(vm.devices, Unknown) for device in vm.devices]
     if _match_devices([*held, *_devices_anywhere(promised)], wanted, host.devices):
         return ""
@@ -240,7 +237,7 @@ def _devices_anywhere(vms: Iterable[Vm]) -> list[VmDevice]:
 def _match_devices(taken: Iterable[VmDevice], wanted: Iterable[VmDevice], devices: Collection[Pci]) -> bool:
     """Whether all of `wanted` can have a device besides what is taken (a matching, by augmenting paths).
 
-    A path may give somebody another device but never takes one away. More taken than there are is not our concern.
+    A path may give a VM another device but never takes one away. More taken than there are is not our concern.
     """
     has: dict[str, VmDevice] = {}
 
@@ -323,7 +320,7 @@ def judge_rights(needs: Iterable[Need], rights: Mapping[Object, Lacks], vcenter:
     for need in needs:
         fact = rights.get((vcenter, need.on))
         if isinstance(fact, Unknown):
-            unknown = unknown or f"what our vCenter user may do with {need.said} is not known: {fact.why}"
+            unknown = unknown or f"cannot tell what our vCenter user may do with {need.said}: {fact.why}"
             since = max(since, fact.since if isinstance(fact, Unanswered) else now)
         elif fact is not None and (
             found := tuple(privilege for privilege in need.privileges if privilege in fact.value)

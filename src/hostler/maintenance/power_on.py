@@ -98,7 +98,7 @@ def _note_ended_boot(view: View) -> Decision | None:
         return None
     seen, first = subject.remembered.boot
     if (before or subject.annotations.get(POWER_ON_SINCE)) and not (seen == boot and view.told > first + BOOT_SECONDS):
-        why = f"{subject.name} has a boot that is new to us, and vCenter says that its VM is off"
+        why = f"{subject.name} reports a boot that we have not seen before, and vCenter reports its VM as off"
         return view.wait(Phase.OFF, why, "vCenter confirms it, or says that it runs", wake=view.now + BOOT_SECONDS)
     # Looked at right before: where the push of its start is late, this is the boot that runs.
     noted = patch_notes(view.node, {BOOT_BEFORE: boot}, f"the boot of {subject.name} that has ended is written down")
@@ -279,7 +279,7 @@ def _await_move(view: View) -> Decision | None:
 def _wait_for_host(view: View, placement: Placement) -> Decision:
     subject, origin, vm = view.subject, view.subject.origin, view.vm
     if placement.best is not None and isinstance(view.drs, Unknown):
-        return view.freeze(f"whether DRS places VM {vm.name} is not known: {view.drs.why}")
+        return view.freeze(f"cannot tell whether DRS places VM {vm.name}: {view.drs.why}")
     if placement.forbidden:
         host, lacks = placement.forbidden[0].host, placement.forbidden[0].lacks
         why = f"VM {vm.name} is off, and our vCenter user lacks {lacks} to move it to {host.name}"
@@ -353,7 +353,7 @@ def _end_maintenance(view: View) -> Decision:
     if not (subject.ready and (booted or known.reported or known.alive)):
         said = "it is not Ready" if not subject.ready else "its Ready may be from before it was stopped"
         why = f"VM {view.vm.name} runs on {host}, but {subject.name} is not back yet: {said}"
-        release = "its kubelet reports a new boot or Ready anew, or goes on renewing its lease"
+        release = "its kubelet reports a new boot or Ready again, or keeps renewing its lease"
         waiting = view.wait(Phase.STARTING, why, release, wake=due_at(view))
         return replace(waiting, pulse=subject.ready and not booted, overdue=overdue_sentence(view, why))
     if not booted and (asked := subject.at(SHUTDOWN_SINCE)) is not None and (late := _await_late_stop(view, asked)):
@@ -417,9 +417,9 @@ def _clear_node(view: View, late: bool = False) -> Decision | None:
     if left and view.now >= until and (subject.tainted or not late):
         return None
     if left and not subject.tainted and view.under_way(POWER_ON):
-        return None  # off for a moment only: it would come up as a machine on which nothing is said to run
+        return None  # off for a moment only: it would come up as a machine on which, by the taint, nothing runs
     if left and not subject.tainted:
-        why = f"VM {view.vm.name} is off, so what is left on {subject.name} is let go: {held}"
+        why = f"VM {view.vm.name} is off, so Kubernetes may release what is left on {subject.name}: {held}"
         patch = replace(patch_taint(view.node, True, why), warning=True, off=view.vm.moref)
         return view.act(Phase.LETTING_GO, patch, "pods and volumes are released")
     if not left and subject.tainted:
@@ -427,6 +427,6 @@ def _clear_node(view: View, late: bool = False) -> Decision | None:
         return view.act(Phase.OFF, patch, "then a place is looked for")
     if left:
         why = f"VM {view.vm.name} is off, and {subject.name} still holds {held}"
-        release = f"Kubernetes lets go of them, or at {iso(until)} it goes on all the same"
+        release = f"Kubernetes releases them; at {iso(until)} the maintenance goes on without that"
         return view.wait(Phase.LETTING_GO, why, release, wake=until, blocked=BlockedBy.VOLUMES, details=why)
     return None

@@ -76,7 +76,7 @@ def decide_draining(view: View) -> Decision:
     if since and subject.remembered.shutdown_asked == since:
         return _stop_vm(view)
     if wish is Wish.IGNORE:
-        return _call_off(view, f"the policy of {subject.name} says now to ignore the maintenance")
+        return _call_off(view, f"the policy of {subject.name} is now to ignore the maintenance")
     hold = held_by(view.node, MAINTENANCE)
     if hold is not None and not isinstance(hold, Unknown) and hold.yielded:
         why = f"{subject.name} was uncordoned by hand twice, so it is not emptied"
@@ -140,7 +140,7 @@ def _call_off(view: View, because: str) -> Decision:
     sure = max(began, subject.remembered.shutdown_at) + view.policy.guest_shutdown + SHUTDOWN_GRACE
     if view.now < sure:
         why = f"{because}, but the guest of VM {view.vm.name} may have been asked to shut down, and may do so"
-        return view.wait(Phase.WAITING, why, "it is given back if it still runs then", wake=sure)
+        return view.wait(Phase.WAITING, why, "it is returned to service if it still runs then", wake=sure)
     if not (subject.ready and subject.remembered.alive):
         why = f"{because}, and VM {view.vm.name} still runs"
         return replace(view.wait(Phase.WAITING, why, _ALIVE), pulse=subject.ready)
@@ -167,9 +167,9 @@ def find_obstacle(view: View, max_age: float = RIGHTS_SECONDS) -> Decision | Non
     found = view.reservations.judged(view.subject, view.vm).within(max_age, view.now)
     goes = f"ESXi host {view.host_name} goes into maintenance"
     if found.unseen:
-        why = f"{goes}; what our vCenter user may do with {found.unseen} is being looked at"
+        why = f"{goes}; vCenter is being asked what our user may do with {found.unseen}"
         looking = BlockedBy.LOOKING if view.state else None
-        return view.wait(Phase.WAITING, why, "vCenter says it", wake=view.now + 1.0, blocked=looking)
+        return view.wait(Phase.WAITING, why, "vCenter answers", wake=view.now + 1.0, blocked=looking)
     if found.unknown and found.holds(view.now, view.policy.unknown_rights_hold):
         until = None if view.policy.unknown_rights_hold else found.since + UNANSWERED_SECONDS
         return replace(view.freeze(f"{goes}, but {found.unknown}"), wake=until)
@@ -179,13 +179,13 @@ def find_obstacle(view: View, max_age: float = RIGHTS_SECONDS) -> Decision | Non
     restart = judge_restart(view.site, view.vm)
     if restart.never:
         why = f"{goes}, but {restart.never}, so it could not be started again; it is not stopped"
-        release = "mend that in vCenter, or stop the VM by hand"
+        release = "fix that in vCenter, or stop the VM by hand"
         return view.wait(Phase.WAITING, why, release, blocked=BlockedBy.NO_RESTART, details=restart.never)
     if restart.unknown:
         return view.freeze(f"{goes}, but {restart.unknown}; it is not stopped")
     if view.policy.only_proven and (doubt := view.doubt()):
         why = f"{goes}, but whether VM {view.vm.name} could be started again is in doubt: {doubt}; it is not stopped"
-        release = "mend that, or set HOSTLER_MAINTENANCE_STOP_ONLY_PROVEN=false"
+        release = "fix that, or set HOSTLER_MAINTENANCE_STOP_ONLY_PROVEN=false"
         return view.wait(Phase.WAITING, why, release, blocked=BlockedBy.NO_RESTART, details=doubt)
     return None
 
@@ -196,7 +196,7 @@ def _empty_node(view: View) -> Decision:
         return marking
     machine = told_machine(subject.annotations)
     if machine and subject.remembered.machine_told != machine:
-        tell = TellMachine(machine, f"Machine {machine} is told of the maintenance, so that nobody replaces it")
+        tell = TellMachine(machine, f"Machine {machine} is annotated, so that no MachineHealthCheck replaces it")
         return view.act(Phase.DRAINING, tell, "its pods are evicted", target=view.reserved())
     found = view.reservations.drained(subject)
     why = found.why.rstrip(".")
@@ -249,10 +249,10 @@ def keep_drain_clock(subject: Subject, decision: Decision, now: Instant, resumed
         return decision
     held = bool(subject.annotations.get(DRAIN_HELD))
     if not held and decision.action is None and _stands_still(subject, decision, now):
-        why = f"nothing may be evicted from {subject.name}: its drain's time stands still"
+        why = f"nothing may be evicted from {subject.name}: the clock of its drain is paused"
         return replace(decision, action=patch_notes(subject.node, {DRAIN_HELD: stamp_of(now)}, why))
     if held and decision.phase in _GOES_ON:
-        why = f"pods of {subject.name} may be evicted (again): its drain's time goes on from where it stood still"
+        why = f"pods of {subject.name} may be evicted again: the clock of its drain continues"
         notes = {SINCE: stamp_of(drain_start(subject, began, now, resumed)), DRAIN_HELD: None}
         patch = patch_notes(subject.node, notes, why, "DrainGoesOn")
         return Decision(

@@ -227,7 +227,7 @@ class _Course:
             self._steps.append(Step(decision.subject, HostLeaves(host.moref, decision.why), decision))
 
     def _later(self, found: Pass) -> bool:
-        """Go to the next moment at which something is decided anew."""
+        """Go to the next moment at which another decision is due."""
         if found.wake is None or found.wake <= self._world.now:
             return found.wake is not None
         self._world.now = found.wake

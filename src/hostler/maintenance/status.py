@@ -84,7 +84,7 @@ def _drained_condition(because: str, ended: str) -> Condition:
         "": (Status.FALSE, "Evicting", ""),
         EMPTY: (Status.TRUE, "Ended", ""),
         LATE: (Status.FALSE, "DeadlinePassed", " Not every pod had left when the time was up."),
-    }.get(ended, (Status.UNKNOWN, "NotKnown", " Whether every pod had left is not known."))
+    }.get(ended, (Status.UNKNOWN, "NotKnown", " Cannot tell whether every pod had left."))
     return Condition(type=DRAINED, status=status, reason=reason, message=f"{because}{more}")
 
 
@@ -123,7 +123,7 @@ def patch_conditions(node: Node, decision: Decision | None, now: Instant) -> dic
 
 log = structlog.get_logger("hostler.maintenance")
 
-LASTS_SECONDS = 10.0  # so long a fact must be unknown before anybody is told
+LASTS_SECONDS = 10.0  # so long a fact must be unknown before it is reported
 # Normal is to wait for the own host while that is in maintenance or reboots, for a spare host, for one's turn, below
 # the ceiling, and for DRS. A person is wanted when the own host is back in service and the VM is not.
 # The alert HostlerMaintenanceBlocked leaves them out.
@@ -140,7 +140,7 @@ EVENT_REASONS = {
 }
 
 
-class News(NamedTuple):
+class Notice(NamedTuple):
     subject: str
     reason: str  # of the Event
     note: str  # a sentence without its dot
@@ -199,37 +199,37 @@ def _busy_names(world: World) -> set[str]:
     return {subject.name for subject in world.subjects if subject.busy is not None}
 
 
-def _collect_news(world: World, found: Pass, subjects: Mapping[str, Subject]) -> list[News]:
-    said: list[News] = []
+def _collect_news(world: World, found: Pass, subjects: Mapping[str, Subject]) -> list[Notice]:
+    said: list[Notice] = []
     for decision in found.decisions:
         if decision.overdue:
             # Once, however the reason changes from one try to the next.
             said.append(
-                News(decision.subject, "PowerOnTimeout", decision.overdue, f"{decision.subject} is not back in time")
+                Notice(decision.subject, "PowerOnTimeout", decision.overdue, f"{decision.subject} is not back in time")
             )
         if decision.doubt:
             note = f"{decision.subject} is stopped, though its VM may not come back by what we know: {decision.doubt}"
-            said.append(News(decision.subject, "ReturnInDoubt", note, decision.doubt))
+            said.append(Notice(decision.subject, "ReturnInDoubt", note, decision.doubt))
         if decision.blocked is not None and decision.blocked.by in EVENT_REASONS:
             also = decision.blocked.sentence
             note = f"{decision.why}. {also}" if also and also not in decision.why else decision.why
             core = also if decision.blocked.by is BlockedBy.BUDGET else note
             normal = is_normal_wait(subjects[decision.subject], decision, world)
-            said.append(News(decision.subject, EVENT_REASONS[decision.blocked.by], note, core, normal))
+            said.append(Notice(decision.subject, EVENT_REASONS[decision.blocked.by], note, core, normal))
         if decision.unknown and decision.state is not None:
             # Once per freeze: on its way back a vCenter is away, then being read; the condition follows that.
             core = f"Nothing is done to {decision.subject}"
-            said.append(News(decision.subject, "Frozen", f"{core}: {decision.why}", core))
+            said.append(Notice(decision.subject, "Frozen", f"{core}: {decision.why}", core))
         if decision.unknown and has_stray_hold(subjects[decision.subject].node):
             core = f"{decision.subject} carries a hold of maintenance without a state"
-            note = f"{core}: {decision.why}. If it is to be in service: {mend_command(decision.subject)}"
-            said.append(News(decision.subject, "StrayHold", note, core))
+            note = f"{core}: {decision.why}. To return it to service: {mend_command(decision.subject)}"
+            said.append(Notice(decision.subject, "StrayHold", note, core))
         if decision.unknown and (doubt := identity_doubt(subjects[decision.subject])) is not None:
             note = f"{decision.why}: {doubt.remedy}" if doubt.remedy else decision.why
-            said.append(News(decision.subject, "IdentityRefused" if doubt.reason else "InDoubt", note, decision.why))
+            said.append(Notice(decision.subject, "IdentityRefused" if doubt.reason else "InDoubt", note, decision.why))
     for hanging in found.hanging:
         note = f"ESXi host {hanging.host} also waits for VMs that are not ours: {names(hanging.vms, 10)}"
-        said += [News(name, "ForeignVMs", note, note) for name in hanging.nodes]
+        said += [Notice(name, "ForeignVMs", note, note) for name in hanging.nodes]
     return said
 
 

@@ -234,7 +234,7 @@ class View:
         return host.moref, how, host.power, host.standby, offers, holders
 
     def counted(self, since: Instant) -> Instant:
-        """From when on a time counts that began then: what passed in a pause is nobody's fault, and it begins anew."""
+        """From when on a time counts that began then: what passed in a pause does not count, so it begins again."""
         return max(since, self.world.resumed)
 
     def live_move(self) -> Instant | None:
@@ -259,7 +259,7 @@ class View:
         return None if self.now >= since + SETTLE_SECONDS else since + SETTLE_SECONDS
 
     def task(self, *kinds: str) -> Task | None:
-        """A task of one of these kinds that works on the VM now, ours or somebody else's."""
+        """A task of one of these kinds that works on the VM now, ours or another's."""
         return next((task for task in self.site.tasks_of(self.vm.moref) if task.kind in kinds and task.under_way), None)
 
     def under_way(self, *kinds: str) -> bool:
@@ -384,7 +384,7 @@ class Reservations:
         """It cannot go on, so it does not keep others waiting; when it can, it takes its turn again."""
         try:
             return self._cannot_go_on(subject)
-        except Exception as bug:  # noqa: BLE001  # a bug that shows on one node never ends the pass; it is told of there
+        except Exception as bug:  # noqa: BLE001  # a bug that shows on one node never ends the pass; it is reported there
             self.bugs[subject.name] = bug
             return True
 
@@ -418,6 +418,6 @@ def host_named(site: Site, name: str) -> str:
 
 
 def drain_start(subject: Subject, began: Instant, now: Instant, resumed: Instant) -> Instant:
-    """When the drain would have begun had it never stood still. After a pause it begins anew: nothing was written."""
+    """When the drain would have begun had it never stood still. After a pause it begins again: nothing was written."""
     held = subject.at(DRAIN_HELD)
     return max(resumed, began if held is None else began + max(0.0, now - held))
