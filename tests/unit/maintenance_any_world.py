@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.holds import HOLDS
+from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.kube.records import Taint
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
-    OUT_OF_SERVICE,
     POLICY,
     POWER_ON_SINCE,
     RELOCATE_SINCE,

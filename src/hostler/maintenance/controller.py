@@ -27,7 +27,7 @@ from hostler.kube.records import Lease, Node, Object
 from hostler.maintenance.decide import decide
 from hostler.maintenance.decision import Decision, Pass, machine_of
 from hostler.maintenance.executor import ActionExecutor, Changed
-from hostler.maintenance.model import STATE, Busy, InDoubt, Policy, Subject, World, ready_stamp
+from hostler.maintenance.model import STATE, Busy, InDoubt, Policy, Subject, World, ready_condition, ready_stamp
 from hostler.maintenance.observe import Observer, Privileges
 from hostler.maintenance.status import EventReporter, patch_conditions
 from hostler.vsphere.vcenter import VCenter
@@ -370,7 +370,7 @@ def concerns_decisions(before: Node | None, after: Node | None) -> bool:
 
 
 def _relevant_fields(node: Node) -> tuple[object, ...]:
-    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    ready = ready_condition(node)
     said = (ready.status, ready_stamp(node) if STATE in node.metadata.annotations else "") if ready is not None else ()
     return (
         node.metadata.annotations, node.metadata.labels, node.spec, said,

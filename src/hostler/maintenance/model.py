@@ -19,12 +19,12 @@ from hostler.host.holds import HOLDS, MAINTENANCE, Hold, held_by
 from hostler.host.identity import Refusal
 from hostler.host.maintenance import HOST as HOST
 from hostler.host.maintenance import MIGRATED_TO as MIGRATED_TO
-from hostler.host.maintenance import OUT_OF_SERVICE as OUT_OF_SERVICE
 from hostler.host.maintenance import SINCE as SINCE
 from hostler.host.maintenance import STATE as STATE
 from hostler.host.maintenance import State as State
+from hostler.host.taints import out_of_service
 from hostler.instant import Instant, iso_micro, parse
-from hostler.kube.records import Node
+from hostler.kube.records import Condition, Node
 from hostler.vsphere.outcomes import Kind
 from hostler.vsphere.records import Cluster, Entering, Host, Place, Task, Vm
 
@@ -302,12 +302,12 @@ class Subject:
 
     @property
     def ready(self) -> bool:
-        conditions = self.node.status.conditions if self.node is not None else ()
-        return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+        ready = ready_condition(self.node) if self.node is not None else None
+        return ready is not None and ready.status == "True"
 
     @property
     def tainted(self) -> bool:
-        return self.node is not None and any(taint.key == OUT_OF_SERVICE for taint in self.node.spec.taints)
+        return self.node is not None and out_of_service(self.node)
 
 
 def identity_doubt(subject: Subject) -> InDoubt | None:
@@ -348,10 +348,14 @@ class Policy:
     unknown_rights_hold: bool = False  # rights that vCenter will not tell hold a VM for ever, not for a minute
 
 
+def ready_condition(node: Node) -> Condition | None:
+    return next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+
+
 def ready_stamp(node: Node) -> str:
     """When its kubelet last said Ready and since when it does, by its own clock: compared only with itself."""
-    found = (condition for condition in node.status.conditions if condition.type == "Ready")
-    return next((f"{ready.last_heartbeat_time} {ready.last_transition_time}" for ready in found), "")
+    ready = ready_condition(node)
+    return f"{ready.last_heartbeat_time} {ready.last_transition_time}" if ready is not None else ""
 
 
 def clear_annotations(*keep: str) -> dict[str, str | None]:

@@ -23,7 +23,7 @@ from hostler.drain import model as drain
 from hostler.drain.blockers import foreseen
 from hostler.host.ceiling import Room, is_out
 from hostler.host.facts import Fact, Known, Unknown, fresh, value_or
-from hostler.host.maintenance import OUT_OF_SERVICE
+from hostler.host.taints import out_of_service
 from hostler.instant import Instant
 from hostler.kube.records import Condition, Taint
 from hostler.maintenance.decide import decide
@@ -358,8 +358,8 @@ class SimulatedWorld:
         if "taints" in wanted:
             spec = msgspec.structs.replace(spec, taints=msgspec.convert(wanted["taints"] or [], tuple[Taint, ...]))
         metadata = msgspec.structs.replace(node.metadata, annotations=kept)
-        self._nodes[subject.name] = msgspec.structs.replace(node, metadata=metadata, spec=spec)
-        if any(taint.key == OUT_OF_SERVICE for taint in spec.taints):
+        self._nodes[subject.name] = patched = msgspec.structs.replace(node, metadata=metadata, spec=spec)
+        if out_of_service(patched):
             self._empty(subject.name)
 
     def _evict(self, name: str, evictions: tuple[drain.Evict, ...]) -> tuple[drain.Blocker, ...]:
