@@ -178,7 +178,7 @@ class MaintenanceController:
         if subject.name in self._memory.busy or now < self._memory.rest.get(subject.name, 0.0):
             return
         if decision.action is None and not self._conditions_due(subject, decision, now):
-            self._volumes(subject, decision)
+            self._look_up_volumes(subject, decision)
             return
         if self._executor.gate() is not None and not self._executor.writer.dry_run:
             return  # paused, not leading, or an incumbent is at work: a change of that wakes us
@@ -279,7 +279,7 @@ class MaintenanceController:
                 self._executor.succeeded(subject, pending.what)
         return ended
 
-    # -- things to know besides
+    # -- what is looked up beside the pass
 
     async def _pulse(self, node: str) -> None:
         """Whether the kubelet is alive: its lease is renewed under our eyes. No clock is compared."""
@@ -294,7 +294,7 @@ class MaintenanceController:
             self._pulsing.discard(node)
             self.wake()
 
-    def _volumes(self, subject: Subject, decision: Decision) -> None:
+    def _look_up_volumes(self, subject: Subject, decision: Decision) -> None:
         """Only volumes are left: those of pods that stay are not waited for."""
         found = decision.drain
         if found is None or found.state is not DrainState.WAITING_FOR_VOLUMES or subject.name in self._pulsing:
@@ -302,9 +302,9 @@ class MaintenanceController:
         if f"volumes {subject.name} {found.volumes}" in self._warned:
             return
         self._warned.add(f"volumes {subject.name} {found.volumes}")
-        self._spawn(self._kept(subject.name, found.verdicts))
+        self._spawn(self._keep_volumes(subject.name, found.verdicts))
 
-    async def _kept(self, name: str, verdicts: Any) -> None:
+    async def _keep_volumes(self, name: str, verdicts: Any) -> None:
         kept = await volumes_of_staying(self._client, verdicts)
         if kept:
             self._memory.note(name, kept_volumes=kept)

@@ -258,6 +258,11 @@ class Pass:
         return next((decision for decision in self.decisions if decision.subject == subject), None)
 
 
+def as_sentence(clause: str, name: str) -> str:
+    """With a capital letter; the name of a node at its beginning stays as it is."""
+    return clause if clause.startswith(name) else f"{clause[:1].upper()}{clause[1:]}"
+
+
 # -- decisions without an action
 
 

@@ -31,6 +31,7 @@ from hostler.maintenance.decision import (
     SetMark,
     ShutDown,
     TellMachine,
+    as_sentence,
 )
 from hostler.maintenance.hosts import HostMode, Restart, judge_host, judge_restart, power_doubt
 from hostler.maintenance.machines import Machines
@@ -273,9 +274,8 @@ class ActionExecutor:
 
     def _event(self, subject: Subject, kind: Literal["Normal", "Warning"], reason: str, note: str) -> None:
         if subject.node is not None:
-            first = note[:1] if note.startswith(subject.name) else note[:1].upper()  # a node's name stays as it is
-            said = f"{first}{note[1:].rstrip('.')}."
-            self.recorder.event(NODE, subject.node.metadata, kind, reason, "Maintenance", said)
+            sentence = f"{as_sentence(note.rstrip('.'), subject.name)}."
+            self.recorder.event(NODE, subject.node.metadata, kind, reason, "Maintenance", sentence)
 
     def _may(self, subject: Subject, vm: str, why: str) -> bool:
         """False in a dry run, which says it once. Raises while nothing may be done at all."""

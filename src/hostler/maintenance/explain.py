@@ -36,6 +36,7 @@ from hostler.maintenance.decision import (
     SetMark,
     ShutDown,
     TellMachine,
+    as_sentence,
 )
 from hostler.maintenance.hosts import judge_host
 from hostler.maintenance.identities import Found
@@ -333,8 +334,8 @@ def explain_plan(
 
 
 def sentence_of(decision: Decision) -> str:
-    first = decision.why[:1] if decision.why.startswith(decision.subject) else decision.why[:1].upper()
-    return f"{first}{decision.why[1:]}." + (f" Next: {decision.next}." if decision.next else "")
+    sentence = f"{as_sentence(decision.why, decision.subject)}."
+    return f"{sentence} Next: {decision.next}." if decision.next else sentence
 
 
 def doubt_of(decision: Decision) -> Iterator[RuleSeen]:
