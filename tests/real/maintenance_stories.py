@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from hostler.maintenance.events import LASTS_SECONDS
+from hostler.maintenance.status import LASTS_SECONDS
 from tests.real.draining import budget, settled
 from tests.real.filming import filmed
 from tests.real.maintaining import OURS, POLICY, SEED, Plan, until

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from hostler.maintenance.model import Wish
 from hostler.sandbox import Sandbox
 from tests.real.foretelling import Foretelling
 from tests.real.maintaining import POLICY, Plan, Site, site, until
@@ -123,7 +124,11 @@ def second_vcenter(yard: Site, elsewhere: Site, running: Running) -> None:
             near.comes_back("a", "esx2")
             assert (far.state("a"), far.switched("a")) == ("", (0, 0))
             status = ("maintenance", "status", "--operator", running.url)
-            until(lambda: "is not known" in hostler(yard.sandbox.kubeconfig, *status).stderr, "the status says so", 30)
+            until(
+                lambda: "Cannot tell whether" in hostler(yard.sandbox.kubeconfig, *status).stderr,
+                "the status says so",
+                30,
+            )
         far.comes_back("a", "esx2")
         assert far.switched("a") == (1, 1)
         far.evicted_once()
@@ -131,6 +136,7 @@ def second_vcenter(yard: Site, elsewhere: Site, running: Running) -> None:
 
 def plan_comes_true(yard: Site, running: Running) -> None:
     """What is foretold of each policy is what is written afterwards, step by step."""
+    assert set(WISHES.values()) == set(Wish), "every policy has its worker"
     with own_namespace(yard.kube) as namespace, telling(yard, PLANNED, namespace) as story:
         foretelling = Foretelling(story, running)
         story.before_enter = foretelling.foretell

@@ -21,7 +21,7 @@ import pytest
 from hostler.errors import Exit
 from hostler.install.roles import Account, roles
 from hostler.maintenance.model import State
-from hostler.maintenance.rights import ON_VM, POOL, STOP
+from hostler.maintenance.placement import ON_VM, POOL, STOP
 from hostler.sandbox import Sandbox
 from hostler.sandbox.load import create
 from tests.real.accounts import charted, new_account, rights_here
@@ -403,7 +403,7 @@ def no_more_drains_at_a_time_than_allowed(sandbox: Sandbox, namespace: str, tmp_
         done = {'power_tasks_total{result="started",what="shutdown"}': 2, "detection_seconds_count": 2}
         done |= {'power_tasks_total{result="success",what="PowerOn"}': 2, "drain_seconds_count": 2}
         measures(running, ended | done)
-        until(lambda: "No node that is looked after is in maintenance" in shown(), "and that it is over", seen=shown)
+        until(lambda: "No managed node is in maintenance" in shown(), "and that it is over", seen=shown)
 
 
 @pytest.mark.parametrize("name", TALES)

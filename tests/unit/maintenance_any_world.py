@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.holds import HOLDS
+from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.kube.records import Taint
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
-    OUT_OF_SERVICE,
     POLICY,
     POWER_ON_SINCE,
     RELOCATE_SINCE,
@@ -24,12 +24,14 @@ from hostler.maintenance.model import (
     STATE,
     TARGET,
     Attempts,
+    Mark,
+    Marked,
     Site,
+    Unanswered,
     World,
-    stamp,
+    stamp_of,
 )
-from hostler.maintenance.rights import MOVE, STOP, Unanswered
-from hostler.maintenance.vm_marks import Mark, Marked
+from hostler.maintenance.placement import MOVE, STOP
 from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Cluster, Task, Unread
 from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, fixed
 
@@ -37,7 +39,7 @@ ANY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, Healt
 QUICK = settings(ANY, derandomize=True)  # the same examples each time; the search for others is the full run's
 OURS = '[{"holder":"maintenance","why":"w","since":"","cordonedBefore":false}]'
 BYTES = 64  # choices of a world, and some to spare
-ASKED = (stamp(NOW - 1), stamp(NOW - 300))
+ASKED = (stamp_of(NOW - 1), stamp_of(NOW - 300))
 
 
 class Facts:
@@ -96,10 +98,10 @@ def some_world(fact: Facts) -> World:
     annotations = {
         STATE: fact(state, "odd"),
         HOST: fact("esx1", "esx2", "", "gone"),
-        SINCE: fact(fact.any(stamp(NOW - 500), stamp(NOW - 5)), "", "soon"),
+        SINCE: fact(fact.any(stamp_of(NOW - 500), stamp_of(NOW - 5)), "", "soon"),
         SHUTDOWN_SINCE: fact(fact.any("", *ASKED) if state == "draining" else fact.any("", "", *ASKED), "soon"),
         POWER_ON_SINCE: fact.any("", ASKED[0]) if state == "powered-off" else "",
-        RELOCATE_SINCE: fact.any("", *ASKED, stamp(NOW - 700)) if state == "powered-off" else "",
+        RELOCATE_SINCE: fact.any("", *ASKED, stamp_of(NOW - 700)) if state == "powered-off" else "",
         BOOT_BEFORE: fact.any("boot-0-a", "boot-0-a", "boot-x", ""),
         POLICY: fact("", "migrate", "wait", "stay-off", "ignore", "odd"),
         TARGET: fact("esx2", "", "gone"),

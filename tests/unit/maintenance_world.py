@@ -32,7 +32,20 @@ from hostler.kube.records import (
     Taint,
 )
 from hostler.maintenance.decide import decide
-from hostler.maintenance.hosts import Is, Restart, judge_restart, stands
+from hostler.maintenance.decision import (
+    CancelTask,
+    Decision,
+    Evictions,
+    Pass,
+    PatchNode,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    SetMark,
+    ShutDown,
+    TellMachine,
+)
+from hostler.maintenance.hosts import HostMode, Restart, judge_host, judge_restart
 from hostler.maintenance.memory import Memory
 from hostler.maintenance.model import (
     RELOCATE_SINCE,
@@ -40,38 +53,18 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     Attempts,
-    CancelTask,
-    Decision,
-    Evictions,
-    Pass,
-    PatchNode,
+    Lacks,
+    Mark,
+    Marked,
     Policy,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    SetMark,
-    ShutDown,
     Site,
     State,
     Subject,
-    TellMachine,
     World,
 )
-from hostler.maintenance.rights import Lacks
-from hostler.maintenance.vm_marks import Mark, Marked
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch, Inventory
-from hostler.vsphere.records import (
-    ENTER_MAINTENANCE,
-    Backing,
-    Cluster,
-    Host,
-    Pci,
-    Place,
-    Task,
-    Vm,
-    VmDevice,
-)
+from hostler.vsphere.records import ENTER_MAINTENANCE, Backing, Cluster, Host, Pci, Place, Task, Vm, VmDevice
 
 VC = "vc"
 GPU = "8086:56c0"
@@ -213,7 +206,7 @@ class Play:
     def free(self, host: Host) -> bool:
         """It takes VMs, and has a device that nobody runs on."""
         running = sum(vm.power == "poweredOn" for vm in self.inventory.vms_on(host.moref))
-        return stands(self.inventory, host).what is Is.OUT and running < len(host.passthrough)
+        return judge_host(self.inventory, host).what is HostMode.IN_SERVICE and running < len(host.passthrough)
 
     # -- what is known
 
@@ -227,7 +220,7 @@ class Play:
         ]  # fmt: skip
         subjects = [replace(one, remembered=self.memory.saw(one, site, self.now)) for one in subjects]
         for host in self.inventory.hosts():
-            if not self.unknown_site and stands(self.inventory, host).what is Is.OUT:
+            if not self.unknown_site and judge_host(self.inventory, host).what is HostMode.IN_SERVICE:
                 self.out_since.setdefault((VC, host.moref), self.now)
             else:
                 self.out_since.pop((VC, host.moref), None)
@@ -403,7 +396,7 @@ class Play:
             assert not self.unknown_site, "vCenter is away"
         if isinstance(action, (Evictions, ShutDown, PowerOff)):
             host = self.inventory.host(self.vm(name).host)
-            assert stands(self.inventory, host).leaving, "on a host that goes into maintenance"
+            assert judge_host(self.inventory, host).leaving, "on a host that goes into maintenance"
             assert judge_restart(self.inventory, self.vm(name)) == Restart(), "what could not be started again"
         if isinstance(action, PatchNode) and action.event == "OutOfService":
             assert self.vm(name).power == "poweredOff", "only what is off is out of service"
@@ -421,7 +414,7 @@ class Play:
         here = self.inventory.host(self.vm(name).host)
         assert here is not None
         if not drs:
-            assert stands(self.inventory, here).what is Is.OUT, "started on a host that takes no VM"
+            assert judge_host(self.inventory, here).what is HostMode.IN_SERVICE, "started on a host that takes no VM"
         order = [here, *sorted(self.inventory.hosts(), key=lambda host: host.name)] if drs else [here]
         host = next((host for host in order if self.free(host)), None)
         if host is None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
+from hostler.drain import model as drain
 from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
 from hostler.host.ceiling import DEFAULT, room
 from hostler.kube import kinds
 from hostler.kube.client import Client
+from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import (
     Metadata,
@@ -24,10 +29,13 @@ from hostler.kube.records import (
 )
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.maintenance.identities import Identities
-from hostler.maintenance.mark_store import ConfigMap, Marks
+from hostler.maintenance.controller import MaintenanceController
+from hostler.maintenance.executor import ActionExecutor
+from hostler.maintenance.identities import ConfigMap, Identities, Marks
 from hostler.maintenance.memory import Memory
+from hostler.maintenance.model import Policy
 from hostler.maintenance.observe import Observer
+from hostler.maintenance.status import MaintenanceMetrics
 from hostler.vsphere.decode import Change
 from hostler.vsphere.endpoints import Endpoint
 from hostler.vsphere.inventory import Batch
@@ -40,6 +48,10 @@ from tests.unit.nowhere import Nowhere
 NOW = 1_700_000_000.0
 LABEL = "gpu"
 UUIDS = [f"4206e4b5-0d3a-1d0f-86a1-2c1b6d9a000{n}" for n in range(9)]
+
+
+def _act_never() -> AbstractContextManager[None]:
+    raise AssertionError("nothing is done")
 
 
 class Yard:
@@ -64,7 +76,7 @@ class Yard:
         marks = Marks(self.config, writer, "hostler")
         self.identities = Identities(self.nodes, self.vcenters, marks, by_uuid=by_uuid)
         self.observer = Observer(
-            self.nodes, sources, self.vcenters.values(), marks, self.identities, self.memory, LABEL,
+            self.identities, sources, self.memory, LABEL,
             lambda also, touched: room(self.nodes.store.values(), DEFAULT, also, touched),
         )  # fmt: skip
         for watch in (self.nodes, self.config):
@@ -75,6 +87,21 @@ class Yard:
             vcenter.link, vcenter.heard = Link(Standing.CONNECTED, "connected", NOW), NOW
             vcenter.inventory.complete = True
         self._version = 0
+
+    def executor(self, bug: Callable[[], None] = lambda: None) -> ActionExecutor:
+        """One that writes nowhere and leaves out Events."""
+        recorder = cast(Recorder, SimpleNamespace(event=lambda *words, **more: None))
+        measured = MaintenanceMetrics(CollectorRegistry(), bug)
+        writer = cast(Writer, None)
+        return ActionExecutor(
+            self.observer, writer, recorder, measured, lambda: None, drain.Policy(), clock=lambda: NOW
+        )
+
+    def controller(self, bug: Callable[[], None] = lambda: None) -> MaintenanceController:
+        """One that only looks. `bug` counts what nobody foresaw."""
+        return MaintenanceController(
+            self.client, self.observer, self.executor(bug), Policy(), acting=_act_never, clock=lambda: NOW
+        )
 
     def node(
         self, name: str, uuid: str = "", *, labelled: bool = True, annotations: dict[str, str] | None = None

@@ -7,8 +7,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from hostler.maintenance.model import TOLD, Evictions, PatchNode, TellMachine
-from hostler.maintenance.patches import SCALE_DOWN_DISABLED
+from hostler.maintenance.decision import SCALE_DOWN_DISABLED, Evictions, PatchNode, TellMachine
+from hostler.maintenance.model import TOLD
 from tests.unit.maintenance_world import Play, pair
 
 OF_MACHINE = {"cluster.x-k8s.io/machine": "gpu-1", "cluster.x-k8s.io/cluster-namespace": "team"}

@@ -6,16 +6,8 @@ import msgspec
 import pytest
 
 from hostler.host.facts import Unknown
-from hostler.maintenance.model import (
-    DRAIN_HELD,
-    POLICY,
-    POWER_ON_SINCE,
-    RELOCATE_SINCE,
-    SHUTDOWN_SINCE,
-    PowerOff,
-    Relocate,
-    ShutDown,
-)
+from hostler.maintenance.decision import PowerOff, Relocate, ShutDown
+from hostler.maintenance.model import DRAIN_HELD, POLICY, POWER_ON_SINCE, RELOCATE_SINCE, SHUTDOWN_SINCE
 from hostler.vsphere.records import NOT_SAID, POWER_ON, Cluster, Task, Vm
 from tests.unit.maintenance_world import Play, pair
 from tests.unit.test_maintenance_stories import alone, seen
@@ -50,7 +42,7 @@ def test_what_it_holds_holds_back_no_stop_and_it_waits_for_its_own_host(moment: 
     while moment == "asked" and not play.did(ShutDown):
         play.tick()
     play.put(Vm, "vm-a", devices=SECRET)
-    assert play.decide().decisions[0].doubt == "esx1 may refuse it: its devices are not known: vCenter would not tell"
+    assert play.decide().decisions[0].doubt == "esx1 may refuse it: its devices are unknown: vCenter would not tell"
     play.run(40)
     assert (play.state("a"), len(play.did(PowerOff)), play.did(Relocate)) == ("powered-off", 1, [])
     play.leave("esx1")
@@ -66,7 +58,7 @@ def test_a_vm_is_not_moved_where_nobody_knows_whether_drs_places_it() -> None:
         play.put(Cluster, "domain-1", drs_enabled=NOT_SAID)
         one = play.run(10).decisions[0]
         assert (play.did(Relocate), one.unknown) == ([], True), one
-        assert "whether DRS places VM a is not known" in one.why
+        assert "cannot tell whether DRS places VM a" in one.why
         if ends == "known":
             play.cluster("off")
         else:

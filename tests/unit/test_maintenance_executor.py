@@ -8,17 +8,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from prometheus_client import CollectorRegistry
 from pyVmomi import vim
 
 from hostler.host.facts import Known
 from hostler.kube.events import Recorder
+from hostler.maintenance.decision import ShutDown
 from hostler.maintenance.executor import ActionExecutor, Changed
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import HOST, STATE, Policy, ShutDown, Subject
-from hostler.maintenance.privileges import Privileges, look_at
-from hostler.maintenance.rights import ON_VM, POOL, STOP, Lacks, Unanswered, needs_of
+from hostler.maintenance.model import HOST, STATE, Lacks, Policy, Subject, Unanswered
+from hostler.maintenance.observe import Privileges, look_at
+from hostler.maintenance.placement import ON_VM, POOL, STOP, needs_of
 from hostler.vsphere.bulk import NEEDED, lacking_on
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.outcomes import Kind, Refused
@@ -56,14 +55,11 @@ class Asked:
         return answer
 
 
-def hands_of(vcenter: Asked) -> ActionExecutor:
-    """ActionExecutor that write nowhere: what Kubernetes is told goes to nobody."""
-    nobody, measured = cast(Any, None), MaintenanceMetrics(CollectorRegistry())
-    recorder = cast(Recorder, SimpleNamespace(event=lambda *words, **more: None))
-    return ActionExecutor(
-        nobody, nobody, nobody, {vcenter.name: cast(VCenter, vcenter)}, nobody, recorder, Memory(), measured,
-        lambda: None, lambda: NOW, nobody, set(),
-    )  # fmt: skip
+def executor_of(vcenter: Asked) -> ActionExecutor:
+    """One that asks this vCenter and writes nowhere."""
+    yard = Yard(vcenter.name)
+    yard.vcenters[vcenter.name] = cast(VCenter, vcenter)
+    return yard.executor()
 
 
 def last_look(vcenter: Asked) -> str:
@@ -72,7 +68,7 @@ def last_look(vcenter: Asked) -> str:
     stop = ShutDown(vm.moref, vm.host, "", "it is stopped", needs_of(vm))
     try:
         subject = Subject("a", None, vcenter.name, Known(vm, NOW))
-        asyncio.run(hands_of(vcenter)._look(subject, cast(VCenter, vcenter), stop))
+        asyncio.run(executor_of(vcenter)._look(subject, cast(VCenter, vcenter), stop))
     except Changed as changed:
         return str(changed)
     return ""
@@ -94,7 +90,7 @@ def test_the_vm_is_looked_at_after_our_rights() -> None:
 def test_a_cancel_during_any_of_the_looks_keeps_it_running(call: str) -> None:
     vcenter = entering()
     vcenter.then = lambda now: vcenter.play.cancel("esx1") if now == call else None
-    assert last_look(vcenter) == "esx1 does not go into maintenance any more"
+    assert last_look(vcenter) == "esx1 no longer goes into maintenance"
 
 
 def test_a_vm_that_went_off_while_our_rights_were_looked_at() -> None:
@@ -106,7 +102,9 @@ def test_a_vm_that_went_off_while_our_rights_were_looked_at() -> None:
 def test_a_host_that_is_away_has_not_left_maintenance() -> None:
     vcenter = entering()
     vcenter.then = lambda _: vcenter.play.put(Host, "host-esx1", connection="notResponding")
-    assert last_look(vcenter) == ("how esx1 stands is not known: vCenter has no connection to it (notResponding)")
+    assert last_look(vcenter) == (
+        "cannot tell whether esx1 is in maintenance: vCenter has no connection to it (notResponding)"
+    )
 
 
 @pytest.mark.parametrize("what", ["", "runs", "starts"])
@@ -118,7 +116,7 @@ def test_nothing_is_called_out_of_service_that_is_not_plainly_off(what: str) -> 
         vcenter.play.put(Task, "task-on", kind=POWER_ON, state="running", entity="vm-a")
     said = ""
     try:
-        asyncio.run(hands_of(vcenter)._must_be_off(cast(VCenter, vcenter), "vm-a"))
+        asyncio.run(executor_of(vcenter)._must_be_off(cast(VCenter, vcenter), "vm-a"))
     except Changed as changed:
         said = str(changed)
     assert said == {"": "", "runs": "it is poweredOn", "starts": "it is being powered on"}[what]
@@ -128,10 +126,10 @@ def test_nothing_is_called_out_of_service_that_is_not_plainly_off(what: str) -> 
 def test_a_guest_whose_tools_are_starting_is_asked_again(starting: bool) -> None:
     """Refused for want of Tools: at once the end of asking where they do not run, and a try where they are starting."""
     play = pair()
-    hands, subject = hands_of(Asked(play)), play.world().subjects[0]
+    hands, subject = executor_of(Asked(play)), play.world().subjects[0]
     ask = ShutDown("vm-a", "host-esx1", "since", "it is stopped")
     hands._shut_down(subject, ask, Refused(Kind.NO_TOOLS, "no tools"), starting)
-    known = hands.memory.of("a")
+    known = hands.observer.memory.of("a")
     assert (known.power.number, bool(known.shutdown_refused)) == ((1, False) if starting else (0, True))
 
 
@@ -147,15 +145,15 @@ def looked(vcenter: Asked, *objects: str) -> Memory:
 def test_what_vcenter_leaves_out_of_its_answer_is_not_known() -> None:
     vcenter = entering()
     vcenter.answers = lambda objects: {}
-    assert looked(vcenter, "vm-a").rights == {("vc", "vm-a"): Unanswered("vCenter said nothing of it", NOW)}
-    assert last_look(vcenter) == ("what our vCenter user may do with VM a is not known: vCenter said nothing of it")
+    assert looked(vcenter, "vm-a").rights == {("vc", "vm-a"): Unanswered("vCenter did not answer for it", NOW)}
+    assert last_look(vcenter) == ("cannot tell what our vCenter user may do with VM a: vCenter did not answer for it")
 
 
 def test_without_an_answer_for_a_minute_the_last_look_lets_it_go_on() -> None:
     """What was lacking when vCenter last answered is still lacking."""
     vcenter = entering()
     vcenter.answers = lambda objects: {}
-    hands = hands_of(vcenter)
+    hands = executor_of(vcenter)
     key = ("vc", "vm-a")
     cases: list[tuple[Lacks, bool]] = [
         (Unanswered("no answer", NOW - 59), False),
@@ -163,7 +161,7 @@ def test_without_an_answer_for_a_minute_the_last_look_lets_it_go_on() -> None:
         (Known((STOP[1],), NOW - 600), False),
     ]
     for before, goes_on in cases:
-        hands.memory.rights[key] = before
+        hands.observer.memory.rights[key] = before
         said = asyncio.run(hands._not_allowed(cast(VCenter, vcenter), needs_of(vcenter.play.vm("a"))))
         assert (said == "") is goes_on, (before, said)
 
@@ -208,7 +206,7 @@ def test_a_pool_that_a_vm_which_is_off_waits_for_is_looked_at_soon() -> None:
     yard.node("a", UUIDS[0], annotations={STATE: "powered-off", HOST: "h1"})
     yard.put(Cluster, "domain-2", name="spare", pool="pool-2")
     policy, nobody = Policy(clusters=("spare",)), cast(Recorder, None)
-    privileges = Privileges(yard.observer, yard.memory, policy, nobody, lambda _: None, lambda _: None)
+    privileges = Privileges(yard.observer, policy, nobody, lambda _: None, lambda _: None)
     vcenter, world = yard.vcenters["vc"], yard.observer.world(NOW)
     yard.memory.rights[("vc", "vm-a-0")] = Known((), NOW)
     yard.memory.rights[("vc", "pool-2")] = Known((), NOW)

@@ -15,15 +15,11 @@ from hostler.explain.registry import Explanation
 from hostler.host.facts import Known
 from hostler.kube.events import Recorder
 from hostler.kube.watch import Watch
-from hostler.maintenance.controller import MaintenanceKeeper
-from hostler.maintenance.events import LASTS_SECONDS, EventReporter
-from hostler.maintenance.executor import ActionExecutor
+from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Hanging, Pass, Phase, Rejected
 from hostler.maintenance.explain import MaintenanceExplainers
-from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import POLICY, Busy, Decision, Hanging, Pass, Policy, Rejected, State, World
+from hostler.maintenance.model import POLICY, Busy, State, World
 from hostler.maintenance.placement import Placement
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
-from hostler.maintenance.wire import MaintenanceStatus
+from hostler.maintenance.status import LASTS_SECONDS, EventReporter, MaintenanceMetrics, MaintenanceStatus
 from hostler.vsphere.outcomes import AlreadySo, Kind, Refused, Started, said
 from hostler.vsphere.records import Backing, Cluster, Pci, VmDevice
 from hostler.vsphere.session import Link, Standing
@@ -48,14 +44,7 @@ class Notes:
 
 
 def explainers(yard: Yard, blocked: str | None = None) -> MaintenanceExplainers:
-    hands = cast(ActionExecutor, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
-    keeper = MaintenanceKeeper(
-        yard.client, yard.observer, hands, yard.memory, Policy(), MaintenanceMetrics(CollectorRegistry()),
-        acting=lambda: pytest.fail("nothing is done"), clock=lambda: NOW,
-    )  # fmt: skip
-    return MaintenanceExplainers(
-        keeper, tuple(yard.vcenters.values()), yard.sources, lambda: blocked, lambda: blocked, lambda: NOW
-    )
+    return MaintenanceExplainers(yard.controller(), lambda: blocked, lambda: blocked)
 
 
 def yard_of(gpus: dict[str, int], workers: dict[str, str], device: VmDevice = DYNAMIC) -> Yard:
@@ -175,12 +164,12 @@ def shown(status: MaintenanceStatus, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_the_status_says_that_it_is_not_known_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     yard = yard_of({"h1": 1}, {"a": "h1"})
-    assert "no host under one is entering it" in shown(explainers(yard).status(()), capsys)
+    assert "no ESXi host under one is entering it" in shown(explainers(yard).status(()), capsys)
     yard.vcenters["vc"].link = Link(Standing.UNREACHABLE, "vCenter vc cannot be reached: refused.", NOW)
     said_now = shown(explainers(yard).status(()), capsys)
     assert "vCenter vc cannot be reached" in said_now
-    assert "Whether a host is entering maintenance is not known" in said_now
-    assert "no host under one is entering it" not in said_now
+    assert "Cannot tell whether an ESXi host is entering maintenance" in said_now
+    assert "no ESXi host under one is entering it" not in said_now
 
 
 def test_a_vcenter_that_says_nothing_any_more_is_not_known_either(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +178,7 @@ def test_a_vcenter_that_says_nothing_any_more_is_not_known_either(capsys: pytest
     assert "vCenter vc was last seen 1000 s ago" in shown(explainers(yard).status(()), capsys)
     plan = explainers(yard).plan("h1")
     assert plan is not None
-    assert "Whether there is a host h1 is not known: vCenter vc was last seen" in plan.outcome
+    assert "Cannot tell whether there is an ESXi host h1: vCenter vc was last seen" in plan.outcome
 
 
 def test_a_node_whose_vcenter_was_never_read_is_not_said_to_have_no_machine() -> None:

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from hostler.host.facts import Known, Unknown
 from hostler.kube.records import Condition, Metadata, Node, NodeStatus
-from hostler.maintenance.conditions import conditions_of, patch_of
-from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
-from hostler.maintenance.identities import Found
-from hostler.maintenance.mark_store import ConfigMap, key_of
+from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Phase, PowerOn
+from hostler.maintenance.identities import ConfigMap, Found, key_of
 from hostler.maintenance.memory import BACKOFF_MOST, Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
     DRAIN_ENDED,
     HOST,
     POLICY,
     SHUTDOWN_SINCE,
     STATE,
-    Decision,
     InDoubt,
+    Mark,
+    Marked,
     Policy,
-    PowerOn,
     State,
 )
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
-from hostler.maintenance.vm_marks import Mark, Marked
+from hostler.maintenance.status import conditions_of, patch_conditions
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.session import Link, Standing
 from tests.unit.maintenance_yard import NOW, UUIDS, Yard
@@ -156,7 +149,7 @@ def test_a_marked_vm_without_a_node_is_a_subject() -> None:
     yard = Yard()
     yard.host()
     mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED, cluster="c1")
-    yard.observer.cluster = "c1"
+    yard.identities.name_cluster("c1")
     yard.put(Fields, "CustomFieldsManager", names=((7, "hostler"),))
     yard.vm("a", UUIDS[0], power="poweredOff", attributes=((7, mark.text()),))
     world = yard.observer.world(NOW)
@@ -168,7 +161,7 @@ def marked(yard: Yard, *vms: str) -> None:
     """These VMs are off and carry our mark for node a; the first of them has its UUID."""
     mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED, cluster="c1")
     yard.host()
-    yard.observer.cluster = "c1"
+    yard.identities.name_cluster("c1")
     yard.put(Fields, "CustomFieldsManager", names=((7, "hostler"),))
     for number, name in enumerate(vms):
         yard.vm(name, UUIDS[number], power="poweredOff", attributes=((7, mark.text()),))
@@ -183,7 +176,7 @@ def test_a_copy_of_a_vm_that_we_stopped_is_not_started() -> None:
     yard = Yard()
     marked(yard, "a", "a-copy")
     assert sorted(doubts(yard)) == ["vm/a", "vm/a-copy"]
-    assert "none is started on a guess" in doubts(yard)["vm/a"]
+    assert "neither is started on a guess" in doubts(yard)["vm/a"]
     yard.node("a", UUIDS[0], annotations={STATE: "powered-off", HOST: "h1"})
     assert list(doubts(yard)) == ["vm/a-copy"], "the node says which one it is"
     one = decide(yard.observer.world(NOW), Policy(), NOW).of("vm/a-copy")
@@ -230,7 +223,7 @@ def test_a_stopped_vm_of_another_cluster_is_not_ours(theirs: str) -> None:
     """One vCenter serves many Kubernetes clusters, each with an operator of its own."""
     yard = Yard()
     yard.host()
-    yard.observer.cluster = "c1" if theirs == "c2" else "-"
+    yard.identities.name_cluster("c1" if theirs == "c2" else "-")
     mark = Mark("a", "h1", "2026-01-01T00:00:00Z", Marked.STOPPED, cluster=theirs)
     yard.put(Fields, "CustomFieldsManager", names=((7, "hostler"),))
     yard.vm("a", UUIDS[0], power="poweredOff", attributes=((7, mark.text()),))
@@ -248,7 +241,7 @@ def test_a_mark_in_the_config_map_is_as_good_and_goes_with_its_vm() -> None:
         ConfigMap(metadata=Metadata(name="hostler-stopped-vms", namespace="hostler", resource_version="5"), data=data)
     )
     assert yard.seen() == ["vm/a"]
-    marks = yard.observer._marks
+    marks = yard.observer.marks
     assert marks.gone("vc:8443", yard.vcenters["vc:8443"].inventory) == ("vm-9",)
     yard.vcenters["vc:8443"].inventory.missing["vm-9"] = "NoPermission"
     assert marks.gone("vc:8443", yard.vcenters["vc:8443"].inventory) == (), "it is there, and not to be seen by us"
@@ -293,7 +286,7 @@ def test_conditions_end_with_the_maintenance_and_then_rest() -> None:
         metadata=Metadata(name="a"),
         status=NodeStatus(conditions=(Condition(type="MaintenanceInProgress", status="True", reason="Migrated"),)),
     )
-    patch = patch_of(before, None, NOW)
+    patch = patch_conditions(before, None, NOW)
     assert patch is not None
     (entry,) = patch["status"]["conditions"]
     assert (entry["type"], entry["status"]) == ("MaintenanceInProgress", "False")
@@ -304,7 +297,7 @@ def test_conditions_end_with_the_maintenance_and_then_rest() -> None:
             )
         )
     )
-    assert patch_of(after, None, NOW) is None
+    assert patch_conditions(after, None, NOW) is None
 
 
 def test_the_budget_that_blocks_is_named_and_pods_going_change_nothing() -> None:
@@ -410,21 +403,14 @@ def test_conditions_that_outlived_their_maintenance_are_mended_where_they_are_ou
         assert (one.phase, one.action) == (Phase.IN_SERVICE, None)
         node = world.subjects[0].node
         assert node is not None
-        patch = patch_of(node, one, NOW)
+        patch = patch_conditions(node, one, NOW)
         assert patch is not None
         assert [entry["status"] for entry in patch["status"]["conditions"]] == ["False"] * len(OURS)
 
 
-def keeper_of(yard: Yard, bug: Callable[[], None] = lambda: None) -> Any:
-    return cast(Any, MaintenanceKeeper)(
-        yard.client, yard.observer, type("Looking", (), {"recorder": None}), yard.memory, Policy(),
-        MaintenanceMetrics(CollectorRegistry(), bug), acting=None, clock=lambda: NOW,
-    )  # fmt: skip
-
-
 def test_a_bug_beside_the_pass_is_counted() -> None:
     bugs: list[str] = []
-    keeper = keeper_of(Yard(), lambda: bugs.append("one"))
+    controller = Yard().controller(lambda: bugs.append("one"))
 
     async def go() -> None:
         async def fine() -> None: ...
@@ -433,8 +419,8 @@ def test_a_bug_beside_the_pass_is_counted() -> None:
             raise KeyError("nobody foresaw it")
 
         for work in (fine(), broken(), asyncio.sleep(600)):
-            keeper._spawn(work)
-        await keeper.stop(within=0.1)
+            controller._spawn(work)
+        await controller.stop(within=0.1)
 
     asyncio.run(go())
     assert bugs == ["one"], "what is cut at the end is none"
@@ -443,7 +429,7 @@ def test_a_bug_beside_the_pass_is_counted() -> None:
 def test_who_leads_again_believes_nothing_it_saw_before() -> None:
     """Another replica led meanwhile: it may have stopped the VM and started it again."""
     yard = Yard()
-    keeper, memory = keeper_of(yard), yard.memory
+    controller, memory = yard.controller(), yard.memory
     memory.runs("a", "esx1", "beat-1", NOW)
     memory.runs("a", "esx1", "beat-2", NOW + 1)
     for at in ("1", "2", "3"):
@@ -451,9 +437,9 @@ def test_who_leads_again_believes_nothing_it_saw_before() -> None:
     memory.note("a", stop_noted="then", shutdown_asked="then", started=True, kept_volumes=frozenset({"pv"}))
     memory.out_since[("vc", "h1")] = NOW
     before = memory.of("a")
-    keeper.led(False)
+    controller.led(False)
     assert memory.of("a") == before
-    keeper.led(True)
+    controller.led(True)
     known = memory.of("a")
     assert (known.stop_noted, known.alive, known.reported, known.running_since) == ("", False, False, None)
     assert not known.started

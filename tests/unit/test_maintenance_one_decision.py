@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from hostler.explain.registry import Explanation
 from hostler.host.facts import Known, fresh
 from hostler.host.holds import HOLDS
 from hostler.kube.records import OwnerReference, Pod, PodMetadata, PodPhase, PodSpec, PodStatus
 from hostler.kube.watch import Watch
-from hostler.maintenance.controller import MaintenanceKeeper
 from hostler.maintenance.decide import decide
-from hostler.maintenance.executor import ActionExecutor
+from hostler.maintenance.decision import (
+    CancelTask,
+    Decision,
+    Evictions,
+    PatchNode,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    SetMark,
+    ShutDown,
+    TellMachine,
+)
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -30,22 +37,11 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     Attempts,
-    CancelTask,
-    Decision,
-    Evictions,
-    PatchNode,
-    Policy,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    SetMark,
-    ShutDown,
-    TellMachine,
     Wish,
     World,
-    stamp,
+    stamp_of,
 )
-from hostler.maintenance.rights import STOP
+from hostler.maintenance.placement import STOP
 from hostler.maintenance.simulate import simulate
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import ENTER_MAINTENANCE, Backing, Cluster, Pci, Task, VmDevice
@@ -104,7 +100,7 @@ def any_yard(draw: st.DrawFn) -> Yard:
                   cluster="c1", in_maintenance=host == "h1" and draw(st.booleans()))  # fmt: skip
     state = draw(st.sampled_from(["", "", "draining", "powered-off", "migrated"]))
     policy = draw(st.sampled_from([*Wish, "odd"]))
-    since = stamp(NOW - draw(st.sampled_from([5, 500])))
+    since = stamp_of(NOW - draw(st.sampled_from([5, 500])))
     about = {
         POLICY: policy, STATE: state, HOST: "h1" if state else "", SINCE: since if state else "",
         BOOT_BEFORE: draw(st.sampled_from(["b", "before"])) if state else "",
@@ -149,14 +145,7 @@ def read_once(watch: Watch[Any]) -> None:
 
 
 def explainers(yard: Yard) -> MaintenanceExplainers:
-    hands = cast(ActionExecutor, type("Looking", (), {"recorder": None, "machines": None}))  # looking does nothing
-    keeper = MaintenanceKeeper(
-        yard.client, yard.observer, hands, yard.memory, Policy(), MaintenanceMetrics(CollectorRegistry()),
-        acting=lambda: pytest.fail("nothing is done"), clock=lambda: NOW,
-    )  # fmt: skip
-    return MaintenanceExplainers(
-        keeper, tuple(yard.vcenters.values()), yard.sources, lambda: None, lambda: None, lambda: NOW
-    )
+    return MaintenanceExplainers(yard.controller(), lambda: None, lambda: None)
 
 
 def said_of(action: Any) -> list[tuple[str, str]]:
@@ -176,7 +165,7 @@ def said_of(action: Any) -> list[tuple[str, str]]:
         case Evictions(evictions):
             return [("evict", one.key) for one in evictions]
         case TellMachine(machine):
-            return [("tell", f"Machine {machine}")]
+            return [("annotate", f"Machine {machine}")]
         case SetMark(mark=mark):
             return [("mark" if mark is not None else "unmark", "VM a")]
     verbs = {ShutDown: "shut down", PowerOff: "power off", Relocate: "move", PowerOn: "power on",
@@ -200,14 +189,14 @@ def agrees(found: Explanation | None, one: Decision) -> None:
 @given(any_yard())
 def test_explain_and_plan_say_what_is_decided(yard: Yard) -> None:
     people = explainers(yard)
-    _, found = people.keeper.look(also=("a",))
+    _, found = people.controller.look(also=("a",))
     now = found.of("a")
     assert now is not None
     agrees(people.node("a"), now)
     planned = people.plan("h1")
     assert planned is not None
     yard.enter("h1")
-    _, found = people.keeper.look(also=("a",))
+    _, found = people.controller.look(also=("a",))
     then = found.of("a")
     assert then is not None
     agrees(people.node("a"), then)

@@ -9,19 +9,8 @@ from typing import Any
 import pytest
 
 from hostler.kube.clock import Steps
-from hostler.maintenance.model import (
-    RELEASE_SECONDS,
-    SHUTDOWN_SINCE,
-    SINCE,
-    Attempts,
-    CancelTask,
-    Decision,
-    Evictions,
-    PatchNode,
-    PowerOff,
-    PowerOn,
-    ShutDown,
-)
+from hostler.maintenance.decision import CancelTask, Decision, Evictions, PatchNode, PowerOff, PowerOn, ShutDown
+from hostler.maintenance.model import RELEASE_SECONDS, SHUTDOWN_SINCE, SINCE, Attempts
 from hostler.vsphere.records import RELOCATE, Task
 from tests.unit.maintenance_world import Play, pair
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from hostler.host.facts import Unknown
-from hostler.maintenance.hosts import Is, cannot_move, stands, vm_doubt
-from hostler.maintenance.model import Relocate, Wish
-from hostler.maintenance.placement import Ask, Placement, place, tied
-from hostler.maintenance.rights import POOL
+from hostler.maintenance.decision import Relocate
+from hostler.maintenance.hosts import HostMode, judge_host, vm_doubt, why_not_moved_live
+from hostler.maintenance.model import Wish
+from hostler.maintenance.placement import POOL, Ask, Placement, find_places, is_tied_to_host
 from hostler.vsphere.devices import KINDS, can_vmotion
 from hostler.vsphere.records import NOT_SAID, Backing, Cluster, Host, Pci, Unread, Vm, VmDevice
 from tests.unit.maintenance_world import DYNAMIC, Play, fixed
@@ -32,7 +32,7 @@ def yard(devices: tuple[VmDevice, ...] = (DYNAMIC,), **target: Any) -> Play:
 
 def found(play: Play, promised: tuple[str, ...] = (), **ask: Any) -> Placement:
     known = {"host-esx2": [play.vm(one) for one in promised]}
-    return place(Ask(play.vm("a"), "esx1", "host-esx1", **ask), play.inventory, known)
+    return find_places(Ask(play.vm("a"), "esx1", "host-esx1", **ask), play.inventory, known)
 
 
 def why_not(placement: Placement, host: str = "esx2") -> str:
@@ -54,7 +54,7 @@ def test_a_free_device_of_the_same_kind_will_do() -> None:
         ({"in_maintenance": NOT_SAID}, "vCenter has not said"),
         (
             {"unread": (Unread("runtime.inMaintenanceMode", "no"),)},
-            "vCenter would not tell runtime.inMaintenanceMode: no",
+            "vCenter does not report runtime.inMaintenanceMode: no",
         ),
         ({"power": "standBy"}, "it is not running (standBy)"),
         ({"standby": "entering"}, "it is not running (entering)"),
@@ -74,7 +74,7 @@ def test_another_cluster_is_not_even_looked_at_unless_it_is_allowed() -> None:
     play.put(Cluster, "domain-2", name="other", drs_enabled=False)
     assert found(play).hosts == ()
     one = found(play, clusters=("other",))
-    assert (one.hosts, why_not(one)) == ((), "its resource pool is not known")
+    assert (one.hosts, why_not(one)) == ((), "its resource pool is unknown")
     play.put(Cluster, "domain-2", pool="pool-2")
     assert [one.name for one in found(play, clusters=("other",)).hosts] == ["esx2"]
 
@@ -103,7 +103,7 @@ def test_the_own_promise_does_not_count_against_itself() -> None:
 def test_what_a_running_vm_holds_must_be_known() -> None:
     play = yard()
     play.worker("b", "esx2", devices=Unknown("not read"))  # type: ignore[arg-type]
-    assert why_not(found(play)) == "what b holds there is not known"
+    assert why_not(found(play)) == "cannot tell which devices b holds"
 
 
 def test_two_devices_need_two_and_the_matching_is_not_greedy() -> None:
@@ -134,7 +134,7 @@ def test_a_vgpu_goes_where_its_profile_is_offered() -> None:
 
 def test_a_fixed_address_exists_on_one_host() -> None:
     play = yard(devices=(fixed(),))
-    assert tied(play.vm("a")) is True
+    assert is_tied_to_host(play.vm("a")) is True
     assert why_not(found(play)) == "the VM holds a device that only esx1 has"
     play.leave("esx1")
     assert [one.name for one in found(play).hosts] == ["esx1"]
@@ -155,7 +155,7 @@ def test_a_fixed_address_exists_on_one_host() -> None:
 )
 def test_what_a_kind_of_device_means(device: VmDevice, ties: bool, moves: bool) -> None:
     play = yard(devices=(device,))
-    assert (tied(play.vm("a")), can_vmotion((device,))) == (ties, moves)
+    assert (is_tied_to_host(play.vm("a")), can_vmotion((device,))) == (ties, moves)
     assert not can_vmotion((VGPU,), vgpu=False), "a setting says that the clusters cannot"
     assert {one.backing for one in (device,)} <= KINDS.keys()
 
@@ -227,7 +227,7 @@ def test_waiting_means_its_own_host_or_where_it_was_put() -> None:
 def test_unknown_devices_count_as_tied_to_the_own_host() -> None:
     play = yard()
     play.put(Vm, "vm-a", devices=Unknown("not read"))
-    assert why_not(found(play)) == "the VM's devices are not known: not read"
+    assert why_not(found(play)) == "the VM's devices are unknown: not read"
     play.leave("esx1")
     assert [one.name for one in found(play).hosts] == ["esx1"]
 
@@ -250,21 +250,21 @@ def test_the_order_is_own_host_then_reserved_then_the_emptiest() -> None:
 def test_how_a_host_stands() -> None:
     play = yard()
     inventory = play.inventory
-    assert stands(inventory, inventory.host("host-esx1")).what is Is.ENTERING
+    assert judge_host(inventory, inventory.host("host-esx1")).what is HostMode.ENTERING
     play.enter("esx2", state="queued")
-    assert stands(inventory, inventory.host("host-esx2")).what is Is.ENTERING, "queued counts too"
+    assert judge_host(inventory, inventory.host("host-esx2")).what is HostMode.ENTERING, "queued counts too"
     play.cancel("esx2")
-    assert stands(inventory, inventory.host("host-esx2")).what is Is.OUT
-    assert stands(inventory, None).what is Is.UNKNOWN
+    assert judge_host(inventory, inventory.host("host-esx2")).what is HostMode.IN_SERVICE
+    assert judge_host(inventory, None).what is HostMode.UNKNOWN
     play.put(Host, "host-esx2", in_maintenance=True, connection="disconnected")
-    assert stands(inventory, inventory.host("host-esx2")).what is Is.UNKNOWN
+    assert judge_host(inventory, inventory.host("host-esx2")).what is HostMode.UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"unread": (Unread("runtime.powerState", "NoPermission"),)}, "would not tell about VM a"),
-        ({"power": ""}, "has not said where VM a is"),
+        ({"unread": (Unread("runtime.powerState", "NoPermission"),)}, "does not report these properties of VM a"),
+        ({"power": ""}, "has not reported where VM a is"),
         ({"connection": "orphaned"}, "VM a is orphaned"),
         ({"host": "host-gone"}, "does not show the host of VM a"),
         ({}, ""),
@@ -279,12 +279,12 @@ def test_a_vm_in_doubt(fields: dict[str, Any], said: str) -> None:
 
 def test_who_keeps_a_host_waiting() -> None:
     play = yard(devices=())
-    assert cannot_move(play.inventory, play.vm("a")) == "DRS does not move it"
+    assert why_not_moved_live(play.inventory, play.vm("a")) == "DRS does not move it"
     play.cluster("fullyAutomated")
-    assert cannot_move(play.inventory, play.vm("a")) == ""
+    assert why_not_moved_live(play.inventory, play.vm("a")) == ""
     play.put(Vm, "vm-a", devices=(VGPU,))
-    assert cannot_move(play.inventory, play.vm("a")) == "", "DRS may move it"
+    assert why_not_moved_live(play.inventory, play.vm("a")) == "", "DRS may move it"
     play.put(Vm, "vm-a", devices=(DYNAMIC,))
-    assert cannot_move(play.inventory, play.vm("a")) == "it holds a device of the host"
+    assert why_not_moved_live(play.inventory, play.vm("a")) == "it holds a device of the host"
     play.off("a")
-    assert cannot_move(play.inventory, play.vm("a")) == ""
+    assert why_not_moved_live(play.inventory, play.vm("a")) == ""

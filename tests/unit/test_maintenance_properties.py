@@ -15,7 +15,18 @@ from hypothesis import strategies as st
 from hostler.drain import model as drain
 from hostler.host.facts import Known, Unknown
 from hostler.maintenance.decide import decide
-from hostler.maintenance.hosts import Is, Restart, judge_restart, return_doubt, stands, vm_doubt
+from hostler.maintenance.decision import (
+    BlockedBy,
+    CancelTask,
+    Evictions,
+    PatchNode,
+    Phase,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    ShutDown,
+)
+from hostler.maintenance.hosts import HostMode, Restart, judge_host, judge_restart, return_doubt, vm_doubt
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -24,22 +35,15 @@ from hostler.maintenance.model import (
     SETTLE_SECONDS,
     SHUTDOWN_SINCE,
     TARGET,
-    CancelTask,
-    Evictions,
-    PatchNode,
-    PowerOff,
-    PowerOn,
-    Relocate,
+    Lacks,
+    Marked,
     Remembered,
-    ShutDown,
     State,
+    Unanswered,
     Wish,
     World,
 )
-from hostler.maintenance.placement import drs_of
-from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.rights import MOVE, STOP, Lacks, Unanswered
-from hostler.maintenance.vm_marks import Marked
+from hostler.maintenance.placement import MOVE, STOP, drs_of
 from hostler.vsphere.records import NOT_SAID, POWER_ON, RELOCATE, Host, Place, Unread, Vm
 from tests.unit.maintenance_any_world import ANY, BYTES, QUICK, Facts, any_world, some_world
 from tests.unit.maintenance_world import DYNAMIC, NOW, VC, Play, blocked_text, pair
@@ -230,7 +234,7 @@ def test_a_vm_whose_devices_are_not_known_counts_as_tied_to_its_own_host() -> No
             play.put(Vm, "vm-a", devices=Unknown("not read"), host="host-esx1")
             one = play.decide().decisions[0]
             assert (drastic(one.action), one.phase) == (False, Phase.WAITING_FOR_HOST), one
-            assert "the VM's devices are not known: not read" in blocked_text(one)
+            assert "the VM's devices are unknown: not read" in blocked_text(one)
             play.leave("esx1")
             play.run(8)
             assert play.did(PowerOn)
@@ -320,7 +324,7 @@ def no_harm(world: World) -> None:
     vm = subject.vm.value
     returns = isinstance(action, (Relocate, PowerOn))
     assert (return_doubt if returns else vm_doubt)(site.value, vm) == ""
-    here = stands(site.value, site.value.host(vm.host))
+    here = judge_host(site.value, site.value.host(vm.host))
     if isinstance(action, (ShutDown, PowerOff, Evictions)) or begins_to_stop(action):
         assert here.leaving, "only on a host that goes into maintenance"
         assert judge_restart(site.value, vm) == Restart(), "and only what can be started again"
@@ -362,17 +366,17 @@ def no_harm(world: World) -> None:
         assert not site.value.tasks_of(vm.moref), "nobody else is at it"
         where = action.host if isinstance(action, Relocate) else (one.target or ("", ""))[1]
         if where or not (isinstance(action, PowerOn) and action.drs):
-            assert stands(site.value, site.value.host(where)).what is Is.OUT
+            assert judge_host(site.value, site.value.host(where)).what is HostMode.IN_SERVICE
     if uncordons(action) and subject.state is State.DRAINING:
         assert vm.power == "poweredOn"
-        cancelled = here.what is Is.OUT and world.out_since[VC, vm.host] <= NOW - SETTLE_SECONDS
+        cancelled = here.what is HostMode.IN_SERVICE and world.out_since[VC, vm.host] <= NOW - SETTLE_SECONDS
         assert cancelled or (here.leaving and subject.wish is Wish.IGNORE), "the host has been in service for a while"
         if asked := subject.at(SHUTDOWN_SINCE):
             assert asked + play_policy.guest_shutdown <= NOW, "a guest that was asked has its time"
             assert subject.ready
             assert subject.remembered.alive, "and its kubelet lives"
     if uncordons(action) and subject.state in (State.POWERED_OFF, State.MIGRATED):
-        assert here.what is Is.OUT
+        assert here.what is HostMode.IN_SERVICE
         assert vm.power == "poweredOn"
         assert subject.ready
         boot = subject.node.status.node_info.boot_id if subject.node is not None else ""

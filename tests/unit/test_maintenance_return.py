@@ -13,24 +13,10 @@ from hypothesis import strategies as st
 
 from hostler.host.facts import Unknown
 from hostler.host.holds import HOLDS
-from hostler.maintenance.model import (
-    BOOT_BEFORE,
-    HOST,
-    ORIGIN,
-    POLICY,
-    SINCE,
-    STATE,
-    TARGET,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    ShutDown,
-    stamp,
-)
-from hostler.maintenance.origin import Origin, read_origin
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
-from hostler.maintenance.rights import MOVE, STOP
-from hostler.maintenance.vm_marks import Mark, Marked
+from hostler.maintenance.decision import Blocked, BlockedBy, Phase, PowerOff, PowerOn, Relocate, ShutDown
+from hostler.maintenance.hosts import Origin, read_origin
+from hostler.maintenance.model import BOOT_BEFORE, HOST, ORIGIN, POLICY, SINCE, STATE, TARGET, Mark, Marked, stamp_of
+from hostler.maintenance.placement import MOVE, STOP
 from hostler.vsphere.records import NOT_SAID, RELOCATE, Backing, Cluster, Host, Task, Unread, Vm, VmDevice
 from tests.unit.maintenance_world import DYNAMIC, NO_DEVICE, NOW, VC, Play, fixed, hardware
 
@@ -347,7 +333,7 @@ def worlds(draw: st.DrawFn) -> Play:
                            "host-esx1")  # fmt: skip
     annotate(play, {
         STATE: any_of("powered-off", "powered-off", "migrated", "draining", "odd", None),
-        HOST: "esx1", SINCE: stamp(NOW - 900), BOOT_BEFORE: "boot-0-a",
+        HOST: "esx1", SINCE: stamp_of(NOW - 900), BOOT_BEFORE: "boot-0-a",
         ORIGIN: any_of(Origin("", "host-esx1", hardware("esx1"), "esx1").text(), "somebody edited it", None),
         POLICY: any_of(None, "migrate", "wait"), HOLDS: any_of(None, "broken"),
         TARGET: any_of(None, "esx2", "gone"),

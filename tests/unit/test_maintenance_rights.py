@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hostler.host.facts import Known, Unknown
-from hostler.maintenance.conditions import conditions_of
 from hostler.maintenance.decide import decide
+from hostler.maintenance.decision import Blocked, BlockedBy, Evictions, PatchNode, Phase, PowerOff, Relocate, ShutDown
 from hostler.maintenance.model import (
     DRAIN_HELD,
     POLICY,
@@ -18,16 +18,14 @@ from hostler.maintenance.model import (
     TARGET,
     Attempts,
     Busy,
-    Evictions,
-    PatchNode,
-    PowerOff,
-    Relocate,
-    ShutDown,
+    Lacks,
+    Need,
     State,
+    Unanswered,
 )
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
-from hostler.maintenance.reservations import Reservations
-from hostler.maintenance.rights import MOVE, POOL, STOP, Judged, Lacks, Need, Unanswered, judge, moves_of, needs_of
+from hostler.maintenance.placement import MOVE, POOL, STOP, Judged, judge_rights, moves_of, needs_of
+from hostler.maintenance.status import conditions_of
+from hostler.maintenance.view import Reservations
 from hostler.vsphere.records import Cluster, Vm
 from tests.unit.maintenance_world import NOW, Play, fixed, pair
 from tests.unit.test_maintenance_stories import alone
@@ -38,7 +36,7 @@ SPARE = Cluster("domain-2", "spare", pool="pool-2")
 
 def judged(needs: tuple[Need, ...], lacks: tuple[str, ...], pool: tuple[str, ...] = ()) -> str:
     rights: dict[tuple[str, str], Lacks] = {("vc", "vm-a"): Known(lacks, NOW), ("vc", "pool-2"): Known(pool, NOW)}
-    return str(judge(needs, rights, "vc", NOW))
+    return str(judge_rights(needs, rights, "vc", NOW))
 
 
 def test_only_what_is_needed_counts_and_on_its_own_object() -> None:
@@ -53,13 +51,13 @@ def test_only_what_is_needed_counts_and_on_its_own_object() -> None:
 
 def test_that_all_is_well_must_have_been_looked_at_lately_what_is_lacking_counts_anyhow() -> None:
     needs = moves_of(VM)
-    assert judge(needs, {}, "vc", NOW) == Judged(unseen="VM a")
+    assert judge_rights(needs, {}, "vc", NOW) == Judged(unseen="VM a")
     old: dict[tuple[str, str], Lacks] = {("vc", "vm-a"): Known((), NOW - 100)}
-    assert not judge(needs, old, "vc", NOW).within(100, NOW).unseen
-    assert judge(needs, old, "vc", NOW).within(60, NOW) == Judged(unseen="VM a")
+    assert not judge_rights(needs, old, "vc", NOW).within(100, NOW).unseen
+    assert judge_rights(needs, old, "vc", NOW).within(60, NOW) == Judged(unseen="VM a")
     old[("vc", "vm-a")] = Known((MOVE,), NOW - 100)
-    assert judge(needs, old, "vc", NOW).within(60, NOW).lacking
-    assert "it would not say" in judge(needs, {("vc", "vm-a"): Unknown("it would not say")}, "vc", NOW).unknown
+    assert judge_rights(needs, old, "vc", NOW).within(60, NOW).lacking
+    assert "it would not say" in judge_rights(needs, {("vc", "vm-a"): Unknown("it would not say")}, "vc", NOW).unknown
 
 
 def other_cluster() -> Play:
@@ -97,7 +95,7 @@ def test_rights_that_are_not_known_now_keep_pods_and_machine(how: str) -> None:
     play.rights["vm-a"] = {"unseen": None, "stale": Known((), play.now - 61), "unknown": Unknown("no answer")}[how]
     one = play.run(50).decisions[0]
     assert (play.did(Evictions), play.did(ShutDown), play.did(PowerOff)) == ([], [], [])
-    assert "VM a is not known: no answer" in one.why if how == "unknown" else "is being looked at" in one.why
+    assert "with VM a: no answer" in one.why if how == "unknown" else "is being asked" in one.why
     play.rights.clear()
     play.run(40)
     assert play.in_service("a")
@@ -112,7 +110,7 @@ def test_rights_that_vcenter_will_not_tell_hold_for_a_minute_or_as_long_as_set(h
     play.enter("esx1")
     one = play.run(58).decisions[0]
     assert (play.done, one.unknown) == ([], True)
-    assert "what our vCenter user may do with VM a is not known: no answer" in one.why
+    assert "cannot tell what our vCenter user may do with VM a: no answer" in one.why
     play.run(60)
     assert play.in_service("a") is True
     assert bool(play.did(ShutDown)) is not hold

@@ -13,7 +13,8 @@ import pytest
 from hostler.drain import model as drain
 from hostler.host.facts import Known, Unknown
 from hostler.kube.records import BudgetSpec, BudgetStatus, Metadata, PodDisruptionBudget, Selector
-from hostler.maintenance.model import POLICY, Evictions, PatchNode, PowerOff, PowerOn, Relocate, SetMark, ShutDown
+from hostler.maintenance.decision import Evictions, PatchNode, PowerOff, PowerOn, Relocate, SetMark, ShutDown
+from hostler.maintenance.model import POLICY
 from hostler.maintenance.simulate import Forecast, HostLeaves, LiveMove, simulate
 from hostler.vsphere.records import POWER_ON, Backing, Task, Vm, VmDevice
 from tests.unit.maintenance_world import DYNAMIC, VC, Play, fixed

@@ -11,7 +11,19 @@ from hostler.host.conditions import Status
 from hostler.host.facts import Unknown
 from hostler.host.holds import HOLDS
 from hostler.kube.records import NodeSpec
-from hostler.maintenance.conditions import conditions_of
+from hostler.maintenance.decision import (
+    Blocked,
+    BlockedBy,
+    CancelTask,
+    Decision,
+    Evictions,
+    PatchNode,
+    Phase,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    ShutDown,
+)
 from hostler.maintenance.model import (
     BOOT_BEFORE,
     HOST,
@@ -24,18 +36,12 @@ from hostler.maintenance.model import (
     STATE,
     TARGET,
     TRANSITIONS,
-    CancelTask,
-    Decision,
-    Evictions,
-    PatchNode,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    ShutDown,
+    Mark,
+    Marked,
     State,
+    read_mark,
 )
-from hostler.maintenance.reasons import Blocked, BlockedBy, Phase
-from hostler.maintenance.vm_marks import Mark, Marked, read_mark
+from hostler.maintenance.status import conditions_of
 from hostler.vsphere.decode import Change
 from hostler.vsphere.inventory import Batch
 from hostler.vsphere.records import RELOCATE, Backing, Host, Task, Unread, Vm, VmDevice
@@ -658,7 +664,7 @@ def test_nothing_begins_before_our_privileges_were_looked_at() -> None:
     play.enter("esx1")
     found = play.run(5)
     assert not play.state("a")
-    assert "is being looked at" in found.decisions[0].why
+    assert "is being asked" in found.decisions[0].why
     play.lacks("a")
     play.run(3)
     assert play.state("a") == "draining"
@@ -771,7 +777,7 @@ def test_unknown_devices_have_a_minute_before_the_node_is_cordoned(drs: str) -> 
     play.enter("esx1")
     one = play.run(59).decisions[0]
     assert (play.done, one.blocked) == ([], Blocked(BlockedBy.LOOKING))
-    assert "which devices VM a holds is not known: not read yet" in one.why
+    assert "cannot tell which devices VM a holds: not read yet" in one.why
     play.run(3)
     assert play.state("a") == "draining"
 

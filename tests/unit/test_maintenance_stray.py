@@ -13,9 +13,8 @@ from hostler.explain.doctor import Facts, Level, examine
 from hostler.host.facts import Known, Unknown
 from hostler.host.holds import HOLDS, Refusal, may_hold
 from hostler.kube.events import Recorder
-from hostler.maintenance.events import EventReporter
-from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import Pass, PatchNode
+from hostler.maintenance.decision import Pass, PatchNode
+from hostler.maintenance.status import EventReporter, MaintenanceMetrics
 from tests.unit.maintenance_world import Play, pair
 from tests.unit.maintenance_yard import UUIDS, Yard
 

@@ -9,9 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hostler.kube.events import Recorder
-from hostler.maintenance.events import EventReporter
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import POLICY
+from hostler.maintenance.status import EventReporter, MaintenanceMetrics
 from hostler.vsphere.records import Host, Vm
 from tests.unit.maintenance_world import Play, pair
 

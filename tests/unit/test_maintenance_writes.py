@@ -10,11 +10,11 @@ import pytest
 
 from hostler.host.ceiling import Limit, room
 from hostler.kube.records import Condition
-from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
-from hostler.maintenance.model import DRAIN_HELD, Decision, Evictions, PatchNode
-from hostler.maintenance.reasons import Blocked, BlockedBy
-from hostler.maintenance.rights import STOP
+from hostler.maintenance.decision import Blocked, BlockedBy, Decision, Evictions, PatchNode
+from hostler.maintenance.model import DRAIN_HELD
+from hostler.maintenance.placement import STOP
+from hostler.maintenance.status import patch_conditions
 from tests.unit.maintenance_world import Play
 
 
@@ -45,7 +45,7 @@ class Counting(Play):
 
     def _show(self, one: Decision) -> None:
         node = self.nodes[one.subject]
-        patch = patch_of(node, one, self.now)
+        patch = patch_conditions(node, one, self.now)
         if patch is None:
             return
         self.writes[one.subject, "status"] += 1
@@ -89,7 +89,7 @@ def test_waiting_under_the_ceiling_writes_nothing() -> None:
         full = replace(world, room=room(play.nodes.values(), Limit(2, percent=False, at_least=0)))
         one = decide(full, play.policy, play.now).of("c")
         assert one is not None
-        assert (one.blocked, one.action, patch_of(play.nodes["c"], one, play.now)) == (
+        assert (one.blocked, one.action, patch_conditions(play.nodes["c"], one, play.now)) == (
             Blocked(BlockedBy.CEILING),
             None,
             None,

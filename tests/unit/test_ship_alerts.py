@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hostler.maintenance.events import NORMAL
+from hostler.maintenance.status import NORMAL
 from hostler.ship import alerts
 from hostler.ship.dashboard import PANELS
 from tests.tools import tool

@@ -20,10 +20,22 @@ from hostler.kube.clock import Clock, boottime
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Condition, Metadata, Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus
 from hostler.maintenance.decide import decide
-from hostler.maintenance.events import EventReporter
-from hostler.maintenance.findings import findings
+from hostler.maintenance.decision import (
+    BlockedBy,
+    CancelTask,
+    Decision,
+    Evictions,
+    Pass,
+    PatchNode,
+    Phase,
+    PowerOff,
+    PowerOn,
+    Relocate,
+    SetMark,
+    ShutDown,
+)
 from hostler.maintenance.identities import Found, Identities
-from hostler.maintenance.metrics import MaintenanceMetrics
+from hostler.maintenance.machines import READ_SECONDS, NodeMachines
 from hostler.maintenance.model import (
     HOST,
     ORIGIN,
@@ -34,27 +46,19 @@ from hostler.maintenance.model import (
     STATE,
     TARGET,
     TOLD,
-    CancelTask,
-    Decision,
-    Evictions,
     InDoubt,
-    Pass,
-    PatchNode,
+    Mark,
+    Marked,
     Policy,
-    PowerOff,
-    PowerOn,
-    Relocate,
-    SetMark,
-    ShutDown,
     State,
 )
-from hostler.maintenance.node_machines import (
-    READ_SECONDS,
-    NodeMachines,
+from hostler.maintenance.status import (
+    EventReporter,
+    IdentityRefused,
+    MaintenanceMetrics,
+    MaintenanceStatus,
+    list_findings,
 )
-from hostler.maintenance.reasons import BlockedBy, Phase
-from hostler.maintenance.vm_marks import Mark, Marked
-from hostler.maintenance.wire import IdentityRefused, MaintenanceStatus
 from hostler.uuids import canonical, swapped
 from hostler.vsphere.records import Backing, Fields, Host, Vm, VmDevice
 from tests.unit.maintenance_yard import LABEL, NOW, UUIDS, Yard
@@ -68,7 +72,7 @@ CLUSTER = "c1"
 def yard(by_uuid: bool = False) -> Yard:
     """`liar` on h2, which is in service; on h1, which enters: a control plane, two workers, and a VM that is off."""
     made = Yard(by_uuid=by_uuid)
-    made.observer.cluster = CLUSTER
+    made.identities.name_cluster(CLUSTER)
     made.put(Fields, "CustomFieldsManager", names=((HOSTLER, "hostler"), (NODE_FIELD, "hostler-node")))
     made.host()
     made.host("h2")
@@ -327,8 +331,8 @@ def test_an_attribute_that_is_defined_later_is_seen() -> None:
 def machines_of(made: Yard, clock: Clock = boottime) -> NodeMachines:
     """The Machines of this cluster, empty as yet."""
     machines = NodeMachines(Client(Nowhere()), Metrics(), clock)
-    made.identities = made.observer.identities = Identities(made.nodes, made.vcenters, made.observer._marks, machines)
-    made.observer.cluster = CLUSTER
+    made.identities = made.observer.identities = Identities(made.nodes, made.vcenters, made.observer.marks, machines)
+    made.identities.name_cluster(CLUSTER)
     return machines
 
 
@@ -523,7 +527,7 @@ def test_one_event_names_it() -> None:
 
 def test_the_doctor_names_it_and_warns_of_the_setting() -> None:
     refused = IdentityRefused("liar", "unproven", "only its kubelet says so", "set the attribute")
-    found = list(findings(Known(MaintenanceStatus(refused=(refused,), by_uuid=True), NOW)))
+    found = list(list_findings(Known(MaintenanceStatus(refused=(refused,), by_uuid=True), NOW)))
     assert [(one.level.name, one.what) for one in found] == [
         ("WARNING", "which VM liar is"),
         ("WARNING", "which VM a node is"),

@@ -214,11 +214,10 @@ def _own(setting: Setting[str], told: Mapping[str, str], settings: Settings) -> 
 async def _followed(client: Client, settings: Settings) -> tuple[Finding, ...]:
     """How the operator itself stands with its vCenters."""
     from hostler.cli.cluster import ask_operator_by
-    from hostler.maintenance.findings import findings
-    from hostler.maintenance.wire import MaintenanceStatus
+    from hostler.maintenance.status import MaintenanceStatus, list_findings
 
     return tuple(
-        findings(await _known(lambda: ask_operator_by(client, settings, "/v1/maintenance", MaintenanceStatus)))
+        list_findings(await _known(lambda: ask_operator_by(client, settings, "/v1/maintenance", MaintenanceStatus)))
     )
 
 

@@ -14,7 +14,7 @@ from hostler.errors import Complaint, Exit
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.maintenance.wire import MaintenanceStatus
+    from hostler.maintenance.status import MaintenanceStatus
 
 app = typer.Typer(no_args_is_help=True, help="See which workers are out for their ESXi host, and what one would do.")
 WATCH_SECONDS = 2.0
@@ -32,7 +32,7 @@ def group() -> None:
 def status(settings: Settings, watch: Watching = False, output: say.OutputFlag = say.Output.TABLE) -> None:
     """Show every maintenance under way: node, VM, ESXi host, state, since when, what blocks it, what comes next."""
     from hostler.cli.cluster import ask_operator
-    from hostler.maintenance.wire import MaintenanceStatus
+    from hostler.maintenance.status import MaintenanceStatus
 
     before: MaintenanceStatus | None = None
     while True:
@@ -79,9 +79,9 @@ def _show(found: MaintenanceStatus, output: say.Output) -> None:
         say.note(sentence)
     if found.unknown:
         other = "what is shown may be old" if found.rows else "no maintenance of a node is known"
-        say.note(f"Whether a host is entering maintenance is not known; {other}.")
+        say.note(f"Cannot tell whether an ESXi host is entering maintenance; {other}.")
     elif not found.rows:
-        say.note("No node that is looked after is in maintenance, and no host under one is entering it.")
+        say.note("No managed node is in maintenance, and no ESXi host under one is entering it.")
     if found.rows:
         say.table(
             ("node", "vm", "esxi host", "state", "since", "blocked by", "next"),

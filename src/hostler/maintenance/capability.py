@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiohttp import web
 
 from hostler.capability import Capability
-from hostler.drain.executor import Executor
 from hostler.explain.read_api import answer
 from hostler.explain.registry import Registry
 from hostler.kube.client import Gate
@@ -17,19 +15,17 @@ from hostler.kube.http import Server
 from hostler.kube.kinds import CONFIG_MAP
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
-from hostler.maintenance import settings as say
-from hostler.maintenance.controller import KEY, MaintenanceKeeper, concerns
+from hostler.maintenance import settings as setting
+from hostler.maintenance.controller import KEY, MaintenanceController, concerns_decisions
 from hostler.maintenance.executor import ActionExecutor
 from hostler.maintenance.explain import MaintenanceExplainers
 from hostler.maintenance.host_layers import VSphereSource
-from hostler.maintenance.identities import Identities
-from hostler.maintenance.machines import Machines
-from hostler.maintenance.mark_store import NAME, ConfigMap, Marks
+from hostler.maintenance.identities import CONFIG_MAP_NAME, ConfigMap, Identities, Marks
+from hostler.maintenance.machines import Machines, NodeMachines
 from hostler.maintenance.memory import Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
 from hostler.maintenance.model import Policy
-from hostler.maintenance.node_machines import NodeMachines
 from hostler.maintenance.observe import Observer
+from hostler.maintenance.status import MaintenanceMetrics
 from hostler.safety.pauses import PauseEnd
 from hostler.settings.foundation import NAMESPACE
 from hostler.shared import Shared
@@ -50,51 +46,38 @@ class MaintenanceCapability(Capability):
         gate, last_pause = guard.gate_for("maintenance"), PauseEnd(guard.pause, shared.fleet.store)
         namespace = settings[NAMESPACE]
         self._marks = Watch(
-            client, CONFIG_MAP, ConfigMap, metrics=metrics, namespace=namespace, fields=f"metadata.name={NAME}"
+            client,
+            CONFIG_MAP,
+            ConfigMap,
+            metrics=metrics,
+            namespace=namespace,
+            fields=f"metadata.name={CONFIG_MAP_NAME}",
         )
-        memory = Memory()
         measured = MaintenanceMetrics(metrics.registry, lambda: metrics.loop_failed("maintenance"))
         marks = Marks(self._marks, writer, namespace)
-        policy = Policy(
-            drain=shared.drain,
-            max_drains=settings[say.MAX_CONCURRENT_DRAINS],
-            guest_shutdown=settings[say.GUEST_SHUTDOWN_TIMEOUT_SECONDS],
-            power_on=settings[say.POWER_ON_TIMEOUT_SECONDS],
-            relocate=settings[say.RELOCATE_TIMEOUT_SECONDS],
-            max_age=max(2 * settings[POLL_INTERVAL_SECONDS], 15.0),
-            clusters=tuple(one for one in settings[say.MAINTENANCE_CLUSTERS].split(",") if one),
-            vgpu_vmotion=settings[say.MAINTENANCE_VGPU_VMOTION],
-            only_proven=settings[say.MAINTENANCE_STOP_ONLY_PROVEN],
-            skip_remediation=settings[say.SKIP_REMEDIATION],
-            unknown_rights_hold=settings[say.UNKNOWN_RIGHTS_HOLD],
-        )
-        by_name = {one.name: one for one in vcenters}
         self._machines = NodeMachines(client, metrics)
         self._identities = identities = Identities(
-            nodes, by_name, marks, self._machines, by_uuid=settings[say.VM_IDENTITY] == say.BY_UUID
-        )
-        label = settings[say.GPU_NODE_LABEL]
+            nodes, {vcenter.name: vcenter for vcenter in vcenters}, marks, self._machines,
+            by_uuid=settings[setting.VM_IDENTITY] == setting.BY_UUID,
+        )  # fmt: skip
         observer = Observer(
-            nodes, sources, vcenters, marks, identities, memory, label, shared.ceiling,
+            identities, sources, Memory(), settings[setting.GPU_NODE_LABEL], shared.ceiling,
             lambda now: max(last_pause.ended(now), shared.stepped(now)),
         )  # fmt: skip
         executor = ActionExecutor(
-            writer, nodes, Executor(writer, time.time), by_name, marks, shared.recorder, memory, measured,
-            gate, time.time, shared.drain, set(), Machines(client, writer), identities.not_the_vm,
-        )  # fmt: skip
-        self.keeper = MaintenanceKeeper(client, observer, executor, memory, policy, measured, acting=shared.acting)
-        self.controller = self.add_controller("maintenance", self.keeper.reconcile)
-        self.keeper.queue = self.controller.queue
-        self._explainers = MaintenanceExplainers(
-            self.keeper, vcenters, sources, gate, lambda: guard.blocked("maintenance"), time.time
+            observer, writer, shared.recorder, measured, gate, shared.drain, machines=Machines(client, writer)
         )
+        self.maintenance = MaintenanceController(client, observer, executor, _policy_of(shared), acting=shared.acting)
+        self.controller = self.add_controller("maintenance", self.maintenance.reconcile)
+        self.maintenance.queue = self.controller.queue
+        self._explainers = MaintenanceExplainers(self.maintenance, gate, lambda: guard.blocked("maintenance"))
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield self._marks
         yield from self._machines.watches()
 
     async def finish(self) -> None:
-        await self.keeper.stop()
+        await self.maintenance.stop()
 
     # -- what it says
 
@@ -102,7 +85,7 @@ class MaintenanceCapability(Capability):
         self._explainers.register(registry)
 
     def host_source(self, cluster: str) -> VSphereSource:
-        return VSphereSource({one.name: one for one in self.shared.vcenters}, self._identities, cluster)
+        return VSphereSource(self._identities, cluster)
 
     def serve(self, server: Server, notes: Callable[[], tuple[str, ...]]) -> None:
         async def status(_: web.Request) -> web.Response:
@@ -113,10 +96,10 @@ class MaintenanceCapability(Capability):
     # -- what wakes it
 
     def led(self, held: bool) -> None:
-        self.keeper.led(held)
+        self.maintenance.led(held)
 
     def wake_all(self) -> None:
-        self.keeper.try_now()
+        self.maintenance.try_now()
 
     def listen(self) -> None:
         for vcenter in self.shared.vcenters:
@@ -131,7 +114,7 @@ class MaintenanceCapability(Capability):
 
     def _vcenter_changed(self, vcenter: VCenter, changed: frozenset[str]) -> None:
         self._identities.vms_changed(vcenter.name, changed)
-        if not changed or any(self._matters(vcenter, one) for one in changed):
+        if not changed or any(self._matters(vcenter, moref) for moref in changed):
             self.controller.queue.add(KEY, priority=0)
 
     def _matters(self, vcenter: VCenter, moref: str) -> bool:
@@ -139,24 +122,41 @@ class MaintenanceCapability(Capability):
         inventory = vcenter.inventory
         task: Task | None = inventory.task(moref)
         if task is not None:
-            return task.kind == ENTER_MAINTENANCE or self.keeper.at_hand(vcenter.name, task.entity)
+            return task.kind == ENTER_MAINTENANCE or self.maintenance.at_hand(vcenter.name, task.entity)
         host: Host | None = inventory.host(moref)
-        return host is not None or self.keeper.at_hand(vcenter.name, moref) or inventory.vm(moref) is None
+        return host is not None or self.maintenance.at_hand(vcenter.name, moref) or inventory.vm(moref) is None
 
     def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:
         node = after or before
-        if node is not None and self.keeper.observer.looked_after(node) and concerns(before, after):
+        if node is not None and self.maintenance.observer.is_managed(node) and concerns_decisions(before, after):
             self.controller.queue.add(KEY, priority=0)
 
     def _pod_changed(self, _: str, before: Pod | None, after: Pod | None) -> None:
         for pod in (before, after):
-            if pod is not None and self.keeper.is_subject(pod.spec.node_name):
+            if pod is not None and self.maintenance.is_subject(pod.spec.node_name):
                 self._soon()
 
     def _soon(self) -> None:
         """With a hundred nodes draining a pass takes a while: then pods wait longer for the next, and tasks do not."""
-        self.controller.queue.add(KEY, after=max(SOON, 2 * self.keeper.seconds))
+        self.controller.queue.add(KEY, after=max(SOON, 2 * self.maintenance.seconds))
 
     def _if_busy(self) -> None:
-        if self.keeper.subjects:
+        if self.maintenance.subjects:
             self._soon()
+
+
+def _policy_of(shared: Shared) -> Policy:
+    settings = shared.settings
+    return Policy(
+        drain=shared.drain,
+        max_drains=settings[setting.MAX_CONCURRENT_DRAINS],
+        guest_shutdown=settings[setting.GUEST_SHUTDOWN_TIMEOUT_SECONDS],
+        power_on=settings[setting.POWER_ON_TIMEOUT_SECONDS],
+        relocate=settings[setting.RELOCATE_TIMEOUT_SECONDS],
+        max_age=max(2 * settings[POLL_INTERVAL_SECONDS], 15.0),
+        clusters=tuple(name for name in settings[setting.MAINTENANCE_CLUSTERS].split(",") if name),
+        vgpu_vmotion=settings[setting.MAINTENANCE_VGPU_VMOTION],
+        only_proven=settings[setting.MAINTENANCE_STOP_ONLY_PROVEN],
+        skip_remediation=settings[setting.SKIP_REMEDIATION],
+        unknown_rights_hold=settings[setting.UNKNOWN_RIGHTS_HOLD],
+    )

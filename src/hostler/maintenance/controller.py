@@ -24,17 +24,12 @@ from hostler.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unreach
 from hostler.kube.kinds import LEASE, NAMESPACE
 from hostler.kube.queue import Queue
 from hostler.kube.records import Lease, Node, Object
-from hostler.maintenance.conditions import patch_of
 from hostler.maintenance.decide import decide
-from hostler.maintenance.events import EventReporter
+from hostler.maintenance.decision import Decision, Pass, machine_of
 from hostler.maintenance.executor import ActionExecutor, Changed
-from hostler.maintenance.memory import Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import STATE, Busy, Decision, InDoubt, Pass, Policy, Subject, World, ready_stamp
-from hostler.maintenance.observe import Observer
-from hostler.maintenance.patches import machine_of
-from hostler.maintenance.privileges import Privileges
-from hostler.maintenance.vm_marks import NO_CLUSTER
+from hostler.maintenance.model import STATE, Busy, InDoubt, Policy, Subject, World, ready_condition, ready_stamp
+from hostler.maintenance.observe import Observer, Privileges
+from hostler.maintenance.status import EventReporter, patch_conditions
 from hostler.vsphere.vcenter import VCenter
 
 log = structlog.get_logger("hostler.maintenance")
@@ -43,12 +38,12 @@ KEY = "maintenance"
 LOOK_AGAIN = 30.0  # a cache grows old without an event to say so
 NOT_READY = 0.5
 PULSE_SECONDS = 2.0
-FOLLOW_SECONDS = 10.0  # so often all VMs we look after are looked through for new ones
+FOLLOW_SECONDS = 10.0  # so often all managed VMs are looked through for new ones
 REST_FIRST, REST_MOST = 0.2, 30.0
 LEASES_IN = "kube-node-lease"
 
 
-class MaintenanceKeeper:
+class MaintenanceController:
     """Reconciles the one key. `look` serves whoever explains, on any replica."""
 
     def __init__(
@@ -56,9 +51,7 @@ class MaintenanceKeeper:
         client: Client,
         observer: Observer,
         executor: ActionExecutor,
-        memory: Memory,
         policy: Policy,
-        metrics: MaintenanceMetrics,
         *,
         acting: Callable[[], AbstractContextManager[None]],
         clock: Callable[[], Instant] = time.time,
@@ -66,11 +59,10 @@ class MaintenanceKeeper:
         self._client = client
         self.observer = observer
         self._executor = executor
-        self._memory = memory
+        self._memory, self._metrics = observer.memory, executor.metrics
         self.policy = policy
-        self._metrics = metrics
         self._acting = acting
-        self._clock = clock
+        self.clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: Counter[str] = Counter()
         self._pulsing: set[str] = set()
@@ -78,8 +70,8 @@ class MaintenanceKeeper:
         self._refreshed: dict[str, Instant] = {}  # by vCenter
         self._follow_looked: dict[str, Instant] = {}  # by vCenter: when all our VMs were last looked through
         self._warned: set[str] = set()
-        self._reporter = EventReporter(executor.recorder, metrics)
-        self._privileges = Privileges(observer, memory, policy, executor.recorder, self._spawn, self.wake)
+        self._reporter = EventReporter(executor.recorder, executor.metrics)
+        self._privileges = Privileges(observer, policy, executor.recorder, self._spawn, self.wake)
         self._forgetting = False
         self._named = False  # the cluster
         self._name_after = 0.0  # when it is asked for again, where we may not read it
@@ -104,41 +96,47 @@ class MaintenanceKeeper:
     def untold_machines(self) -> tuple[str, ...]:
         """Cluster API Machines of our nodes that nobody tells of a maintenance."""
         told, absent = self.policy.skip_remediation, self._executor.machines
-        nodes = (one for one in self.observer.nodes.store.values() if self.observer.looked_after(one))
+        nodes = (node for node in self.observer.nodes.store.values() if self.observer.is_managed(node))
         machines = filter(None, map(machine_of, nodes))
-        return tuple(sorted(one for one in machines if not told or (absent is not None and one in absent.elsewhere)))
+        return tuple(
+            sorted(machine for machine in machines if not told or (absent is not None and machine in absent.elsewhere))
+        )
 
     def look(self, also: Collection[str] = ()) -> tuple[World, Pass]:
-        now = self._clock()
+        now = self.clock()
         world = self.observer.world(now, also)
         return world, decide(world, self.policy, now)
 
     async def reconcile(self, _: str) -> float | None:
-        if not self._named and self._clock() >= self._name_after and not await self._name_cluster():
+        if not self._named and self.clock() >= self._name_after and not await self._name_cluster():
             return NOT_READY
         began = time.perf_counter()
-        now = self._clock()
+        now = self.clock()
         world = self.observer.world(now)
         if self._settle_tasks(world):
             world = self.observer.world(now)
         found = decide(world, self.policy, now)
-        states = Counter(one.annotations.get(STATE, "") for one in world.subjects)
+        states = Counter(subject.annotations.get(STATE, "") for subject in world.subjects)
         self.seconds = time.perf_counter() - began
         self._metrics.passed(world, found, states, self.seconds)
-        subjects = {one.name: one for one in world.subjects}
+        subjects = {subject.name: subject for subject in world.subjects}
         self.subjects = frozenset(subjects)
-        known = {(one.vcenter, one.vm.value.moref) for one in world.subjects if isinstance(one.vm, Known)}
-        doubted = {one.vm.vm for one in world.subjects if isinstance(one.vm, InDoubt) and one.vm.vm is not None}
+        known = {
+            (subject.vcenter, subject.vm.value.moref) for subject in world.subjects if isinstance(subject.vm, Known)
+        }
+        doubted = {
+            subject.vm.vm for subject in world.subjects if isinstance(subject.vm, InDoubt) and subject.vm.vm is not None
+        }
         self._vms = frozenset(known | doubted)
         self._memory.keep_only(set(subjects))
         self._housekeep(world, now)
         shown = self._reporter.lasting(world, found, now)
-        for one in shown.decisions:
-            self._handle(subjects[one.subject], one, now)
+        for decision in shown.decisions:
+            self._handle(subjects[decision.subject], decision, now)
         if self._executor.gate() is None or self._executor.writer.dry_run:
             self._reporter.tell(world, shown)
-        connected = (one for one in self._executor.vcenters.values() if one.link.connected)
-        looks = [self._refreshed.get(one.name, now) + one.poll for one in connected]
+        connected = (vcenter for vcenter in self.observer.vcenters.values() if vcenter.link.connected)
+        looks = [self._refreshed.get(vcenter.name, now) + vcenter.poll for vcenter in connected]
         wake = min([now + LOOK_AGAIN, *looks, *filter(None, [shown.wake]), *self._rests(now)])
         return max(0.02, wake - now) if not world.unknown else NOT_READY
 
@@ -149,14 +147,14 @@ class MaintenanceKeeper:
         """
         try:
             found = await self._client.get(NAMESPACE, "kube-system", type=Object)
-            self.observer.cluster = found.metadata.uid[:8] or NO_CLUSTER
+            self.observer.identities.name_cluster(found.metadata.uid[:8])
         except (Forbidden, NotFound) as error:
             if not self._name_after:
                 log.warning(
                     "The namespace kube-system cannot be read, so VMs we stop are marked without the cluster's name; "
                     "one whose Node is deleted meanwhile is then not started again.", error=str(error),
                 )  # fmt: skip
-            self._name_after = self._clock() + LOOK_AGAIN
+            self._name_after = self.clock() + LOOK_AGAIN
             return True
         except (ApiError, Unreachable) as error:
             log.debug("kube-system could not be read yet", error=str(error))
@@ -169,34 +167,34 @@ class MaintenanceKeeper:
 
     # -- acting
 
-    def _handle(self, subject: Subject, one: Decision, now: Instant) -> None:
-        if one.bug is not None and f"bug {subject.name} {one.bug!r}" not in self._warned:
-            self._warned.add(f"bug {subject.name} {one.bug!r}")
+    def _handle(self, subject: Subject, decision: Decision, now: Instant) -> None:
+        if decision.bug is not None and f"bug {subject.name} {decision.bug!r}" not in self._warned:
+            self._warned.add(f"bug {subject.name} {decision.bug!r}")
             self._metrics.bug()
-            log.error("bug in a decision", subject=subject.name, exc_info=one.bug)
-        if one.pulse and subject.name not in self._pulsing:
+            log.error("bug in a decision", subject=subject.name, exc_info=decision.bug)
+        if decision.pulse and subject.name not in self._pulsing:
             self._pulsing.add(subject.name)
             self._spawn(self._pulse(subject.name))
         if subject.name in self._memory.busy or now < self._memory.rest.get(subject.name, 0.0):
             return
-        if one.action is None and not self._conditions_due(subject, one, now):
-            self._volumes(subject, one)
+        if decision.action is None and not self._conditions_due(subject, decision, now):
+            self._look_up_volumes(subject, decision)
             return
         if self._executor.gate() is not None and not self._executor.writer.dry_run:
             return  # paused, not leading, or an incumbent is at work: a change of that wakes us
-        self._memory.busy[subject.name] = Busy(one.state, one.target)
-        self._spawn(self._perform(subject, one))
+        self._memory.busy[subject.name] = Busy(decision.state, decision.target)
+        self._spawn(self._perform(subject, decision))
 
-    def _conditions_due(self, subject: Subject, one: Decision, now: Instant) -> bool:
+    def _conditions_due(self, subject: Subject, decision: Decision, now: Instant) -> bool:
         node = subject.node
-        return node is not None and patch_of(node, one, now) is not None
+        return node is not None and patch_conditions(node, decision, now) is not None
 
-    async def _perform(self, subject: Subject, one: Decision) -> None:
+    async def _perform(self, subject: Subject, decision: Decision) -> None:
         name, again = subject.name, not self._executor.writer.dry_run
-        what = one.action.why if one.action is not None else "its conditions"
+        what = decision.action.why if decision.action is not None else "its conditions"
         try:
             with self._acting():
-                await self._executor.perform(subject, one)
+                await self._executor.perform(subject, decision)
             self._failures.pop(name, None)
         except WriteRefused as refused:
             log.debug("not done", subject=name, what=what, why=refused.why)
@@ -205,7 +203,7 @@ class MaintenanceKeeper:
             log.info("not done: it changed meanwhile", subject=name, what=what, why=str(changed))
             self._rest(name)
         except Conflict:
-            self._rest(name)  # somebody wrote first; the cache has it in a moment
+            self._rest(name)  # another writer was first; the cache has it in a moment
         except NotFound as error:
             log.warning("it is gone", subject=name, error=str(error))
             self._rest(name)
@@ -225,7 +223,7 @@ class MaintenanceKeeper:
     def _rest(self, name: str) -> None:
         self._failures[name] += 1
         delay = min(REST_FIRST * 2.0 ** min(self._failures[name] - 1, 10), REST_MOST)
-        self._memory.rest[name] = self._clock() + delay
+        self._memory.rest[name] = self.clock() + delay
 
     def try_now(self) -> None:
         """Something that held us back has changed: nobody rests for an error from before."""
@@ -281,7 +279,7 @@ class MaintenanceKeeper:
                 self._executor.succeeded(subject, pending.what)
         return ended
 
-    # -- things to know besides
+    # -- what is looked up beside the pass
 
     async def _pulse(self, node: str) -> None:
         """Whether the kubelet is alive: its lease is renewed under our eyes. No clock is compared."""
@@ -296,29 +294,29 @@ class MaintenanceKeeper:
             self._pulsing.discard(node)
             self.wake()
 
-    def _volumes(self, subject: Subject, one: Decision) -> None:
+    def _look_up_volumes(self, subject: Subject, decision: Decision) -> None:
         """Only volumes are left: those of pods that stay are not waited for."""
-        found = one.drain
+        found = decision.drain
         if found is None or found.state is not DrainState.WAITING_FOR_VOLUMES or subject.name in self._pulsing:
             return
         if f"volumes {subject.name} {found.volumes}" in self._warned:
             return
         self._warned.add(f"volumes {subject.name} {found.volumes}")
-        self._spawn(self._kept(subject.name, found.verdicts))
+        self._spawn(self._keep_volumes(subject.name, found.verdicts))
 
-    async def _kept(self, name: str, verdicts: Any) -> None:
+    async def _keep_volumes(self, name: str, verdicts: Any) -> None:
         kept = await volumes_of_staying(self._client, verdicts)
         if kept:
             self._memory.note(name, kept_volumes=kept)
             self.wake()
 
     def _housekeep(self, world: World, now: Instant) -> None:
-        """Devices of the VMs we look after are followed; what our user may do is asked now and then."""
-        for vcenter in self._executor.vcenters.values():
+        """Devices of managed VMs are followed; what our user may do is asked now and then."""
+        for vcenter in self.observer.vcenters.values():
             self._follow(vcenter, world, now)
             self._refresh(vcenter, now)
             self._privileges.check(vcenter, world, now)
-            gone = self._executor.marks.gone(vcenter.name, vcenter.inventory) if vcenter.link.connected else ()
+            gone = self.observer.marks.gone(vcenter.name, vcenter.inventory) if vcenter.link.connected else ()
             if gone and self._executor.gate() is None and not self._forgetting:
                 self._forgetting = True
                 self._spawn(self._forget(vcenter.name, gone))
@@ -332,11 +330,15 @@ class MaintenanceKeeper:
         name, inventory = vcenter.name, vcenter.inventory
         if not vcenter.link.connected or not inventory.complete or not self.observer.nodes.store.synced:
             return
-        vms = {one.vm.value.moref for one in world.subjects if one.vcenter == name and isinstance(one.vm, Known)}
+        vms = {
+            subject.vm.value.moref
+            for subject in world.subjects
+            if subject.vcenter == name and isinstance(subject.vm, Known)
+        }
         if now - self._follow_looked.get(name, -FOLLOW_SECONDS) >= FOLLOW_SECONDS:
             self._follow_looked[name] = now
             vms |= self.observer.managed_vms(name)
-        unread = {one for one in vms if (vm := inventory.vm(one)) is not None and isinstance(vm.devices, Unknown)}
+        unread = {moref for moref in vms if (vm := inventory.vm(moref)) is not None and isinstance(vm.devices, Unknown)}
         if not unread <= (followed := self._followed.get(name, frozenset())):
             self._followed[name] = followed | unread
             self._spawn(vcenter.follow(self._followed[name]))
@@ -353,22 +355,22 @@ class MaintenanceKeeper:
         """Marks of VMs that are not in vCenter any more."""
         try:
             for vm in gone:
-                await self._executor.marks.keep(vcenter, vm, None, f"VM {vm} is not in vCenter {vcenter} any more")
+                await self.observer.marks.keep(vcenter, vm, None, f"VM {vm} is not in vCenter {vcenter} any more")
         except (ApiError, Unreachable, WriteRefused) as error:
             log.warning("a mark could not be taken away", vcenter=vcenter, error=str(error))
         finally:
             self._forgetting = False
 
 
-def concerns(before: Node | None, after: Node | None) -> bool:
+def concerns_decisions(before: Node | None, after: Node | None) -> bool:
     """Whether a change of a node can change a decision; heartbeats cannot, but of a node that is to come back."""
     if before is None or after is None:
         return True
-    return _matters(before) != _matters(after)
+    return _relevant_fields(before) != _relevant_fields(after)
 
 
-def _matters(node: Node) -> tuple[object, ...]:
-    ready = next((one for one in node.status.conditions if one.type == "Ready"), None)
+def _relevant_fields(node: Node) -> tuple[object, ...]:
+    ready = ready_condition(node)
     said = (ready.status, ready_stamp(node) if STATE in node.metadata.annotations else "") if ready is not None else ()
     return (
         node.metadata.annotations, node.metadata.labels, node.spec, said,

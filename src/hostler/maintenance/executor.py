@@ -5,32 +5,22 @@ Right before anything is done to a VM it is looked at once more, in one call: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 import structlog
 
 from hostler.drain.executor import Executor
-from hostler.drain.model import Policy as DrainPolicy
+from hostler.drain.model import Policy
 from hostler.host.facts import Unknown
 from hostler.instant import Instant
-from hostler.kube.cache import Cache
 from hostler.kube.client import Gate, How
 from hostler.kube.errors import ApiError, Unreachable, WriteRefused
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
-from hostler.kube.records import Node
 from hostler.kube.writer import Writer
-from hostler.maintenance.conditions import patch_of
-from hostler.maintenance.hosts import Is, Restart, judge_restart, power_doubt, stands
-from hostler.maintenance.machines import Machines
-from hostler.maintenance.mark_store import Marks
-from hostler.maintenance.memory import Memory
-from hostler.maintenance.metrics import MaintenanceMetrics
-from hostler.maintenance.model import (
-    RELOCATE_SINCE,
-    SHUTDOWN_SINCE,
+from hostler.maintenance.decision import (
     CancelTask,
     Decision,
     Evictions,
@@ -40,12 +30,15 @@ from hostler.maintenance.model import (
     Relocate,
     SetMark,
     ShutDown,
-    Subject,
     TellMachine,
+    as_sentence,
 )
-from hostler.maintenance.privileges import look_at
-from hostler.maintenance.rights import Need, judge
-from hostler.maintenance.vm_marks import Mark
+from hostler.maintenance.hosts import HostMode, Restart, judge_host, judge_restart, power_doubt
+from hostler.maintenance.machines import Machines
+from hostler.maintenance.model import RELOCATE_SINCE, SHUTDOWN_SINCE, Mark, Need, Subject
+from hostler.maintenance.observe import Observer, look_at
+from hostler.maintenance.placement import judge_rights
+from hostler.maintenance.status import MaintenanceMetrics, patch_conditions
 from hostler.vsphere.outcomes import AlreadySo, Kind, Outcome, Refused, Started
 from hostler.vsphere.records import POWER_OFF, POWER_ON, RELOCATE, Vm
 from hostler.vsphere.vcenter import VCenter
@@ -60,23 +53,16 @@ class Changed(Exception):
     """The VM is not as it was when this was decided: decide again."""
 
 
-@dataclass(frozen=True, slots=True)
 class ActionExecutor:
-    writer: Writer
-    nodes: Cache[Node]
-    executor: Executor
-    vcenters: Mapping[str, VCenter]
-    marks: Marks
-    recorder: Recorder
-    memory: Memory
-    metrics: MaintenanceMetrics
-    gate: Gate
-    clock: Callable[[], Instant]
-    drain: DrainPolicy
-    said: set[str]
-    machines: Machines | None = None
-    # Why a node (by name) is not that VM (vCenter, id), by all that is known this moment; "" where it is.
-    not_the_vm: Callable[[str, str, str], str] = lambda node, vcenter, vm: ""
+    def __init__(
+        self, observer: Observer, writer: Writer, recorder: Recorder, metrics: MaintenanceMetrics, gate: Gate,
+        drain: Policy, *, machines: Machines | None = None, clock: Callable[[], Instant] = time.time,
+    ) -> None:  # fmt: skip
+        self.observer, self.writer, self.recorder, self.metrics = observer, writer, recorder, metrics
+        self.gate, self.machines = gate, machines
+        self._memory, self._vcenters, self._clock = observer.memory, observer.vcenters, clock
+        self._drain, self._evictions = drain, Executor(writer, clock)
+        self._logged: set[str] = set()  # in a dry run
 
     async def perform(self, subject: Subject, decision: Decision) -> None:
         """Raises what the API server says; a refusal of vCenter is remembered and tried again later."""
@@ -84,9 +70,9 @@ class ActionExecutor:
             case PatchNode() as patch:
                 await self._patch(subject, decision, patch)
             case Evictions(evictions):
-                memory = self.memory.evicted[subject.name]
-                done = await self.executor.perform(evictions, memory, self.drain)
-                self.memory.evicted[subject.name] = done.memory
+                memory = self._memory.evicted[subject.name]
+                done = await self._evictions.perform(evictions, memory, self._drain)
+                self._memory.evicted[subject.name] = done.memory
                 if done.stopped:
                     raise WriteRefused(done.stopped)
             case SetMark(vm, mark, why):
@@ -94,7 +80,7 @@ class ActionExecutor:
             case TellMachine(machine, why):
                 if self.machines is not None:
                     await self.machines.tell(machine, subject.name, why)
-                self.memory.note(subject.name, machine_told=machine)
+                self._memory.note(subject.name, machine_told=machine)
             case None:
                 pass
             case action:
@@ -106,21 +92,21 @@ class ActionExecutor:
     async def _patch(self, subject: Subject, decision: Decision, patch: PatchNode) -> None:
         body: dict[str, Any] = dict(patch.body)
         if patch.off and not self.writer.dry_run:
-            await self._must_be_off(self.vcenters[subject.vcenter], patch.off)
+            await self._must_be_off(self._vcenters[subject.vcenter], patch.off)
         if patch.frees and self.machines is not None:
             await self.machines.release(patch.frees, subject.name, patch.why)
-        written = await self.nodes.patch(self.writer, subject.name, body, why=patch.why)
+        written = await self.observer.nodes.patch(self.writer, subject.name, body, why=patch.why)
         if patch.event:
             kind: Literal["Normal", "Warning"] = "Warning" if patch.warning else "Normal"
             self._event(subject, kind, patch.event, patch.why)
         if written is None:
             return
         if since := patch.body["metadata"].get("annotations", {}).get(SHUTDOWN_SINCE):
-            self.memory.stop_noted(subject, since)
+            self._memory.stop_noted(subject, since)
         self._measure(subject, decision, patch)
 
     def _measure(self, subject: Subject, decision: Decision, patch: PatchNode) -> None:
-        now = self.clock()
+        now = self._clock()
         since = subject.remembered.entering_since
         if patch.event == "Draining" and since is not None:
             self.metrics.detected.observe(max(0.0, now - since))
@@ -130,39 +116,41 @@ class ActionExecutor:
 
     async def _show(self, subject: Subject, decision: Decision) -> None:
         """The node's conditions; derived from what it says, so a crash before this loses nothing."""
-        node = self.nodes.store.get(subject.name) if subject.node is not None else None
-        patch = patch_of(node, decision, self.clock()) if node is not None else None
+        node = self.observer.nodes.store.get(subject.name) if subject.node is not None else None
+        patch = patch_conditions(node, decision, self._clock()) if node is not None else None
         if patch is None:
             return
-        why = "; ".join(f"{one['type']} is {one['status']}" for one in patch["status"]["conditions"])
-        await self.nodes.patch(self.writer, subject.name, patch, why=why, how=How.STRATEGIC, subresource="status")
+        why = "; ".join(f"{condition['type']} is {condition['status']}" for condition in patch["status"]["conditions"])
+        await self.observer.nodes.patch(
+            self.writer, subject.name, patch, why=why, how=How.STRATEGIC, subresource="status"
+        )
 
     # -- marks
 
     async def _mark(self, subject: Subject, vm: str, mark: Mark | None, why: str) -> None:
         if not self._may(subject, vm, why):
             return
-        vcenter, name = self.vcenters[subject.vcenter], subject.name
-        if vcenter.name not in self.memory.unmarkable:
+        vcenter, name = self._vcenters[subject.vcenter], subject.name
+        if vcenter.name not in self._memory.unmarkable:
             outcome = await vcenter.mark(vm, mark.text() if mark is not None else "")
             if not isinstance(outcome, Refused):
-                self.memory.note(name, mark=type(subject.remembered.mark)(), marked=mark)
-                await self.marks.keep(vcenter.name, vm, None, why)
+                self._memory.note(name, mark=type(subject.remembered.mark)(), marked=mark)
+                await self.observer.marks.keep(vcenter.name, vm, None, why)
                 return
             if outcome.kind not in _UNMARKABLE:
-                self.memory.failed(name, "mark", outcome.sentence, self.clock())
+                self._memory.failed(name, "mark", outcome.sentence, self._clock())
                 return
             self._no_marks(vcenter.name, outcome)
         try:
-            await self.marks.keep(vcenter.name, vm, mark, why)
-            self.memory.note(name, marked=mark)
+            await self.observer.marks.keep(vcenter.name, vm, mark, why)
+            self._memory.note(name, marked=mark)
         except (ApiError, Unreachable) as error:
-            self.memory.failed(name, "mark", str(error), self.clock())
+            self._memory.failed(name, "mark", str(error), self._clock())
             log.warning("a VM could not be marked anywhere", vm=vcenter.inventory.name(vm), error=str(error))
 
     def _no_marks(self, vcenter: str, refused: Refused) -> None:
         needs = f" Grant {refused.privilege}." if refused.privilege else ""
-        self.memory.unmarkable[vcenter] = refused.sentence
+        self._memory.unmarkable[vcenter] = refused.sentence
         log.warning(
             f"VMs of vCenter {vcenter} cannot be marked: {refused.sentence}{needs} "
             "Everything else works; the marks are kept in ConfigMap hostler-stopped-vms."
@@ -173,11 +161,11 @@ class ActionExecutor:
     async def _vcenter(self, subject: Subject, action: ShutDown | PowerOff | Relocate | PowerOn | CancelTask) -> None:
         if not self._may(subject, action.vm, action.why):
             return
-        vcenter = self.vcenters[subject.vcenter]
+        vcenter = self._vcenters[subject.vcenter]
         await self._look(subject, vcenter, action)
         if (refusal := self.gate()) is not None:  # the look took time
             raise WriteRefused(refusal)
-        now = self.clock()
+        now = self._clock()
         match action:
             case ShutDown():
                 starting = (vm := vcenter.inventory.vm(action.vm)) is not None and vm.tools_start
@@ -186,10 +174,10 @@ class ActionExecutor:
                 self._event(subject, "Warning", "PoweringOff", action.why)
                 self._asked(subject, POWER_OFF, await vcenter.power_off(action.vm), now)
             case PowerOn():
-                self.memory.note(subject.name, tried_in=action.seen)
+                self._memory.note(subject.name, tried_in=action.seen)
                 self._asked(subject, POWER_ON, await vcenter.power_on(action.vm), now, action.host)
             case Relocate():
-                self.memory.note(
+                self._memory.note(
                     subject.name, relocate_asked=subject.annotations.get(RELOCATE_SINCE, ""), relocating=now,
                     tried_in=action.seen,
                 )  # fmt: skip
@@ -197,7 +185,7 @@ class ActionExecutor:
                 self._asked(subject, RELOCATE, outcome, now, action.host)
             case CancelTask():
                 outcome = await vcenter.cancel_task(action.task)
-                self.metrics.task("cancel", _word(outcome))
+                self.metrics.task("cancel", _result_label(outcome))
                 self._event(subject, "Warning", "RelocateCancelled", action.why)
 
     async def _look(
@@ -208,36 +196,36 @@ class ActionExecutor:
         stops = isinstance(action, (ShutDown, PowerOff))
         wrong = await self._not_allowed(vcenter, action.needs) if isinstance(action, (ShutDown, PowerOff)) else ""
         # Each call takes time: the VM is looked at last, and after it only what was pushed meanwhile.
-        vm = await _now(vcenter, action.vm)
-        wrong = wrong or _different(vm, action)
-        wrong = wrong or (_stays(vcenter, action.host) or _no_restart(vcenter, vm) if stops else "")
+        vm = await _look_at_vm(vcenter, action.vm)
+        wrong = wrong or _why_changed(vm, action)
+        wrong = wrong or (_why_host_stays(vcenter, action.host) or _why_no_restart(vcenter, vm) if stops else "")
         if stops and not wrong and subject.node is not None:
-            wrong = self.not_the_vm(subject.name, vcenter.name, action.vm)
+            wrong = self.observer.identities.not_the_vm(subject.name, vcenter.name, action.vm)
         if wrong:
             raise Changed(wrong)
 
     async def _must_be_off(self, vcenter: VCenter, vm: str) -> None:
         """Kubernetes takes the volumes of what we call out of service from it: nothing may run there."""
-        seen = await _now(vcenter, vm)
+        seen = await _look_at_vm(vcenter, vm)
         if seen is None:
             raise Changed("the VM is gone")
         if doubt := power_doubt(seen):
             raise Changed(doubt)
         if seen.power != "poweredOff":
             raise Changed(f"it is {seen.power}")
-        if any(one.kind == POWER_ON and one.under_way for one in vcenter.inventory.tasks_of(vm)):
+        if any(task.kind == POWER_ON and task.under_way for task in vcenter.inventory.tasks_of(vm)):
             raise Changed("it is being powered on")
 
     async def _not_allowed(self, vcenter: VCenter, needs: Collection[Need]) -> str:
         """What we may do was looked at a while ago: nothing is stopped that could not be started again by now."""
-        now, objects = self.clock(), [one.on for one in needs]
-        found = await look_at(vcenter, self.memory, objects, now)
+        now, objects = self._clock(), [need.on for need in needs]
+        found = await look_at(vcenter, self._memory, objects, now)
         if isinstance(found, Unknown):
             if not vcenter.link.connected:
                 return found.why
-            for one in objects:
-                self.memory.unanswered((vcenter.name, one), found.why, now)
-        judged = judge(needs, self.memory.rights, vcenter.name, now)
+            for moref in objects:
+                self._memory.unanswered((vcenter.name, moref), found.why, now)
+        judged = judge_rights(needs, self._memory.rights, vcenter.name, now)
         if judged.lacking:
             return f"our vCenter user lacks {judged}"
         # Where it is to be held for ever, the decision has held it: this was decided without an answer.
@@ -245,60 +233,60 @@ class ActionExecutor:
 
     def _shut_down(self, subject: Subject, action: ShutDown, outcome: Outcome, starting: bool) -> None:
         """`starting`: its Tools are, so that a guest which cannot be asked now is asked again, until its time is up."""
-        self.metrics.task("shutdown", _word(outcome))
+        self.metrics.task("shutdown", _result_label(outcome))
         name = subject.name
         later = (*_LATER, Kind.NO_TOOLS) if starting else _LATER
         if isinstance(outcome, Refused) and outcome.kind in later:
-            self.memory.failed(name, "power", outcome.sentence, self.clock(), kind=outcome.kind)
+            self._memory.failed(name, "power", outcome.sentence, self._clock(), kind=outcome.kind)
             if outcome.kind is Kind.NOT_CONNECTED:
-                self.memory.note(name, stop_noted="")  # the answer is lost, the question perhaps not
+                self._memory.note(name, stop_noted="")  # the answer is lost, the question perhaps not
             return
         refused = outcome.sentence if isinstance(outcome, Refused) and outcome.kind in _HARD else ""
-        self.memory.note(name, shutdown_asked=action.since, shutdown_at=self.clock(), shutdown_refused=refused)
+        self._memory.note(name, shutdown_asked=action.since, shutdown_at=self._clock(), shutdown_refused=refused)
         self._event(subject, "Normal", "GuestShutdown", refused or action.why)
 
     def _asked(self, subject: Subject, what: str, outcome: Outcome, now: Instant, host: str = "") -> None:
         """A task is under way, or it is so already, or it was refused at once."""
         match outcome:
             case Started(task):
-                self.memory.pending(subject.name, task, what, now, host)
-                self.memory.note(subject.name, started=what == POWER_ON)
+                self._memory.pending(subject.name, task, what, now, host)
+                self._memory.note(subject.name, started=what == POWER_ON)
             case AlreadySo():
-                self.metrics.task(_verb(what), "already")
+                self.metrics.task(_task_label(what), "already")
             case Refused() as refused:
                 self.ended(subject, what, refused.kind, refused.sentence, host)
 
     def ended(self, subject: Subject, what: str, kind: Kind | None, why: str, host: str = "") -> None:
         """A task, or the call for one, has failed: later again, on another host first if there is one."""
-        self.metrics.task(_verb(what), str(kind) if kind is not None else "failed")
-        why = self.vcenters[subject.vcenter].inventory.with_names(why)  # of a task: it speaks of objects by their ids
+        self.metrics.task(_task_label(what), str(kind) if kind is not None else "failed")
+        why = self._vcenters[subject.vcenter].inventory.with_names(why)  # of a task: it speaks of objects by their ids
         book = "relocate" if what == RELOCATE else "power"
-        self.memory.failed(
-            subject.name, book, why, self.clock(), kind=kind, host=host, returns=what in (POWER_ON, RELOCATE)
+        self._memory.failed(
+            subject.name, book, why, self._clock(), kind=kind, host=host, returns=what in (POWER_ON, RELOCATE)
         )
-        log.warning(f"{_verb(what)} of the VM of {subject.name} failed: {why}", vcenter=subject.vcenter)
-        self._event(subject, "Warning", f"{_verb(what)}Failed", why, "maintenance")
+        log.warning(f"{_task_label(what)} of the VM of {subject.name} failed: {why}", vcenter=subject.vcenter)
+        self._event(subject, "Warning", f"{_task_label(what)}Failed", why, "maintenance")
 
     def succeeded(self, subject: Subject, what: str) -> None:
-        self.metrics.task(_verb(what), "success")
+        self.metrics.task(_task_label(what), "success")
         fresh = type(subject.remembered.power)()
-        self.memory.note(subject.name, **({"relocate": fresh} if what == RELOCATE else {"power": fresh}))
+        self._memory.note(subject.name, **({"relocate": fresh} if what == RELOCATE else {"power": fresh}))
 
     def _event(
         self, subject: Subject, kind: Literal["Normal", "Warning"], reason: str, note: str, refusing: str = ""
     ) -> None:
         if subject.node is not None:
-            first = note[:1] if note.startswith(subject.name) else note[:1].upper()  # a node's name stays as it is
-            said = f"{first}{note[1:].rstrip('.')}."
-            self.recorder.event(NODE, subject.node.metadata, kind, reason, "Maintenance", said, refusing=refusing)
+            sentence = f"{as_sentence(note.rstrip('.'), subject.name)}."
+            about = subject.node.metadata
+            self.recorder.event(NODE, about, kind, reason, "Maintenance", sentence, refusing=refusing)
 
     def _may(self, subject: Subject, vm: str, why: str) -> bool:
         """False in a dry run, which says it once. Raises while nothing may be done at all."""
         if self.writer.dry_run:
             line = f"{subject.vcenter} {vm}: {why}"
-            if line not in self.said:
-                self.said.add(line)
-                name = self.vcenters[subject.vcenter].inventory.name(vm)
+            if line not in self._logged:
+                self._logged.add(line)
+                name = self._vcenters[subject.vcenter].inventory.name(vm)
                 log.info("would ask vCenter", vcenter=subject.vcenter, vm=name, why=why)
             return False
         if (refusal := self.gate()) is not None:
@@ -306,30 +294,30 @@ class ActionExecutor:
         return True
 
 
-async def _now(vcenter: VCenter, vm: str) -> Vm | None:
+async def _look_at_vm(vcenter: VCenter, vm: str) -> Vm | None:
     """The VM as it is this moment; None where it is gone."""
     seen = await vcenter.look([vm])
     if isinstance(seen, Unknown):
         raise Changed(seen.why)
-    return next((one for one in seen.value if one.moref == vm), None)
+    return next((found for found in seen.value if found.moref == vm), None)
 
 
-def _stays(vcenter: VCenter, host: str) -> str:
+def _why_host_stays(vcenter: VCenter, host: str) -> str:
     """Why a VM on that host is not to be stopped; "" where the host still goes into maintenance."""
-    found = stands(vcenter.inventory, vcenter.inventory.host(host))
+    found = judge_host(vcenter.inventory, vcenter.inventory.host(host))
     name = vcenter.inventory.name(host)
-    if found.what is Is.UNKNOWN:
-        return f"how {name} stands is not known: {found.why}"
-    return "" if found.leaving else f"{name} does not go into maintenance any more"
+    if found.what is HostMode.UNKNOWN:
+        return f"cannot tell whether {name} is in maintenance: {found.why}"
+    return "" if found.leaving else f"{name} no longer goes into maintenance"
 
 
-def _no_restart(vcenter: VCenter, vm: Vm | None) -> str:
+def _why_no_restart(vcenter: VCenter, vm: Vm | None) -> str:
     """Why the VM could not be started again, by what vCenter says this moment."""
     found = judge_restart(vcenter.inventory, vm) if vm is not None else Restart()
     return found.never or found.unknown
 
 
-def _different(vm: Vm | None, action: ShutDown | PowerOff | Relocate | PowerOn) -> str:
+def _why_changed(vm: Vm | None, action: ShutDown | PowerOff | Relocate | PowerOn) -> str:
     """Why the VM is not as it was decided on; "" where it is."""
     if vm is None:
         return "the VM is gone"
@@ -350,7 +338,7 @@ def _different(vm: Vm | None, action: ShutDown | PowerOff | Relocate | PowerOn) 
             return "it is there already" if vm.host == action.host else ""
 
 
-def _word(outcome: Outcome) -> str:
+def _result_label(outcome: Outcome) -> str:
     match outcome:
         case Started():
             return "started"
@@ -360,5 +348,5 @@ def _word(outcome: Outcome) -> str:
             return str(kind)
 
 
-def _verb(what: str) -> str:
+def _task_label(what: str) -> str:
     return {POWER_ON: "PowerOn", POWER_OFF: "PowerOff", RELOCATE: "Relocate"}.get(what, what)

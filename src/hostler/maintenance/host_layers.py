@@ -17,22 +17,21 @@ from hostler.maintenance.identities import Found, Identities, VmId
 from hostler.maintenance.model import InDoubt
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Host, Vm
-from hostler.vsphere.vcenter import VCenter
 
 ON = "poweredOn"
 
 
 class VSphereSource(Source):
-    def __init__(self, vcenters: Mapping[str, VCenter], identities: Identities, cluster: str) -> None:
-        self._vcenters, self._identities, self._cluster = vcenters, identities, cluster
+    def __init__(self, identities: Identities, cluster: str) -> None:
+        self._vcenters, self._identities, self._cluster = identities.vcenters, identities, cluster
         self._listeners: list[Callable[[], None]] = []
         self._changed: set[VmId] = set()  # ids of hosts and VMs
         self._keys: dict[VmId, str] = {}  # of what was shown last
         self._objects: dict[str, VmId] = {}  # the other way round
         self._vm_of: dict[str, VmId] = {}  # by node
         self._nodes_of: dict[VmId, dict[str, str]] = {}  # by VM: nodes, with the doubt ("" where there is none)
-        for name, vcenter in vcenters.items():
-            self._changed |= {(name, one.moref) for one in vcenter.inventory.hosts()}
+        for name, vcenter in identities.vcenters.items():
+            self._changed |= {(name, host.moref) for host in vcenter.inventory.hosts()}
             vcenter.listen(lambda changed, name=name: self._vcenter_changed(name, changed))  # type: ignore[misc]
         identities.listen(self._wake)
 
@@ -44,14 +43,14 @@ class VSphereSource(Source):
             self._link(node)
         changed, self._changed = self._changed, set()
         layers: dict[str, Layer | None] = {}
-        for one in changed:
-            layer = self._layer_of(one)
-            before = self._keys.pop(one, "")
-            if before and (layer is None or layer.key != before) and self._objects.get(before) == one:
+        for vm_id in changed:
+            layer = self._layer_of(vm_id)
+            before = self._keys.pop(vm_id, "")
+            if before and (layer is None or layer.key != before) and self._objects.get(before) == vm_id:
                 self._objects.pop(before, None)
                 layers.setdefault(before, None)
             if layer is not None:
-                self._keys[one], self._objects[layer.key] = layer.key, one
+                self._keys[vm_id], self._objects[layer.key] = layer.key, vm_id
                 layers[layer.key] = layer
         return layers
 
@@ -78,11 +77,11 @@ class VSphereSource(Source):
         inventory = self._vcenters[vcenter].inventory
         for moref in changed:
             task = inventory.task(moref)
-            one = (vcenter, task.entity if task is not None else moref)
-            if one in self._keys or inventory.host(one[1]) is not None or inventory.vm(one[1]) is not None:
-                self._changed.add(one)
+            key = (vcenter, task.entity if task is not None else moref)
+            if key in self._keys or inventory.host(key[1]) is not None or inventory.vm(key[1]) is not None:
+                self._changed.add(key)
         if not changed:  # the connection came or went: every layer of it says so
-            self._changed |= {one for one in self._keys if one[0] == vcenter}
+            self._changed |= {key for key in self._keys if key[0] == vcenter}
         self._wake()
 
     def _wake(self) -> None:
@@ -106,14 +105,14 @@ class VSphereSource(Source):
 
     # -- layers
 
-    def _layer_of(self, one: VmId) -> Layer | None:
-        name, moref = one
+    def _layer_of(self, vm_id: VmId) -> Layer | None:
+        name, moref = vm_id
         inventory = self._vcenters[name].inventory
         if (host := inventory.host(moref)) is not None:
             return self._esxi_layer(name, inventory, host)
         if (vm := inventory.vm(moref)) is not None and not vm.template:
-            nodes = self._nodes_of.get(one, {})
-            if nodes or self._identities.is_marked(one):
+            nodes = self._nodes_of.get(vm_id, {})
+            if nodes or self._identities.is_marked(vm_id):
                 return self._vm_layer(name, inventory, vm, nodes)
         return None
 

@@ -1,13 +1,17 @@
 """Which VM each Node is, kept up to date change by change: what one change costs does not grow with the fleet.
 
 Nodes, VMs, marks and Machines come from the caches; `host.identity` decides. All Nodes count, labelled or not: a Node
-that nobody looks after may have the stronger claim to a VM.
+that nobody looks after may have the stronger claim to a VM. The marks of the VMs that we stop are evidence, so they are
+read and written here too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from hostler.apis.capi import cluster_of_node
 from hostler.host.facts import Unknown
@@ -26,12 +30,12 @@ from hostler.host.identity import (
     remedy,
     settle,
 )
-from hostler.kube.records import Node
+from hostler.kube import errors
+from hostler.kube.records import Metadata, Node, Record
 from hostler.kube.watch import Watch
-from hostler.maintenance.mark_store import ConfigMap, Marks
-from hostler.maintenance.model import InDoubt
-from hostler.maintenance.node_machines import NodeMachines
-from hostler.maintenance.vm_marks import NO_CLUSTER
+from hostler.kube.writer import Writer
+from hostler.maintenance.machines import NodeMachines
+from hostler.maintenance.model import NO_CLUSTER, InDoubt, Mark, read_mark
 from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Fields, Vm
 from hostler.vsphere.vcenter import VCenter
@@ -68,7 +72,7 @@ class Identities:
         *,
         by_uuid: bool = False,
     ) -> None:
-        self._nodes, self._vcenters, self._marks, self._machines = nodes, vcenters, marks, machines
+        self.nodes, self.vcenters, self.marks, self._machines = nodes, vcenters, marks, machines
         self.by_uuid = by_uuid
         self._cluster = ""
         self._own: dict[str, Own] = {}
@@ -127,7 +131,7 @@ class Identities:
                 mend = remedy(reason, name, self._cluster)
                 return InDoubt(f"{why}; nothing is done to it on a guess", reason, mend, vm)
             case NotFound(why):
-                return Unknown(_not_found(name, why, self._away(), of=len(self._vcenters)))
+                return Unknown(_not_found(name, why, self._away(), of=len(self.vcenters)))
 
     def unread(self) -> str:
         """Why nobody can tell yet; "" once everything has been read."""
@@ -163,7 +167,7 @@ class Identities:
 
     def _away(self) -> list[str]:
         """Why some vCenter's VMs are not known."""
-        return [facts.why for one in self._vcenters.values() if isinstance(facts := one.facts(), Unknown)]
+        return [facts.why for vcenter in self.vcenters.values() if isinstance(facts := vcenter.facts(), Unknown)]
 
     # -- what changed
 
@@ -177,11 +181,11 @@ class Identities:
         if known != self._cluster:
             self._cluster = known
             self._fields.clear()  # every attribute is read again
-            self._stale.update(self._nodes.store.keys())
+            self._stale.update(self.nodes.store.keys())
 
     def vms_changed(self, vcenter: str, changed: Iterable[str]) -> None:
         """A VM came, went, was renamed or marked, or its guest says another name."""
-        inventory = self._vcenters[vcenter].inventory
+        inventory = self.vcenters[vcenter].inventory
         if self._fields.get(vcenter) is not inventory.fields:
             return  # all of them are looked through anyway
         for moref in changed:
@@ -189,7 +193,7 @@ class Identities:
                 self._vm_changed(vcenter, moref)
 
     def _vm_changed(self, vcenter: str, moref: str) -> None:
-        inventory, vm_id = self._vcenters[vcenter].inventory, (vcenter, moref)
+        inventory, vm_id = self.vcenters[vcenter].inventory, (vcenter, moref)
         vm, before = inventory.vm(moref), self._evidence.get(vm_id)
         now = self._look(vcenter, inventory, vm) if vm is not None else None
         if now == before:
@@ -216,14 +220,14 @@ class Identities:
         return named_node(machine.attribute, self._cluster) or machine.marked
 
     def _look(self, vcenter: str, inventory: Inventory, vm: Vm) -> Machine:
-        mark = self._marks.mark_of(vcenter, inventory, vm, self._cluster)
+        mark = self.marks.mark_of(vcenter, inventory, vm, self._cluster)
         return Machine(
             f"{vm.name} ({vm.moref} in {vcenter})", vm.name, (vm.uuid, vm.instance_uuid), vm.guest_name,
             inventory.attribute(vm, ATTRIBUTE), mark.node if mark is not None else "",
         )  # fmt: skip
 
     def _node_changed(self, name: str, before: Node | None, after: Node | None) -> None:
-        if before is not None and after is not None and _said(before) == _said(after):
+        if before is not None and after is not None and _claim_fields(before) == _claim_fields(after):
             return  # a heartbeat, most likely
         self._stale.add(name)
         for listener in self._listeners:
@@ -237,18 +241,18 @@ class Identities:
         else:
             del self._clusters[name]
         if set(self._clusters.values()) != known:
-            self._stale.update(self._nodes.store.keys())
+            self._stale.update(self.nodes.store.keys())
 
     def _marks_changed(self, _: str, before: ConfigMap | None, after: ConfigMap | None) -> None:
-        lines = {line for one in (before, after) if one is not None for line in one.data.items()}
+        lines = {line for config in (before, after) if config is not None for line in config.data.items()}
         both = before.data.items() & after.data.items() if before is not None and after is not None else set()
-        for vcenter in self._vcenters:
-            self.vms_changed(vcenter, {vm for key, _ in lines - both if (vm := self._marks.vm_in(vcenter, key))})
+        for vcenter in self.vcenters:
+            self.vms_changed(vcenter, {vm for key, _ in lines - both if (vm := self.marks.vm_in(vcenter, key))})
 
     # -- bringing up to date
 
     def _refresh(self) -> None:
-        for name, vcenter in self._vcenters.items():
+        for name, vcenter in self.vcenters.items():
             if self._fields.get(name) is not vcenter.inventory.fields:
                 self._fields[name] = vcenter.inventory.fields
                 known = [moref for whose, moref in self._evidence if whose == name]
@@ -267,14 +271,14 @@ class Identities:
             for vm_id in before.vms.values():
                 self._claimants[vm_id].discard(name)
                 self._unsettle(vm_id)
-        node = self._nodes.store.get(name)
+        node = self.nodes.store.get(name)
         if node is None:
             return
         clusters = frozenset(self._clusters.values())
         machines = self._machines.provider_ids(name, clusters) if self._machines is not None else ()
         claimant = claimant_of(node, machines)
-        candidates = {self._evidence[one].key: one for one in self._candidates(claimant)}
-        claims = claim(claimant, [self._evidence[one] for one in candidates.values()], self._cluster)
+        candidates = {self._evidence[vm_id].key: vm_id for vm_id in self._candidates(claimant)}
+        claims = claim(claimant, [self._evidence[vm_id] for vm_id in candidates.values()], self._cluster)
         self._own[name] = Own(claimant, claims, candidates)
         for uuid in claimant.uuids | claimant.machines:
             self._by_uuid.setdefault(uuid, set()).add(name)
@@ -290,11 +294,11 @@ class Identities:
 
     def _candidates(self, claimant: Claimant) -> set[VmId]:
         found: set[VmId] = set(self._by_word.get(claimant.name, ()))
-        for vcenter, one in self._vcenters.items():
-            inventory = one.inventory
-            found |= {(vcenter, vm.moref) for vm in inventory.vms_named(claimant.name)}
+        for name, vcenter in self.vcenters.items():
+            inventory = vcenter.inventory
+            found |= {(name, vm.moref) for vm in inventory.vms_named(claimant.name)}
             for uuid in claimant.uuids | claimant.machines:
-                found |= {(vcenter, vm.moref) for vm in inventory.vms_with_uuid(uuid)}
+                found |= {(name, vm.moref) for vm in inventory.vms_with_uuid(uuid)}
         return found & self._evidence.keys()
 
 
@@ -304,7 +308,7 @@ def _by_name_alone(own: Own) -> bool:
     return isinstance(same, Same) and same.rank is Rank.NAME and own.node.uuids.isdisjoint(same.machine.known)
 
 
-def _said(node: Node) -> tuple[object, ...]:
+def _claim_fields(node: Node) -> tuple[object, ...]:
     return node.spec.provider_id, node.status.node_info.system_uuid, cluster_of_node(node)
 
 
@@ -314,3 +318,93 @@ def _not_found(node: str, why: str, away: list[str], of: int) -> str:
         return why
     where = "" if len(away) == of else ", and it is in none of the others"
     return f"cannot tell which VM backs node {node}{where}: {'; '.join(sorted(away))}"
+
+
+# -- marks on VMs: in vCenter where we may write them, else in the ConfigMap `hostler-stopped-vms`
+
+CONFIG_MAP_NAME = "hostler-stopped-vms"
+MARK_ATTRIBUTE = "hostler"
+
+
+class ConfigMap(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def key_of(vcenter: str, vm: str) -> str:
+    """A ConfigMap's keys may not hold every letter that a vCenter's name may."""
+    return f"{re.sub('[^-._a-zA-Z0-9]', '_', vcenter)}.{vm}"
+
+
+def _vm_of_line(vcenter: str, key: str) -> str:
+    """The VM of a line of this vCenter; "" for another's: `vc` and `vc.example.com` are two."""
+    whose, _, vm = key.rpartition(".")
+    return vm if f"{whose}." == key_of(vcenter, "") else ""
+
+
+class Marks:
+    """Both places as one: what vCenter says wins."""
+
+    def __init__(self, watch: Watch[ConfigMap], writer: Writer, namespace: str) -> None:
+        self.watch = watch
+        self._writer = writer
+        self._namespace = namespace
+
+    def kept(self) -> dict[str, str]:
+        found = self.watch.store.get(f"{self._namespace}/{CONFIG_MAP_NAME}")
+        return found.data if found is not None else {}
+
+    def of(self, vcenter: str, inventory: Inventory, cluster: str) -> dict[str, Mark]:
+        """Every VM of one vCenter that this Kubernetes cluster has marked, by id.
+
+        Another cluster's stopped VM is not ours to start. The ConfigMap is in this cluster, so its lines are ours.
+        """
+        found: dict[str, Mark] = {}
+        kept = self.kept()
+        key = inventory.attribute_key(MARK_ATTRIBUTE)
+        if key is None and not kept:
+            return found
+        for name, text in kept.items():
+            if (vm_of := _vm_of_line(vcenter, name)) and (mark := read_mark(text)) is not None:
+                found[vm_of] = mark
+        for vm in inventory.vms():
+            for own, text in vm.attributes:
+                if own != key or (mark := read_mark(text)) is None:
+                    continue
+                if mark.cluster == cluster:
+                    found[vm.moref] = mark
+        return found
+
+    def mark_of(self, vcenter: str, inventory: Inventory, vm: Vm, cluster: str) -> Mark | None:
+        """Our mark of one VM. `cluster`: "" while it has no name; then only the ConfigMap's lines are surely ours."""
+        said = read_mark(inventory.attribute(vm, MARK_ATTRIBUTE))
+        if said is not None and cluster and said.cluster == cluster:
+            return said
+        return read_mark(self.kept().get(key_of(vcenter, vm.moref), ""))
+
+    def vm_in(self, vcenter: str, line: str) -> str:
+        """The VM of a line of the ConfigMap, by its key; "" for another vCenter's."""
+        return _vm_of_line(vcenter, line)
+
+    def in_config_map(self, vcenter: str, vm: str) -> bool:
+        return key_of(vcenter, vm) in self.kept()
+
+    def gone(self, vcenter: str, inventory: Inventory) -> tuple[str, ...]:
+        """VMs the ConfigMap still speaks of and vCenter does not. Only asked while vCenter is connected."""
+        kept = [vm for name in self.kept() if (vm := _vm_of_line(vcenter, name))]
+        hidden = inventory.missing  # there, and not to be seen by us
+        return tuple(vm for vm in kept if inventory.complete and inventory.vm(vm) is None and vm not in hidden)
+
+    async def keep(self, vcenter: str, vm: str, mark: Mark | None, why: str) -> None:
+        """Write or take away the ConfigMap's line. Raises what the API server says."""
+        line = {key_of(vcenter, vm): mark.text() if mark is not None else None}
+        if mark is None and key_of(vcenter, vm) not in self.kept():
+            return
+        try:
+            await self.watch.patch(self._writer, CONFIG_MAP_NAME, {"data": line}, self._namespace, why=why)
+        except errors.NotFound:
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP_NAME}, "data": line}
+            try:
+                await self.watch.create(self._writer, body, self._namespace, why=why)
+            except errors.AlreadyExists:  # another replica, this very moment
+                await self.watch.patch(self._writer, CONFIG_MAP_NAME, {"data": line}, self._namespace, why=why)

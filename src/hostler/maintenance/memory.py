@@ -9,9 +9,20 @@ from typing import Any
 from hostler.drain.model import Memory as Evicted
 from hostler.host.facts import Fact, Known
 from hostler.instant import Instant
-from hostler.maintenance.hosts import stands
-from hostler.maintenance.model import SHUTDOWN_SINCE, Attempts, Busy, Pending, Remembered, Site, Subject, ready_stamp
-from hostler.maintenance.rights import Lacks, Object, Unanswered
+from hostler.maintenance.hosts import judge_host
+from hostler.maintenance.model import (
+    SHUTDOWN_SINCE,
+    Attempts,
+    Busy,
+    Lacks,
+    Object,
+    Pending,
+    Remembered,
+    Site,
+    Subject,
+    Unanswered,
+    ready_stamp,
+)
 from hostler.vsphere.outcomes import Kind
 
 RENEWALS = 2  # of a lease: a kubelet that lives for a whole period has also said whether it is Ready
@@ -51,7 +62,7 @@ class Memory:
             vm = subject.vm.value
             ready = ready_stamp(subject.node) if subject.node is not None else ""
             self.runs(name, f"{vm.host} {subject.state}" if vm.power == "poweredOn" else "", ready, now)
-            entering, since = stands(site.value, site.value.host(vm.host)).leaving, self.of(name).entering_since
+            entering, since = judge_host(site.value, site.value.host(vm.host)).leaving, self.of(name).entering_since
             if entering != (since is not None):
                 self.note(name, entering_since=site.at if entering else None)
         return self.of(name)
@@ -96,12 +107,12 @@ class Memory:
         )
 
     def stop_noted(self, subject: Subject, since: str) -> None:
-        """We wrote down a stop. Over an earlier note that was not ours, somebody may have asked the guest before us."""
+        """We wrote down a stop. Over an earlier note that was not ours, another may have asked the guest before us."""
         before = subject.annotations.get(SHUTDOWN_SINCE, "")
         self.note(subject.name, stop_noted=since if before in ("", self.of(subject.name).stop_noted) else "")
 
     def led(self) -> None:
-        """We lead (again): somebody else may have led meanwhile, and nobody looked. What was seen counts no more.
+        """We lead (again): another replica may have led meanwhile. What was seen counts no more.
 
         What was asked, refused or found stays: that is as true as before.
         """
@@ -116,7 +127,7 @@ class Memory:
     def keep_only(self, names: set[str]) -> None:
         """Forget whoever is no subject any more."""
         for book in (self._of, self.evicted, self.rest, self.pulses, self.reports, self._runs_at):
-            for name in [one for one in book if one not in names and one not in self.busy]:
+            for name in [known for known in book if known not in names and known not in self.busy]:
                 del book[name]
 
     def failed(
@@ -134,7 +145,7 @@ class Memory:
         before: Attempts = getattr(self._of[name], what)
         doubled = BACKOFF_FIRST * 2.0 ** min(before.number, 10)
         delay = BACKOFF_RETURN if returns and doubled >= 2 * BACKOFF_MOST else min(doubled, BACKOFF_MOST)
-        hosts = (*(one for one in before.hosts if one != host), host) if host else before.hosts
+        hosts = (*(tried for tried in before.hosts if tried != host), host) if host else before.hosts
         after = Attempts(before.number + 1, now + delay, why, kind, hosts, now)
         self.note(name, **{what: after})
         return after

@@ -1,35 +1,34 @@
-"""What maintenance knows and may do: states, their transitions, facts, actions. Plain data.
+"""What maintenance knows: names on the Node and the VM, states with their transitions, facts. Plain data. Pure.
 
-The state lives in the Node's annotations, in the seed's own words, so that a restart or a take-over from the seed's
-controller goes on from them. Phases inside a state are derived from facts and are never stored.
+The state lives in the Node's annotations, in the predecessor's own words, so that a restart or a take-over goes on from
+them. Phases inside a state are derived from facts and are never stored.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from hostler.drain import model as drain
 from hostler.host.ceiling import Room
 from hostler.host.facts import Fact, Unknown
+from hostler.host.holds import HOLDS, MAINTENANCE, Hold, held_by
 from hostler.host.identity import Refusal
 from hostler.host.maintenance import HOST as HOST
 from hostler.host.maintenance import MIGRATED_TO as MIGRATED_TO
-from hostler.host.maintenance import OUT_OF_SERVICE as OUT_OF_SERVICE
 from hostler.host.maintenance import SINCE as SINCE
 from hostler.host.maintenance import STATE as STATE
 from hostler.host.maintenance import State as State
+from hostler.host.taints import out_of_service
 from hostler.instant import Instant, iso_micro, parse
-from hostler.kube.records import Node
-from hostler.maintenance.reasons import Blocked, Phase
-from hostler.maintenance.rights import Lacks, Need, Object
-from hostler.maintenance.vm_marks import NO_CLUSTER, Mark
+from hostler.kube.records import Condition, Node
 from hostler.vsphere.outcomes import Kind
 from hostler.vsphere.records import Cluster, Entering, Host, Place, Task, Vm
 
-# -- names on the Node; those of the seed are in host/maintenance.py
+# -- names on the Node; the predecessor's are in host/maintenance.py
 POLICY: Final = "hostler.dev/maintenance-policy"
 TARGET: Final = "hostler.dev/maintenance-target"
 ORIGIN: Final = "hostler.dev/maintenance-origin"  # which host HOST names, however it is called later
@@ -43,22 +42,11 @@ DRAIN_HELD: Final = "hostler.dev/drain-held"  # since when nothing may be evicte
 TOLD: Final = "hostler.dev/maintenance-told"  # which controllers we told of it, and so have to tell of its end
 # What ends with a maintenance. The policy is the owner's and stays.
 OURS: Final = (
-    STATE,
-    HOST,
-    MIGRATED_TO,
-    SINCE,
-    TARGET,
-    ORIGIN,
-    SHUTDOWN_SINCE,
-    BOOT_BEFORE,
-    POWER_ON_SINCE,
-    RELOCATE_SINCE,
-    DRAIN_ENDED,
-    DRAIN_HELD,
-    TOLD,
-)
+    STATE, HOST, MIGRATED_TO, SINCE, TARGET, ORIGIN, SHUTDOWN_SINCE, BOOT_BEFORE, POWER_ON_SINCE, RELOCATE_SINCE,
+    DRAIN_ENDED, DRAIN_HELD, TOLD,
+)  # fmt: skip
 
-# A host counts as back only after it has been so for this long: a task's success is told a moment before the host
+# A host counts as back only after it has been so for this long: a task's success is reported a moment before the host
 # says that it is in maintenance, and vLCM repeats its tasks.
 SETTLE_SECONDS = 3.0
 # A VM that nothing ties to its host is given this long to be moved live by DRS before its node is drained.
@@ -99,11 +87,62 @@ TRANSITIONS: Final = (
     Transition(State.DRAINING, State.MIGRATED, "Migrated", "the VM runs on another host that is in service"),
     Transition(State.POWERED_OFF, State.MIGRATED, "Migrated", "the VM runs on another host that is in service"),
     Transition(State.POWERED_OFF, State.DRAINING, "DrainingAgain", "the VM runs on a host that goes into maintenance"),
-    Transition(State.POWERED_OFF, None, "BackInService", "the VM runs where it was, and its node is Ready anew"),
+    Transition(State.POWERED_OFF, None, "BackInService", "the VM runs where it was, and its node is Ready again"),
     Transition(State.MIGRATED, State.POWERED_OFF, "PoweredOff", "the VM is off again"),
     Transition(State.MIGRATED, State.DRAINING, "DrainingAgain", "the new host goes into maintenance too"),
-    Transition(State.MIGRATED, None, "BackInService", "the VM runs, and its node is Ready anew"),
+    Transition(State.MIGRATED, None, "BackInService", "the VM runs, and its node is Ready again"),
 )
+
+
+# -- what a VM says in vCenter while we keep it
+
+
+class Marked(StrEnum):
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    ASKED = "asked"  # its guest was asked to shut down, then the maintenance was cancelled: it may still go off
+
+
+_MARK = re.compile(
+    r"\(node=(\S+) host=(.+?) id=(\S+) since=(\S+) policy=(\S+) cluster=(\S+) (draining|stopped|asked)\)$"
+)
+NO_CLUSTER: Final = "-"
+NO_HOST: Final = "-"
+_DOING = {
+    Marked.DRAINING: "is emptying this VM's node",
+    Marked.STOPPED: "stopped this VM and starts it again",
+    Marked.ASKED: "asked this VM to stop, and starts it again if it does",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The attribute `hostler` of a VM, or a ConfigMap's line in its place."""
+
+    node: str
+    host: str
+    since: str
+    what: Marked
+    policy: str = "migrate"
+    # Which Kubernetes cluster's it is: one vCenter serves many, each with an operator of its own.
+    cluster: str = NO_CLUSTER
+    # The managed object id of its own host. An attribute is short, so the rest of its origin is on the node alone.
+    host_id: str = NO_HOST
+
+    def text(self) -> str:
+        """A sentence for the vSphere administrator, which `read_mark` understands again."""
+        host = f"host={self.host} id={self.host_id}"
+        whose = f"node={self.node} {host} since={self.since} policy={self.policy} cluster={self.cluster}"
+        return f"Hostler {_DOING[self.what]}: its ESXi host goes into maintenance ({whose} {self.what})"
+
+
+def read_mark(text: str) -> Mark | None:
+    """None where there is none, or where it is not our text."""
+    found = _MARK.search(text.strip())
+    if found is None:
+        return None
+    node, host, host_id, since, policy, cluster, what = found.groups()
+    return Mark(node, host, since, Marked(what), policy, cluster, host_id)
 
 
 # -- what is known
@@ -135,6 +174,29 @@ class Site(Protocol):
     def tasks_of(self, entity: str) -> list[Task]: ...
     def entering(self, host: str) -> Entering | None: ...
     def name(self, moref: str) -> str: ...
+
+
+Object: TypeAlias = tuple[str, str]  # vCenter, id
+Lacks: TypeAlias = Fact[tuple[str, ...]]  # what our user lacks on an object
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered(Unknown):
+    """vCenter was asked in every way we know and would not say; `since` is by our clock."""
+
+    since: Instant = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Privileges that our user needs on one object."""
+
+    on: str  # its id
+    said: str  # how people call it: "VM gpu-1"
+    privileges: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{' and '.join(self.privileges)} on {self.said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +238,7 @@ class Remembered:
     relocate_asked: str = ""  # the relocate-since it was asked under
     relocating: Instant | None = None  # for a VM without a node to write it on
     alive: bool = False  # the kubelet renewed its lease under our eyes, twice, since the VM was seen running
-    reported: bool = False  # its kubelet has written Ready anew under our eyes since then
+    reported: bool = False  # its kubelet has written Ready again under our eyes since then
     boot: tuple[str, Instant] = ("", 0.0)  # the node's boot id, and when we first saw it
     started: bool = False  # by us, since it was last seen off
     running_since: Instant | None = None  # since when we see its VM run
@@ -195,7 +257,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A node we look after with the VM under it, or a VM of ours without a node."""
+    """A managed node with the VM under it, or a VM that carries our mark without a node."""
 
     name: str
     node: Node | None
@@ -240,12 +302,12 @@ class Subject:
 
     @property
     def ready(self) -> bool:
-        conditions = self.node.status.conditions if self.node is not None else ()
-        return any(one.type == "Ready" and one.status == "True" for one in conditions)
+        ready = ready_condition(self.node) if self.node is not None else None
+        return ready is not None and ready.status == "True"
 
     @property
     def tainted(self) -> bool:
-        return self.node is not None and any(one.key == OUT_OF_SERVICE for one in self.node.spec.taints)
+        return self.node is not None and out_of_service(self.node)
 
 
 def identity_doubt(subject: Subject) -> InDoubt | None:
@@ -262,7 +324,7 @@ class World:
     room: Room
     cluster: str = NO_CLUSTER  # how our marks name this Kubernetes cluster
     unknown: str = ""  # why nothing at all can be decided: nodes or pods are not known
-    unlabelled: str = ""  # no node has the label of those that are looked after: a mistake of somebody, most likely
+    unlabelled: str = ""  # no node has the label of managed nodes: a mistake, most likely
     # Since when we have seen a host in service without a break, by our clock: (vCenter, host id).
     out_since: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
     rights: Mapping[Object, Lacks] = field(default_factory=dict)  # nothing about an object: nobody has looked yet
@@ -282,165 +344,40 @@ class Policy:
     clusters: tuple[str, ...] = ()  # further clusters a VM may move to
     vgpu_vmotion: bool = True  # DRS can move a running VM that has a vGPU
     only_proven: bool = False  # nothing is stopped whose return our model doubts
-    skip_remediation: bool = False  # the Cluster API Machine of a node is told of its maintenance
+    skip_remediation: bool = False  # the Cluster API Machine of a node is annotated, so that nothing replaces it
     unknown_rights_hold: bool = False  # rights that vCenter will not tell hold a VM for ever, not for a minute
 
 
-# -- what comes out
-
-
-@dataclass(frozen=True, slots=True)
-class PatchNode:
-    """One merge patch of the Node; `event` names it for the Node's Events ("" = none)."""
-
-    body: Mapping[str, Any]
-    why: str
-    event: str = ""
-    warning: bool = False
-    off: str = ""  # this VM must be off, looked at right before
-    frees: str = ""  # this Machine is told first that it is over
-
-
-@dataclass(frozen=True, slots=True)
-class Evictions:
-    evictions: tuple[drain.Evict, ...]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class SetMark:
-    """Write what the VM says, or with None take it away."""
-
-    vm: str
-    mark: Mark | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class TellMachine:
-    """Tell the Cluster API Machine of a node that it is in maintenance."""
-
-    machine: str  # NAMESPACE/NAME
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShutDown:
-    vm: str
-    host: str  # where it must still be
-    since: str  # the annotation it is asked under
-    why: str
-    needs: tuple[Need, ...] = ()  # looked at once more right before it
-
-
-@dataclass(frozen=True, slots=True)
-class PowerOff:
-    vm: str
-    host: str
-    why: str
-    needs: tuple[Need, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Relocate:
-    vm: str
-    host: str  # where it goes
-    pool: str
-    why: str
-    seen: tuple[object, ...] = ()  # what it depends on, as it is now
-
-
-@dataclass(frozen=True, slots=True)
-class PowerOn:
-    vm: str
-    host: str  # where it must be registered; with DRS only where it is now
-    drs: bool
-    why: str
-    seen: tuple[object, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CancelTask:
-    vm: str
-    task: str
-    why: str
-
-
-Action: TypeAlias = (
-    PatchNode | Evictions | SetMark | TellMachine | ShutDown | PowerOff | Relocate | PowerOn | CancelTask
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A host that cannot take the VM, and why in one line."""
-
-    host: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What is the case with one subject, what is done now, and what would change it."""
-
-    subject: str
-    state: State | None
-    phase: Phase
-    why: str
-    next: str = ""  # what happens next, or what would release it
-    action: Action | None = None
-    wake: Instant | None = None
-    blocked: Blocked | None = None  # why it does not go on
-    rejected: tuple[Rejected, ...] = ()
-    target: tuple[str, str] | None = None  # vCenter and host id it has reserved
-    drain: drain.Decision | None = None
-    pulse: bool = False  # look whether its kubelet is alive
-    overdue: str = ""  # POWER_ON_TIMEOUT_SECONDS has passed: said once
-    doubt: str = ""  # it is stopped though our model doubts its return: said once
-    unknown: bool = False  # it does not go on because a fact is not known
-    bug: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Hanging:
-    """VMs that are not ours and keep the Enter task of a host from its end."""
-
-    vcenter: str
-    host: str
-    vms: tuple[str, ...]
-    nodes: tuple[str, ...] = ()  # ours on that host: they carry the event
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One pass over everything."""
-
-    decisions: tuple[Decision, ...]
-    hanging: tuple[Hanging, ...] = ()
-
-    @property
-    def wake(self) -> Instant | None:
-        return min((one.wake for one in self.decisions if one.wake is not None), default=None)
-
-    def of(self, subject: str) -> Decision | None:
-        return next((one for one in self.decisions if one.subject == subject), None)
+def ready_condition(node: Node) -> Condition | None:
+    return next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
 
 
 def ready_stamp(node: Node) -> str:
     """When its kubelet last said Ready and since when it does, by its own clock: compared only with itself."""
-    found = (one for one in node.status.conditions if one.type == "Ready")
-    return next((f"{one.last_heartbeat_time} {one.last_transition_time}" for one in found), "")
+    ready = ready_condition(node)
+    return f"{ready.last_heartbeat_time} {ready.last_transition_time}" if ready is not None else ""
 
 
-def cleared(*keep: str) -> dict[str, str | None]:
+def clear_annotations(*keep: str) -> dict[str, str | None]:
     """Every annotation of a maintenance taken away, but for some."""
     return {name: None for name in OURS if name not in keep}
 
 
-def stamp(now: Instant) -> str:
+def stamp_of(now: Instant) -> str:
     """As annotations have it: to the microsecond, or a timeout could pass a second early."""
     return iso_micro(now)
 
 
 def sorted_by_name(subjects: Iterable[Subject]) -> tuple[Subject, ...]:
-    return tuple(sorted(subjects, key=lambda one: one.name))
+    return tuple(sorted(subjects, key=lambda subject: subject.name))
+
+
+def has_stray_hold(node: Node | None) -> bool:
+    """It is held by maintenance, and has no state. Asked of every node in every pass: most have no hold at all."""
+    if node is None or HOLDS not in node.metadata.annotations or STATE in node.metadata.annotations:
+        return False
+    return isinstance(held_by(node, MAINTENANCE), Hold)
+
+
+def mend_command(node: str) -> str:
+    return f"hostler release {node} --holder {MAINTENANCE}"

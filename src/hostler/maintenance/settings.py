@@ -9,7 +9,7 @@ from hostler.vsphere import settings as vsphere
 SECTION = "maintenance"
 
 GPU_NODE_LABEL = Setting(
-    "GPU_NODE_LABEL", SELECTOR, "intel.feature.node.kubernetes.io/gpu=true", "Selects the nodes to look after.", SECTION
+    "GPU_NODE_LABEL", SELECTOR, "intel.feature.node.kubernetes.io/gpu=true", "Selects the managed nodes.", SECTION
 )
 GUEST_SHUTDOWN_TIMEOUT_SECONDS = Setting(
     "GUEST_SHUTDOWN_TIMEOUT_SECONDS", seconds(0), 120.0, "Wait for the guest to shut down before powering off.", SECTION
