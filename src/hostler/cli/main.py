@@ -20,18 +20,18 @@ from hostler.cli import (
     doctor,
     explain,
     history,
-    web,
     hosts,
     install,
     manifests,
     nodes,
-    provider,
     operations,
+    provider,
     rights,
     run,
     say,
     stop,
     vcenter,
+    web,
 )
 from hostler.cli.edge import guarded
 from hostler.cli.examples import add_examples

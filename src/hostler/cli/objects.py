@@ -20,7 +20,7 @@ from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
 from hostler.kube.kinds import FLEET, NODE
 from hostler.kube.records import Node
-from hostler.maintenance.wire import MaintenanceStatus, Row
+from hostler.maintenance.status import MaintenanceStatus, Row
 from hostler.safety.pause_state import paused_sentence
 from hostler.settings.foundation import OPERATOR
 from hostler.settings.model import Settings

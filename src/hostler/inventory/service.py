@@ -46,7 +46,8 @@ class InventoryService:
     def overdue(self) -> list[Host]:
         """The hosts that stay longer in their state than they should, as of the last refresh."""
         now = self._clock()
-        return [host for host in self._picture.hosts.values() if judge_overdue(host, now, self._stays) is not None]
+        hosts = self._picture.hosts.values()
+        return [host for host in hosts if judge_overdue(self._with_waiting(host), now, self._stays) is not None]
 
     def operation_of(self, key: str) -> str:
         """The operation that a layer is part of, as of the last refresh."""
