@@ -238,6 +238,7 @@ def read_all(box: Sandbox, namespace: str) -> dict[str, Json]:
     return found
 
 
+@pytest.mark.full
 def test_it_takes_the_place_of_the_go_provider(
     bare: Sandbox, place: str, tmp_path: Path, eventually: Eventually
 ) -> None:
