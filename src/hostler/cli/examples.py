@@ -6,6 +6,7 @@ import typer
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": ("hostler run --dry-run", "hostler run --only maintenance,join --max-unavailable 10%"),
+    "provider": ("hostler provider", "hostler provider --namespace racks,edge --watch-filter blue"),
     "config": ("hostler config", "hostler config --running", "hostler config --config settings.yaml -o json"),
     "version": ("hostler version", "hostler version --server -o json"),
     "status": ("hostler status", "hostler status --operator http://127.0.0.1:8080", "hostler status -o json"),
@@ -40,6 +41,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hostler ingress status --ingress-workloads daemonset/ingress-nginx/controller",
     ),
     "metal hosts": ("hostler metal hosts", "hostler metal hosts --in rack-a -o json"),
+    "metal takeover": ("hostler metal takeover --check", "hostler metal takeover --check -o json"),
     "metal capacity": ("hostler metal capacity team-a/workers", "hostler metal capacity team-a/workers -o json"),
     "install plan": ("hostler install plan install-config.yaml", "hostler install plan install-config.yaml -o json"),
     "install manifests": (
