@@ -103,11 +103,18 @@ def test_nothing_has_more_privilege_than_it_needs(charts: dict[str, str], name: 
     assert not [one for one in container["env"] if "PASSWORD" in one["name"] and not one["name"].endswith("_FILE")]
 
 
+# As its owner would write it into the Secret, with the CA beside it.
+HISTORY_URL = "postgresql://hostler:secret@db/hostler?sslrootcert=/etc/hostler/history/ca.crt"
+
+
 def told(found: list[Object]) -> dict[str, str]:
-    """The environment of the container, without what only the cluster knows."""
+    """The environment of the container, with stand-ins for what only the cluster knows."""
     (container,) = only(found, "Deployment")["spec"]["template"]["spec"]["containers"]
     given: dict[str, str] = dict(next(one for one in found if one["metadata"]["name"].endswith("-settings"))["data"])
-    return given | {one["name"]: one.get("value", "from the cluster") for one in container["env"]}
+    known = {"HOSTLER_HISTORY_URL": HISTORY_URL}
+    return given | {
+        one["name"]: one.get("value", known.get(one["name"], "from the cluster")) for one in container["env"]
+    }
 
 
 @pytest.mark.parametrize("name", ON)
@@ -215,7 +222,7 @@ def test_every_file_it_is_told_of_is_mounted(charts: dict[str, str], name: str) 
     pod = only(found, "Deployment")["spec"]["template"]["spec"]
     mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0].get("volumeMounts", ())}
     assert set(mounts) == {one["name"] for one in pod.get("volumes", ())}
-    paths = {key: value for key, value in told(found).items() if value.startswith("/")}
+    paths = {key: path[1] for key, value in told(found).items() if (path := re.search(r"(?:^|=)(/\S*)", value))}
     for key, value in paths.items():
         assert any(f"{value}/".startswith(f"{place}/") for place in mounts.values()), key
     used = {place for place in mounts.values() for value in paths.values() if f"{value}/".startswith(f"{place}/")}
