@@ -65,16 +65,31 @@ def senders(sandbox: Sandbox, provider: str) -> Iterator[tuple[Json, list[Json]]
                 yield {**one, "apiVersion": listed["apiVersion"], "kind": kind}, clients
 
 
-def send_to_loopback(sandbox: Sandbox, provider: str, port: int) -> None:
-    """The requests of a provider's webhooks to this port."""
+def send_to_loopback(sandbox: Sandbox, provider: str, port: int) -> Json:
+    """The requests of a provider's webhooks to this port; the Service to which they went."""
+    changed, service = [], Json()
+    for one, clients in senders(sandbox, provider):
+        for client in clients:
+            service = client.pop("service")
+            client["url"] = f"https://127.0.0.1:{port}{service['path']}"
+        changed.append(one)
+    assert changed, f"{provider} has no webhooks"
+    _replace(sandbox, changed)
+    return service
+
+
+def send_to_service(sandbox: Sandbox, provider: str, service: Json) -> None:
+    """As clusterctl left them: it would add the Service to a URL, and the API server wants one of the two."""
     changed = []
     for one, clients in senders(sandbox, provider):
         for client in clients:
-            service = client.pop("service", None)
-            path = service["path"] if service else "/" + client["url"].rpartition("/")[2]
-            client["url"] = f"https://127.0.0.1:{port}{path}"
+            client["service"] = {**service, "path": "/" + client.pop("url").rpartition("/")[2]}
         changed.append(one)
-    assert changed, f"{provider} has no webhooks"
+    if changed:
+        _replace(sandbox, changed)
+
+
+def _replace(sandbox: Sandbox, changed: list[Json]) -> None:
     sandbox.kubectl("replace", "-f", "-", input="\n---\n".join(json.dumps(one) for one in changed))
 
 
@@ -97,7 +112,7 @@ def run_in_place_of(sandbox: Sandbox, provider: str, namespace: str, name: str, 
     user = f"system:serviceaccount:{namespace}:{account}"
     kubeconfig, log = kubeconfig_of(sandbox, folder, user), folder / "operator.log"
     port = free_port()
-    send_to_loopback(sandbox, provider, port)
+    service = send_to_loopback(sandbox, provider, port)
     told = environment(kubeconfig) | variables_of(sandbox, deployment) | INSTEAD
     told["HOSTLER_METAL_WEBHOOKS_ADDRESS"] = f"127.0.0.1:{port}"
     with log.open("wb") as out:
@@ -118,3 +133,4 @@ def run_in_place_of(sandbox: Sandbox, provider: str, namespace: str, name: str, 
         if process.poll() is None:
             process.kill()
             process.wait()
+        send_to_service(sandbox, provider, service)

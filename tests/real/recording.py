@@ -90,6 +90,11 @@ class Verdict:
     unmarked: list[str] = field(default_factory=list)  # the first entry of a later leader, if it is no gap
 
 
+def is_readable(sandbox: Sandbox, running: Running) -> bool:
+    """A replica answers for the history once it leads and has read it."""
+    return hostler(sandbox.kubeconfig, "history", "export", "--operator", running.url).returncode == 0
+
+
 def exported(sandbox: Sandbox, running: Running, since: str = "") -> list[Entry]:
     words = ("--since", since) if since else ()
     done = hostler(sandbox.kubeconfig, "history", "export", "--operator", running.url, *words)

@@ -37,7 +37,9 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("config", "--running", (YES, YES, YES)),
     ("hosts", "", (YES, YES, YES)),
     ("host", "NODE", (YES, YES, YES)),
-    ("history", "", (YES, YES, YES)),
+    ("operations", "", (YES, YES, YES)),
+    ("history show", "", (YES, YES, YES)),
+    ("history export", "", (YES, YES, YES)),
     ("explain", "node/NODE", (YES, YES, YES)),
     ("plan", "node/NODE", (YES, YES, YES)),
     ("maintenance status", "", (YES, YES, YES)),
@@ -77,8 +79,20 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("vcenter trust", f"127.0.0.1:1 --sha256 {'ab' * 32} --yes", (*["get secrets"] * 2, YES)),
 )
 # They ask no cluster, or start what has an account of its own. `join serve` reads what `join ignition` reads,
-# `web` what `hosts` reads.
-NO_ROLE = ("run", "rights", "manifests", "agent", "demo", "install", "sandbox", "join serve", "web")
+# `web` what `hosts` reads; `fleet` is another name of `hosts`.
+NO_ROLE = (
+    "run",
+    "provider",
+    "fleet",
+    "rights",
+    "manifests",
+    "agent",
+    "demo",
+    "install",
+    "sandbox",
+    "join serve",
+    "web",
+)
 REFUSED = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"')
 
 

@@ -275,13 +275,15 @@ def test_a_real_api_server_takes_it_once_and_gives_all_of_it_back(
 ) -> None:
     """Every field known, every value valid, its pods let in; the second time nothing changes; deleted, it is gone.
 
-    Roles for OpenShift's namespaces are tried in ours; of the CRD of Fleet, which Helm keeps, only that it is taken.
+    Roles for OpenShift's namespaces and for those that metal is limited to are tried in ours; of the CRD of Fleet,
+    which Helm keeps, only that it is taken.
     """
     made = rendered(helm("template", namespace, str(CHART), "-n", namespace, "-f", str(SETS[name]), *SERVED))
     found = [one for one in made if one["kind"] not in FOREIGN]
     for about in (one["metadata"] for one in found):
-        if about.get("namespace", "").startswith("openshift-"):
-            about |= {"name": f"{about['name']}-openshift", "namespace": namespace}
+        place = about.get("namespace", "")
+        if place.startswith("openshift-") or place in SCOPE:
+            about |= {"name": f"{about['name']}-{place}", "namespace": namespace}
     wanted = only(found, "Deployment")["spec"]
     # Pods that nobody schedules are gone at once; others might be on a node that another test has switched off.
     wanted["template"]["spec"]["schedulerName"] = "nobody"
@@ -318,6 +320,7 @@ def test_a_real_api_server_takes_it_once_and_gives_all_of_it_back(
 
 
 INSTANCE = "app.kubernetes.io/instance"
+SCOPE = ("racks", "edge")  # HOSTLER_METAL_NAMESPACES of chart/ci/bare-metal-values.yaml
 
 
 def named(sandbox: Sandbox, kinds: str, *words: str) -> set[str]:

@@ -72,7 +72,7 @@ def test_the_image_runs_as_nobody_in_particular(image: Image) -> None:
     assert said.returncode != 0, "the sandbox is no part of the image"
     assert "No such command" in said.stderr
     wrong = image.run("run", "--drain-timeout-seconds", "soon")
-    assert "must be a number of seconds" in wrong.stderr
+    assert "must be a duration" in wrong.stderr
     assert not [path for path in image.root.rglob("*") if path.stat().st_mode & 0o6000], "nothing is set-uid"
 
 

@@ -22,6 +22,7 @@ from tests.real.recording import (
     audited_actions,
     exported,
     folders,
+    is_readable,
     judge,
     last_states,
     log_lines,
@@ -130,6 +131,7 @@ def test_a_maintenance_is_told_with_actions_refusals_and_one_operation(
         def states() -> list[str]:
             return [entry.new for entry in told() if entry.new]
 
+        until(lambda: is_readable(sandbox, running), "this replica leads and has read the history", 60)
         until(told, "its first entry is stored", 60)
         maintain(story, pairs, 120)
         until(lambda: "stopped" in states() and states()[-1] == "in service", "its return is stored", 60, told)
