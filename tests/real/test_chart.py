@@ -140,6 +140,13 @@ def test_it_stays_off_the_nodes_it_may_empty(charts: dict[str, str]) -> None:
     assert pod["affinity"]["podAntiAffinity"], "what a person adds does not replace ours"
 
 
+def test_a_dry_run_registers_no_webhook_that_nobody_would_answer(helm: Helm) -> None:
+    words = ("--set", "capabilities.metal=true", "--set", "settings.HOSTLER_METAL_WEBHOOKS=true")
+    for dry_run, wanted in (("false", 2), ("true", 0)):
+        text = helm("template", "hostler", str(CHART), *words, "--set", f"dryRun={dry_run}")
+        assert len([one for one in rendered(text) if one["kind"].endswith("WebhookConfiguration")]) == wanted
+
+
 def test_prometheus_finds_each_replica_once(charts: dict[str, str]) -> None:
     found = rendered(charts["everything"])
     spec = only(found, "ServiceMonitor")["spec"]
@@ -495,6 +502,10 @@ ALIKE = {
     "maintenance": (
         ("--only", "maintenance", "--vcenter-secret", "login", "--vcenter-ca", "ca", "--gpu-node-label", "gpu"),
         ("vcenter.existingSecret=login", "vcenter.caBundle.configMapName=ca", "settings.GPU_NODE_LABEL=gpu"),
+    ),
+    "webhooks": (
+        ("--only", "metal", "--metal-webhooks"),
+        ("capabilities.metal=true", "settings.HOSTLER_METAL_WEBHOOKS=true"),
     ),
     "much, on OpenShift": (
         ("--only", "join,metal,reclaim", "--openshift", "--dry-run", "--lease-name", "mine", "--metal-webhooks"),

@@ -89,9 +89,15 @@ SOMETHING = When(_ON, lambda wanted: wanted.on)
 MAINTENANCE = When(f'has "maintenance" {_ON}', lambda wanted: "maintenance" in wanted.on)
 RECLAIM = When(f'has "reclaim" {_ON}', lambda wanted: "reclaim" in wanted.on)
 _HOOKS = load_part("hostler.metal.webhook_objects")  # its code is named, not imported: it is a capability's
+# Not in a dry run: it keeps no certificate, so the API server would refuse every write of Metal3's kinds.
 WEBHOOKS = When(
-    f'and (has "metal" {_ON}) (eq (get (.Values.settings | default dict) "HOSTLER_METAL_WEBHOOKS" | toString) "true")',
-    lambda wanted: "metal" in wanted.on and wanted.settings.get("HOSTLER_METAL_WEBHOOKS") == "true",
+    f'and (has "metal" {_ON}) (not .Values.dryRun) '
+    '(eq (get (.Values.settings | default dict) "HOSTLER_METAL_WEBHOOKS" | toString) "true")',
+    lambda wanted: (
+        "metal" in wanted.on
+        and wanted.settings.get("DRY_RUN") != "true"
+        and wanted.settings.get("HOSTLER_METAL_WEBHOOKS") == "true"
+    ),
 )
 HISTORY = When(".Values.history.existingSecret")
 HISTORY_SECRET = _only_chart(".Values.history.existingSecret | quote")
