@@ -40,7 +40,7 @@ VERSION = len(MIGRATIONS)
 READ_COMMENT = f"""
     SELECT coalesce(obj_description(oid, 'pg_class'), '') FROM pg_class
     WHERE relname = '{TABLE}' AND relkind IN ('r', 'p') AND pg_table_is_visible(oid)
-"""
+"""  # nosec B608 # only constants of this module are put in; values are parameters
 COLUMNS = (
     "term, counter, at, key, what, capability, old_state, new_state, reason, sentence, duration, operation, result"
 )
@@ -51,38 +51,40 @@ APPEND = f"""
         $10::text[], $11::text[], $12::double precision[], $13::text[], $14::text[]
     )
     ON CONFLICT DO NOTHING RETURNING term, counter
-"""
+"""  # nosec B608 # only constants of this module are put in; values are parameters
 THERE_ALREADY = f"""
     SELECT {COLUMNS} FROM {TABLE} JOIN unnest($2::bigint[], $3::bigint[]) AS asked (term, counter) USING (term, counter)
     WHERE installation = $1
-"""
+"""  # nosec B608 # only constants of this module are put in; values are parameters
 LAST_STATES = f"""
     SELECT DISTINCT ON (key) {COLUMNS} FROM {TABLE} WHERE installation = $1 AND new_state <> ''
     ORDER BY key, term DESC, counter DESC
-"""
-NEWEST = f"SELECT {COLUMNS} FROM {TABLE} WHERE installation = $1 ORDER BY term DESC, counter DESC LIMIT 1"
+"""  # nosec B608 # only constants of this module are put in; values are parameters
+NEWEST = f"""
+    SELECT {COLUMNS} FROM {TABLE} WHERE installation = $1 ORDER BY term DESC, counter DESC LIMIT 1
+"""  # nosec B608 # only constants of this module are put in; values are parameters
 STAYS = f"""
     SELECT at, key, old_state, duration FROM {TABLE}
     WHERE installation = $1 AND at >= $2 AND what = $3 AND duration IS NOT NULL AND old_state <> ''
     ORDER BY at DESC LIMIT $4
-"""
+"""  # nosec B608 # only constants of this module are put in; values are parameters
 FIND = f"""
     SELECT {COLUMNS} FROM {TABLE}
     WHERE installation = $1 AND at >= $2 AND (cardinality($3::text[]) = 0 OR key = ANY ($3))
         AND ($4 = '' OR capability = $4)
     ORDER BY term DESC, counter DESC LIMIT $5
-"""
+"""  # nosec B608 # only constants of this module are put in; values are parameters
 AFTER = f"""
     SELECT {COLUMNS} FROM {TABLE} WHERE installation = $1 AND at >= $2 AND (term, counter) > ($3, $4)
     ORDER BY term, counter LIMIT $5
-"""
+"""  # nosec B608 # only constants of this module are put in; values are parameters
 # The last state of each layer stays whatever its age: a new leader continues from there.
 PRUNE = f"""
     DELETE FROM {TABLE} AS old WHERE installation = $1 AND at < $2 AND (new_state = '' OR EXISTS (
         SELECT 1 FROM {TABLE} AS later WHERE later.installation = $1 AND later.key = old.key AND later.new_state <> ''
             AND (later.term, later.counter) > (old.term, old.counter)
     ))
-"""
+"""  # nosec B608 # only constants of this module are put in; values are parameters
 
 
 def version_of(comment: str | None) -> int | None:

@@ -33,7 +33,7 @@ METAL = "metal"
 EMPTYING = ("deprovisioning", "deleting", "powering off before delete")
 # A claim goes through these; what it has reached is its progress.
 CLAIM_STEPS = (HostState.CLAIMED, HostState.PROVISIONING, HostState.JOINING)
-SECRET_MISSING = "BMCSecretMissing"
+SECRET_MISSING = "BMCSecretMissing"  # nosec B105 # the reason of a condition
 
 
 @dataclass(frozen=True, slots=True)
