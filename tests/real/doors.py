@@ -190,6 +190,8 @@ def write_of(request: web.Request, body: bytes) -> str | None:
         return f"{method} {this} {_digest(_without_this(body))}" if method in VCENTER_WRITES else None
     if request.method == "GET" or "selfsubject" in request.path or "/leases" in request.path:
         return None
+    if "/configmaps" in request.path:  # the history: each leader adds a gap of its own, so no two bodies are alike
+        return f"{request.method} {re.sub(r'-[0-9]+$', '-*', request.path)}"
     return f"{request.method} {_thing(request.path)}{_about(body)}"
 
 
