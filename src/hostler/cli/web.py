@@ -28,7 +28,7 @@ def show_page(settings: Settings, port: Port = 0, no_browser: NoBrowser = False,
     """Show the fleet in your browser: every host, live, with why and what comes next. Read-only; Ctrl-C ends it.
 
     It listens on 127.0.0.1 only, and reaches the operator as `hostler hosts` does: through the API server, with your
-    rights. The address it prints is a secret: whoever has it on this machine sees the page.
+    rights. The address it prints is a secret: every user of this machine who has it sees the page.
 
     Examples: `hostler web`; `hostler web --no-browser --port 8090`; `hostler web --operator http://127.0.0.1:8080`.
     """
