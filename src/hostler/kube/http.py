@@ -81,6 +81,38 @@ def refuse_without_target(server: web.Server, refused: Callable[[], None] = lamb
     server.request_factory, server.request_handler = make_any, handle_any
 
 
+class Connections:
+    """The connections of one server: a client that opens many, or never asks, must not use up our file descriptors."""
+
+    def __init__(self, server: web.Server, most: int, silent_seconds: float) -> None:
+        self._server, self._most, self._silent_seconds = server, most, silent_seconds
+        self._silent: set[web.RequestHandler] = set()  # those that have not asked anything yet
+
+    def accept(self) -> asyncio.Protocol:
+        if len(self._server.connections) >= self._most:
+            return _Closed()
+        connection = self._server()
+        self._silent.add(connection)
+        asyncio.get_running_loop().call_later(self._silent_seconds, self._close_if_silent, connection)
+        return connection
+
+    def heard(self, request: web.Request) -> None:
+        """A whole request has come over its connection, which stays."""
+        self._silent.discard(request.protocol)
+
+    def _close_if_silent(self, connection: web.RequestHandler) -> None:
+        if connection in self._silent and connection.transport is not None:
+            connection.transport.close()
+        self._silent.discard(connection)
+
+
+class _Closed(asyncio.Protocol):
+    """Hangs up at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
 class Server:
     """One port. Add routes and checks, then `start()`; `stop()` lets answers under way finish."""
 
@@ -106,7 +138,7 @@ class Server:
         self._app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
-        self._silent: set[web.RequestHandler] = set()  # connections that have not asked anything yet
+        self._connections: Connections | None = None
         self.add_get("/healthz", self._healthz)
         self.add_get("/readyz", self._readyz)
         self.add_get("/metrics", self._show_metrics)
@@ -159,11 +191,12 @@ class Server:
             logger=without_strangers("hostler.http"),
         )
         await self._runner.setup()
-        if self._runner.server is not None:
-            refuse_without_target(self._runner.server)
+        assert self._runner.server is not None
+        refuse_without_target(self._runner.server)
+        self._connections = Connections(self._runner.server, MOST_CONNECTIONS, SILENT_SECONDS)
         try:
             self._listening = await asyncio.get_running_loop().create_server(
-                self._accept, self._host, self._port, backlog=64, reuse_address=True
+                self._connections.accept, self._host, self._port, backlog=64, reuse_address=True
             )
         except OSError as error:
             await self.stop()
@@ -179,21 +212,6 @@ class Server:
             await self._runner.cleanup()
             self._runner = None
 
-    def _accept(self) -> asyncio.Protocol:
-        """One connection. Whoever opens many, or opens one and never asks, must not use up our file descriptors."""
-        server = self._runner.server if self._runner else None
-        if server is None or len(server.connections) >= MOST_CONNECTIONS:
-            return _Closed()
-        connection = server()
-        self._silent.add(connection)
-        asyncio.get_running_loop().call_later(SILENT_SECONDS, self._close_if_silent, connection)
-        return connection
-
-    def _close_if_silent(self, connection: web.RequestHandler) -> None:
-        if connection in self._silent and connection.transport is not None:
-            connection.transport.close()
-        self._silent.discard(connection)
-
     def _no_port(self, error: OSError) -> Complaint:
         # From Python 3.12 on asyncio passes over addresses the machine has not, and then has no errno to give.
         why = _PORT_TROUBLE.get(error.errno or errno.EADDRNOTAVAIL, error.strerror or str(error))
@@ -208,7 +226,8 @@ class Server:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The edge: bounded in number and time, and a bug in one route is an answer, not an end."""
-        self._silent.discard(request.protocol)
+        if self._connections is not None:
+            self._connections.heard(request)
         if self._at_once >= MOST_AT_ONCE:
             return web.Response(status=503, text="too many requests at once\n", headers={"Retry-After": "1"})
         self._at_once += 1
@@ -247,13 +266,6 @@ class Server:
 
     async def _show_metrics(self, _: web.Request) -> web.StreamResponse:
         return web.Response(body=self._metrics.text(), headers={"Content-Type": self._metrics.content_type})
-
-
-class _Closed(asyncio.Protocol):
-    """Hangs up at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
 
 
 def _verdict(checks: dict[str, Check]) -> web.Response:

@@ -15,7 +15,7 @@ import structlog
 from aiohttp import web
 
 from hostler.errors import Complaint, Exit
-from hostler.kube.http import Handler, refuse_without_target, without_strangers
+from hostler.kube.http import Connections, Handler, refuse_without_target, without_strangers
 from hostler.settings.readers import Address
 from hostler.webhooks.certificates import Pair, load
 from hostler.webhooks.reviews import (
@@ -66,7 +66,7 @@ class WebhookServer:
         self._context: ssl.SSLContext | None = None
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
-        self._silent: set[web.RequestHandler] = set()
+        self._connections: Connections | None = None
 
     @property
     def shown(self) -> Pair | None:
@@ -104,10 +104,11 @@ class WebhookServer:
         await self._runner.setup()
         assert self._runner.server is not None
         refuse_without_target(self._runner.server, self._unreadable)
+        self._connections = Connections(self._runner.server, MOST_CONNECTIONS, SILENT_SECONDS)
         try:
             self._listening = await asyncio.get_running_loop().create_server(
-                self._accept, self._address.host or None, self._address.port, ssl=self._context, backlog=128,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS, reuse_address=True,
+                self._connections.accept, self._address.host or None, self._address.port, ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS, backlog=128, reuse_address=True,
             )  # fmt: skip
         except OSError as error:
             await self.stop()
@@ -125,21 +126,6 @@ class WebhookServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
-
-    def _accept(self) -> asyncio.Protocol:
-        """One connection. Whoever opens many, or opens one and never asks, must not use up our file descriptors."""
-        server = self._runner.server if self._runner else None
-        if server is None or len(server.connections) >= MOST_CONNECTIONS:
-            return _Closed()
-        connection = server()
-        self._silent.add(connection)
-        asyncio.get_running_loop().call_later(SILENT_SECONDS, self._close_if_silent, connection)
-        return connection
-
-    def _close_if_silent(self, connection: web.RequestHandler) -> None:
-        if connection in self._silent and connection.transport is not None:
-            connection.transport.close()
-        self._silent.discard(connection)
 
     # -- answers
 
@@ -167,7 +153,8 @@ class WebhookServer:
 
     async def _answer(self, request: web.Request, most: int, make: Callable[[bytes], bytes]) -> web.StreamResponse:
         """The edge: bounded in size and time, and a bug is an answer, not an end."""
-        self._silent.discard(request.protocol)
+        if self._connections is not None:
+            self._connections.heard(request)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), _Held(self._bytes) as held:
                 parts = []
@@ -241,10 +228,3 @@ class _Held:
 
     async def __aexit__(self, *_: object) -> None:
         await self._budget.give(self.size)
-
-
-class _Closed(asyncio.Protocol):
-    """Hangs up at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
