@@ -53,7 +53,10 @@ def test_an_esxi_host_that_enters_is_one_operation_with_all_its_nodes() -> None:
     (one,) = operations(esxi("esx-1", DRAINING), member("a", DRAINING), member("b", STOPPED), member("c", None))
     assert (one.name, one.key, one.state, one.done, one.total) == ("esx-1", "esxi:vc/esx-1", "draining", 1, 3)
     assert (one.since, one.why, one.overdue) == (3.0, "esx-1 enters.", False)
-    assert one.blocked_by == ("a: A budget lets no pod of web go.", "c: It is Ready and takes pods.")
+    assert one.blocked_by == (
+        "a: A budget lets no pod of web go.",
+        "c: its VM runs there, and Hostler does not manage it.",
+    )
     assert one.hosts == ("vm:vc/a", "vm:vc/b", "vm:vc/c")
 
 

@@ -113,7 +113,7 @@ def _maintenance(
     state = _state_of(esxi, members)
     leaves = esxi is not None and esxi.state is HostState.IN_SERVICE
     settled = [one for one in members if (one.line is None if leaves else one.line and one.line.state in AWAY)]
-    left = {one.host.node: one.host.why for one in members if one not in settled}
+    left = {one.host.node: _why_left(one, explained) for one in members if one not in settled}
     since = min((began for one in members if (began := _began(one)) is not None), default=esxi.since if esxi else None)
     key = esxi.id if esxi is not None else ""
     return Operation(
@@ -145,6 +145,13 @@ def _waiting(members: Iterable[Member]) -> str:
 def _began(member: Member) -> Instant | None:
     """The hold begins with the maintenance and ends with it."""
     return next((holder.since for holder in member.host.holders if holder.name == MAINTENANCE), None)
+
+
+def _why_left(member: Member, explained: Explanation | None) -> str:
+    """Of a node that maintenance says nothing about."""
+    if explained is None or member.line is not None:
+        return member.host.why
+    return "its VM runs there, and Hostler does not manage it."
 
 
 def _blockers(left: Mapping[str, str], explained: Explanation | None) -> Iterator[str]:

@@ -60,7 +60,8 @@ export class Operations {
         bar ? h("span", { class: "progress" }, bar, h("span", { class: "second" }, `${done} of ${total}`)) : null),
       h("p", { class: "sentence" }, one.why),
       one.next ? h("p", { class: "next" }, h("span", { class: "muted" }, "Next: "), one.next) : null,
-      blocked.length ? h("p", { class: "problem" }, h("b", {}, "Blocked by: "), blocked.join("; ")) : null,
+      blocked.length ? h("p", { class: "problem" }, h("b", {}, "Blocked by")) : null,
+      blocked.length ? h("ul", { class: "problem" }, ...blocked.map((sentence) => h("li", {}, sentence))) : null,
       (one.hosts ?? []).length ? h("ul", { class: "members" }, one.hosts.map((id) => this.#member(id))) : null);
   }
 
